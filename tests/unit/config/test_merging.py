@@ -34,7 +34,7 @@ from ganeti.config.reservations import PORTS
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.upgrade import Reader
 from ganeti.model.job_filter import FilterAction, JobFilter
-from ganeti.model.objects import Cluster, Instance, Network, Nic
+from ganeti.model.objects import Cluster, Instance, Network, NetworkUuid, Nic
 from tests.unit.config.merging_clusters import Maker, changed, cluster
 
 KEEP, OURS = MergeOptions(default=Choice.KEEP), MergeOptions(default=Choice.OURS)
@@ -253,6 +253,38 @@ def test_a_name_in_an_option_that_nothing_has_stops_the_merge(what: str) -> None
             else MergeOptions(network_names=names)
         )
         assert f"there is no {what} {name}" in only_error(merge(ours, [theirs], options))
+
+
+@pytest.mark.requirement("S40")
+@pytest.mark.parametrize(
+    ("choice", "vlan"), [(Choice.STRICT, None), (Choice.KEEP, ".7"), (Choice.OURS, "")]
+)
+def test_interfaces_keep_their_vlan_where_their_group_becomes_one_with_ours(
+    choice: Choice, vlan: str | None
+) -> None:
+    ours, theirs = cluster(1), changed(cluster(2), nicparams={"default": {"vlan": ".7"}})
+    options = MergeOptions(
+        group_names={"group2": "group1"},
+        choices={Part.NICPARAMS: choice},
+    )
+    plan = merge(ours, [theirs], options)
+    if vlan is None:
+        assert any(one.text.startswith("nicparams: ") for one in plan.errors)
+        return
+    assert not plan.errors
+    for uuid in theirs.instances:
+        nics = effective(plan.snapshot, uuid)["nics"]
+        assert isinstance(nics, list)
+        assert {nic["vlan"] for nic in nics} == {vlan}
+    assert any(text.startswith("nicparams: ") for text in texts(plan, Severity.DECISION))
+
+
+def test_a_group_connected_to_what_is_no_network_stops_the_merge() -> None:
+    theirs = cluster(2)
+    (group,) = theirs.groups.values()
+    gone = NetworkUuid("99999999-0000-4000-8000-000000000009")
+    theirs = changed(theirs, replace(group, networks={**group.networks, gone: {}}))
+    assert gone in only_error(merge(cluster(1), [theirs]))
 
 
 DIFFERENT = {

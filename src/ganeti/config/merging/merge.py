@@ -8,6 +8,7 @@ from ganeti.config.index import index_of
 from ganeti.config.kinds import entry_of, kind_of, problems_of, tables_of
 from ganeti.config.merging.findings import Findings, some
 from ganeti.config.merging.parameters import (
+    kept_connections,
     kept_groups,
     kept_instances,
     kept_nodes,
@@ -61,8 +62,9 @@ def _with(plan: MergePlan, theirs: Snapshot, options: MergeOptions) -> MergePlan
         return _with_findings(plan, findings)
     cluster = merged_cluster(ours, theirs, findings)
     networks = merged_networks(ours, theirs, findings)
+    connected = kept_connections(theirs, cluster, networks, findings)
     groups = kept_groups(
-        theirs, cluster, merged_groups(ours, theirs, cluster, networks, findings), findings
+        theirs, cluster, merged_groups(ours, connected, cluster, findings), findings
     )
     online = [node for node in theirs.nodes_by_name() if not node.offline]
     nodes = [

@@ -20,7 +20,7 @@ from ganeti.config.fill import (
     filled_osparams,
 )
 from ganeti.config.merging.findings import Findings, some
-from ganeti.config.merging.places import Groups
+from ganeti.config.merging.places import Groups, Networks
 from ganeti.config.merging.plan import Part
 from ganeti.config.view import View
 from ganeti.model.cluster_params import CLUSTER_PARAMS
@@ -171,24 +171,31 @@ def kept_groups(theirs: View, cluster: Cluster, groups: Groups, findings: Findin
     given = _with_kept(given, Part.DISKPARAMS, findings, disks, keep_disks, why_not=why_not)
     given = _with_kept(given, Part.IPOLICY, findings, policy, keep_policy, why_not=why_not)
     kept = {group.uuid: group for group in given}
-    connected = _kept_connections(theirs.cluster, cluster, list(new.values()), findings)
-    for group in connected:
-        mine = kept[group.uuid]
-        kept[group.uuid] = replace(group, diskparams=mine.diskparams, ipolicy=mine.ipolicy)
-    return {**groups, **{uuid: kept[uuid] for uuid in new}}
+    after = {
+        uuid: replace(group, diskparams=kept[uuid].diskparams, ipolicy=kept[uuid].ipolicy)
+        for uuid, group in new.items()
+    }
+    return {**groups, **after}
 
 
-def _kept_connections(
-    theirs: Cluster, ours: Cluster, groups: list[NodeGroup], findings: Findings
+def kept_connections(
+    theirs: View, cluster: Cluster, networks: Networks, findings: Findings
 ) -> list[NodeGroup]:
-    """Their own groups, connected to networks as they were."""
+    """Their groups in order, connected as they were to what their networks are afterwards."""
+    before = theirs.cluster
+    groups = []
+    for group in sorted(theirs.groups.values(), key=lambda one: one.name):
+        for gone in group.networks.keys() - networks.keys():
+            findings.error(f"group {group.name} is connected to {gone}, which is no network there")
+        known = {networks[u].uuid: how for u, how in group.networks.items() if u in networks}
+        groups.append(replace(group, networks=known))
 
     def connections(group: NodeGroup) -> Difference:
         found: Difference = {}
         for uuid in group.networks:
             nic = Nic(uuid="", mac="", network=uuid)
             one = differences(
-                filled_nicparams(theirs, nic, group), filled_nicparams(ours, nic, group)
+                filled_nicparams(before, nic, group), filled_nicparams(cluster, nic, group)
             )
             found.update({f"{uuid}:{name}": pair for name, pair in one.items()})
         return found

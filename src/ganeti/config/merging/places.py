@@ -1,6 +1,6 @@
 """Groups and networks: which stay as they are, which become one with ours, which get another name."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import ip_network
 
 from msgspec.structs import replace
@@ -76,22 +76,20 @@ def _check_ranges(ours: Mapping[str, Network], network: Network, findings: Findi
 
 
 def merged_groups(
-    ours: View, theirs: View, cluster: Cluster, networks: Networks, findings: Findings
+    ours: View, theirs: Iterable[NodeGroup], cluster: Cluster, findings: Findings
 ) -> Groups:
-    """What becomes of each of their groups; `cluster` is ours afterwards."""
+    """What becomes of each of their groups, connected as they will be; `cluster` is ours afterwards."""
     merged: Groups = {}
     options, by_name = findings.options, {one.name: one for one in ours.groups.values()}
-    for group in sorted(theirs.groups.values(), key=lambda one: one.name):
+    for group in theirs:
         chosen = options.group_names, options.groups
         wanted, is_same = _wanted("group", group.name, by_name, chosen, findings)
-        connected = {networks[uuid].uuid: params for uuid, params in group.networks.items()}
         if is_same:
-            mine = by_name[wanted]
             merged[group.uuid] = by_name[wanted] = _one_group(
-                mine, replace(group, networks=connected), cluster, findings
+                by_name[wanted], group, cluster, findings
             )
         else:
-            merged[group.uuid] = by_name[wanted] = replace(group, name=wanted, networks=connected)
+            merged[group.uuid] = by_name[wanted] = replace(group, name=wanted)
     return {uuid: by_name[group.name] for uuid, group in merged.items()}
 
 
