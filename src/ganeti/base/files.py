@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import secrets
@@ -95,6 +96,15 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     except BaseException:
         file.discard()
         raise
+
+
+def read_at_most(path: Path, limit: int) -> bytes:
+    """What is in a file; OSError, also if that is more."""
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return data
 
 
 @contextlib.contextmanager

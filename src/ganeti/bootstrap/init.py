@@ -321,7 +321,7 @@ def check_options(options: InitOptions) -> None:
             raise InputError(f"{text!r} must be in lower case", where)
     if options.cluster_name == options.node_name:
         raise InputError("the cluster needs a name of its own, not the node's", "cluster_name")
-    _check_addresses(options)
+    check_addresses(options)
     if options.state not in BACK_ENDS:
         raise InputError(f"{options.state!r:.40} keeps no state", "state")
     if options.external_etcd is not None:
@@ -353,7 +353,8 @@ async def answers(paths: Paths, limit_s: float = ANSWER_LIMIT_S) -> None:
     raise HostError(f"the master does not answer at {paths.luxi_socket}: {why}; see {paths.log}")
 
 
-def _check_addresses(options: InitOptions) -> None:
+def check_addresses(options: InitOptions) -> None:
+    """InputError if an address or the port of the node is none."""
     for text, where in (
         (options.primary_ip, "primary_ip"),
         (options.secondary_ip, "secondary_ip"),

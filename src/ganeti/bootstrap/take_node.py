@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ganeti.base.errors import ErrorCode, GanetiError, HostError, InputError, PrereqError
-from ganeti.base.files import sync_directory, write_atomically
+from ganeti.base.files import read_at_most, sync_directory, write_atomically
 from ganeti.base.paths import Paths, hostname
 from ganeti.base.terminal import Parser, say
 from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, RAPI, Daemons
@@ -22,7 +22,7 @@ from ganeti.bootstrap.destroy import forget_cluster, is_member
 from ganeti.hypervisor import fake
 from ganeti.hypervisor.kvm.adoption import adopt_guests, forget_guests, our_guests
 from ganeti.hypervisor.kvm.processes import HostProcesses, ProcessId
-from ganeti.upstream.forms import parse
+from ganeti.upstream.forms import LARGEST, parse
 
 NAMES = ("watcher", "rapi", "luxid", "masterd", "wconfd", "confd", "mond", "kvmd", "metad", "noded")
 """The original's daemons, in the order in which they are ended."""
@@ -120,7 +120,10 @@ class Node:
                 ErrorCode.WRONG_STATE,
             )
         if self.is_dry:
-            return [f"moves what is in {self.aside} back to {self.paths.data}"]
+            return [
+                f"moves what is in {self.aside} back to {self.paths.data}",
+                *self._said_of_config(config),
+            ]
         daemons = Daemons(self.paths)
         for name in OURS:
             await daemons.stop(name)
@@ -134,7 +137,13 @@ class Node:
             "the original's files are in their place: start its daemons, and on the master run"
             " 'gnt-cluster redist-conf' and 'gnt-cluster verify'"
         )
-        return [next_step]
+        return [*self._said_of_config(config), next_step]
+
+    def _said_of_config(self, config: bytes | None) -> list[str]:
+        if config is not None or not (self.place / CONFIG).exists():
+            return []
+        old = f"{CONFIG} is as it was at the takeover: what was changed since is not in it"
+        return [f"{old} (--config gives what 'gnt-cluster export' has written)"]
 
     def _uuids(self) -> dict[str, str]:
         """Name of each instance -> UUID, where this node has the original's configuration."""
@@ -242,7 +251,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     node = Node(Paths.from_environment(), is_dry=args.dry_run)
     try:
-        config = args.config.read_bytes() if args.config else None
+        config = _given_config(args)
         lines = asyncio.run(node.give_back(config) if args.back else node.take())
     except GanetiError as err:
         say(f"Failure: {err.message}", file=sys.stderr)
@@ -253,6 +262,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     for line in lines:
         say(line)
     return 0
+
+
+def _given_config(args: argparse.Namespace) -> bytes | None:
+    """What is to be the original's configuration; InputError if it could not open that."""
+    if args.config is None:
+        return None
+    if not args.back:
+        raise InputError("is only of use with --back", "--config")
+    data = read_at_most(args.config, LARGEST)
+    parse(data)
+    return data
 
 
 def _parser() -> argparse.ArgumentParser:

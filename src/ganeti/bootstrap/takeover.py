@@ -15,11 +15,20 @@ from ganeti import uidpool
 from ganeti.base import tls
 from ganeti.base.clock import Clock, SystemClock
 from ganeti.base.errors import ErrorCode, HostError, InputError, PrereqError, StoreError
-from ganeti.base.files import write_atomically
+from ganeti.base.files import read_at_most, write_atomically
 from ganeti.base.ids import IdSource, RandomIds
 from ganeti.base.paths import NODED_PORT, Paths
 from ganeti.bootstrap.daemons import Daemons
-from ganeti.bootstrap.init import STEPS, Founded, InitContext, InitOptions, Step, found, make_state
+from ganeti.bootstrap.init import (
+    STEPS,
+    Founded,
+    InitContext,
+    InitOptions,
+    Step,
+    check_addresses,
+    found,
+    make_state,
+)
 from ganeti.bootstrap.membership import check_not_member
 from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.config.index import index_of
@@ -34,7 +43,7 @@ from ganeti.query.job_filters import check_predicates, check_reasons
 from ganeti.store.backup import BackupHeader, read_backup
 from ganeti.store.interface import Row
 from ganeti.upstream.choices import Choices
-from ganeti.upstream.forms import Document, parse
+from ganeti.upstream.forms import LARGEST, Document, parse
 from ganeti.upstream.reading import translate
 from ganeti.upstream.report import Judge, Report
 from ganeti.upstream.writing import document_of
@@ -195,6 +204,7 @@ async def import_cluster(
         secondary_ip=master.secondary_ip,
         port=port,
     )
+    check_addresses(options)
 
     def objects(new: InitContext) -> tuple[Stored, ...]:
         here = replace(master, certificate=tls.fingerprint(new.certificate))
@@ -257,7 +267,7 @@ def original_of(paths: Paths, given: Path | None) -> Document | None:
     if given is None and not path.exists():
         return None
     try:
-        return parse(path.read_bytes())
+        return parse(read_at_most(path, LARGEST))
     except OSError as err:
         raise HostError(f"cannot read {path}: {err.strerror}") from err
 

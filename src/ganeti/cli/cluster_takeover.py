@@ -61,9 +61,11 @@ def import_config(args: argparse.Namespace) -> int:
     """
     import asyncio
 
+    from ganeti.base.files import read_at_most
     from ganeti.bootstrap.takeover import import_cluster, plan_import
     from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
     from ganeti.upstream.choices import Choices, parse_hypervisors, parse_names
+    from ganeti.upstream.forms import LARGEST
 
     choices = Choices(
         keep_unknown=args.keep_unknown,
@@ -72,7 +74,7 @@ def import_config(args: argparse.Namespace) -> int:
     )
     path = Path(args.file)
     try:
-        data = path.read_bytes()
+        data = read_at_most(path, LARGEST)
     except OSError as err:
         raise HostError(f"cannot read {path}: {err.strerror}") from err
     plan = plan_import(data, hostname(), choices)

@@ -26,12 +26,14 @@ NEVER_WITHOUT = ("nodes", "nodegroups", "instances")
 NEW_TYPES = {"lvm": "plain", "drbd8": "drbd"}
 DRBD_NODES = 2
 """A mirrored disk names its two nodes first."""
+LARGEST = 256 << 20
+"""Bytes of a file; 10,000 instances have a tenth of it."""
 _DERIVED = uuid.UUID("0e56f1c3-5a86-5a49-9a3c-6c0e0d9f7b21")
 
 
 def parse(data: bytes) -> Document:
     """A file as a document in the form of 3.0; InputError says what it is instead."""
-    document = wire.parse_foreign(data, what="configuration")
+    document = _json(data)
     if not isinstance(document, dict) or not isinstance(document.get("cluster"), dict):
         raise InputError("this is no config.data of Ganeti: it has no cluster", "configuration")
     _check_version(document.get("version"))
@@ -48,10 +50,18 @@ def parse(data: bytes) -> Document:
 
 def version_of(data: bytes) -> int:
     """The number of a file's version, as VERSION_3_0; InputError says what it is instead."""
-    document = wire.parse_foreign(data, what="configuration")
+    document = _json(data)
     version = document.get("version") if isinstance(document, dict) else None
     _check_version(version)
     return int(version or 0)
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return wire.parse_foreign(data, what="configuration")
+    except InputError as err:
+        why = err.message.removeprefix(f"{err.field}: ")
+        raise InputError(f"this is no config.data of Ganeti: {why}", "configuration") from err
 
 
 @contextmanager

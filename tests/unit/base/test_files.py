@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.base.files import AtomicFile, write_atomically
+from ganeti.base.files import AtomicFile, read_at_most, write_atomically
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -50,3 +50,13 @@ def test_what_is_given_up_leaves_the_old_file(tmp_path: Path) -> None:
     file.discard()
     assert [one.name for one in tmp_path.iterdir()] == ["register"]
     assert path.read_bytes() == b"old"
+
+
+def test_no_more_is_read_of_a_file_than_is_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    assert read_at_most(path, 5) == b"12345"
+    with pytest.raises(OSError, match="File too large"):
+        read_at_most(path, 4)
+    with pytest.raises(OSError, match="File too large"):
+        read_at_most(Path("/dev/zero"), 4)

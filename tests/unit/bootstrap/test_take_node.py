@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import HostError, PrereqError
 from ganeti.base.paths import Paths, hostname
-from ganeti.bootstrap.take_node import ASIDE, Node
+from ganeti.bootstrap.take_node import ASIDE, Node, main
 from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.hypervisor.kvm.adoption import directory
 from tests.unit.upstream import sample
@@ -75,6 +75,38 @@ async def test_a_node_is_taken_over_and_given_back_as_it_was(
 
     await Node(paths).give_back(b'{"new": 1}')
     assert contents(paths.data) == {**before, "config.data": '{"new": 1}'}
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--config", "given"], "is only of use with --back"),
+        (["--back", "--config", "given"], "this is no config.data of Ganeti"),
+        (["--back", "--config", "missing"], "No such file"),
+    ],
+)
+def test_what_the_original_could_not_open_is_not_put_in_its_place(
+    paths: Paths,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    why: str,
+) -> None:
+    monkeypatch.setenv("GANETI_ROOTDIR", str(paths.root))
+    monkeypatch.chdir(paths.root)
+    (paths.root / "given").write_text('{"cut": ')
+    before = contents(paths.data)
+    assert main(words) == 1
+    assert why in capsys.readouterr().err
+    assert contents(paths.data) == before
+
+
+@pytest.mark.requirement("G28")
+async def test_who_goes_back_to_an_old_configuration_is_told_so(paths: Paths) -> None:
+    await Node(paths).take()
+    assert "is as it was at the takeover" in (await Node(paths, is_dry=True).give_back(None))[-1]
+    assert not any("takeover" in line for line in await Node(paths, is_dry=True).give_back(b"{}"))
+    assert "is as it was at the takeover" in (await Node(paths).give_back(None))[0]
 
 
 async def test_a_process_that_only_has_the_number_is_left_alone(

@@ -1,8 +1,10 @@
 """What an import would make of a host, before anything is made."""
 
+from pathlib import Path
+
 import pytest
 
-from ganeti.base.errors import PrereqError
+from ganeti.base.errors import InputError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.takeover import ImportPlan, import_cluster, plan_import
 from ganeti.model.objects import Node
@@ -117,3 +119,10 @@ async def test_a_plan_with_refusals_is_not_carried_out(tmp_path: object) -> None
     plan = planned(sample.document(), "stranger.example.com")
     with pytest.raises(PrereqError, match="nothing was made"):
         await import_cluster(plan, paths=Paths())
+
+
+@pytest.mark.asyncio
+async def test_a_port_that_is_none_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="99999 is not a port"):
+        await import_cluster(planned(sample.document()), paths=Paths(tmp_path), port=99999)
+    assert list(tmp_path.iterdir()) == []
