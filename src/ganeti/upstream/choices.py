@@ -105,4 +105,8 @@ class Reading(Judge):
             except InputError as err:
                 if value not in NOTHING:
                     self.unknown(what, f"{field}.{name}", err.message)
+                else:
+                    self.change(
+                        what, f"{field}.{name}", f"is as if it were not named: {err.message}"
+                    )
         return found

@@ -213,7 +213,9 @@ def written_detached(
     )
     found = written_disk(judge, last, 0, names)
     del found["iv_name"]
-    return {**found, "nodes": list(detached.nodes), **written_stored(detached), "tags": []}
+    found |= {"nodes": list(detached.nodes), **written_stored(detached)}
+    del found["tags"]  # a disk of the original has none
+    return found
 
 
 def read_detached(reading: Reading, given: Document, layers: Layers) -> DetachedDisk | None:

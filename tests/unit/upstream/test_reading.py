@@ -355,6 +355,14 @@ def test_reservations_are_bits() -> None:
     assert ("network lan", "ext_reservations") in decided(read(document))
 
 
+def test_a_value_that_is_none_here_is_said_even_if_it_says_little() -> None:
+    document = sample.document()
+    document["instances"][sample.GUEST]["hvparams"] = {"cpu_mask": "", "migration_downtime": None}
+    found = decided(read(document))
+    assert found["instance web1.example.com", "hvparams.kvm.cpu_mask"] is Verdict.CHANGED
+    assert ("instance web1.example.com", "hvparams.kvm.migration_downtime") not in found
+
+
 def test_a_report_says_a_field_once() -> None:
     document = sample.document()
     document["instances"][sample.GUEST]["tags"] = ["größe"]

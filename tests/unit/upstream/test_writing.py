@@ -1,8 +1,9 @@
 """What the original is given back."""
 
+import pytest
 from msgspec.structs import replace
 
-from ganeti.model.objects import Cluster, Instance, Network, NodeUuid
+from ganeti.model.objects import Cluster, DetachedDisk, Instance, Network, NodeUuid
 from ganeti.model.stored import Stored
 from ganeti.upstream import forms
 from ganeti.upstream.choices import Choices
@@ -105,6 +106,36 @@ def test_a_network_of_ipv6_is_refused_by_name() -> None:
     )
     _, report = document_of(left)
     assert "network lan" in [one.what for one in report.refused]
+
+
+DISK_FIELDS = {
+    *("uuid", "name", "dev_type", "logical_id", "children", "nodes", "iv_name", "size", "mode"),
+    *("params", "spindles", "pci", "hvinfo", "serial_no", "dynamic_params", "ctime", "mtime"),
+}
+"""What the original's reader takes of a disk; any other field stops it."""
+
+
+@pytest.mark.requirement("G28")
+def test_a_disk_that_was_detached_here_is_one_that_the_original_reads() -> None:
+    web1, rest = _detached()
+    for source in (None, original()):
+        written, report = document_of((*rest, web1), source)
+        assert report.refused == []
+        assert set(written["disks"]) == {sample.DISK, sample.PLAIN}
+        for disk in written["disks"].values():
+            assert disk.keys() <= DISK_FIELDS
+
+
+def _detached() -> tuple[DetachedDisk, list[Stored]]:
+    """The first instance's disk without it, and all other objects."""
+    (web1,) = [one for one in objects() if one.name == "web1.example.com"]
+    assert isinstance(web1, Instance)
+    (disk,) = web1.disks
+    detached = DetachedDisk(
+        uuid=disk.uuid, name="root", disk=disk, nodes=web1.all_nodes, last_instance=web1.name
+    )
+    bare = replace(web1, disks=(), secondary_nodes=(), disk_template="diskless")
+    return detached, [bare if one.uuid == web1.uuid else one for one in objects()]
 
 
 def test_merging_is_by_what_has_changed() -> None:
