@@ -14,10 +14,10 @@ from pathlib import Path
 
 from ganeti.base.errors import HostError, InputError
 from ganeti.base.identifiers import host_name, plain_name
+from ganeti.protocols.export_description import NEW, OLD
 from ganeti.rpc.procedures.exports import CONFIG_LIMIT, ExportContent, ExportPlace
 
 CONFIG = "config.ini"
-_NEW, _OLD = ".new", ".old"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MIB = 1024 * 1024
 
@@ -88,7 +88,7 @@ class ExportDirectory:
     def finish(self, name: str, config: str) -> None:
         """Write the description, and let the export take the place of an earlier one."""
         final, new = (_directory_name(name, unfinished=one) for one in (False, True))
-        old = name + _OLD
+        old = name + OLD
         with self._root() as root:
             with (
                 contextlib.suppress(_Missing),
@@ -100,8 +100,8 @@ class ExportDirectory:
                 if _exists(final, root) and self.info(name).config == config:
                     return
                 raise HostError(f"there is no export of {name} that could be finished")
-            _remove(old, root)
             if _exists(final, root):
+                _remove(old, root)
                 os.rename(final, old, src_dir_fd=root, dst_dir_fd=root)
             os.rename(new, final, src_dir_fd=root, dst_dir_fd=root)
             os.fsync(root)
@@ -150,14 +150,14 @@ def _is_export(name: str) -> bool:
         host_name(name, "export")
     except InputError:
         return False
-    return not name.endswith((_NEW, _OLD))
+    return not name.endswith((NEW, OLD))
 
 
 def _directory_name(name: str, *, unfinished: bool) -> str:
     """What an instance's export is called; never anything that leads elsewhere."""
-    if host_name(name, "export") != name or name.endswith((_NEW, _OLD)):
+    if host_name(name, "export") != name or name.endswith((NEW, OLD)):
         raise InputError(f"{name!r:.80} is not the name of an export", "export")
-    return name + (_NEW if unfinished else "")
+    return name + (NEW if unfinished else "")
 
 
 def _exists(name: str, directory: int) -> bool:
@@ -170,9 +170,9 @@ def _exists(name: str, directory: int) -> bool:
 
 def _settle(name: str, root: int) -> None:
     """After a death in the middle of `finish`: the earlier export is the one that counts."""
-    if not _exists(name, root) and _exists(name + _OLD, root):
-        os.rename(name + _OLD, name, src_dir_fd=root, dst_dir_fd=root)
-    _remove(name + _OLD, root)
+    if not _exists(name, root) and _exists(name + OLD, root):
+        os.rename(name + OLD, name, src_dir_fd=root, dst_dir_fd=root)
+    _remove(name + OLD, root)
 
 
 def _remove(name: str, directory: int) -> None:
@@ -210,7 +210,9 @@ def _read_config(directory: int, name: str) -> str:
 
 def _write_config(directory: int, config: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(CONFIG, flags, 0o600, dir_fd=directory), "w") as target:
+    with os.fdopen(
+        os.open(CONFIG, flags, 0o600, dir_fd=directory), "w", encoding="utf-8"
+    ) as target:
         target.write(config)
         target.flush()
         os.fsync(target.fileno())

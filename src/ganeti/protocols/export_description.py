@@ -11,6 +11,8 @@ line, and nothing in it refers to anything else.
 
 import configparser
 import io
+import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,9 +26,14 @@ MAX_DISKS, MAX_NICS = 16, 8
 SIZE_LIMIT_MIB = 64 * 1024 * 1024
 SECTIONS_LIMIT, OPTIONS_LIMIT, VALUE_LIMIT = 16, 1024, 64 * 1024
 RAW, SCRIPT = "raw", "script"
+NAME_LIMIT = 240
+"""Of the name of an export: there is more in the names of files about it."""
+NEW, OLD = ".new", ".old"
+"""What the name of a directory ends with while an export is made, and while it takes the place of an earlier one."""
 _ABSENT = ("", "None")
 _HEX = frozenset("0123456789abcdef")
 _SHA256 = 64
+_OF_DISK = re.compile(r"disk([0-9]{1,4})_(?:size|dump)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,16 @@ class ExportDescription:
 # --- written ---
 
 
+def check_export_name(name: str) -> None:
+    """Refuse the name of an instance whose export could not be called so."""
+    if name.endswith((NEW, OLD)) or len(name) > NAME_LIMIT:
+        raise InputError(
+            f"no export can have a name that ends in {NEW} or {OLD}, or is longer than {NAME_LIMIT} characters;"
+            " give the instance another one first (gnt-instance rename)",
+            "instance_name",
+        )
+
+
 def format_description(export: ExportDescription, memory: Mapping[str, int]) -> str:
     """The text; `memory` has minmem, maxmem and vcpus, which older versions read elsewhere."""
     sections: dict[str, dict[str, Any]] = {
@@ -123,9 +140,34 @@ def format_description(export: ExportDescription, memory: Mapping[str, int]) -> 
 
 def _written(value: Any, where: str) -> str:
     text = str(value)
-    if any(character in text for character in "\0\r\n"):
-        raise InputError("has more than one line, which an export cannot hold", where)
+    _check_line(text, where)
     return text.replace("%", "%%")
+
+
+def _check_line(text: str, where: str) -> None:
+    if len(text) > VALUE_LIMIT or any(is_control(letter) for letter in text):
+        raise InputError(
+            f"is not one line of text without control characters, of at most {VALUE_LIMIT} characters,"
+            " so no export can hold it",
+            where,
+        )
+
+
+def is_control(letter: str) -> bool:
+    """Whether a character may command a terminal, or end a line; a tab may stand in a value."""
+    return unicodedata.category(letter) == "Cc" and letter != "\t"
+
+
+def changed_by_export(export: ExportDescription, memory: Mapping[str, int]) -> list[str]:
+    """Names of values that an import would have otherwise, as blanks at an end; InputError for what cannot be written."""
+    back = parse_description(format_description(export, memory))
+    found = []
+    for section in ("hvparams", "beparams", "osparams", "osparams_private"):
+        read = getattr(back, section)
+        for name, value in getattr(export, section).items():
+            if read.get(name.lower()) != str(value):
+                found.append(f"{section}.{name}")
+    return found
 
 
 def _nic_options(nics: tuple[ExportedNic, ...]) -> dict[str, Any]:
@@ -212,11 +254,11 @@ def _sections(text: str) -> dict[str, dict[str, str]]:
 
 
 def _read(value: str, where: str) -> str:
-    if len(value) > VALUE_LIMIT or not (value.isprintable() or value == ""):
-        raise InputError("is not one line of text", where)
     if "%(" in value.replace("%%", ""):
         raise InputError("refers to another value, which no export does", where)
-    return value.replace("%%", "%")
+    text = value.replace("%%", "%")
+    _check_line(text, where)
+    return text
 
 
 def _number(
@@ -238,30 +280,48 @@ def _optional(values: Mapping[str, str], name: str) -> str | None:
 
 
 def _disks(instance: Mapping[str, str]) -> tuple[ExportedDisk, ...]:
-    found: list[ExportedDisk] = []
-    for number in range(MAX_DISKS + 1):
-        prefix = f"disk{number}_"
-        if f"{prefix}size" not in instance and f"{prefix}dump" not in instance:
-            break
-        if number == MAX_DISKS:
-            raise InputError(f"more than {MAX_DISKS} disks", "config.ini")
-        dump = instance.get(f"{prefix}dump", "")
-        sha256 = instance.get(f"{prefix}sha256", "")
-        if sha256 and (len(sha256) != _SHA256 or set(sha256) - _HEX):
-            raise InputError("is not a SHA-256 digest", f"config.ini: {prefix}sha256")
-        found.append(
-            ExportedDisk(
-                size=_number(instance, f"{prefix}size", 1, SIZE_LIMIT_MIB),
-                dump=plain_name(dump, f"config.ini: {prefix}dump") if dump not in _ABSENT else "",
-                name=_optional(instance, f"{prefix}name"),
-                mode=_optional(instance, f"{prefix}mode") or "rw",
-                sha256=sha256,
+    numbers = sorted({int(match[1]) for one in instance if (match := _OF_DISK.fullmatch(one))})
+    for expected, number in enumerate(numbers):
+        if number != expected:
+            raise InputError(
+                f"disk {number} is in it and disk {expected} is not: an export was not whole; export the"
+                " instance again, or number the disks that there are from 0 in it",
+                "config.ini",
             )
-        )
+    if len(numbers) > MAX_DISKS:
+        raise InputError(f"more than {MAX_DISKS} disks", "config.ini")
+    found = tuple(_disk(instance, f"disk{number}_") for number in numbers)
     dumps = [disk.dump for disk in found if disk.dump]
     if len(set(dumps)) < len(dumps):
         raise InputError("two disks have the same dump", "config.ini")
-    return tuple(found)
+    # Ganeti counts those with a dump.
+    _check_count(instance, "disk", (len(dumps), len(found)))
+    return found
+
+
+def _disk(instance: Mapping[str, str], prefix: str) -> ExportedDisk:
+    dump = instance.get(f"{prefix}dump", "")
+    sha256 = instance.get(f"{prefix}sha256", "")
+    if sha256 and (len(sha256) != _SHA256 or set(sha256) - _HEX):
+        raise InputError("is not a SHA-256 digest", f"config.ini: {prefix}sha256")
+    return ExportedDisk(
+        size=_number(instance, f"{prefix}size", 1, SIZE_LIMIT_MIB),
+        dump=plain_name(dump, f"config.ini: {prefix}dump") if dump not in _ABSENT else "",
+        name=_optional(instance, f"{prefix}name"),
+        mode=_optional(instance, f"{prefix}mode") or "rw",
+        sha256=sha256,
+    )
+
+
+def _check_count(instance: Mapping[str, str], what: str, counts: tuple[int, ...]) -> None:
+    """Refuse a description that lost some of what it counts."""
+    name = f"{what}_count"
+    if name in instance and _number(instance, name, 0, 2**31) not in counts:
+        raise InputError(
+            f"says {instance[name]}, but {max(counts)} are described: something was lost; take another"
+            " export, or correct the number if this is all that there was",
+            f"config.ini: {name}",
+        )
 
 
 def _nics(instance: Mapping[str, str]) -> tuple[ExportedNic, ...]:
@@ -273,4 +333,5 @@ def _nics(instance: Mapping[str, str]) -> tuple[ExportedNic, ...]:
             raise InputError(f"more than {MAX_NICS} network interfaces", "config.ini")
         values = {name: _optional(instance, f"nic{number}_{name}") for name in _NIC_FIELDS}
         found.append(ExportedNic(**values))
+    _check_count(instance, "nic", (len(found),))
     return tuple(found)

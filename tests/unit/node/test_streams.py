@@ -277,6 +277,26 @@ async def test_a_death_between_two_renames_keeps_the_earlier_export(
     assert [one.name for one in place.iterdir()] == [NAME]
 
 
+@pytest.mark.requirement("F32")
+def test_two_deaths_between_two_renames_keep_the_earlier_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exports = ExportDirectory(tmp_path)
+    exports.begin("web1")
+    exports.finish("web1", "the earlier one")
+    exports.begin("web1")
+    (tmp_path / "web1").rename(tmp_path / "web1.old")  # a death
+
+    def die(*_words: object, **_more: object) -> None:
+        raise OSError("another")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="another"):
+        patch.setattr(os, "rename", die)
+        exports.finish("web1", "the new one")
+    exports.remove("web1", unfinished=True)
+    assert exports.info("web1").config == "the earlier one"
+
+
 @pytest.mark.requirement("A42")
 async def test_no_name_leads_out_and_no_link_is_followed(
     nodes: tuple[Node, Node], disk_path: Path

@@ -9,6 +9,8 @@ from ganeti.protocols.export_description import (
     ExportDescription,
     ExportedDisk,
     ExportedNic,
+    changed_by_export,
+    check_export_name,
     format_description,
     parse_description,
 )
@@ -134,10 +136,29 @@ def test_ours_is_read_by_the_parser_that_ganeti_has() -> None:
     assert theirs.get("instance", "nic0_ip") == "192.0.2.1"
 
 
-def test_a_value_of_two_lines_cannot_be_exported() -> None:
-    wrong = ExportDescription(name="web1", osparams={"a": "b\n[export]"})
+@pytest.mark.parametrize("value", ["b\n[export]", "\0", "a\x1b[2J", "\x85", "x" * 70_000])
+def test_a_value_that_no_import_would_read_cannot_be_exported(value: str) -> None:
+    wrong = ExportDescription(name="web1", osparams={"a": value})
     with pytest.raises(InputError, match=r"os\.a"):
         format_description(wrong, MEMORY)
+
+
+@pytest.mark.requirement("S132")
+def test_whatever_text_was_exported_can_be_imported() -> None:
+    odd = {"a": "b\tc", "d": "\u00a0e\u200b\u2028f", "g": "%" * 40_000, "h": ""}
+    export = ExportDescription(name="web1", osparams=odd)
+    back = parse_description(format_description(export, MEMORY)).osparams
+    assert back == {**odd, "d": "e\u200b\u2028f"}
+    assert changed_by_export(export, MEMORY) == ["osparams.d"]
+    blanks = ExportDescription(name="web1", hvparams={"A": " b"}, beparams={"vcpus": "1"})
+    assert changed_by_export(blanks, MEMORY) == ["hvparams.A"]
+
+
+@pytest.mark.parametrize("name", ["web1.new", "web1.old", "a." * 121 + "b"])
+def test_a_name_that_means_an_export_in_the_making_is_refused(name: str) -> None:
+    check_export_name("new.example.com")
+    with pytest.raises(InputError, match="gnt-instance rename"):
+        check_export_name(name)
 
 
 @pytest.mark.requirement("A54")
@@ -154,6 +175,11 @@ def test_a_value_of_two_lines_cannot_be_exported() -> None:
         ("ns1 = 192.0.2.53", "ns1 = %(password)s", "refers to another value"),
         ("ns1 = 192.0.2.53", "ns1 = a\x1b[2J", "one line"),
         ("ns1 = 192.0.2.53", "ns1 = a\n two", "one line"),
+        ("disk_count = 1", "disk_count = 3", "disk_count: says 3, but 2"),
+        ("disk_count = 1", "disk_count = 0", "disk_count"),
+        ("disk_count = 1", "disk_count = x", "disk_count"),
+        ("nic_count = 1", "nic_count = 2", "nic_count: says 2, but 1"),
+        ("disk1_size = 512", "disk2_size = 512", "disk 2 is in it and disk 1 is not"),
         ("disk0_size = 10240", "disk0_size = 0", "disk0_size"),
         ("disk0_size = 10240", "disk0_size = 9223372036854775808", "disk0_size"),
         ("8a4be3a4-0000-4000-8000-000000000002.snap", "../../../etc/shadow", "disk0_dump"),

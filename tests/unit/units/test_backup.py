@@ -1,5 +1,6 @@
 """Exports and imports: all of it or nothing, nothing left over, and the guest as it was."""
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -203,6 +204,28 @@ async def test_an_export_that_will_not_fit_is_refused(master: Master) -> None:
     assert code == "insufficient_resources"
     assert "768 MiB are needed" in text
     succeeded(await master.run(export(compress="gzip")))
+
+
+@pytest.mark.requirement("S132", "A54")
+async def test_what_no_import_could_read_is_refused_before_anything_is_done(
+    master: Master,
+) -> None:
+    await with_data(master, osparams={"ns1": "a\x1b[2J"})
+    _, arguments = failed(await master.run(export()))
+    assert "os.ns1" in arguments[0]
+    succeeded(await master.run(create("web.new", disk_template="file")))
+    master.rpc.reset()
+    _, arguments = failed(await master.run(export(instance_name="web.new")))
+    assert "gnt-instance rename" in arguments[0]
+    assert master.rpc.acts() == []
+
+
+async def test_blanks_that_an_export_does_not_keep_are_told(master: Master) -> None:
+    await with_data(master, osparams={"ns1": " a\tb"})
+    view = await master.run(export())
+    assert "osparams.ns1" in said(view)
+    succeeded(await master.run(import_()))
+    assert master.instance(CLONE).osparams == {"ns1": "a\tb"}
 
 
 EXPORT_ACTS = 20
@@ -427,6 +450,42 @@ async def test_a_description_is_checked_like_a_request(
     assert text in arguments[0]
     assert master.snapshot.instance_by_name(CLONE) is None
     check_nothing_is_left(master)
+
+
+async def without_scripts(master: Master) -> Export:
+    """An export whose dumps are disks as they are."""
+    await with_data(master)
+    for number in (1, 2, 3):
+        node(master, number).os_scripts = ["create"]
+    succeeded(await master.run(export()))
+    return node(master, 2).exports[NAME]
+
+
+@pytest.mark.requirement("S123", "S140")
+async def test_disks_as_they_are_need_no_os_but_one_that_is_named_must_be_there(
+    master: Master,
+) -> None:
+    found = await without_scripts(master)
+    found.config = re.sub("sha256 = .*", "sha256 =", found.config)
+    found.config = found.config.replace("os = ", "os = gone-")
+    view = await master.run(import_())
+    succeeded(view)
+    assert "there is no OS definition gone" in said(view)
+    assert "shorter than the disk" in said(view)
+    _, (text, _code) = failed(await master.run(import_("web3.example.com", os_type="windows")))
+    assert "there is no OS definition windows" in text
+
+
+@pytest.mark.requirement("S133", "A54")
+async def test_dumps_of_another_length_than_their_disks_are_refused_before(master: Master) -> None:
+    found = await without_scripts(master)
+    _, (text, _code) = failed(await master.run(import_()))
+    assert "one of both is damaged" in text  # cut off
+    found.config = found.config.replace("disk0_size = 512", "disk0_size = 1")
+    found.files[next(iter(found.files))] = "x" * (2 << 20)
+    _, (text, _code) = failed(await master.run(import_()))
+    assert "has 2097152 bytes, and disk 0 has 1048576" in text
+    assert master.snapshot.instance_by_name(CLONE) is None
 
 
 async def test_a_damaged_dump_makes_no_instance(master: Master) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ganeti.base.errors import (
     ErrorCode,
+    ExecError,
     GanetiError,
     InputError,
     PrereqError,
@@ -30,6 +31,8 @@ from ganeti.protocols.export_description import (
     ExportDescription,
     ExportedDisk,
     ExportedNic,
+    changed_by_export,
+    check_export_name,
     format_description,
 )
 from ganeti.rpc.procedures.exports import (
@@ -179,6 +182,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         check_online(source)
         target = resolve_node(ctx.snapshot, str(op.target_node_uuid or op.target_node))
         check_online(target)
+        check_export_name(instance.name)
         was_running = await is_running(ctx, source, instance)
         snapshots = await self._has_snapshots(ctx, instance, source)
         if was_running and not op.shutdown and not snapshots:
@@ -193,7 +197,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
             ctx.info(
                 f"OS {instance.os or '(none)'} has no script export: disks are copied as they are"
             )
-        return ExportPlan(
+        plan = ExportPlan(
             instance,
             source,
             target,
@@ -202,6 +206,18 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
             by_script,
             osparams_with(ctx, instance),
         )
+        self._check_description(ctx, plan)
+        return plan
+
+    def _check_description(self, ctx: UnitContext, plan: ExportPlan) -> None:
+        """Refuse what no import could read, before the guest is stopped and hours go into copies."""
+        nothing = [StreamResult(data_bytes=0, seconds=0.0)] * len(plan.instance.disks)
+        described = self._described(ctx, plan, nothing)
+        memory = filled_beparams(ctx.snapshot.cluster, plan.instance)
+        for name in changed_by_export(described, memory):
+            ctx.warn(
+                f"{name}: an export does not keep blanks at the ends; an import has it without"
+            )
 
     @staticmethod
     async def _has_snapshots(ctx: UnitContext, instance: Instance, node: Node) -> bool:
@@ -260,8 +276,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
                 must_start = False
                 await run_again(ctx, instance)
             if self.op.ova:
-                ctx.step(f"packing the export as {instance.name}.ova")
-                await ctx.call(plan.target, EXPORT_PACK, ExportArgs(export=instance.name))
+                await self._pack(ctx, plan)
         except GanetiError:
             if must_start:
                 await run_again(ctx, instance)
@@ -271,6 +286,18 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         if self.op.remove_instance:
             return await self._remove(ctx, instance, result)
         return Outcome(result)
+
+    @staticmethod
+    async def _pack(ctx: UnitContext, plan: ExportPlan) -> None:
+        name = plan.instance.name
+        ctx.step(f"packing the export as {name}.ova")
+        try:
+            await ctx.call(plan.target, EXPORT_PACK, ExportArgs(export=name))
+        except RpcError as err:
+            raise ExecError(
+                f"{err}; the export itself is whole: when that is mended, `ovfconverter export` on"
+                f" {plan.target.name} packs it"
+            ) from err
 
     async def _take_snapshots(
         self, ctx: UnitContext, undo: UndoLog, plan: ExportPlan, work: _Work
@@ -328,9 +355,14 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         )
 
     def _description(self, ctx: UnitContext, plan: ExportPlan, results: list[StreamResult]) -> str:
-        instance, cluster = plan.instance, ctx.snapshot.cluster
-        beparams = filled_beparams(cluster, instance)
-        described = ExportDescription(
+        memory = filled_beparams(ctx.snapshot.cluster, plan.instance)
+        return format_description(self._described(ctx, plan, results), memory)
+
+    def _described(
+        self, ctx: UnitContext, plan: ExportPlan, results: list[StreamResult]
+    ) -> ExportDescription:
+        instance = plan.instance
+        return ExportDescription(
             name=instance.name,
             os=instance.os,
             source=plan.source.name,
@@ -365,7 +397,6 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
             osparams=instance.osparams,
             osparams_private=instance.osparams_private,
         )
-        return format_description(described, beparams)
 
     async def _remove_others(self, ctx: UnitContext, plan: ExportPlan) -> None:
         """An instance has one export: the one just made."""

@@ -131,6 +131,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
     async def check_prereq(self, ctx: UnitContext) -> CreatePlan:
         check_allowed(self.op.compress, ctx.snapshot.cluster.compression_tools)
         found = await find_export(ctx, self.op) if self.op.mode == IMPORT else None
+        os_is_given = bool(self.op.os_type) and self.op.mode != REMOTE_IMPORT
         if found is not None:
             self.op = filled(ctx, self.op, found.description)
             check_create_arguments(self.op)
@@ -161,8 +162,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         imported = await plan_import(ctx, found, instance.os, node) if found else None
         remote = await plan_remote_import(ctx, op, certificate, node) if certificate else None
         by_script = [one.by_script for one in (imported, remote) if one is not None]
-        has_script = all(by_script)
-        await self._check_on_node(ctx, node, instance, has_script=has_script)
+        must_fit = all(by_script) or os_is_given
+        await self._check_on_node(ctx, node, instance, os_must_fit=must_fit)
         instance = await with_pinned_hardware(ctx, node, instance)
         if op.no_install:
             ctx.info("No-installation mode selected, disabling startup")
@@ -260,14 +261,26 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             check_spindles(ctx.snapshot, info, node, new)
 
     async def _check_on_node(
-        self, ctx: UnitContext, node: Node, instance: Instance, *, has_script: bool
+        self, ctx: UnitContext, node: Node, instance: Instance, *, os_must_fit: bool
     ) -> None:
-        """Ask the chosen node whether it could run and install the instance."""
+        """Ask the chosen node whether it could run and install the instance.
+
+        Disks that are taken as they are need no OS definition.
+        """
         await check_hvparams_on_node(ctx, node, instance)
         await check_links(ctx, node, instance)
-        if not self.op.no_install and instance.os and has_script:
-            osparams = self._osparams(ctx, instance)
+        if self.op.no_install or not instance.os:
+            return
+        osparams = self._osparams(ctx, instance)
+        try:
             await check_os(ctx, node, instance.os, osparams, force_variant=self.op.force_variant)
+        except PrereqError as err:
+            if os_must_fit:
+                raise
+            ctx.warn(
+                f"{err}; its disks are taken as they are, but it cannot be reinstalled before that is mended"
+                " (gnt-os diagnose; another OS: gnt-instance modify -o OS)"
+            )
 
     def _osparams(self, ctx: UnitContext, instance: Instance) -> dict[str, str]:
         """The OS parameters with those that are not stored or not shown."""

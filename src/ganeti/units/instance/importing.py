@@ -176,7 +176,11 @@ async def _holder(ctx: UnitContext, name: str) -> Node:
             found.append(node)
     if len(found) != 1:
         names = ", ".join(node.name for node in found)
-        why = f"is on several nodes ({names}): say which (--src-node)" if found else "is on no node"
+        why = (
+            f"is on several nodes ({names}): say which (--src-node)"
+            if found
+            else "is on no node that answers; gnt-backup list shows all"
+        )
         raise PrereqError(f"the export {name} {why}", ErrorCode.WRONG_INPUT)
     return found[0]
 
@@ -287,7 +291,25 @@ async def plan_import(ctx: UnitContext, found: FoundExport, os: str, node: Node)
         )
     if how != RAW and not has_script and found.description.disks:
         ctx.warn(f"OS {os or '(none)'} has no script import: dumps are taken as images of disks")
-    return ImportPlan(found, has_script and how != RAW, "rename" in scripts)
+    by_script = has_script and how != RAW
+    if not by_script and found.image is None and found.description.compression == NONE:
+        _check_sizes(ctx, found)
+    return ImportPlan(found, by_script, "rename" in scripts)
+
+
+def _check_sizes(ctx: UnitContext, found: FoundExport) -> None:
+    """Refuse images of disks that are longer than their disk or cut off; say which are shorter."""
+    for index, disk in enumerate(found.description.disks):
+        wanted = disk.size * MIB
+        size = found.content.files[disk.dump] if disk.dump else wanted
+        if size > wanted or (size < wanted and disk.sha256):
+            raise PrereqError(
+                f"the dump {disk.dump} of export {found.name} has {size} bytes, and disk {index} has {wanted}:"
+                " one of both is damaged; take another export, or correct the size in config.ini",
+                ErrorCode.WRONG_INPUT,
+            )
+        if size < wanted:
+            ctx.warn(f"the dump of disk {index} is shorter than the disk, whose rest is zeros")
 
 
 async def import_disks(
