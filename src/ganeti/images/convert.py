@@ -21,7 +21,7 @@ from ganeti.base.errors import HostError, InputError
 from ganeti.base.identifiers import host_name
 from ganeti.base.process import CLEAN_ENVIRONMENT
 from ganeti.images import confined
-from ganeti.images.package import DiskImage, Member, Package
+from ganeti.images.package import DiskImage, Member, Package, check_digest
 from ganeti.model.params import BACKEND_DEFAULTS
 from ganeti.protocols.export_description import (
     RAW as RAW_DATA,
@@ -147,10 +147,10 @@ def _copy(image: DiskImage, target: int) -> None:
         if digest is not None:
             digest.update(data)
         if data.strip(b"\0"):
-            _write(target, data, offset)
+            write_all(target, data, offset)
     os.ftruncate(target, member.length)
-    if digest is not None and image.digest is not None and digest.hexdigest() != image.digest[1]:
-        raise InputError(f"{member.name} is damaged: its digest is not that of the manifest", "OVA")
+    if digest is not None and image.digest is not None:
+        check_digest(member.name, image.digest, digest)
 
 
 def pieces(member: Member, *, with_holes: bool = False) -> Iterator[tuple[int, bytes]]:
@@ -178,7 +178,8 @@ def _next_data(member: Member, offset: int) -> int:
     return max(offset, found // CHUNK * CHUNK)
 
 
-def _write(target: int, data: bytes, offset: int) -> None:
+def write_all(target: int, data: bytes, offset: int) -> None:
+    """Write all of it at an offset; a full disk takes a part, and says so only at the next."""
     view = memoryview(data)
     while view:
         written = os.pwrite(target, view, offset)

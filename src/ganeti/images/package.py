@@ -5,9 +5,10 @@ at places inside the file; links, devices and extensions that change names or si
 """
 
 import contextlib
+import hashlib
 import os
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ganeti.base.errors import HostError, InputError
@@ -86,7 +87,7 @@ def opened_package(open_file: OpenFile, name: str, form: str = AUTO) -> Iterator
         if form == OVA:
             yield _archive(source)
         elif form == OVF:
-            yield _machine({name: source}, source, opened)
+            yield _machine(source, _beside(opened, _manifest_name(name)), opened)
         else:
             facts = inspect_image(source.read, source.length, "" if form == AUTO else form)
             yield Package(None, (DiskImage(source, facts),), (facts.size,))
@@ -111,7 +112,20 @@ def _archive(source: Member) -> Package:
             raise _refused(f"it has no file {name}")
         return members[name]
 
-    return _machine(members, descriptions[0], inside)
+    manifest = members.get(_manifest_name(descriptions[0].name))
+    return _machine(descriptions[0], manifest, inside)
+
+
+def _manifest_name(description: str) -> str:
+    return description.rpartition(".")[0] + ".mf"
+
+
+def _beside(opened: Callable[[str], Member], name: str) -> Member | None:
+    """A file that need not be there."""
+    try:
+        return opened(name)
+    except (HostError, FileNotFoundError):
+        return None
 
 
 def _members(source: Member) -> dict[str, Member]:
@@ -143,10 +157,13 @@ def _members(source: Member) -> dict[str, Member]:
 
 
 def _machine(
-    members: Mapping[str, Member], description: Member, opened: Callable[[str], Member]
+    description: Member, manifest: Member | None, opened: Callable[[str], Member]
 ) -> Package:
-    machine = parse_ovf(_text(description, TEXT_LIMIT))
-    digests = _digests(members, description)
+    text = _text(description, TEXT_LIMIT)
+    digests = {} if manifest is None else _digests(_text(manifest, _MANIFEST_LIMIT))
+    if digest := digests.get(description.name):
+        check_digest(description.name, digest, hashlib.new(digest[0], text, usedforsecurity=False))
+    machine = parse_ovf(text)
     disks: list[DiskImage | None] = []
     sizes = []
     for disk in machine.disks:
@@ -165,13 +182,20 @@ def _machine(
     return Package(machine, tuple(disks), tuple(sizes))
 
 
-def _digests(members: Mapping[str, Member], description: Member) -> dict[str, tuple[str, str]]:
-    """What the manifest of an OVA says, if it has one."""
-    manifest = members.get(description.name.rpartition(".")[0] + ".mf")
-    if manifest is None:
-        return {}
+def check_digest(name: str, digest: tuple[str, str], found: "hashlib._Hash") -> None:
+    """Refuse a file that is another one than the manifest says."""
+    if found.hexdigest() != digest[1]:
+        raise InputError(
+            f"{name} is damaged: its digest is not that of the manifest; if it was changed on purpose, remove"
+            " the manifest (.mf)",
+            "OVA",
+        )
+
+
+def _digests(manifest: bytes) -> dict[str, tuple[str, str]]:
+    """What a manifest says: algorithm and digits of each file."""
     found = {}
-    for line in _text(manifest, _MANIFEST_LIMIT).decode("ascii", "replace").splitlines():
+    for line in manifest.decode("ascii", "replace").splitlines():
         kind, _, rest = line.partition("(")
         name, _, value = rest.rpartition(")")
         algorithm = _DIGESTS.get(kind.strip().replace("-", "").upper())

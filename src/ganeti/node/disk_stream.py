@@ -7,6 +7,7 @@ keeps the task's lock open, so whatever one leaves behind is found.
 """
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -92,17 +93,25 @@ class StreamOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 def main(argv: Sequence[str]) -> int:
     """Carry one order out; the exit status says whether it succeeded, the result why not."""
-    file = Path(argv[0])
+    file, path = Path(argv[0]), ""
     try:
         order = wire.decode(file.read_bytes(), StreamOrder, what=str(file))
+        path = order.path
         result = _Receiver(order, file).run() if order.receives else _Sender(order, file).run()
     except (GanetiError, OSError, ValueError) as err:
-        text = err.message if isinstance(err, GanetiError) else str(err)
+        text = _text(path, err)
         say(text, file=sys.stderr)
         write_atomically(file.with_suffix(".error"), text.encode())
         return 1
     write_atomically(file.with_suffix(".result"), json.dumps(result).encode())
     return 0
+
+
+def _text(path: str, err: Exception) -> str:
+    """What is wrong, and where there is no room."""
+    if isinstance(err, OSError) and err.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{err.strerror} for {path}; free some space, or choose another node"
+    return err.message if isinstance(err, GanetiError) else str(err)
 
 
 def own_environment() -> dict[str, str]:
@@ -167,12 +176,14 @@ class _Sender:
             except (OSError, HostError) as err:
                 if isinstance(err, ProgramFailed):
                     raise
-                raise HostError(f"the data was not sent: {_why(there, err)}") from err
+                raise HostError(
+                    f"the data was not sent to {order.address}: {_why(there, err)}"
+                ) from err
         finally:
             there.close()
         if answer.get("seal") != seal:
             why = str(answer.get("error", "another seal"))[:2000]
-            raise HostError(f"the receiver refused the data: {why}")
+            raise HostError(f"the receiver at {order.address} refused the data: {why}")
         return {"data_bytes": length, "sha256": digest, "seconds": time.monotonic() - begun}
 
     def _send(self, source: Source, frames: FrameWriter) -> tuple[int, str, str]:
@@ -242,8 +253,7 @@ class _Receiver:
             try:
                 result, seal = self._receive(there)
             except (GanetiError, OSError, ValueError) as err:
-                text = err.message if isinstance(err, GanetiError) else str(err)
-                self._tell(there, {"error": text})
+                self._tell(there, {"error": _text(order.path, err)})
                 raise
             result = {**result, "seconds": time.monotonic() - begun}
             if order.hold:
@@ -285,7 +295,7 @@ class _Receiver:
             if digest != order.sha256:
                 raise HostError(
                     "the data is not what was exported: its digest is another one than that in the"
-                    " description; the dump is damaged"
+                    " description; the dump is damaged, take another export"
                 )
             sink.finish()
         return {"data_bytes": raw.length, "sha256": digest}, seal

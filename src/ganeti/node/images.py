@@ -6,6 +6,7 @@ module as a program (`python -m ganeti.node.images WORD ...`), which is a task o
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import os
 import sys
@@ -120,7 +121,8 @@ def main(argv: Sequence[str]) -> int:
             export = read_export(Path(directory))
             pack(Path(directory), export, Path(directory) / f"{export.name}.ova")
     except (GanetiError, OSError) as err:
-        say(str(err), file=sys.stderr)
+        full = isinstance(err, OSError) and err.errno in (errno.ENOSPC, errno.EDQUOT)
+        say(f"{os.strerror(errno.ENOSPC)} for {directory}" if full else str(err), file=sys.stderr)
         return 1
     return 0
 

@@ -23,7 +23,7 @@ from ganeti.base.errors import GanetiError, GuestOsError, InputError
 from ganeti.base.identifiers import host_name, is_absolute_path
 from ganeti.base.paths import Paths
 from ganeti.base.terminal import say
-from ganeti.images.convert import CHUNK, MIB, convert_image, pieces
+from ganeti.images.convert import MIB, convert_image, pieces, write_all
 from ganeti.images.download import check_address, fetch
 from ganeti.images.package import DiskImage, Member, open_beside
 from ganeti.node.images import opened_image
@@ -233,16 +233,13 @@ def _copy(source: Member, target: int, room: int) -> None:
         os.ftruncate(target, 0)
         os.ftruncate(target, room)
     for offset, data in pieces(source, with_holes=not is_file):
-        for at in range(0, len(data), CHUNK):
-            os.pwrite(target, data[at : at + CHUNK], offset + at)
+        write_all(target, data, offset)
 
 
 def _write_seed(disk: str, files: Mapping[str, bytes]) -> None:
     with open(disk, "r+b", buffering=0) as target:  # noqa: PTH123 - a device or a file
         room = min(target.seek(0, os.SEEK_END), _SEED_LIMIT)
-        image = fat_image(LABEL, files, room // SECTOR)
-        target.seek(0)
-        target.write(image)
+        write_all(target.fileno(), fat_image(LABEL, files, room // SECTOR), 0)
         os.fsync(target.fileno())
 
 

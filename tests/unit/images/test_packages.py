@@ -1,5 +1,6 @@
 """Images and OVA files of others: converted by a confined qemu-img, or refused; and exports packed as OVA."""
 
+import contextlib
 import hashlib
 import io
 import os
@@ -209,6 +210,26 @@ def test_a_disk_that_is_not_what_the_manifest_says_is_refused(tmp_path: Path, ki
     with pytest.raises(InputError, match="damaged"):
         convert(tmp_path / "box.ova", tmp_path)
     assert names_in(tmp_path) == ["box.ova"]
+
+
+@pytest.mark.requirement("A51")
+@pytest.mark.parametrize("loose", [False, True])
+def test_a_description_that_is_not_what_the_manifest_says_is_refused(
+    tmp_path: Path, *, loose: bool
+) -> None:
+    good = description("a.vmdk")
+    manifest = f"SHA256(box.ovf)= {hashlib.sha256(good).hexdigest()}\n".encode()
+    for text, why in ((good, ""), (good.replace(b">512<", b">513<"), "remove the manifest")):
+        members = (("box.ovf", text), ("box.mf", manifest), ("a.vmdk", vmdk(content())))
+        for name, data in members:
+            (tmp_path / name).write_bytes(data)
+        archive(tmp_path / "box.ova", *members)
+        target = tmp_path / f"target-{why[:1]}"
+        target.mkdir()
+        source = tmp_path / ("box.ovf" if loose else "box.ova")
+        with pytest.raises(InputError, match=why) if why else contextlib.nullcontext():
+            convert(source, target)
+        assert names_in(target) == ([] if why else ["disk0.raw"])
 
 
 OVF = ("box.ovf", description("a.vmdk"))

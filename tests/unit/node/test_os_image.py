@@ -113,6 +113,19 @@ def test_a_raw_image_with_its_digest_needs_no_seed(bench: Bench) -> None:
     assert bench.disks[1].read_bytes()[:4] == b"old!"
 
 
+@pytest.mark.requirement("F32")
+def test_what_a_full_disk_takes_in_part_is_written_again_or_fails(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.pwrite
+    monkeypatch.setattr(
+        os, "pwrite", lambda fd, data, at: write(fd, data[: len(data) // 2 + 1], at)
+    )
+    bench.create(**RAW)
+    assert bench.disks[0].read_bytes()[: len(DATA)] == DATA
+    assert "meta-data" in fat_files(bench.disks[1].read_bytes())
+
+
 def test_user_data_may_be_a_file(bench: Bench) -> None:
     (bench.images / "user-data").write_text("#!/bin/sh\n")
     bench.create(**RAW, user_data_file="/srv/ganeti/images/user-data")

@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.base.errors import GanetiError, InputError
+from ganeti.node.export_directory import ExportDirectory
 from ganeti.rpc.procedures.exports import (
     EXPORT_BEGIN,
     EXPORT_FINISH,
@@ -290,9 +291,10 @@ def test_two_deaths_between_two_renames_keep_the_earlier_export(
     def die(*_words: object, **_more: object) -> None:
         raise OSError("another")
 
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="another"):
+    with monkeypatch.context() as patch:
         patch.setattr(os, "rename", die)
-        exports.finish("web1", "the new one")
+        with pytest.raises(OSError, match="another"):
+            exports.finish("web1", "the new one")
     exports.remove("web1", unfinished=True)
     assert exports.info("web1").config == "the earlier one"
 
