@@ -42,6 +42,10 @@ class Door(Protocol):
         """The result of a job that has ended, or its error is raised."""
         ...
 
+    def cancel(self, job_id: int) -> None:
+        """Let a job end where it can, and be undone."""
+        ...
+
 
 class LuxiDoor:
     """A cluster whose master runs on this machine, by its socket; a connection for each question."""
@@ -63,6 +67,10 @@ class LuxiDoor:
 
         with self._client() as client:
             return wait_for_result(client, job_id, is_quiet=True)[0]
+
+    def cancel(self, job_id: int) -> None:
+        with self._client() as client:
+            client.cancel_job(job_id)
 
     def _client(self) -> "LuxiClient":
         from ganeti.cli.placement_input import luxi_client
@@ -143,6 +151,9 @@ class RestDoor:
                 raise ExecError(f"job {job_id} of {self._host}: {text}")
             case _:
                 raise ExecError(f"job {job_id} of {self._host} ended as {job['status']}")
+
+    def cancel(self, job_id: int) -> None:
+        self._ask("DELETE", f"/2/jobs/{job_id}")
 
     def _ask_again(self, path: str, body: dict[str, Any] | None = None) -> Any:
         """What may be asked more than once."""

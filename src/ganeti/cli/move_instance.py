@@ -1,9 +1,11 @@
 """move-instance: instances go from one cluster to another that shares its domain secret (S203)."""
 
 import argparse
+import contextlib
+import queue
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from getpass import getpass
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -63,9 +65,18 @@ class Wishes(NamedTuple):
 
 
 def move(
-    source: Door, target: Door, name: str, wishes: Wishes, tell: Callable[[str], None]
+    source: Door,
+    target: Door,
+    name: str,
+    wishes: Wishes,
+    tell: Callable[[str], None],
+    *,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Move one instance; ExecError or what a cluster said if it stays where it was."""
+    """Move one instance; ExecError or what a cluster said if it stays where it was.
+
+    `is_stopped` says whether to begin with nothing more.
+    """
     from ganeti.model.opcodes.backup import OpBackupExport, OpBackupPrepare
     from ganeti.model.opcodes.instance import OpInstanceQueryData
 
@@ -79,19 +90,25 @@ def move(
     job = target.submit(
         import_opcode(instance, prepared, wishes._replace(start=wishes.start and was_up))
     )
-    info = _waited_for(target, job)
-    tell("sending the disks")
-    export = OpBackupExport(
-        instance_name=instance["name"],
-        mode="remote",
-        target_node=info["disks"],
-        x509_key_name=prepared["x509_key_name"],
-        destination_x509_ca=info["x509_ca"],
-        compress=wishes.compress,
-        remove_instance=not wishes.keep_source,
-    )
-    # It succeeds only after the destination has every disk and its entry (G14).
-    _run(source, export)
+    try:
+        info = _waited_for(target, job, is_stopped)
+        tell("sending the disks")
+        export = OpBackupExport(
+            instance_name=instance["name"],
+            mode="remote",
+            target_node=info["disks"],
+            x509_key_name=prepared["x509_key_name"],
+            destination_x509_ca=info["x509_ca"],
+            compress=wishes.compress,
+            remove_instance=not wishes.keep_source,
+        )
+        # It succeeds only after the destination has every disk and its entry (G14).
+        _run(source, export)
+    except GanetiError:
+        # It would wait for long; what it has committed is not undone by this.
+        with contextlib.suppress(GanetiError):
+            target.cancel(job)
+        raise
     tell("waiting for the destination to finish")
     for _news in target.watch(job):
         pass
@@ -171,9 +188,11 @@ def _run(cluster: Door, op: "OpCode") -> Any:
     return cluster.result(job)
 
 
-def _waited_for(target: Door, job: int) -> Mapping[str, Any]:
+def _waited_for(target: Door, job: int, is_stopped: Callable[[], bool]) -> Mapping[str, Any]:
     """Where the destination waits for the disks, once it says so."""
     for news in target.watch(job):
+        if is_stopped():
+            raise ExecError("interrupted before anything was sent")
         for kind, content in news.entries:
             if kind == WAITED_FOR and isinstance(content, dict):
                 return content
@@ -265,16 +284,64 @@ def run(argv: Sequence[str]) -> int:
     wishes = _wishes(args)
     source, target = _doors(args)
 
+    stop = threading.Event()
+
     def one(name: str) -> bool:
         try:
-            move(source, target, name, wishes, lambda text: say(f"{name}: {text}", flush=True))
+            if stop.is_set():
+                raise ExecError("interrupted before it was begun")
+            move(
+                source,
+                target,
+                name,
+                wishes,
+                lambda text: say(f"{name}: {text}", flush=True),
+                is_stopped=stop.is_set,
+            )
         except GanetiError as err:
             say(f"{name}: was not moved: {err}", file=sys.stderr)
             return False
         return True
 
-    with ThreadPoolExecutor(args.parallel) as pool:
-        return 0 if all(list(pool.map(one, args.instances))) else 1
+    return 0 if _in_threads(one, args.instances, args.parallel, stop) else 1
+
+
+def _in_threads(
+    work: Callable[[str], bool], names: Sequence[str], most: int, stop: threading.Event
+) -> bool:
+    """Whether the work on each name succeeded. An interrupt sets `stop`; a second one waits for nothing."""
+    left: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for name in names:
+        left.put(name)
+    ended: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def work_on() -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                name, is_well = left.get_nowait(), False
+                try:
+                    is_well = work(name)
+                finally:
+                    ended.put(is_well)
+
+    for _ in names[:most]:
+        # The interpreter does not wait for them at its end; and an interrupted `join` would take them for ended.
+        threading.Thread(target=work_on, daemon=True).start()
+    done: list[bool] = []
+    while len(done) < len(names):
+        try:
+            done.append(ended.get())
+        except KeyboardInterrupt:
+            if stop.is_set():
+                raise
+            stop.set()
+            say(
+                "Interrupted: nothing more is begun; disks that are being sent are waited for. Once more: they go on"
+                " without this program.",
+                file=sys.stderr,
+                flush=True,
+            )
+    return all(done)
 
 
 def _wishes(args: argparse.Namespace) -> Wishes:

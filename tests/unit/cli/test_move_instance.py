@@ -1,5 +1,8 @@
 """move-instance: what it asks of both clusters, in which order, and what becomes of failures."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +41,11 @@ class FakeDoor:
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers = answers
         self.ops: list[Any] = []
+        self.canceled: list[int] = []
+
+    def cancel(self, job_id: int) -> None:
+        self.canceled.append(job_id)
+        raise ExecError("it does not answer")
 
     def submit(self, op: Any) -> int:
         self.ops.append(op)
@@ -171,6 +179,59 @@ def test_a_destination_that_refuses_lets_nothing_be_sent() -> None:
     with pytest.raises(GanetiError, match="no memory"):
         move(one, other, NAME, Wishes(), lambda _text: None)
     assert "OP_BACKUP_EXPORT" not in one.kinds
+
+
+@pytest.mark.requirement("S218")
+def test_a_destination_does_not_wait_for_a_source_that_failed() -> None:
+    one, other = source(OP_BACKUP_EXPORT=ExecError("the link is down")), FakeDoor({})
+    with pytest.raises(ExecError, match="the link is down"):
+        move(one, other, NAME, Wishes(), lambda _text: None)
+    assert other.canceled == [1]
+    one, other = source(), FakeDoor({})
+    move(one, other, NAME, Wishes(), lambda _text: None)
+    assert other.canceled == []
+
+
+@pytest.mark.requirement("S218")
+def test_who_is_interrupted_before_the_disks_are_sent_sends_none() -> None:
+    one, other = source(), FakeDoor({})
+    with pytest.raises(ExecError, match="before anything was sent"):
+        move(one, other, NAME, Wishes(), lambda _text: None, is_stopped=lambda: True)
+    assert "OP_BACKUP_EXPORT" not in one.kinds
+    assert other.canceled == [1]
+
+
+WAITER = """
+import sys, threading, time
+from ganeti.cli.move_instance import _in_threads
+
+def work(name):
+    print("begun", flush=True)
+    stop.wait(20)
+    time.sleep(float(sys.argv[1]))
+    print("ended", flush=True)
+    return True
+
+stop = threading.Event()
+sys.exit(0 if _in_threads(work, ["web1"], 1, stop) else 1)
+"""
+
+
+@pytest.mark.requirement("S218")
+@pytest.mark.parametrize(("times", "ended", "status"), [(1, "ended\n", 0), (2, "", -signal.SIGINT)])
+def test_an_interrupt_waits_for_what_is_being_sent_and_a_second_one_does_not(
+    times: int, ended: str, status: int
+) -> None:
+    words = [sys.executable, "-c", WAITER, "0.5" if times == 1 else "20"]
+    with subprocess.Popen(words, stdout=-1, stderr=-1, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        assert "nothing more is begun" in process.stderr.readline()
+        if times > 1:
+            process.send_signal(signal.SIGINT)
+        assert (process.stdout.read(), process.wait(15)) == (ended, status)
 
 
 def test_several_are_moved_and_one_failure_is_told(

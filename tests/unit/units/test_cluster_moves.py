@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ganeti.base.domain_secret import sign_certificate, sign_disk
 from ganeti.config.transaction import Draft
-from ganeti.model.names import AdminState
+from ganeti.model.names import AdminState, JobStatus
 from ganeti.model.objects import Node
 from ganeti.model.opcodes.backup import OpBackupExport, OpBackupPrepare
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
@@ -208,6 +208,23 @@ async def test_a_move_that_nobody_goes_on_with_ends_and_leaves_nothing(clusters:
     assert clusters.target.snapshot.instance_by_name(NAME) is None
     assert clusters.target.world.node(1).local.disks == {}
     assert clusters.source.instance(NAME).admin_state is AdminState.UP
+    clusters.check_nothing_is_left(keys_of_source=True)
+
+
+@pytest.mark.requirement("S218", "S216")
+async def test_a_destination_that_is_cancelled_ends_soon_and_leaves_nothing(
+    clusters: Clusters,
+) -> None:
+    prepared = await clusters.prepared()
+    job, info = await clusters.begun(prepared)
+    assert info
+    done, _text = await clusters.target.queue.cancel(job)
+    assert done
+    async with asyncio.timeout(10):
+        view = await clusters.target.final(job)
+    assert view.status is JobStatus.CANCELED
+    assert clusters.target.snapshot.instance_by_name(NAME) is None
+    assert clusters.target.world.node(1).local.disks == {}
     clusters.check_nothing_is_left(keys_of_source=True)
 
 

@@ -154,9 +154,10 @@ async def receive_disks(
 
 
 async def _all_received(ctx: UnitContext, node: Node, streams: list[StreamArgs]) -> None:
-    """Return when the node has every disk synced; ExecError if one will not come."""
+    """Return when the node has every disk synced; ExecError if one will not come, JobCanceled if nobody wants it."""
     left = dict(enumerate(streams))
     while left:
+        ctx.run.check_canceled()
         for index, stream in list(left.items()):
             found = await ctx.call(node, STREAM_STATUS, stream)
             if found.result is not None:
