@@ -124,7 +124,7 @@ def _beside(opened: Callable[[str], Member], name: str) -> Member | None:
     """A file that need not be there."""
     try:
         return opened(name)
-    except (HostError, FileNotFoundError):
+    except HostError:
         return None
 
 

@@ -92,7 +92,16 @@ def opened_image(paths: Paths, path: str) -> Iterator[OpenFile]:
         paths, shared=False, source=paths.image_paths, default=DEFAULT_DIRECTORY
     )
     with allowed.enter(path) as place:
-        yield lambda name: replace(place, name=name).open_file(os.O_RDONLY)
+
+        def opened(name: str) -> int:
+            try:
+                return replace(place, name=name).open_file(os.O_RDONLY)
+            except OSError as err:
+                raise HostError(
+                    f"{Path(path).with_name(name)} cannot be read: {err.strerror}"
+                ) from err
+
+        yield opened
 
 
 def _described(paths: Paths, path: str, form: str) -> ExportContent:

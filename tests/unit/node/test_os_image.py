@@ -21,8 +21,11 @@ from ganeti.base.errors import GanetiError, HostError, InputError
 from ganeti.base.paths import Paths
 from ganeti.guest_os.definitions import load
 from ganeti.images.download import fetch
+from ganeti.images.package import opened_package
 from ganeti.node import os_image
+from ganeti.node.images import opened_image
 from ganeti.protocols.fat_image import fat_files
+from ganeti.protocols.ovf import OvfDisk, OvfMachine, format_ovf
 
 MIB = 1 << 20
 DATA = os.urandom(MIB) + bytes(MIB) + b"end" + bytes(MIB - 3)
@@ -124,6 +127,27 @@ def test_what_a_full_disk_takes_in_part_is_written_again_or_fails(
     bench.create(**RAW)
     assert bench.disks[0].read_bytes()[: len(DATA)] == DATA
     assert "meta-data" in fat_files(bench.disks[1].read_bytes())
+
+
+@pytest.mark.requirement("A51", "A52")
+def test_what_is_missing_or_may_not_be_read_is_said_and_a_manifest_may_be_missing(
+    bench: Bench,
+) -> None:
+    place = "/srv/ganeti/images"
+    for path, why in (("gone.raw", "No such file"), ("a" * 300, "File name too long")):
+        with (
+            opened_image(bench.paths, f"{place}/{path}") as beside,
+            pytest.raises(HostError, match=why),
+        ):
+            beside(path)
+    disk = OvfDisk("disk.raw", len(DATA), is_vmdk=False)
+    text = format_ovf(OvfMachine("web1", 512, 1, 0, (disk,)), [len(DATA)])
+    (bench.images / "box.ovf").write_text(text.replace("vmdk", "raw"))
+    with (
+        opened_image(bench.paths, f"{place}/box.ovf") as beside,
+        opened_package(beside, "box.ovf") as found,
+    ):
+        assert found.sizes == (len(DATA),)
 
 
 def test_user_data_may_be_a_file(bench: Bench) -> None:

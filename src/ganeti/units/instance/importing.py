@@ -94,7 +94,9 @@ def check_import_arguments(op: OpInstanceCreate) -> None:
         return
     if op.src_format is not None:
         if op.src_path is None or not is_absolute_path(op.src_path):
-            raise InputError("say where the image is, by an absolute path", "src_path")
+            raise InputError(
+                "say where the image is (--image): an absolute path, without '..'", "src_path"
+            )
         if not (op.src_node or op.src_node_uuid):
             raise InputError("say which node has the image (--src-node)", "src_node")
     elif op.src_path is not None:
