@@ -133,6 +133,9 @@ def _master() -> str:
 )  # fmt: skip
 def list_exports(args: argparse.Namespace) -> int:
     """List the exports of all nodes; a node that did not answer has a line that says so."""
+    if args.nodes:
+        with LuxiClient() as client:
+            client.rows("Nodes", args.nodes, ["name"])  # or a wrong name would have no exports
     filter_ = both(
         wanted_filter("node", args.nodes or [], None), wanted_filter("", [], args.filter)
     )

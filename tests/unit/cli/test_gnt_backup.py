@@ -81,6 +81,7 @@ def test_a_list_may_be_of_one_node(master: FakeMaster, run: Run) -> None:
     ]
     rows = [[[0, "node1"], [0, "web1.example.com"]], [[0, "node2"], [2, None]]]
     master.replies["Query"] = {"fields": fields, "data": rows}
+    master.replies["QueryNodes"] = [["node1"], ["node2"]]
     code, out, _err = run(table, "list", "--node=node1", "--node=node2")
     assert (code, out.splitlines()) == (
         0,
@@ -89,6 +90,8 @@ def test_a_list_may_be_of_one_node(master: FakeMaster, run: Run) -> None:
     kind, names, filter_ = master.args_of("Query")
     assert (kind, names) == ("export", ["node", "export"])
     assert filter_ == ["|", ["==", "node", "node1"], ["==", "node", "node2"]]
+    # A wrong name is refused there.
+    assert master.args_of("QueryNodes")[0] == ["node1", "node2"]
 
 
 @pytest.mark.requirement("A42")

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ganeti.model.names import AdminState
 from ganeti.model.opcodes.backup import OpBackupExport, OpBackupQuery, OpBackupRemove
@@ -204,6 +205,15 @@ async def test_an_export_that_will_not_fit_is_refused(master: Master) -> None:
     assert code == "insufficient_resources"
     assert "768 MiB are needed" in text
     succeeded(await master.run(export(compress="gzip")))
+
+
+async def test_a_drained_node_takes_no_export(master: Master) -> None:
+    await with_data(master)
+    drained = replace(master.node(2), drained=True)
+    await master.change(lambda draft: draft.put(drained))
+    _, (text, code) = failed(await master.run(export()))
+    assert "is drained and takes no exports" in text
+    assert code == "wrong_state"
 
 
 @pytest.mark.requirement("S132", "A54")

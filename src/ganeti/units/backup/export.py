@@ -182,6 +182,11 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         check_online(source)
         target = resolve_node(ctx.snapshot, str(op.target_node_uuid or op.target_node))
         check_online(target)
+        if target.drained:
+            raise PrereqError(
+                f"node {target.name} is drained and takes no exports; choose another",
+                ErrorCode.WRONG_STATE,
+            )
         check_export_name(instance.name)
         was_running = await is_running(ctx, source, instance)
         snapshots = await self._has_snapshots(ctx, instance, source)
