@@ -456,9 +456,11 @@ async def test_a_description_is_checked_like_a_request(
     found = node(master, 2).exports[NAME]
     assert old in found.config
     found.config = found.config.replace(old, new, 1)
-    _, arguments = failed(await master.run(import_(start=True)))
-    assert text in arguments[0]
-    assert master.snapshot.instance_by_name(CLONE) is None
+    for identify_defaults in (False, True):
+        wanted = import_(start=True, identify_defaults=identify_defaults)
+        _, arguments = failed(await master.run(wanted))
+        assert text in arguments[0]
+        assert master.snapshot.instance_by_name(CLONE) is None
     check_nothing_is_left(master)
 
 

@@ -211,7 +211,9 @@ def filled(ctx: UnitContext, op: OpInstanceCreate, export: ExportDescription) ->
         tags=op.tags or list(export.tags),
     )
     _check_disks(new, export)
-    return _without_defaults(cluster, new) if op.identify_defaults else new
+    # A hypervisor that is not here has no defaults; it is refused later.
+    has_defaults = op.identify_defaults and hypervisor in cluster.enabled_hypervisors
+    return _without_defaults(cluster, new) if has_defaults else new
 
 
 def _known(ctx: UnitContext, given: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, Any]:
