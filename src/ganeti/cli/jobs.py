@@ -162,6 +162,12 @@ def wait_for_result(client: LuxiClient, job_id: int, *, is_quiet: bool = False) 
             file=sys.stderr,
         )
         raise
+    except MasterDownError:
+        say(
+            f"Job {job_id} was accepted: 'gnt-job watch {job_id}' says how it ends, once a master answers.",
+            file=sys.stderr,
+        )
+        raise
     row = client.query_jobs([job_id], ["status", "opstatus", "opresult"])[0]
     if row is None or row[0] is None:
         raise JobFailed(f"job {job_id} is gone; how it ended is not known")

@@ -236,6 +236,22 @@ def test_an_interrupt_leaves_the_job_and_says_how_to_go_on(master: FakeMaster, r
     assert "CancelJob" not in master.methods()
 
 
+@pytest.mark.requirement("F2")
+def test_a_master_that_dies_meanwhile_leaves_who_waits_with_the_number_of_the_job(
+    master: FakeMaster, run: Run
+) -> None:
+    master.job()
+
+    def broken(*_args: Any) -> Any:
+        raise ConnectionResetError
+
+    master.replies["WaitForJobChange"] = broken
+    code, _out, err = run(gnt_debug, "delay", "1")
+    assert code == 1
+    assert "Job 7 was accepted: 'gnt-job watch 7' says how it ends" in err
+    assert "broke during WaitForJobChange" in err
+
+
 def test_a_wait_without_news_is_explained_once(master: FakeMaster, run: Run) -> None:
     master.job()
     answers = iter(["nochange", "nochange", [["success"], []]])
