@@ -40,14 +40,17 @@ def import_(args: argparse.Namespace) -> int:
     """
     from ganeti.images.convert import convert_package, describe, description_text
     from ganeti.images.package import open_beside, opened_package
+    from ganeti.protocols.export_description import check_export_name
 
     source = Path(args.source)
     output = Path(args.output_dir) if args.output_dir else Paths.from_environment().exports
     with (
+        _errors_of_the_host(output),
         _directory(source.parent) as beside,
         opened_package(lambda name: open_beside(beside, name), source.name, args.format) as found,
     ):
         export = describe(found, host_name(args.name, "--name") if args.name else "")
+        check_export_name(export.name)
         with _new_export(output, export.name) as directory:
             convert_package(found, directory)
             write_atomically(directory / "config.ini", description_text(export).encode())
@@ -77,9 +80,19 @@ def export(args: argparse.Namespace) -> int:
         raise PrereqError(
             f"{target} exists already; remove it, or choose a --name", ErrorCode.EXISTS
         )
-    pack(directory, described, target, name)
+    with _errors_of_the_host(target):
+        pack(directory, described, target, name)
     say(f"{target}: {target.stat().st_size} bytes")
     return 0
+
+
+@contextlib.contextmanager
+def _errors_of_the_host(where: Path) -> Iterator[None]:
+    """HostError for what cannot be written or read, as on a full disk."""
+    try:
+        yield
+    except OSError as err:
+        raise HostError(f"{err.filename or where}: {err.strerror or err}") from err
 
 
 @contextlib.contextmanager

@@ -82,7 +82,9 @@ class _Images:
         said = await asyncio.to_thread(read_tail, log_path)
         await asyncio.to_thread(log_path.unlink, missing_ok=True)
         if status:
-            raise HostError(said or f"the work on {directory} ended with status {status}")
+            raise HostError(
+                said or f"the work on {directory} ended with status {status}; has its disk room?"
+            )
 
 
 @contextlib.contextmanager

@@ -95,8 +95,8 @@ def check_export_name(name: str) -> None:
     if name.endswith((NEW, OLD)) or len(name) > NAME_LIMIT:
         raise InputError(
             f"no export can have a name that ends in {NEW} or {OLD}, or is longer than {NAME_LIMIT} characters;"
-            " give the instance another one first (gnt-instance rename)",
-            "instance_name",
+            " choose another (of an instance: gnt-instance rename)",
+            "name",
         )
 
 
