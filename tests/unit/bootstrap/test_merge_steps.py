@@ -430,6 +430,40 @@ async def test_all_nodes_are_called_at_once_and_each_that_fails_is_named(
     assert all(f"{name}: no such luck" in raised.value.message for name in nodes)
 
 
+@pytest.mark.requirement("S46", "S47")
+@pytest.mark.parametrize("dies_at", [Action.PAUSE, Action.STOP_DAEMONS])
+async def test_a_node_that_dies_keeps_nobody_else_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_at: Action
+) -> None:
+    world = World(cluster(1), cluster(2))
+    before = copy.deepcopy(world.state)
+    (dead, *_) = (
+        node.name for node in world.theirs.nodes_by_name()
+        if node.uuid != world.theirs.cluster.master_node
+    )  # fmt: skip
+    is_dead, answers = False, FakeNode.call
+
+    async def call(node: FakeNode, request: Request) -> Answer:
+        nonlocal is_dead
+        is_dead = is_dead or (node.name == dead and request.action is dies_at)
+        if is_dead and node.name == dead:
+            raise PrereqError(f"{dead} does not answer", ErrorCode.ENVIRONMENT)
+        return await answers(node, request)
+
+    monkeypatch.setattr(FakeNode, "call", call)
+    with pytest.raises(ExecError, match=f"not all was taken back.*{dead} does not answer"):
+        await go_on(a_merge(world, tmp_path))
+    left, were = dict(world.state), dict(before)
+    del left[dead], were[dead]
+    assert left == were
+    # It goes on as well as back when the node is there again.
+    again = a_merge(world, tmp_path)
+    assert set(again.journal.done).isdisjoint(step.name for step in STEPS if not step.waits)
+    monkeypatch.setattr(FakeNode, "call", answers)
+    await roll_back(again)
+    assert world.state == before
+
+
 async def test_a_rollback_that_fails_is_repeated(tmp_path: Path) -> None:
     _, first = await count_of_calls(tmp_path / "count")
     world = a_world(fails_at=first - 1, kind=Cut, late=True)

@@ -140,6 +140,8 @@ class Step(ABC):
 
     name: ClassVar[str]
     can_undo: ClassVar[bool] = True
+    waits: ClassVar[bool] = True
+    """Whether what began before is taken back only when this is: not where only single nodes are missed."""
 
     @property
     def title(self) -> str:
@@ -158,6 +160,7 @@ class Keys(Step):
     """Adding our key to the authorized keys of all nodes."""
 
     name = "keys"
+    waits = False
 
     async def do(self, m: Merge) -> None:
         await m.call_all(Action.TRUST, line=m.journal.key_line)
@@ -170,6 +173,7 @@ class Watchers(Step):
     """Pausing the watchers."""
 
     name = "watchers"
+    waits = False
 
     async def do(self, m: Merge) -> None:
         if not m.journal.has_pauses:
@@ -189,14 +193,15 @@ class Watchers(Step):
         async def as_before(place: Place) -> None:
             await m.call(place, Action.PAUSE, pause=place.node.pause)
 
-        await together(m.places(), as_before)
-        await m.own.answer(Request(action=Action.PAUSE, pause=m.journal.pause))
+        ours = Request(action=Action.PAUSE, pause=m.journal.pause)
+        await _all_tried(lambda: m.own.answer(ours), lambda: together(m.places(), as_before))
 
 
 class Instances(Step):
     """Stopping the instances of the merging clusters."""
 
     name = "instances"
+    waits = False
 
     async def do(self, m: Merge) -> None:
         limit = m.journal.wishes.shutdown_timeout
@@ -223,6 +228,7 @@ class StoppedDaemons(Step):
     """Stopping all daemons of the merging clusters."""
 
     name = "daemons"
+    waits = False
 
     async def do(self, m: Merge) -> None:
         for node, answer in await m.call_all(Action.DAEMONS):
@@ -250,9 +256,23 @@ class StoppedDaemons(Step):
                 await m.call(master, Action.MASTER_ANSWERS)
 
         # Node daemons first: a master needs the votes of a majority of them.
-        await together(m.places(), start_noded)
-        await together(m.places(), start)
-        await together(m.masters(), wait)
+        await _all_tried(
+            lambda: together(m.places(), start_noded),
+            lambda: together(m.places(), start),
+            lambda: together(m.masters(), wait),
+        )
+
+
+async def _all_tried(*parts: Callable[[], Awaitable[object]]) -> None:
+    """One after the other, also after one that failed; ExecError for all that did."""
+    failed = []
+    for part in parts:
+        try:
+            await part()
+        except (GanetiError, OSError) as err:
+            failed.append(str(err))
+    if failed:
+        raise ExecError("; ".join(dict.fromkeys(failed)))
 
 
 class Fetched(Step):
@@ -518,21 +538,35 @@ async def _failed(m: Merge, step: Step, err: GanetiError | OSError) -> GanetiErr
 
 
 async def roll_back(m: Merge) -> None:
-    """Undo what was begun, the last first; PrereqError after the point of no return, ExecError if it fails."""
+    """Undo what was begun, the last first; PrereqError after the point of no return, ExecError if it fails.
+
+    A node that does not answer keeps nobody else down: the others are what they were, and it is named.
+    """
     check_return(m.journal)
+    failed = []
     for step in reversed(STEPS):
         if step.name not in m.journal.begun:
             continue
+        if step.name in m.journal.done:  # whoever goes on instead has to do it again
+            m.journal.done.remove(step.name)
+            _save_if_it_can(m.journal)
         try:
             await step.undo(m)
         except (GanetiError, OSError) as err:
-            raise ExecError(f"'{step.title}': {err}; mend that and run --rollback") from err
+            failed.append(f"'{step.title}': {err}")
+            if step.waits:
+                break
+            continue
         m.journal.begun.remove(step.name)
-        if step.name in m.journal.done:
-            m.journal.done.remove(step.name)
-        # On a full disk it goes back all the same: a step may be undone twice.
-        with suppress(OSError):
-            m.journal.save()
+        _save_if_it_can(m.journal)
+    if failed:
+        raise ExecError(f"{'; '.join(failed)}; mend that and run --rollback")
+
+
+def _save_if_it_can(journal: Journal) -> None:
+    """On a full disk a merge goes back all the same: a step may be undone twice."""
+    with suppress(OSError):
+        journal.save()
 
 
 def outlook(journal: Journal, *, back: bool) -> list[str]:
