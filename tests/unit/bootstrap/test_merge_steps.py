@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
+from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import CONFD, MASTERD, NODED
 from ganeti.bootstrap.merge import journal as journals
 from ganeti.bootstrap.merge import states
 from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, NodeRecord, Wishes
+from ganeti.bootstrap.merge.left_out import leave_out, said_of_left_out
 from ganeti.bootstrap.merge.messages import Action, Answer, Facts, NodeFacts, Request
 from ganeti.bootstrap.merge.states import merged_backup, opened
 from ganeti.bootstrap.merge.steps import (
@@ -462,6 +463,52 @@ async def test_a_node_that_dies_keeps_nobody_else_down(
     monkeypatch.setattr(FakeNode, "call", answers)
     await roll_back(again)
     assert world.state == before
+
+
+@pytest.mark.requirement("S46")
+@pytest.mark.parametrize("back", [False, True])
+async def test_a_node_that_is_lost_can_be_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    world = World(cluster(1), cluster(2, instances=12))
+    running = set(world.state["running"])
+    theirs = world.theirs
+    dead = next(one for one in theirs.nodes_by_name() if one.uuid != theirs.cluster.master_node)
+    answers, joining = FakeNode.call, FakeNode.joining
+
+    async def call(node: FakeNode, request: Request) -> Answer:
+        is_dead = world.state["own"]["config"] == "merged" or back
+        if node.name == dead.name and is_dead and request.action is not Action.TRUST:
+            raise PrereqError(f"{dead.name} does not answer", ErrorCode.ENVIRONMENT)
+        return await answers(node, request)
+
+    @contextlib.asynccontextmanager
+    async def no_join(node: FakeNode) -> AsyncIterator[str]:
+        if node.name == dead.name:
+            raise PrereqError(f"{dead.name} does not answer", ErrorCode.ENVIRONMENT)
+        async with joining(node) as token:
+            yield token
+
+    monkeypatch.setattr(FakeNode, "call", call)
+    monkeypatch.setattr(FakeNode, "joining", no_join)
+    with pytest.raises(ExecError, match="--without=NODE"):
+        await go_on(a_merge(world, tmp_path))
+    m = a_merge(world, tmp_path)
+    with pytest.raises(InputError, match="is no node that is being merged"):
+        leave_out(m.journal, "nobody.example.com")
+    if back:
+        (master,) = (node.name for node in m.journal.clusters[0].nodes if node.is_master)
+        with pytest.raises(PrereqError, match="is the master of"):
+            leave_out(m.journal, master)
+    leave_out(m.journal, dead.name)
+    m = a_merge(world, tmp_path)
+    await (roll_back(m) if back else go_on(m))
+    (said,) = said_of_left_out(m, back=back)
+    assert said.startswith(f"{dead.name} was left out")
+    assert ("--readd" in said) is not back
+    lost = {one.name for one in theirs.instances.values() if one.primary_node == dead.uuid}
+    assert lost
+    assert world.state["running"] == (running if back else running - lost)
 
 
 async def test_a_rollback_that_fails_is_repeated(tmp_path: Path) -> None:

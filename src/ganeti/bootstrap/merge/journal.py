@@ -38,6 +38,8 @@ class ClusterRecord(msgspec.Struct, kw_only=True):
     original: str = ""
     """The version of the original whose cluster it is; '' if it is one of ours."""
     nodes: list[NodeRecord]
+    left_out: list[str] = []
+    """Nodes that the administrator has given up, as they are called there."""
     running: list[str] | None = None
     """The instances that ran; None: not known yet."""
 

@@ -50,6 +50,10 @@ def parser() -> argparse.ArgumentParser:
         "--dry-run", action="store_true", help="show what would be done, and change nothing"
     )
     made.add_argument("--rollback", action="store_true", help="take a merge back that is under way")
+    made.add_argument(
+        "--without", action="append", default=[], metavar="NODE",
+        help="of a merge that is under way: go on, or back, without a node of theirs that is lost; may be repeated",
+    )  # fmt: skip
     made.add_argument("-f", "--force", action="store_true", help="do not ask whether it is meant")
     made.add_argument(
         "--parameters", default="", metavar="CHOICE,PART=CHOICE,...",

@@ -19,11 +19,19 @@ from ganeti.bootstrap.daemons import Daemons, daemon_environment
 from ganeti.bootstrap.merge import journal as journals
 from ganeti.bootstrap.merge.agent import Agent
 from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, NodeRecord, Wishes
+from ganeti.bootstrap.merge.left_out import leave_out, said_of_left_out
 from ganeti.bootstrap.merge.messages import Action, Facts, Request
 from ganeti.bootstrap.merge.own import OwnMaster
 from ganeti.bootstrap.merge.remote import Remote, Ssh, make_key, own_key
 from ganeti.bootstrap.merge.states import Opened, opened, opened_original, planned
-from ganeti.bootstrap.merge.steps import Merge, Place, check_return, go_on, outlook, roll_back
+from ganeti.bootstrap.merge.steps import (
+    Merge,
+    Place,
+    check_return,
+    go_on,
+    outlook,
+    roll_back,
+)
 from ganeti.bootstrap.merge.together import together
 from ganeti.config.merging.plan import MergeOptions, MergePlan, SameName, parse_choices
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
@@ -45,16 +53,12 @@ async def merge_clusters(args: argparse.Namespace, paths: Paths) -> int:
             raise PrereqError("a merge runs here right now", ErrorCode.TEMP_NO_RESOURCES)
         journal = journals.load(paths.merge)
         contacts = [one.contact for one in journal.clusters] if journal else args.clusters
-        if journal and args.clusters and args.clusters != contacts:
-            raise PrereqError(
-                f"a merge of {', '.join(contacts)} is under way: run this without CLUSTER to go on, or"
-                " with --rollback",
-                ErrorCode.WRONG_STATE,
-            )
-        if args.rollback and journal is None:
-            raise PrereqError("no merge is under way here", ErrorCode.WRONG_STATE)
+        _check_fits(args, journal)
         if journal and args.dry_run:
             return _say_outlook(journal, back=args.rollback)
+        if journal:
+            for name in args.without:
+                leave_out(journal, name)
         async with _session(args, paths, contacts) as session:
             if journal and args.rollback:
                 return await _roll_back(session, journal)
@@ -63,6 +67,23 @@ async def merge_clusters(args: argparse.Namespace, paths: Paths) -> int:
             else:
                 journal = await _begin(session, args)
             return await _go_on(session, journal) if journal else 0
+
+
+def _check_fits(args: argparse.Namespace, journal: Journal | None) -> None:
+    """Refuse what is not about the merge that is under way, or about none where there is none."""
+    if journal is None:
+        if args.rollback:
+            raise PrereqError("no merge is under way here", ErrorCode.WRONG_STATE)
+        if args.without:
+            raise InputError("only a merge that is under way can leave out nodes", "--without")
+        return
+    contacts = [one.contact for one in journal.clusters]
+    if args.clusters and args.clusters != contacts:
+        raise PrereqError(
+            f"a merge of {', '.join(contacts)} is under way: run this without CLUSTER to go on, or with"
+            " --rollback",
+            ErrorCode.WRONG_STATE,
+        )
 
 
 def _say_outlook(journal: Journal, *, back: bool) -> int:
@@ -382,22 +403,28 @@ async def _run(words: Sequence[str], stdin: str | None) -> int:
 
 
 async def _go_on(session: Session, journal: Journal) -> int:
+    merge = _merge_of(session, journal)
     try:
-        await go_on(_merge_of(session, journal))
+        await go_on(merge)
     finally:
         if not journal.begun:  # all was taken back
             _forget(session.paths)
     kept = _keep_backups(session.paths, journal)
     _forget(session.paths)
     say("The clusters are one.")
+    for line in said_of_left_out(merge, back=False):
+        say(line)
     say(f"Their former states are in {kept}; remove it when all is well (secrets are in it).")
     return 0
 
 
 async def _roll_back(session: Session, journal: Journal) -> int:
-    await roll_back(_merge_of(session, journal))
+    merge = _merge_of(session, journal)
+    await roll_back(merge)
     _forget(session.paths)
     say("Everything is as it was.")
+    for line in said_of_left_out(merge, back=True):
+        say(line)
     return 0
 
 

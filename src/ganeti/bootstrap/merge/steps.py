@@ -127,7 +127,17 @@ class Merge:
             for cluster in self.journal.clusters
             for old in cluster.running or ()
         ]
-        return [name for name in names if name in self.journal.instances]
+        stranded = {name for cluster in self.journal.clusters for name in self._stranded(cluster)}
+        return [name for name in names if name in self.journal.instances and name not in stranded]
+
+    def _stranded(self, cluster: ClusterRecord) -> list[str]:
+        """The instances on nodes that were left out."""
+        if not cluster.left_out:
+            return []
+        theirs = self.opened(cluster, self.backup(cluster.uuid).read_bytes()).snapshot
+        names = {self.name(cluster, "node", old) for old in cluster.left_out}
+        nodes = {node.uuid for node in theirs.nodes.values() if node.name in names}
+        return [one.name for one in theirs.instances.values() if one.primary_node in nodes]
 
     async def checked(self, *words: str, stdin: str | None = None) -> None:
         """Run a command of ours; ExecError if it fails."""
@@ -528,7 +538,10 @@ def _note_begun(journal: Journal, step: Step) -> None:
 async def _failed(m: Merge, step: Step, err: GanetiError | OSError) -> GanetiError:
     why = f"{step.title}: {err}"
     if is_past_return(m.journal):
-        return ExecError(f"{why}; the merge can only go on now: mend that and run this again")
+        return ExecError(
+            f"{why}; the merge can only go on now: mend that and run this again (--without=NODE leaves"
+            " out a node that is lost)"
+        )
     m.say(f"Failure: {why}\nTaking everything back.")
     try:
         await roll_back(m)
@@ -560,7 +573,10 @@ async def roll_back(m: Merge) -> None:
         m.journal.begun.remove(step.name)
         _save_if_it_can(m.journal)
     if failed:
-        raise ExecError(f"{'; '.join(failed)}; mend that and run --rollback")
+        raise ExecError(
+            f"{'; '.join(failed)}; mend that and run --rollback (--without=NODE leaves out a node that"
+            " is lost)"
+        )
 
 
 def _save_if_it_can(journal: Journal) -> None:
