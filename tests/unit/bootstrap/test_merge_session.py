@@ -17,6 +17,7 @@ from ganeti.bootstrap.merge.session import (
     _keep_backups,
     _names,
     _passwords,
+    _wishes,
     check_apart,
     check_cluster,
 )
@@ -155,3 +156,22 @@ def test_a_disk_that_is_full_is_an_error_and_no_traceback(
     assert capsys.readouterr().err == (
         "Failure: /var/lib/ganeti/merge/key: No space left on device\n"
     )
+
+
+@pytest.mark.parametrize("option", ["--shutdown-timeout=-5", "--ssh-port=0", "--ssh-port=65536"])
+def test_numbers_that_are_none_are_refused_before_anybody_is_contacted(option: str) -> None:
+    args = parser().parse_args([option, "c2"])
+    with pytest.raises(InputError, match=option.partition("=")[0]):
+        _wishes(args)
+
+
+def test_only_a_merge_under_way_leaves_out_nodes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = under_way(tmp_path, "keys")
+    monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
+    assert main(["--without=n9"]) == 1
+    assert "'n9' is no node that is being merged" in capsys.readouterr().err
+    (paths.merge / "journal.json").unlink()
+    assert main(["--without=n9", "c2"]) == 1
+    assert "only a merge that is under way" in capsys.readouterr().err

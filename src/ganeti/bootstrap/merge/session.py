@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from ganeti.base.clock import SystemClock
-from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.errors import ErrorCode, GanetiError, InputError, PrereqError
 from ganeti.base.files import exclusive_file
 from ganeti.base.paths import Paths
 from ganeti.base.terminal import say
@@ -215,6 +215,10 @@ async def _nothing_left(paths: Paths) -> AsyncIterator[contextlib.ExitStack]:
 
 
 def _wishes(args: argparse.Namespace) -> Wishes:
+    if args.shutdown_timeout < 0:
+        raise InputError("must not be negative", "--shutdown-timeout")
+    if not 0 < args.ssh_port < 1 << 16:
+        raise InputError(f"{args.ssh_port} is not a port", "--ssh-port")
     return Wishes(
         parameters=args.parameters,
         groups=args.groups,
@@ -279,7 +283,14 @@ async def _contact(session: Session, contact: str, wishes: Wishes, ours: Facts) 
         for node in facts.nodes
         if not node.offline
     ]
-    await together(nodes, lambda node: session.reach(contact, node.address, wishes))
+    try:
+        await together(nodes, lambda node: session.reach(contact, node.address, wishes))
+    except GanetiError as err:
+        raise PrereqError(
+            f"{err.message} (a node that is down is left alone if it is marked so there: 'gnt-node modify"
+            " --offline=yes NODE')",
+            ErrorCode.ENVIRONMENT,
+        ) from err
     return ClusterRecord(
         contact=contact,
         name=facts.cluster,
