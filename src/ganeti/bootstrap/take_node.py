@@ -251,7 +251,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     node = Node(Paths.from_environment(), is_dry=args.dry_run)
     try:
-        config = _given_config(args)
+        config = _given_config(args, node.aside / CONFIG)
         lines = asyncio.run(node.give_back(config) if args.back else node.take())
     except GanetiError as err:
         say(f"Failure: {err.message}", file=sys.stderr)
@@ -264,14 +264,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _given_config(args: argparse.Namespace) -> bytes | None:
-    """What is to be the original's configuration; InputError if it could not open that."""
+def _given_config(args: argparse.Namespace, old: Path) -> bytes | None:
+    """What is to be the original's configuration; InputError if it could not open that, or is another's."""
     if args.config is None:
         return None
     if not args.back:
         raise InputError("is only of use with --back", "--config")
     data = read_at_most(args.config, LARGEST)
-    parse(data)
+    new = parse(data)["cluster"].get("uuid")
+    if old.exists() and (was := parse(old.read_bytes())["cluster"].get("uuid")) != new:
+        raise InputError(f"is that of another cluster ({new}, not {was})", "--config")
     return data
 
 

@@ -37,6 +37,9 @@ def document_of(
     judge = Judge(keep_unknown=keep_unknown)
     new = _written(judge, tuple(objects))
     if original is not None:
+        theirs, ours = original["cluster"].get("uuid"), new["cluster"]["uuid"]
+        if theirs != ours:
+            raise InputError(f"is that of another cluster ({theirs}, not {ours})", "original")
         before = translate(original, Choices(keep_unknown=True))
         old = _written(Judge(keep_unknown=True), before.objects)
         new = merged(original, old, new)

@@ -1,5 +1,6 @@
 """A node goes over from the original and back: files, daemons, and what is refused."""
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
@@ -99,6 +100,25 @@ def test_what_the_original_could_not_open_is_not_put_in_its_place(
     assert main(words) == 1
     assert why in capsys.readouterr().err
     assert contents(paths.data) == before
+
+
+async def test_the_configuration_of_another_cluster_is_not_put_in_its_place(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GANETI_ROOTDIR", str(paths.root))
+    (paths.data / "config.data").write_bytes(sample.encoded(sample.document()))
+    await Node(paths).take()
+    before = contents(paths.data)
+    other = sample.document()
+    other["cluster"]["uuid"] = sample.GUEST
+    given = paths.root / "given"
+    given.write_bytes(sample.encoded(other))
+    words = ["--back", f"--config={given}"]
+    assert await asyncio.to_thread(main, words) == 1
+    assert "is that of another cluster" in capsys.readouterr().err
+    assert contents(paths.data) == before
+    given.write_bytes(sample.encoded(sample.document()))
+    assert await asyncio.to_thread(main, [*words, "--dry-run"]) == 0
 
 
 @pytest.mark.requirement("G28")

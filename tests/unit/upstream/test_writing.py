@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from ganeti.base.errors import InputError
 from ganeti.model.objects import Cluster, DetachedDisk, Instance, Network, NodeUuid
 from ganeti.model.stored import Stored
 from ganeti.upstream import forms
@@ -49,6 +50,13 @@ def test_what_was_changed_here_is_changed_there() -> None:
     (instance,) = written["instances"].values()
     assert instance["beparams"] == {"maxmem": 2048}
     assert list(written["disks"]) == [sample.PLAIN]
+
+
+def test_the_original_of_another_cluster_is_refused() -> None:
+    other = original()
+    other["cluster"]["uuid"] = sample.GUEST
+    with pytest.raises(InputError, match="is that of another cluster"):
+        document_of(objects(), other)
 
 
 def test_free_ports_are_those_that_nobody_has() -> None:
