@@ -104,6 +104,14 @@ def test_hosts_are_switched_by_their_program(cluster: LocalCluster) -> None:
     assert cluster.value("node", "node3", "offline,powered").split() == ["N", "Y"]
 
 
+def test_all_hosts_but_the_masters_can_be_switched_off_at_once(cluster: LocalCluster) -> None:
+    """Each is marked by a job of its own, and the master needs no majority of what has gone."""
+    cluster.ok("gnt-cluster", "epo", "-f", "--all")
+    assert cluster.ok("gnt-node", "list", "--no-headers", "-o", "role").lines == ["M", "O", "O"]
+    cluster.ok("gnt-cluster", "epo", "-f", "--on", "--all")
+    assert cluster.ok("gnt-node", "list", "--no-headers", "-o", "role").lines == ["M", "C", "C"]
+
+
 @pytest.mark.requirement("F10", "G8")
 def test_the_cleaner_forgets_jobs_beside_a_running_master(cluster: LocalCluster) -> None:
     """On one node at a time: what it has forgotten does not come back from the others."""

@@ -1,5 +1,6 @@
 """Roles of nodes, and what comes with them."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -75,7 +76,7 @@ async def test_a_node_has_one_role(
     expected = []
     if after == "C":
         expected = [("promote", "node2.example.com")]
-    elif before.get("master_candidate"):
+    elif before.get("master_candidate") or wish.get("offline"):
         expected = [("demote", "node2.example.com")]
     assert master.candidates.acts == expected
     master.check()
@@ -163,8 +164,24 @@ async def test_a_candidate_that_does_not_listen_is_none_all_the_same(master: Mas
     master.candidates.broken.add("node2.example.com")
     view = await master.run(modify(master_candidate=False))
     succeeded(view)
-    assert "still has the state of one: node2.example.com does not listen" in said(view)
+    assert "the state of a candidate: node2.example.com does not listen" in said(view)
     assert role(master.node(2)) == "R"
+
+
+async def test_nodes_that_are_marked_offline_at_once_leave_the_state_one_after_the_other(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marked = []
+
+    async def demote(node: Node) -> None:
+        marked.append([one for one in NODES if master.snapshot.nodes[one].offline])
+        await asyncio.sleep(5)
+
+    monkeypatch.setattr(master.candidates, "demote", demote)
+    jobs = [await master.submit(modify(number, offline=True)) for number in (2, 3)]
+    for job_id in jobs:
+        succeeded(await master.final(job_id))
+    assert [len(one) for one in marked] == [1, 2]
 
 
 @pytest.mark.requirement("F9")

@@ -10,7 +10,7 @@ from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
-from ganeti.locking.levels import Level
+from ganeti.locking.levels import CLUSTER_LOCK, Level
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.objects import Node
 from ganeti.model.opcodes.node import OpNodeSetParams
@@ -43,8 +43,9 @@ class ModifyPlan:
 
     @property
     def resigns(self) -> bool:
-        """Whether the node is a candidate and will be none."""
-        return self.old.master_candidate and not self.new.master_candidate
+        """Whether the node votes, or is a candidate, and will not any more."""
+        leaves = self.new.offline and not self.old.offline
+        return leaves or (self.old.master_candidate and not self.new.master_candidate)
 
     @property
     def fit(self) -> list[Node]:
@@ -68,7 +69,12 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
         return resolve_node(snapshot, self.op.node_uuid or self.op.node_name)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
-        return [lock(Level.NODE, ALL if self.op.auto_promote else self._node(snapshot).uuid)]
+        op = self.op
+        wanted = [lock(Level.NODE, ALL if op.auto_promote else self._node(snapshot).uuid)]
+        if op.offline or op.drained or False in (op.master_candidate, op.master_capable):
+            # One after the other leaves the state: of many at once it would still need too many that are called no more.
+            wanted.append(lock(Level.CLUSTER, CLUSTER_LOCK))
+        return wanted
 
     async def check_prereq(self, ctx: UnitContext) -> ModifyPlan:
         op, old = self.op, self._node(ctx.snapshot)
@@ -152,14 +158,11 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
 
 
 async def _demote(ctx: UnitContext, node: Node) -> None:
-    """Take from a node what a candidate has."""
+    """Let the state count on a node no more, and take from it what a candidate has."""
     try:
         await ctx.services.candidates.demote(node)
     except GanetiError as err:
-        ctx.warn(
-            f"{node.name} is no master candidate any more, but still has the state of one:"
-            f" {err.message}"
-        )
+        ctx.warn(f"{node.name} may still vote, or have the state of a candidate: {err.message}")
 
 
 _SHOWN = {
