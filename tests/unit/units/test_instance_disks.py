@@ -195,9 +195,13 @@ async def test_disks_of_a_dead_node_are_made_anew_on_another_one(master: Master)
     master.check()
 
 
-async def test_an_allocator_may_choose_where_disks_are_made_anew(master: Master) -> None:
+@pytest.mark.parametrize("name", ["hail", "."])
+async def test_an_allocator_may_choose_where_disks_are_made_anew(master: Master, name: str) -> None:
     await lost(master)
-    succeeded(await master.run(recreate(iallocator="hail")))
+    _, (text, _) = failed(await master.run(recreate(iallocator=".")))
+    assert "no default one" in text
+    await master.change(lambda draft: draft.put(replace(draft.cluster, default_iallocator="hail")))
+    succeeded(await master.run(recreate(iallocator=name)))
     master.check()
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
-from ganeti.base.identifiers import plain_name
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
@@ -17,15 +16,17 @@ from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.iallocator import RequestType
 from ganeti.model.objects import Disk, Instance, Node, NodeUuid
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.instance_changes import OpInstanceRecreateDisks
 from ganeti.model.param_checks import changed as changed_params
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs
-from ganeti.units.allocation import PlacementRequest, choose_nodes
+from ganeti.units.allocation import PlacementRequest, allocators_for, choose_nodes
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
+from ganeti.units.evacuation import check_allocator_name
 from ganeti.units.instance.access import (
     InstanceUnit,
     check_not_migrating,
@@ -61,8 +62,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
         nodes = op.node_uuids or op.nodes
         if nodes and op.iallocator:
             raise InputError("give either nodes or an allocator, not both", "iallocator")
-        if op.iallocator:
-            plain_name(op.iallocator, "iallocator")
+        check_allocator_name(op.iallocator)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         if self.op.iallocator:
@@ -131,7 +131,14 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
             # Allocators place what is new only: it is asked for under a name that nobody has.
             unplaced = replace(instance, name=f"new-disks.{instance.name}")
             wish = PlacementRequest(Demand.of(ctx.snapshot.cluster, unplaced), will_run=False)
-            nodes = (await choose_nodes(ctx, [self.op.iallocator], wish)).nodes
+            allocators = allocators_for(
+                ctx.snapshot.cluster, RequestType.ALLOCATE, self.op.iallocator
+            )
+            if not allocators:
+                raise PrereqError(
+                    "name an allocator: the cluster has no default one", ErrorCode.WRONG_INPUT
+                )
+            nodes = (await choose_nodes(ctx, allocators, wish)).nodes
         else:
             nodes = [ctx.snapshot.nodes[uuid] for uuid in instance.all_nodes]
             for node in nodes:
