@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import queue
+import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -324,23 +325,25 @@ def _in_threads(
                 finally:
                     ended.put(is_well)
 
-    for _ in names[:most]:
-        # The interpreter does not wait for them at its end; and an interrupted `join` would take them for ended.
-        threading.Thread(target=work_on, daemon=True).start()
-    done: list[bool] = []
-    while len(done) < len(names):
-        try:
-            done.append(ended.get())
-        except KeyboardInterrupt:
-            if stop.is_set():
-                raise
-            stop.set()
-            say(
-                "Interrupted: nothing more is begun; disks that are being sent are waited for. Once more: they go on"
-                " without this program.",
-                file=sys.stderr,
-                flush=True,
-            )
+    def interrupt(*_: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        say(
+            "Interrupted: nothing more is begun; disks that are being sent are waited for. Once more: they go on"
+            " without this program.",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        for _ in names[:most]:
+            # The interpreter does not wait for them at its end; and an interrupted `join` would take them for ended.
+            threading.Thread(target=work_on, daemon=True).start()
+        done = [ended.get() for _ in names]
+    finally:
+        signal.signal(signal.SIGINT, before)
     return all(done)
 
 
