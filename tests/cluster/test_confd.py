@@ -46,14 +46,6 @@ OP_ADD = {
 }
 
 
-@pytest.fixture(scope="module")
-def answering() -> Iterator[LocalCluster]:
-    with local_cluster("--confd") as cluster:
-        for node in (1, 2, 3):
-            wait_until(functools.partial(cluster.runs, CONFD, node), f"confd of node {node} serves")
-        yield cluster
-
-
 class Asking:
     """A client that has the key, with one socket."""
 
@@ -72,22 +64,35 @@ class Asking:
             continue
         return answer
 
-    def is_silent(self, number: int) -> bool:
+    def answers(self, number: int) -> bool:
         self.socket.settimeout(0.2)
         try:
             self.ask(number, QueryType.PING)
         except OSError:
-            return True
+            return False
         finally:
             self.socket.settimeout(2)
-        return False
+        return True
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+@pytest.fixture(scope="module")
+def answering() -> Iterator[LocalCluster]:
+    with local_cluster("--confd") as cluster:
+        # It is silent until it has read the state for the first time.
+        with contextlib.closing(Asking(cluster)) as asking:
+            for node in (1, 2, 3):
+                answers = functools.partial(asking.answers, node)
+                wait_until(answers, f"confd of node {node} answers")
+        yield cluster
 
 
 @pytest.fixture
 def asking(answering: LocalCluster) -> Iterator[Asking]:
-    made = Asking(answering)
-    yield made
-    made.socket.close()
+    with contextlib.closing(Asking(answering)) as made:
+        yield made
 
 
 @pytest.mark.requirement("S50", "S53", "S56", "S61")
@@ -135,12 +140,12 @@ def test_it_comes_and_goes_with_the_candidates_role(
         lambda: not any(path.exists() for path in of_candidates),
         "node 3 has no other secret of candidates",
     )
-    assert asking.is_silent(3)
+    assert not asking.answers(3)
     role = asking.ask(1, QueryType.NODE_ROLE_BY_NAME, "node3.vcluster.test")
     assert role.answer == NodeRole.REGULAR
     answering.ok("gnt-node", "modify", "--master-candidate=yes", "node3")
     wait_until(lambda: answering.runs(CONFD, 3), "confd of node 3 serves")
-    wait_until(lambda: not asking.is_silent(3), "node 3 answers")
+    wait_until(lambda: asking.answers(3), "node 3 answers")
     assert key.read_bytes() == asking.key
     secrets_of = [
         [path.read_bytes() for path in candidates_only(answering.node(node).paths) if path.exists()]

@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from getpass import getpass
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError
 from ganeti.base.terminal import Parser, say
@@ -38,6 +39,8 @@ _FOR_ONE = (
     "--os-parameters",
 )
 _NIC_KEYS = ("mac", "ip", *_LINKED, "name", "network")
+LOOK_S = 0.1
+"""How soon an interrupt is noticed."""
 COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow", "zstd", "lz4")
 
 
@@ -307,6 +310,23 @@ def run(argv: Sequence[str]) -> int:
     return 0 if _in_threads(one, args.instances, args.parallel, stop) else 1
 
 
+class _Interrupts:
+    """How often this program was interrupted; a handler of signals does nothing but count."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._counted)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _counted(self, _number: int, _frame: FrameType | None) -> None:
+        self.count += 1
+
+
 def _in_threads(
     work: Callable[[str], bool], names: Sequence[str], most: int, stop: threading.Event
 ) -> bool:
@@ -325,25 +345,24 @@ def _in_threads(
                 finally:
                     ended.put(is_well)
 
-    def interrupt(*_: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        say(
-            "Interrupted: nothing more is begun; disks that are being sent are waited for. Once more: they go on"
-            " without this program.",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
+    done: list[bool] = []
+    with _Interrupts() as interrupts:
         for _ in names[:most]:
             # The interpreter does not wait for them at its end; and an interrupted `join` would take them for ended.
             threading.Thread(target=work_on, daemon=True).start()
-        done = [ended.get() for _ in names]
-    finally:
-        signal.signal(signal.SIGINT, before)
+        while len(done) < len(names):
+            with contextlib.suppress(queue.Empty):
+                done.append(ended.get(timeout=LOOK_S))
+            if interrupts.count > 1:
+                raise KeyboardInterrupt
+            if interrupts.count and not stop.is_set():
+                stop.set()
+                say(
+                    "Interrupted: nothing more is begun; disks that are being sent are waited for. Once more: they"
+                    " go on without this program.",
+                    file=sys.stderr,
+                    flush=True,
+                )
     return all(done)
 
 
