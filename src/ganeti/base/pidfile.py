@@ -56,7 +56,8 @@ class HeldPidFile:
     def ends(self) -> None:
         """It takes nothing new; who wants the daemon has to start another one when this is gone."""
         self._is_ending = True
-        self._say(_ENDING)
+        with contextlib.suppress(OSError):  # a broken disk keeps no daemon from ending
+            self._say(_ENDING)
 
     def _say(self, word: str) -> None:
         content = f"{self._process.pid} {self._process.start_time} {word}".strip().encode()
