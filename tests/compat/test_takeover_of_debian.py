@@ -33,7 +33,7 @@ def test_a_running_cluster_is_taken_over_and_given_back() -> None:
 
         for number in NODES:
             said = cluster.ours(number, "ganeti-takeover")
-            assert f"goes on with the guests i{number}.peer" in said
+            assert f"keeps running the guests i{number}.peer" in said
         original = cluster.root(1) / "var/lib/ganeti/original/config.data"
         assert "refused" not in cluster.ours(1, "gnt-cluster", "import", "--dry-run", str(original))
         cluster.ours(1, "gnt-cluster", "import", str(original))

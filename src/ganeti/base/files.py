@@ -98,6 +98,11 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         raise
 
 
+def is_full(error: BaseException) -> bool:
+    """Whether a file system, or what somebody may have of it, has no room left."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def read_at_most(path: Path, limit: int) -> bytes:
     """What is in a file; OSError, also if that is more."""
     with path.open("rb") as file:

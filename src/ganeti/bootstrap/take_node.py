@@ -32,7 +32,7 @@ LOOK_S = 0.05
 ASIDE = "original"
 CONFIG, CLUSTER_FILE, MASTER_FILE = "config.data", "ssconf_cluster_name", "ssconf_master_node"
 CARRIED = {"rapi/users": "rapi_users", "cluster-domain-secret": "cluster-domain-secret"}
-"""What the master has of the original and goes on with."""
+"""Files of the original that the master keeps using."""
 
 
 @dataclass
@@ -98,7 +98,7 @@ class Node:
             )
         pretended, unknown = await asyncio.to_thread(fake.adopt_guests, self.paths, self._uuids())
         names = sorted((*done.adopted, *pretended))
-        said.append(f"goes on with the guests {', '.join(names) or '(none)'}")
+        said.append(f"keeps running the guests {', '.join(names) or '(none)'}")
         if unknown:
             said.append(
                 f"no master candidate, so not known here: {', '.join(unknown)}; start them again"
@@ -273,7 +273,10 @@ def _given_config(args: argparse.Namespace, old: Path) -> bytes | None:
     data = read_at_most(args.config, LARGEST)
     new = parse(data)["cluster"].get("uuid")
     if old.exists() and (was := parse(old.read_bytes())["cluster"].get("uuid")) != new:
-        raise InputError(f"is that of another cluster ({new}, not {was})", "--config")
+        raise InputError(
+            f"belongs to another cluster ({new}, not {was}): give what 'gnt-cluster export' wrote here",
+            "--config",
+        )
     return data
 
 

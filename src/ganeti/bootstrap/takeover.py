@@ -156,12 +156,10 @@ def _judge_rules(judge: Judge, objects: tuple[Stored, ...]) -> None:
     known: dict[str, Stored] = {}
     for one in objects:
         if (other := known.setdefault(one.uuid, one)) is not one:
-            judge.refuse(_called(one), "uuid", f"{one.uuid} is also that of {_called(other)}", _ONE)
+            judge.refuse(_called(one), "uuid", f"{_called(other)} has {one.uuid} too", _ONE)
     for claim, claimant, owner in conflicts:
         one, other = known[claimant], known[owner]
-        judge.refuse(
-            _called(one), claim.kind, f"{claim.value} is also that of {_called(other)}", _ONE
-        )
+        judge.refuse(_called(one), claim.kind, f"{_called(other)} has {claim.value} too", _ONE)
 
 
 def _called(thing: Stored) -> str:

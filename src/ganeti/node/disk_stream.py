@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from ganeti.base.errors import GanetiError, HostError
-from ganeti.base.files import write_atomically
+from ganeti.base.files import is_full, write_atomically
 from ganeti.base.terminal import say
 from ganeti.model import wire
 from ganeti.model.compression import COMPRESSIONS
@@ -109,8 +109,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _text(path: str, err: Exception) -> str:
     """What is wrong, and where there is no room."""
-    if isinstance(err, OSError) and err.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{err.strerror} for {path}; free some space, or choose another node"
+    if is_full(err):
+        return f"{os.strerror(errno.ENOSPC)} for {path}; free some space, or choose another node"
     return err.message if isinstance(err, GanetiError) else str(err)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ganeti.base.errors import GanetiError, HostError, InputError
+from ganeti.base.files import is_full
 from ganeti.base.paths import Paths
 from ganeti.base.terminal import say
 from ganeti.guest_os.scripts import read_tail
@@ -83,7 +84,8 @@ class _Images:
         await asyncio.to_thread(log_path.unlink, missing_ok=True)
         if status:
             raise HostError(
-                said or f"the work on {directory} ended with status {status}; has its disk room?"
+                said
+                or f"the work on {directory} ended with status {status}; look whether its disk is full"
             )
 
 
@@ -132,8 +134,10 @@ def main(argv: Sequence[str]) -> int:
             export = read_export(Path(directory))
             pack(Path(directory), export, Path(directory) / f"{export.name}.ova")
     except (GanetiError, OSError) as err:
-        full = isinstance(err, OSError) and err.errno in (errno.ENOSPC, errno.EDQUOT)
-        say(f"{os.strerror(errno.ENOSPC)} for {directory}" if full else str(err), file=sys.stderr)
+        full = (
+            f"{os.strerror(errno.ENOSPC)} for {directory}; free some space, or choose another node"
+        )
+        say(full if is_full(err) else str(err), file=sys.stderr)
         return 1
     return 0
 

@@ -58,8 +58,8 @@ printf '%s\\n' "$status" >"$record.status.new" || exit 1
 sync "$record.status.new" && mv "$record.status.new" "$record.status" && sync "${{record%/*}}"
 """
 
-# What a shell runs in the background has no standard input unless that is said, by a descriptor that nobody else has:
-# what is opened for it is FIRST_OPENED or above.
+# A shell gives what it runs in the background no standard input, unless a redirection names a descriptor: 3, which is
+# free, because files opened for a task begin at FIRST_OPENED.
 FIRST_OPENED = 10
 LAUNCHER = 'exec 3<&0; "$@" <&3 3<&- &'
 
@@ -178,8 +178,8 @@ class Tasks:
     ) -> int:
         """The exit status of a program, run at most once for each key.
 
-        Its output is appended to `log_path` (0600), standard output to `stdout_path` if there is one; of
-        what is too long the middle is zeros then. If the caller is cancelled the program goes on.
+        Its output is appended to `log_path` (0600), standard output to `stdout_path` if there is one; the
+        middle of a long output becomes zeros. If the caller is cancelled, the program keeps running.
         HostError if it cannot be started, if it was interrupted (the host went down), or if the key
         belongs to another program.
         """
@@ -435,7 +435,7 @@ def _append(path: Path, text: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _bounded(logs: Collection[Path]) -> AsyncIterator[None]:
-    """Keep these files short while the block runs; whoever writes there appends."""
+    """Keep these files short while the block runs; programs append to them."""
 
     async def look() -> None:
         while True:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import ClassVar, NoReturn, TypeVar
 
 from ganeti.base.errors import StorageError
+from ganeti.base.files import is_full
 from ganeti.base.paths import Paths
 from ganeti.model.disk_templates import FILE, FILE_DRIVER, DiskTemplate
 from ganeti.model.instance_spec import DiskSpec
@@ -27,7 +28,6 @@ MIB = 1024 * 1024
 
 _MARK = "user.ganeti.disk"
 _NO_MARKS = (errno.EOPNOTSUPP, errno.ENODATA, errno.EPERM)
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _ZEROS = bytes(MIB)
 
 
@@ -148,7 +148,7 @@ class FileDisk(BlockDevice):
             if fits:
                 self._preallocate(descriptor, size)
         except OSError as err:
-            if err.errno not in _FULL:
+            if not is_full(err):
                 raise
             fits = False
         if not fits:

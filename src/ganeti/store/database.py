@@ -49,7 +49,7 @@ Connect = Callable[[Path], sqlite3.Connection]
 
 
 class CannotWriteNow(Exception):
-    """No space, or somebody has locked the file: surely nothing was written, reading goes on."""
+    """No space, or somebody has locked the file: surely nothing was written, and reading still works."""
 
 
 class DiskBroken(Exception):
@@ -250,7 +250,7 @@ class Database:
     # A snapshot takes the place of everything, in one transaction of SQLite
 
     def begin_snapshot(self, keep: Callable[[sqlite3.Connection], object] | None = None) -> None:
-        """Begin to replace all content, of which `keep` first makes a copy where that is wanted (R9).
+        """Begin to replace all content; `keep`, if given, makes a copy of it first (R9).
 
         On a connection of its own: what reads meanwhile sees what was there before.
         """
@@ -459,7 +459,7 @@ def read_history(connection: sqlite3.Connection) -> History:
 
 
 def read_covered(connection: sqlite3.Connection) -> list[Position]:
-    """Ends of states of which nothing is missed since a backup took their place."""
+    """Where states ended that a restored backup replaced on purpose: nobody misses their changes."""
     return [
         Position.from_int(int(one)) for one in _get_meta(connection, _COVERED, b"").decode().split()
     ]

@@ -37,7 +37,7 @@ _STRIPES = ("data-stripes", "meta-stripes")
 _NOT_IN_PARAMS = ("vg", "pool", "provider", "stripes")
 """What the original says in the `logical_id` or in the parameters of the cluster."""
 _SECRET_CHARACTERS = 64
-MODES = ("rw", "ro")
+_MODES = ("rw", "ro")
 _PORTS, _MINORS = range(1, 1 << 16), range(1 << 20)
 
 Layers = Callable[[str], Params]
@@ -55,8 +55,8 @@ def read_disk(reading: Reading, what: str, given: Document, layers: Layers) -> D
         raise NotOurs(f"this version does not have disks of {kind}")
     if any(not is_uuid(str(one.get("uuid"))) for one in (given, *(given.get("children") or ()))):
         raise NotOurs("a disk, or a part of one, has no UUID")
-    if (mode := given.get("mode") or "rw") not in MODES:
-        raise NotOurs(f"{mode!r:.60} must be {' or '.join(MODES)}", "mode")
+    if (mode := given.get("mode") or "rw") not in _MODES:
+        raise NotOurs(f"{mode!r:.60} must be {' or '.join(_MODES)}", "mode")
     reading.rest(what, given, _READ | _SLOTS)
     checked = reading.params(
         what, "params", given.get("params"), lambda one: check_disk_params(kind, one, "")

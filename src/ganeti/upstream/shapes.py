@@ -150,12 +150,8 @@ _TABLES: Mapping[str, tuple[str, Any]] = {
 
 def check_shapes(document: Mapping[str, Any]) -> None:
     """InputError names the first object and field that is something else than it can be."""
-    _check("configuration", document, _Whole)
-    _check("cluster", document["cluster"], _Cluster)
+    wire.convert(document, _Whole, what="configuration")
+    wire.convert(document["cluster"], _Cluster, what="cluster")
     for table, (word, shape) in _TABLES.items():
         for key, one in document[table].items():
-            _check(f"{word} {one.get('name') or key!s:.80}", one, shape)
-
-
-def _check(what: str, given: Any, shape: Any) -> None:
-    wire.convert(given, shape, what=what)
+            wire.convert(one, shape, what=f"{word} {one.get('name') or key!s:.80}")

@@ -39,7 +39,10 @@ def document_of(
     if original is not None:
         theirs, ours = original["cluster"].get("uuid"), new["cluster"]["uuid"]
         if theirs != ours:
-            raise InputError(f"is that of another cluster ({theirs}, not {ours})", "original")
+            raise InputError(
+                f"belongs to another cluster ({theirs}, not {ours}): give the one that was taken over",
+                "original",
+            )
         before = translate(original, Choices(keep_unknown=True))
         old = _written(Judge(keep_unknown=True), before.objects)
         new = merged(original, old, new)
@@ -109,7 +112,7 @@ def _addresses_of(instances: Iterable[Instance]) -> dict[str, list[str]]:
 
 
 def merged(original: Any, old: Any, new: Any) -> Any:
-    """`new`, with what is in `original` wherever nothing has changed since (`old`) or nothing is said."""
+    """`new`, but values that it lacks, or has as `old` has them, stay as they are in `original`."""
     if new == old:
         return original if original is not _NOWHERE else new
     if not (isinstance(original, dict) and isinstance(old, dict) and isinstance(new, dict)):
@@ -138,7 +141,7 @@ def _number_ports(judge: Judge, document: Document) -> None:
     ]
     for port, owner in claims:
         if port in used:
-            judge.refuse(owner, "port", f"{port} is also that of {used[port]}")
+            judge.refuse(owner, "port", f"{used[port]} has {port} too")
         used[port] = owner
     before = _pool(document["cluster"])
     highest = max(

@@ -17,7 +17,7 @@ from ganeti.bootstrap.daemons import Daemons, daemon_environment
 from ganeti.bootstrap.join import ssh_words
 
 PROGRAM = """
-import os, signal, sys, threading
+import os, signal, sys, threading, time
 from pathlib import Path
 from ganeti.base.pidfile import holding_pid_file, pid_file
 stop = threading.Event()
@@ -32,7 +32,8 @@ with holding_pid_file(pid_file(root / "var/run/ganeti", "test-daemon"), "test-da
     stop.wait()
     if "lingers" in sys.argv:
         held.ends()
-        threading.Event().wait(0.5)
+        while not (root / "may-end").exists():
+            time.sleep(0.01)
 """
 
 
@@ -60,14 +61,20 @@ async def test_a_daemon_is_started_once_found_and_stopped(daemons: Daemons) -> N
     await daemons.stop("test-daemon")
 
 
-async def test_a_daemon_that_ends_is_waited_for_and_another_one_started(daemons: Daemons) -> None:
+async def test_a_daemon_that_ends_is_waited_for_and_another_one_started(
+    daemons: Daemons, tmp_path: Path
+) -> None:
     process = await daemons.start("test-daemon", ["lingers"])
     os.kill(process.pid, signal.SIGTERM)
     async with asyncio.timeout(30):
         while not daemons.status("test-daemon").is_ending:  # noqa: ASYNC110 - a process is waited for
             await asyncio.sleep(0.01)
     assert daemons.status("test-daemon").is_alive
-    second = await daemons.start("test-daemon")
+    starting = asyncio.create_task(daemons.start("test-daemon"))
+    await asyncio.sleep(0.1)
+    assert not starting.done()
+    (tmp_path / "may-end").touch()
+    second = await starting
     assert second != process
     assert identity_of(process.pid) is None
     await daemons.stop("test-daemon")

@@ -115,7 +115,7 @@ async def test_the_configuration_of_another_cluster_is_not_put_in_its_place(
     given.write_bytes(sample.encoded(other))
     words = ["--back", f"--config={given}"]
     assert await asyncio.to_thread(main, words) == 1
-    assert "is that of another cluster" in capsys.readouterr().err
+    assert "belongs to another cluster" in capsys.readouterr().err
     assert contents(paths.data) == before
     given.write_bytes(sample.encoded(sample.document()))
     assert await asyncio.to_thread(main, [*words, "--dry-run"]) == 0
@@ -179,7 +179,7 @@ async def test_pretended_guests_go_over_and_back(paths: Paths) -> None:
     for name in (first, "unknown.example.com"):
         (paths.fake_hypervisor / name).write_text("0\n256\n2\n")
     said = "\n".join(await Node(paths).take())
-    assert f"goes on with the guests {first}" in said
+    assert f"keeps running the guests {first}" in said
     assert "not known here: unknown.example.com" in said
     [guest] = await FakeHypervisor(paths).running()
     assert (guest.name, guest.uuid, guest.memory, guest.vcpus) == (first, names[first], 256, 2)

@@ -55,7 +55,7 @@ def test_what_was_changed_here_is_changed_there() -> None:
 def test_the_original_of_another_cluster_is_refused() -> None:
     other = original()
     other["cluster"]["uuid"] = sample.GUEST
-    with pytest.raises(InputError, match="is that of another cluster"):
+    with pytest.raises(InputError, match="belongs to another cluster"):
         document_of(objects(), other)
 
 

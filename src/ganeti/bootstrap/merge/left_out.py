@@ -13,8 +13,8 @@ def leave_out(journal: Journal, name: str) -> None:
             continue
         if node.is_master and not is_past_return(journal):
             raise PrereqError(
-                f"{name} is the master of {cluster.name}: without it that can neither be merged nor"
-                " taken back",
+                f"{name} is the master of {cluster.name}, which can neither be merged nor taken back"
+                " without it: bring it back, and run this again",
                 ErrorCode.WRONG_STATE,
             )
         cluster.nodes.remove(node)

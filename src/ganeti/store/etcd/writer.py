@@ -171,8 +171,8 @@ class Writer:
         if head == batch.before and not perhaps:
             raise error
         if head != batch.after:
-            # An earlier copy may be in flight; the next one tells only if etcd has room for it.
-            await self._term.make_room()
+            # An earlier copy may be in flight; the next one tells only once etcd has room for it.
+            self._become_full(error)
         return head == batch.after
 
     def _at(self, head: Head) -> Compare:

@@ -140,6 +140,7 @@ async def test_what_a_full_etcd_has_carried_out_is_written(
     assert etcd.head == writer.head.encode()
     assert writer.head.position == position
     assert not etcd.fates
+    await asyncio.sleep(PROBE_S + 1)
     assert etcd.room_made == room_made
     await writer.add(row("b"), SIZE)
     await writer.end("the test is over")
