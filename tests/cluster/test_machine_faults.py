@@ -168,12 +168,7 @@ def test_a_disk_that_turns_read_only_ends_the_master_and_costs_no_promised_job(
     with Load(cluster, [1], count=1, pause_s=0) as load:
         time.sleep(1)
         subprocess.run(["mount", "-o", "remount,abort", str(data)], check=True)
-        try:
-            wait_until(lambda: not Path(f"/proc/{master}").exists(), "the master has ended", 60)
-        except AssertionError as err:  # seen once: what does it wait for?
-            raise AssertionError(
-                f"{err}; {waits_of(master)}; {cluster.master_log()[-2000:]}"
-            ) from err
+        wait_until(lambda: not Path(f"/proc/{master}").exists(), "the master has stepped down", 60)
     promised = load.end()
     assert promised
     assert "state.db" in cluster.master_log()
@@ -191,18 +186,6 @@ def test_a_disk_that_turns_read_only_ends_the_master_and_costs_no_promised_job(
         cluster.start(daemon)
     wait_until(lambda: takes_jobs(cluster), "jobs are taken again", 30)
     all_succeed(cluster, promised)
-
-
-def waits_of(pid: int) -> dict[str, list[str]]:
-    """The name, state and place in the kernel of each thread."""
-    return {
-        thread.name: [
-            (thread / "comm").read_text().strip(),
-            (thread / "stat").read_text().rpartition(") ")[2][0],
-            (thread / "wchan").read_text(),
-        ]
-        for thread in Path(f"/proc/{pid}/task").iterdir()
-    }
 
 
 def is_attached(image: Path) -> bool:

@@ -269,7 +269,12 @@ class EmbeddedStore:
 
     async def raise_job_id_ceiling(self, lease: Lease, ceiling: int) -> None:
         self._roles.check_lease(lease)
-        await self._current_leader().register(ceiling=ceiling)
+        try:
+            await self._current_leader().register(ceiling=ceiling)
+        except Refused:
+            # The register lies beside the database, which knows a full disk from a broken one (G16).
+            await self._local.check_disk()
+            raise
         row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
         await self.commit(lease, Transaction((row,)))
         self._registered_ceiling = max(self._registered_ceiling, ceiling)

@@ -141,6 +141,10 @@ class LocalLog:
         """Wait until nothing waits to be written."""
         await self.commits.drained()
 
+    async def check_disk(self) -> None:
+        """Write something: Refused while there is no room; NotMaster if the disk is broken, and `lost` is called."""
+        await self.commits.run(self.database.probe)
+
     async def keep_epoch(self, epoch: int) -> None:
         """Write the epoch down, synced, and forget unawaited transactions that were lost."""
         await self.commits.run(lambda: self.database.take_epoch(epoch))

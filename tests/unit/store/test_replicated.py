@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.base.errors import CommitUnknown, NotMaster, Refused
+from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, Refused
 from ganeti.jobs.record import JOB_KIND, job_key
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election, feeding, fence, sync_set
@@ -27,6 +27,7 @@ from ganeti.store.interface import (
     CampaignKind,
     Follower,
     Lease,
+    Lost,
     Master,
     MemberChange,
     NotYet,
@@ -822,6 +823,25 @@ async def test_a_master_that_cannot_write_its_register_refuses_job_ids_and_goes_
     replicas.full.clear()
     await store.raise_job_id_ceiling(lease, 4000)
     assert (await store.members()).job_id_ceiling == 4000
+
+
+@pytest.mark.requirement("G16")
+@pytest.mark.parametrize(
+    ("code", "error", "is_master"),
+    [(sqlite3.SQLITE_READONLY, NotMaster, False), (sqlite3.SQLITE_FULL, Refused, True)],
+)
+async def test_a_register_that_cannot_be_written_tells_of_a_broken_disk_and_of_a_full_one(
+    replicas: Replicas, code: int, error: type[GanetiError], *, is_master: bool
+) -> None:
+    script = Script()
+    store = await replicas.open(N1, Options(connect=script.connect))
+    lease = await become_master(store, VOTE)
+    replicas.full.add(N1)
+    script.failures["BEGIN IMMEDIATE"] = sqlite_error(code)
+    with pytest.raises(error, match="state database"):
+        await store.raise_job_id_ceiling(lease, 3000)
+    assert isinstance(store.statistics().role, Master if is_master else Lost)
+    assert store.statistics().is_full is is_master
 
 
 @pytest.mark.requirement("G8")
