@@ -90,7 +90,7 @@ class JobQueue:
         self._runner = Runner(dependencies, self._submission, self._ended)
         self._control = Control(self._journal, self._scheduler, self._runner, locks)
         self._pending_undo = PendingUndo(self._journal, self._feedback, locks, executor)
-        self._recovery = Recovery(self._submission, self._runner, executor, locks)
+        self._recovery = Recovery(self._submission, self._runner, executor, locks, self._ended)
         self._background = Background()
         self._full_disk = FullDisk(room, self._background)
         self._filtering = Filtering(
@@ -456,8 +456,7 @@ class JobQueue:
 
     async def _recover(self, broken: Sequence[tuple[LiveJob, str]]) -> None:
         """End the jobs that cannot go on; only then others may touch what they worked on."""
-        for job in await self._recovery.end_all(broken):
-            self._ended(job)
+        await self._recovery.end_all(broken)
         self._is_open = True
         self._pending_undo.open()
         self._pump_soon()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ganeti.base.errors import ExecError, GanetiError, InputError
 from ganeti.base.yield_every import YieldEvery
@@ -21,12 +21,18 @@ class Recovery:
     """Sorts the jobs that were found in the store, and ends those that cannot go on."""
 
     def __init__(
-        self, submission: Submission, runner: Runner, executor: Executor, locks: LockManager
+        self,
+        submission: Submission,
+        runner: Runner,
+        executor: Executor,
+        locks: LockManager,
+        on_end: Callable[[LiveJob], None],
     ) -> None:
         self._submission = submission
         self._runner = runner
         self._executor = executor
         self._locks = locks
+        self._on_end = on_end
 
     async def sort(
         self, jobs: Iterable[LiveJob]
@@ -46,10 +52,9 @@ class Recovery:
                 broken.append((job, reason))
         return sound, broken
 
-    async def end_all(self, broken: Sequence[tuple[LiveJob, str]]) -> list[LiveJob]:
-        """End them, after what they had begun is undone; returns those that have ended."""
-        ended = await asyncio.gather(*(self._end(job, reason) for job, reason in broken))
-        return [job for job in ended if job.status.is_final]
+    async def end_all(self, broken: Sequence[tuple[LiveJob, str]]) -> None:
+        """Undo what these jobs had begun and end them; `on_end` is called for each job at its end."""
+        await asyncio.gather(*(self._end(job, reason) for job, reason in broken))
 
     async def _fault_of(self, job: LiveJob) -> str | None:
         if job.ops[job.index].status is JobStatus.RUNNING:
@@ -67,7 +72,7 @@ class Recovery:
             return f"job {job.id} cannot run: {err.message}"
         return None
 
-    async def _end(self, job: LiveJob, reason: str) -> LiveJob:
+    async def _end(self, job: LiveJob, reason: str) -> None:
         failed: Sequence[UndoStep] = ()
         if job.ops[job.index].status is JobStatus.RUNNING:
             text, failed = await self._undo(job)
@@ -75,7 +80,9 @@ class Recovery:
         else:
             ending = CANCELED if job.cancel_requested else failure(ExecError(reason))
         await self._runner.end(job, ending, pending=(*job.pending, *failed))
-        return job
+        # At once: a job that is seen as ended has its pending undo listed, while others are still undone.
+        if job.status.is_final:
+            self._on_end(job)
 
     async def _undo(self, job: LiveJob) -> tuple[str, Sequence[UndoStep]]:
         """Undo what the opcode that was running had begun; says how that went, and what could not be undone.

@@ -129,6 +129,7 @@ class Puppet:
         self.stuck: dict[str, str] = {}
         """Undo steps that fail, and why."""
         self.deferred: list[bool] = []
+        self.undo_gates: dict[str, asyncio.Event] = {}
 
     async def run(self, run: OpRun) -> Outcome:
         self.started.append(run.job_id)
@@ -157,6 +158,9 @@ class Puppet:
         self.deferred.append(deferred)
         if self.undo_error is not None:
             raise self.undo_error
+        for step in steps:
+            if step.procedure in self.undo_gates:
+                await self.undo_gates[step.procedure].wait()
         return [
             (step, self.stuck[step.procedure]) for step in steps if step.procedure in self.stuck
         ]
@@ -165,6 +169,11 @@ class Puppet:
         """Opcodes with this comment wait for the event once they run."""
         self.gates[name] = asyncio.Event()
         return self.gates[name]
+
+    def hold_undo(self, procedure: str) -> asyncio.Event:
+        """Undo steps of this kind wait for the event."""
+        self.undo_gates[procedure] = asyncio.Event()
+        return self.undo_gates[procedure]
 
     def fail(self, name: str, error: Exception | None = None) -> None:
         """Opcodes with this comment fail."""

@@ -38,6 +38,10 @@ def test_no_history_of_a_cluster_breaks_a_promise_for_long() -> None:
     run_seeds(run_history, __name__, 1_000_000 + FIRST, LONG)
 
 
+def test_history_190_sees_pending_undo_while_recovery_lasts() -> None:
+    assert run_seeds(run_history, __name__, 190, 1) > 0
+
+
 async def _call_at_once(self: Any, node: Any, procedure: Any, args: Any, *, key: str = "") -> Any:
     return await self._rpc.call(node, procedure, args, key=key)
 

@@ -203,3 +203,32 @@ async def test_a_step_is_given_up_only_under_its_locks() -> None:
     await abandoning
     assert left(rig) == []
     await rig.end()
+
+
+async def test_pending_undo_is_listed_while_recovery_still_undoes_another_job() -> None:
+    rig = await Rig.loaded()
+
+    async def never_ends(run: OpRun) -> Outcome:
+        async with UndoLog(run, lambda steps: rig.executor.undo(run.job_id, steps)) as undo:
+            await undo.push(Step(run.op.comment or ""))
+            await asyncio.Event().wait()
+        return Outcome(None)
+
+    for name in ("stuck", "slow"):
+        rig.executor.behaviours[name] = never_ends
+    first = await rig.queue.submit([act(comment="stuck")])
+    second = await rig.queue.submit([act(comment="slow")])
+    await settle()
+    rig = await Rig.begin(await rig.crash())
+    rig.executor.stuck["stuck"] = WHY
+    gate = rig.executor.hold_undo("slow")
+    await rig.queue.load()
+    await settle()
+    assert rig.queue.status(first) is JobStatus.ERROR
+    assert rig.queue.status(second) is JobStatus.RUNNING
+    assert left(rig) == [(first, "stuck", "")]
+    gate.set()
+    await rig.final(second)
+    await settle()
+    assert left(rig) == [(first, "stuck", WHY)]
+    await rig.end()
