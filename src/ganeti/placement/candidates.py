@@ -35,6 +35,8 @@ class Options:
     instance_moves: bool = True
     restricted_migration: bool = False
     ignore_soft_errors: bool = False
+    is_loss: bool = False
+    """The present primary nodes are lost: nothing migrates, so migration tags do not bind."""
 
 
 class Scores(NamedTuple):
@@ -47,9 +49,10 @@ class Scores(NamedTuple):
 class _Moves:
     """What the moves of a chunk have in common; `p` and `s` are the present nodes."""
 
-    def __init__(self, chunk: Chunk) -> None:
+    def __init__(self, chunk: Chunk, *, is_loss: bool = False) -> None:
         self.chunk, self.field = chunk, chunk.field
         state = self.state = chunk.field.state
+        self.forbidden = None if is_loss else state.tags.forbidden
         these, which = state.instances, chunk.which
         self.p = chunk.primary
         self.s = np.where(chunk.secondary == NO_NODE, chunk.primary, chunk.secondary)
@@ -63,12 +66,13 @@ class _Moves:
         self.is_risky = self.field.is_risky or chunk.force
 
     def _may_migrate(self, source: Indices, target: Indices | None = None) -> Bools | bool:
-        forbidden = self.state.tags.forbidden
-        if forbidden is None:
+        """Whether migration tags allow it; a source that is offline migrates nothing, its instances fail over."""
+        if self.forbidden is None:
             return True
+        lost = self.state.lost[source]
         if target is None:
-            return np.asarray(~forbidden[source])
-        return np.asarray(~forbidden[source, target])
+            return np.asarray(~self.forbidden[source] | lost[:, None])
+        return np.asarray(~self.forbidden[source, target] | lost)
 
     def _failing(self, node: Indices, fails: Bools, count: float) -> Floats:
         """What a fixed node adds to the count of instances on nodes that fail N+1; `fails` may be (instances, nodes)."""
@@ -114,8 +118,8 @@ class _Moves:
 class _Mirrored(_Moves):
     """The moves of a chunk of mirrored instances."""
 
-    def __init__(self, chunk: Chunk) -> None:
-        super().__init__(chunk)
+    def __init__(self, chunk: Chunk, *, is_loss: bool = False) -> None:
+        super().__init__(chunk, is_loss=is_loss)
         field, state = self.field, self.state
         self.reserve = chunk.reserve
         self.p_gone = chunk.at(self.p, AS_PRIMARY, -1.0)
@@ -412,9 +416,11 @@ def every_move(
         for start in range(0, len(same), size):
             chunk = Chunk(field, same[start : start + size], force=options.ignore_soft_errors)
             if kind == MIRROR_INTERNAL:
-                yield chunk.which, list(_Mirrored(chunk).all_kinds(options))
+                moves = _Mirrored(chunk, is_loss=options.is_loss)
+                yield chunk.which, list(moves.all_kinds(options))
             elif options.instance_moves:
-                yield chunk.which, [Scores(Kind.FAILOVER_TO_ANY, _Shared(chunk).failover_to_any())]
+                scores = _Shared(chunk, is_loss=options.is_loss).failover_to_any()
+                yield chunk.which, [Scores(Kind.FAILOVER_TO_ANY, scores)]
 
 
 def best_move(state: State, scope: Bools, which: Indices, options: Options) -> Move | None:

@@ -69,6 +69,11 @@ class Node(msgspec.Struct, frozen=True):
     own_load: float = 0.0
     """Processors that it keeps busy itself, where that is known."""
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it runs nothing, as opposed to a node that is drained."""
+        return self.offline and self.why_offline == "offline"
+
 
 class Instance(msgspec.Struct, frozen=True):
     """An instance, there or wanted; `status` is Ganeti's word, `networks` are the UUIDs that its interfaces need."""

@@ -1,6 +1,7 @@
 """Whether a node can be lost: its mirrored instances fail over, and all others find a place elsewhere.
 
-That is what `hail` and `hspace` call capacity checks (global N+1). Only hard limits count. A place is
+That is what `hail` and `hspace` call capacity checks (global N+1). Only hard limits count: a lost node migrates
+nothing, so migration tags do not bind. A place is
 looked for as upstream does, so that both agree: instances that any node can start go first, in their order, then
 the others, the largest first; each goes where the cluster is most even. Mostly
 it need not be looked for: if the other nodes together have room for as many of the largest instance
@@ -27,7 +28,7 @@ from ganeti.placement.spread import Chunk, Field
 from ganeti.placement.state import MIRROR_EXTERNAL, MIRROR_INTERNAL, Bools, Floats, Indices, State
 from ganeti.placement.weights import OFFLINE_PRIMARY_WEIGHT, OFFLINE_WEIGHT
 
-_ANY = Options(disk_moves=False, ignore_soft_errors=True)
+_ANY = Options(disk_moves=False, ignore_soft_errors=True, is_loss=True)
 
 
 def doomed_nodes(state: State, exempt: Exempt = NOBODY, first: int | None = None) -> Iterator[int]:
@@ -127,12 +128,7 @@ def _needs_all_rules(state: State) -> bool:
     """Whether nodes are looked at one by one: tags have a say, or instances on shared storage move first."""
     rules = state.tags
     is_shared = (state.instances.mirror == MIRROR_EXTERNAL) & (state.primary >= 0)
-    return (
-        rules.forbidden is not None
-        or rules.has_exclusion
-        or rules.has_locations
-        or bool(is_shared.any())
-    )
+    return rules.has_exclusion or rules.has_locations or bool(is_shared.any())
 
 
 def _can_be_lost(state: State, nodes: Indices) -> Bools:
@@ -170,7 +166,7 @@ def _surely_evacuable(state: State) -> Bools:
     mirrored = (state.instances.mirror == MIRROR_INTERNAL) & there & (state.secondary >= 0)
     sure = _mirrored_fit(state, mirrored)
     others = there & ~mirrored
-    if state.tags.forbidden is not None or state.exclusive.any():
+    if state.exclusive.any():
         sure &= np.bincount(state.primary[others], minlength=size) == 0
         return sure
     wrong = others & ~policy_fits(state) & (state.instances.mirror != MIRROR_EXTERNAL)
@@ -348,10 +344,7 @@ class Trouble:
 
 def _fail_over(state: State, index: int, node: int) -> bool:
     other = int(state.secondary[index])
-    forbidden = state.tags.forbidden
     memory = state.instances.memory[index] * state.instances.uses_memory[index]
-    if forbidden is not None and forbidden[node, other]:
-        return False
     has_disk = state.free_disk[other] > 0 and (state.free_disk[node] > 0 or state.offline[node])
     if not has_disk or state.free[other] <= memory:
         return False

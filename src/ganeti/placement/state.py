@@ -133,6 +133,7 @@ class State:
                 _refuse(f"Unknown group '{node.group}' for node {node.name}")
         self.group: Indices = np.array([index[one.group] for one in nodes], dtype=np.intp)
         self.offline = np.array([one.offline for one in nodes], dtype=bool)
+        self.lost = np.array([one.is_lost for one in nodes], dtype=bool)
         self.exclusive = np.array([one.exclusive_storage for one in nodes], dtype=bool)
         self.total_memory = _floats([one.total_memory for one in nodes])
         self.node_memory = _floats([one.node_memory for one in nodes])

@@ -32,12 +32,14 @@ DIFFERENCES = {
     "hcheck FINAL NEED_REBALANCE": "upstream repeats the first verdict; we say what holds after balancing",
     "cluster tags htools:iextags": "upstream takes any tag that begins with the prefix; ours ends at a colon, as all"
     " other prefixes do",
-    "negative limits": "upstream takes them for none; we refuse them with exit code 2",
+    "migration tags of lost nodes": "upstream lets migration tags keep instances from failing over from an offline"
+    " node, in capacity checks too; here they bind migrations only",
     "hail -S": "free memory after it is what nodes would report then; upstream's keeps what it was",
     "hspace -l with tiers": "we count all instances of the tiered allocation; upstream stops earlier",
     "hroller refuges": "we put instances where nodes stay most even, upstream on the first node with room; groups may"
     " come in another order",
-    "messages": "errors name the field and what to do; upstream's words are kept where scripts look for them",
+    "messages": "errors name the field and what to do; upstream's words are kept where scripts look for them."
+    " Negative limits are refused with exit code 2; upstream reads them as no limit",
     "small numbers": "0 is printed as 0, not as 0.000000, among the scores of a balanced cluster",
 }
 

@@ -131,7 +131,6 @@ class Small(msgspec.Struct):
         if (
             rules.has_exclusion
             or rules.has_locations
-            or rules.forbidden is not None
             or rules.desires.any()
             or state.exclusive.any()
             or (wanted is not None and wanted.tags and state.cluster.tags)
