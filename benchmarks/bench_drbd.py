@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from machine import spin_ms
 
@@ -34,6 +34,7 @@ from ganeti.rpc.procedures.disks import DISKS_INFO, DiskInfo, DisksArgs, SyncSta
 from ganeti.storage.drbd.driver import DrbdDisk
 from ganeti.units.context import UnitContext
 from ganeti.units.mirrors.verify_disks import LUGroupVerifyDisks
+from tests.support.lone_run import LoneRun
 from tests.support.model_drbd import DrbdNode, DrbdWorld, FileLayer
 
 ADDRESSES = {"one": "10.0.0.1", "two": "10.0.0.2"}
@@ -153,8 +154,9 @@ async def verify_s() -> float:
     answers: Handlers = {DISKS_INFO.name: infos}
     rpc = FakeRpc({node.name: answers for node in snapshot.nodes.values()})
     services: Any = SimpleNamespace(config=SimpleNamespace(snapshot=snapshot), rpc=rpc)
-    ctx = UnitContext(services, cast("Any", SimpleNamespace(job_id=1, index=0)))
-    unit = LUGroupVerifyDisks(OpGroupVerifyDisks(group_name="default"))
+    op = OpGroupVerifyDisks(group_name="default")
+    ctx = UnitContext(services, LoneRun(op))
+    unit = LUGroupVerifyDisks(op)
     begun = time.perf_counter()
     plan = await unit.check_prereq(ctx)
     outcome = await unit.execute(ctx, plan)

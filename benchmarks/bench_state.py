@@ -51,7 +51,7 @@ class Scale:
 
 
 FULL = Scale(jobs=5_000, commits=400, singles=200, failovers=20, warm_up_s=10, still_s=60)
-QUICK = Scale(jobs=400, commits=80, singles=40, failovers=2, warm_up_s=3, still_s=10)
+QUICK = Scale(jobs=400, commits=80, singles=40, failovers=1, warm_up_s=1, still_s=5)
 
 
 async def commits(socket: Path, count: int) -> list[float]:

@@ -19,10 +19,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from local_cluster import local_cluster
 from machine import spin_ms, sync_ms
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ganeti.base import certificates
 from ganeti.clients.luxi import LuxiClient
@@ -38,6 +40,7 @@ from ganeti.rpc.procedures.programs import OS_DIAGNOSE, OsInfo
 from ganeti.units.context import UnitContext
 from ganeti.units.os.diagnose import LUOsDiagnose
 from ganeti.vcluster.layout import VirtualCluster
+from tests.support.lone_run import LoneRun
 
 MIB = 1024 * 1024
 ROUNDS = 3
@@ -260,9 +263,10 @@ async def diagnose_s() -> float:
     answers: Handlers = {OS_DIAGNOSE.name: definitions}
     rpc = FakeRpc({node.name: answers for node in snapshot.nodes.values()})
     services: Any = SimpleNamespace(config=SimpleNamespace(snapshot=snapshot), rpc=rpc)
-    ctx = UnitContext(services, cast("Any", SimpleNamespace(job_id=1, index=0)))
     fields = ["name", "variants", "valid", "api_versions", "parameters", "node_status", "hidden"]
-    unit = LUOsDiagnose(OpOsDiagnose(output_fields=fields))
+    op = OpOsDiagnose(output_fields=fields)
+    ctx = UnitContext(services, LoneRun(op))
+    unit = LUOsDiagnose(op)
     begun = time.perf_counter()
     await unit.check_prereq(ctx)
     outcome = await unit.execute(ctx, None)

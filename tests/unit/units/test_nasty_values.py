@@ -2,19 +2,16 @@
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 import pytest
 
 from ganeti.base.errors import GanetiError, InputError
-from ganeti.jobs.executor import Change
-from ganeti.locking.requests import LockRequest
 from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, check_hypervisor_params
 from ganeti.model.iallocator import AllocatorAnswer
-from ganeti.model.job import LOCAL_SOURCE, UndoStep
 from ganeti.model.opcodes import OPCODES, parse_opcode
 from ganeti.model.opcodes.base import NicRequest, OpCode
 from ganeti.model.opcodes.network import OpNetworkAdd
@@ -26,6 +23,7 @@ from ganeti.model.params import (
     NODE_DEFAULTS,
 )
 from ganeti.units import allocation
+from tests.support.lone_run import LoneRun
 from tests.support.units_cluster import Master
 from tests.unit.units.opcodes import NAME, create
 
@@ -139,49 +137,17 @@ def _values(field: str, everywhere: tuple[Any, ...]) -> Iterator[Any]:
         yield [["add", one]]
 
 
-class Asked:
-    """An opcode that is asked for by a client, and gets every lock at once."""
-
-    job_id, index, source = 1, 0, LOCAL_SOURCE
-    has_changed = False
-
-    def __init__(self, op: OpCode) -> None:
-        self.op = op
-
-    def takes_kill(self) -> bool:
-        return False
-
-    async def acquire(self, requests: Sequence[LockRequest]) -> None:
-        """All requests must have the form of locks."""
-        assert all(isinstance(one, LockRequest) for one in requests)
-
-    def log(self, message: str, kind: str = "message") -> None:
-        pass
-
-    async def started(self) -> None:
-        pass
-
-    async def record_undo(self, steps: Sequence[UndoStep], change: Change | None = None) -> None:
-        raise AssertionError("a dry run acts")
-
-    async def leave_undone(self, steps: Sequence[UndoStep]) -> None:
-        raise AssertionError("a dry run acts")
-
-    def check_canceled(self) -> None:
-        pass
-
-
 async def _problem(master: Master, message: dict[str, Any]) -> str | None:
     """What is wrong with how a message is refused; None if it is taken, or refused as it should be."""
     try:
         op = parse_opcode(wire.parse_foreign(json.dumps(message).encode()))
-        await master.processor.run(Asked(op))
+        await master.processor.run(LoneRun(op))
     except InputError as err:
         return None if err.field else f"no field is named: {err.message}"
     except GanetiError as err:
         return err.message if "internal error" in err.message else None
     finally:
-        master.config.reservations.release(Asked.job_id)
+        master.config.reservations.release(LoneRun.job_id)
     return None
 
 
