@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.timeout(200),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can make users"),
 ]
-ADDRESS = "127.77.7.8"
+ADDRESS = f"127.78.{os.getpid() // 254 % 256}.{os.getpid() % 254 + 1}"
 
 
 class SeparatedEtcd(Separated):

@@ -42,7 +42,8 @@ pytestmark = [
 
 SOURCE = str(Path(ganeti.__file__).parents[1])
 IMPORTS = os.pathsep.join((SOURCE, str(Path(aiohttp.__file__).parents[1])))
-ADDRESS = "127.77.7.7"
+ADDRESS = f"127.77.{os.getpid() // 254 % 256}.{os.getpid() % 254 + 1}"
+"""Another one in each test process: two runs may share a machine."""
 STRANGER = 61950
 """A user id that is nobody's."""
 TRY = "import os, msgspec, aiohttp, cryptography, ganeti.daemons.masterd"
@@ -148,7 +149,7 @@ def separated(python: str) -> Iterator[Separated]:
         made.setup("--prefix", made.prefix)
         made.cluster(
             "init", "--enabled-hypervisors=fake", "--enabled-disk-templates=diskless",
-            "--primary-ip=127.77.7.7", "--file-storage-dir=", "--shared-file-storage-dir=",
+            f"--primary-ip={ADDRESS}", "--file-storage-dir=", "--shared-file-storage-dir=",
             "--node-port=21811", "cluster.example",
         )  # fmt: skip
         yield made
@@ -225,7 +226,7 @@ def test_the_query_daemon_has_only_what_it_opened_before(separated: Separated) -
         words = as_user(account.uid, account.gid, ["test", "-r", str(path)])
         assert subprocess.run(words, check=False).returncode != 0
     separated.cluster("add-tags", "followed")
-    query = ("-v", "-a", "127.77.7.7", "config", "/cluster/cluster_name")
+    query = ("-v", "-a", ADDRESS, "config", "/cluster/cluster_name")
     done = separated.run("ganeti.cli.confd_client", *query)
     assert done.stdout == "cluster.example\n", done.stderr
 

@@ -72,6 +72,13 @@ for where in proc sys dev; do mount --move "/$where" "/disk/$where"; done
 mkdir -p /disk/dev/shm /disk/dev/pts
 mount -t tmpfs none /disk/dev/shm
 mount -t devpts none /disk/dev/pts
+# A checkout below /tmp, /var or /run is hidden by what is mounted there.
+while read -r where; do
+  [ -e "/disk$where" ] && continue
+  mkdir -p /image "/disk$where"
+  [ -e /image/usr ] || mount -t ext4 -o ro,noload /disk/dev/vda /image
+  mount -o bind "/image$where" "/disk$where"
+done </disk/src/python-directories
 ip link set lo up
 ip addr add "$address/24" dev eth0
 ip link set eth0 up
@@ -237,6 +244,7 @@ def _add_agent(tree: Path) -> None:
     environment = {"PATH": programs, "PYTHONPATH": paths, "HOME": "/root", "LC_ALL": "C.UTF-8"}
     words = "".join(f"export {name}='{value}'\n" for name, value in environment.items())
     (tree / "environment").write_text(words)
+    (tree / "python-directories").write_text(f"{sys.base_prefix}\n{sys.prefix}\n")
     (tree / "agent").write_text(_AGENT)
     (tree / "agent").chmod(0o755)
 
