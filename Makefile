@@ -51,8 +51,8 @@ unit: $(STAMP) ## the tests that need no daemon and no virtual machine; of many 
 check: $(STAMP) ## the inner loop: lint and unit tests side by side, of many like cases some
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going lint unit
 
-suite: packages $(STAMP) ## all tests, with real daemons and real virtual machines
-	$(PYTEST) -n 3 --dist loadgroup -m 'not soak' --durations=12
+suite: packages $(STAMP) ## all tests, with real daemons and machines; what fails runs once more, alone
+	$(BIN)/python scripts/run_tests.py -n 3 --dist loadgroup -m 'not soak' --durations=12
 
 test: $(STAMP) ## everything: lint and all tests side by side
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going lint suite
