@@ -195,9 +195,8 @@ def test_who_may_not_and_what_does_not_fit_is_refused_and_nothing_changes(both: 
     both.source.ok("gnt-instance", "remove", "-f", "mail1.example.com")
 
 
-@pytest.mark.soak
 @pytest.mark.requirement("S203", "S208", "S209", "S214")
-@pytest.mark.parametrize("has_os", [True, False])
+@pytest.mark.parametrize("has_os", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_debian_s_own_move_instance_moves_one_between_our_clusters(
     both: Both, *, has_os: bool
 ) -> None:

@@ -87,7 +87,6 @@ def test_a_session_with_all_of_their_commands(three: LocalCluster) -> None:
         ("hspace", ("--disk-template=sharedfile",), "The cluster has 3 nodes"),
     ],
 )
-@pytest.mark.soak
 def test_their_placement_tools_read_the_cluster(
     three: LocalCluster, tool: str, words: tuple[str, ...], said: str
 ) -> None:
@@ -95,7 +94,6 @@ def test_their_placement_tools_read_the_cluster(
     assert said in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.soak
 def test_hbal_carries_out_its_moves(three: LocalCluster) -> None:
     names = [f"b{number}.peer" for number in range(4)]
     for name in names:

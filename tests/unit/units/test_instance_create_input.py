@@ -31,6 +31,16 @@ async def test_a_name_means_one_device(master: Master, fields: dict[str, Any], t
     await refused(master, WRONG, text, **fields)
 
 
+@pytest.mark.parametrize("none", ["none", "None", "NONE"])
+async def test_none_in_any_case_is_no_name(master: Master, none: str) -> None:
+    disks = [DiskRequest(size=1, name=none)] * 2
+    nics = [NicRequest(name=none, ip=none, network=none)] * 2
+    succeeded(await master.run(create(disks=disks, nics=nics)))
+    made = master.instance(NAME)
+    assert [one.name for one in (*made.disks, *made.nics)] == [None] * 4
+    assert {(nic.ip, nic.network) for nic in made.nics} == {(None, None)}
+
+
 async def refused(master: Master, code: ErrorCode, text: str, **fields: Any) -> None:
     """The creation fails for that reason, and leaves the configuration and the nodes as they were."""
     position = {uuid: one.serial_no for uuid, one in master.snapshot.instances.items()}

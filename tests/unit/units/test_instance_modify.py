@@ -284,7 +284,7 @@ async def test_devices_are_found_by_index_from_either_end_by_name_and_by_uuid(
             op = modify(disks=[["modify", identifier, {"mode": mode}]])
             assert succeeded(await master.run(op)) == [["disk.mode/1", mode]]
             assert [disk.mode for disk in master.instance(NAME).disks] == ["rw", mode, "rw"]
-    op = modify(nics=[["lan", {"link": "br1", "vlan": "7", "name": "none"}]])
+    op = modify(nics=[["lan", {"link": "br1", "vlan": "7", "name": "None"}]])
     assert succeeded(await master.run(op)) == [
         ["nic.link/0", "br1"], ["nic.vlan/0", ".7"], ["nic.name/0", None],
     ]  # fmt: skip
@@ -337,7 +337,7 @@ async def test_an_address_that_another_instance_has_is_refused_before_any_act(
 
 async def test_a_nic_takes_its_network_from_the_cluster_again(master: Master) -> None:
     await instance(master, up=False, nics=[NicRequest(link="br1", ip="192.0.2.9", vlan=".7")])
-    change = {"link": "default", "vlan": None, "ip": "none", "mac": "generate"}
+    change = {"link": "default", "vlan": None, "ip": "None", "mac": "generate"}
     op = modify(nics=[["modify", 0, change]])
     succeeded(await master.run(op))
     [nic] = master.instance(NAME).nics

@@ -87,6 +87,9 @@ class DiskRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     access: str | None = None
     spindles: int | None = None
 
+    def __post_init__(self) -> None:
+        _drop_none(self, "name")
+
     @property
     def all_params(self) -> Params:
         """The parameters of its template, wherever they were said."""
@@ -111,6 +114,22 @@ class NicRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     name: str | None = None
     network: str | None = None
     """A network by name or UUID, in place of mode, link and VLAN; `ip` may be `pool` then."""
+
+    def __post_init__(self) -> None:
+        _drop_none(self, "ip", "name", "network")
+
+
+def is_none(text: str) -> bool:
+    """Return whether a client of Ganeti spells "no value" this way: `none` in any case."""
+    return text.lower() == "none"
+
+
+def _drop_none(request: msgspec.Struct, *fields: str) -> None:
+    """Set the fields that spell "no value" to None; Debian's move-instance sends `None` as a name."""
+    for name in fields:
+        value = getattr(request, name)
+        if value is not None and is_none(value):
+            msgspec.structs.force_setattr(request, name, None)
 
 
 # Fields that several opcodes have alike.

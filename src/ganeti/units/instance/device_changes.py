@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.model.opcodes.base import is_none
 
 LAST = -1
 ACTIONS = ("add", "modify", "remove")
@@ -118,9 +119,9 @@ def only_known(params: dict[str, Any], known: Sequence[str], field: str) -> None
 
 
 def text_or_none(value: Any, field: str) -> str | None:
-    """A text; None, `none` and the empty text are none."""
-    if value is None or value in ("", "none"):
+    """Return a text; None for None, for `none` in any case, and for the empty text."""
+    if value is None:
         return None
     if not isinstance(value, str):
         raise InputError("must be text", field)
-    return value
+    return None if not value or is_none(value) else value
