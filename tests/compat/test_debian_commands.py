@@ -10,8 +10,10 @@ import pytest
 
 from ganeti.bootstrap.daemons import CONFD
 from ganeti.cli.burnin_steps import STEPS
+from ganeti.protocols.luxi import UPSTREAM_ERRORS
 from tests.compat.recorded import KEYS, WHOLE, alike, keys
-from tests.support.debian_ganeti import run_debian, run_debian_htools
+from tests.support.debian_ganeti import COMMANDS, PROGRAMS, run_debian, run_debian_htools
+from tests.support.debian_packages import unpacked
 from tests.support.local_cluster import NOOP, LocalCluster, local_cluster, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -58,6 +60,27 @@ def test_they_print_what_they_print_against_the_original(three: LocalCluster) ->
             assert alike(ran(three, line)) == whole, line
     finally:
         ran(three, "gnt-instance remove -f cap1.peer")
+
+
+def test_they_raise_an_error_of_a_node_again(three: LocalCluster) -> None:
+    """Their exit status and first line are those of a job of the original that fails on a node."""
+    ran(
+        three,
+        "gnt-instance add -t sharedfile --disk=0:size=4M -o noop --no-install --no-start --no-nics"
+        " --no-name-check --no-ip-check -n node1 -B memory=16M e1.peer",
+    )
+    for disk in (three.directory / "shared").rglob("e1.peer*/*"):
+        disk.unlink()
+    try:
+        printed = ran(three, "gnt-instance activate-disks e1.peer", status=1)
+        assert "Failure: command execution error:\nnode node1" in printed
+    finally:
+        ran(three, "gnt-instance remove -f e1.peer")
+
+
+def test_every_name_of_an_error_is_one_of_theirs() -> None:
+    theirs = (unpacked(*COMMANDS) / PROGRAMS / "ganeti/errors.py").read_text()
+    assert [name for name in UPSTREAM_ERRORS if f"\nclass {name}(" not in theirs] == []
 
 
 def steps() -> Iterator[tuple[int, str, str]]:

@@ -25,7 +25,7 @@ from ganeti.config.resolve import resolve_group, resolve_instance, resolve_netwo
 from ganeti.model import wire
 from ganeti.model.job import remote_source
 from ganeti.model.opcodes import OpCode, parse_opcode
-from ganeti.protocols.luxi import NO_CHANGE, Answer, Request, error_to_wire
+from ganeti.protocols.luxi import NO_CHANGE, Answer, Request, refusal
 from ganeti.query.execute import (
     KINDS,
     QueryExecutor,
@@ -183,17 +183,20 @@ class LuxiMethods:
     async def _carried_out(self, method: _Method, request: Request, caller: Caller) -> Answer:
         if caller.uid == self._rest_uid and request.method not in MAY:
             why = f"the user of the REST server may not call {request.method}"
-            return self._refusal(error_to_wire(PrereqError(why, ErrorCode.WRONG_STATE)))
+            return self._refused(PrereqError(why, ErrorCode.WRONG_STATE))
         try:
             args = Arguments(request.method, request.args, least=method.least, most=method.most)
             result = await method.handler(args, caller)
         except InputError as err:
             if err.field.startswith(request.method):
                 return self._refusal(f"Failed to parse request: {err.message}")
-            return self._refusal(error_to_wire(err))
+            return self._refused(err)
         except GanetiError as err:
-            return self._refusal(error_to_wire(err))
+            return self._refused(err)
         return Answer(True, result, degraded=self._config.degraded)
+
+    def _refused(self, err: GanetiError) -> Answer:
+        return refusal(err, degraded=self._config.degraded)
 
     def _refusal(self, result: Any) -> Answer:
         return Answer(False, result, degraded=self._config.degraded)

@@ -24,6 +24,7 @@ from ganeti.protocols.luxi import (
     MessageBuffer,
     MessageTooLongError,
     Request,
+    refusal,
 )
 from ganeti.protocols.luxi_requests import encode_answer, parse_request
 
@@ -298,7 +299,7 @@ class _Connection(asyncio.BufferedProtocol):
         try:
             return await self._server.dispatcher.answer(request, self._caller)
         except GanetiError as err:
-            return Answer(False, [err.wire_name, err.wire_args()])
+            return refusal(err)
         except Exception:  # noqa: BLE001 - the log learns why, and the daemon lives on
             _log.exception("LUXI request %s failed", request.method)
             return Answer(

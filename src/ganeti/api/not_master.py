@@ -5,7 +5,7 @@ from typing import Any
 
 from ganeti.api.luxi_server import Caller
 from ganeti.base.errors import GanetiError, InputError, NotMaster
-from ganeti.protocols.luxi import Answer, Request, error_to_wire
+from ganeti.protocols.luxi import Answer, Request, refusal
 
 TAKE_OVER = "MasterFailover"
 
@@ -35,7 +35,7 @@ class NotMasterMethods:
         try:
             return Answer(True, await self._carried_out(request))
         except GanetiError as err:
-            return Answer(False, error_to_wire(err))
+            return refusal(err)
 
     async def _carried_out(self, request: Request) -> Any:
         if request.method != TAKE_OVER:

@@ -16,7 +16,7 @@ from ganeti.protocols.luxi import (
     NO_CHANGE,
     MessageBuffer,
     encode_request,
-    error_from_wire,
+    error_of,
     parse_answer,
 )
 
@@ -109,7 +109,7 @@ class LuxiClient:
             raise
         self.is_degraded = answer.degraded
         if not answer.success:
-            raise error_from_wire(answer.result)
+            raise error_of(answer)
         return answer.result
 
     # --- jobs ---

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ganeti.base.errors import ProtocolError
-from ganeti.protocols.luxi import MessageBuffer, encode_request, error_from_wire, parse_answer
+from ganeti.protocols.luxi import MessageBuffer, encode_request, error_of, parse_answer
 
 CONNECT_LIMIT_S = 30.0
 CONNECT_INTERVAL_S = 0.01
@@ -40,7 +40,7 @@ class AsyncLuxiClient:
                 raise
         self.is_degraded = answer.degraded
         if not answer.success:
-            raise error_from_wire(answer.result)
+            raise error_of(answer)
         return answer.result
 
     @property

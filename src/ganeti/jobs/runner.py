@@ -27,6 +27,7 @@ from ganeti.model import wire
 from ganeti.model.job import OpState, StoredJob, UndoStep
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
+from ganeti.protocols.luxi import error_to_wire
 from ganeti.store.interface import Operation
 
 RETRY_S = 1.0
@@ -49,12 +50,11 @@ class Ending:
 
 def failure(err: BaseException) -> Ending:
     """An opcode that ended with an error, encoded as clients expect it: name, arguments."""
-    known = err if isinstance(err, GanetiError) else _internal(err)
-    arguments = known.wire_args()
+    name, arguments = error_to_wire(err if isinstance(err, GanetiError) else _internal(err))
     notes = getattr(err, "__notes__", [])
     if notes and arguments:
         arguments[0] = "; ".join([str(arguments[0]), *notes])
-    return Ending(JobStatus.ERROR, [known.wire_name, arguments])
+    return Ending(JobStatus.ERROR, [name, arguments])
 
 
 def _internal(err: BaseException) -> ExecError:

@@ -5,7 +5,8 @@ trusts nobody, is in `luxi_requests.py`. Commands import this at their start, so
 
 Requests are `{"method", "args"}` and perhaps `version`, answers
 `{"success", "result"}`; an answer's `degraded` is set while writes have one copy only (R6).
-A failure's result is a sentence, or `[name of the error, its arguments]`.
+A failure's result is a sentence, or `[name of the error, its arguments]`. The name is one that upstream's
+clients know; where this implementation has a closer one, the answer's `error` carries that for its own clients.
 """
 
 import json
@@ -21,6 +22,13 @@ VERSION = 3_000_000
 """What clients of version 3 send; other versions are accepted as well (peer.md)."""
 NO_CHANGE = "nochange"
 """The answer of WaitForJobChange to a client that is to go on waiting (S195)."""
+UPSTREAM_ERRORS = frozenset({
+    *("GenericError", "OpPrereqError", "OpExecError", "HooksAbort", "ConfigurationError", "LockError"),
+    *("JobLost", "JobCanceled", "JobQueueFull", "JobQueueDrainError"),
+})  # fmt: skip
+"""The errors that upstream's clients raise again by name. """
+FAILED = "OpExecError"
+"""The name of any other error. Upstream's jobs use it for what fails on a node."""
 
 
 class MessageTooLongError(ProtocolError):
@@ -74,6 +82,14 @@ class Answer(NamedTuple):
     success: bool
     result: Any
     degraded: bool = False
+    error: str = ""
+    """This implementation's name of the error, if the result has another."""
+
+
+def refusal(err: GanetiError, *, degraded: bool = False) -> Answer:
+    """Return the answer to a request that failed."""
+    result = error_to_wire(err)
+    return Answer(False, result, degraded, "" if result[0] == err.wire_name else err.wire_name)
 
 
 def encode_request(method: str, args: list[Any]) -> bytes:
@@ -86,7 +102,8 @@ def parse_answer(data: bytes) -> Answer:
     """The master's message; ProtocolError if it is none."""
     try:
         value = json.loads(data)
-        return Answer(bool(value["success"]), value["result"], value.get("degraded") is True)
+        degraded, error = value.get("degraded") is True, str(value.get("error", ""))
+        return Answer(bool(value["success"]), value["result"], degraded, error)
     except (ValueError, LookupError, TypeError, AttributeError) as err:
         raise ProtocolError(f"the master's answer cannot be read: {err}") from err
 
@@ -100,8 +117,15 @@ class RemoteError(GanetiError):
 
 
 def error_to_wire(err: GanetiError) -> list[Any]:
-    """`[name, arguments]`, which clients raise again by name."""
-    return [err.wire_name, err.wire_args()]
+    """Return `[name, arguments]`, which clients raise again by name; upstream's clients know each name."""
+    return [err.wire_name if err.wire_name in UPSTREAM_ERRORS else FAILED, err.wire_args()]
+
+
+def error_of(answer: Answer) -> GanetiError:
+    """Return the error that an answer without success carries."""
+    if answer.error and is_wire_error(answer.result):
+        return error_from_wire([answer.error, answer.result[1]])
+    return error_from_wire(answer.result)
 
 
 def is_wire_error(value: Any) -> bool:

@@ -23,7 +23,8 @@ def parse_request(data: bytes) -> Request:
 
 
 def encode_answer(answer: Answer) -> bytes:
-    """A whole message; `degraded` only where it is set, for clients that check the keys."""
+    """A whole message; `degraded` and `error` only where they are set, for clients that check the keys."""
     head = b'{"success":' + (b"true" if answer.success else b"false") + b',"result":'
+    error = b',"error":' + wire.encode(answer.error) if answer.error else b""
     tail = b',"degraded":true}' if answer.degraded else b"}"
-    return head + wire.encode(answer.result) + tail + END
+    return head + wire.encode(answer.result) + error + tail + END

@@ -12,7 +12,7 @@ from ganeti.base.errors import GanetiError
 from ganeti.protocols.luxi import (
     Answer,
     MessageBuffer,
-    error_to_wire,
+    refusal,
 )
 from ganeti.protocols.luxi_requests import encode_answer, parse_request
 
@@ -107,7 +107,7 @@ class FakeMaster:
         if callable(reply):
             reply = reply(*args)
         if isinstance(reply, GanetiError):
-            return Answer(False, error_to_wire(reply))
+            return refusal(reply)
         return Answer(True, reply, degraded=self.is_degraded)
 
 

@@ -16,8 +16,10 @@ from ganeti.protocols.luxi import (
     RemoteError,
     encode_request,
     error_from_wire,
+    error_of,
     error_to_wire,
     parse_answer,
+    refusal,
 )
 from ganeti.protocols.luxi_requests import encode_answer, parse_request
 
@@ -129,8 +131,6 @@ def test_something_else_is_no_answer() -> None:
         errors.JobLost("gone"),
         errors.JobQueueDrained("drained"),
         errors.ExecError("broke"),
-        errors.NotMaster("follower"),
-        errors.StorageError("disk"),
     ],
 )
 def test_an_error_is_raised_again_as_the_same_class(err: errors.GanetiError) -> None:
@@ -138,6 +138,31 @@ def test_an_error_is_raised_again_as_the_same_class(err: errors.GanetiError) -> 
     assert type(again) is type(err)
     assert again.message == err.message
     assert again.wire_args() == err.wire_args()
+
+
+@pytest.mark.parametrize(
+    "err",
+    [
+        errors.RpcOffline("node2", "is offline"),
+        errors.RpcFailed("node2", "no such volume", "StorageError"),
+        errors.RpcUnknown("node2", "no answer"),
+        errors.GuestOsError("a script failed"),
+        errors.StorageError("no such volume"),
+        errors.NotMaster("follower"),
+        errors.CommitUnknown("timeout"),
+    ],
+)
+def test_upstreams_clients_get_an_error_that_they_know(err: errors.GanetiError) -> None:
+    assert error_to_wire(err) == ["OpExecError", [err.message]]
+
+
+def test_an_answer_keeps_the_closer_name_for_our_clients() -> None:
+    answer = parse_answer(encode_answer(refusal(errors.NotMaster("follower")))[:-1])
+    assert answer.result == ["OpExecError", ["follower"]]
+    assert isinstance(error_of(answer), errors.NotMaster)
+    plain = encode_answer(refusal(errors.ExecError("broke")))
+    assert b'"error"' not in plain
+    assert isinstance(error_of(parse_answer(plain[:-1])), errors.ExecError)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ async def test_a_failed_call_before_the_start_leaves_nothing(
 ) -> None:
     master.rpc.fail(number, fault)
     name, arguments = failed(await master.run(create()))
-    assert name == "RPCError"
+    assert name == "OpExecError"
     assert "node1.example.com" in arguments[0]
     assert not master.snapshot.instances
     master.check()
@@ -185,7 +185,7 @@ async def test_what_could_not_be_undone_stays_recorded_and_is_said(master: Maste
     master.rpc.fail(3, Fault.REFUSED)  # the installation
     master.rpc.fail(4, Fault.NOT_SENT)  # the removal of the second disk
     name, (text,) = failed(await master.run(create()))
-    assert name == "RPCError"
+    assert name == "OpExecError"
     assert "could not undo (remove_disk)" in text
     assert not master.snapshot.instances
     (left,) = master.world.disks()

@@ -80,7 +80,7 @@ async def test_after_a_failed_call_both_nodes_are_asked(
     await with_guest(master)
     master.rpc.fail(number, fault)
     name, _ = failed(await master.run(migrate()))
-    assert name == "RPCError"
+    assert name == "OpExecError"
     asked = {call.node_name for call in master.rpc.calls if call.procedure == "instance_info"}
     assert asked == {"node1.example.com", "node2.example.com"}
     has_gone_on = number == 3 and fault is Fault.LOST_ANSWER

@@ -24,7 +24,7 @@ async def test_a_script_whose_answer_was_lost_is_ended_before_its_disks_go(
     node.scripts_stay = True
     master.rpc.fail(OS_CREATE, fault)
     name, (text,) = failed(await master.run(create()))
-    assert name == "RPCError"
+    assert name == "OpExecError"
     assert "could not undo" not in text
     assert node.scripts == {}
     assert len(node.ended_scripts) == 1  # also one whose call may come yet
