@@ -39,7 +39,7 @@ from ganeti.rpc.procedures.host import StorageSpace
 from ganeti.rpc.procedures.storage_units import UnitState
 from ganeti.storage import assemble
 from ganeti.storage.assemble import device
-from ganeti.storage.interface import BlockDevice
+from ganeti.storage.interface import BlockDevice, Snapshots
 from ganeti.storage.kind import StorageKind
 from ganeti.storage.kinds import KINDS
 from tests.support.model_nodes import ModelNode, SharedDirectory
@@ -165,7 +165,7 @@ def memory_of(paths: Paths) -> Memory:
     return NODES[paths.root.name]
 
 
-class MemoryDisk(BlockDevice):
+class MemoryDisk(BlockDevice, Snapshots):
     """A volume in a pool, with snapshots."""
 
     template: ClassVar[DiskTemplate] = MEMORY

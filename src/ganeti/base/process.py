@@ -72,6 +72,7 @@ async def run(
     env: Mapping[str, str] | None = None,
     check: bool = True,
     linger_s: float | None = None,
+    cwd: str | None = None,
 ) -> Completed:
     """The real runner: no shell, a clean environment, its own process group, killed at the deadline.
 
@@ -89,6 +90,7 @@ async def run(
             stderr=asyncio.subprocess.PIPE,
             env=dict(CLEAN_ENVIRONMENT if env is None else env),
             start_new_session=True,
+            cwd=cwd,
         )
     except OSError as err:
         raise CommandFailed(

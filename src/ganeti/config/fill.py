@@ -163,6 +163,7 @@ def _layer_spec(
         address=own.secondary_ip if layer.parts and (own := snapshot.nodes.get(node)) else "",
         secret=layer.secret,
         imported=layer.imported,
+        name=layer.name or "",
         children=tuple(
             _layer_spec(snapshot, instance, index, node, child) for child in layer.children
         ),

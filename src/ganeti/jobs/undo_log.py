@@ -48,6 +48,10 @@ class UndoLog:
         self._steps.append(step.record())
         await self._run.record_undo(self._steps)
 
+    def amend(self, step: Recordable, now: Recordable) -> None:
+        """Replace a step by what is known of its act now; recorded with the next step, or at the block's end."""
+        self._steps[self._steps.index(step.record())] = now.record()
+
     def commit(self, change: Change | None = None, *, then: Sequence[Recordable] = ()) -> None:
         """What was done so far is good: nothing of it is undone when the block ends.
 

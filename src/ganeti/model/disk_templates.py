@@ -77,6 +77,8 @@ class DiskTemplate(msgspec.Struct, frozen=True):
     """Those that only single disks have; their defaults mean that nothing was said."""
     open_params: bool = False
     """Whether a disk may have parameters that are not in the row: its provider's own."""
+    by_provider: bool = False
+    """Whether programs of others keep the disks; the first item of the id that all nodes share names them."""
     fixed_params: tuple[str, ...] = ()
     """Parameters that say where a disk is, and so never change once it is made."""
 
@@ -164,6 +166,7 @@ EXTERNAL = DiskTemplate(
     is_balanced=True,
     params=_ACCESS,
     open_params=True,
+    by_provider=True,
     fixed_params=("provider",),
 )
 

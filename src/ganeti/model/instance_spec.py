@@ -41,6 +41,8 @@ class DiskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it shares no physical device of the node with another disk."""
     imported: bool = False
     """As that of `Disk`."""
+    name: str = ""
+    """The name that a user gave it."""
 
     @property
     def own_id(self) -> tuple[str | int, ...]:

@@ -72,8 +72,8 @@ class _Exports:
         return Nothing()
 
     async def snapshot_possible(self, args: DiskOf, _call: Call) -> CanSnapshot:
-        found = self.device(args.instance_name, args.disk)
-        return CanSnapshot(possible=found.snapshots is not None)
+        found = self.device(args.instance_name, args.disk).snapshots
+        return CanSnapshot(possible=found is not None and await found.can_take())
 
     async def take_snapshot(self, args: SnapshotArgs, _call: Call) -> SnapshotTaken:
         async with self.locks.of(args.instance_name):

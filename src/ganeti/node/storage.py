@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ganeti.base.errors import StorageError
+from ganeti.model.instance_spec import DiskSpec
 from ganeti.node.disks import DeviceFactory
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
@@ -22,6 +23,7 @@ from ganeti.rpc.procedures.disks import (
     BLOCKDEV_INFO,
     BLOCKDEV_OUTDATE,
     BLOCKDEV_REMOVE,
+    BLOCKDEV_SETINFO,
     BLOCKDEV_SHUTDOWN,
     DISKS_INFO,
     MIRRORED_DEVICES,
@@ -35,7 +37,8 @@ from ganeti.rpc.procedures.disks import (
 )
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.storage.drbd.driver import mirrored_devices
-from ganeti.storage.interface import Adoption
+from ganeti.storage.interface import Adoption, BlockDevice
+from ganeti.storage.sizes import check_made
 
 AT_ONCE = 4
 """Disks that are looked at at the same time: each takes some programs."""
@@ -57,6 +60,7 @@ def handlers(
         BLOCKDEV_ASSEMBLE.name: disks.open,
         BLOCKDEV_SHUTDOWN.name: disks.close,
         BLOCKDEV_OUTDATE.name: disks.outdate,
+        BLOCKDEV_SETINFO.name: disks.set_info,
         BLOCKDEV_INFO.name: disks.info,
         DISKS_INFO.name: disks.infos,
         MIRRORED_DEVICES.name: disks.mirrored,
@@ -85,12 +89,15 @@ class _Disks:
         device = self.device(args.instance_name, args.disk)
         async with self.locks.of(args.instance_name):
             await device.create(args.disk.size)
+            check_made(_what(args.disk), await device.size_mib(), args.disk.size)
+            await _label(device, args.instance_name)
         return DiskInfo(exists=True, path=device.path, size=args.disk.size)
 
     async def grow(self, args: GrowDiskArgs, _call: Call) -> DiskInfo:
         device = self.device(args.instance_name, args.disk)
         async with self.locks.of(args.instance_name):
             await device.grow(args.size)
+            check_made(_what(args.disk), await device.size_mib(), args.size)
         return DiskInfo(exists=True, path=device.path, size=args.size)
 
     async def adoptable(self, args: AdoptDiskArgs, _call: Call) -> DiskInfo:
@@ -134,6 +141,12 @@ class _Disks:
             await device.mirror.outdate()
         return Nothing()
 
+    async def set_info(self, args: DiskArgs, _call: Call) -> Nothing:
+        device = self.device(args.instance_name, args.disk)
+        async with self.locks.of(args.instance_name):
+            await _label(device, args.instance_name)
+        return Nothing()
+
     async def remove(self, args: DiskArgs, _call: Call) -> Nothing:
         device = self.device(args.instance_name, args.disk)
         async with self.locks.of(args.instance_name):
@@ -164,6 +177,16 @@ class _Disks:
             sync=sync,
             spindles=spindles,
         )
+
+
+def _what(disk: DiskSpec) -> str:
+    return f"disk {disk.index} ({disk.place})"
+
+
+async def _label(device: BlockDevice, instance_name: str) -> None:
+    """Note at the storage whose disk it is, in upstream's words; no-op where no storage keeps such notes."""
+    if device.labels is not None:
+        await device.labels.set_info(f"originstname+{instance_name}")
 
 
 def _device_number(path: str) -> tuple[int, int] | None:

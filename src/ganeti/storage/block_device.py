@@ -19,6 +19,7 @@ from ganeti.model.disk_templates import (
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.storage.interface import Adoption, BlockDevice
+from ganeti.storage.sizes import check_size
 from ganeti.storage.wipe import device_size
 
 T = TypeVar("T")
@@ -104,10 +105,7 @@ class AdoptedDevice(BlockDevice, Adoption):
 
     async def _check(self, size_mib: int) -> None:
         found = await self._in_thread("use", self._size)
-        if found < size_mib * MIB:
-            raise StorageError(
-                f"disk {self._disk.index}: {self._path} has {found // MIB} MiB instead of {size_mib} MiB"
-            )
+        check_size(f"disk {self._disk.index}: {self._path}", found // MIB, size_mib)
 
     def _size(self, flags: int = os.O_RDONLY) -> int:
         """Bytes; StorageError if it is no block device. With O_EXCL, OSError if anybody holds it."""

@@ -20,6 +20,7 @@ from ganeti.model.names import DiskRole
 from ganeti.storage.confinement import AllowedDirectories, DirectoryMissing, Place
 from ganeti.storage.interface import BlockDevice
 from ganeti.storage.preallocation import Preallocate, preallocate
+from ganeti.storage.sizes import check_size
 
 T = TypeVar("T")
 
@@ -164,8 +165,7 @@ class FileDisk(BlockDevice):
                 if self._is_foreign(descriptor):
                     _refuse("the file belongs to another disk")
                 present = os.fstat(descriptor).st_size
-                if present < self._disk.size * MIB:
-                    _refuse(f"the file has only {present // MIB} MiB: data is missing")
+                check_size("the file", present // MIB, self._disk.size)
                 if present < size:
                     self._reserve(descriptor, size, size - present)
                     os.ftruncate(descriptor, size)
@@ -197,10 +197,7 @@ class FileDisk(BlockDevice):
                 size = os.fstat(descriptor).st_size
             finally:
                 os.close(descriptor)
-        if size < self._disk.size * MIB:
-            raise StorageError(
-                f"the file has {size // MIB} MiB instead of {self._disk.size} MiB: data is missing"
-            )
+        check_size("the file", size // MIB, self._disk.size)
 
     def _size_mib(self) -> int | None:
         with (

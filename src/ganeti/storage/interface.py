@@ -23,6 +23,10 @@ class Mirror(Protocol):
 class Snapshots(Protocol):
     """What a driver offers that can keep the data of a moment."""
 
+    async def can_take(self) -> bool:
+        """Whether what keeps the disk can do it."""
+        return True
+
     async def take(self, name: str) -> str:
         """Keep the data as it is now under this name; the path that reads it."""
         ...
@@ -46,6 +50,14 @@ class Adoption(Protocol):
         ...
 
 
+class Labels(Protocol):
+    """What a driver offers whose storage can note to which instance a disk belongs."""
+
+    async def set_info(self, text: str) -> None:
+        """Replace the note."""
+        ...
+
+
 class BlockDevice(abc.ABC):
     """One disk of one instance, or one layer of it, seen from one node.
 
@@ -60,6 +72,7 @@ class BlockDevice(abc.ABC):
     mirror: Mirror | None = None
     snapshots: Snapshots | None = None
     adoption: Adoption | None = None
+    labels: Labels | None = None
 
     @property
     @abc.abstractmethod

@@ -16,6 +16,7 @@ from ganeti.model.disk_templates import RBD, RBD_SCHEME, DiskTemplate
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.storage.interface import BlockDevice, Snapshots
+from ganeti.storage.sizes import check_size
 
 MIB = 1024 * 1024
 TIMEOUT_S = 600.0
@@ -123,7 +124,11 @@ class RadosImage(BlockDevice, Snapshots):
             if not _NAME.fullmatch(name):
                 raise StorageError(f"{name!r:.80} is no name of a snapshot")
             await self._unmap(name)
-            await self._rbd("snap", "rm", "--no-progress", "--", f"{self._spec}@{name}")
+            try:
+                await self._rbd("snap", "rm", "--no-progress", "--", f"{self._spec}@{name}")
+            except CommandFailed as err:
+                if err.completed.status != _NOT_FOUND:
+                    raise
 
     # --- means ---
 
@@ -172,10 +177,7 @@ class RadosImage(BlockDevice, Snapshots):
         size = await self._own()
         if size is None:
             raise StorageError("there is no such image of this disk")
-        if size < self._disk.size * MIB:
-            raise StorageError(
-                f"it has {size // MIB} MiB instead of {self._disk.size} MiB: data is missing"
-            )
+        check_size("it", size // MIB, self._disk.size)
 
     async def _device(self, snapshot: str = "") -> str | None:
         """The kernel's device of the image, if it is mapped here."""

@@ -10,7 +10,9 @@ import pytest
 
 from ganeti.base.errors import StorageError
 from ganeti.base.paths import Paths
+from ganeti.model.disk_templates import EXTERNAL
 from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.names import DiskRole
 from ganeti.node import storage
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
@@ -20,6 +22,7 @@ from ganeti.rpc.procedures.disks import (
     BLOCKDEV_GROW,
     BLOCKDEV_INFO,
     BLOCKDEV_REMOVE,
+    BLOCKDEV_SETINFO,
     BLOCKDEV_SHUTDOWN,
     DiskArgs,
     DiskInfo,
@@ -27,6 +30,7 @@ from ganeti.rpc.procedures.disks import (
     OpenDiskArgs,
 )
 from ganeti.storage.assemble import device
+from ganeti.storage.interface import BlockDevice
 
 ROOT = "/srv/ganeti/file-storage"
 DISK = DiskSpec(
@@ -115,3 +119,62 @@ async def test_a_disk_grows_and_is_made_usable_and_given_up(
         await handlers[BLOCKDEV_ASSEMBLE.name](usable, CALL)
     with pytest.raises(StorageError):
         await handlers[BLOCKDEV_GROW.name](grow, CALL)
+
+
+class Shelf(BlockDevice):
+    """A disk whose storage reports success; `does_it` says whether it did anything."""
+
+    template = EXTERNAL
+    path = "/dev/shelf"
+
+    def __init__(self, *, does_it: bool, present: int | None = None) -> None:
+        self.does_it, self.present = does_it, present
+        self.info = ""
+        self.labels = self
+
+    async def create(self, size_mib: int) -> None:
+        self.present = size_mib if self.does_it else self.present
+
+    async def grow(self, size_mib: int) -> None:
+        await self.create(size_mib)
+
+    async def size_mib(self) -> int | None:
+        return self.present
+
+    async def set_info(self, text: str) -> None:
+        self.info = text
+
+    async def remove(self) -> None: ...
+
+    async def open(self, role: DiskRole) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def check_identity(self) -> None: ...
+
+
+@pytest.mark.requirement("G12")
+@pytest.mark.parametrize("present", [None, 0])
+async def test_a_storage_that_did_nothing_has_not_made_the_disk(present: int | None) -> None:
+    lying = Shelf(does_it=False, present=present)
+    handlers = storage.handlers(lambda _name, _disk: lying, InstanceLocks())
+    with pytest.raises(StorageError, match="although the storage reported success"):
+        await handlers[BLOCKDEV_CREATE.name](ARGS, CALL)
+    assert lying.info == ""
+
+
+async def test_a_storage_that_did_nothing_has_not_grown_the_disk() -> None:
+    lying = Shelf(does_it=False, present=1)
+    handlers = storage.handlers(lambda _name, _disk: lying, InstanceLocks())
+    grow = GrowDiskArgs(instance_name="web1", disk=DISK, size=3)
+    with pytest.raises(StorageError, match=r"1 MiB instead of 3 MiB.*repair-disk-sizes"):
+        await handlers[BLOCKDEV_GROW.name](grow, CALL)
+
+
+async def test_the_storage_notes_whose_disk_it_is() -> None:
+    shelf = Shelf(does_it=True)
+    handlers = storage.handlers(lambda _name, _disk: shelf, InstanceLocks())
+    await handlers[BLOCKDEV_CREATE.name](ARGS, CALL)
+    assert shelf.info == "originstname+web1"
+    await handlers[BLOCKDEV_SETINFO.name](DiskArgs(instance_name="web2", disk=DISK), CALL)
+    assert shelf.info == "originstname+web2"

@@ -34,6 +34,7 @@ class Ceph:
     images: dict[str, int] = field(default_factory=dict)
     meta: dict[str, dict[str, str]] = field(default_factory=dict)
     mapped: dict[str, str] = field(default_factory=dict)
+    snapshots: set[str] = field(default_factory=set)
     ran: list[list[str]] = field(default_factory=list)
 
     async def __call__(
@@ -61,9 +62,16 @@ class Ceph:
 
     def _info(self, words: list[str], name: str, _operands: list[str]) -> dict[str, int]:
         if name not in self.images:
-            done = Completed(tuple(words), 2, b"", b"No such file or directory")
-            raise CommandFailed(done, "exit status 2")
+            raise _not_found(words)
         return {"size": self.images[name]}
+
+    def _snap(self, words: list[str], name: str, _operands: list[str]) -> None:
+        if words[2] == "create":
+            self.snapshots.add(name)
+        elif name not in self.snapshots:
+            raise _not_found(words)
+        else:
+            self.snapshots.remove(name)
 
     def _image_meta(self, words: list[str], name: str, operands: list[str]) -> Any:
         if words[2] == "set":
@@ -90,6 +98,12 @@ class Ceph:
 
     def _unmap(self, _words: list[str], name: str, _operands: list[str]) -> None:
         self.mapped = {key: one for key, one in self.mapped.items() if one != name}
+
+
+def _not_found(words: list[str]) -> CommandFailed:
+    return CommandFailed(
+        Completed(tuple(words), 2, b"", b"No such file or directory"), "exit status 2"
+    )
 
 
 @pytest.fixture
@@ -135,7 +149,8 @@ async def test_the_kernel_maps_it_for_as_long_as_it_is_open(ceph: Ceph) -> None:
     assert list(ceph.mapped) == ["rbd/img-1"]
     assert mine.path == "/dev/rbd/rbd/img-1"
     assert await mine.take("s1") == "/dev/rbd/rbd/img-1@s1"
-    await mine.drop("s1")
+    for _ in range(2):
+        await mine.drop("s1")
     await mine.close()
     assert ceph.mapped == {}
 

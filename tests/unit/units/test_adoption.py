@@ -1,7 +1,7 @@
 """Instances whose disks are made of what lies on their node already."""
 
 from collections.abc import AsyncIterator
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -9,7 +9,6 @@ from ganeti.base.errors import StorageError
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.rpc.fake import Fault
 from ganeti.rpc.procedures.disks import AdoptDiskArgs, DiskArgs, DiskInfo
-from ganeti.rpc.procedures.external import ProviderInfo
 from ganeti.rpc.procedures.form import Nothing
 from tests.support.model_nodes import ModelNode, SharedDirectory, path_of
 from tests.support.units_cluster import Master, World, failed, succeeded
@@ -52,11 +51,6 @@ class AdoptingNode(ModelNode):
         if args.disk.template == "blockdev":
             return Nothing()
         return super().on_blockdev_remove(args)
-
-    def on_ext_providers(self, args: Nothing) -> list[ProviderInfo]:
-        return self.providers
-
-    providers: ClassVar[list[ProviderInfo]] = []
 
 
 @pytest.fixture
@@ -135,37 +129,3 @@ async def test_a_device_is_one_instances_only(master: Master) -> None:
     assert (disk.size, disk.logical_id) == (900, ("manual", DEVICE))
     again = adopting(name="b.example.com", disk_template="blockdev", disks=disks, start=False)
     assert failed(await master.run(again))[0] == "OpPrereqError"
-
-
-async def test_a_disk_of_a_provider_has_its_parameters(master: Master) -> None:
-    disks = [DiskRequest(size=512, params={"provider": "shelf", "pool_name": "fast"})]
-    asked = create(disk_template="ext", disks=disks, start=False, no_install=True, os_type=None)
-    master.world.node(1).groups["shelf"] = SharedDirectory()
-    succeeded(await master.run(asked))
-    (disk,) = master.instance(NAME).disks
-    assert disk.logical_id[0] == "shelf"
-    assert disk.params == {"provider": "shelf", "pool_name": "fast"}
-    for params in ({}, {"provider": "../x"}, {"provider": "a", "BAD": "1"}):
-        wrong = create(
-            "b.example.com", disk_template="ext", disks=[DiskRequest(size=512, params=params)]
-        )
-        assert failed(await master.run(wrong))[1][1] == "wrong_input"
-
-
-async def test_providers_are_compared_across_nodes(
-    master: Master, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ganeti.model.opcodes.external import OpExtStorageDiagnose
-
-    good = ProviderInfo(name="shelf", path="/srv/shelf", parameters=[("pool", "Where")])
-    monkeypatch.setattr(AdoptingNode, "providers", [good])
-    bad = ProviderInfo(name="shelf", path="/usr/shelf", problem="script grow is missing")
-    master.world.node(2).__dict__["providers"] = [bad]
-    fields = ["name", "node_status", "nodegroup_status", "parameters"]
-    [row] = succeeded(await master.run(OpExtStorageDiagnose(output_fields=fields)))
-    assert row[0] == "shelf"
-    assert row[1]["node2.example.com"] == [["/usr/shelf", False, "script grow is missing", []]]
-    assert list(row[2].values()) == [False]
-    assert row[3] == [["pool", "Where"]]
-    wrong = OpExtStorageDiagnose(output_fields=["x"])
-    assert "unknown fields x" in failed(await master.run(wrong))[1][0]

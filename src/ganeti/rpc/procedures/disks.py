@@ -121,6 +121,9 @@ BLOCKDEV_SHUTDOWN = Procedure("blockdev_shutdown", DiskArgs, Nothing, SLOW_S, ch
 BLOCKDEV_OUTDATE = Procedure("blockdev_outdate", DiskArgs, Nothing, NORMAL_S, changes=True)
 """Lets a copy know that it has not all that was written: it is not promoted before it has. Refused where it is in use."""
 
+BLOCKDEV_SETINFO = Procedure("blockdev_setinfo", DiskArgs, Nothing, SLOW_S, changes=True)
+"""Notes at the storage, where it can, that the disk belongs to the instance of this name."""
+
 BLOCKDEV_INFO = Procedure("blockdev_info", DiskArgs, DiskInfo, NORMAL_S, changes=False)
 
 STORED_DISKS = Procedure("stored_disks", StorageUnits, list[StoredDisk], NORMAL_S, changes=False)

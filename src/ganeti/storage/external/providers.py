@@ -13,12 +13,13 @@ from ganeti.base.process import CLEAN_ENVIRONMENT
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.rpc.procedures.external import ProviderInfo
 
-REQUIRED = ("create", "attach", "detach", "remove", "grow", "setinfo", "verify")
-OPTIONAL = ("snapshot", "open", "close")
+REQUIRED = ("create", "attach", "detach", "remove", "grow", "setinfo")
+OPTIONAL = ("snapshot", "open", "close", "verify")
+"""`verify` is never run, as upstream never runs it: a provider may lack it."""
 PARAMETERS = "parameters.list"
 
 _FILE_LIMIT = 64 * 1024
-_PARAMETER = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
+_PARAMETER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _VALUE_LIMIT = 4096
 
 
@@ -67,7 +68,7 @@ def load(search_path: Sequence[Path], name: str) -> Provider:
 def environment(
     provider: Provider, disk: DiskSpec, more: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """What every script gets: VOL_NAME, VOL_SIZE (MiB), VOL_UUID, EXTP_* and what its own act needs.
+    """Return what every script gets: VOL_NAME, VOL_UUID, VOL_CNAME, EXTP_*, and the variables of its own action.
 
     Names of parameters are those that the provider declares, so that none can become another variable.
     """
@@ -75,7 +76,7 @@ def environment(
         **CLEAN_ENVIRONMENT,
         "VOL_NAME": str(disk.logical_id[1]),
         "VOL_UUID": disk.uuid,
-        "VOL_SIZE": str(disk.size),
+        **({"VOL_CNAME": disk.name} if disk.name else {}),
         **(more or {}),
     }
     for name in provider.parameters:
@@ -135,12 +136,12 @@ def _lines(directory: Path) -> dict[str, str]:
         raise StorageError(f"provider in {directory}: {PARAMETERS} is missing") from err
     found = {}
     for line in filter(None, map(str.strip, text.splitlines())):
-        name, _, rest = line.partition(" ")
+        name, *rest = line.split(None, 1)
         if not _PARAMETER.fullmatch(name):
             raise StorageError(
-                f"provider in {directory}: {PARAMETERS}: {name!r:.60} is no name of a parameter"
+                f"provider in {directory}: {PARAMETERS}: {name!r:.60} is not the name of a parameter"
             )
-        found[name] = rest.strip()
+        found[name] = "".join(rest)
     return found
 
 

@@ -1,29 +1,42 @@
 """Disks that a provider's scripts keep: template `ext`. The interface is upstream's (ganeti-extstorage-interface)."""
 
 import asyncio
+import contextlib
+import logging
+import re
 import stat
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ClassVar
+from uuid import UUID, uuid5
+from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
 
 from ganeti.base.errors import HostError, StorageError
 from ganeti.base.identifiers import is_absolute_path
 from ganeti.base.paths import Paths
-from ganeti.base.process import CommandFailed, Completed, Run, run
+from ganeti.base.process import CommandFailed, Completed, run
 from ganeti.model.disk_templates import EXTERNAL, DiskTemplate
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.storage.external.providers import Provider, environment, load
-from ganeti.storage.interface import BlockDevice, Snapshots
+from ganeti.storage.interface import BlockDevice, Labels, Snapshots
+from ganeti.storage.sizes import check_size
 from ganeti.storage.wipe import device_size
 
 MIB = 1024 * 1024
 TIMEOUT_S = 1800.0
 """A provider may have to make a copy."""
+_NOT_IN_INFO = re.compile(r"^[^A-Za-z0-9_+.]|[^-A-Za-z0-9_+.]")
+_INFO_LIMIT = 128
+_ATTACHING: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+log = logging.getLogger(__name__)
 
 
-class ExternalVolume(BlockDevice, Snapshots):
+class ExternalVolume(BlockDevice, Snapshots, Labels):
     """A volume of a provider, as a block device while it is attached."""
 
     template: ClassVar[DiskTemplate] = EXTERNAL
@@ -33,7 +46,6 @@ class ExternalVolume(BlockDevice, Snapshots):
         paths: Paths,
         disk: DiskSpec,
         *,
-        run: Run = run,
         search_path: Sequence[Path] | None = None,
     ) -> None:
         match disk.logical_id:
@@ -44,10 +56,11 @@ class ExternalVolume(BlockDevice, Snapshots):
                     f"disk {disk.index} ({disk.uuid}): {disk.logical_id!r:.200} is not (provider, name),"
                     f" which template {self.template.name} needs"
                 )
-        self._disk, self._run = disk, run
+        self._disk = disk
         self._search_path = paths.extstorage_search_path if search_path is None else search_path
-        self._link = paths.run / "extstorage" / f"{disk.uuid}"
-        self.snapshots = self
+        self._links = paths.run / "extstorage"
+        self._link = self._link_of(disk)
+        self.snapshots = self.labels = self
 
     @property
     def path(self) -> str:
@@ -58,71 +71,110 @@ class ExternalVolume(BlockDevice, Snapshots):
         if size_mib <= 0:
             raise StorageError(f"disk {self._disk.index}: a size of {size_mib} MiB is not a size")
         async with self._naming("create"):
-            provider = await self._loaded()
-            await self._script(provider, "verify")
-            await self._script(provider, "create", VOL_SIZE=str(size_mib))
+            await self._script(await self._loaded(), "create", VOL_SIZE=str(size_mib))
 
     async def remove(self) -> None:
-        async with self._naming("remove"):
-            await self._script(await self._loaded(), "remove")
-            await asyncio.to_thread(self._link.unlink, missing_ok=True)
+        """A volume that this node can attach is detached first: some providers refuse to remove it otherwise."""
+        async with self._naming("remove"), self._attaching():
+            provider = await self._loaded()
+            with contextlib.suppress(_NotThere):
+                await self._attach(provider, self._disk)
+                await self._detach(provider)
+            await self._script(provider, "remove")
 
     async def open(self, role: DiskRole) -> None:
-        async with self._naming("attach"):
+        async with self._naming("attach"), self._attaching():
             provider = await self._loaded()
-            device = await self._attached(provider)
-            size = await asyncio.to_thread(_size_of, device)
-            if size < self._disk.size * MIB:
-                raise StorageError(
-                    f"{device} has {size // MIB} MiB instead of {self._disk.size} MiB: data is missing"
-                )
-            await asyncio.to_thread(self._point_at, device)
+            device = await self._attached(provider, self._disk)
+            try:
+                size = await asyncio.to_thread(_size_of, device)
+                check_size(device, size // MIB, self._disk.size)
+                await asyncio.to_thread(_point_at, self._link, device)
+            except BaseException:
+                with contextlib.suppress(HostError):
+                    await self._script(provider, "detach")
+                raise
             if "open" in provider.scripts:
                 alone = str(role is not DiskRole.BOTH)
                 await self._script(provider, "open", VOL_OPEN_EXCLUSIVE=alone)
 
     async def close(self) -> None:
-        async with self._naming("detach"):
+        async with self._naming("detach"), self._attaching():
             provider = await self._loaded()
             if "close" in provider.scripts:
                 await self._script(provider, "close")
-            await self._script(provider, "detach")
-            await asyncio.to_thread(self._link.unlink, missing_ok=True)
+            await self._detach(provider)
 
     async def grow(self, size_mib: int) -> None:
+        """The script is run only for a size that is larger than the present one, as upstream promises it."""
         async with self._naming("grow"):
-            await self._script(await self._loaded(), "grow", VOL_NEW_SIZE=str(size_mib))
+            present = await self._size()
+            if present < size_mib:
+                sizes = {"VOL_SIZE": str(present), "VOL_NEW_SIZE": str(size_mib)}
+                await self._script(await self._loaded(), "grow", **sizes)
 
     async def size_mib(self) -> int | None:
         """What the attached device has; one that the provider cannot attach does not exist."""
-        try:
-            provider = await self._loaded()
-            device = await self._attached(provider)
-        except CommandFailed:
-            return None
         async with self._naming("look at"):
-            return await asyncio.to_thread(_size_of, device) // MIB
+            try:
+                return await self._size()
+            except _NotThere:
+                return None
 
     async def check_identity(self) -> None:
         async with self._naming("use"):
-            await self._attached(await self._loaded())
+            await self._size()
+
+    async def set_info(self, text: str) -> None:
+        """The characters and the length are those that upstream allows."""
+        async with self._naming("describe"):
+            text = _NOT_IN_INFO.sub("_", text)[:_INFO_LIMIT]
+            await self._script(await self._loaded(), "setinfo", VOL_METADATA=text)
+
+    # --- snapshots ---
+
+    async def can_take(self) -> bool:
+        async with self._naming("look at"):
+            return "snapshot" in (await self._loaded()).scripts
 
     async def take(self, name: str) -> str:
         async with self._naming("make a snapshot of"):
-            provider = await self._loaded()
+            provider, snapshot = await self._loaded(), self._snapshot(name)
             if "snapshot" not in provider.scripts:
                 raise StorageError(f"provider {self._provider} makes no snapshots")
-            size = str(self._disk.size)
-            await self._script(provider, "snapshot", VOL_SNAPSHOT_NAME=name, VOL_SNAPSHOT_SIZE=size)
-            return await self._attached(provider, VOL_NAME=name)
+            what = {
+                "VOL_SNAPSHOT_NAME": name,
+                "VOL_SNAPSHOT_SIZE": str(self._disk.size),
+                "VOL_SNAPSHOT_UUID": snapshot.uuid,
+            }
+            await self._script(provider, "snapshot", **what)
+            device = await self._attached(provider, snapshot)
+            await asyncio.to_thread(_point_at, self._link_of(snapshot), device)
+            return device
 
     async def drop(self, name: str) -> None:
+        """Without its link the snapshot may never have come to be: then a failure is no reason to try again."""
         async with self._naming("drop a snapshot of"):
-            provider = await self._loaded()
-            await self._script(provider, "detach", VOL_NAME=name)
-            await self._script(provider, "remove", VOL_NAME=name)
+            provider, snapshot = await self._loaded(), self._snapshot(name)
+            link = self._link_of(snapshot)
+            try:
+                await self._script(provider, "detach", snapshot)
+                await self._script(provider, "remove", snapshot)
+            except CommandFailed as err:
+                if link.is_symlink() or not _was_refused(err):
+                    raise
+                log.warning("snapshot %s of %s: %s", name, self._name, err.message)
+            await asyncio.to_thread(link.unlink, missing_ok=True)
+
+    def _snapshot(self, name: str) -> DiskSpec:
+        """A volume of its own: no script may take it for the one that the guest uses, by name or by UUID."""
+        uuid = str(uuid5(UUID(self._disk.uuid), name))
+        return replace(self._disk, uuid=uuid, logical_id=(self._provider, name), name="")
 
     # --- means ---
+
+    def _link_of(self, disk: DiskSpec) -> Path:
+        return self._links / disk.uuid
 
     @asynccontextmanager
     async def _naming(self, verb: str) -> AsyncIterator[None]:
@@ -138,14 +190,48 @@ class ExternalVolume(BlockDevice, Snapshots):
     async def _loaded(self) -> Provider:
         return await asyncio.to_thread(load, self._search_path, self._provider)
 
-    async def _script(self, provider: Provider, name: str, **more: str) -> Completed:
-        """Run one script to its end; CommandFailed has what it said."""
-        env = environment(provider, self._disk, more)
-        return await self._run([str(provider.path / name)], timeout_s=TIMEOUT_S, env=env)
+    async def _script(
+        self, provider: Provider, action: str, disk: DiskSpec | None = None, /, **more: str
+    ) -> Completed:
+        """Run one script to its end, for a snapshot if one is passed; CommandFailed has what it printed."""
+        env = environment(provider, disk or self._disk, more)
+        words, where = [str(provider.path / action)], str(provider.path)
+        return await run(words, timeout_s=TIMEOUT_S, env=env, cwd=where)
 
-    async def _attached(self, provider: Provider, **more: str) -> str:
-        """The device that `attach` names in its first line; it may be called again."""
-        said = await self._script(provider, "attach", **more)
+    async def _size(self) -> int:
+        """The present size in MiB; a volume that is not open here is detached again. _NotThere."""
+        async with self._attaching():
+            provider = await self._loaded()
+            device = await self._attached(provider, self._disk)
+            try:
+                return await asyncio.to_thread(_size_of, device) // MIB
+            finally:
+                if not self._link.is_symlink():
+                    await self._script(provider, "detach")
+
+    async def _detach(self, provider: Provider) -> None:
+        await self._script(provider, "detach")
+        await asyncio.to_thread(self._link.unlink, missing_ok=True)
+
+    @asynccontextmanager
+    async def _attaching(self) -> AsyncIterator[None]:
+        """Attach and detach in turn: a look at a volume that is closed must not detach what is just opened."""
+        lock = _ATTACHING.setdefault(self._disk.uuid, asyncio.Lock())
+        async with lock:
+            yield
+
+    async def _attach(self, provider: Provider, disk: DiskSpec) -> Completed:
+        """Run `attach`, which may be called again; _NotThere if it refuses."""
+        try:
+            return await self._script(provider, "attach", disk)
+        except CommandFailed as err:
+            if _was_refused(err):
+                raise _NotThere(err.message) from err
+            raise
+
+    async def _attached(self, provider: Provider, disk: DiskSpec) -> str:
+        """Attach a volume; the device that its script names in its first line."""
+        said = await self._attach(provider, disk)
         first = (said.stdout.decode(errors="replace").splitlines() or [""])[0].strip()
         if not is_absolute_path(first) or not first.startswith("/dev/"):
             raise StorageError(
@@ -154,12 +240,22 @@ class ExternalVolume(BlockDevice, Snapshots):
             )
         return first
 
-    def _point_at(self, device: str) -> None:
-        self._link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = self._link.with_suffix(".new")
-        new.unlink(missing_ok=True)
-        new.symlink_to(device)
-        new.rename(self._link)
+
+class _NotThere(StorageError):
+    """The provider's script `attach` ended with an error: upstream takes such a volume as one that does not exist."""
+
+
+def _was_refused(err: CommandFailed) -> bool:
+    """Whether the script ran to its end and reported an error, rather than being killed or not started."""
+    return err.completed.status > 0 and err.why == f"exit status {err.completed.status}"
+
+
+def _point_at(link: Path, device: str) -> None:
+    link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = link.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    new.symlink_to(device)
+    new.rename(link)
 
 
 def _size_of(path: str) -> int:

@@ -22,6 +22,7 @@ from ganeti.storage.lvm.devices import DeviceMapper, VolumeDevices, opened
 from ganeti.storage.lvm.exclusive import check_alone, devices_alone
 from ganeti.storage.lvm.reports import DISK_TAG, SNAPSHOT_TAG, UNWIPED_TAG, WAS_TAG, Volume
 from ganeti.storage.lvm.tools import Lvm
+from ganeti.storage.sizes import check_size
 from ganeti.storage.wipe import in_stoppable_thread, wipe
 
 MIB = 1024 * 1024
@@ -263,10 +264,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
             raise StorageError("there is no such volume of this disk")
         if volume.is_partial:
             raise StorageError("a physical volume with a part of it is gone: data is missing")
-        if volume.size < self._disk.size * MIB:
-            raise StorageError(
-                f"it has {volume.size // MIB} MiB instead of {self._disk.size} MiB: data is missing"
-            )
+        check_size("it", volume.size // MIB, self._disk.size)
         return volume
 
     async def _finish(self) -> None:

@@ -5,6 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from ganeti.base.errors import ErrorCode, ExecError, PrereqError, RpcError
 from ganeti.config.fill import instance_spec
 from ganeti.jobs.undo_log import UndoLog
@@ -14,12 +16,13 @@ from ganeti.layouts.registry import PLANNERS
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
-from ganeti.model.objects import Instance, Node, NodeUuid
+from ganeti.model.objects import Disk, Instance, Node, NodeUuid
 from ganeti.rpc.procedures.disks import (
     BLOCKDEV_ADOPT,
     BLOCKDEV_ASSEMBLE,
     BLOCKDEV_CREATE,
     BLOCKDEV_INFO,
+    BLOCKDEV_SETINFO,
     BLOCKDEV_SHUTDOWN,
     AdoptDiskArgs,
     DiskArgs,
@@ -27,6 +30,8 @@ from ganeti.rpc.procedures.disks import (
     OpenDiskArgs,
     SyncStatus,
 )
+from ganeti.rpc.procedures.external import EXT_PROVIDERS
+from ganeti.rpc.procedures.form import Nothing
 from ganeti.units.context import UnitContext
 from ganeti.units.undo.disks import RemoveDisk
 
@@ -91,17 +96,51 @@ async def create_disks(
     `adopted` has the UUIDs of disks that are made of what is there already, and of what.
     """
     chosen = None if only is None else set(only)
-    for uuid in creation_order(instance) if nodes is None else nodes:
+    places = list(creation_order(instance) if nodes is None else nodes)
+    new = [disk for disk in instance.disks if chosen is None or disk.uuid in chosen]
+    await _check_providers(ctx, new, places)
+    for uuid in places:
         node = ctx.snapshot.nodes[uuid]
         for disk in disks_on(ctx, instance, uuid):
             if chosen is None or disk.uuid in chosen:
                 ctx.info(f"disk {disk.index} ({disk.size} MiB) on {node.name}")
                 source = (adopted or {}).get(disk.uuid, "")
-                undone = RemoveDisk(
+                made = RemoveDisk(
                     node=uuid, instance=instance.name, disk=disk.public, adopted=source
                 )
-                await undo.push(undone)
+                unsure = replace(made, unsure=True)
+                await undo.push(unsure)
                 await _create_disk(ctx, node, instance, disk, source)
+                undo.amend(unsure, made)
+
+
+async def _check_providers(
+    ctx: UnitContext, disks: Iterable[Disk], nodes: Iterable[NodeUuid]
+) -> None:
+    """ExecError if a node lacks a provider of the disks, before anything is there that would have to be undone."""
+    by_provider = [disk for disk in disks if DISK_TEMPLATES[disk.template].by_provider]
+    wanted = sorted({str(disk.logical_id[0]) for disk in by_provider})
+    for node in [ctx.snapshot.nodes[uuid] for uuid in nodes] if wanted else ():
+        usable = {one.name: one for one in await ctx.call(node, EXT_PROVIDERS, Nothing())}
+        for name in wanted:
+            found = usable.get(name)
+            if found is None or found.problem:
+                why = "is not there" if found is None else f"cannot be used: {found.problem}"
+                raise ExecError(
+                    f"provider {name} of external storage {why} on {node.name}; see: gnt-storage diagnose"
+                )
+
+
+async def label_disks(ctx: UnitContext, instance: Instance, disks: Iterable[str]) -> None:
+    """Note at the providers of some disks, by their UUIDs, that they belong to this instance; a failure is a warning."""
+    chosen, node = set(disks), ctx.snapshot.nodes[instance.primary_node]
+    for disk in disks_on(ctx, instance, instance.primary_node):
+        if disk.uuid in chosen and DISK_TEMPLATES[disk.template].by_provider:
+            try:
+                what = DiskArgs(instance_name=instance.name, disk=disk)
+                await ctx.call(node, BLOCKDEV_SETINFO, what)
+            except RpcError as err:
+                ctx.warn(f"{err}; the provider still notes another instance for disk {disk.index}")
 
 
 async def _create_disk(

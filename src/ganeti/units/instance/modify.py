@@ -54,7 +54,12 @@ from ganeti.units.instance.convert import (
 )
 from ganeti.units.instance.device_changes import DISK_ACTIONS, parse_changes, text_or_none
 from ganeti.units.instance.disk_changes import DiskChanges, changed_disks, wanted_disk
-from ganeti.units.instance.disks import create_disks, open_secondaries, wait_for_sync
+from ganeti.units.instance.disks import (
+    create_disks,
+    label_disks,
+    open_secondaries,
+    wait_for_sync,
+)
 from ganeti.units.instance.field_changes import Applies, FieldChange, waiting
 from ganeti.units.instance.hardware import with_network_port
 from ganeti.units.instance.hot_steps import HotStep, hot_steps
@@ -325,6 +330,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
             await self._change_media(ctx, undo, plan)
             await self._set_memory(ctx, undo, plan)
             undo.commit(_change(plan.after, plan.disks), then=self._superfluous(ctx, plan))
+        await label_disks(ctx, plan.after, [one.disk.uuid for one in plan.disks.attached])
         if self.op.wait_for_sync and plan.new_disks and plan.hot:
             await wait_for_sync(ctx, plan.after)
         for name in plan.later:

@@ -19,7 +19,7 @@ from ganeti.rpc.procedures.programs import OS_RENAME, OsRenameArgs
 from ganeti.units import name_lookup
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, check_down, primary_node
-from ganeti.units.instance.disks import copies_open
+from ganeti.units.instance.disks import copies_open, label_disks
 from ganeti.units.instance.install import osparams_with, run_script
 
 
@@ -82,6 +82,7 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
         if plan.runs_script:
             ctx.step(f"running the OS rename script of {instance.os}")
             await self._run_script(ctx, plan)
+        await label_disks(ctx, instance, [disk.uuid for disk in instance.disks])
         return Outcome(
             instance.name, change=lambda draft: _rename(draft, instance.uuid, instance.name)
         )

@@ -1,7 +1,9 @@
 """Undoing the creation of disks, and removing what an instance has left."""
 
+import logging
 from collections.abc import Collection, Iterator
 
+from ganeti.base.errors import RpcFailed
 from ganeti.config.fill import instance_spec
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import TEMPLATES
@@ -11,6 +13,7 @@ from ganeti.model.objects import DetachedDisk, Disk, Instance, InstanceUuid, Nod
 from ganeti.rpc.procedures.disks import (
     BLOCKDEV_ASSEMBLE,
     BLOCKDEV_GIVE_BACK,
+    BLOCKDEV_INFO,
     BLOCKDEV_REMOVE,
     BLOCKDEV_SHUTDOWN,
     AdoptDiskArgs,
@@ -19,6 +22,8 @@ from ganeti.rpc.procedures.disks import (
 )
 from ganeti.units.services import Services
 from ganeti.units.undo.step import Concerned, Step, check_not_moving_there, names_of, node_of
+
+_log = logging.getLogger(__name__)
 
 
 class RemoveDisk(Step, frozen=True, kw_only=True):
@@ -31,6 +36,8 @@ class RemoveDisk(Step, frozen=True, kw_only=True):
     disk: DiskSpec
     adopted: str = ""
     """What it was made of, if it was adopted."""
+    unsure: bool = False
+    """Whether the disk may never have come to be."""
 
     async def run(self, services: Services, key: str) -> None:
         node = node_of(services, self.node)
@@ -41,7 +48,18 @@ class RemoveDisk(Step, frozen=True, kw_only=True):
             await services.rpc.call(node, BLOCKDEV_GIVE_BACK, what, key=key)
         else:
             args = DiskArgs(instance_name=self.instance, disk=self.disk)
-            await services.rpc.call(node, BLOCKDEV_REMOVE, args, key=key)
+            try:
+                await services.rpc.call(node, BLOCKDEV_REMOVE, args, key=key)
+            except RpcFailed as err:
+                # Not every storage succeeds in removing what is not there: a provider's script may fail.
+                if not self.unsure:
+                    raise
+                found = await services.rpc.call(node, BLOCKDEV_INFO, args)
+                if found.exists or found.problem:
+                    raise
+                _log.warning(
+                    "disk %s is not there and is taken as removed: %s", self.disk.uuid, err
+                )
 
     def superseded(self, snapshot: Snapshot) -> bool:
         owner = self._owner(snapshot)
