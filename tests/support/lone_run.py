@@ -1,6 +1,7 @@
 """One opcode that runs without a job: it gets every lock at once, and nothing of it is kept."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ganeti.jobs.executor import Change
@@ -20,6 +21,12 @@ class LoneRun:
 
     def takes_kill(self) -> bool:
         return False
+
+    def killable(self, end: Callable[[], object]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def interruptible(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     async def acquire(self, requests: Sequence[LockRequest]) -> None:
         """Grant the requests; all of them must have the form of locks."""

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ganeti.base.call_programs import run_endable
 from ganeti.base.errors import HostError
-from ganeti.base.process import CommandFailed, run
+from ganeti.base.process import CommandFailed
 
 PATH = "/sbin:/bin:/usr/sbin:/usr/bin"
 NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
@@ -63,7 +64,7 @@ async def run_one(
 ) -> Ended:
     """Run one program that is trusted."""
     try:
-        done = await run(
+        done = await run_endable(
             [str(path), *arguments],
             timeout_s=limit_s,
             env={"PATH": PATH, **environment},

@@ -252,14 +252,15 @@ def _chosen(client: LuxiClient, args: argparse.Namespace, question: str) -> list
 @table.command(
     "cancel", JOBS, FORCE, *_SELECT_OPTIONS[:-1],
     option("--kill", action="store_true",
-           help="let also what runs fail at its next call to a node, so that it is undone"),
+           help="end also jobs that run, with their programs on the nodes, and undo what they did"),
     option("--yes-do-it", "--ya-rly", dest="is_sure", action="store_true", help="confirm --kill"),
 )  # fmt: skip
 def cancel(args: argparse.Namespace) -> int:
-    """Cancel jobs that have not begun; a running one ends where its opcode allows it.
+    """Cancel jobs that have not begun, and the remaining operations of jobs that run.
 
-    With --kill its next call to a node fails, as if the node could not be reached: it takes back what it has
-    done, and ends. What runs on a node at this moment, as a script or a copy, is waited for.
+    A job that runs its last operation is not canceled: it could still succeed. With --kill the nodes end the
+    programs that run for the job, such as an OS script, a script of a storage provider, a hook or a copy; if none
+    runs, the next call of the job to a node fails. The job undoes what it did, and ends in an error.
     """
     if args.kill and not args.is_sure:
         raise InputError(

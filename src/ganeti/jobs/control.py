@@ -14,6 +14,11 @@ from ganeti.model.names import JobStatus
 
 Answer = tuple[bool, str]
 
+_CANNOT_STOP = (
+    "job {0} runs its last operation, which a cancel cannot stop; wait for its end, or end it and undo"
+    " what it did: gnt-job cancel --kill --yes-do-it {0}"
+)
+
 
 class Control:
     """What an administrator can do to a job that has not ended."""
@@ -34,13 +39,15 @@ class Control:
         *,
         kill: bool,
     ) -> Answer:
-        """Let nothing of a job start any more (G9); the answer yes is durable. `kill` lets also what runs fail.
+        """Let nothing of a job start any more (G9); the answer yes is durable. `kill` ends also what runs.
 
-        Refused leaves the job as it was: `enqueue` takes it back into the queue. `ended` is told of
+        Without `kill` the answer is no where the job could still succeed. Refused leaves the job as it was: `enqueue` takes it back into the queue. `ended` is told of
         a job that is over with this.
         """
         async with job.cancelling:  # or one that is refused would take back what another has said
             if not (job.cancel_requested or job.status.is_final):
+                if not (kill or self._runner.can_stop(job)):
+                    return False, _CANNOT_STOP.format(job.id)
                 await self._cancel(job, enqueue, ended)
         if job.status.is_final:
             return _answer_of_ended(job)
@@ -49,8 +56,8 @@ class Control:
         self._runner.interrupt(job)
         if not kill:
             return True, f"job {job.id} will be canceled"
-        job.is_killed = True
-        return True, f"the next call of job {job.id} to a node fails, and what it did is undone"
+        self._runner.kill(job)
+        return True, f"job {job.id} is being ended, and what it did is undone"
 
     async def _cancel(
         self, job: LiveJob, enqueue: Callable[[LiveJob], None], ended: Callable[[LiveJob], None]

@@ -1,6 +1,7 @@
 """The port between the queue, which orders opcodes, and the units, which carry them out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -81,6 +82,19 @@ class OpRun(Protocol):
 
     def takes_kill(self) -> bool:
         """Whether somebody killed the job since this was asked last: its next call to a node is to fail."""
+        ...
+
+    def killable(
+        self, end: Callable[[], Coroutine[Any, Any, None]]
+    ) -> AbstractContextManager[None]:
+        """While the block runs, killing the job calls `end`, which ends what the block waits for."""
+        ...
+
+    def interruptible(self) -> AbstractContextManager[None]:
+        """A block that asks whether the job is cancelled: a cancel is accepted while it runs.
+
+        At its end it asks once more, so that an accepted cancel never ends in success.
+        """
         ...
 
     def check_canceled(self) -> None:

@@ -220,7 +220,7 @@ class JobQueue:
     # Changing
 
     async def cancel(self, job_id: int, *, kill: bool = False) -> tuple[bool, str]:
-        """Let nothing of a job start any more (G9); the answer yes is durable. `kill` lets also what runs fail."""
+        """Let nothing of a job start any more (G9); the answer yes is durable. `kill` ends also what runs."""
         job = self._jobs.get(job_id)
         if job is None:
             return False, f"there is no job {job_id} in the queue"
@@ -451,6 +451,10 @@ class JobQueue:
         answer = await self._full_disk.get_through(
             lambda: self._control.cancel(job, self._enqueue, self._ended, kill=kill)
         )
+        if kill and answer[0] and not job.status.is_final:
+            self._feedback.say(
+                job, job.index, "an administrator ends this job (gnt-job cancel --kill)"
+            )
         self._pump_soon()
         return answer
 

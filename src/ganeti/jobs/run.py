@@ -1,7 +1,8 @@
 """One opcode while it runs: what its logical unit may ask of the queue."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,10 @@ class Run:
         self.pending = job.pending
         """Undo steps that could not be run, of this opcode and those before it."""
         self.has_changed = False
+        self.kill_ends: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        """What ends the calls that are under way."""
+        self.is_interruptible = False
+        """The opcode is in a block that asks whether its job is cancelled."""
         self._is_durable = False
         self._waiter: asyncio.Task[object] | None = None
         self._last_wait: LockWait | None = None
@@ -101,6 +106,24 @@ class Run:
     def takes_kill(self) -> bool:
         was_killed, self._job.is_killed = self._job.is_killed, False
         return was_killed
+
+    @contextmanager
+    def killable(self, end: Callable[[], Coroutine[Any, Any, None]]) -> Iterator[None]:
+        self.kill_ends.append(end)
+        try:
+            yield
+        finally:
+            self.kill_ends.remove(end)
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        self.check_canceled()
+        self.is_interruptible = True
+        try:
+            yield
+        finally:
+            self.is_interruptible = False
+        self.check_canceled()
 
     def go(self) -> None:
         """The opcode has what it needs, and runs."""

@@ -17,6 +17,7 @@ from ganeti.base.errors import (
     StoreError,
 )
 from ganeti.config.changes import CHANGED_BY
+from ganeti.jobs.background import Background
 from ganeti.jobs.executor import Change, Outcome
 from ganeti.jobs.record import LiveJob
 from ganeti.jobs.run import Dependencies, Run
@@ -76,6 +77,7 @@ class Runner:
         self._on_end = on_end
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._runs: dict[int, Run] = {}
+        self._kills = Background()
         self._is_stopping = False
 
     def start(self, job: LiveJob) -> None:
@@ -88,6 +90,20 @@ class Runner:
         run = self._runs.get(job.id)
         if run is not None:
             run.interrupt()
+
+    def can_stop(self, job: LiveJob) -> bool:
+        """Whether a cancel surely keeps a job from success: something is still to begin, or asks in between."""
+        run = self._runs.get(job.id)
+        has_more = job.index + 1 < len(job.ops)
+        has_begun = run is not None and job.phase is JobStatus.RUNNING and not run.is_interruptible
+        return has_more or not has_begun
+
+    def kill(self, job: LiveJob) -> None:
+        """End the calls that a job's opcode waits for; its next call fails if there are none."""
+        job.is_killed = True
+        run = self._runs.get(job.id)
+        for number, end in enumerate(run.kill_ends if run is not None else ()):
+            self._kills.spawn(end(), f"kill-{job.id}-{number}")
 
     def stop(self) -> None:
         """Let no opcode go on, as if we died; only results that are being written are waited for."""
@@ -102,6 +118,7 @@ class Runner:
     async def close(self) -> None:
         """`stop`, and wait until all have stopped."""
         self.stop()
+        await self._kills.close()
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()))
 

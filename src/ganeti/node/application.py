@@ -5,6 +5,7 @@ from functools import partial
 
 from ganeti import ssconf
 from ganeti.base import certificates, tls
+from ganeti.base.call_programs import run_endable
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ConfigurationError
 from ganeti.base.paths import Paths
@@ -128,7 +129,7 @@ def _handlers(
         ssconf_checksum=partial(_ssconf_checksum, paths),
         authority=partial(_authority, paths),
     )
-    scripts = OsScripts(paths.os_search_path, paths.log / "os", tasks, run)
+    scripts = OsScripts(paths.os_search_path, paths.log / "os", tasks, run_endable)
     exported = ExportDirectory(paths.exports)
     keys = TransferKeys(paths.transfer_keys, clock)
     return [
@@ -148,7 +149,7 @@ def _handlers(
         exports.handlers(exported, disks, locks),
         images.handlers(paths, tasks, exported),
         streams.handlers(streams.Streams(paths, tasks, disks, locks, scripts, keys, exported)),
-        allocator.handlers(paths, run),
+        allocator.handlers(paths, run_endable),
         files.handlers(paths, drivers),
         master_ip.handlers(run, LocalHooks(paths), paths.master_ip_script),
         uids.handlers(),

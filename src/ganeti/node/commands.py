@@ -8,10 +8,11 @@ import asyncio
 import logging
 from pathlib import Path
 
+from ganeti.base.call_programs import run_endable
 from ganeti.base.errors import ErrorCode, HostError, PrereqError
 from ganeti.base.identifiers import host_name, is_absolute_path
 from ganeti.base.paths import Paths
-from ganeti.base.process import CLEAN_ENVIRONMENT, CommandFailed, run
+from ganeti.base.process import CLEAN_ENVIRONMENT, CommandFailed
 from ganeti.base.run_parts import (
     LINGER_S,
     NAME,
@@ -104,7 +105,7 @@ class NodeCommands:
 
 async def _run(words: list[str], limit_s: float) -> CommandOutput:
     try:
-        done = await run(
+        done = await run_endable(
             words, timeout_s=limit_s, env=CLEAN_ENVIRONMENT, check=False, linger_s=LINGER_S
         )
     except CommandFailed as err:

@@ -48,7 +48,7 @@ class NodeWork:
         chosen = {key for key, one in origins.items() if is_to_end(key, one.epoch)}
         # Keys without a process are ended too: a call in flight must not begin.
         ordered = sorted(chosen | keys)
-        results = await asyncio.gather(*(self.tasks.end(key) for key in ordered))
+        results = await asyncio.gather(*(self._end_programs(key) for key in ordered))
         resisting = [key for key, is_over in zip(ordered, results, strict=True) if not is_over]
 
         def is_awaited(one: RunningCall) -> bool:
@@ -63,3 +63,8 @@ class NodeWork:
             unfinished.append(UnfinishedWork(what=f"task {key}", instance=instance))
         ended = [f"task {key}" for key in sorted(chosen) if key not in resisting]
         return EndWorkResult(ended=ended, unfinished=unfinished)
+
+    async def _end_programs(self, key: str) -> bool:
+        """End the task of a key, and what its call runs without a task; False if something resists."""
+        ended = await asyncio.gather(self.tasks.end(key), self.running.programs.end(key))
+        return all(ended)

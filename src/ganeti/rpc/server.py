@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from ganeti.base.call_programs import CallPrograms
 from ganeti.base.errors import GanetiError, InputError, PrereqError
 from ganeti.base.http import web
 from ganeti.base.tls import peer_fingerprint
@@ -59,6 +60,8 @@ class RunningCalls:
 
     def __init__(self) -> None:
         self._running: dict[asyncio.Task[Any], RunningCall] = {}
+        self.programs = CallPrograms()
+        """Programs that any calls run, not only changing ones, and that go when the node daemon does."""
 
     def older_than(self, epoch: int) -> list[str]:
         """`procedure key` of each call that an older epoch's master sent (R8, R11)."""
@@ -172,18 +175,20 @@ class RpcServer:
             arguments = wire.decode(body or b"{}", procedure.arguments, what=procedure.name)
         except InputError as err:
             raise _Refused(400, err.wire_name, err.message, str(err.code)) from None
+        with self.running.programs.of(call.key):
+            result = await self._result(procedure, arguments, call)
+        return b'{"result":' + wire.encode(result) + b"}"
+
+    async def _result(self, procedure: Procedure[Any, Any], arguments: Any, call: Call) -> Any:
         handler = self._handlers[procedure.name]
         if not procedure.changes:
-            result = await handler(arguments, call)
-        else:
-            if why := await self._gate.check_epoch(call.epoch, call.master_uuid):
-                raise _Refused(409, EPOCH_REFUSED, why)
-
-            work = _started(handler(arguments, call))
-            result = await self.running.run(
-                procedure.name, call, work, instance=concerned_instance(arguments)
-            )
-        return b'{"result":' + wire.encode(result) + b"}"
+            return await handler(arguments, call)
+        if why := await self._gate.check_epoch(call.epoch, call.master_uuid):
+            raise _Refused(409, EPOCH_REFUSED, why)
+        work = _started(handler(arguments, call))
+        return await self.running.run(
+            procedure.name, call, work, instance=concerned_instance(arguments)
+        )
 
     def _procedure(self, request: web.Request) -> Procedure[Any, Any]:
         if request.method != "POST":

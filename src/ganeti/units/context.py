@@ -1,12 +1,14 @@
 """What a logical unit may use, bound to the opcode that it runs."""
 
+import functools
+import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 import msgspec
 
-from ganeti.base.errors import RpcError
+from ganeti.base.errors import GanetiError, RpcError
 from ganeti.base.ids import IdSource
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
@@ -16,11 +18,45 @@ from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.job import UndoStep
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.procedures.form import Procedure
-from ganeti.units.services import Services
+from ganeti.rpc.procedures.stale_work import END_STALE_WORK, EndWorkArgs
+from ganeti.units.services import Rpc, Services
 from ganeti.units.undo.run import run_steps
 
 A = TypeVar("A", bound=msgspec.Struct)
 R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+
+
+class KillableCalls:
+    """Calls of one opcode: killing its job ends the programs of those that are under way."""
+
+    def __init__(self, rpc: Rpc, run: OpRun) -> None:
+        self._rpc = rpc
+        self._run = run
+        self._reads = 0
+
+    async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> R:
+        """As `RpcClient.call`; a call that changes nothing gets a key too, by which its program is found."""
+        if not key:
+            self._reads += 1
+            key = f"{self._run.job_id}/{self._run.index}/r{self._reads}"
+        with self._run.killable(functools.partial(self._end, node, key)):
+            return await self._rpc.call(node, procedure, args, key=key)
+
+    async def call_all(
+        self, nodes: Iterable[Node], procedure: Procedure[A, R], args: A
+    ) -> dict[NodeUuid, R | RpcError]:
+        """As `RpcClient.call_all`: these calls have short deadlines, and are not ended."""
+        return await self._rpc.call_all(nodes, procedure, args)
+
+    async def _end(self, node: Node, key: str) -> None:
+        """Let the node end the programs of a call, which then fails."""
+        try:
+            args = EndWorkArgs(keys=[key], wait_s=0)
+            await self._rpc.call(node, END_STALE_WORK, args, key=f"{key}/kill")
+        except GanetiError as err:
+            _log.warning("job %d: call %s is not ended: %s", self._run.job_id, key, err)
 
 
 class Hooks(Protocol):
@@ -40,6 +76,10 @@ class UnitContext:
     hooks: Hooks | None = field(default=None, init=False)
     """For units that take a node away, on which hooks are to run before it goes."""
     _calls: int = field(default=0, init=False)
+    _rpc: KillableCalls = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rpc = KillableCalls(self.services.rpc, self.run)
 
     @property
     def config(self) -> Config:
@@ -94,26 +134,31 @@ class UnitContext:
         RpcError also where the job was killed: so it takes the way that is tried for each call, and what
         it then does to bring things in order is not hindered.
         """
+        key = ""
+        if procedure.changes:
+            await self.run.started()
         if self.run.takes_kill():
             raise RpcError(
                 node.name, "is not called: the job was told to end (gnt-job cancel --kill)"
             )
-        if not procedure.changes:
-            return await self.services.rpc.call(node, procedure, args)
-        await self.run.started()
-        key = self.next_key
-        self._calls += 1
-        return await self.services.rpc.call(node, procedure, args, key=key)
+        if procedure.changes:
+            key = self.next_key
+            self._calls += 1
+        try:
+            return await self._rpc.call(node, procedure, args, key=key)
+        except RpcError:
+            self.run.takes_kill()  # whatever failed, the unit brings things in order from here on
+            raise
 
     async def call_all(
         self, nodes: Iterable[Node], procedure: Procedure[A, R], args: A
     ) -> dict[NodeUuid, R | RpcError]:
         """Ask many nodes; only for procedures that change nothing."""
-        return await self.services.rpc.call_all(nodes, procedure, args)
+        return await self._rpc.call_all(nodes, procedure, args)
 
     def undo_log(self) -> UndoLog:
         """The durable record of how to undo what is about to be done (style.md, 4.1)."""
         return UndoLog(self.run, self._run_undo)
 
     async def _run_undo(self, steps: Sequence[UndoStep]) -> list[tuple[UndoStep, str]]:
-        return await run_steps(self.services, self.run.job_id, steps)
+        return await run_steps(replace(self.services, rpc=self._rpc), self.run.job_id, steps)

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from ganeti.base.errors import InputError, JobLost, Refused
+from ganeti.base.errors import ExecError, InputError, JobLost, Refused
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import OpRun, Outcome
 from ganeti.jobs.view import JobView
@@ -33,8 +33,8 @@ async def lock_web1(run: OpRun) -> Outcome:
 
 async def lock_and_stay(run: OpRun) -> Outcome:
     await run.acquire([WEB1])
-    await asyncio.sleep(100)
-    run.check_canceled()
+    with run.interruptible():
+        await asyncio.sleep(100)
     return Outcome()
 
 
@@ -111,14 +111,72 @@ async def test_a_cancel_is_answered_once_it_is_durable() -> None:
     await rig.end()
 
 
-async def test_a_cancelled_job_whose_last_opcode_ends_well_is_a_success() -> None:
+@pytest.mark.requirement("G9")
+async def test_a_job_that_can_still_succeed_is_not_cancelled_and_its_answer_says_how_to_end_it() -> (
+    None
+):
     rig = await Rig.loaded()
     gate = rig.executor.hold("slow")
-    job_id = await rig.queue.submit([act(comment="slow")])
-    await rig.until(job_id, JobStatus.RUNNING)
-    assert (await rig.queue.cancel(job_id))[0]
+    job_id = await rig.queue.submit([act(), act(comment="slow")])
+    await settle()
+    done, text = await rig.queue.cancel(job_id)
+    assert not done
+    assert f"gnt-job cancel --kill --yes-do-it {job_id}" in text
+    assert statuses(rig.queue.view(job_id)) == ["running", "success", "running"]
     gate.set()
-    assert statuses(await rig.final(job_id)) == ["success", "success"]
+    assert statuses(await rig.final(job_id)) == ["success", "success", "success"]
+    await rig.end()
+
+
+@pytest.mark.requirement("G9")
+@pytest.mark.parametrize("delay_s", [number / 10 for number in range(25)])
+async def test_a_cancel_that_is_accepted_at_any_moment_never_ends_in_success(
+    delay_s: float,
+) -> None:
+    rig = await Rig.loaded()
+
+    async def work(run: OpRun) -> Outcome:
+        await asyncio.sleep(0.25)  # before the locks
+        await run.acquire([WEB1])
+        await asyncio.sleep(0.25)
+        with run.interruptible():
+            await asyncio.sleep(0.45)
+        await run.started()
+        await asyncio.sleep(0.25)
+        return Outcome()
+
+    rig.executor.behaviours["work"] = work
+    rig.store.inject(Delay(0.1), after=2)
+    job_id = await rig.queue.submit([act(comment="work"), act(comment="work")])
+    await asyncio.sleep(delay_s)
+    accepted, _text = await rig.queue.cancel(job_id)
+    view = await rig.final(job_id)
+    assert view.status is (JobStatus.CANCELED if accepted else JobStatus.SUCCESS)
+    await rig.end()
+
+
+async def test_what_a_killed_job_waits_for_is_ended_and_its_log_says_by_whom() -> None:
+    rig = await Rig.loaded()
+    ended = asyncio.Event()
+
+    async def end() -> None:
+        ended.set()
+
+    async def hang(run: OpRun) -> Outcome:
+        await run.acquire([WEB1])
+        with run.killable(end):
+            await ended.wait()
+        assert run.takes_kill()
+        raise ExecError("its program was ended")
+
+    rig.executor.behaviours["hang"] = hang
+    job_id = await rig.queue.submit([act(comment="hang")])
+    await rig.until(job_id, JobStatus.RUNNING)
+    assert not (await rig.queue.cancel(job_id))[0]
+    assert (await rig.queue.cancel(job_id, kill=True))[0]
+    view = await rig.final(job_id, 1)
+    assert statuses(view) == ["error", "error"]
+    assert "an administrator ends this job" in str(view.log[0])
     await rig.end()
 
 

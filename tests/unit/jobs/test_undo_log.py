@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
@@ -40,6 +41,12 @@ class FakeRun:
 
     def takes_kill(self) -> bool:
         return False
+
+    def killable(self, end: Callable[[], object]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def interruptible(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     @property
     def op(self) -> OpCode:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ganeti.base.call_programs import run_endable
 from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import HostError, NotMaster
+from ganeti.base.process import CommandFailed
 from ganeti.node import task_processes
 from ganeti.node.tasks import TaskOrigin, Tasks
 from ganeti.node.work import NodeWork
@@ -191,3 +193,19 @@ async def test_processes_of_others_are_not_touched(bench: Bench) -> None:
     assert os.getpid() not in task_processes.members(lock, None)
     await bench.end("8/0/1")
     await other
+
+
+@pytest.mark.requirement("G9")
+async def test_a_program_that_a_call_runs_without_a_task_is_ended_too(
+    bench: Bench, tmp_path: Path
+) -> None:
+    file = tmp_path / "begun"
+    with bench.running.programs.of("7/0/r1"):
+        script = f"touch {file}; while :; do sleep 100; done"
+        call = asyncio.create_task(run_endable(["/bin/sh", "-c", script]))
+    async with asyncio.timeout(10):
+        while not file.exists():  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.01)
+    assert (await bench.end("7/0/r1")).unfinished == []
+    with pytest.raises(CommandFailed, match="was ended by the master"):
+        await call

@@ -14,10 +14,11 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
+from ganeti.base.call_programs import run_endable
 from ganeti.base.errors import HostError, StorageError
 from ganeti.base.identifiers import is_absolute_path
 from ganeti.base.paths import Paths
-from ganeti.base.process import CommandFailed, Completed, run
+from ganeti.base.process import CommandFailed, Completed
 from ganeti.model.disk_templates import EXTERNAL, DiskTemplate
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
@@ -196,7 +197,7 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
         """Run one script to its end, for a snapshot if one is passed; CommandFailed has what it printed."""
         env = environment(provider, disk or self._disk, more)
         words, where = [str(provider.path / action)], str(provider.path)
-        return await run(words, timeout_s=TIMEOUT_S, env=env, cwd=where)
+        return await run_endable(words, timeout_s=TIMEOUT_S, env=env, cwd=where)
 
     async def _size(self) -> int:
         """The present size in MiB; a volume that is not open here is detached again. _NotThere."""

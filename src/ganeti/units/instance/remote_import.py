@@ -142,9 +142,10 @@ async def receive_disks(
             waiting.streams.append(stream)
             waiting.addresses.append(sign_disk(secret, index, node.primary_ip, port, token))
         said = {"disks": waiting.addresses, "x509_ca": sign_certificate(secret, end.certificate)}
-        ctx.run.log(said, REMOTE_IMPORT)
-        async with telling(ctx, LOOK_EVERY_S, *(one.tell for one in waiting.watches)):
-            await _all_received(ctx, node, waiting.streams)
+        with ctx.run.interruptible():
+            ctx.run.log(said, REMOTE_IMPORT)
+            async with telling(ctx, LOOK_EVERY_S, *(one.tell for one in waiting.watches)):
+                await _all_received(ctx, node, waiting.streams)
     key = RemoveTransferKey(node=node.uuid, instance=instance.name, key_name=end.key_name)
     confirmations = [
         ConfirmStream(node=node.uuid, instance=instance.name, token=stream.token)

@@ -43,6 +43,12 @@ class LUTestDelay(LogicalUnit[OpTestDelay, list[Node]]):
         return self._nodes(ctx.snapshot)
 
     async def execute(self, ctx: UnitContext, plan: list[Node]) -> Outcome:
+        if not self.op.interruptible:
+            return await self._delay(ctx, plan)
+        with ctx.run.interruptible():
+            return await self._delay(ctx, plan)
+
+    async def _delay(self, ctx: UnitContext, plan: list[Node]) -> Outcome:
         op = self.op
         for turn in range(op.repeat + 1):
             if op.repeat:
