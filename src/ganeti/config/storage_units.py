@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ganeti.config.fill import filled_diskparams
+from ganeti.layouts.registry import PLANNERS
 from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES, StorageUnit, storage_facts
 from ganeti.model.objects import Cluster, Disk, NodeUuid
 
@@ -58,6 +59,11 @@ def storage_units(cluster: Cluster, disks: Iterable[Disk] = ()) -> list[StorageU
     for disk in disks:
         found += [disk_unit(cluster, layer) for layer in disk.layers()]
     return list(dict.fromkeys(unit for unit in found if unit is not None))
+
+
+def disk_usage(cluster: Cluster, disks: Iterable[Disk]) -> int:
+    """MiB that disks take on each node of their instance, metadata included (S170)."""
+    return sum(PLANNERS[disk.template].space_mib(disk, cluster) for disk in disks)
 
 
 def space_needed(cluster: Cluster, disks: Iterable[Disk]) -> Mapping[StorageUnit, int]:

@@ -4,7 +4,7 @@ from ganeti.base.errors import InputError
 from ganeti.base.identifiers import is_absolute_path
 from ganeti.layouts.planner import Names, NewDisk, Planner, Site
 from ganeti.model.disk_templates import ADOPTED_DRIVER, BLOCK_DEVICE, BLOCK_DEVICE_ROOT
-from ganeti.model.objects import Disk
+from ganeti.model.objects import Cluster, Disk
 
 
 class BlockDevicePlanner(Planner):
@@ -33,3 +33,8 @@ class BlockDevicePlanner(Planner):
             name=request.name,
             params=request.params or {},
         )
+
+    def space_mib(self, disk: Disk, cluster: Cluster) -> int:
+        """Nothing: the space is not the cluster's."""
+        del disk, cluster
+        return 0

@@ -90,6 +90,12 @@ class DrbdPlanner(Planner):
         data = disk.children[0]
         return replace(data, logical_id=data.part(node), parts={}, mode=disk.mode, name=disk.name)
 
+    def space_mib(self, disk: Disk, cluster: Cluster) -> int:
+        if disk.children:
+            return sum(child.size for child in disk.children)
+        params = _params(cluster, disk.params)
+        return disk.size + metadata_mib(disk.size, int(params["meta_size"]))
+
     def grown(self, disk: Disk, size: int) -> Disk:
         data, meta = disk.children
         if metadata_mib(size, 0) > meta.size:

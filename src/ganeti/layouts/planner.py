@@ -93,6 +93,11 @@ class Planner(abc.ABC):
         del disk, node
         return None
 
+    def space_mib(self, disk: Disk, cluster: Cluster) -> int:
+        """MiB that the disk takes on each node that has it, its metadata included; it may have no layers yet."""
+        del cluster
+        return disk.size
+
     def grown(self, disk: Disk, size: int) -> Disk:
         """The disk with its new size, in MiB, and that of its layers."""
         return replace(disk, size=size)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ganeti.config.fill import filled_beparams, filled_nicparams
+from ganeti.config.storage_units import disk_usage
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import Cluster, Disk, Instance, Nic
 from ganeti.placement.policy import InstanceSize
@@ -18,6 +19,8 @@ class Demand:
     vcpus: int
     spindle_use: int
     disks: tuple[Disk, ...]
+    disk_space_total: int
+    """What the disks take on each of the nodes, metadata included."""
     nics: tuple[dict[str, Any], ...]
     disk_template: str
     hypervisor: str
@@ -34,6 +37,7 @@ class Demand:
             vcpus=beparams["vcpus"],
             spindle_use=beparams["spindle_use"],
             disks=instance.disks,
+            disk_space_total=disk_usage(cluster, instance.disks),
             nics=tuple(_nic(cluster, nic) for nic in instance.nics),
             disk_template=instance.disk_template,
             hypervisor=instance.hypervisor,
@@ -53,10 +57,6 @@ class Demand:
         """How many physical devices its disks have for themselves; None if one does not say."""
         each = [disk.spindles for disk in self.disks]
         return None if not each or None in each else sum(one or 0 for one in each)
-
-    @property
-    def disk_space_total(self) -> int:
-        return sum(disk.size for disk in self.disks)
 
     @property
     def required_nodes(self) -> int:

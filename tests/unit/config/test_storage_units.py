@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.config.snapshot import Snapshot
-from ganeti.config.storage_units import disk_unit
+from ganeti.config.storage_units import disk_unit, disk_usage
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.objects import Disk
 from ganeti.units.cluster.gather import nodes_by_units
@@ -51,3 +51,18 @@ def test_only_nodes_that_use_another_directory_are_asked_about_it() -> None:
         uuid: {"/srv/ours", "/data/theirs"} if uuid in instance.all_nodes else {"/srv/ours"}
         for uuid in snapshot.nodes
     }
+
+
+@pytest.mark.requirement("S170")
+def test_the_space_of_disks_on_a_node_includes_metadata() -> None:
+    ours, leaf = (
+        cluster(1, nodes=1, instances=0).cluster,
+        Disk(uuid="d", size=1024, template="plain"),
+    )
+    mirror = Disk(uuid="m", size=1024, template="drbd")
+    laid_out = replace(mirror, children=(leaf, replace(leaf, uuid="e", size=33)))
+    device = Disk(uuid="b", size=1024, template="blockdev")
+    usages = [disk_usage(ours, [disk]) for disk in (leaf, mirror, laid_out, device)]
+    assert usages == [1024, 1152, 1057, 0]
+    large = replace(ours, diskparams={"drbd": {"meta_size": 200}})
+    assert disk_usage(large, [mirror]) == 1224

@@ -4,16 +4,27 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import InputError, PrereqError
+from ganeti.config.snapshot import Snapshot
 from ganeti.model import wire
 from ganeti.model.job import OpState
 from ganeti.model.names import JobStatus
+from ganeti.model.objects import Disk
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.query.execute import KINDS, QueryExecutor, definitions
 from ganeti.query.live import LiveSource
 from ganeti.query.ordered import natural_key
 from ganeti.rpc.procedures.external import ProviderInfo
 from tests.support.virtual_time import LoopClock
-from tests.unit.query.cluster import FakeJob, FakeJobs, FakeNodes, job, locks, running, snapshot
+from tests.unit.query.cluster import (
+    FakeJob,
+    FakeJobs,
+    FakeNodes,
+    instance,
+    job,
+    locks,
+    running,
+    snapshot,
+)
 
 pytestmark = pytest.mark.virtual_time
 
@@ -267,6 +278,16 @@ async def test_disks_and_interfaces_can_be_asked_for_by_number() -> None:
     assert found == [
         [[0, 1024], [3, None], [0, "aa:00:00:11:22:33"], [0, "br0"], [3, None], [0, 1024]]
     ]
+
+
+async def test_the_usage_of_disks_includes_the_metadata_of_mirrors() -> None:
+    mirror = Disk(uuid="d2", size=1024, template="drbd", logical_id=(11000,))
+    one, held = snapshot(), instance(1, 1, disk_template="drbd", disks=(mirror,))
+    nodes, groups = list(one.nodes.values()), list(one.groups.values())
+    other = Snapshot.of(2, one.cluster, nodes=nodes, groups=groups, instances=[held])
+    live = LiveSource(FakeNodes(), LoopClock())
+    asked = QueryExecutor(lambda: other, FakeJobs(), locks, live)
+    assert await rows(asked, "instance", "disk_usage") == [[[0, 1152]]]
 
 
 async def test_tags_can_be_looked_for() -> None:

@@ -1,5 +1,6 @@
 """Instances on DRBD go through everything, by the real driver over a DRBD in memory."""
 
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from ganeti.model.opcodes.mirrors import (
     OpNodeListDrbd,
 )
 from ganeti.model.opcodes.moving import OpInstanceFailover, OpInstanceMove
+from ganeti.model.opcodes.test import OpTestAllocator
 from ganeti.rpc.fake import Fault
 from ganeti.store.faulty import Crash
 from ganeti.units.undo.disks import removals
@@ -116,6 +118,38 @@ async def test_what_a_new_disk_has(master: Master, kernels: Kernels) -> None:
     assert [child.size for child in second.children] == [32, 2]
     assert {child.part(UUIDS[0])[0] for child in first.children} == {"xenvg"}
     check(master, kernels)
+
+
+async def question(master: Master, **fields: Any) -> dict[str, Any]:
+    """What an allocator would be sent."""
+    op = OpTestAllocator(direction="in", **fields)
+    message: dict[str, Any] = json.loads(succeeded(await master.run(op)))
+    return message
+
+
+@pytest.mark.requirement("S170")
+async def test_allocators_are_sent_the_space_of_data_and_metadata(master: Master) -> None:
+    disks = [DiskRequest(size=1024), DiskRequest(size=2048)]  # the example of the design document
+    new = await question(master, name="new.example.com", disk_template="drbd", disks=disks)
+    assert (new["request"]["required_nodes"], new["request"]["disk_space_total"]) == (2, 3328)
+    await made(master, disks=disks)
+    again = await question(master, mode="relocate", name=NAME)
+    assert again["request"]["disk_space_total"] == 3328
+    assert again["instances"][NAME]["disk_space_total"] == 3328
+
+
+@pytest.mark.requirement("S170")
+async def test_an_allocator_chooses_no_node_without_room_for_the_metadata(master: Master) -> None:
+    disks = [DiskRequest(size=700), DiskRequest(size=300)]
+    for number in (2, 3):
+        master.world.node(number).local.total = 1100  # enough for the data alone
+    view = await master.run(mirrored(pnode=None, snode=None, iallocator="hail", disks=disks))
+    text, code = failed(view)[1]
+    assert code == "insufficient_resources"
+    assert "node2.example.com: 157 MiB of disk short" in text
+    master.world.node(3).local.total = 1300
+    succeeded(await master.run(mirrored(pnode=None, snode=None, iallocator="hail", disks=disks)))
+    assert set(master.instance(NAME).all_nodes) == {UUIDS[0], UUIDS[2]}
 
 
 @pytest.mark.requirement("G23", "F34")

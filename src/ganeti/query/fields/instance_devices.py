@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from ganeti.config.storage_units import disk_usage
 from ganeti.model.objects import Disk, Nic
 from ganeti.query.fields.field import UNAVAILABLE, Field, ValueKind
 from ganeti.query.fields.instance_row import InstanceRow
@@ -87,7 +88,7 @@ def disk_fields() -> list[Field[InstanceRow]]:
             "DiskUsage",
             _UNIT,
             "Space that the disks take on each node of the instance",
-            lambda row: sum(disk.size for disk in row.instance.disks),
+            lambda row: disk_usage(row.context.snapshot.cluster, row.instance.disks),
         ),
         Field(
             "disk_template",

@@ -5,6 +5,7 @@ from typing import Any
 from ganeti.base.errors import InputError
 from ganeti.config.fill import filled_ipolicy
 from ganeti.config.snapshot import Snapshot
+from ganeti.config.storage_units import disk_usage
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
@@ -104,17 +105,19 @@ class LUClusterCapacity(LogicalUnit[OpClusterCapacity, list[list[str]]]):
         op, cluster = self.op, snapshot.cluster
         std = filled_ipolicy(cluster, None)["std"]
         template = check_template(op.disk_template, cluster)
-        disks = op.disks
-        if disks is None:
+        asked = op.disks
+        if asked is None:
             number = std["disk-count"] if template.has_disks else 0
-            disks = [DiskRequest(size=std["disk-size"])] * number
-        check_disks(disks, template)
+            asked = [DiskRequest(size=std["disk-size"])] * number
+        check_disks(asked, template)
+        disks = tuple(Disk(uuid="", size=one.size, template=template.name) for one in asked)
         return Demand(
             name="new",
             memory=op.memory or std["memory-size"],
             vcpus=op.vcpus or std["cpu-count"],
             spindle_use=op.spindle_use or std["spindle-use"],
-            disks=tuple(Disk(uuid="", size=one.size, template=template.name) for one in disks),
+            disks=disks,
+            disk_space_total=disk_usage(cluster, disks),
             nics=tuple(wire.plain(nic) for nic in op.nics or ())
             if op.nics is not None
             else ({},) * std["nic-count"],

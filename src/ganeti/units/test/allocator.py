@@ -13,6 +13,7 @@ from ganeti.config.resolve import (
     resolve_node,
 )
 from ganeti.config.snapshot import Snapshot
+from ganeti.config.storage_units import disk_usage
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
@@ -137,12 +138,14 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator, AllocatorPlan]):
         op, cluster = self.op, snapshot.cluster
         template = check_template(op.disk_template, cluster)
         check_disks(op.disks, template)
+        disks = tuple(Disk(uuid="", size=disk.size, template=template.name) for disk in op.disks)
         return Demand(
             name=op.name,
             memory=op.memory,
             vcpus=op.vcpus,
             spindle_use=op.spindle_use,
-            disks=tuple(Disk(uuid="", size=disk.size, template=template.name) for disk in op.disks),
+            disks=disks,
+            disk_space_total=disk_usage(cluster, disks),
             nics=tuple(_nic(snapshot, nic) for nic in op.nics),
             disk_template=template.name,
             hypervisor=op.hypervisor or cluster.enabled_hypervisors[0],
