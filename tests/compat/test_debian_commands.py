@@ -62,6 +62,62 @@ def test_they_print_what_they_print_against_the_original(three: LocalCluster) ->
         ran(three, "gnt-instance remove -f cap1.peer")
 
 
+OF_EVERY_SCRIPT = {
+    *("OS_API_VERSION", "OS_NAME", "OS_VARIANT", "DEBUG_LEVEL", "PATH", "HYPERVISOR"),
+    *("INSTANCE_NAME", "INSTANCE_OS", "INSTANCE_UUID", "INSTANCE_CTIME", "INSTANCE_MTIME"),
+    *("INSTANCE_PRIMARY_NODE", "INSTANCE_SECONDARY_NODES", "DISK_COUNT", "NIC_COUNT"),
+    *(
+        "DISK_0_ACCESS",
+        "DISK_0_BACKEND_TYPE",
+        "DISK_0_NAME",
+        "DISK_0_PATH",
+        "DISK_0_SIZE",
+        "DISK_0_UUID",
+    ),
+    *("NIC_0_IP", "NIC_0_LINK", "NIC_0_MAC", "NIC_0_MODE", "NIC_0_NAME", "NIC_0_UUID"),
+    *("NIC_0_NETWORK_NAME", "NIC_0_NETWORK_SUBNET", "NIC_0_NETWORK_TAGS", "NIC_0_NETWORK_UUID"),
+    *("INSTANCE_BE_always_failover", "INSTANCE_BE_auto_balance", "INSTANCE_BE_maxmem"),
+    *("INSTANCE_BE_minmem", "INSTANCE_BE_spindle_use", "INSTANCE_BE_vcpus"),
+    "INSTANCE_HV_migration_mode",
+}
+"""The variables that the original (3.0.2) passed to scripts for this instance."""
+OF_ONE_SCRIPT = {
+    "create": set[str](),
+    "export": {"EXPORT_DEVICE", "EXPORT_DISK_PATH", "EXPORT_INDEX"},
+    "import": {"IMPORT_DEVICE", "IMPORT_DISK_PATH", "IMPORT_INDEX"},
+    "rename": {"OLD_INSTANCE_NAME"},
+}
+
+
+@pytest.mark.requirement("S116", "S118", "S127", "S131")
+def test_os_scripts_get_every_variable_of_the_original(three: LocalCluster) -> None:
+    record = three.directory / "environment"
+    scripts = [node.paths.os_search_path[0] / NOOP for node in three.cluster.nodes]
+    before = {name: (scripts[0] / name).read_text() for name in OF_ONE_SCRIPT}
+    common = "--no-name-check --no-ip-check -t file -n node2"
+    try:
+        for place in scripts:
+            for name in OF_ONE_SCRIPT:
+                (place / name).write_text(f"#!/bin/sh\nenv >{record}-{name}\ncat >/dev/null\n")
+        ran(three, "gnt-network add --network=192.0.2.0/24 net1")
+        ran(three, "gnt-network connect -N mode=routed,link=100 net1")
+        ran(three, f"gnt-instance add {common} -o noop --no-start --disk=0:size=1M,name=system"
+            " --net=0:network=net1,ip=pool,name=lan -B memory=16M v1.peer")  # fmt: skip
+        ran(three, "gnt-backup export -n node1 v1.peer")
+        ran(three, "gnt-instance remove -f v1.peer")
+        ran(three, f"gnt-backup import {common} --src-node=node1 --src-dir=v1.peer v2.peer")
+        for name, own in OF_ONE_SCRIPT.items():
+            said = Path(f"{record}-{name}").read_text().splitlines()
+            missing = (OF_EVERY_SCRIPT | own) - {line.partition("=")[0] for line in said}
+            assert missing == set(), name
+    finally:
+        ran(three, "gnt-instance remove -f v2.peer")
+        ran(three, "gnt-network remove -f net1")
+        for place in scripts:
+            for name, text in before.items():
+                (place / name).write_text(text)
+
+
 def test_they_raise_an_error_of_a_node_again(three: LocalCluster) -> None:
     """Their exit status and first line are those of a job of the original that fails on a node."""
     ran(

@@ -6,7 +6,14 @@ from typing import Any
 from ganeti.config.view import View
 from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, hypervisor_defaults
-from ganeti.model.instance_spec import DiskPeer, DiskSpec, InstanceSpec, NetworkSpec, NicSpec
+from ganeti.model.instance_spec import (
+    DiskPeer,
+    DiskSpec,
+    InstanceSpec,
+    NetworkSpec,
+    NicSpec,
+    OsFacts,
+)
 from ganeti.model.objects import Cluster, Disk, Instance, Network, Nic, Node, NodeGroup, NodeUuid
 from ganeti.model.params import (
     BACKEND_DEFAULTS,
@@ -133,6 +140,20 @@ def instance_spec(snapshot: View, instance: Instance, node: NodeUuid | None = No
         ),
         tags=instance.tags,
         network_port=instance.network_port,
+    )
+
+
+def os_facts(snapshot: View, instance: Instance) -> OsFacts:
+    """Return the facts about an instance that only the scripts of its OS get."""
+    stored = snapshot.instances.get(instance.uuid, instance)
+    return OsFacts(
+        primary_node=instance.primary_node,
+        secondary_nodes=tuple(node for node in instance.all_nodes if node != instance.primary_node),
+        ctime=stored.ctime,
+        mtime=stored.mtime,
+        beparams=filled_beparams(snapshot.cluster, instance),
+        disk_names=tuple(disk.name or "" for disk in instance.disks),
+        nic_names=tuple(nic.name or "" for nic in instance.nics),
     )
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.process import CLEAN_ENVIRONMENT
-from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+from ganeti.model.disk_templates import DISK_TEMPLATES, RBD_SCHEME
+from ganeti.model.instance_spec import NO_FACTS, DiskSpec, InstanceSpec, NicSpec, OsFacts
 
 Environment = dict[str, str]
 
@@ -31,7 +31,7 @@ _DEVICE_TYPES = {"paravirtual": "virtio"}
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable, or one for each disk (`<N>`), interface or parameter (`<NAME>`)."""
+    """One variable, or one for each disk or interface (`<N>`), or parameter (`<NAME>`, `<name>`: in lower case)."""
 
     name: str
     since: int
@@ -40,7 +40,11 @@ class Variable:
     @property
     def pattern(self) -> str:
         """A regular expression for the names that it stands for."""
-        return self.name.replace("<N>", "[0-9]+").replace("<NAME>", "[A-Z0-9_]+")
+        parts = {"<N>": "[0-9]+", "<NAME>": "[A-Z0-9_]+", "<name>": "[a-z0-9_]+"}
+        found = self.name
+        for part, expression in parts.items():
+            found = found.replace(part, expression)
+        return found
 
 
 VARIABLES = (
@@ -70,10 +74,17 @@ VARIABLES = (
     Variable("OS_VARIANT", 15),
     Variable("INSTANCE_HYPERVISOR", 15),
     Variable("INSTANCE_UUID", 15),
-    Variable("INSTANCE_BE_<NAME>", 15),
-    Variable("INSTANCE_HV_<NAME>", 15),
+    Variable("INSTANCE_PRIMARY_NODE", 15),
+    Variable("INSTANCE_SECONDARY_NODES", 15),
+    Variable("INSTANCE_CTIME", 15),
+    Variable("INSTANCE_MTIME", 15),
+    Variable("INSTANCE_BE_<name>", 15),
+    Variable("INSTANCE_HV_<name>", 15),
+    Variable("DISK_<N>_NAME", 15),
+    Variable("DISK_<N>_URI", 15),
     Variable("DISK_<N>_UUID", 15),
     Variable("DISK_<N>_SIZE", 15),
+    Variable("NIC_<N>_NAME", 15),
     Variable("NIC_<N>_UUID", 15),
     Variable("NIC_<N>_MODE", 15),
     Variable("NIC_<N>_LINK", 15),
@@ -85,6 +96,10 @@ VARIABLES = (
     Variable("NIC_<N>_NETWORK_GATEWAY6", 15),
     Variable("NIC_<N>_NETWORK_MAC_PREFIX", 15),
     Variable("NIC_<N>_NETWORK_TAGS", 15),
+    Variable("EXPORT_DISK_PATH", 15),
+    Variable("EXPORT_DISK_URI", 15),
+    Variable("IMPORT_DISK_PATH", 15),
+    Variable("IMPORT_DISK_URI", 15),
     Variable("OSP_<NAME>", 20),
 )
 
@@ -97,6 +112,7 @@ class ChosenOs:
     variant: str
     api_version: int
     osparams: Mapping[str, str]
+    facts: OsFacts = NO_FACTS
 
     @property
     def os(self) -> str:
@@ -119,21 +135,38 @@ def instance_environment(
         "INSTANCE_NAME": instance.name,
         "INSTANCE_OS": instance.os,
         "INSTANCE_UUID": instance.uuid,
+        "INSTANCE_PRIMARY_NODE": chosen.facts.primary_node,
+        "INSTANCE_SECONDARY_NODES": " ".join(chosen.facts.secondary_nodes),
+        "INSTANCE_CTIME": str(chosen.facts.ctime),
+        "INSTANCE_MTIME": str(chosen.facts.mtime),
         "HYPERVISOR": instance.hypervisor,
         "INSTANCE_HYPERVISOR": instance.hypervisor,
         "DISK_COUNT": str(len(instance.disks)),
         "NIC_COUNT": str(len(instance.nics)),
-        "INSTANCE_BE_MAXMEM": str(instance.memory),
-        "INSTANCE_BE_MEMORY": str(instance.memory),
-        "INSTANCE_BE_VCPUS": str(instance.vcpus),
-        **_prefixed("INSTANCE_HV_", instance.hvparams, "hvparams"),
+        **_params("INSTANCE_BE_", chosen.facts.beparams, "beparams"),
+        **_params("INSTANCE_HV_", instance.hvparams, "hvparams"),
         **(script or {}),
     }
     for number, (disk, path) in enumerate(zip(instance.disks, disk_paths, strict=True)):
         full |= _disk(number, disk, path, instance)
     for number, nic in enumerate(instance.nics):
         full |= _nic(number, nic, instance)
+    for kind, names in (("DISK", chosen.facts.disk_names), ("NIC", chosen.facts.nic_names)):
+        full |= {f"{kind}_{number}_NAME": name for number, name in enumerate(names) if name}
     return _finished(full, chosen.api_version)
+
+
+def disk_of_script(script: str, place: str, index: int) -> Environment:
+    """Return the variables of an `EXPORT` or `IMPORT` about the disk that it reads or writes."""
+    known = _place(f"{script}_DISK_", place)
+    if path := known.get(f"{script}_DISK_PATH"):
+        known[f"{script}_DEVICE"] = path
+    return {**known, f"{script}_INDEX": str(index)}
+
+
+def _place(prefix: str, place: str) -> Environment:
+    """Return where a disk is: a path on the node, or the URI of a disk that only QEMU opens."""
+    return {prefix + ("URI" if place.startswith(RBD_SCHEME) else "PATH"): place}
 
 
 def verify_environment(chosen: ChosenOs) -> Environment:
@@ -168,9 +201,8 @@ def _disk(number: int, disk: DiskSpec, path: str, instance: InstanceSpec) -> Env
     access = _ACCESS.get(disk.mode.lower())
     if access is None:
         raise InputError(f"{disk.mode!r:.20} is neither rw nor ro", f"disks[{number}].mode")
-    return _named(
+    return _place(f"DISK_{number}_", path) | _named(
         f"DISK_{number}_",
-        PATH=path,
         ACCESS=access,
         FRONTEND_TYPE=_DEVICE_TYPES.get(kind, kind),
         BACKEND_TYPE=f"file:{disk.logical_id[0]}" if in_files else "block",
@@ -203,14 +235,19 @@ def _named(prefix: str, **values: str) -> Environment:
 
 
 def _prefixed(prefix: str, params: Mapping[str, Any], field: str) -> Environment:
-    """Parameters as variables. Names in lower case only, so that no two can fall together."""
+    """Parameters as variables in upper case. Their names are in lower case, so no two become one variable."""
+    return {name.upper(): value for name, value in _params(prefix, params, field).items()}
+
+
+def _params(prefix: str, params: Mapping[str, Any], field: str) -> Environment:
+    """Parameters as variables, whose names keep the case of the parameters, as in upstream."""
     for key in params:
         if not _KEY.fullmatch(key):
             raise InputError(
                 "not the name of a parameter: lower-case letters, digits and '_', at most 64",
                 f"{field}[{key!r:.80}]",
             )
-    return {prefix + key.upper(): str(value) for key, value in params.items()}
+    return {prefix + key: str(value) for key, value in params.items()}
 
 
 def _finished(full: Environment, api_version: int) -> Environment:

@@ -24,8 +24,13 @@ from ganeti.guest_os.definitions import (
     load,
     split_name,
 )
-from ganeti.guest_os.environment import ChosenOs, instance_environment, verify_environment
-from ganeti.model.instance_spec import InstanceSpec
+from ganeti.guest_os.environment import (
+    ChosenOs,
+    disk_of_script,
+    instance_environment,
+    verify_environment,
+)
+from ganeti.model.instance_spec import NO_FACTS, InstanceSpec, OsFacts
 from ganeti.rpc.procedures.programs import OsInfo, ScriptResult
 
 TAIL_BYTES = 4096
@@ -72,6 +77,7 @@ class OsChoice:
     os: str
     osparams: Mapping[str, str]
     force_variant: bool = False
+    facts: OsFacts = NO_FACTS
 
 
 @dataclass(frozen=True)
@@ -178,10 +184,7 @@ class OsScripts:
             instance,
             disk_paths,
             debug=end.debug,
-            script={
-                f"{script.upper()}_DEVICE": end.path,
-                f"{script.upper()}_INDEX": str(end.index),
-            },
+            script=disk_of_script(script.upper(), end.path, end.index),
         )
         log_path = self._log_path(script, info.name, instance.name, end.key)
         return ScriptCommand(tuple(_script(info, script)), environment, log_path)
@@ -260,7 +263,7 @@ class OsScripts:
         name, variant = split_name(choice.os)
         info = load(self.search_path, name)
         check_variant(info, variant, force=choice.force_variant)
-        return info, ChosenOs(name, variant, chosen_api(info), choice.osparams)
+        return info, ChosenOs(name, variant, chosen_api(info), choice.osparams, choice.facts)
 
     def _log_path(self, script: str, os_name: str, instance_name: str, key: str) -> Path:
         """Where the output of one run goes; the same key has the same file."""

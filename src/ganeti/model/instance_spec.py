@@ -73,7 +73,7 @@ class NetworkSpec(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
 
     def environment(self, prefix: str = "") -> dict[str, str]:
-        """What scripts and hooks are told, by Ganeti's names; what there is none of is left out."""
+        """What scripts and hooks are told, by Ganeti's names; what there is none of is left out, but for tags."""
         given = {
             "NETWORK_NAME": self.name,
             "NETWORK_UUID": self.uuid,
@@ -82,9 +82,10 @@ class NetworkSpec(msgspec.Struct, frozen=True, kw_only=True):
             "NETWORK_SUBNET6": self.network6,
             "NETWORK_GATEWAY6": self.gateway6,
             "NETWORK_MAC_PREFIX": self.mac_prefix,
-            "NETWORK_TAGS": " ".join(self.tags),
         }
-        return {prefix + name: value for name, value in given.items() if value}
+        found = {prefix + name: value for name, value in given.items() if value}
+        found[f"{prefix}NETWORK_TAGS"] = " ".join(self.tags)
+        return found
 
 
 class NicSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,3 +118,20 @@ class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     network_port: int | None = None
     """The TCP port of its display (VNC or SPICE); one in the whole cluster."""
+
+
+class OsFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts about an instance that only the scripts of its OS get; nodes do not act on them."""
+
+    primary_node: str = ""
+    """UUIDs of nodes."""
+    secondary_nodes: tuple[str, ...] = ()
+    ctime: float = 0.0
+    mtime: float = 0.0
+    beparams: Params = {}
+    disk_names: tuple[str, ...] = ()
+    """By index; '' for a disk without a name."""
+    nic_names: tuple[str, ...] = ()
+
+
+NO_FACTS = OsFacts()

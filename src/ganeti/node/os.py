@@ -52,7 +52,7 @@ class _Systems:
 
     async def create(self, args: OsCreateArgs, call: Call) -> ScriptResult:
         instance = args.instance
-        choice = OsChoice(args.os, args.osparams, args.force_variant)
+        choice = OsChoice(args.os, args.osparams, args.force_variant, args.facts)
         async with (
             self.locks.of(instance.name),
             InstanceDisks(self.device, instance).opened() as disk_paths,
@@ -64,7 +64,7 @@ class _Systems:
     async def rename(self, args: OsRenameArgs, call: Call) -> ScriptResult:
         instance = args.instance
         # A variant that was good enough to install is good enough to be renamed.
-        choice = OsChoice(args.os, args.osparams, force_variant=True)
+        choice = OsChoice(args.os, args.osparams, force_variant=True, facts=args.facts)
         async with (
             self.locks.of(instance.name),
             InstanceDisks(self.device, instance).opened() as disk_paths,

@@ -263,7 +263,7 @@ class Streams:
             part: dict[str, object] = {"path": path, "has_zeros": has_zeros, "form": "raw"}
             # What reads as something else than it has in the configuration would be sent in part.
             return _Start(part if receives else {**part, "size": spec.size * MIB})
-        choice = OsChoice(end.os, end.osparams, force_variant=True)
+        choice = OsChoice(end.os, end.osparams, force_variant=True, facts=end.facts)
         of_script = DiskOfScript(path, end.index, call.key, end.debug)
         make = self.scripts.import_command if receives else self.scripts.export_command
         command = make(choice, end.instance, paths, of_script)

@@ -12,11 +12,12 @@ from ganeti.guest_os.environment import (
     VARIABLES,
     ChosenOs,
     check_osparams,
+    disk_of_script,
     instance_environment,
     verify_environment,
 )
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, hypervisor_defaults
-from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NetworkSpec, NicSpec
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NetworkSpec, NicSpec, OsFacts
 
 MAN_PAGE = Path(__file__).parents[3] / "docs" / "man" / "ganeti-os-interface.md"
 BASE = {"PATH", "LC_ALL", "HOME"}
@@ -175,8 +176,59 @@ def test_any_number_of_disks_and_interfaces_fits(disks: int, nics: int) -> None:
 def test_hypervisor_and_backend_parameters_are_told() -> None:
     env = dump(instance())
     for name in HYPERVISOR_PARAMS["kvm"]:
-        assert env[f"INSTANCE_HV_{name.upper()}"] == str(hypervisor_defaults("kvm")[name])
-    assert (env["INSTANCE_BE_MAXMEM"], env["INSTANCE_BE_VCPUS"]) == ("512", "2")
+        assert env[f"INSTANCE_HV_{name}"] == str(hypervisor_defaults("kvm")[name])
+    beparams = {"maxmem": 512, "minmem": 256, "auto_balance": True}
+    env = dump(instance(), ChosenOs("tiny", "small", 20, {}, OsFacts(beparams=beparams)))
+    assert {name: value for name, value in env.items() if "_BE_" in name} == {
+        "INSTANCE_BE_maxmem": "512",
+        "INSTANCE_BE_minmem": "256",
+        "INSTANCE_BE_auto_balance": "True",
+    }
+
+
+FACTS = OsFacts(
+    primary_node="uuid-1",
+    secondary_nodes=("uuid-2", "uuid-3"),
+    ctime=1700000000.25,
+    mtime=1700000001.5,
+    beparams={"maxmem": 512},
+    disk_names=("system", ""),
+    nic_names=("lan",),
+)
+
+
+def test_scripts_get_names_nodes_and_times_as_upstream_passes_them() -> None:
+    spec = instance(disks=(disk(0), disk(1)), nics=(nic(0),))
+    env = dump(spec, ChosenOs("tiny", "small", 15, {}, FACTS))
+    assert (
+        env.items()
+        >= {
+            "INSTANCE_PRIMARY_NODE": "uuid-1",
+            "INSTANCE_SECONDARY_NODES": "uuid-2 uuid-3",
+            "INSTANCE_CTIME": "1700000000.25",
+            "INSTANCE_MTIME": "1700000001.5",
+            "DISK_0_NAME": "system",
+            "NIC_0_NAME": "lan",
+        }.items()
+    )
+    assert "DISK_1_NAME" not in env
+
+
+@pytest.mark.requirement("S131")
+def test_a_disk_that_only_qemu_opens_has_a_uri_in_place_of_a_path() -> None:
+    image = disk(0, template="rbd", logical_id=("rbd", "image"))
+    env = instance_environment(chosen(), instance(disks=(image,)), ["rbd:pool/image"])
+    assert env["DISK_0_URI"] == "rbd:pool/image"
+    assert "DISK_0_PATH" not in env
+    assert disk_of_script("EXPORT", "rbd:pool/image", 0) == {
+        "EXPORT_DISK_URI": "rbd:pool/image",
+        "EXPORT_INDEX": "0",
+    }
+    assert disk_of_script("IMPORT", "/dev/x", 1) == {
+        "IMPORT_DEVICE": "/dev/x",
+        "IMPORT_DISK_PATH": "/dev/x",
+        "IMPORT_INDEX": "1",
+    }
 
 
 @pytest.mark.requirement("S116")
@@ -189,7 +241,7 @@ def test_older_versions_of_the_interface_do_not_get_newer_variables() -> None:
         *("DISK_0_PATH", "DISK_0_ACCESS", "DISK_0_FRONTEND_TYPE", "DISK_0_BACKEND_TYPE"),
         *("NIC_0_MAC", "NIC_0_IP", "NIC_0_BRIDGE", "NIC_0_FRONTEND_TYPE"),
     }
-    assert {"OS_VARIANT", "INSTANCE_HYPERVISOR", "INSTANCE_HV_ACPI"} < fifteen - ten
+    assert {"OS_VARIANT", "INSTANCE_HYPERVISOR", "INSTANCE_HV_acpi"} < fifteen - ten
     assert ten < fifteen < twenty
     assert twenty - fifteen == {"OSP_NS1"}
 
@@ -267,23 +319,26 @@ def test_too_much_is_refused_before_a_script_is_started() -> None:
 
 
 def test_a_newline_in_any_other_value_is_refused() -> None:
-    with pytest.raises(InputError, match="INSTANCE_HV_KERNEL_ARGS"):
+    with pytest.raises(InputError, match="INSTANCE_HV_kernel_args"):
         dump(instance(hvparams={"kernel_args": "ro\nsingle"}))
 
 
 @pytest.mark.requirement("S233")
 def test_the_manual_page_lists_every_variable_that_is_produced_and_no_other() -> None:
-    documented = set(re.findall(r"^`([A-Z0-9_<>]+)`", MAN_PAGE.read_text(), re.MULTILINE))
+    documented = set(
+        re.findall(r"^`([A-Z][A-Z]+[A-Za-z0-9_<>]+)`", MAN_PAGE.read_text(), re.MULTILINE)
+    )
     assert documented == {one.name for one in VARIABLES}
     produced: set[str] = set()
     for script in (
         {"OLD_INSTANCE_NAME": "x"},
         {"INSTANCE_REINSTALL": "1"},
-        {"EXPORT_DEVICE": "x", "EXPORT_INDEX": "0"},
-        {"IMPORT_DEVICE": "x", "IMPORT_INDEX": "0"},
+        *(disk_of_script(kind, at, 0) for kind in ("EXPORT", "IMPORT") for at in ("/x", "rbd:p/x")),
     ):
-        spec = instance(disks=(disk(0), disk(1)), nics=(nic(0, ip="192.0.2.1", network=NETWORK),))
-        produced |= set(dump(spec, chosen(ns1="x"), script=script))
+        disks = (disk(0), disk(1, template="rbd", logical_id=("rbd", "image")))
+        spec = instance(disks=disks, nics=(nic(0, ip="192.0.2.1", network=NETWORK),))
+        os = ChosenOs("tiny", "small", 20, {"ns1": "x"}, FACTS)
+        produced |= set(instance_environment(os, spec, ["/x", "rbd:p/x"], script=script))
     for name in produced:
         assert any(re.fullmatch(one.pattern, name) for one in VARIABLES), name
     for one in VARIABLES:

@@ -1,6 +1,6 @@
 """Procedures that run programs: OS definitions and allocators."""
 
-from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.instance_spec import InstanceSpec, OsFacts
 from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, SLOW_S, Message, Nothing, Procedure
 
 
@@ -29,6 +29,7 @@ class OsCreateArgs(Message, frozen=True, kw_only=True):
     force_variant: bool = False
     reinstall: bool = False
     """Something was installed on the disks before."""
+    facts: OsFacts = OsFacts()
 
 
 class OsRenameArgs(Message, frozen=True, kw_only=True):
@@ -39,6 +40,7 @@ class OsRenameArgs(Message, frozen=True, kw_only=True):
     old_name: str
     osparams: dict[str, str]
     debug: int = 0
+    facts: OsFacts = OsFacts()
 
     @property
     def instance_name(self) -> str:

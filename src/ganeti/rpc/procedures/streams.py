@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec, OsFacts
 from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, Message, Nothing, Procedure
 
 
@@ -36,6 +36,7 @@ class DiskEnd(Message, frozen=True, kw_only=True):
     snapshot: str = ""
     """The path of a snapshot, to be read instead of the disk."""
     debug: int = 0
+    facts: OsFacts = OsFacts()
 
 
 class DumpEnd(Message, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from ganeti.base.errors import (
     PrereqError,
     RpcError,
 )
-from ganeti.config.fill import filled_beparams, instance_spec, without_globals
+from ganeti.config.fill import filled_beparams, instance_spec, os_facts, without_globals
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
@@ -20,7 +20,6 @@ from ganeti.jobs.undo_log import UndoLog
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.compression import NONE, check_allowed, check_compression
-from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.model.opcodes.backup import LOCAL, REMOTE, OpBackupExport
@@ -331,7 +330,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         async with copies_open(ctx, plan.instance):
             for disk in spec.disks:
                 ctx.step(f"exporting disk {disk.index} ({disk.size} MiB) to {target.name}")
-                load = self._load(plan, spec, disk.index, work.snapshots.get(disk.index, ""))
+                load = self._load(ctx, plan, disk.index, work.snapshots.get(disk.index, ""))
                 results.append(await carry(ctx, undo, route, load))
         ctx.step("finishing the export")
         text = self._description(ctx, plan, results)
@@ -339,7 +338,8 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         # Keys and programs that have ended go first, snapshots after those that read them.
         work.leftovers += route.leftovers
 
-    def _load(self, plan: ExportPlan, spec: InstanceSpec, index: int, snapshot: str) -> Load:
+    def _load(self, ctx: UnitContext, plan: ExportPlan, index: int, snapshot: str) -> Load:
+        spec = instance_spec(ctx.snapshot, plan.instance)
         disk = spec.disks[index]
         by_script = plan.by_script
         return Load(
@@ -351,6 +351,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
                 index=index,
                 os=plan.instance.os if by_script else "",
                 osparams=plan.osparams if by_script else {},
+                facts=os_facts(ctx.snapshot, plan.instance),
                 snapshot=snapshot,
                 debug=int(self.op.debug_level > 0),
             ),

@@ -12,7 +12,7 @@ from ganeti.base.domain_secret import (
     verified_disk,
 )
 from ganeti.base.errors import InputError
-from ganeti.config.fill import instance_spec
+from ganeti.config.fill import instance_spec, os_facts
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.backup import OpBackupExport
 from ganeti.rpc.procedures.streams import STREAM_SEND, DiskEnd, SendArgs, StreamArgs
@@ -168,6 +168,7 @@ async def _send(ctx: UnitContext, op: OpBackupExport, plan: RemotePlan, index: i
             index=index,
             os=plan.instance.os if plan.by_script else "",
             osparams=plan.osparams if plan.by_script else {},
+            facts=os_facts(ctx.snapshot, plan.instance),
             debug=int(op.debug_level > 0),
         ),
     )

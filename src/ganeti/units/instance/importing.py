@@ -15,7 +15,7 @@ from ganeti.base.errors import (
     RpcFailed,
 )
 from ganeti.base.identifiers import host_name, is_absolute_path
-from ganeti.config.fill import cluster_hvparams, instance_spec
+from ganeti.config.fill import cluster_hvparams, instance_spec, os_facts
 from ganeti.config.resolve import resolve_node
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.compression import NONE, check_compression
@@ -343,6 +343,7 @@ async def import_disks(
                 index=index,
                 os=instance.os if plan.by_script else "",
                 osparams=osparams if plan.by_script else {},
+                facts=os_facts(ctx.snapshot, instance),
                 debug=int(op.debug_level > 0),
             )
             size = spec.disks[index].size * MIB
@@ -380,6 +381,7 @@ async def tell_name(
         os=instance.os,
         old_name=old_name,
         osparams=osparams,
+        facts=os_facts(ctx.snapshot, instance),
         debug=int(debug > 0),
     )
     try:

@@ -6,7 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from ganeti.base.errors import ErrorCode, PrereqError, RpcError, RpcFailed
-from ganeti.config.fill import filled_osparams, instance_spec
+from ganeti.config.fill import filled_osparams, instance_spec, os_facts
 from ganeti.model.objects import Instance, Node
 from ganeti.rpc.procedures.form import Nothing, Procedure
 from ganeti.rpc.procedures.programs import (
@@ -64,6 +64,7 @@ async def install_os(
         instance=instance_spec(ctx.snapshot, instance),
         os=instance.os,
         osparams=osparams,
+        facts=os_facts(ctx.snapshot, instance),
         debug=int(debug_level > 0),
         force_variant=force_variant,
         reinstall=reinstall,

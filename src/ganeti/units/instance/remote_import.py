@@ -12,7 +12,7 @@ from ganeti.base.domain_secret import (
 )
 from ganeti.base.errors import ExecError, InputError
 from ganeti.base.identifiers import host_name
-from ganeti.config.fill import instance_spec
+from ganeti.config.fill import instance_spec, os_facts
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.compression import check_compression
 from ganeti.model.objects import Instance, Node
@@ -135,6 +135,7 @@ async def receive_disks(
                     index=index,
                     os=instance.os if source.by_script else "",
                     osparams=osparams if source.by_script else {},
+                    facts=os_facts(ctx.snapshot, instance),
                     debug=int(op.debug_level > 0),
                 ),
             )

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, GuestOsError, InputError, PrereqError, RpcFailed
 from ganeti.base.identifiers import host_name
-from ganeti.config.fill import instance_spec
+from ganeti.config.fill import instance_spec, os_facts
 from ganeti.config.resolve import full_name
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
@@ -94,6 +94,7 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
             os=instance.os,
             old_name=plan.old_name,
             osparams=osparams_with(ctx, instance),
+            facts=os_facts(ctx.snapshot, instance),
             debug=int(self.op.debug_level > 0),
         )
         try:
