@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ganeti.base.node_files import unexplained
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.clients.luxi import LuxiClient
@@ -21,6 +22,7 @@ from tests.support.fast_files import DISK
 
 VCLUSTER = Path(sys.executable).parent / "ganeti-vcluster"
 NOOP = "noop"
+_OF_DAEMONS = ("var/lib/ganeti", "var/log/ganeti", "var/run/ganeti", "var/cache/ganeti")
 _CREATE = """#!/bin/sh
 set -eu
 printf '%s\\n' "$INSTANCE_NAME begins" >>"$OSP_RECORD"
@@ -210,6 +212,7 @@ def local_cluster(*options: str, nodes: int = 3) -> Iterator[LocalCluster]:
             made = load(directory)
             assert made is not None
             yield LocalCluster(made)
+            check_written(made)
         finally:
             try:
                 vcluster(directory, "down")
@@ -218,6 +221,21 @@ def local_cluster(*options: str, nodes: int = 3) -> Iterator[LocalCluster]:
                     directory
                 ):  # only if `down` has failed, and the test with it
                     os.kill(pid, signal.SIGKILL)
+
+
+def check_written(cluster: VirtualCluster) -> None:
+    """Fail if a node has a file that the list of what is written does not have (`base.node_files`)."""
+    for node in cluster.local_nodes:
+        assert unexplained(node.paths) == []
+        # What is not below the directories of the list is a package's, or an administrator's.
+        beside = ("etc/ganeti", "srv/ganeti", "usr", *_OF_DAEMONS)
+        root = Path(node.root)
+        for path in root.rglob("*"):
+            inside = str(path.relative_to(root))
+            assert any(
+                f"{inside}/".startswith(f"{one}/") or f"{one}/".startswith(f"{inside}/")
+                for one in beside
+            ), f"{path} is not in the list of what is written on a node"
 
 
 def vcluster(directory: Path, *words: str) -> str:

@@ -94,6 +94,26 @@ class Paths(NamedTuple):
         return self.state.with_name(f"state.before-{version}")
 
     @property
+    def state_room(self) -> Path:
+        """Space that is kept on the state's disk for when it is full."""
+        return self.data / "state.room"
+
+    @property
+    def export_backup(self) -> Path:
+        """A backup of the state, while a configuration is made of it."""
+        return self.data / "export.backup"
+
+    @property
+    def upstream(self) -> Path:
+        """Everything of upstream Ganeti on a node that was taken over from it."""
+        return self.data / "original"
+
+    @property
+    def left_clusters(self) -> Path:
+        """A pattern: copies of what `node-cleanup` has removed."""
+        return self.data / "left-cluster-*"
+
+    @property
     def state_settings(self) -> Path:
         """Where the state is, if it is not in the embedded store."""
         return self.data / "state-backend.json"
@@ -225,6 +245,11 @@ class Paths(NamedTuple):
     def merge(self) -> Path:
         """On the master: the journal and the backups of a merge of clusters that is under way."""
         return self.data / "merge"
+
+    @property
+    def merge_lock(self) -> Path:
+        """Locked by the merge that runs on this node."""
+        return self.data / "merge.lock"
 
     @property
     def root_ssh(self) -> Path:

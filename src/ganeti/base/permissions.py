@@ -10,95 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ganeti.base.errors import HostError
+from ganeti.base.node_files import LOG_FILES, ROOT, Access, node_files
 from ganeti.base.paths import Paths
-from ganeti.base.users import (
-    ADMIN,
-    CONFD,
-    DAEMONS,
-    MASTERD,
-    RAPI,
-    ServiceUsers,
-    become,
-    users_file,
-)
-
-ROOT = "root"
-MASTER_LOG, MOND_LOG = "master-daemon.log", "monitoring-daemon.log"
-CONFD_LOG = "conf-daemon.log"
-REST_LOG, AUDIT_LOG = "rapi-daemon.log", "rapi-audit.log"
-MASTER_AUDIT_LOG = "master-audit.log"
-LOG_FILES = {
-    MASTER_LOG: MASTERD,
-    REST_LOG: RAPI,
-    AUDIT_LOG: RAPI,
-    MASTER_AUDIT_LOG: MASTERD,
-    CONFD_LOG: CONFD,
-    MOND_LOG: CONFD,
-}
-"""Whose the logs of daemons without the rights of root are; the monitoring daemon is confd's user."""
-ETCD_LOGS = ("etcd-daemon.log", "etcd.log")
-"""Of what watches over this candidate's etcd server, and the server's own."""
-_DATABASE_PARTS = ("", "-wal", "-shm", ".lock")
+from ganeti.base.users import ADMIN, DAEMONS, ServiceUsers, become
 
 
 @dataclass(frozen=True)
-class Rule:
-    """One path: owner and group are roles (`ganeti.base.users`)."""
+class Rule(Access):
+    """Who may do what with one path."""
 
-    path: Path
-    owner: str
-    group: str
-    mode: int
-    is_secret: bool = False
-    """Nobody else may read it, however this node's daemons run."""
+    path: Path = Path()
 
 
 def table(paths: Paths) -> list[Rule]:
-    """Every path with its owner, outermost first; those that do not exist are left out by who uses it."""
-    databases = [
-        path.with_name(path.name + part)
-        for path in (paths.state, paths.job_archive)
-        for part in _DATABASE_PARTS
-    ]
-    secrets = [
-        paths.register,
-        paths.node_key,
-        paths.next_node_key,
-        paths.authority_key,
-        paths.confd_key,
-        paths.former_confd_key,
-        *databases,
-        paths.state_settings,
-        paths.etcd_server_settings,
-        paths.etcd_authority,
-        paths.etcd_certificate,
-        paths.etcd_key,
-    ]
-    return [
-        Rule(paths.etc, ROOT, ROOT, 0o755),
-        Rule(users_file(paths), ROOT, ROOT, 0o644),
-        # Clients of the master look up where it is; every secret in here is closed by itself.
-        Rule(paths.data, MASTERD, DAEMONS, 0o751),
-        Rule(paths.etcd_directory, MASTERD, DAEMONS, 0o700, is_secret=True),
-        *(Rule(path, MASTERD, DAEMONS, 0o600, is_secret=True) for path in secrets),
-        Rule(paths.node_certificate, MASTERD, DAEMONS, 0o644),
-        Rule(paths.authority_certificate, MASTERD, DAEMONS, 0o644),
-        Rule(paths.rapi_certificate, ROOT, DAEMONS, 0o600, is_secret=True),
-        Rule(paths.cluster_domain_secret, MASTERD, DAEMONS, 0o600, is_secret=True),
-        Rule(paths.spice_certificate, ROOT, DAEMONS, 0o600, is_secret=True),
-        Rule(paths.rapi_users, RAPI, DAEMONS, 0o600, is_secret=True),
-        Rule(paths.tasks, ROOT, ROOT, 0o700),
-        Rule(paths.log, ROOT, DAEMONS, 0o750),
-        *(Rule(paths.log / name, role, DAEMONS, 0o640) for name, role in LOG_FILES.items()),
-        *(Rule(paths.log / name, MASTERD, DAEMONS, 0o640) for name in ETCD_LOGS),
-        Rule(paths.log / "node-daemon.log", ROOT, DAEMONS, 0o640),
-        Rule(paths.log / "kvm", ROOT, ROOT, 0o700),
-        Rule(paths.run, ROOT, ROOT, 0o755),
-        Rule(paths.kvm, ROOT, ROOT, 0o700, is_secret=True),
-        Rule(paths.run / "uid-pool", ROOT, ROOT, 0o700),
-        Rule(paths.luxi_socket.parent, MASTERD, ADMIN, 0o750),
-        Rule(paths.luxi_socket, MASTERD, ADMIN, 0o660),
-    ]
+    """Every path that has an owner of its own, outermost first; callers skip those that do not exist."""
+    rules = [Rule(**vars(one.access), path=one.path) for one in node_files(paths) if one.access]
+    return sorted(rules, key=lambda rule: len(rule.path.parts))
 
 
 def problems(paths: Paths, users: ServiceUsers | None) -> list[str]:

@@ -2,10 +2,12 @@
 
 import contextlib
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from ganeti.base.errors import HostError
 from ganeti.base.files import sync_directory
+from ganeti.base.node_files import Lifetime, existing
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, RAPI, Daemons
 
@@ -15,45 +17,21 @@ def is_member(paths: Paths) -> bool:
     return any(path.exists() for path in (paths.register, paths.node_certificate, paths.state))
 
 
-def cluster_files(paths: Paths, *, storage_list: bool = True) -> list[Path]:
-    """What a node has of its cluster, in the order in which it is removed; not all of it is on each node.
-
-    The node's keys are before its state: without them nobody can act for the node. The register is the last: until
-    then the node says that it belongs to a cluster.
-    """
-    keys = [
-        paths.authority_key,
-        paths.imported,
-        paths.confd_key,
-        paths.former_confd_key,
-        paths.node_key,
-        paths.next_node_key,
-        paths.next_node_certificate,
-        paths.cluster_domain_secret,
-        paths.node_certificate,
-        paths.authority_certificate,
-        paths.rapi_certificate,
-    ]
-    databases = [
-        path.with_name(path.name + suffix)
-        for path in (paths.state, paths.job_archive)
-        for suffix in ("", "-wal", "-shm", ".lock")
-    ]
-    ssconf = [paths.ssconf, *sorted(paths.data.glob("ssconf[._-]*"))]
-    former_states = sorted(paths.data.glob(paths.state_before("*").name))
-    etcd = (paths.state_settings, paths.etcd_directory)
-    listed = [paths.file_storage_paths] if storage_list else []
-    return [*keys, *ssconf, *databases, *former_states, *etcd, paths.tasks, *listed, paths.register]
+def prepared(paths: Paths) -> list[Path]:
+    """What an administrator has put on this host for a cluster that it is to have."""
+    files = (paths.file_storage_paths, paths.cluster_domain_secret, paths.rapi_users)
+    return [path for path in files if path.exists()]
 
 
-def forget_cluster(paths: Paths, *, storage_list: bool = True) -> None:
-    """Remove keys, certificates, ssconf, register, state, and the list of allowed storage directories.
+def forget_cluster(paths: Paths, *, keep: Collection[Path] = ()) -> None:
+    """Remove everything on this node that belongs to its cluster, except `keep`; HostError.
 
-    The disks of instances and the logs stay. Harmless where nothing is left.
+    The data of guests and the logs stay. Idempotent.
     """
     try:
-        for path in cluster_files(paths, storage_list=storage_list):
-            _remove(path)
+        for path in existing(paths, Lifetime.CLUSTER):
+            if path not in keep:
+                _remove(path)
         if paths.data.is_dir():
             sync_directory(paths.data)
     except OSError as err:

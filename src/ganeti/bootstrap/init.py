@@ -22,7 +22,7 @@ from ganeti.base.identifiers import host_name, plain_name
 from ganeti.base.ids import IdSource, RandomIds
 from ganeti.base.paths import NODED_PORT, Paths
 from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, NODED, Daemons
-from ganeti.bootstrap.destroy import forget_cluster
+from ganeti.bootstrap.destroy import forget_cluster, prepared
 from ganeti.bootstrap.etcd import ExternalEtcd, begin_etcd
 from ganeti.bootstrap.membership import (
     allow_storage,
@@ -56,6 +56,10 @@ from ganeti.store.interface import (
 )
 
 ANSWER_LIMIT_S = 30.0
+HOW_TO_LEAVE = (
+    "'gnt-cluster destroy' ends a cluster whose master runs; 'node-cleanup --yes-do-it' removes what is left of"
+    " one, also if it was never completed"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +126,7 @@ async def make_places(new: InitContext) -> None:
 
 async def make_identity(new: InitContext) -> None:
     """The authority, and the key and certificate of this node."""
-    new.undo.callback(forget_cluster, new.paths, storage_list=False)
+    new.undo.callback(forget_cluster, new.paths, keep=prepared(new.paths))
     now = new.clock.time()
     authority_key, key = certificates.new_key(), certificates.new_key()
     authority = certificates.new_authority(
@@ -179,8 +183,6 @@ async def make_shared_files(new: InitContext) -> None:
 
 async def make_storage_list(new: InitContext) -> None:
     """The directories in which this node lets disks be kept, unless the administrator has said."""
-    if not new.paths.file_storage_paths.exists():
-        new.undo.callback(new.paths.file_storage_paths.unlink, missing_ok=True)
     allow_storage(new.paths, list(new.directories))
 
 
@@ -233,7 +235,7 @@ async def init_cluster(
     PrereqError if the options are wrong or the node is in a cluster, HostError if a step failed.
     """
     check_options(options)
-    check_not_member(paths, "to make a new one, run 'gnt-cluster destroy' first")
+    check_not_member(paths, HOW_TO_LEAVE)
     ids, clock = ids or RandomIds(), clock or SystemClock()
     cluster_uuid, node_uuid = ids.uuid(), NodeUuid(ids.uuid())
     return await found(

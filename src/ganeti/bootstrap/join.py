@@ -43,6 +43,8 @@ from ganeti.bootstrap.token import SECRET_BYTES, JoinToken, decode_token, is_pro
 from ganeti.store.register import Register, RegisterFile
 
 CONNECT_TIMEOUT_S = 10.0
+SSH_FAILED = 255
+"""The exit status of ssh where the command was not started."""
 JOIN_TIMEOUT_S = START_LIMIT_S + 30.0
 """The node starts its daemon meanwhile."""
 TOKEN_TIMEOUT_S = 60.0
@@ -277,9 +279,7 @@ async def ssh_token(
         except TimeoutError:
             line = b""
         if not line.strip():
-            text = (await said if process.stdout.at_eof() else b"").decode(errors="replace")
-            what = text.strip() or f"ganeti-node-join printed no token within {TOKEN_TIMEOUT_S:g} s"
-            raise PrereqError(f"{name} cannot be reached by ssh: {what}", ErrorCode.ENVIRONMENT)
+            raise PrereqError(await _why_no_token(name, process, said), ErrorCode.ENVIRONMENT)
         yield line.decode("ascii", "replace").strip()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_LIMIT_S):
@@ -289,3 +289,15 @@ async def ssh_token(
             process.kill()
         await process.wait()
         await said
+
+
+async def _why_no_token(
+    name: str, process: asyncio.subprocess.Process, said: "asyncio.Task[bytes]"
+) -> str:
+    assert process.stdout is not None  # noqa: S101 - asked for by the caller
+    if not process.stdout.at_eof():
+        return f"{name}: ganeti-node-join printed no token within {TOKEN_TIMEOUT_S:g} s"
+    text = (await said).decode(errors="replace").strip()
+    if await process.wait() == SSH_FAILED:
+        return f"{name} cannot be reached by ssh: {text}"
+    return f"{name}: ganeti-node-join printed no token: {text.removeprefix('Failure: ')}"

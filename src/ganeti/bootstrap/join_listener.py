@@ -24,7 +24,7 @@ from ganeti.base.identifiers import host_name
 from ganeti.base.paths import NODED_PORT, Paths, hostname
 from ganeti.base.terminal import Parser, say
 from ganeti.bootstrap.daemons import MASTERD, MOND, NODED, Daemons
-from ganeti.bootstrap.destroy import forget_cluster
+from ganeti.bootstrap.destroy import forget_cluster, prepared
 from ganeti.bootstrap.join_messages import (
     MESSAGE_LIMIT,
     Admission,
@@ -189,11 +189,17 @@ class JoinListener:
         except GanetiError as err:
             await send(writer, Joined(error=err.message))
             raise
-        await send(writer, Joined())
+        try:
+            await send(writer, Joined())
+        except (ProtocolError, OSError) as err:
+            raise _UnheardError(
+                "this node has joined, but 'gnt-node add' ended on the master before it had the answer; unless"
+                " 'gnt-node list' shows the node, run 'ganeti-node-join --reset' here for another try"
+            ) from err
         return admission
 
     async def _become_member(self, admission: Admission, key: bytes) -> None:
-        has_own_list = self._paths.file_storage_paths.exists()
+        before = prepared(self._paths)
         await asyncio.to_thread(install, self._paths, admission, key)
         if self._daemons is None:
             return
@@ -201,11 +207,17 @@ class JoinListener:
         try:
             await self._daemons.start(NODED, words)
         except GanetiError:
-            forget_cluster(self._paths, storage_list=not has_own_list)
+            forget_cluster(self._paths, keep=before)
             raise
 
 
+class _UnheardError(HostError):
+    """This node is a member, and the master may not know it."""
+
+
 def _join_failed(err: GanetiError | OSError) -> GanetiError:
+    if isinstance(err, _UnheardError):
+        return err
     why = err.message if isinstance(err, GanetiError) else str(err)
     return PrereqError(f"the node was not joined: {why}; run this again", ErrorCode.WRONG_STATE)
 
@@ -230,8 +242,8 @@ async def _main(args: argparse.Namespace) -> int:
         # The node daemon first: on behalf of a master it may be starting the others.
         for name in (NODED, MASTERD, MOND):
             await daemons.stop(name)
-        forget_cluster(paths, storage_list=False)
-    check_not_member(paths, "if it is to leave that one, run this with --reset")
+        forget_cluster(paths, keep=[paths.file_storage_paths])
+    check_not_member(paths, "run 'ganeti-node-join --reset' here if it is to leave that one")
     make_directories(paths, [])
     name = host_name(args.name or hostname(), "name")
     address = args.address or await asyncio.to_thread(own_address, name, "--address")

@@ -9,7 +9,7 @@ from ganeti.base.errors import ErrorCode, HostError, InputError, PrereqError, St
 from ganeti.base.files import write_atomically
 from ganeti.base.identifiers import is_uuid
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.destroy import forget_cluster, is_member
+from ganeti.bootstrap.destroy import forget_cluster, is_member, prepared
 from ganeti.bootstrap.join_messages import Admission
 from ganeti.model.objects import NodeUuid
 from ganeti.store.interface import Identity
@@ -56,14 +56,14 @@ def check_admission(admission: Admission, name: str, key: bytes) -> None:
 
 def install(paths: Paths, admission: Admission, key: bytes) -> None:
     """Make this node a member; on any error nothing of it remains."""
-    has_own_list = paths.file_storage_paths.exists()
+    before = prepared(paths)
     try:
         write_identity(paths, key, admission.certificate.encode(), admission.authority.encode())
         ssconf.write_set(paths, admission.ssconf_position, admission.ssconf)
         allow_storage(paths, admission.file_storage_paths)
         _join_register(paths, admission)
     except BaseException as err:
-        forget_cluster(paths, storage_list=not has_own_list)
+        forget_cluster(paths, keep=before)
         if isinstance(err, OSError):
             raise HostError(f"cannot write {err.filename}: {err.strerror}") from err
         raise
@@ -118,7 +118,7 @@ def _make(directory: Path, mode: int, made: list[Path]) -> None:
 
 
 def check_not_member(paths: Paths, what_to_do: str) -> None:
-    """PrereqError if this node has anything of a cluster."""
+    """PrereqError if this node has anything of a cluster, with what helps."""
     if is_member(paths):
         what = f"this node belongs to a cluster already (see {paths.data})"
         raise PrereqError(f"{what}; {what_to_do}", ErrorCode.EXISTS)

@@ -91,7 +91,7 @@ def renew_files(paths: Paths, wanted: FileRenewal, cluster_name: str, now: float
 def make_first_files(paths: Paths, now: float) -> None:
     """What the candidates of a new cluster share from the beginning; OSError, HostError without ssconf.
 
-    A domain secret that is there stays: `ganeti-takeover` carries the original's, which other clusters know.
+    A domain secret that is there stays: an import carries the original's, which other clusters know.
     """
     if not paths.cluster_domain_secret.exists():
         write_atomically(paths.cluster_domain_secret, _new_secret(), mode=0o600)

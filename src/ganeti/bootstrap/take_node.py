@@ -15,10 +15,11 @@ from pathlib import Path
 
 from ganeti.base.errors import ErrorCode, GanetiError, HostError, InputError, PrereqError
 from ganeti.base.files import read_at_most, sync_directory, write_atomically
+from ganeti.base.node_files import Lifetime, existing
 from ganeti.base.paths import Paths, hostname
 from ganeti.base.terminal import Parser, say
-from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, RAPI, Daemons
-from ganeti.bootstrap.destroy import forget_cluster, is_member
+from ganeti.bootstrap.daemons import Daemons
+from ganeti.bootstrap.destroy import forget_cluster, is_member, stop_daemons
 from ganeti.hypervisor import fake
 from ganeti.hypervisor.kvm.adoption import adopt_guests, forget_guests, our_guests
 from ganeti.hypervisor.kvm.processes import HostProcesses, ProcessId
@@ -26,13 +27,9 @@ from ganeti.upstream.forms import LARGEST, parse
 
 NAMES = ("watcher", "rapi", "luxid", "masterd", "wconfd", "confd", "mond", "kvmd", "metad", "noded")
 """The original's daemons, in the order in which they are ended."""
-OURS = (RAPI, CONFD, MASTERD, MOND, ETCD, NODED)
 STOP_S = 30.0
 LOOK_S = 0.05
-ASIDE = "original"
 CONFIG, CLUSTER_FILE, MASTER_FILE = "config.data", "ssconf_cluster_name", "ssconf_master_node"
-CARRIED = {"rapi/users": "rapi_users", "cluster-domain-secret": "cluster-domain-secret"}
-"""Files of the original that the master keeps using."""
 
 
 @dataclass
@@ -42,13 +39,16 @@ class Node:
     paths: Paths
     is_dry: bool = False
     processes: HostProcesses = field(default_factory=HostProcesses)
-    carries: bool = True
-    """Whether the cluster continues here, so that its master takes its REST users and its domain secret along."""
 
     @property
     def aside(self) -> Path:
         """Where everything of the original is while this version runs."""
-        return self.paths.data / ASIDE
+        return self.paths.upstream
+
+    @property
+    def _returning(self) -> Path:
+        """Exists while the original's files move back: nothing of this version is left to be removed."""
+        return self.aside / ".returning"
 
     @property
     def place(self) -> Path:
@@ -119,25 +119,51 @@ class Node:
                 " them, or migrate them away, and start them again afterwards",
                 ErrorCode.WRONG_STATE,
             )
+        self._check_free()
         if self.is_dry:
             return [
                 f"moves what is in {self.aside} back to {self.paths.data}",
                 *self._said_of_config(config),
             ]
-        daemons = Daemons(self.paths)
-        for name in OURS:
-            await daemons.stop(name)
-        forget_guests(self.paths)
-        fake.give_guests_back(self.paths)
-        forget_cluster(self.paths, storage_list=False)
-        for name in CARRIED.values():
-            (self.paths.data / name).unlink(missing_ok=True)
+        if not self._returning.exists():
+            await stop_daemons(Daemons(self.paths))
+            forget_guests(self.paths)
+            fake.give_guests_back(self.paths)
+            forget_cluster(self.paths, keep=self._kept())
+            # From here on a file of a cluster may be the original's, although this version has that name too.
+            write_atomically(self._returning, b"")
         self._move_back(config)
         next_step = (
             "the original's files are in their place: start its daemons, and on the master run"
             " 'gnt-cluster redist-conf' and 'gnt-cluster verify'"
         )
         return [*self._said_of_config(config), next_step]
+
+    def _kept(self) -> list[Path]:
+        """Files of a cluster that a way back leaves where they are."""
+        return [self.paths.file_storage_paths]
+
+    def _staying(self) -> set[Path]:
+        """What is in the data directory and is not the original's."""
+        lasting = (Lifetime.GUESTS, Lifetime.COPIES)
+        return {path for lifetime in lasting for path in existing(self.paths, lifetime)}
+
+    def _originals(self) -> list[Path]:
+        """What is to come back, in its order."""
+        found = [path for path in self.aside.iterdir() if path != self._returning]
+        return sorted(found, key=_cluster_file_last)
+
+    def _check_free(self) -> None:
+        """PrereqError if a file that stays has the name of one that comes back."""
+        ours = [] if self._returning.exists() else existing(self.paths, Lifetime.CLUSTER)
+        leaving = {*ours} - {*self._kept()}
+        for entry in self._originals():
+            target = self.paths.data / entry.name
+            if os.path.lexists(target) and target not in leaving and not _is_empty(target):
+                raise PrereqError(
+                    f"{target} is in the way of {entry}: move one of them, and repeat the command",
+                    ErrorCode.WRONG_STATE,
+                )
 
     def _said_of_config(self, config: bytes | None) -> list[str]:
         if config is not None or not (self.place / CONFIG).exists():
@@ -198,30 +224,26 @@ class Node:
     def _move_aside(self) -> None:
         if self.place != self.aside:
             self.aside.mkdir(mode=0o700, exist_ok=True)
+            staying = self._staying()
             for entry in sorted(self.paths.data.iterdir(), key=_cluster_file_last):
-                if entry != self.aside:
+                if entry not in staying:
                     entry.rename(self.aside / entry.name)
+            self._returning.unlink(missing_ok=True)
             sync_directory(self.aside)
             sync_directory(self.paths.data)
         # A group of the original's may write there, and this version puts no key into such a directory.
         os.chown(self.paths.data, os.geteuid(), os.getegid())
         self.paths.data.chmod(0o750)
-        is_heir = self.carries and self._is_master()
-        for theirs, ours in CARRIED.items() if is_heir else ():
-            source = self.aside / theirs
-            if source.is_file():
-                write_atomically(self.paths.data / ours, source.read_bytes())
 
     def _move_back(self, config: bytes | None) -> None:
         if config is not None:
             write_atomically(self.aside / CONFIG, config, mode=0o640)
-        for entry in sorted(self.aside.iterdir(), key=_cluster_file_last):
+        for entry in self._originals():
             target = self.paths.data / entry.name
-            if target.is_dir() and not target.is_symlink() and not any(target.iterdir()):
+            if _is_empty(target):
                 target.rmdir()
-            if target.exists():
-                raise HostError(f"{target} is in the way of the original's: move it, and try again")
             entry.rename(target)
+        self._returning.unlink()
         self.aside.rmdir()
         sync_directory(self.paths.data)
 
@@ -232,6 +254,10 @@ def _of(pid: str) -> ProcessId | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return ProcessId(int(pid), int(fields[19]))
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink() and not any(path.iterdir())
 
 
 def _cluster_file_last(path: Path) -> tuple[bool, str]:

@@ -20,6 +20,7 @@ from ganeti.base.ids import IdSource, RandomIds
 from ganeti.base.paths import NODED_PORT, Paths
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.bootstrap.init import (
+    HOW_TO_LEAVE,
     STEPS,
     Founded,
     InitContext,
@@ -193,7 +194,7 @@ async def import_cluster(
             f"{len(plan.report.refused)} things are refused, and nothing was made",
             ErrorCode.WRONG_INPUT,
         )
-    check_not_member(paths, "to make another one, run 'gnt-cluster destroy' first")
+    check_not_member(paths, HOW_TO_LEAVE)
     cluster, master = plan.cluster, replace(plan.master, port=port)
     options = InitOptions(
         cluster_name=cluster.name,
@@ -209,9 +210,8 @@ async def import_cluster(
         return (cluster, here, *plan.others)
 
     async def keep_original(new: InitContext) -> None:
-        """The file, for an export; and a watcher that rests."""
-        new.undo.callback(new.paths.watcher_pause.unlink, missing_ok=True)
-        new.undo.callback(new.paths.imported.unlink, missing_ok=True)
+        """The file, for an export; what the cluster goes on using; and a watcher that rests."""
+        _carry(new.paths)
         write_atomically(new.paths.imported, plan.data)
         until = f"{new.clock.time() + REST_S:.0f}\n".encode()
         write_atomically(new.paths.watcher_pause, until, mode=0o640)
@@ -230,9 +230,19 @@ async def import_cluster(
     )
 
 
+def _carry(paths: Paths) -> None:
+    """Take the REST users and the domain secret over from a cluster of the original that was on this host."""
+    for theirs, ours in (
+        (paths.upstream / "rapi" / "users", paths.rapi_users),
+        (paths.upstream / paths.cluster_domain_secret.name, paths.cluster_domain_secret),
+    ):
+        if theirs.is_file() and not ours.exists():
+            write_atomically(ours, theirs.read_bytes())
+
+
 async def state_objects(paths: Paths) -> list[Stored]:
     """The objects of the cluster whose master this node is, at one moment; HostError, StoreError."""
-    backup = paths.data / "export.backup"
+    backup = paths.export_backup
     try:
         client = await AsyncLuxiClient.connect(paths.luxi_socket)
         try:

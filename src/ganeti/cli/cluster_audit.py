@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ganeti.base.errors import ConfigurationError
+from ganeti.base.node_files import AUDIT_LOG, MASTER_AUDIT_LOG
 from ganeti.base.paths import Paths
-from ganeti.base.permissions import AUDIT_LOG, MASTER_AUDIT_LOG
 from ganeti.base.terminal import say
 from ganeti.cli.command import CommandTable, option
 from ganeti.cli.key_values import duration_s

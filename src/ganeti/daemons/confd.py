@@ -16,8 +16,8 @@ from typing import Protocol
 
 from ganeti.api.confd_server import ConfdServer, bound_socket
 from ganeti.base.errors import ConfigurationError, GanetiError, HostError
+from ganeti.base.node_files import CONFD_LOG
 from ganeti.base.paths import CONFD_PORT, Paths
-from ganeti.base.permissions import CONFD_LOG
 from ganeti.base.users import CONFD, MASTERD, ServiceUsers, acting_as
 from ganeti.confd.facts import Facts
 from ganeti.confd.keys import confd_keys

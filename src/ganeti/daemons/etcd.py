@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 
 from ganeti.base.clock import SystemClock
 from ganeti.base.errors import ConfigurationError, HostError
+from ganeti.base.node_files import ETCD_LOGS
 from ganeti.base.paths import Paths
-from ganeti.base.permissions import ETCD_LOGS, make_log
+from ganeti.base.permissions import make_log
 from ganeti.base.process import CLEAN_ENVIRONMENT
 from ganeti.base.users import MASTERD, ServiceUsers
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending

@@ -21,8 +21,8 @@ from ganeti.base.addresses import is_loopback
 from ganeti.base.clock import SystemClock
 from ganeti.base.errors import GanetiError, NotMaster, StoreError
 from ganeti.base.ids import RandomIds
+from ganeti.base.node_files import MASTER_AUDIT_LOG
 from ganeti.base.paths import Paths
-from ganeti.base.permissions import MASTER_AUDIT_LOG
 from ganeti.base.users import RAPI, ServiceUsers
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.config.config import Config
@@ -239,7 +239,7 @@ class Mastership:
             clock=self._clock,
             archive=archive,
             raise_ceiling=partial(store.raise_job_id_ceiling, self._lease),
-            room=RoomFile(self._paths.state.with_name("state.room"), self._node.worker),
+            room=RoomFile(self._paths.state_room, self._node.worker),
             make_rulebook=job_rules,
         )
         self._opened.push_async_callback(queue.close)

@@ -6,8 +6,8 @@ import resource
 import sys
 from collections.abc import Callable, Sequence
 
+from ganeti.base.node_files import MASTER_LOG
 from ganeti.base.paths import Paths
-from ganeti.base.permissions import MASTER_LOG
 from ganeti.base.users import MASTERD, ServiceUsers
 from ganeti.daemons.member import Member
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending

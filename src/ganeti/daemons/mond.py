@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ganeti.api.monitoring_server import MonitoringServer, serving
 from ganeti.base.errors import GanetiError, HostError
+from ganeti.base.node_files import MOND_LOG
 from ganeti.base.paths import MOND_PORT, Paths
-from ganeti.base.permissions import MOND_LOG
 from ganeti.base.users import CONFD
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
 from ganeti.model.data_collectors import CPU_LOAD, XEN_CPU_LOAD, Collecting, parse_lines

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from ganeti.base.addresses import address_of_environment
 from ganeti.base.errors import GanetiError
 from ganeti.base.logs import LEVELS, logging_to
+from ganeti.base.node_files import ROOT
 from ganeti.base.paths import Paths
-from ganeti.base.permissions import ROOT, begin_as
+from ganeti.base.permissions import begin_as
 from ganeti.base.pidfile import HeldPidFile, holding_pid_file, pid_file
 from ganeti.base.systemd import notify
 from ganeti.base.terminal import Parser, say

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ganeti.base.errors import GanetiError, HostError
+from ganeti.base.node_files import AUDIT_LOG, REST_LOG
 from ganeti.base.paths import RAPI_PORT, Paths
-from ganeti.base.permissions import AUDIT_LOG, REST_LOG
 from ganeti.base.users import RAPI
 from ganeti.bootstrap.renew_files import ensure_rest_pair
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending

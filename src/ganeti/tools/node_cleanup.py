@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from ganeti.base.node_files import Lifetime, existing
 from ganeti.base.paths import Paths
 from ganeti.base.terminal import Parser, say
 from ganeti.tools.program import ended
 
 PROG = "node-cleanup"
-BACKUPS = "left-cluster-"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,10 +48,10 @@ def parser() -> argparse.ArgumentParser:
 
 async def _clean(paths: Paths, *, backup: bool) -> int:
     from ganeti.bootstrap.daemons import Daemons  # noqa: PLC0415 - heavy
-    from ganeti.bootstrap.destroy import cluster_files, forget_cluster, stop_daemons  # noqa: PLC0415
+    from ganeti.bootstrap.destroy import forget_cluster, stop_daemons  # noqa: PLC0415
 
     await stop_daemons(Daemons(paths))
-    found = [path for path in cluster_files(paths) if path.exists() or path.is_symlink()]
+    found = existing(paths, Lifetime.CLUSTER)
     if not found:
         say("This node has nothing of a cluster.")
         return 0
@@ -65,7 +65,8 @@ async def _clean(paths: Paths, *, backup: bool) -> int:
 def _keep(paths: Paths, found: Iterable[Path]) -> Path:
     """Copy them, for root only; where to."""
     moment = time.strftime("%Y-%m-%dT%H_%M_%S", time.localtime())
-    place = paths.data / f"{BACKUPS}{moment}.{os.getpid()}"
+    copies = paths.left_clusters
+    place = copies.with_name(copies.name.replace("*", f"{moment}.{os.getpid()}"))
     place.mkdir(mode=0o700)
     for path in found:
         if path.is_symlink():

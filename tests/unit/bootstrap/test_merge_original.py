@@ -66,7 +66,7 @@ class Starter:
 
 
 def agent(paths: Paths, starter: Starter | None = None) -> OriginalAgent:
-    node = Node(paths, carries=False)
+    node = Node(paths)
     program = paths.root / "daemon-util"
     program.touch()
     return OriginalAgent(paths, node, starter=program, runs=starter or Starter(paths))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import HostError, PrereqError
 from ganeti.base.paths import Paths, hostname
-from ganeti.bootstrap.take_node import ASIDE, Node, main
+from ganeti.bootstrap.take_node import Node, main
 from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.hypervisor.kvm.adoption import directory
 from tests.unit.upstream import sample
@@ -68,10 +68,9 @@ async def test_a_node_is_taken_over_and_given_back_as_it_was(
     said = await Node(paths).take()
     assert "gnt-cluster import" in said[-1]
     assert not Path(f"/proc/{luxid.pid}").exists()
-    assert contents(paths.data / ASIDE) == before
-    assert (paths.data / "rapi_users").read_text() == FILES["rapi/users"]
+    assert contents(paths.upstream) == before
     assert paths.data.stat().st_mode & 0o777 == 0o750
-    assert (paths.data / ASIDE).stat().st_mode & 0o777 == 0o700
+    assert (paths.upstream).stat().st_mode & 0o777 == 0o700
     await Node(paths).take()  # again: nothing is left to do
 
     await Node(paths).give_back(b'{"new": 1}')
@@ -119,6 +118,70 @@ async def test_the_configuration_of_another_cluster_is_not_put_in_its_place(
     assert contents(paths.data) == before
     given.write_bytes(sample.encoded(sample.document()))
     assert await asyncio.to_thread(main, [*words, "--dry-run"]) == 0
+
+
+async def test_a_second_way_back_works_as_the_first(paths: Paths) -> None:
+    before = contents(paths.data)
+    for _ in range(3):
+        await Node(paths).take()
+        for name in (
+            "state.room",
+            "watcher.pause",
+            "hmac.key",
+            "spice.pem",
+            "ssconf_new",
+            "register",
+        ):
+            (paths.data / name).write_text("of this version")
+        await Node(paths).give_back(None)
+        assert contents(paths.data) == before
+
+
+async def test_guests_keep_their_variables_and_removed_clusters_their_copies(paths: Paths) -> None:
+    (paths.uefi_variables).mkdir()
+    (paths.uefi_variables / "guest.fd").write_text("variables")
+    copy = paths.data / "left-cluster-1"
+    copy.mkdir()
+    await Node(paths).take()
+    assert (paths.uefi_variables / "guest.fd").exists()
+    assert copy.is_dir()
+    await Node(paths).give_back(None)
+    assert (paths.uefi_variables / "guest.fd").exists()
+
+
+@pytest.mark.parametrize("renames", range(6))
+async def test_a_way_back_that_was_killed_goes_on(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, renames: int
+) -> None:
+    before = contents(paths.data)
+    await Node(paths).take()
+    for name in ("hmac.key", "ssconf_cluster_name", "state.db"):
+        (paths.data / name).write_text("of this version")
+    left, rename = [renames], Path.rename
+
+    def cut_short(path: Path, target: Path) -> Path:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            await Node(paths).give_back(None)
+    await Node(paths).give_back(None)
+    assert contents(paths.data) == before
+
+
+async def test_what_is_in_the_way_is_named_before_anything_changes(paths: Paths) -> None:
+    await Node(paths).take()
+    (paths.data / "queue").mkdir()
+    (paths.data / "queue" / "notes").write_text("an administrator's")
+    paths.register.write_text("of this version")
+    before = contents(paths.data)
+    with pytest.raises(PrereqError, match="queue is in the way"):
+        await Node(paths).give_back(None)
+    assert contents(paths.data) == before
 
 
 @pytest.mark.requirement("G28")

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from ganeti.base.node_files import AUDIT_LOG, MASTER_AUDIT_LOG
 from ganeti.base.paths import Paths
-from ganeti.base.permissions import AUDIT_LOG, MASTER_AUDIT_LOG
 from ganeti.cli.gnt_cluster import table
 from tests.unit.cli.fake_master import Run
 

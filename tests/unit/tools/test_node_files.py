@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from ganeti.base.node_files import Lifetime, existing
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import daemons
-from ganeti.bootstrap.destroy import cluster_files, is_member
+from ganeti.bootstrap.destroy import is_member
 from ganeti.tools import ensure_dirs, node_cleanup
 from tests.support.node_certificates import Authority
 
@@ -47,7 +48,7 @@ def test_a_node_leaves_with_a_copy_of_what_it_had(
     paths: Paths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(paths)
-    had = {path.name for path in cluster_files(paths) if path.exists()}
+    had = {path.name for path in existing(paths, Lifetime.CLUSTER)}
     assert node_cleanup.main([]) == 1
     assert "--yes-do-it" in capsys.readouterr().err
     assert is_member(paths)
@@ -57,7 +58,7 @@ def test_a_node_leaves_with_a_copy_of_what_it_had(
     assert kept.stat().st_mode & 0o777 == 0o700
     assert {path.name for path in kept.iterdir()} == had
     assert (kept / "state.db").read_text() == "state.db"
-    assert [path for path in cluster_files(paths) if path.exists()] == []
+    assert existing(paths, Lifetime.CLUSTER) == []
     assert node_cleanup.main(["--yes-do-it"]) == 0
     assert "nothing of a cluster" in capsys.readouterr().out
     assert list(paths.data.glob("left-cluster-*")) == [kept]

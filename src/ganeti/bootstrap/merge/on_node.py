@@ -39,5 +39,5 @@ def _answer_to(paths: Paths, line: bytes) -> Answer:
 
 def agent_of(paths: Paths) -> Agent:
     """Whoever answers for this node as it is now: it is the original's until it was taken and has joined us."""
-    node = Node(paths, carries=False)
+    node = Node(paths)
     return OriginalAgent(paths, node) if node.is_original else Agent(paths, Daemons(paths))

@@ -48,7 +48,7 @@ async def merge_clusters(args: argparse.Namespace, paths: Paths) -> int:
             " the others in",
             ErrorCode.WRONG_STATE,
         )
-    with exclusive_file(paths.data / "merge.lock") as is_ours:
+    with exclusive_file(paths.merge_lock) as is_ours:
         if not is_ours:
             raise PrereqError("a merge runs here right now", ErrorCode.TEMP_NO_RESOURCES)
         journal = journals.load(paths.merge)

@@ -1,0 +1,210 @@
+"""Every path that this implementation writes on a node: when it goes, which nodes may have it, and its owner.
+
+This is the only such list. Leaving a cluster, `node-cleanup`, `ganeti-takeover --back`, the removal of the
+programs and the table of permissions all read it, and tests compare it with the file systems of their nodes.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from ganeti.base.paths import Paths
+from ganeti.base.users import ADMIN, CONFD, DAEMONS, MASTERD, RAPI, users_file
+
+ROOT = "root"
+MASTER_LOG, MOND_LOG = "master-daemon.log", "monitoring-daemon.log"
+CONFD_LOG = "conf-daemon.log"
+REST_LOG, AUDIT_LOG = "rapi-daemon.log", "rapi-audit.log"
+MASTER_AUDIT_LOG = "master-audit.log"
+LOG_FILES = {
+    MASTER_LOG: MASTERD,
+    REST_LOG: RAPI,
+    AUDIT_LOG: RAPI,
+    MASTER_AUDIT_LOG: MASTERD,
+    CONFD_LOG: CONFD,
+    MOND_LOG: CONFD,
+}
+"""Owners of the logs of daemons without the rights of root; the monitoring daemon runs as confd's user."""
+ETCD_LOGS = ("etcd-daemon.log", "etcd.log")
+"""The log of the daemon that supervises this candidate's etcd server, and the server's own."""
+DATABASE_PARTS = ("", "-wal", "-shm", ".lock")
+_TEMPORARY = re.compile(r"[.](.+)[.][0-9a-f]{8,16}", re.ASCII)
+"""The name of a file that has not taken its place yet (`base.files.AtomicFile`, `ssconf`)."""
+
+
+class Lifetime(Enum):
+    """What ends the life of a file."""
+
+    CLUSTER = "the node leaves its cluster"
+    GUESTS = "the guests whose data it is are removed"
+    COPIES = "an administrator removes it"
+    HOST = "the programs are removed from this host"
+    ADMINISTRATOR = "an administrator wrote it"
+
+
+@dataclass(frozen=True)
+class Access:
+    """Owner and group are roles (`ganeti.base.users`)."""
+
+    owner: str
+    group: str
+    mode: int
+    is_secret: bool = False
+    """No other user may read it, whatever users this node's daemons have."""
+
+
+@dataclass(frozen=True)
+class NodeFile:
+    """A file, or a directory with everything in it; the last part of `path` may be a pattern."""
+
+    path: Path
+    lifetime: Lifetime
+    access: Access | None = None
+    """None: as its directory and its writer have it."""
+    candidates_only: bool = False
+    """Whether only master candidates may have it."""
+
+    def covers(self, name: str) -> bool:
+        """Whether a file in the directory is this one, or what a writer that died has left of it."""
+        unfinished = _TEMPORARY.fullmatch(name)
+        names = (name, unfinished[1]) if unfinished else (name,)
+        return any(fnmatchcase(one, self.path.name) for one in names)
+
+
+def node_files(paths: Paths) -> tuple[NodeFile, ...]:
+    """The whole list. What belongs to the cluster comes in the order in which it is removed.
+
+    Keys go before the state: without them no process can act for the node. The register goes last: until
+    then the node says that it belongs to a cluster.
+    """
+    return (*_of_the_cluster(paths), *_of_guests(paths), *_of_the_host(paths))
+
+
+def existing(paths: Paths, lifetime: Lifetime, *, candidates_only: bool = False) -> list[Path]:
+    """Paths on this node that have this lifetime, in the order of the list; none below another of them."""
+    found: dict[Path, None] = {}
+    for one in node_files(paths):
+        if one.lifetime is lifetime and (one.candidates_only or not candidates_only):
+            for path in _children(one.path.parent):
+                if one.covers(path.name) and path.parent not in found:
+                    found[path] = None
+    return list(found)
+
+
+def unexplained(paths: Paths) -> list[Path]:
+    """Paths in this implementation's directories that the list does not have."""
+    listed = node_files(paths)
+    return [
+        path
+        for directory in (paths.etc, paths.data)
+        for path in _children(directory)
+        if not any(one.path.parent == directory and one.covers(path.name) for one in listed)
+    ]
+
+
+def _children(directory: Path) -> Iterator[Path]:
+    try:
+        yield from sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
+    data = paths.data
+    secret = Access(MASTERD, DAEMONS, 0o600, is_secret=True)
+    of_root = Access(ROOT, DAEMONS, 0o600, is_secret=True)
+    public = Access(MASTERD, DAEMONS, 0o644)
+
+    def held(
+        path: Path, access: Access | None = None, *, candidates_only: bool = False
+    ) -> NodeFile:
+        return NodeFile(path, Lifetime.CLUSTER, access, candidates_only)
+
+    def candidates(*found: Path, access: Access | None = None) -> Iterator[NodeFile]:
+        return (held(path, access, candidates_only=True) for path in found)
+
+    yield from candidates(paths.authority_key, access=secret)
+    yield from candidates(paths.imported)
+    yield from candidates(paths.confd_key, paths.former_confd_key, access=secret)
+    yield held(paths.node_key, secret)
+    yield held(paths.next_node_key, secret)
+    yield held(paths.next_node_certificate)
+    yield from candidates(paths.cluster_domain_secret, access=secret)
+    yield from candidates(paths.rapi_certificate, access=of_root)
+    yield from candidates(paths.rapi_users, access=Access(RAPI, DAEMONS, 0o600, is_secret=True))
+    yield held(paths.node_certificate, public)
+    yield held(paths.authority_certificate, public)
+    yield held(paths.spice_certificate, of_root)
+    yield held(paths.spice_authority)
+    yield held(data / "ssconf")
+    yield held(data / "ssconf[._-]*")
+    for database in (paths.state, paths.job_archive):
+        parts = (database.with_name(database.name + part) for part in DATABASE_PARTS)
+        yield from candidates(*parts, access=secret)
+    # States that another took the place of, that were damaged, or that an older version wrote.
+    aside = (paths.state_before("*"), data / f".{paths.state.name}.aside*")
+    yield from candidates(*aside, data / f"{paths.state.name}.aside-*", data / "etcd.aside-*")
+    yield from candidates(data / f"{paths.state.name}.damaged-*", paths.state_room)
+    yield from candidates(paths.state_settings, access=secret)
+    yield from candidates(
+        paths.etcd_directory, access=Access(MASTERD, DAEMONS, 0o700, is_secret=True)
+    )
+    etcd = (
+        paths.etcd_server_settings,
+        paths.etcd_authority,
+        paths.etcd_certificate,
+        paths.etcd_key,
+    )
+    yield from candidates(*etcd, access=secret)
+    yield from candidates(paths.merge, paths.merge_lock, paths.export_backup)
+    yield held(paths.watcher_pause)
+    yield held(paths.tasks, Access(ROOT, ROOT, 0o700))
+    yield held(paths.disk_copies)
+    # One-time keys of a join, and a backup that is read for a merge.
+    yield held(data / "join-*")
+    yield held(data / "merge-*")
+    yield held(paths.file_storage_paths)
+    yield held(paths.register, secret)
+
+
+def _of_guests(paths: Paths) -> Iterator[NodeFile]:
+    for path in (paths.uefi_variables, paths.tpm_states, paths.exports):
+        yield NodeFile(path, Lifetime.GUESTS)
+    for path in (paths.left_clusters, paths.upstream):
+        yield NodeFile(path, Lifetime.COPIES)
+
+
+def _of_the_host(paths: Paths) -> Iterator[NodeFile]:
+    def host(path: Path, access: Access | None = None) -> NodeFile:
+        return NodeFile(path, Lifetime.HOST, access)
+
+    yield host(paths.etc, Access(ROOT, ROOT, 0o755))
+    yield host(users_file(paths), Access(ROOT, ROOT, 0o644))
+    # Clients of the master look up where it is; every secret in here is closed by itself.
+    yield host(paths.data, Access(MASTERD, DAEMONS, 0o751))
+    yield host(paths.image_work)
+    yield host(paths.log, Access(ROOT, DAEMONS, 0o750))
+    for name, role in LOG_FILES.items():
+        yield host(paths.log / name, Access(role, DAEMONS, 0o640))
+    for name in ETCD_LOGS:
+        yield host(paths.log / name, Access(MASTERD, DAEMONS, 0o640))
+    yield host(paths.log / "node-daemon.log", Access(ROOT, DAEMONS, 0o640))
+    yield host(paths.log / "kvm", Access(ROOT, ROOT, 0o700))
+    yield host(paths.run, Access(ROOT, ROOT, 0o755))
+    yield host(paths.kvm, Access(ROOT, ROOT, 0o700, is_secret=True))
+    yield host(paths.run / "uid-pool", Access(ROOT, ROOT, 0o700))
+    yield host(paths.luxi_socket.parent, Access(MASTERD, ADMIN, 0o750))
+    yield host(paths.luxi_socket, Access(MASTERD, ADMIN, 0o660))
+    for path in (
+        paths.image_paths,
+        paths.distributed_files,
+        paths.allowed_uploads,
+        paths.hooks,
+        paths.master_ip_script.parent,
+        paths.restricted_commands,
+        paths.shell_commands_allowed,
+    ):
+        yield NodeFile(path, Lifetime.ADMINISTRATOR)
