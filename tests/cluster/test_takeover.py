@@ -66,6 +66,14 @@ def test_a_cluster_is_exported_imported_and_the_same_again(tmp_path: Path) -> No
         cluster.ok("gnt-cluster", "modify", "--candidate-pool-size=2", "--uid-pool=61000-61010")
         cluster.ok("gnt-network", "add", "--network=192.0.2.0/24", "--gateway=192.0.2.1", "lan")
         cluster.ok("gnt-network", "connect", "lan", "--nic-parameters=mode=routed,link=100")
+        cluster.ok(
+            "gnt-filter",
+            "add",
+            "--action=ACCEPT",
+            '--predicates=[["jobid", [">", "id", "watermark"]]]',
+        )
+        mark = int(cluster.ok("gnt-filter", "list", "--no-headers", "-o", "watermark").out)
+        assert mark
         cluster.ok("gnt-cluster", "export", str(first))
         assert first.stat().st_mode & 0o777 == 0o600
         shown = tmp_path / "shown"
@@ -83,6 +91,11 @@ def test_a_cluster_is_exported_imported_and_the_same_again(tmp_path: Path) -> No
         cluster.ok("gnt-cluster", "import", str(first))
         assert "watcher" in cluster.ok("gnt-cluster", "watcher", "info").out
         assert cluster.value("node", "node2", "role") == "O"
+        jobs = cluster.ok("gnt-job", "list", "--no-headers", "-o", "id").lines
+        assert all(int(one) > mark for one in jobs)
+        # A node that has not joined yet is not offline for the original, whose node it is still.
+        cluster.ok("gnt-cluster", "export", str(second))
+        assert meaning(second)["nodes"] == meaning(first)["nodes"]
         add_again(cluster, 2)
         assert (
             cluster.ok("gnt-instance", "list", "-o", "name,pnode,status,os,be/memory").lines

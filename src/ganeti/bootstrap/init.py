@@ -103,14 +103,23 @@ class InitContext:
     undo: AsyncExitStack
     cluster: Cluster
     node_uuid: NodeUuid
+    first: "FirstState"
     certificate: bytes = b""
-    objects: "Callable[[InitContext], Sequence[Stored]] | None" = None
-    """The first objects of the configuration, once the node has its certificate; None: those of a new cluster."""
 
     @property
     def directories(self) -> tuple[str, str]:
         """Where disks are kept as files."""
         return self.cluster.file_storage_dir, self.cluster.shared_file_storage_dir
+
+
+@dataclass(frozen=True)
+class FirstState:
+    """What the state of the cluster begins with."""
+
+    objects: "Callable[[InitContext], Sequence[Stored]]"
+    """The first objects of the configuration, once the node has its certificate."""
+    last_job: int = 0
+    """Ids of jobs begin above it."""
 
 
 Step = Callable[[InitContext], Awaitable[None]]
@@ -168,8 +177,10 @@ async def make_state(new: InitContext) -> None:
     store = await open_alone(new.paths, Identity(new.cluster.uuid, node))
     try:
         lease = await become_master(store)
-        for rows in _batches(put_row(thing) for thing in (new.objects or first_objects)(new)):
+        for rows in _batches(put_row(thing) for thing in new.first.objects(new)):
             await store.commit(lease, Transaction(rows))
+        if new.first.last_job:
+            await store.raise_job_id_ceiling(lease, new.first.last_job)
         config = await Config.load(store, lease, new.clock, new.ids)
     finally:
         await store.close()
@@ -241,7 +252,7 @@ async def init_cluster(
     return await found(
         options,
         first_cluster(options, cluster_uuid, node_uuid, clock.time()),
-        None,
+        FirstState(first_objects),
         paths=paths,
         daemons=daemons or Daemons(paths),
         clock=clock,
@@ -253,7 +264,7 @@ async def init_cluster(
 async def found(
     options: InitOptions,
     cluster: Cluster,
-    objects: Callable[[InitContext], Sequence[Stored]] | None,
+    first: FirstState,
     *,
     paths: Paths,
     daemons: Daemons,
@@ -272,7 +283,7 @@ async def found(
             undo=undo,
             cluster=cluster,
             node_uuid=cluster.master_node,
-            objects=objects,
+            first=first,
         )
         try:
             for step in steps:

@@ -13,7 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ganeti.base.errors import ErrorCode, GanetiError, HostError, InputError, PrereqError
+from ganeti.base.errors import (
+    ErrorCode,
+    GanetiError,
+    HostError,
+    InputError,
+    PrereqError,
+    StoreError,
+)
 from ganeti.base.files import read_at_most, sync_directory, write_atomically
 from ganeti.base.node_files import Lifetime, existing
 from ganeti.base.paths import Paths, hostname
@@ -23,6 +30,7 @@ from ganeti.bootstrap.destroy import forget_cluster, is_member, stop_daemons
 from ganeti.hypervisor import fake
 from ganeti.hypervisor.kvm.adoption import adopt_guests, forget_guests, our_guests
 from ganeti.hypervisor.kvm.processes import HostProcesses, ProcessId
+from ganeti.store.register import RegisterFile
 from ganeti.upstream.forms import LARGEST, parse
 
 NAMES = ("watcher", "rapi", "luxid", "masterd", "wconfd", "confd", "mond", "kvmd", "metad", "noded")
@@ -127,6 +135,7 @@ class Node:
             ]
         if not self._returning.exists():
             await stop_daemons(Daemons(self.paths))
+            self._number_jobs()
             forget_guests(self.paths)
             fake.give_guests_back(self.paths)
             forget_cluster(self.paths, keep=self._kept())
@@ -164,6 +173,18 @@ class Node:
                     f"{target} is in the way of {entry}: move one of them, and repeat the command",
                     ErrorCode.WRONG_STATE,
                 )
+
+    def _number_jobs(self) -> None:
+        """Let the original's ids of jobs go on above those of this version, which filters may name."""
+        try:
+            register = RegisterFile(self.paths.register).read()
+        except StoreError:
+            return  # damaged: nothing is known here, and another candidate's may be whole
+        serial = self.aside / "queue" / "serial"
+        theirs = _line(serial)
+        if register and theirs.isdecimal() and int(theirs) < register.job_id_ceiling:
+            text = f"{register.job_id_ceiling}\n".encode()
+            write_atomically(serial, text, mode=serial.stat().st_mode & 0o777)
 
     def _said_of_config(self, config: bytes | None) -> list[str]:
         if config is not None or not (self.place / CONFIG).exists():

@@ -22,6 +22,7 @@ from ganeti.bootstrap.daemons import Daemons
 from ganeti.bootstrap.init import (
     HOW_TO_LEAVE,
     STEPS,
+    FirstState,
     Founded,
     InitContext,
     InitOptions,
@@ -45,6 +46,7 @@ from ganeti.store.backup import BackupHeader, read_backup
 from ganeti.store.interface import Row
 from ganeti.upstream.choices import Choices
 from ganeti.upstream.forms import LARGEST, Document, parse
+from ganeti.upstream.nodes import apart
 from ganeti.upstream.reading import translate
 from ganeti.upstream.report import Judge, Report
 from ganeti.upstream.writing import document_of
@@ -53,6 +55,8 @@ _YES_NO = {True: "yes", False: "no"}
 _ONE = "change one of them there first, or in a copy of the file"
 REST_S = 10 * 365 * 86400
 """How long the watcher rests after an import, unless somebody ends that."""
+SERIAL_DIGITS = 12
+"""A longer number is not the id of a job."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,8 @@ class ImportPlan:
     report: Report
     drained: frozenset[str] = frozenset()
     """Nodes that are to be so again once they are added."""
+    last_job: int = 0
+    """Ids of jobs begin above it, so that filters mean what they meant."""
 
     def lines(self) -> list[str]:
         """For people: the report, and what would be done."""
@@ -82,6 +88,8 @@ class ImportPlan:
         for name in nodes:
             drained = " --drained" if name in self.drained else ""
             found.append(f"{name} is offline until 'gnt-node add --readd{drained} {name}'")
+        if self.last_job:
+            found.append(f"ids of jobs begin at {self.last_job + 1}, as filters of jobs name ids")
         if up:
             found.append(
                 f"{up} instances are to run: the watcher rests until 'gnt-cluster watcher continue', so"
@@ -90,8 +98,11 @@ class ImportPlan:
         return found
 
 
-def plan_import(data: bytes, host: str, choices: Choices) -> ImportPlan:
-    """What a file would become on the host of this name; InputError if it is no configuration."""
+def plan_import(data: bytes, host: str, choices: Choices, *, last_job: int = 0) -> ImportPlan:
+    """What a file would become on the host of this name; InputError if it is no configuration.
+
+    `last_job` is the greatest id that the original has given to a job, as far as that is known.
+    """
     imported = translate(parse(data), choices)
     judge = Judge(keep_unknown=False, report=imported.report)
     renamed = {one.what for one in imported.report.decisions if one.field == "name"}
@@ -127,20 +138,24 @@ def plan_import(data: bytes, host: str, choices: Choices) -> ImportPlan:
         if cluster.master_node != master.uuid:
             judge.change("cluster", "master_node", f"is {master.name} now")
         cluster = replace(cluster, master_node=master.uuid)
-    others = tuple(_apart(one) for one in rest)
+    others = tuple(apart(one) if isinstance(one, Node) else one for one in rest)
     drained = frozenset(one.name for one in rest if isinstance(one, Node) and one.drained)
     for problem in uidpool.host_conflicts(cluster.uid_pool):
         judge.refuse("cluster", "uid_pool", f"on this node {problem}")
     if master is not None:
         _judge_rules(judge, (cluster, master, *others))
-    return ImportPlan(data, cluster, master, others, imported.report, drained)
+    marks = (one.watermark for one in others if isinstance(one, JobFilter))
+    last_job = max((last_job, *marks))
+    return ImportPlan(data, cluster, master, others, imported.report, drained, last_job)
 
 
-def _apart(thing: Stored) -> Stored:
-    """A node that has not joined yet."""
-    if not isinstance(thing, Node):
-        return thing
-    return replace(thing, offline=True, drained=False, master_candidate=False)
+def last_job_of(config: Path) -> int:
+    """The greatest id of a job, by the queue that lies beside a configuration of the original; 0 if there is none."""
+    try:
+        text = (config.parent / "queue" / "serial").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return 0
+    return int(text) if text.isdecimal() and len(text) <= SERIAL_DIGITS else 0
 
 
 def _judge_rules(judge: Judge, objects: tuple[Stored, ...]) -> None:
@@ -221,7 +236,7 @@ async def import_cluster(
     return await found(
         options,
         cluster,
-        objects,
+        FirstState(objects, plan.last_job),
         paths=paths,
         daemons=daemons or Daemons(paths),
         clock=clock or SystemClock(),

@@ -62,7 +62,7 @@ def import_config(args: argparse.Namespace) -> int:
     import asyncio
 
     from ganeti.base.files import read_at_most
-    from ganeti.bootstrap.takeover import import_cluster, plan_import
+    from ganeti.bootstrap.takeover import import_cluster, last_job_of, plan_import
     from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
     from ganeti.upstream.choices import Choices, parse_hypervisors, parse_names
     from ganeti.upstream.forms import LARGEST
@@ -77,7 +77,7 @@ def import_config(args: argparse.Namespace) -> int:
         data = read_at_most(path, LARGEST)
     except OSError as err:
         raise HostError(f"cannot read {path}: {err.strerror}") from err
-    plan = plan_import(data, hostname(), choices)
+    plan = plan_import(data, hostname(), choices, last_job=last_job_of(path))
     _show(plan.report, plan.lines(), as_json=args.json)
     if plan.report.refused:
         say("Nothing was made: answer what is refused first.", file=sys.stderr)

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any
 
+from msgspec.structs import replace
+
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import host_name, plain_name
 from ganeti.model import wire
@@ -72,6 +74,11 @@ def _keep_states(reading: Reading, what: str, given: Document) -> None:
 
 def _given(value: Any, *, default: bool) -> Any:
     return default if value is None else value
+
+
+def apart(node: Node) -> Node:
+    """A node of an imported cluster that has not joined this one: no process may expect anything of it."""
+    return replace(node, offline=True, drained=False, master_candidate=False)
 
 
 def written_node(node: Node) -> Document:

@@ -14,7 +14,7 @@ from ganeti.upstream.forms import TABLES, VERSION_3_0, Document
 from ganeti.upstream.hypervisors import own_layers
 from ganeti.upstream.instances import written_instance
 from ganeti.upstream.networks import written_network
-from ganeti.upstream.nodes import written_filter, written_group, written_node
+from ganeti.upstream.nodes import apart, written_filter, written_group, written_node
 from ganeti.upstream.reading import translate
 from ganeti.upstream.report import Judge, Report
 from ganeti.upstream.stored import KIND_WORDS
@@ -35,7 +35,8 @@ def document_of(
     what had no meaning here is there again.
     """
     judge = Judge(keep_unknown=keep_unknown)
-    new = _written(judge, tuple(objects))
+    objects = tuple(objects)
+    new = _written(judge, objects)
     if original is not None:
         theirs, ours = original["cluster"].get("uuid"), new["cluster"]["uuid"]
         if theirs != ours:
@@ -44,12 +45,20 @@ def document_of(
                 "original",
             )
         before = translate(original, Choices(keep_unknown=True))
-        old = _written(Judge(keep_unknown=True), before.objects)
+        old = _written(Judge(keep_unknown=True), _as_imported(before.objects, objects))
         new = merged(original, old, new)
     _number_ports(judge, new)
     new["version"] = VERSION_3_0
     new["serial_no"] = max(new.get("serial_no") or 0, new["cluster"].get("serial_no") or 0) + 1
     return new, judge.report
+
+
+def _as_imported(before: Iterable[Stored], objects: Iterable[Stored]) -> tuple[Stored, ...]:
+    """The original's objects as the import made them: nodes that have not joined since are still apart."""
+    waiting = {one.uuid for one in objects if isinstance(one, Node) and not one.certificate}
+    return tuple(
+        apart(one) if isinstance(one, Node) and one.uuid in waiting else one for one in before
+    )
 
 
 def _written(judge: Judge, objects: tuple[Stored, ...]) -> Document:

@@ -8,6 +8,7 @@ from ganeti.base.errors import InputError
 from ganeti.base.ids import CountingIds
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.init import (
+    FirstState,
     InitContext,
     InitOptions,
     check_options,
@@ -89,6 +90,7 @@ def founding(given: InitOptions) -> InitContext:
         undo=None,  # type: ignore[arg-type]  # the same
         cluster=first_cluster(given, "cluster-uuid", node, FrozenClock().time()),
         node_uuid=node,
+        first=FirstState(first_objects),
     )
 
 

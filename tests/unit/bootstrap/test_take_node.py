@@ -14,6 +14,10 @@ from ganeti.base.paths import Paths, hostname
 from ganeti.bootstrap.take_node import Node, main
 from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.hypervisor.kvm.adoption import directory
+from ganeti.model.objects import NodeUuid
+from ganeti.store.interface import Identity
+from ganeti.store.register import PromiseRequest, RegisterFile, join
+from ganeti.store.restoring import register_restored
 from tests.unit.upstream import sample
 
 FILES = {
@@ -135,6 +139,22 @@ async def test_a_second_way_back_works_as_the_first(paths: Paths) -> None:
             (paths.data / name).write_text("of this version")
         await Node(paths).give_back(None)
         assert contents(paths.data) == before
+
+
+@pytest.mark.parametrize(("ours", "serial"), [(3, "7"), (2000, "2000"), (None, "7")])
+async def test_the_originals_jobs_go_on_above_the_ids_of_this_version(
+    paths: Paths, ours: int | None, serial: str
+) -> None:
+    await Node(paths).take()
+    if ours is None:
+        paths.register.write_text("damaged")
+    else:
+        register, identity = RegisterFile(paths.register), Identity(sample.CLUSTER, NodeUuid("n"))
+        request = PromiseRequest(identity.cluster_uuid, 3, identity.node_uuid)
+        assert register.decide(lambda old: join(old, request)).granted
+        register_restored(register, identity, 4, ours, frozenset())
+    await Node(paths).give_back(None)
+    assert (paths.data / "queue/serial").read_text() == f"{serial}\n"
 
 
 async def test_guests_keep_their_variables_and_removed_clusters_their_copies(paths: Paths) -> None:

@@ -3,12 +3,15 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ganeti.base.errors import InputError, PrereqError
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.takeover import ImportPlan, import_cluster, plan_import
+from ganeti.bootstrap.takeover import ImportPlan, import_cluster, last_job_of, plan_import
 from ganeti.model.objects import Node
 from ganeti.upstream.choices import Choices, parse_names
+from ganeti.upstream.forms import parse
+from ganeti.upstream.writing import document_of
 from tests.unit.upstream import sample
 
 HOST = "node2.example.com"
@@ -112,6 +115,55 @@ def test_rules_of_this_version_count() -> None:
     document["nodegroups"][sample.GROUP]["networks"] = {}
     texts = [one.text for one in planned(document).report.refused]
     assert any("to which its group default is not connected" in text for text in texts)
+
+
+def exported(plan: ImportPlan, document: sample.Document, **joined: bool) -> sample.Document:
+    """What an export gives after an import; `joined` are flags of the other node, once it has joined."""
+    assert plan.master is not None
+    master = replace(plan.master, certificate="ab" * 32)
+    others = [
+        replace(one, certificate="cd" * 32, **joined) if isinstance(one, Node) and joined else one
+        for one in plan.others
+    ]
+    written, _ = document_of([plan.cluster, master, *others], parse(sample.encoded(document)))
+    return written
+
+
+@pytest.mark.parametrize("state", ["offline", "drained", "master_candidate"])
+@pytest.mark.parametrize("value", [False, True])
+def test_nodes_that_have_not_joined_yet_are_exported_as_they_were(state: str, value: bool) -> None:
+    document = sample.document()
+    other = document["nodes"][sample.NODES[0]]
+    other |= {"master_candidate": False, state: value}
+    before = {**other}
+    assert exported(planned(document), document)["nodes"][sample.NODES[0]] == before
+
+
+def test_a_node_that_was_marked_offline_after_it_joined_is_exported_so() -> None:
+    document = sample.document()
+    written = exported(planned(document), document, offline=True, master_candidate=False)
+    assert written["nodes"][sample.NODES[0]]["offline"] is True
+    written = exported(planned(document), document, offline=False, master_candidate=True)
+    assert written["nodes"][sample.NODES[0]]["offline"] is False
+
+
+def test_ids_of_jobs_begin_above_those_that_filters_mean(tmp_path: Path) -> None:
+    document = sample.document()
+    (mark,) = (one["watermark"] for one in document["filters"].values())
+    plan = planned(document)
+    assert plan.last_job == mark
+    assert f"ids of jobs begin at {mark + 1}" in said(plan)
+    config = tmp_path / "config.data"
+    assert last_job_of(config) == 0
+    serial = tmp_path / "queue" / "serial"
+    serial.parent.mkdir()
+    for text, number in (("4711\n", 4711), ("", 0), ("many", 0), ("9" * 40, 0)):
+        serial.write_text(text)
+        assert last_job_of(config) == number
+    host_plan = plan_import(
+        sample.encoded(document), HOST, Choices(keep_unknown=True), last_job=4711
+    )
+    assert host_plan.last_job == 4711
 
 
 @pytest.mark.asyncio
