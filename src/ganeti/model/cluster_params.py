@@ -65,6 +65,8 @@ class ClusterParam:
     """Shown there together with others, not by itself."""
     info: str = ""
     """Its name in QueryClusterInfo, if it is another there."""
+    upstream: str | None = None
+    """The field that upstream's configuration has for it: None for one of the same name, '' for none at all."""
     ssconf: str = ""
     """The ssconf file that has it."""
     lines: Callable[[Any], str] = str
@@ -151,7 +153,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
             "volume group of disks that name no other; '' for none", "! --vg-name", metavar="GROUP"
         ),
         check=values.check_volume_group, heading="lvm volume group", is_general=True,
-        info="volume_group_name",
+        info="volume_group_name", upstream="volume_group_name",
     )] = ""
     drbd_helper: Annotated[str, ClusterParam(
         given=str,
@@ -160,7 +162,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
             " program that does nothing", "! --drbd-usermode-helper", metavar="PROGRAM",
         ),
         check=values.check_helper, heading="drbd usermode helper", is_general=True,
-        info="drbd_usermode_helper",
+        info="drbd_usermode_helper", upstream="drbd_usermode_helper",
     )] = DRBD_HELPERS_OFF[0]
     reserved_lvs: Annotated[tuple[str, ...], ClusterParam(
         given=list[str],
@@ -218,7 +220,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
             metavar="NAME,...", form=Form.WORDS,
         ),
         check=values.check_remote, change=values.as_set, heading="parameters of the host for REST users",
-        is_general=True, reaches_host=True,
+        is_general=True, reaches_host=True, upstream="",
     )] = ()
     """Hypervisor parameters that touch the host and may be set through the REST interface all the same."""
     uid_pool: Annotated[tuple[UidRange, ...], ClusterParam(
@@ -238,7 +240,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
             metavar="NAME=BOOL,...", form=Form.SWITCHES,
         ),
         check=check_enabled, change=values.merged, with_defaults=enabled,
-        heading="data collectors", is_general=True,
+        heading="data collectors", is_general=True, upstream="data_collectors",
     )] = {}
     """Those that were switched on or off; see `ganeti.model.data_collectors`."""
     data_collector_interval: Annotated[dict[str, int], ClusterParam(
@@ -247,7 +249,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
             "how often each collects at most, as drbd=30",
             metavar="NAME=SECONDS,...", form=Form.INTERVALS,
         ),
-        check=check_intervals, change=values.merged, with_defaults=intervals_us,
+        check=check_intervals, change=values.merged, with_defaults=intervals_us, upstream="data_collectors",
     )] = {}
     """Microseconds."""
     enabled_disk_templates: Annotated[tuple[str, ...], ClusterParam(
@@ -312,7 +314,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
             "whether another cluster must know the domain secret for moves between it and this one",
             form=Form.YES_NO,
         ),
-        heading="check domain signatures", is_general=True, reaches_host=True,
+        heading="check domain signatures", is_general=True, reaches_host=True, upstream="",
     )] = True
     """Without it anybody who may submit jobs here can have instances sent anywhere (S207)."""
     # fmt: on

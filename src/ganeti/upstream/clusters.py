@@ -5,6 +5,7 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from ganeti.base.errors import InputError
@@ -35,44 +36,37 @@ from ganeti.upstream.forms import Document
 from ganeti.upstream.report import Judge
 from ganeti.upstream.stored import STORED, read_stored, read_tags, written_stored
 
-PLAIN_PARAMS = {
-    "candidate_pool_size": "candidate_pool_size",
-    "default_iallocator": "default_iallocator",
-    "default_iallocator_params": "default_iallocator_params",
-    "file_storage_dir": "file_storage_dir",
-    "mac_prefix": "mac_prefix",
-    "maintain_node_health": "maintain_node_health",
-    "master_netdev": "master_netdev",
-    "master_netmask": "master_netmask",
-    "max_running_jobs": "max_running_jobs",
-    "osparams": "osparams",
-    "prealloc_wipe_disks": "prealloc_wipe_disks",
-    "reserved_lvs": "reserved_lvs",
-    "shared_file_storage_dir": "shared_file_storage_dir",
-    "uid_pool": "uid_pool",
-    "use_external_mip_script": "use_external_mip_script",
-    "vg_name": "volume_group_name",
+UPSTREAM_NAMES = {
+    name: name if param.upstream is None else param.upstream
+    for name, param in CLUSTER_PARAMS.items()
 }
-"""Our name -> the original's, where the value is the same."""
+"""Our name of each parameter -> upstream's, or ''."""
+OS_LISTS = ("hidden_os", "blacklisted_os")
+_TRANSLATED = {
+    *OS_LISTS,
+    *("enabled_hypervisors", "enabled_disk_templates", "compression_tools", "hvparams", "os_hvp"),
+    *("beparams", "nicparams", "ndparams", "diskparams", "ipolicy"),
+    *("enabled_data_collectors", "data_collector_interval"),
+}
+"""Parameters whose values upstream writes in another form."""
+PLAIN_PARAMS = {
+    ours: theirs for ours, theirs in UPSTREAM_NAMES.items() if theirs and ours not in _TRANSLATED
+}
+"""Our name -> upstream's, where the value is the same."""
 _COMPRESSIONS = ("gzip", "gzip-fast", "gzip-slow")
 """The original's tools where a configuration names none."""
-OS_LISTS = ("hidden_os", "blacklisted_os")
 _ABSENT = {"prealloc_wipe_disks": False}
 """What a field means that is not there, where our default says something else."""
 _READ = {
-    *PLAIN_PARAMS.values(),
-    *OS_LISTS,
+    *filter(None, UPSTREAM_NAMES.values()),
     *STORED,
-    *("cluster_name", "master_node", "master_ip", "enabled_hypervisors", "enabled_disk_templates"),
-    *("hvparams", "os_hvp", "beparams", "nicparams", "ndparams", "diskparams", "ipolicy"),
-    *("data_collectors", "enabled_user_shutdown", "compression_tools"),
+    *("cluster_name", "master_node", "master_ip", "enabled_user_shutdown"),
 }
 _DERIVED = {"primary_ip_family", "tcpudp_port_pool", "highest_used_port"}
 """Here they follow from something else."""
 _WITHOUT_MEANING = {
     "candidate_certs": "certificates are new",
     "disk_state_static": "nodes say it themselves",
-    "drbd_usermode_helper": "none is needed",
     "gluster_storage_dir": "there are no disks of gluster",
     "hv_state_static": "nodes say it themselves",
     "max_tracked_jobs": "jobs need no process each",
@@ -86,7 +80,6 @@ _WITHOUT_MEANING = {
 _NEW: Document = {
     "candidate_certs": {},
     "disk_state_static": {},
-    "drbd_usermode_helper": "/bin/true",
     "gluster_storage_dir": "",
     "hv_state_static": {},
     "install_image": "",
@@ -101,7 +94,9 @@ _NEW: Document = {
     "zeroing_image": "",
 }
 """Fields of the original that nothing here says anything about."""
-_OURS = ("remote_hvparams",)
+_DEFAULTS = {
+    field.name: field.default for field in msgspec.structs.fields(Cluster) if not field.required
+}
 IPV4, IPV6 = 2, 10
 """Families of addresses, as the original writes them."""
 
@@ -295,8 +290,8 @@ def _collectors(reading: Reading, given: Any) -> dict[str, Any]:
 
 def written_cluster(judge: Judge, cluster: Cluster) -> Document:
     """The cluster in the form of 3.0, without its ports."""
-    for name in _OURS:
-        if getattr(cluster, name):
+    for name, theirs in UPSTREAM_NAMES.items():
+        if not theirs and getattr(cluster, name) != _DEFAULTS[name]:
             judge.keep("cluster", name, "the original has no such parameter")
     collects = collecting(cluster.enabled_data_collectors, cluster.data_collector_interval)
     return {
