@@ -34,7 +34,7 @@ _SLOTS = {"pci", "hvinfo"}
 """Places of devices in a running guest: those of the next start are found anew."""
 _STRIPES = ("data-stripes", "meta-stripes")
 """Parameters of the volumes below a mirrored disk."""
-_NOT_IN_PARAMS = ("vg", "pool", "provider", "stripes")
+_NOT_IN_PARAMS = ("vg", "pool", "provider", "stripes", "spindles")
 """What the original says in the `logical_id` or in the parameters of the cluster."""
 _SECRET_CHARACTERS = 64
 _MODES = ("rw", "ro")
@@ -62,6 +62,8 @@ def read_disk(reading: Reading, what: str, given: Document, layers: Layers) -> D
         what, "params", given.get("params"), lambda one: check_disk_params(kind, one, "")
     )
     own = {name: value for name, value in checked.items() if name not in _STRIPES}
+    if given.get("spindles") and kind != "plain":
+        reading.keep(what, "spindles", f"a disk of {kind} has none here")
     parts = _mirrored if kind == "drbd" else _single
     disk: Disk = wire.convert(
         {
@@ -187,6 +189,8 @@ def written_disk(
     }
     if disk.name is not None:
         found["name"] = disk.name
+    if "spindles" in disk.params:
+        found["spindles"] = disk.params["spindles"]
     if disk.template == "drbd":
         minors = [disk.part(node)[0] for node in nodes]
         found["logical_id"] = [*nodes, disk.logical_id[0], *minors, disk.secret]

@@ -75,6 +75,12 @@ class InstanceReader:
     def _fields(self, what: str, given: Document, hypervisor: str) -> dict[str, Any]:
         reading, primary = self._reading, str(given.get("primary_node"))
         reading.rest(what, given, _READ)
+        has_disks, state = given.get("disks_active"), given.get("admin_state")
+        if has_disks is not None and bool(has_disks) is not (state == AdminState.UP.value):
+            now = "are" if has_disks else "are not"
+            reading.keep(
+                what, "disks_active", f"its disks {now} in use there although it is {state}"
+            )
         disks, template = self._read_disks(what, given, primary)
         nodes = dict.fromkeys(str(node) for disk in disks for node in disk.parts)
         if nodes and primary not in nodes:

@@ -74,6 +74,7 @@ def translate(document: Document, choices: Choices | None = None) -> Imported:
         return read_detached(reading, one, layers_of(next(iter(one.get("nodes") or ()), "")))
 
     disks = _all({"disks": free}, "disks", detached)
+    _judge_times(reading, document)
     others = (
         *groups.values(),
         *nodes.values(),
@@ -95,6 +96,16 @@ def _all(document: Document, table: str, read: Callable[[Document], T | None]) -
         if thing is not None:
             found[thing.uuid] = thing
     return found
+
+
+def _judge_times(reading: Reading, document: Document) -> None:
+    """Times of disks, of which many configurations have thousands."""
+    used = [uuid for one in document["instances"].values() for uuid in one.get("disks") or ()]
+    timed = [uuid for uuid in used if document["disks"].get(uuid, {}).get("ctime")]
+    if timed:
+        reading.keep(
+            "disks", "ctime, mtime", f"{len(timed)} disks have the times of their instances here"
+        )
 
 
 def _judge_addresses(

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import InputError, PrereqError
 from ganeti.base.paths import Paths
+from ganeti.bootstrap.merge import session
+from ganeti.bootstrap.merge.agent import Agent
 from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, Wishes
 from ganeti.bootstrap.merge.messages import Facts
 from ganeti.bootstrap.merge.program import main, parser
@@ -108,6 +110,42 @@ def test_a_dry_run_does_nothing_to_a_merge_under_way(
         "would take back: Adding our key to the authorized keys of all nodes",
     ]
     assert (paths.merge / "journal.json").read_bytes() == before
+
+
+def test_what_a_merge_left_that_was_killed_before_it_began_is_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    paths = under_way(tmp_path)
+    (paths.merge / "journal.json").unlink()
+    (paths.merge / "key").write_text("secret")
+    monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
+    assert main(["--rollback"]) == 1
+    assert not paths.merge.exists()
+
+
+@pytest.mark.asyncio
+async def test_no_key_is_made_before_a_merge_is_confirmed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    paths = under_way(tmp_path)
+    (paths.merge / "journal.json").unlink()
+    seen: list[bool] = []
+
+    async def contact(*_args: object) -> ClusterRecord:
+        seen.append((paths.merge / "key").exists())
+        return ClusterRecord(contact="c2", name="c2.example.com", uuid="2", nodes=[])
+
+    async def plan(*_args: object) -> None:
+        seen.append((paths.merge / "key").exists())
+
+    monkeypatch.setattr(session, "_contact", contact)
+    monkeypatch.setattr(session, "_say_plan", plan)
+    monkeypatch.setattr(Agent, "facts", lambda _self: OURS)
+    args = parser().parse_args(["--force", "c2"])
+    journal = await session._begin(session.Session(paths, lambda _contact: ""), args)
+    assert seen == [False, False]
+    assert journal is not None
+    assert (paths.merge / "key").exists()
 
 
 def test_a_rollback_of_another_merge_or_of_none_is_refused(

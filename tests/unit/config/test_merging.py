@@ -242,6 +242,22 @@ def test_groups_of_one_name_are_merged_renamed_or_mapped() -> None:
         assert {node.group for node in plan.snapshot.nodes.values()} == {mine.uuid}
 
 
+@pytest.mark.requirement("S39")
+def test_clusters_whose_names_begin_alike_get_different_names() -> None:
+    found = [cluster(number) for number in (1, 2, 3)]
+    ours, *theirs = found
+    (mine,) = ours.groups.values()
+    for number, one in enumerate(theirs, 2):
+        (other,) = one.groups.values()
+        name = f"cluster.c{number}.test"
+        theirs[number - 2] = changed(one, replace(other, name=mine.name), name=name)
+    plan = merge(ours, theirs, MergeOptions(groups=SameName.RENAME))
+    assert not plan.errors
+    assert {one.name for one in plan.snapshot.groups.values()} == {
+        "group1", "group1-cluster", "group1-cluster.c3",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("what", ["group", "network"])
 def test_a_name_in_an_option_that_nothing_has_stops_the_merge(what: str) -> None:
     ours, theirs = cluster(1), cluster(2)

@@ -416,3 +416,23 @@ def test_the_originals_own_files_go_in_out_and_in(version: str) -> None:
         assert {one.uuid: one for one in again.objects} == {one.uuid: one for one in first.objects}
     kept = translate(document, Choices(keep_unknown=True, names=choices.names))
     assert [one.field for one in kept.report.refused] == ["enabled_hypervisors"]
+
+
+def test_nothing_of_a_disk_is_dropped_in_silence() -> None:
+    document = sample.document()
+    del document["cluster"]["secret_of_the_future"]
+    document["disks"][sample.DISK]["spindles"] = 2
+    document["disks"][sample.PLAIN]["spindles"] = 3
+    first, second = document["instances"].values()
+    first |= {"admin_state": "up", "disks_active": False}
+    second |= {"admin_state": "down", "disks_active": True}
+    found = translate(forms.parse(sample.encoded(document)))
+    said = {(one.what, one.field): one.text for one in found.report.decisions}
+    assert said["instance web1.example.com: disk 0", "spindles"] == "a disk of drbd has none here"
+    assert ("instance web2.example.com: disk 0", "spindles") not in said
+    assert "are not in use there" in said["instance web1.example.com", "disks_active"]
+    assert "are in use there" in said["instance web2.example.com", "disks_active"]
+    assert said["disks", "ctime, mtime"].startswith("2 disks")
+    written, _ = document_of(found.objects)
+    assert written["disks"][sample.PLAIN]["spindles"] == 3
+    assert written["disks"][sample.PLAIN]["params"] == {}

@@ -290,12 +290,8 @@ def own_key(paths: Paths) -> Path:
 
 
 def make_key(paths: Paths) -> str:
-    """Make the key of a merge, unless it is there; its public half, as a line."""
-    path = own_key(paths)
+    """Make the key of a merge; its public half, as a line."""
     paths.merge.mkdir(mode=0o700, exist_ok=True)
-    if not path.exists():
-        key = asyncssh.generate_private_key("ssh-ed25519")
-        write_atomically(path, key.export_private_key(), mode=0o600)
-    else:
-        key = asyncssh.read_private_key(str(path))
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    write_atomically(own_key(paths), key.export_private_key(), mode=0o600)
     return " ".join(key.export_public_key().decode().split()[:2])

@@ -52,6 +52,8 @@ async def merge_clusters(args: argparse.Namespace, paths: Paths) -> int:
         if not is_ours:
             raise PrereqError("a merge runs here right now", ErrorCode.TEMP_NO_RESOURCES)
         journal = journals.load(paths.merge)
+        if journal is None:
+            _forget(paths)  # what a run that was killed before it began has left
         contacts = [one.contact for one in journal.clusters] if journal else args.clusters
         _check_fits(args, journal)
         if journal and args.dry_run:
@@ -154,6 +156,11 @@ class Session:
                 found.add_key(own_key(self.paths).read_text())
         return found
 
+    def add_key(self) -> None:
+        """Let the connections of this run that break be made again with the key of the merge."""
+        for one in self._clusters.values():
+            one.add_key(own_key(self.paths).read_text())
+
     async def reach(self, contact: str, address: str, wishes: Wishes) -> Remote:
         """A node, connected now or before."""
         key = (contact, address)
@@ -179,15 +186,14 @@ async def _begin(session: Session, args: argparse.Namespace) -> Journal | None:
     own = Agent(session.paths, Daemons(session.paths))
     facts = await asyncio.to_thread(own.facts)
     check_cluster(facts, "this cluster", facts)
-    async with _nothing_left(session.paths) as keep:
-        public = make_key(session.paths)
-        clusters = [await _contact(session, one, wishes, facts) for one in args.clusters]
-        check_apart(clusters)
-        await _say_plan(session, own, clusters, wishes, options)
-        if args.dry_run:
-            return None
-        _check_meant(args, clusters)
-        keep.pop_all()
+    clusters = [await _contact(session, one, wishes, facts) for one in args.clusters]
+    check_apart(clusters)
+    await _say_plan(session, own, clusters, wishes, options)
+    if args.dry_run:
+        return None
+    _check_meant(args, clusters)
+    public = make_key(session.paths)
+    session.add_key()
     journal = Journal(
         id=secrets.token_hex(4),
         wishes=wishes,
@@ -204,14 +210,6 @@ class _NotConfirmed(PrereqError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, ErrorCode.WRONG_STATE)
-
-
-@contextlib.asynccontextmanager
-async def _nothing_left(paths: Paths) -> AsyncIterator[contextlib.ExitStack]:
-    """Remove at the end what the block has kept, unless what is yielded is emptied."""
-    with contextlib.ExitStack() as undo:
-        undo.callback(_forget, paths)
-        yield undo
 
 
 def _wishes(args: argparse.Namespace) -> Wishes:

@@ -133,15 +133,23 @@ def _wanted(
         return name, False
     if same is SameName.MERGE:
         return name, True
-    renamed = f"{name}-{findings.cluster.partition('.')[0]}"
-    if same is SameName.RENAME and renamed not in taken:
+    renamed = _free_name(name, findings.cluster, taken)
+    if same is SameName.RENAME and renamed is not None:
         findings.decision(f"{what} {name} is called {renamed}, as {name} is taken")
         return renamed, False
     findings.error(
         f"{what} {name}: this name is taken here; make the two one (--{what}s=merge), or give it"
         f" another name (--{what}s=rename, --{what} {name}=NAME)"
     )
-    return renamed, False
+    # With a free name in its place the plan finds no further errors that come of this one.
+    return renamed or name, False
+
+
+def _free_name(name: str, cluster: str, taken: Mapping[str, object]) -> str | None:
+    """The name with as much of its cluster's as makes it unique; None if nothing does."""
+    labels = cluster.split(".")
+    longer = (f"{name}-{'.'.join(labels[:number])}" for number in range(1, len(labels) + 1))
+    return next((one for one in longer if one not in taken), None)
 
 
 def _say_lost_tags(
