@@ -69,7 +69,8 @@ def test_a_cluster_whose_daemons_all_died_at_once_goes_on_as_it_was() -> None:
         cluster.ok(*add)
         jobs = cluster.ok("gnt-job", "list").out
         for pid in cluster.processes():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # a command that ended meanwhile
+                os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not cluster.processes(), "nothing runs")
         assert cluster.run("gnt-node", "list").status == 1
         assert vcluster(cluster.directory, "up").count("started ganeti-") == 4
