@@ -9,6 +9,7 @@ import pytest
 from ganeti.base import permissions
 from ganeti.base.errors import HostError
 from ganeti.base.files import write_atomically
+from ganeti.base.node_files import ROOT
 from ganeti.base.paths import Paths
 from ganeti.base.permissions import begin_as, mend, problems, table
 from ganeti.base.users import Account, ServiceUsers
@@ -127,7 +128,7 @@ def test_the_node_daemon_puts_the_paths_right_and_stays_root(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ServiceUsers, "of_node", lambda _paths: USERS)
-    assert begin_as(paths, permissions.ROOT) is USERS
+    assert begin_as(paths, ROOT) is USERS
     assert problems(paths, USERS) == []
     assert os.geteuid() == 0
 
