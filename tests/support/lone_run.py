@@ -13,7 +13,7 @@ from ganeti.model.opcodes.base import OpCode
 class LoneRun:
     """An `OpRun` for one unit. AssertionError where the unit records an undo step."""
 
-    job_id, index, source = 1, 0, LOCAL_SOURCE
+    job_id, index, source, scope = 1, 0, LOCAL_SOURCE, None
     has_changed = False
 
     def __init__(self, op: OpCode) -> None:

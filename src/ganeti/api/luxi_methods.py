@@ -5,7 +5,7 @@ that cannot be met get the error's name and arguments.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,8 +23,9 @@ from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobLost, Prer
 from ganeti.base.yield_every import YieldEvery
 from ganeti.config.resolve import resolve_group, resolve_instance, resolve_network, resolve_node
 from ganeti.model import wire
-from ganeti.model.job import remote_source
+from ganeti.model.job import Submitter, remote_source
 from ganeti.model.opcodes import OpCode, parse_opcode
+from ganeti.model.scope import Scope
 from ganeti.protocols.luxi import NO_CHANGE, Answer, Request, refusal
 from ganeti.query.execute import (
     KINDS,
@@ -36,6 +37,7 @@ from ganeti.query.execute import (
 )
 from ganeti.query.fields.field import Field
 from ganeti.query.fields.job import JobContext
+from ganeti.units.job_scope import check_scope, jobs_of
 
 JOBS_LIMIT = 20_000
 """Jobs in one SubmitManyJobs."""
@@ -222,7 +224,22 @@ class LuxiMethods:
         address = str(who.get("address", ""))[:100]
         said = (REST_SOURCE, f"user {who['user']:.100} from {address}", self._now_ns())
         ops = [msgspec.structs.replace(op, reason=[*op.reason, said]) for op in job]
-        return await self._queue.submit(ops, key=args.text(2), source=remote_source(who["user"]))
+        scope = wire.convert(who.get("scope"), Scope | None, what="scope")
+        submitter = Submitter(remote_source(who["user"]), scope)
+        await self._check_scope(submitter, ops)
+        return await self._queue.submit(ops, key=args.text(2), submitter=submitter)
+
+    async def _check_scope(self, submitter: Submitter, ops: Sequence[OpCode]) -> None:
+        """PrereqError if the user is limited and an opcode refers to what is beyond the limits."""
+        if submitter.scope is None:
+            return
+        own_jobs = set[int]()
+        for job_id in set().union(*(jobs_of(op) for op in ops)):
+            found = await self._queries.find_job(job_id)
+            if found is not None and found.job.source == submitter.source:
+                own_jobs.add(job_id)
+        for op in ops:
+            check_scope(self._config.snapshot, submitter.scope, op, own_jobs)
 
     async def _submit_many(self, args: Arguments, caller: Caller) -> list[list[Any]]:
         """All jobs are looked at before the first is taken: a malformed one refuses all.

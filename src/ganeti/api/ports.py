@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from ganeti.base.errors import GanetiError
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.pending_undo import PendingStep
-from ganeti.model.job import LOCAL_SOURCE, LogEntry
+from ganeti.model.job import LOCAL, LogEntry, Submitter
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.query.context import JobRow
@@ -42,7 +42,7 @@ class Queue(Protocol):
         *,
         key: str | None = None,
         even_if_drained: bool = False,
-        source: str = LOCAL_SOURCE,
+        submitter: Submitter = LOCAL,
     ) -> int:
         """The id of the durable job, which is the same for the same key.
 

@@ -47,6 +47,8 @@ class ErrorCode(enum.StrEnum):
     NOT_UNIQUE = "resource_not_unique"
     INTERNAL = "internal_error"
     ENVIRONMENT = "environment_error"
+    FORBIDDEN = "permission_denied"
+    """The user of the REST interface for whom the request is made may not do that; upstream has no such code."""
 
 
 class GanetiError(Exception):

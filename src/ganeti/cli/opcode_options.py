@@ -20,7 +20,7 @@ from ganeti.cli.key_values import (
     words,
 )
 from ganeti.cli.policy_options import POLICY_OPTIONS, policy_of
-from ganeti.model.fields import Field, Form, fields_of
+from ganeti.model.fields import Field, Form, RefersTo, declared_references, fields_of
 from ganeti.model.uid_ranges import ParseUidPool
 
 Read = Callable[[Any, str], Any]
@@ -68,15 +68,17 @@ class OpOptions(NamedTuple):
         from msgspec.structs import fields
 
         required = {one.name for one in fields(self.kind) if one.required}
+        refers = declared_references(self.kind)
         for name, (field, type_) in fields_of(self.kind).items():
             if name in self.without or not field.help:
                 continue
             if field.form is Form.POLICY:
                 yield from POLICY_OPTIONS
             else:
-                yield from _options(
-                    name, field, type_, {"required": True} if name in required else {}
-                )
+                more: dict[str, Any] = {"completion": refers.get(name, RefersTo.NOTHING).value}
+                if name in required:
+                    more["required"] = True
+                yield from _options(name, field, type_, more)
 
     def given(self, args: argparse.Namespace) -> dict[str, Any]:
         """The fields that the command line gives."""
@@ -118,7 +120,7 @@ def _options(name: str, field: Field, type_: Any, more: dict[str, Any]) -> Itera
     long = "--" + name.replace("_", "-")
     is_whole, *others = field.flags.split() or [""]
     flags = others if is_whole == "!" else [*field.flags.split(), long]
-    yield option(*flags, help=field.help, completion=field.names, **settings)
+    yield option(*flags, help=field.help, **settings)
     if field.form is Form.ON_OFF:
         no = long.replace("--", "--no-")
         yield option(no, help="the default", **{**settings, "action": "store_false"})

@@ -9,6 +9,7 @@ from ganeti.config.transaction import Draft
 from ganeti.locking.requests import LockRequest
 from ganeti.model.job import UndoStep
 from ganeti.model.opcodes import OpCode
+from ganeti.model.scope import Scope
 
 Change = Callable[[Draft], None]
 """A change of the configuration, as a function of the pending one."""
@@ -44,6 +45,11 @@ class OpRun(Protocol):
     @property
     def source(self) -> str:
         """Who submitted the job (`model.job.is_remote`)."""
+        ...
+
+    @property
+    def scope(self) -> Scope | None:
+        """To what the submitter is limited; None for no limit."""
         ...
 
     @property

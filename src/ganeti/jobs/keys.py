@@ -12,6 +12,7 @@ from typing import Any
 from ganeti.base.errors import ErrorCode, GanetiError, NotMaster, PrereqError
 from ganeti.jobs.record import LiveJob
 from ganeti.jobs.submission import Submission
+from ganeti.model.job import Submitter
 from ganeti.model.opcodes import OpCode
 
 DIGEST = "."
@@ -49,21 +50,23 @@ class Keys:
         del self._ids[key]
         self._digests.pop(key.partition(DIGEST)[0], None)
 
-    def submit(self, key: str, ops: Sequence[OpCode], *, source: str) -> Coroutine[Any, Any, int]:
+    def submit(
+        self, key: str, ops: Sequence[OpCode], *, submitter: Submitter
+    ) -> Coroutine[Any, Any, int]:
         """Submit a job with a key that no job has; the key is free again if that fails.
 
         The key is taken at once, before the result is awaited.
         """
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._know(key, answer)
-        return self._submit(key, ops, answer, source)
+        return self._submit(key, ops, answer, submitter)
 
     async def _submit(
-        self, key: str, ops: Sequence[OpCode], answer: asyncio.Future[int], source: str
+        self, key: str, ops: Sequence[OpCode], answer: asyncio.Future[int], submitter: Submitter
     ) -> int:
         result: int | GanetiError = NotMaster("the master daemon stops")
         try:
-            (result,) = await self._submission.submit_many([ops], keys=[key], source=source)
+            (result,) = await self._submission.submit_many([ops], keys=[key], submitter=submitter)
         except GanetiError as err:
             result = err
         finally:
@@ -81,7 +84,7 @@ class Keys:
         batch: Sequence[Sequence[OpCode]],
         why_not: GanetiError | None = None,
         *,
-        source: str,
+        submitter: Submitter,
     ) -> list[int | GanetiError]:
         """An answer for each job of a batch: those that were taken before keep their ids.
 
@@ -93,7 +96,7 @@ class Keys:
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._batches[key] = ended
         try:
-            return await self._submit_batch(key, batch, why_not, source)
+            return await self._submit_batch(key, batch, why_not, submitter)
         finally:
             del self._batches[key]
             ended.set_result(None)
@@ -103,7 +106,7 @@ class Keys:
         key: str,
         batch: Sequence[Sequence[OpCode]],
         why_not: GanetiError | None,
-        source: str,
+        submitter: Submitter,
     ) -> list[int | GanetiError]:
         keys = [f"{key}/{number}" for number in range(len(batch))]
         known = {
@@ -113,7 +116,9 @@ class Keys:
             if not known:
                 raise why_not
             return [known.get(number, why_not) for number in range(len(batch))]
-        answers = await self._submission.submit_many(batch, keys=keys, known=known, source=source)
+        answers = await self._submission.submit_many(
+            batch, keys=keys, known=known, submitter=submitter
+        )
         for one, answer in zip(keys, answers, strict=True):
             if isinstance(answer, int):
                 self._ids[one] = _done(answer)

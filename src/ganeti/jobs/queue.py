@@ -40,7 +40,7 @@ from ganeti.jobs.submission import RaiseCeiling, Submission
 from ganeti.jobs.view import JobView, view_of
 from ganeti.locking.manager import LockManager
 from ganeti.model import wire
-from ganeti.model.job import LOCAL_SOURCE, LogEntry
+from ganeti.model.job import LOCAL, LogEntry, Submitter
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.base import PRIORITY_HIGHEST, PRIORITY_LOWEST
@@ -154,12 +154,12 @@ class JobQueue:
         *,
         key: str | None = None,
         even_if_drained: bool = False,
-        source: str = LOCAL_SOURCE,
+        submitter: Submitter = LOCAL,
     ) -> int:
         """A new job's id, once the job is durable (T1); the same `key` gives the same job (F16)."""
         if key is None:
             (answer,) = await self.submit_many(
-                [ops], even_if_drained=even_if_drained, source=source
+                [ops], even_if_drained=even_if_drained, submitter=submitter
             )
             if isinstance(answer, GanetiError):
                 raise answer
@@ -168,7 +168,9 @@ class JobQueue:
         if known is not None:
             return await asyncio.shield(known)
         self._check_drained(even_if_drained=even_if_drained)
-        return await self._background.shielded(self._keys.submit(key, ops, source=source), "submit")
+        return await self._background.shielded(
+            self._keys.submit(key, ops, submitter=submitter), "submit"
+        )
 
     async def submit_many(
         self,
@@ -176,7 +178,7 @@ class JobQueue:
         *,
         key: str | None = None,
         even_if_drained: bool = False,
-        source: str = LOCAL_SOURCE,
+        submitter: Submitter = LOCAL,
     ) -> list[int | GanetiError]:
         """For each list of opcodes the id of its job, once that is durable, or why there is none.
 
@@ -185,14 +187,16 @@ class JobQueue:
         """
         if key is None:
             self._check_drained(even_if_drained=even_if_drained)
-            fresh = self._submission.submit_many(batch, source=source)
+            fresh = self._submission.submit_many(batch, submitter=submitter)
             return await self._background.shielded(fresh, "submit")
         why_not = None
         try:
             self._check_drained(even_if_drained=even_if_drained)
         except JobQueueDrained as err:
             why_not = err
-        submission = self._keys.submit_batch(plain_name(key, "key"), batch, why_not, source=source)
+        submission = self._keys.submit_batch(
+            plain_name(key, "key"), batch, why_not, submitter=submitter
+        )
         return await self._background.shielded(submission, "submit")
 
     @property

@@ -9,7 +9,7 @@ import msgspec
 from ganeti.jobs.states import Event, after, next_opcode, status_of
 from ganeti.jobs.watch import Watch
 from ganeti.model import wire
-from ganeti.model.job import LogEntry, OpState, StoredJob, Timestamp, UndoStep
+from ganeti.model.job import LogEntry, OpState, StoredJob, Submitter, Timestamp, UndoStep
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.store.interface import Delete, Operation, Put
@@ -91,6 +91,7 @@ class LiveJob:
         "pending",
         "phase",
         "received",
+        "scope",
         "secrets",
         "source",
         "start",
@@ -105,6 +106,7 @@ class LiveJob:
         self.id = stored.id
         self.received = stored.received
         self.source = stored.source
+        self.scope = stored.scope
         self.cancel_requested = stored.cancel_requested
         self.is_killed = False
         """The next call to a node is to fail (`gnt-job cancel --kill`)."""
@@ -129,6 +131,12 @@ class LiveJob:
         """Held while a cancel is on its way: the next one finds out how that went."""
         self.writing = asyncio.Lock()
         """Held while a row of this job is on its way: each is built upon the one before it."""
+
+    @property
+    def as_submitter(self) -> Submitter:
+        """In whose name this job submits others."""
+        scope = None if self.scope is None else self.scope.for_jobs_of_a_job()
+        return Submitter(self.source, scope)
 
     @property
     def priority(self) -> int:
@@ -170,6 +178,7 @@ class LiveJob:
             pending=tuple(self.pending if pending is None else pending),
             cancel_requested=self.cancel_requested,
             source=self.source,
+            scope=self.scope,
         )
 
     def apply(self, stored: StoredJob) -> None:

@@ -21,6 +21,7 @@ from ganeti.locking.requests import LockRequest
 from ganeti.model.job import UndoStep
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
+from ganeti.model.scope import Scope
 from ganeti.store.interface import Operation
 
 LONG_WAIT_S = 2.0
@@ -68,6 +69,10 @@ class Run:
     @property
     def source(self) -> str:
         return self._job.source
+
+    @property
+    def scope(self) -> Scope | None:
+        return self._job.scope
 
     @property
     def op(self) -> OpCode:

@@ -163,7 +163,7 @@ class Runner:
         submission = self._submission
         try:
             prepared = await self._retry_until_written(
-                job, lambda: submission.prepare_all(ending.jobs, source=job.source)
+                job, lambda: submission.prepare_all(ending.jobs, submitter=job.as_submitter)
             )
             ids = [[True, one.job.id] for one in prepared]
             if not submission.fit_together(prepared):

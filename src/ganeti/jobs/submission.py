@@ -20,7 +20,7 @@ from ganeti.jobs.record import (
     without_secrets,
 )
 from ganeti.jobs.scheduler import FINAL_STATES
-from ganeti.model.job import LOCAL_SOURCE, OpState, StoredJob
+from ganeti.model.job import LOCAL, OpState, StoredJob, Submitter
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.store.interface import MAX_OPERATIONS, MAX_TRANSACTION_BYTES, Operation, Put
@@ -107,7 +107,7 @@ class Submission:
         *,
         keys: Sequence[str] | None = None,
         known: Mapping[int, int] | None = None,
-        source: str = LOCAL_SOURCE,
+        submitter: Submitter = LOCAL,
     ) -> list[int | GanetiError]:
         """One answer for each job: its id, once it is durable, or why there is none.
 
@@ -116,7 +116,7 @@ class Submission:
         live = len(self._jobs) + self._coming
         self._coming += len(batch)
         try:
-            prepared = await self._prepare(batch, live, keys=keys, known=known, source=source)
+            prepared = await self._prepare(batch, live, keys=keys, known=known, submitter=submitter)
             groups = _grouped([one for one in prepared if isinstance(one, Prepared)])
             if len(groups) == 1:  # as most are: no task is needed beside the caller's own
                 refused = [await self._commit(groups[0])]
@@ -136,10 +136,10 @@ class Submission:
         ]
 
     async def prepare_all(
-        self, batch: Sequence[Sequence[OpCode]], *, source: str
+        self, batch: Sequence[Sequence[OpCode]], *, submitter: Submitter
     ) -> list[Prepared]:
         """Jobs that an opcode submits, in the name of its own source; raises if one of them cannot be."""
-        prepared = await self._prepare(batch, len(self._jobs) + self._coming, source=source)
+        prepared = await self._prepare(batch, len(self._jobs) + self._coming, submitter=submitter)
         for one in prepared:
             if isinstance(one, GanetiError):
                 raise one
@@ -182,7 +182,7 @@ class Submission:
         batch: Sequence[Sequence[OpCode]],
         live: int,
         *,
-        source: str,
+        submitter: Submitter,
         keys: Sequence[str] | None = None,
         known: Mapping[int, int] | None = None,
     ) -> list[Before]:
@@ -204,7 +204,7 @@ class Submission:
                     )
                 key = None if keys is None else keys[number]
                 prepared.append(
-                    await self._prepare_one(next(ids), ops, prepared, key=key, source=source)
+                    await self._prepare_one(next(ids), ops, prepared, key=key, submitter=submitter)
                 )
             except GanetiError as err:
                 prepared.append(err)
@@ -230,7 +230,7 @@ class Submission:
         before: Sequence[Before],
         *,
         key: str | None,
-        source: str,
+        submitter: Submitter,
     ) -> Prepared:
         if len(ops) > OPCODE_LIMIT:
             raise InputError(f"a job may have {OPCODE_LIMIT} opcodes, not {len(ops)}", "ops")
@@ -239,7 +239,14 @@ class Submission:
         now = self._clock.time()
         states = tuple(OpState(op=without_secrets(op)) for op in resolved)
         end = None if ops else now
-        stored = StoredJob(id=job_id, ops=states, received=now, end=end, source=source)
+        stored = StoredJob(
+            id=job_id,
+            ops=states,
+            received=now,
+            end=end,
+            source=submitter.source,
+            scope=submitter.scope,
+        )
         job = LiveJob(stored)
         job.depends = depends
         job.secrets = {index: op for index, op in enumerate(resolved) if states[index].op is not op}

@@ -197,7 +197,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
             "allocators that choose nodes where a command names none, tried in order, as mine,hail,"
             " and others for one kind of request, as hail/relocate=mine; a new cluster has hail; ''"
             " for none",
-            "-I", "NAME", names="iallocator",
+            "-I", "NAME",
         ),
         check=parse_defaults, initial=BUILT_IN, heading="default instance allocator", is_general=True,
     )] = ""

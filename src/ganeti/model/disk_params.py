@@ -96,3 +96,17 @@ def _checked(name: str, value: Any, default: Any, where: str) -> Any:
         if name == "stripe_size" and typed & (typed - 1):
             raise InputError("must be a power of two, in KiB", where)
     return typed
+
+
+def is_plain_disk_param(name: str) -> bool:
+    """Whether a parameter is a number, a flag or a choice in every template that has it, and so refers to no object.
+
+    Options for the tools of DRBD and what only a provider understands are not.
+    """
+    rows = [{**row.params, **row.own_params} for row in TEMPLATES.values()]
+    aliases = {new: old for names in ALIASES.values() for new, old in names.items()}
+    stored = aliases.get(name, name)
+    found = [row[stored] for row in rows if stored in row]
+    return bool(found) and (
+        stored in _CHOICES or not any(isinstance(default, str) for default in found)
+    )

@@ -6,6 +6,7 @@ import msgspec
 
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import AnyOpCode
+from ganeti.model.scope import Scope
 
 Timestamp = tuple[int, int]
 """Seconds and microseconds since the epoch, as LUXI shows them."""
@@ -18,6 +19,16 @@ REMOTE_PREFIX = "rest:"
 def remote_source(user: str) -> str:
     """The source of jobs that a user of the REST interface submits."""
     return REMOTE_PREFIX + user
+
+
+class Submitter(msgspec.Struct, frozen=True):
+    """Who submits a job: the job's source, and the scope to which a user of the REST interface is limited."""
+
+    source: str = LOCAL_SOURCE
+    scope: Scope | None = None
+
+
+LOCAL = Submitter()
 
 
 def is_remote(source: str) -> bool:
@@ -69,5 +80,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     cancel_requested: bool = False
     source: str = LOCAL_SOURCE
     """Who submitted it; jobs that a job submits have the source of that one."""
+    scope: Scope | None = None
+    """Of its submitter; None if that is not limited."""
     format: int = 2
     """1: `undo` has what is pending, too."""

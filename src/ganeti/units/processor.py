@@ -12,6 +12,7 @@ from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.listing import HookListing
 from ganeti.units.hooks.operation import OperationHooks
+from ganeti.units.job_scope import check_scope
 from ganeti.units.registry import UNITS
 from ganeti.units.services import Services
 from ganeti.units.undo.run import describe, locks_of, run_steps
@@ -37,6 +38,7 @@ class Processor:
             unit.check_arguments()
             await unit.before_locks(run)
             await self._lock(unit, run)
+            check_scope(ctx.snapshot, run.scope, run.op)
             plan = await unit.check_prereq(ctx)
             if run.op.dry_run:
                 return Outcome(unit.dry_run_result(ctx, plan))

@@ -165,6 +165,13 @@ class Operation:
     is_streaming: bool = False
     permission: str = ""
     """What `+NAME` and `-NAME` of the users file name."""
+    is_open: bool = False
+    """Whether limited users may use it as a whole: it tells nothing of others, or is cut to what is theirs."""
+
+    @property
+    def submits(self) -> bool:
+        """Whether it submits one opcode, of which the master decides."""
+        return isinstance(self.does, JobOf)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -180,9 +187,12 @@ def read(
     *arguments: Argument,
     right: Right = Right.KNOWN,
     result: str = "object",
+    is_open: bool = False,
 ) -> Operation:
     """A GET that answers by itself."""
-    return Operation("GET", path, name, summary, right, handler, arguments, result=result)
+    return Operation(
+        "GET", path, name, summary, right, handler, arguments, result=result, is_open=is_open
+    )
 
 
 def job(

@@ -22,6 +22,7 @@ _OF_CODE = {
     ErrorCode.WRONG_INPUT: HTTPStatus.BAD_REQUEST,
     ErrorCode.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
     ErrorCode.RESOLVER: HTTPStatus.BAD_REQUEST,
+    ErrorCode.FORBIDDEN: HTTPStatus.FORBIDDEN,
 }
 _NO_METHOD = "Failed to parse request: no method"
 

@@ -6,17 +6,19 @@ Options of the users file, separated by commas:
     @readonly, @admin, @operator   the same
     +PERMISSION, -PERMISSION       one opcode more, or less, as `-instance_remove`
     name=PATTERN, tag=TAG          only instances with such a name (`web*`) or tag; may be repeated
+    KIND=PATTERN                   a user with `name=` or `tag=` may name such a node, group, network, link,
+                                   directory, storage or path in requests; may be repeated; none without
     until=2027-12-31               not after that day (UTC)
 """
 
 import datetime as dt
-import fnmatch
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from ganeti.base.errors import InputError
+from ganeti.model.scope import BY_PATTERN, Scope
 
 
 class Right(Enum):
@@ -36,27 +38,9 @@ ROLES: dict[str, frozenset[Right]] = {
     "write": frozenset(Right),
 }
 _ALIASES = {"@readonly": "read", "@admin": "write", "@operator": "operator"}
+_KINDS = frozenset(kind.value for kind in BY_PATTERN)
+_UNLIMITED = Scope()
 _PERMISSION = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Scope:
-    """The instances that a restricted user sees and changes."""
-
-    names: tuple[str, ...] = ()
-    tags: frozenset[str] = frozenset()
-
-    @property
-    def is_restricted(self) -> bool:
-        return bool(self.names or self.tags)
-
-    def has(self, name: str, tags: Iterable[str]) -> bool:
-        """Whether an instance is within it."""
-        return self.has_name(name) or not self.tags.isdisjoint(tags)
-
-    def has_name(self, name: str) -> bool:
-        """Whether an instance of this name is within it, whatever its tags."""
-        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.names)
 
 
 @dataclass(frozen=True)
@@ -66,7 +50,7 @@ class Rights:
     rights: frozenset[Right] = frozenset((Right.KNOWN,))
     more: frozenset[str] = frozenset()
     less: frozenset[str] = frozenset()
-    scope: Scope = Scope()
+    scope: Scope = _UNLIMITED
     until: dt.date | None = None
 
     def may(self, right: Right, permission: str) -> bool:
@@ -85,6 +69,7 @@ def parse_options(words: Sequence[str]) -> Rights:
     rights: frozenset[Right] = frozenset((Right.KNOWN,))
     more, less, tags = set[str](), set[str](), set[str]()
     names: list[str] = []
+    others: list[tuple[str, str]] = []
     until = None
     for word in words:
         name, is_pair, value = word.partition("=")
@@ -97,11 +82,15 @@ def parse_options(words: Sequence[str]) -> Rights:
             names.append(value)
         elif is_pair and value and name == "tag":
             tags.add(value)
+        elif is_pair and value and name in _KINDS:
+            others.append((name, value))
         elif is_pair and name == "until":
             until = _day(value)
         else:
             raise InputError(f"there is no option {word!r:.40}")
-    scope = Scope(tuple(names), frozenset(tags))
+    scope = Scope(names=tuple(names), tags=frozenset(tags), others=tuple(others))
+    if others and not scope.is_restricted:
+        raise InputError(f"{others[0][0]}=PATTERN has a meaning only beside name= or tag=")
     return Rights(rights, frozenset(more), frozenset(less), scope, until)
 
 

@@ -13,7 +13,7 @@ from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import ErrorCode, GanetiError, JobLost, JobQueueDrained, PrereqError
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.pending_undo import PendingStep
-from ganeti.model.job import LOCAL_SOURCE, LogEntry, OpState
+from ganeti.model.job import LOCAL, LogEntry, OpState, Submitter
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.protocols.luxi import Answer, Request
@@ -63,7 +63,7 @@ class FakeQueue(FakeJobs):
     undo: FakeUndo = field(default_factory=FakeUndo)
     submitted: list[Sequence[OpCode]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
-    sources: list[str] = field(default_factory=list)
+    submitters: list[Submitter] = field(default_factory=list)
     batch_keys: list[str | None] = field(default_factory=list)
     refuse: dict[int, GanetiError] = field(default_factory=dict)
     news: tuple[list[Any], list[LogEntry]] | None = None
@@ -78,7 +78,7 @@ class FakeQueue(FakeJobs):
         *,
         key: str | None = None,
         even_if_drained: bool = False,
-        source: str = LOCAL_SOURCE,
+        submitter: Submitter = LOCAL,
     ) -> int:
         if self.is_drained and not even_if_drained:
             raise JobQueueDrained("the queue is drained")
@@ -88,10 +88,10 @@ class FakeQueue(FakeJobs):
         if key is not None and key.partition(".")[0] in stems:
             raise PrereqError("the key was used for another request", ErrorCode.NOT_UNIQUE)
         self.keys.append(key)
-        self.sources.append(source)
+        self.submitters.append(submitter)
         self.submitted.append(ops)
         job_id = len(self.submitted)
-        self.live.append(FakeJob(job_id, [OpState(op=op) for op in ops], source=source))
+        self.live.append(FakeJob(job_id, [OpState(op=op) for op in ops], source=submitter.source))
         return job_id
 
     async def submit_many(

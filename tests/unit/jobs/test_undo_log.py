@@ -37,7 +37,7 @@ class FakeRun:
     job_id = 1
     index = 0
     has_changed = False
-    source = LOCAL_SOURCE
+    source, scope = LOCAL_SOURCE, None
 
     def takes_kill(self) -> bool:
         return False

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from ganeti.model.job import Submitter
 from ganeti.model.opcodes.cluster import OpClusterSetParams, OpClusterVerifyConfig
 from ganeti.model.opcodes.commands import (
     OpClusterCommand,
@@ -126,11 +127,11 @@ async def test_health_is_a_list_of_items(master: Master, world: World) -> None:
 async def test_remote_users_do_not_say_which_program_runs(master: Master) -> None:
     job_id = await master.queue.submit(
         [OpNodeSetParams(node_name="node2", ndparams={"oob_program": "/bin/true"})],
-        source="rapi:someone",
+        submitter=Submitter("rapi:someone"),
     )
     assert "can be set on the master only" in failed(await master.final(job_id))[1][0]
     job_id = await master.queue.submit(
-        [OpClusterCommand(command="id", node_names=[])], source="rapi:someone"
+        [OpClusterCommand(command="id", node_names=[])], submitter=Submitter("rapi:someone")
     )
     assert "on the master only" in failed(await master.final(job_id))[1][0]
 

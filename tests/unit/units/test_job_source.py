@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ganeti.jobs.view import JobView
 from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
-from ganeti.model.job import LOCAL_SOURCE, StoredJob, is_remote, remote_source
+from ganeti.model.job import LOCAL_SOURCE, StoredJob, Submitter, is_remote, remote_source
 from ganeti.model.opcodes import OPCODES, OpCode
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceStartup
@@ -35,7 +35,7 @@ OF_HOST = [param for param in HYPERVISOR_PARAMS["kvm"].values() if param.touches
 
 
 async def run_as(master: Master, source: str, op: OpCode) -> JobView:
-    return await master.final(await master.queue.submit([op], source=source))
+    return await master.final(await master.queue.submit([op], submitter=Submitter(source)))
 
 
 def refused(view: JobView, field: str) -> None:

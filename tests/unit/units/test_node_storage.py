@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.base.paths import Paths
-from ganeti.model.job import remote_source
+from ganeti.model.job import Submitter, remote_source
 from ganeti.model.opcodes.storage import (
     OpNodeModifyStorage,
     OpNodeQueryStorage,
@@ -170,7 +170,7 @@ async def test_changes_that_mean_nothing_are_refused(
 
 async def test_directories_are_not_made_for_remote_users(units: Master) -> None:
     made = change("file", f"{ROOT}/x", present=True)
-    job_id = await units.queue.submit([made], source=remote_source("eve"))
+    job_id = await units.queue.submit([made], submitter=Submitter(remote_source("eve")))
     assert "on the master only" in failed(await units.final(job_id))[1][0]
 
 

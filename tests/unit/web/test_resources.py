@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import JobQueueFull
 from ganeti.model import wire
-from ganeti.model.job import remote_source
+from ganeti.model.job import Submitter, remote_source
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes import OPCODES
 from ganeti.query.execute import KINDS
@@ -182,7 +182,7 @@ async def test_a_request_becomes_the_job_that_it_means(rig: RestRig) -> None:
 
 async def test_the_user_reaches_the_job_and_its_reason(rig: RestRig) -> None:
     await rig.ask("PUT", "/2/redistribute-config?reason=because", user="admin")
-    assert rig.master.queue.sources == [remote_source("admin")]
+    assert rig.master.queue.submitters == [Submitter(remote_source("admin"))]
     [[op]] = rig.master.queue.submitted
     assert [one[:2] for one in op.reason] == [
         ("gnt:user", "because"),
@@ -401,6 +401,46 @@ async def test_a_restricted_user_sees_and_does_only_what_is_theirs(rig: RestRig)
     mine = {**INSTANCE, "name": "web11.example.com"}
     assert (await rig.ask("POST", "/2/instances", mine, user=TENANT)).status == 200
     assert len(rig.master.queue.submitted) == 2
+
+
+@pytest.mark.requirement("G21")
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field"),
+    [
+        ("POST", "/2/instances", {"mode": "import", "src_path": "web2.example.com"}, "src_path"),
+        ("POST", "/2/instances", {"mode": "import", "src_node": "node2"}, "src_node"),
+        ("POST", "/2/instances", {"disks": [{"size": 0, "adopt": "xenvg/d1"}]}, "disks[0].adopt"),
+        ("POST", "/2/instances", {"file_storage_dir": "web2.example.com"}, "file_storage_dir"),
+        ("POST", "/2/instances", {"osparams": {"image": "/srv/other"}}, "osparams.image"),
+        ("POST", "/2/instances", {"depends": [[50, ["success"]]]}, "depends[0]"),
+        ("POST", "/2/instances", {"tags": ["team:b"]}, "tags[0]"),
+        ("PUT", "/2/instances/web1/modify", {"disks": [["attach", {"name": "data"}]]}, "disks[0]"),
+        ("PUT", "/2/instances/web1/modify", {"nics": [["add", {"link": "br7"}]]}, "nics[0].link"),
+        ("PUT", "/2/instances/web1/rename", {"new_name": "db1.example.com"}, "new_name"),
+        ("PUT", "/2/instances/web1/migrate", {"target_node": "node2"}, "target_node"),
+        ("PUT", "/2/instances/web1/failover", {"instance_uuid": "web2"}, "instance_uuid"),
+        ("PUT", "/2/instances/web1/export", {"destination": "node2"}, "target_node"),
+    ],
+)
+async def test_a_limited_user_names_nothing_that_belongs_to_others(
+    rig: RestRig, method: str, path: str, body: dict[str, Any], field: str
+) -> None:
+    rig.master.queue.live.append(job(50))
+    if path == "/2/instances":
+        body = {**INSTANCE, "name": "web11.example.com", **body}
+    answer = await rig.ask(method, path, body, user=TENANT)
+    assert (answer.status, answer.explain.partition(": ")[0]) == (403, field)
+    assert rig.master.queue.submitted == []
+
+
+async def test_the_users_file_opens_nodes_to_limited_users(rig: RestRig) -> None:
+    rig.users.write_text(rig.users.read_text().replace("name=web1*", "name=web1*,node=node2*"))
+    rig.known_users.refresh()
+    path, body = "/2/instances/web1/migrate", {"target_node": "node2"}
+    assert (await rig.ask("PUT", path, body, user=TENANT)).status == 200
+    [submitter] = rig.master.queue.submitters
+    assert submitter.scope is not None
+    assert submitter.scope.others == (("node", "node2*"),)
 
 
 async def test_what_would_change_something_is_in_the_audit_log(rig: RestRig) -> None:

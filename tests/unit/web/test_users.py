@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.errors import InputError
+from ganeti.model.fields import RefersTo
 from ganeti.web.rights import Right, parse_options
 from ganeti.web.users import REALM, Users, parse_users
 from tests.support.rest import credentials
@@ -181,3 +182,13 @@ def test_a_scope_has_names_and_tags() -> None:
     assert scope.has("db", ["team:a"])
     assert not scope.has("db", ["team:b"])
     assert not scope.has_name("db")
+
+
+def test_what_belongs_to_no_instance_is_allowed_by_its_kind() -> None:
+    scope = parse_options(["write", "name=web*", "node=node1*", "path=/srv/a/*"]).scope
+    assert scope.has_other(RefersTo.NODE, "node1.example.com")
+    assert not scope.has_other(RefersTo.GROUP, "node1.example.com")
+    assert scope.has_other(RefersTo.PATH, "/srv/a/b/c")
+    assert not scope.has_other(RefersTo.PATH, "/srv/a/../b")
+    with pytest.raises(InputError, match="only beside name= or tag="):
+        parse_options(["write", "node=node1"])

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, ClassVar
 
 from ganeti.model.compression import COMPRESSIONS
-from ganeti.model.fields import Field, Form
+from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import OpCode, ShutdownTimeout
 from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, OnInstance
 
@@ -13,7 +13,7 @@ LOCAL, REMOTE = "local", "remote"
 class OpBackupPrepare(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_PREPARE"):
     """What the other cluster needs for a move: nothing for `local`; a key and its signed certificate for `remote`."""
 
-    mode: str
+    mode: Annotated[str, RefersTo.NOTHING]
 
 
 class OpBackupExport(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_EXPORT"):
@@ -24,13 +24,13 @@ class OpBackupExport(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_EXPOR
 
     compress: Annotated[str, Field(
         "compress the dumps; Ganeti reads only none", choices=tuple(COMPRESSIONS)
-    )] = "none"  # fmt: skip
+    ), RefersTo.NOTHING] = "none"  # fmt: skip
     ova: Annotated[bool, Field(
         "pack the export as NAME.ova in its directory, too; disks are copied as they are then"
     )] = False  # fmt: skip
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
-    target_node: str | list[Any] | None = None
-    target_node_uuid: str | None = None
+    target_node: Annotated[str | list[Any] | None, RefersTo.DESTINATION] = None
+    target_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     shutdown: Annotated[bool, Field(
         "let the guest run; only where the storage has snapshots", "! --noshutdown", form=Form.OFF
     )] = True  # fmt: skip
@@ -38,9 +38,9 @@ class OpBackupExport(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_EXPOR
     ignore_remove_failures: Annotated[
         bool, Field("go on where something of it cannot be removed")
     ] = False
-    mode: str = LOCAL
-    x509_key_name: list[Any] | None = None
-    destination_x509_ca: str | None = None
+    mode: Annotated[str, RefersTo.NOTHING] = LOCAL
+    x509_key_name: Annotated[list[Any] | None, RefersTo.NOTHING] = None
+    destination_x509_ca: Annotated[str | None, RefersTo.NOTHING] = None
     zero_free_space: bool = False
     zeroing_timeout_fixed: int | None = None
     zeroing_timeout_per_mib: float | None = None
@@ -56,7 +56,7 @@ class OpBackupRemove(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_REMOV
 class OpBackupQuery(OpCode, frozen=True, kw_only=True, tag="OP_BACKUP_QUERY"):
     """The exports on nodes, all for none: name of a node -> names of exports, or false."""
 
-    nodes: list[str] = []
+    nodes: Annotated[list[str], RefersTo.NODE] = []
     use_locking: bool = False
 
     host_changing: ClassVar[bool] = False

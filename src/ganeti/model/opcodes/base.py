@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from ganeti.model.fields import Field, Form
+from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.params import Params
 
 Reason = tuple[str, str, int]
@@ -27,9 +27,9 @@ class OpCode(
     dry_run: bool | None = False
     debug_level: int = 0
     priority: int = 0
-    depends: list[tuple[int, list[str]]] | None = None
-    comment: str | None = None
-    reason: list[Reason] = []
+    depends: Annotated[list[tuple[int, list[str]]] | None, RefersTo.DEPENDENCIES] = None
+    comment: Annotated[str | None, RefersTo.NOTHING] = None
+    reason: Annotated[list[Reason], RefersTo.NOTHING] = []
 
     summary_field: ClassVar[str | None] = None
     """The field that a job list shows in brackets behind the opcode's name."""
@@ -75,16 +75,16 @@ class DiskRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     size: int
     """0 for one that is adopted."""
-    mode: str = "rw"
-    name: str | None = None
-    adopt: str | None = None
+    mode: Annotated[str, RefersTo.NOTHING] = "rw"
+    name: Annotated[str | None, RefersTo.NOTHING] = None
+    adopt: Annotated[str | None, RefersTo.PATH] = None
     """What lies on the node already and becomes the disk, its data kept: a volume, a device."""
-    params: Params = {}
+    params: Annotated[Params, RefersTo.DISK_PARAMS] = {}
     # Clients of Ganeti say these beside the others.
-    vg: str | None = None
-    metavg: str | None = None
-    provider: str | None = None
-    access: str | None = None
+    vg: Annotated[str | None, RefersTo.STORAGE] = None
+    metavg: Annotated[str | None, RefersTo.STORAGE] = None
+    provider: Annotated[str | None, RefersTo.STORAGE] = None
+    access: Annotated[str | None, RefersTo.NOTHING] = None
     spindles: int | None = None
 
     def __post_init__(self) -> None:
@@ -106,13 +106,13 @@ class DiskRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class NicRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A network interface that an instance is to have; what is left out comes from the cluster."""
 
-    mac: str = "auto"
-    ip: str | None = None
-    mode: str | None = None
-    link: str | None = None
-    vlan: str | None = None
-    name: str | None = None
-    network: str | None = None
+    mac: Annotated[str, RefersTo.NOTHING] = "auto"
+    ip: Annotated[str | None, RefersTo.NOTHING] = None
+    mode: Annotated[str | None, RefersTo.NOTHING] = None
+    link: Annotated[str | None, RefersTo.LINK] = None
+    vlan: Annotated[str | None, RefersTo.LINK] = None
+    name: Annotated[str | None, RefersTo.NOTHING] = None
+    network: Annotated[str | None, RefersTo.NETWORK] = None
     """A network by name or UUID, in place of mode, link and VLAN; `ip` may be `pool` then."""
 
     def __post_init__(self) -> None:
@@ -134,14 +134,12 @@ def _drop_none(request: msgspec.Struct, *fields: str) -> None:
 
 # Fields that several opcodes have alike.
 Iallocator = Annotated[str | None, Field(
-    "let this allocator choose the nodes; '.' is the cluster's default", "-I", "NAME",
-    names="iallocator"
-)]  # fmt: skip
-TargetNode = Annotated[str | None, Field("node that is to run it", "-n", "NODE", names="node")]
+    "let this allocator choose the nodes; '.' is the cluster's default", "-I", "NAME"
+), RefersTo.ALLOCATOR]  # fmt: skip
+TargetNode = Annotated[str | None, Field("node that is to run it", "-n", "NODE"), RefersTo.NODE]
 TargetGroups = Annotated[list[str] | None, Field(
-    "group to move to; may be repeated; any other without", "! --to", "GROUP", Form.REPEATED,
-    names="group"
-)]  # fmt: skip
+    "group to move to; may be repeated; any other without", "! --to", "GROUP", Form.REPEATED
+), RefersTo.GROUP]  # fmt: skip
 IgnoreIpolicy = Annotated[bool, Field("do it even against the instance policy")]
 IgnoreConsistency = Annotated[bool, Field("use a copy of mirrored disks that may be old")]
 EarlyRelease = Annotated[
@@ -153,7 +151,7 @@ ShutdownTimeout = Annotated[int, Field(
 )]  # fmt: skip
 MigrationMode = Annotated[str | None, Field(
     "the same, in words", "! --migration-mode", choices=("live", "non-live")
-)]  # fmt: skip
+), RefersTo.NOTHING]  # fmt: skip
 NonLive = Annotated[bool | None, Field(
     "let the guest stand still while it is moved", "! --non-live", form=Form.OFF
 )]  # fmt: skip

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import msgspec
 
 from ganeti.model.cluster_params import CLUSTER_PARAMS, UNKNOWN_PARAMS
-from ganeti.model.fields import Field, Form
+from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import OpCode
 from ganeti.model.uid_ranges import UidRange
 
@@ -35,13 +35,13 @@ class OpClusterVerify(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VERIFY"
         bool, Field("report an error that is none, to test those who read it")
     ] = False
     error_codes: Annotated[bool, Field("begin findings with their codes")] = False
-    skip_checks: list[str] = []
+    skip_checks: Annotated[list[str], RefersTo.NOTHING] = []
     ignore_errors: Annotated[list[str], Field(
         "show this finding as a warning; may be repeated", "-I", "CODE", form=Form.REPEATED
-    )] = []  # fmt: skip
+    ), RefersTo.NOTHING] = []  # fmt: skip
     verbose: bool = False
     group_name: Annotated[
-        str | None, Field("check one group only", "! -g --node-group", "GROUP")
+        str | None, Field("check one group only", "! -g --node-group", "GROUP"), RefersTo.GROUP
     ] = None
     verify_clutter: Annotated[
         bool, Field("accepted: no ssh keys are kept", "! --verify-ssh-clutter")
@@ -55,7 +55,7 @@ class OpClusterVerifyConfig(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_V
 
     debug_simulate_errors: bool = False
     error_codes: bool = False
-    ignore_errors: list[str] = []
+    ignore_errors: Annotated[list[str], RefersTo.NOTHING] = []
     verbose: bool = False
 
     host_changing: ClassVar[bool] = False
@@ -64,11 +64,11 @@ class OpClusterVerifyConfig(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_V
 class OpClusterVerifyGroup(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VERIFY_GROUP"):
     """Check the nodes and instances of one group; the result is True if all is well."""
 
-    group_name: str
+    group_name: Annotated[str, RefersTo.GROUP]
     debug_simulate_errors: bool = False
     error_codes: bool = False
-    skip_checks: list[str] = []
-    ignore_errors: list[str] = []
+    skip_checks: Annotated[list[str], RefersTo.NOTHING] = []
+    ignore_errors: Annotated[list[str], RefersTo.NOTHING] = []
     verbose: bool = False
     verify_clutter: bool = False
 
@@ -89,22 +89,34 @@ else:
         "OpClusterSetParams",
         [
             *(
-                (name, Annotated[param.given | None, param.field], None)
+                (name, Annotated[param.given | None, param.field, RefersTo.CLUSTER], None)
                 for name, param in CLUSTER_PARAMS.items()
             ),
             (
                 "add_uids",
-                Annotated[list[UidRange] | None, _uids("more user ids for the pool")],
+                Annotated[
+                    list[UidRange] | None,
+                    _uids("more user ids for the pool"),
+                    RefersTo.CLUSTER,
+                ],
                 None,
             ),
             (
                 "remove_uids",
-                Annotated[list[UidRange] | None, _uids("user ids that no new guest gets any more")],
+                Annotated[
+                    list[UidRange] | None,
+                    _uids("user ids that no new guest gets any more"),
+                    RefersTo.CLUSTER,
+                ],
                 None,
             ),
             ("force", bool, False),
             # Clients of Ganeti name all that they know, without values; what has one is refused.
-            *((one.request, Any, None) for one in UNKNOWN_PARAMS if one.request),
+            *(
+                (one.request, Annotated[Any, RefersTo.CLUSTER], None)
+                for one in UNKNOWN_PARAMS
+                if one.request
+            ),
         ],
         bases=(OpCode,),
         namespace={
@@ -123,7 +135,7 @@ else:
 class OpClusterRedistConf(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_REDIST_CONF"):
     """Give every node the ssconf files and the files that all nodes must have (S65-S69)."""
 
-    renewed: list[str] = []
+    renewed: Annotated[list[str], RefersTo.PATH] = []
     """Paths of those that were just renewed on the master: what it has of them counts from now on."""
 
 
@@ -154,7 +166,7 @@ class OpClusterRenewCrypto(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RE
     ] = False
     # What Ganeti's clients send: there are no ssh keys here.
     renew_ssh_keys: bool = False
-    ssh_key_type: str | None = None
+    ssh_key_type: Annotated[str | None, RefersTo.NOTHING] = None
     ssh_key_bits: int | None = None
     verbose: bool = False
     debug: bool = False
@@ -163,8 +175,8 @@ class OpClusterRenewCrypto(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RE
 class OpClusterRename(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RENAME"):
     """Give the cluster another name, and the address of that name."""
 
-    name: str
-    ip: str | None = None
+    name: Annotated[str, RefersTo.CLUSTER]
+    ip: Annotated[str | None, RefersTo.NOTHING] = None
     """The address; what the name resolves to without it."""
 
     summary_field: ClassVar[str | None] = "name"

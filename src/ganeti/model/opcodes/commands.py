@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar
 
-from ganeti.model.fields import Field
+from ganeti.model.fields import Field, RefersTo
 from ganeti.model.opcodes.base import OpCode
 
 
@@ -12,9 +12,9 @@ class OpOobCommand(OpCode, frozen=True, kw_only=True, tag="OP_OOB_COMMAND"):
     The result is a list of `[[0, name], [status, data]]`, with the status of a query's values.
     """
 
-    node_names: list[str] = []
-    node_uuids: list[str] | None = None
-    command: str
+    node_names: Annotated[list[str], RefersTo.NODE] = []
+    node_uuids: Annotated[list[str] | None, RefersTo.NODE] = None
+    command: Annotated[str, RefersTo.NOTHING]
     timeout: Annotated[int, Field(
         "how long the program may take (60)", "! --oob-timeout", "SECONDS"
     )] = 60  # fmt: skip
@@ -29,23 +29,23 @@ class OpOobCommand(OpCode, frozen=True, kw_only=True, tag="OP_OOB_COMMAND"):
 class OpRestrictedCommand(OpCode, frozen=True, kw_only=True, tag="OP_RESTRICTED_COMMAND"):
     """Run a program of nodes' own `restricted-commands`; the result is `[succeeded, output]` for each node."""
 
-    nodes: list[str]
-    node_uuids: list[str] | None = None
-    command: str
+    nodes: Annotated[list[str], RefersTo.NODE]
+    node_uuids: Annotated[list[str] | None, RefersTo.NODE] = None
+    command: Annotated[str, RefersTo.CLUSTER]
     use_locking: Annotated[bool, Field("wait until no job works on the nodes", "! --sync")] = False
 
 
 class OpClusterCommand(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_COMMAND"):
     """Run a line of shell on nodes that allow it; the result is `[name, status, output]` for each."""
 
-    command: str
-    node_names: list[str]
+    command: Annotated[str, RefersTo.CLUSTER]
+    node_names: Annotated[list[str], RefersTo.NODE]
 
 
 class OpClusterCopyFile(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_COPY_FILE"):
     """Give nodes that allow it a file of the master's; the result is `[name, why not or '']` for each."""
 
-    path: str
-    node_names: list[str]
+    path: Annotated[str, RefersTo.PATH]
+    node_names: Annotated[list[str], RefersTo.NODE]
 
     summary_field: ClassVar[str | None] = "path"

@@ -1,14 +1,15 @@
 """Opcodes about external storage."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from ganeti.model.fields import RefersTo
 from ganeti.model.opcodes.base import OpCode
 
 
 class OpExtStorageDiagnose(OpCode, frozen=True, kw_only=True, tag="OP_EXT_STORAGE_DIAGNOSE"):
     """The providers of external storage on all nodes: a row for each, with the fields that are asked for."""
 
-    output_fields: list[str]
-    names: list[str] = []
+    output_fields: Annotated[list[str], RefersTo.NOTHING]
+    names: Annotated[list[str], RefersTo.STORAGE] = []
 
     host_changing: ClassVar[bool] = False

@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar
 
-from ganeti.model.fields import Field, Form
+from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.names import AllocPolicy
 from ganeti.model.opcodes.base import EarlyRelease, Iallocator, OpCode, TargetGroups
 from ganeti.model.params import Params
@@ -11,7 +11,7 @@ from ganeti.model.params import Params
 class OnGroup(OpCode, frozen=True, kw_only=True):
     """Fields of every opcode that is about one node group."""
 
-    group_name: str
+    group_name: Annotated[str, RefersTo.GROUP]
 
     summary_field: ClassVar[str | None] = "group_name"
 
@@ -22,18 +22,20 @@ class GroupParams(OnGroup, frozen=True, kw_only=True):
     alloc_policy: Annotated[str | None, Field(
         "whether allocators use the group: preferred, last_resort or unallocable", metavar="POLICY",
         choices=tuple(AllocPolicy)
-    )] = None  # fmt: skip
+    ), RefersTo.NOTHING] = None  # fmt: skip
     ndparams: Annotated[Params | None, Field(
         "node parameters; '-k' takes the cluster's again", "! --node-parameters", "k=v,...",
         Form.KEY_VALUES
-    )] = None  # fmt: skip
+    ), RefersTo.CLUSTER] = None  # fmt: skip
     diskparams: Annotated[dict[str, Params] | None, Field(
         "parameters of a disk template; '-k' takes the cluster's again", "! -D --disk-parameters",
         "TEMPLATE:k=v,...", Form.NAMED
-    )] = None  # fmt: skip
-    ipolicy: Annotated[Params | None, Field("what instances may be", form=Form.POLICY)] = None
-    hv_state: Params | None = None
-    disk_state: Params | None = None
+    ), RefersTo.CLUSTER] = None  # fmt: skip
+    ipolicy: Annotated[
+        Params | None, Field("what instances may be", form=Form.POLICY), RefersTo.CLUSTER
+    ] = None
+    hv_state: Annotated[Params | None, RefersTo.CLUSTER] = None
+    disk_state: Annotated[Params | None, RefersTo.CLUSTER] = None
 
 
 class OpGroupAdd(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_ADD"):
@@ -47,7 +49,7 @@ class OpGroupRemove(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_REMOVE"):
 class OpGroupRename(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_RENAME"):
     """Give a node group another name."""
 
-    new_name: str
+    new_name: Annotated[str, RefersTo.GROUP]
 
     summary_field: ClassVar[str | None] = None
 
@@ -59,8 +61,8 @@ class OpGroupSetParams(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_SET
 class OpGroupAssignNodes(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_ASSIGN_NODES"):
     """Put nodes into a group; with `force` also where a mirrored instance would be in two groups then."""
 
-    nodes: list[str]
-    node_uuids: list[str] | None = None
+    nodes: Annotated[list[str], RefersTo.NODE]
+    node_uuids: Annotated[list[str] | None, RefersTo.NODE] = None
     force: bool = False
 
 
@@ -82,8 +84,8 @@ class OpGroupEvacuate(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_EVACUATE
 class OpInstanceChangeGroup(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CHANGE_GROUP"):
     """Move an instance to a node of another group, one of `target_groups` if some are named."""
 
-    instance_name: str
-    instance_uuid: str | None = None
+    instance_name: Annotated[str, RefersTo.INSTANCE]
+    instance_uuid: Annotated[str | None, RefersTo.INSTANCE] = None
     early_release: EarlyRelease = False
     iallocator: Iallocator = None
     target_groups: TargetGroups = None

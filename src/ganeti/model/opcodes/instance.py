@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar
 
-from ganeti.model.fields import Field, Form
+from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.names import AdminStateSource, RebootType
 from ganeti.model.opcodes.base import (
     DiskRequest,
@@ -29,13 +29,13 @@ DEFAULT_SHUTDOWN_TIMEOUT_S = 120
 class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREATE"):
     """Place a new instance, make its disks, record it, install and start it."""
 
-    instance_name: str
-    mode: str = "create"
+    instance_name: Annotated[str, RefersTo.NEW_INSTANCE]
+    mode: Annotated[str, RefersTo.NOTHING] = "create"
     disk_template: Annotated[str | None, Field(
         "how the disks are kept: diskless, file, sharedfile, plain, blockdev, rbd, ext; the cluster's"
         " first without", "-t",
         "TEMPLATE"
-    )] = None  # fmt: skip
+    ), RefersTo.NOTHING] = None  # fmt: skip
     disks: Annotated[list[DiskRequest], Field(
         "disk N, with size and perhaps mode=ro, name, vg, provider, spindles (with exclusive storage), and"
         " parameters of its template;"
@@ -48,27 +48,29 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
         "N:k=v,...", Form.NICS
     )] = []  # fmt: skip
     os_type: Annotated[str | None, Field(
-        "OS definition to install from", "-o", "OS[+VARIANT]", names="os"
-    )] = None  # fmt: skip
-    pnode: str | None = None
-    pnode_uuid: str | None = None
-    snode: str | None = None
-    snode_uuid: str | None = None
+        "OS definition to install from", "-o", "OS[+VARIANT]"
+    ), RefersTo.OS] = None  # fmt: skip
+    pnode: Annotated[str | None, RefersTo.NODE] = None
+    pnode_uuid: Annotated[str | None, RefersTo.NODE] = None
+    snode: Annotated[str | None, RefersTo.NODE] = None
+    snode_uuid: Annotated[str | None, RefersTo.NODE] = None
     iallocator: Iallocator = None
-    hypervisor: str | None = None
-    hvparams: Params = {}
+    hypervisor: Annotated[str | None, RefersTo.NOTHING] = None
+    hvparams: Annotated[Params, RefersTo.HYPERVISOR_PARAMS] = {}
     beparams: Annotated[Params, Field(
         "backend parameters, as memory=512m,vcpus=2", "! -B --backend-parameters", "k=v,...",
         Form.BACKEND
-    )] = {}  # fmt: skip
+    ), RefersTo.NOTHING] = {}  # fmt: skip
     osparams: Annotated[dict[str, str], Field(
         "parameters of the OS definition", "! -O --os-parameters", "k=v,...", Form.TEXTS
-    )] = {}  # fmt: skip
-    osparams_private: Annotated[dict[str, str], PrivateOsParams] = {}
-    osparams_secret: Annotated[dict[str, str], SecretOsParams] = {}
-    file_driver: Annotated[str | None, Field("accepted: loop, blktap", metavar="DRIVER")] = None
+    ), RefersTo.OS_PARAMS] = {}  # fmt: skip
+    osparams_private: Annotated[dict[str, str], PrivateOsParams, RefersTo.OS_PARAMS] = {}
+    osparams_secret: Annotated[dict[str, str], SecretOsParams, RefersTo.OS_PARAMS] = {}
+    file_driver: Annotated[
+        str | None, Field("accepted: loop, blktap", metavar="DRIVER"), RefersTo.NOTHING
+    ] = None
     file_storage_dir: Annotated[
-        str | None, Field("subdirectory for disks in files", metavar="NAME")
+        str | None, Field("subdirectory for disks in files", metavar="NAME"), RefersTo.DIRECTORY
     ] = None
     start: Annotated[bool, Field("leave it down", "! --no-start", form=Form.OFF)] = True
     no_install: Annotated[
@@ -87,29 +89,29 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     opportunistic_locking: OpportunisticLocking = False
     group_name: Annotated[str | None, Field(
         "node group in which an allocator may choose", "! -g --node-group", "GROUP"
-    )] = None  # fmt: skip
+    ), RefersTo.GROUP] = None  # fmt: skip
     explain: Annotated[bool, Field(
         "say of each node that is not chosen why; with --dry-run nothing is made"
     )] = False  # fmt: skip
     identify_defaults: bool = False
     no_nics: bool = False
     """Without `nics` an import has none, not those of the export; what is not imported has none anyway."""
-    compress: str = "none"
+    compress: Annotated[str, RefersTo.NOTHING] = "none"
     forthcoming: bool = False
     commit: bool = False
     instance_communication: bool = False
     helper_startup_timeout: int | None = None
     helper_shutdown_timeout: int | None = None
-    source_handshake: list[Any] | None = None
-    source_instance_name: str | None = None
+    source_handshake: Annotated[list[Any] | None, RefersTo.NOTHING] = None
+    source_instance_name: Annotated[str | None, RefersTo.NOTHING] = None
     source_shutdown_timeout: int = DEFAULT_SHUTDOWN_TIMEOUT_S
-    source_x509_ca: str | None = None
-    src_node: str | None = None
-    src_node_uuid: str | None = None
-    src_path: str | None = None
-    src_format: str | None = None
+    source_x509_ca: Annotated[str | None, RefersTo.NOTHING] = None
+    src_node: Annotated[str | None, RefersTo.NODE] = None
+    src_node_uuid: Annotated[str | None, RefersTo.NODE] = None
+    src_path: Annotated[str | None, RefersTo.EXPORT] = None
+    src_format: Annotated[str | None, RefersTo.CLUSTER] = None
     """Of an image of a machine at `src_path`, which is no export then; `auto` is what its header says."""
-    tags: Annotated[list[str], Field("tags", metavar="TAG,...", form=Form.WORDS)] = []
+    tags: Annotated[list[str], Field("tags", metavar="TAG,...", form=Form.WORDS), RefersTo.TAG] = []
 
     summary_field: ClassVar[str | None] = "instance_name"
     secret_fields: ClassVar[tuple[str, ...]] = ("osparams_secret",)
@@ -122,8 +124,8 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
 class OnInstance(OpCode, frozen=True, kw_only=True):
     """Fields of every opcode that is about one instance."""
 
-    instance_name: str
-    instance_uuid: str | None = None
+    instance_name: Annotated[str, RefersTo.INSTANCE]
+    instance_uuid: Annotated[str | None, RefersTo.INSTANCE] = None
 
     summary_field: ClassVar[str | None] = "instance_name"
 
@@ -149,10 +151,10 @@ class OpInstanceStartup(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
     hvparams: Annotated[Params, Field(
         "hypervisor parameters for this start only", "! -H --hypervisor-parameters", "k=v,...",
         Form.KEY_VALUES
-    )] = {}  # fmt: skip
+    ), RefersTo.HYPERVISOR_PARAMS] = {}  # fmt: skip
     beparams: Annotated[Params, Field(
         "backend parameters for this start only", "! -B --backend-parameters", "k=v,...", Form.BACKEND
-    )] = {}  # fmt: skip
+    ), RefersTo.NOTHING] = {}  # fmt: skip
     no_remember: NoRemember = False
     startup_paused: Annotated[bool, Field("start with the processors stopped", "! --paused")] = (
         False
@@ -174,7 +176,7 @@ class OpInstanceShutdown(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
         int, Field("how long the guest may take before it is ended (120)", metavar="SECONDS")
     ] = DEFAULT_SHUTDOWN_TIMEOUT_S
     no_remember: NoRemember = False
-    admin_state_source: AdminStateSource | None = None
+    admin_state_source: Annotated[AdminStateSource | None, RefersTo.NOTHING] = None
 
 
 class OpInstanceReboot(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_REBOOT"):
@@ -183,7 +185,7 @@ class OpInstanceReboot(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     reboot_type: Annotated[RebootType, Field(
         "soft asks the guest, hard resets it, full stops it and starts it anew", "! -t --type",
         choices=tuple(RebootType)
-    )] = RebootType.HARD  # fmt: skip
+    ), RefersTo.NOTHING] = RebootType.HARD  # fmt: skip
     ignore_secondaries: Annotated[bool, Field("told to hooks, and nothing else")] = False
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
 
@@ -197,10 +199,9 @@ class OpInstanceMigrate(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
     mode: MigrationMode = None
     live: NonLive = None
     target_node: Annotated[str | None, Field(
-        "node that is to run it; disks that only its present node has go along", "-n", "NODE",
-        names="node"
-    )] = None  # fmt: skip
-    target_node_uuid: str | None = None
+        "node that is to run it; disks that only its present node has go along", "-n", "NODE"
+    ), RefersTo.NODE] = None  # fmt: skip
+    target_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     iallocator: Iallocator = None
     cleanup: Cleanup = False
     allow_failover: Annotated[bool, Field("if it does not run, move it all the same")] = False
@@ -214,7 +215,7 @@ class OpInstanceMigrate(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
 class OpInstanceQueryData(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_QUERY_DATA"):
     """What `gnt-instance info` shows; no names means all instances."""
 
-    instances: list[str] = []
+    instances: Annotated[list[str], RefersTo.INSTANCE] = []
     static: Annotated[bool, Field("do not ask the nodes", "-s")] = False
     use_locking: bool = False
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar
 
-from ganeti.model.fields import Field, Form
+from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import (
     EarlyRelease,
     ForceVariant,
@@ -28,29 +28,29 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     force: bool = False
     force_variant: ForceVariant = False
     ignore_ipolicy: IgnoreIpolicy = False
-    nics: list[list[Any]] = []
-    disks: list[list[Any]] = []
+    nics: Annotated[list[list[Any]], RefersTo.NIC_CHANGES] = []
+    disks: Annotated[list[list[Any]], RefersTo.DISK_CHANGES] = []
     beparams: Annotated[Params, Field(
         "backend parameters, as memory=512m,vcpus=2; 'default' takes the cluster's",
         "! -B --backend-parameters", "k=v,...", Form.BACKEND
-    )] = {}  # fmt: skip
+    ), RefersTo.NOTHING] = {}  # fmt: skip
     runtime_mem: Annotated[int | None, Field(
         "memory of the running guest, by ballooning", "! -m --runtime-memory", "SIZE", Form.SIZE
     )] = None  # fmt: skip
     hvparams: Annotated[Params, Field(
         "hypervisor parameters; 'default' takes the cluster's", "! -H --hypervisor-parameters",
         "k=v,...", Form.KEY_VALUES
-    )] = {}  # fmt: skip
+    ), RefersTo.HYPERVISOR_PARAMS] = {}  # fmt: skip
     os_name: Annotated[str | None, Field(
-        "OS definition, for the next installation", "! -o --os-type", "OS[+VARIANT]", names="os"
-    )] = None  # fmt: skip
+        "OS definition, for the next installation", "! -o --os-type", "OS[+VARIANT]"
+    ), RefersTo.OS] = None  # fmt: skip
     osparams: Annotated[dict[str, str | None] | None, Field(
         "parameters of the OS definition; -k takes one away", "! -O --os-parameters", "k=v,...",
         Form.OS_PARAMS
-    )] = None  # fmt: skip
+    ), RefersTo.OS_PARAMS] = None  # fmt: skip
     osparams_private: Annotated[dict[str, str | None] | None, Field(
         "the same; never shown again", "! --os-parameters-private", "k=v,...", Form.OS_PARAMS
-    )] = None  # fmt: skip
+    ), RefersTo.OS_PARAMS] = None  # fmt: skip
     clear_osparams: Annotated[bool, Field(
         "take all OS parameters of the instance away first", "! --clear-os-parameters"
     )] = False  # fmt: skip
@@ -59,10 +59,10 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     ] = False
     remove_osparams: Annotated[list[str] | None, Field(
         "take these OS parameters away", "! --remove-os-parameters", "k,...", Form.WORDS
-    )] = None  # fmt: skip
+    ), RefersTo.NOTHING] = None  # fmt: skip
     remove_osparams_private: Annotated[list[str] | None, Field(
         "take these private ones away", "! --remove-os-parameters-private", "k,...", Form.WORDS
-    )] = None  # fmt: skip
+    ), RefersTo.NOTHING] = None  # fmt: skip
     wait_for_sync: NoWaitForSync = True
     offline: bool | None = None
     conflicts_check: NoConflictsCheck = True
@@ -72,25 +72,25 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     ] = False
     disk_template: Annotated[str | None, Field(
         "keep the disks in another way; they are made anew, and their data is copied", "-t", "TEMPLATE"
-    )] = None  # fmt: skip
+    ), RefersTo.NOTHING] = None  # fmt: skip
     ext_params: Annotated[Params, Field(
         "with -t: parameters of the new disks, as vg=fast or provider=NAME", "! -e --ext-params",
         "k=v,...", Form.KEY_VALUES
-    )] = {}  # fmt: skip
-    file_driver: str | None = None
+    ), RefersTo.DISK_PARAMS] = {}  # fmt: skip
+    file_driver: Annotated[str | None, RefersTo.NOTHING] = None
     file_storage_dir: Annotated[
-        str | None, Field("subdirectory for new disks in files", metavar="NAME")
+        str | None, Field("subdirectory for new disks in files", metavar="NAME"), RefersTo.DIRECTORY
     ] = None
     pnode: Annotated[str | None, Field(
         "record another primary node, to which the disks have been moved by hand; nothing else may be changed",
-        "! --new-primary", "NODE", names="node"
-    )] = None  # fmt: skip
-    pnode_uuid: str | None = None
+        "! --new-primary", "NODE"
+    ), RefersTo.NODE] = None  # fmt: skip
+    pnode_uuid: Annotated[str | None, RefersTo.NODE] = None
     remote_node: Annotated[str | None, Field(
-        "with -t: node of the second copy of mirrored disks", "! -n --node", "NODE", names="node"
-    )] = None  # fmt: skip
-    remote_node_uuid: str | None = None
-    iallocator: str | None = None
+        "with -t: node of the second copy of mirrored disks", "! -n --node", "NODE"
+    ), RefersTo.NODE] = None  # fmt: skip
+    remote_node_uuid: Annotated[str | None, RefersTo.NODE] = None
+    iallocator: Annotated[str | None, RefersTo.ALLOCATOR] = None
     # A client of Ganeti names this too; what has a value is refused.
     instance_communication: bool | None = None
 
@@ -115,9 +115,9 @@ class OpInstanceRecreateDisks(
     `nodes`, or an allocator, say where, if not where they were.
     """
 
-    disks: list[int | list[Any]] = []
-    nodes: list[str] = []
-    node_uuids: list[str] | None = None
+    disks: Annotated[list[int | list[Any]], RefersTo.DISK_CHANGES] = []
+    nodes: Annotated[list[str], RefersTo.NODE] = []
+    node_uuids: Annotated[list[str] | None, RefersTo.NODE] = None
     iallocator: Iallocator = None
 
 
@@ -130,12 +130,12 @@ class OpInstanceReplaceDisks(
     or `replace_new_secondary`. `disks` are indices, none means all.
     """
 
-    mode: str
+    mode: Annotated[str, RefersTo.NOTHING]
     disks: list[int] = []
     remote_node: Annotated[str | None, Field(
-        "this node becomes the secondary", "! -n --new-secondary", "NODE", names="node"
-    )] = None  # fmt: skip
-    remote_node_uuid: str | None = None
+        "this node becomes the secondary", "! -n --new-secondary", "NODE"
+    ), RefersTo.NODE] = None  # fmt: skip
+    remote_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     iallocator: Iallocator = None
     early_release: EarlyRelease = False
     ignore_ipolicy: IgnoreIpolicy = False

@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar
 
-from ganeti.model.fields import Field, Form
+from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import ForceVariant, PrivateOsParams, SecretOsParams
 from ganeti.model.opcodes.instance import OnInstance
 
@@ -14,15 +14,15 @@ class OpInstanceReinstall(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     """
 
     os_type: Annotated[str | None, Field(
-        "install this OS, and keep it; without, the instance's own", "-o", "OS[+VARIANT]", names="os"
-    )] = None  # fmt: skip
+        "install this OS, and keep it; without, the instance's own", "-o", "OS[+VARIANT]"
+    ), RefersTo.OS] = None  # fmt: skip
     force_variant: ForceVariant = False
     osparams: Annotated[dict[str, str] | None, Field(
         "parameters of the OS definition, for this installation only", "! -O --os-parameters",
         "k=v,...", Form.TEXTS
-    )] = None  # fmt: skip
-    osparams_private: Annotated[dict[str, str] | None, PrivateOsParams] = None
-    osparams_secret: Annotated[dict[str, str] | None, SecretOsParams] = None
+    ), RefersTo.OS_PARAMS] = None  # fmt: skip
+    osparams_private: Annotated[dict[str, str] | None, PrivateOsParams, RefersTo.OS_PARAMS] = None
+    osparams_secret: Annotated[dict[str, str] | None, SecretOsParams, RefersTo.OS_PARAMS] = None
 
     secret_fields: ClassVar[tuple[str, ...]] = ("osparams_secret",)
 
@@ -33,7 +33,7 @@ class OpInstanceRename(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     With `name_check` the new name must resolve; with `ip_check` nobody may answer at its address.
     """
 
-    new_name: str
+    new_name: Annotated[str, RefersTo.NEW_INSTANCE]
     name_check: Annotated[
         bool, Field("refuse if the new name does not resolve", form=Form.ON_OFF)
     ] = False

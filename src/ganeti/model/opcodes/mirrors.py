@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar
 
-from ganeti.model.fields import Field
+from ganeti.model.fields import Field, RefersTo
 from ganeti.model.opcodes.base import EarlyRelease, OpCode
 from ganeti.model.opcodes.group import OnGroup
 from ganeti.model.opcodes.instance import OnInstance
@@ -12,7 +12,7 @@ class OpClusterVerifyDisks(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VE
     """Look at the disks of all instances: submits a job for each node group."""
 
     group_name: Annotated[
-        str | None, Field("look at one group only", "! -g --node-group", "GROUP")
+        str | None, Field("look at one group only", "! -g --node-group", "GROUP"), RefersTo.GROUP
     ] = None
     is_strict: bool = False
 
@@ -53,8 +53,8 @@ class OpNodeListDrbd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_LIST_DRBD")
     `[node, number, instance, disk/N, role, other node, state]`; instance and disk are empty for what nobody owns.
     """
 
-    node_name: str
-    node_uuid: str | None = None
+    node_name: Annotated[str, RefersTo.NODE]
+    node_uuid: Annotated[str | None, RefersTo.NODE] = None
 
     summary_field: ClassVar[str | None] = "node_name"
     host_changing: ClassVar[bool] = False

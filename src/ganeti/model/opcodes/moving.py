@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar
 
-from ganeti.model.fields import Field
+from ganeti.model.fields import Field, RefersTo
 from ganeti.model.opcodes.base import (
     EarlyRelease,
     Iallocator,
@@ -22,7 +22,7 @@ class OpInstanceFailover(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
     """Stop an instance and start it on another node that has its data, also if its own node is dead."""
 
     target_node: TargetNode = None
-    target_node_uuid: str | None = None
+    target_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     iallocator: Iallocator = None
     ignore_consistency: IgnoreConsistency = False
     ignore_ipolicy: IgnoreIpolicy = False
@@ -33,11 +33,13 @@ class OpInstanceFailover(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
 class OpInstanceMove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MOVE"):
     """Stop an instance, copy its disks to another node, and start it there."""
 
-    target_node: Annotated[str, Field("node that is to have it", "-n --node", "NODE", names="node")]
-    target_node_uuid: str | None = None
+    target_node: Annotated[
+        str, Field("node that is to have it", "-n --node", "NODE"), RefersTo.NODE
+    ]
+    target_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     compress: Annotated[str, Field(
         "compress the data on its way", choices=("none", "gzip", "gzip-fast", "gzip-slow")
-    )] = "none"  # fmt: skip
+    ), RefersTo.NOTHING] = "none"  # fmt: skip
     ignore_consistency: IgnoreConsistency = False
     ignore_ipolicy: IgnoreIpolicy = False
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
@@ -46,8 +48,8 @@ class OpInstanceMove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MOV
 class OnNode(OpCode, frozen=True, kw_only=True):
     """Fields of every opcode that empties a node."""
 
-    node_name: str
-    node_uuid: str | None = None
+    node_name: Annotated[str, RefersTo.NODE]
+    node_uuid: Annotated[str | None, RefersTo.NODE] = None
     iallocator: Iallocator = None
 
     summary_field: ClassVar[str | None] = "node_name"
@@ -61,7 +63,7 @@ class OpNodeMigrate(OnNode, frozen=True, kw_only=True, tag="OP_NODE_MIGRATE"):
     mode: MigrationMode = None
     live: NonLive = None
     target_node: TargetNode = None
-    target_node_uuid: str | None = None
+    target_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     allow_runtime_changes: NoRuntimeChanges = True
     ignore_ipolicy: IgnoreIpolicy = False
 
@@ -69,11 +71,11 @@ class OpNodeMigrate(OnNode, frozen=True, kw_only=True, tag="OP_NODE_MIGRATE"):
 class OpNodeEvacuate(OnNode, frozen=True, kw_only=True, tag="OP_NODE_EVACUATE"):
     """Take instances off a node: primaries, secondaries or both, a job for each."""
 
-    mode: str
+    mode: Annotated[str, RefersTo.NOTHING]
     remote_node: Annotated[
-        str | None, Field("node that takes them", "! -n --new-secondary", "NODE", names="node")
+        str | None, Field("node that takes them", "! -n --new-secondary", "NODE"), RefersTo.NODE
     ] = None
-    remote_node_uuid: str | None = None
+    remote_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     early_release: EarlyRelease = False
     ignore_soft_errors: Annotated[
         bool | None, Field("let the allocator pass over what is only unwise")

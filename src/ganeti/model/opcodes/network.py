@@ -2,19 +2,19 @@
 
 from typing import Annotated, ClassVar
 
-from ganeti.model.fields import Field, Form
+from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import OpCode
 
 Addresses = Annotated[list[str] | None, Field(
     "reserve these addresses for others; a range is FIRST-LAST", metavar="ADDRESS,...",
     form=Form.WORDS
-)]  # fmt: skip
+), RefersTo.NOTHING]  # fmt: skip
 
 
 class OnNetwork(OpCode, frozen=True, kw_only=True):
     """Fields of every opcode that is about one network."""
 
-    network_name: str
+    network_name: Annotated[str, RefersTo.NETWORK]
 
     summary_field: ClassVar[str | None] = "network_name"
 
@@ -24,16 +24,18 @@ class NetworkParams(OnNetwork, frozen=True, kw_only=True):
 
     gateway: Annotated[str | None, Field(
         "its router, which no interface can have; 'none' takes it away", metavar="ADDRESS"
-    )] = None  # fmt: skip
+    ), RefersTo.NOTHING] = None  # fmt: skip
     network6: Annotated[str | None, Field(
         "IPv6 subnet in which guests make their own addresses; 'none' takes it away", metavar="SUBNET"
-    )] = None  # fmt: skip
+    ), RefersTo.NOTHING] = None  # fmt: skip
     gateway6: Annotated[
-        str | None, Field("its IPv6 router; 'none' takes it away", metavar="ADDRESS")
+        str | None,
+        Field("its IPv6 router; 'none' takes it away", metavar="ADDRESS"),
+        RefersTo.NOTHING,
     ] = None
     mac_prefix: Annotated[str | None, Field(
         "first three bytes of new MAC addresses; 'none' takes the cluster's", "-m", "PREFIX"
-    )] = None  # fmt: skip
+    ), RefersTo.NOTHING] = None  # fmt: skip
     add_reserved_ips: Addresses = None
 
 
@@ -41,14 +43,16 @@ class OpNetworkAdd(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWORK_ADD
     """Make a network, connected to no group."""
 
     network: Annotated[
-        str, Field("the addresses that interfaces get, as 192.0.2.0/24", metavar="SUBNET")
+        str,
+        Field("the addresses that interfaces get, as 192.0.2.0/24", metavar="SUBNET"),
+        RefersTo.NOTHING,
     ]
     conflicts_check: Annotated[bool, Field(
         "do not reserve the addresses of nodes and of the cluster that are in it",
         "! --no-conflicts-check", form=Form.OFF
     )] = True  # fmt: skip
     tags: Annotated[
-        list[str], Field("tags of the network", metavar="TAG,...", form=Form.WORDS)
+        list[str], Field("tags of the network", metavar="TAG,...", form=Form.WORDS), RefersTo.TAG
     ] = []
     null_is_default: ClassVar[tuple[str, ...]] = (*OpCode.null_is_default, "tags")
 
@@ -65,22 +69,22 @@ class OpNetworkSetParams(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWO
     remove_reserved_ips: Annotated[list[str] | None, Field(
         "let interfaces have these addresses again; a range is FIRST-LAST", metavar="ADDRESS,...",
         form=Form.WORDS
-    )] = None  # fmt: skip
+    ), RefersTo.NOTHING] = None  # fmt: skip
 
 
 class OpNetworkRename(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_RENAME"):
     """Give a network another name."""
 
-    new_name: str
+    new_name: Annotated[str, RefersTo.NETWORK]
 
 
 class OpNetworkConnect(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_CONNECT"):
     """Let instances of a group use a network, by interfaces of this mode, link and VLAN."""
 
-    group_name: str
-    network_mode: str
-    network_link: str
-    network_vlan: str = ""
+    group_name: Annotated[str, RefersTo.GROUP]
+    network_mode: Annotated[str, RefersTo.NOTHING]
+    network_link: Annotated[str, RefersTo.LINK]
+    network_vlan: Annotated[str, RefersTo.LINK] = ""
     conflicts_check: Annotated[bool, Field(
         "do not refuse where instances have its addresses without being in it",
         "! --no-conflicts-check", form=Form.OFF
@@ -90,4 +94,4 @@ class OpNetworkConnect(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_CON
 class OpNetworkDisconnect(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_DISCONNECT"):
     """Disconnect a network from a group where no instance uses it."""
 
-    group_name: str
+    group_name: Annotated[str, RefersTo.GROUP]

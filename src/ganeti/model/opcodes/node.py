@@ -2,12 +2,14 @@
 
 from typing import Annotated, ClassVar
 
-from ganeti.model.fields import Field, Form
+from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import OpCode
 from ganeti.model.params import Params
 
 SecondaryIp = Annotated[
-    str | None, Field("the node's address for replication of disks", "-s", "ADDRESS")
+    str | None,
+    Field("the node's address for replication of disks", "-s", "ADDRESS"),
+    RefersTo.NOTHING,
 ]
 MASTER_CAPABLE = Field("whether the node may become a master candidate", form=Form.YES_NO)
 VM_CAPABLE = Field("whether the node may run instances", form=Form.YES_NO)
@@ -20,26 +22,30 @@ class OpNodeAdd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_ADD"):
     certificate whose SHA-256 fingerprint is `certificate`, and listens on `primary_ip`:`port`.
     """
 
-    node_name: str
-    primary_ip: str | None = None
+    node_name: Annotated[str, RefersTo.NODE]
+    primary_ip: Annotated[str | None, RefersTo.NOTHING] = None
     secondary_ip: SecondaryIp = None
     port: int = 1811
-    certificate: str = ""
-    node_uuid: str | None = None
+    certificate: Annotated[str, RefersTo.NOTHING] = ""
+    node_uuid: Annotated[str | None, RefersTo.NODE] = None
     """The UUID that the join has put into the certificate."""
     readd: Annotated[bool, Field("take a node in again that lost its data")] = False
     drained: Annotated[bool, Field("let it take no new instances, and be no master candidate")] = (
         False
     )
-    group: Annotated[str | None, Field("node group", "! -g --node-group", "GROUP")] = None
+    group: Annotated[
+        str | None, Field("node group", "! -g --node-group", "GROUP"), RefersTo.GROUP
+    ] = None
     master_capable: Annotated[bool, MASTER_CAPABLE] = True
     vm_capable: Annotated[bool, VM_CAPABLE] = True
     ndparams: Annotated[
-        Params, Field("node parameters", "! --node-parameters", "k=v,...", Form.KEY_VALUES)
+        Params,
+        Field("node parameters", "! --node-parameters", "k=v,...", Form.KEY_VALUES),
+        RefersTo.CLUSTER,
     ] = {}
     # Clients of Ganeti name these too.
-    hv_state: Params | None = None
-    disk_state: Params | None = None
+    hv_state: Annotated[Params | None, RefersTo.CLUSTER] = None
+    disk_state: Annotated[Params | None, RefersTo.CLUSTER] = None
     node_setup: bool = False
 
     summary_field: ClassVar[str | None] = "node_name"
@@ -52,8 +58,8 @@ class OpNodeAdd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_ADD"):
 class OpNodeRemove(OpCode, frozen=True, kw_only=True, tag="OP_NODE_REMOVE"):
     """Take a node without instances out of the cluster."""
 
-    node_name: str
-    node_uuid: str | None = None
+    node_name: Annotated[str, RefersTo.NODE]
+    node_uuid: Annotated[str | None, RefersTo.NODE] = None
 
     summary_field: ClassVar[str | None] = "node_name"
 
@@ -64,8 +70,8 @@ class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS
     `auto_promote` lets other nodes become master candidates in its place.
     """
 
-    node_name: str
-    node_uuid: str | None = None
+    node_name: Annotated[str, RefersTo.NODE]
+    node_uuid: Annotated[str | None, RefersTo.NODE] = None
     force: Annotated[bool, Field("do it even if too few master candidates are left", "-f")] = False
     master_candidate: Annotated[
         bool | None, Field("whether the node is a master candidate", "-C", form=Form.YES_NO)
@@ -85,9 +91,9 @@ class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS
     ndparams: Annotated[Params | None, Field(
         "node parameters; '-k' takes the value of the group or cluster again", "! --node-parameters",
         "k=v,...", Form.KEY_VALUES
-    )] = None  # fmt: skip
-    hv_state: Params | None = None
-    disk_state: Params | None = None
+    ), RefersTo.CLUSTER] = None  # fmt: skip
+    hv_state: Annotated[Params | None, RefersTo.CLUSTER] = None
+    disk_state: Annotated[Params | None, RefersTo.CLUSTER] = None
     powered: Annotated[bool | None, Field(
         "whether the node is switched on, where a program knows", "! --node-powered", form=Form.YES_NO
     )] = None  # fmt: skip
@@ -98,8 +104,8 @@ class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS
 class OpNodePowercycle(OpCode, frozen=True, kw_only=True, tag="OP_NODE_POWERCYCLE"):
     """Restart a host at once, without shutting anything down; the master only with `force`."""
 
-    node_name: str
-    node_uuid: str | None = None
+    node_name: Annotated[str, RefersTo.NODE]
+    node_uuid: Annotated[str | None, RefersTo.NODE] = None
     force: Annotated[bool, Field("do it without asking, and even to the master", "-f")] = False
 
     summary_field: ClassVar[str | None] = "node_name"
@@ -108,8 +114,8 @@ class OpNodePowercycle(OpCode, frozen=True, kw_only=True, tag="OP_NODE_POWERCYCL
 class OpNodeRename(OpCode, frozen=True, kw_only=True, tag="OP_NODE_RENAME"):
     """Give a node another name (S93); nothing refers to it by name, so nothing else is locked."""
 
-    node_name: str
-    node_uuid: str | None = None
-    new_name: str
+    node_name: Annotated[str, RefersTo.NODE]
+    node_uuid: Annotated[str | None, RefersTo.NODE] = None
+    new_name: Annotated[str, RefersTo.NODE]
 
     summary_field: ClassVar[str | None] = "node_name"

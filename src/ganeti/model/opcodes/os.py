@@ -1,9 +1,10 @@
 """Opcodes about OS definitions."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
+from ganeti.model.fields import RefersTo
 from ganeti.model.opcodes.base import OpCode
 
 
@@ -13,9 +14,9 @@ class OpOsDiagnose(OpCode, frozen=True, kw_only=True, tag="OP_OS_DIAGNOSE"):
     What is hidden, blacklisted or not valid has a row only if that field is asked for.
     """
 
-    output_fields: list[str] = msgspec.field(
+    output_fields: Annotated[list[str], RefersTo.NOTHING] = msgspec.field(
         default_factory=lambda: ["name", "valid", "node_status"]
     )
-    names: list[str] = []
+    names: Annotated[list[str], RefersTo.OS] = []
 
     host_changing: ClassVar[bool] = False

@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar
 
-from ganeti.model.fields import Field, Form
+from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import (
     DiskRequest,
     Iallocator,
@@ -51,7 +51,7 @@ class OpClusterCapacity(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_CAPAC
     iallocator: Iallocator = None
     disk_template: Annotated[str | None, Field(
         "how the disks are kept; the cluster's first without", "-t", "TEMPLATE"
-    )] = None  # fmt: skip
+    ), RefersTo.NOTHING] = None  # fmt: skip
     disks: Annotated[list[DiskRequest] | None, Field(
         "a disk; may be repeated", "! --disk", "N:size=SIZE", Form.DISKS
     )] = None  # fmt: skip

@@ -1,16 +1,17 @@
 """Opcodes that ask; clients of LUXI and REST ask without a job."""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from ganeti.model.fields import RefersTo
 from ganeti.model.opcodes.base import OpCode
 
 
 class OpQuery(OpCode, frozen=True, kw_only=True, tag="OP_QUERY"):
     """Things of the kind `what` that pass a filter: definitions of fields, and `[status, value]` of each row."""
 
-    what: str
-    fields: list[str]
-    qfilter: Any = None
+    what: Annotated[str, RefersTo.CLUSTER]
+    fields: Annotated[list[str], RefersTo.NOTHING]
+    qfilter: Annotated[Any, RefersTo.CLUSTER] = None
     use_locking: bool = False
 
     summary_field: ClassVar[str | None] = "what"
@@ -20,8 +21,8 @@ class OpQuery(OpCode, frozen=True, kw_only=True, tag="OP_QUERY"):
 class OpQueryFields(OpCode, frozen=True, kw_only=True, tag="OP_QUERY_FIELDS"):
     """Definitions of fields of the kind `what`, all without `fields`."""
 
-    what: str
-    fields: list[str] | None = None
+    what: Annotated[str, RefersTo.NOTHING]
+    fields: Annotated[list[str] | None, RefersTo.NOTHING] = None
 
     summary_field: ClassVar[str | None] = "what"
     host_changing: ClassVar[bool] = False
@@ -30,6 +31,6 @@ class OpQueryFields(OpCode, frozen=True, kw_only=True, tag="OP_QUERY_FIELDS"):
 class OpClusterConfigQuery(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_CONFIG_QUERY"):
     """Values of the cluster: cluster_name, master_node, drain_flag, watcher_pause, volume_group_name."""
 
-    output_fields: list[str]
+    output_fields: Annotated[list[str], RefersTo.CLUSTER]
 
     host_changing: ClassVar[bool] = False

@@ -2,23 +2,23 @@
 
 from typing import Annotated, Any, ClassVar
 
-from ganeti.model.fields import Field
+from ganeti.model.fields import Field, RefersTo
 from ganeti.model.opcodes.base import OpCode
 
 StorageType = Annotated[str | None, Field(
     "kind of storage: lvm-vg, lvm-pv, file, sharedfile; without it volume groups, or files if the"
     " cluster has no group", "! -t --storage-type", "KIND"
-)]  # fmt: skip
+), RefersTo.NOTHING]  # fmt: skip
 
 
 class OpNodeQueryStorage(OpCode, frozen=True, kw_only=True, tag="OP_NODE_QUERY_STORAGE"):
     """The storage units of nodes: a row for each, with the fields that are asked for (S2, S96)."""
 
-    output_fields: list[str]
+    output_fields: Annotated[list[str], RefersTo.NOTHING]
     storage_type: StorageType = None
-    nodes: list[str] = []
+    nodes: Annotated[list[str], RefersTo.NODE] = []
     """All that are online without names."""
-    name: str | None = None
+    name: Annotated[str | None, RefersTo.STORAGE] = None
     """Only this unit."""
 
     host_changing: ClassVar[bool] = False
@@ -27,10 +27,10 @@ class OpNodeQueryStorage(OpCode, frozen=True, kw_only=True, tag="OP_NODE_QUERY_S
 class OnStorageUnit(OpCode, frozen=True, kw_only=True):
     """Fields of every opcode that is about one storage unit of a node."""
 
-    node_name: str
-    node_uuid: str | None = None
-    storage_type: str
-    name: str
+    node_name: Annotated[str, RefersTo.NODE]
+    node_uuid: Annotated[str | None, RefersTo.NODE] = None
+    storage_type: Annotated[str, RefersTo.NOTHING]
+    name: Annotated[str, RefersTo.STORAGE]
 
     summary_field: ClassVar[str | None] = "node_name"
 
@@ -38,7 +38,7 @@ class OnStorageUnit(OpCode, frozen=True, kw_only=True):
 class OpNodeModifyStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_NODE_MODIFY_STORAGE"):
     """Change a storage unit (S4, S5): `allocatable`, or `present` to make or delete one."""
 
-    changes: dict[str, Any]
+    changes: Annotated[dict[str, Any], RefersTo.CLUSTER]
 
 
 class OpRepairNodeStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_REPAIR_NODE_STORAGE"):
@@ -52,8 +52,8 @@ class OpRepairNodeStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_REPA
 class OpNodeQueryvols(OpCode, frozen=True, kw_only=True, tag="OP_NODE_QUERYVOLS"):
     """The logical volumes of nodes: a row for each, with the fields that are asked for."""
 
-    output_fields: list[str]
-    nodes: list[str] = []
+    output_fields: Annotated[list[str], RefersTo.NOTHING]
+    nodes: Annotated[list[str], RefersTo.NODE] = []
 
     host_changing: ClassVar[bool] = False
 
@@ -63,4 +63,4 @@ class OpClusterRepairDiskSizes(
 ):
     """Record the sizes that disks really have: of these instances, or of all."""
 
-    instances: list[str] = []
+    instances: Annotated[list[str], RefersTo.INSTANCE] = []

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar
 
-from ganeti.model.fields import Field, Form
+from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.iallocator import RequestType
 from ganeti.model.opcodes.base import DiskRequest, NicRequest, OpCode, SecretOsParams
 from ganeti.model.params import Params
@@ -16,9 +16,9 @@ class OpTestDelay(OpCode, frozen=True, kw_only=True, tag="OP_TEST_DELAY"):
         bool, Field("do not sleep on the master", "! --no-master", form=Form.OFF)
     ] = True
     on_nodes: Annotated[list[str], Field(
-        "sleep on this node as well; may be repeated", "! -n", "NODE", Form.REPEATED, names="node"
-    )] = []  # fmt: skip
-    on_node_uuids: list[str] | None = None
+        "sleep on this node as well; may be repeated", "! -n", "NODE", Form.REPEATED
+    ), RefersTo.NODE] = []  # fmt: skip
+    on_node_uuids: Annotated[list[str] | None, RefersTo.NODE] = None
     repeat: Annotated[int, Field("sleep this often again", "-r", "TIMES")] = 0
     interruptible: Annotated[bool, Field("let a cancel end it in between", "-i")] = False
     no_locks: Annotated[bool, Field("take no locks", "-l")] = False
@@ -32,24 +32,24 @@ class OpTestAllocator(OpCode, frozen=True, kw_only=True, tag="OP_TEST_ALLOCATOR"
 
     direction: Annotated[str, Field(
         "show the message to the allocator (in) or its answer (out)", "! --dir", choices=("in", "out")
-    )] = "out"  # fmt: skip
+    ), RefersTo.CLUSTER] = "out"  # fmt: skip
     mode: Annotated[str, Field(
         "allocate, relocate, node-evacuate, change-group, multi-allocate, multi-evacuate, balance or"
         " capacity", "-m", "MODE", choices=tuple(RequestType)
-    )] = "allocate"  # fmt: skip
-    name: str = "test.example.com"
-    instances: list[str] = []
+    ), RefersTo.NOTHING] = "allocate"  # fmt: skip
+    name: Annotated[str, RefersTo.NEW_INSTANCE] = "test.example.com"
+    instances: Annotated[list[str], RefersTo.INSTANCE] = []
     evac_mode: Annotated[str | None, Field(
         "for node-evacuate: primary-only, secondary-only or all", metavar="MODE",
         choices=("primary-only", "secondary-only", "all")
-    )] = None  # fmt: skip
-    evac_nodes: list[str] = []
+    ), RefersTo.NOTHING] = None  # fmt: skip
+    evac_nodes: Annotated[list[str], RefersTo.NODE] = []
     target_groups: Annotated[list[str], Field(
         "for change-group: groups to choose from; any other without", metavar="GROUP,...",
         form=Form.WORDS
-    )] = []  # fmt: skip
+    ), RefersTo.GROUP] = []  # fmt: skip
     group_name: Annotated[
-        str | None, Field("group to allocate in", "! -g --node-group", "GROUP")
+        str | None, Field("group to allocate in", "! -g --node-group", "GROUP"), RefersTo.GROUP
     ] = None
     spindle_use: Annotated[int, Field("spindles that the instance uses (1)", metavar="N")] = 1
     count: Annotated[int, Field("for multi-allocate: how many instances (1)", metavar="N")] = 1
@@ -57,8 +57,8 @@ class OpTestAllocator(OpCode, frozen=True, kw_only=True, tag="OP_TEST_ALLOCATOR"
         None
     )
     iallocator: Annotated[str | None, Field(
-        "the allocator; the cluster's default without", "-I", "NAME", names="iallocator"
-    )] = None  # fmt: skip
+        "the allocator; the cluster's default without", "-I", "NAME"
+    ), RefersTo.ALLOCATOR] = None  # fmt: skip
     disks: Annotated[list[DiskRequest], Field(
         "a disk; may be repeated", "! --disk", "N:size=SIZE", Form.DISKS
     )] = []  # fmt: skip
@@ -69,15 +69,15 @@ class OpTestAllocator(OpCode, frozen=True, kw_only=True, tag="OP_TEST_ALLOCATOR"
         int, Field("memory of the instance (128m)", metavar="SIZE", form=Form.SIZE)
     ] = 128
     vcpus: Annotated[int, Field("virtual processors (1)", "-c -p", "N")] = 1
-    disk_template: Annotated[str, Field("how the disks are kept (diskless)", "-t", "TEMPLATE")] = (
-        "diskless"
-    )
-    os: Annotated[str, Field("OS definition", "! -o --os-type", "OS", names="os")] = ""
-    hypervisor: Annotated[str | None, Field("hypervisor", "-H", "NAME")] = None
+    disk_template: Annotated[
+        str, Field("how the disks are kept (diskless)", "-t", "TEMPLATE"), RefersTo.NOTHING
+    ] = "diskless"
+    os: Annotated[str, Field("OS definition", "! -o --os-type", "OS"), RefersTo.OS] = ""
+    hypervisor: Annotated[str | None, Field("hypervisor", "-H", "NAME"), RefersTo.NOTHING] = None
     tags: Annotated[
-        list[str], Field("tags of the instance", metavar="TAG,...", form=Form.WORDS)
+        list[str], Field("tags of the instance", metavar="TAG,...", form=Form.WORDS), RefersTo.TAG
     ] = []
-    hvparams: Params = {}
+    hvparams: Annotated[Params, RefersTo.HYPERVISOR_PARAMS] = {}
 
     summary_field: ClassVar[str | None] = "iallocator"
     null_is_default: ClassVar[tuple[str, ...]] = (
@@ -90,10 +90,10 @@ class OpTestAllocator(OpCode, frozen=True, kw_only=True, tag="OP_TEST_ALLOCATOR"
 class OpTestDummy(OpCode, frozen=True, kw_only=True, tag="OP_TEST_DUMMY"):
     """Say `messages`, submit jobs, then fail with `fail` or end with `result`."""
 
-    result: Any = None
-    messages: list[str] | str | None = None
-    fail: str | bool | None = None
-    submit_jobs: list[list[dict[str, Any]]] | None = None
+    result: Annotated[Any, RefersTo.NOTHING] = None
+    messages: Annotated[list[str] | str | None, RefersTo.NOTHING] = None
+    fail: Annotated[str | bool | None, RefersTo.NOTHING] = None
+    submit_jobs: Annotated[list[list[dict[str, Any]]] | None, RefersTo.CLUSTER] = None
 
     host_changing: ClassVar[bool] = False
 
@@ -106,7 +106,7 @@ class OpTestJqueue(OpCode, frozen=True, kw_only=True, tag="OP_TEST_JQUEUE"):
 
     notify_waitlock: bool = False
     notify_exec: bool = False
-    log_messages: list[str] = []
+    log_messages: Annotated[list[str], RefersTo.NOTHING] = []
     fail: bool = False
 
     host_changing: ClassVar[bool] = False
@@ -115,7 +115,7 @@ class OpTestJqueue(OpCode, frozen=True, kw_only=True, tag="OP_TEST_JQUEUE"):
 class OpTestOsParams(OpCode, frozen=True, kw_only=True, tag="OP_TEST_OS_PARAMS"):
     """The names of the secret parameters that have reached the master, and how long each is."""
 
-    osparams_secret: Annotated[dict[str, str], SecretOsParams] = {}
+    osparams_secret: Annotated[dict[str, str], SecretOsParams, RefersTo.OS_PARAMS] = {}
 
     secret_fields: ClassVar[tuple[str, ...]] = ("osparams_secret",)
     null_is_default: ClassVar[tuple[str, ...]] = (*OpCode.null_is_default, "osparams_secret")

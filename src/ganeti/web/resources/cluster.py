@@ -47,13 +47,13 @@ async def _os(call: Call) -> list[str]:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    read("/", "", "Nothing, as it was in version 1", _nothing, result="value"),
-    read("/2", "2", "Nothing", _nothing, result="value"),
-    read("/version", "version", "The version of this interface", _version, result="value"),
-    read("/2/info", "info", "Everything about the cluster as a whole", _info),
+    read("/", "", "Nothing, as it was in version 1", _nothing, result="value", is_open=True),
+    read("/2", "2", "Nothing", _nothing, result="value", is_open=True),
+    read("/version", "version", "The version of this interface", _version, result="value", is_open=True),
+    read("/2/info", "info", "Everything about the cluster as a whole", _info, is_open=True),
     read("/2/features", "features", "What this server can do beyond the first one", _features,
-         result="list"),
-    read("/2/os", "os", "The OS definitions that can be installed", _os, result="list"),
+         result="list", is_open=True),
+    read("/2/os", "os", "The OS definitions that can be installed", _os, result="list", is_open=True),
     job("PUT", "/2/modify", "cluster_modify", "Change the cluster's parameters",
         JobOf("OP_CLUSTER_SET_PARAMS", forbidden=("compression_tools",))),
     job("PUT", "/2/redistribute-config", "redist_config", "Give all nodes the cluster's files again",

@@ -49,8 +49,8 @@ OPERATIONS: tuple[Operation, ...] = (
     read("/2/events", "events", "What happens, as server-sent events", _events,
          Argument("after", Kind.TEXT, "only what came after this one, as Last-Event-ID"),
          Argument("kinds", Kind.TEXT, f"of {', '.join(KINDS)}, with commas"),
-         right=Right.READ, result="events"),
-    read("/2/openapi.json", "openapi", "This document", _document),
-    read("/2/docs", "docs", "A page that shows the document", _page, result="page"),
+         right=Right.READ, result="events", is_open=True),
+    read("/2/openapi.json", "openapi", "This document", _document, is_open=True),
+    read("/2/docs", "docs", "A page that shows the document", _page, result="page", is_open=True),
     read("/metrics", "metrics", "Figures for Prometheus", metrics, right=Right.READ, result="text"),
 )  # fmt: skip

@@ -127,7 +127,7 @@ REINSTALL_BODY: dict[str, Any] = {
 
 OPERATIONS: tuple[Operation, ...] = (
     read("/2/instances", "instances", "All instances", INSTANCES.collection(), BULK, LOCK, *PAGES,
-         result="list"),
+         result="list", is_open=True),
     read(INSTANCE, "instances_name", "One instance", INSTANCES.one(), LOCK),
     job("GET", f"{INSTANCE}/info", "instances_name_info", "Everything about an instance, by a job",
         JobOf("OP_INSTANCE_QUERY_DATA", {"instances": item_list(), "static": flag("static")},

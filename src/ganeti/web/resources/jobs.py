@@ -153,7 +153,8 @@ FILTER_BODY: dict[str, Any] = {
 _JOB, _FILTER, _QUERY = "/2/jobs/{job}", "/2/filters/{filter}", "/2/query/{resource}"
 
 OPERATIONS: tuple[Operation, ...] = (
-    read("/2/jobs", "jobs", "All jobs that are not archived", _jobs, BULK, *PAGES, result="list"),
+    read("/2/jobs", "jobs", "All jobs that are not archived", _jobs, BULK, *PAGES, result="list",
+         is_open=True),
     read(_JOB, "jobs_id", "One job", _job),
     Operation("DELETE", _JOB, "jobs_id", "Cancel a job", Right.OPERATE, _cancel, result="list",
               permission="job_cancel"),

@@ -1,0 +1,54 @@
+"""To which instances and other objects a user of the REST interface is limited."""
+
+import fnmatch
+from collections.abc import Iterable
+
+import msgspec
+
+from ganeti.model.fields import RefersTo
+
+BY_PATTERN = (
+    RefersTo.NODE,
+    RefersTo.GROUP,
+    RefersTo.NETWORK,
+    RefersTo.LINK,
+    RefersTo.DIRECTORY,
+    RefersTo.STORAGE,
+    RefersTo.PATH,
+)
+"""What belongs to no instance: the users file says which of these a limited user may name."""
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """The instances that a limited user sees and changes, and what else the user may name in requests."""
+
+    names: tuple[str, ...] = ()
+    """Patterns of names, as `web*`."""
+    tags: frozenset[str] = frozenset()
+    others: tuple[tuple[str, str], ...] = ()
+    """Pairs of a kind and a pattern, as `("node", "node1*")`; see `BY_PATTERN`."""
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether the user is limited at all."""
+        return bool(self.names or self.tags)
+
+    def has(self, name: str, tags: Iterable[str]) -> bool:
+        """Whether an instance is within the scope."""
+        return self.has_name(name) or not self.tags.isdisjoint(tags)
+
+    def has_name(self, name: str) -> bool:
+        """Whether an instance of this name is within the scope, whatever its tags."""
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.names)
+
+    def has_other(self, kind: RefersTo, text: str) -> bool:
+        """Whether the users file lets the user name this object; a path with `..` is none that it means."""
+        return ".." not in text.split("/") and any(
+            kind.value == word and fnmatch.fnmatchcase(text, pattern)
+            for word, pattern in self.others
+        )
+
+    def for_jobs_of_a_job(self) -> "Scope":
+        """The scope of jobs that a job of this scope submits: nodes and groups there are the master's own choice."""
+        every = tuple((kind.value, "*") for kind in BY_PATTERN)
+        return msgspec.structs.replace(self, others=every)
