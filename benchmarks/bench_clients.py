@@ -13,11 +13,16 @@ from local_cluster import connected, local_cluster, loop_block_ms
 from machine import spin_ms, sync_ms
 
 from ganeti.clients.luxi_async import AsyncLuxiClient
+from ganeti.protocols.luxi import encode_request
+from ganeti.query.execute import KINDS
 from ganeti.vcluster import lifecycle
 from ganeti.vcluster.layout import VirtualCluster
 
 LINES = 8
 LINE_INTERVAL_S = 1.0
+UNREAD, QUESTIONS = 250, 4
+"""Clients that do not read their answers, and how often each asks for everything."""
+SUBMISSIONS = 200
 
 
 async def idle_clients(socket: Path, count: int) -> list[AsyncLuxiClient]:
@@ -49,7 +54,42 @@ async def arrivals(socket: Path, job_id: int, seen: dict[int, list[float]]) -> N
                 return
 
 
-async def measure(cluster: VirtualCluster, idle: int, waiters: int) -> dict[str, Any]:
+async def unread_clients(socket: Path, count: int) -> list[asyncio.StreamWriter]:
+    """Clients that ask for everything about all jobs, several times, and do not read the answers."""
+    questions = encode_request("QueryJobs", [[], sorted(KINDS["job"].fields)]) * QUESTIONS
+    writers = []
+    for _ in range(count):
+        reader, writer = await asyncio.open_unix_connection(str(socket), limit=1)
+        reader._transport.pause_reading()  # type: ignore[attr-defined] # noqa: SLF001 - there is no other way
+        writer.write(questions)
+        writers.append(writer)
+    return writers
+
+
+async def submissions_beside_unread(socket: Path, jobs: int) -> list[float]:
+    """Milliseconds of each SubmitJob while clients ask for all of so many jobs and do not read."""
+    delay = {"OP_ID": "OP_TEST_DELAY", "duration": 0}
+    taken = []
+    async with connected(socket) as client:
+        answers = await client.call("SubmitManyJobs", [[delay]] * jobs)
+        for _is_taken, job_id in answers:
+            while (
+                await client.call("WaitForJobChange", job_id, ["status"], ["success"], 0, 60)
+                == "nochange"
+            ):
+                pass
+        writers = await unread_clients(socket, UNREAD)
+        for _ in range(SUBMISSIONS):
+            begun = time.perf_counter()
+            await client.call("SubmitJob", [delay])
+            taken.append((time.perf_counter() - begun) * 1000)
+            await asyncio.sleep(0.02)
+        for writer in writers:
+            writer.transport.abort()
+    return taken
+
+
+async def measure(cluster: VirtualCluster, idle: int, waiters: int, jobs: int) -> dict[str, Any]:
     """All figures."""
     socket = cluster.master.paths.luxi_socket
     pid = next(int(p) for _n, daemon, p in lifecycle.status(cluster) if daemon == "ganeti-masterd")
@@ -70,6 +110,7 @@ async def measure(cluster: VirtualCluster, idle: int, waiters: int) -> dict[str,
         await asyncio.gather(*tasks)
     for one in clients:
         await one.close()
+    submitted = await submissions_beside_unread(socket, jobs)
     # The first lines are said before all waiters have come.
     whole = [max(times) for serial, times in seen.items() if serial > 2 and len(times) == waiters]
     return {
@@ -77,6 +118,8 @@ async def measure(cluster: VirtualCluster, idle: int, waiters: int) -> dict[str,
         "admin_query_p99_ms": round(statistics.quantiles(taken, n=100)[-1], 2),
         "kib_per_idle_client": round((after - before) * 1024 / idle, 1),
         "log_line_to_500_waiters_ms": round(statistics.median(whole), 1),
+        "submit_beside_250_unread_p50_ms": round(statistics.median(submitted), 2),
+        "submit_beside_250_unread_p99_ms": round(statistics.quantiles(submitted, n=100)[-1], 2),
     }
 
 
@@ -86,7 +129,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     with local_cluster() as cluster:
-        figures = asyncio.run(measure(cluster, 1000 if quick else 10_000, 500))
+        figures = asyncio.run(
+            measure(cluster, 1000 if quick else 10_000, 500, 200 if quick else 2000)
+        )
         figures["loop_block_ms"] = loop_block_ms(cluster)
         figures |= {"sync_ms": sync_ms(Path(cluster.directory)), "spin_ms": spin_ms()}
     print(json.dumps(figures))

@@ -322,7 +322,7 @@ class History:
 
     async def run_steps(self, services: Services, job_id: int, steps: Any) -> Any:
         """An opcode undoes what it has done: only a master may begin that."""
-        master = next(one for one in self.masters if one.services is services)
+        master = next(one for one in self.masters if one.config is services.config)
         role = master.store.statistics().role
         if isinstance(role, Lost | Follower):
             self.disk.broken.append(f"job {job_id} is undone by a master that is none any more")

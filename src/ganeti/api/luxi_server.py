@@ -26,7 +26,7 @@ from ganeti.protocols.luxi import (
     Request,
     refusal,
 )
-from ganeti.protocols.luxi_requests import encode_answer, parse_request
+from ganeti.protocols.luxi_requests import PART_BYTES, answer_parts, encode_answer, parse_request
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +36,8 @@ AT_ONCE_BYTES = 4 * 1024
 """A longer message is never answered without a task."""
 AT_ONCE_A_TURN = 64
 """Requests that are answered at once in one turn of the loop; each takes less than 0.1 ms."""
+PARTS_A_TURN = 4
+"""Parts of large answers that are encoded in one turn of the loop, for all clients together."""
 READ_BYTES = 64 * 1024
 """Read at once: into one buffer of the server, since memory of its own for each read costs more than a small request."""
 AHEAD_BYTES = 256 * 1024
@@ -118,6 +120,7 @@ class LuxiServer:
         self.refused = 0
         self.turns = StaggeredWaker()
         self.quick_turns = StaggeredWaker(AT_ONCE_A_TURN)
+        self.parts = StaggeredWaker(PARTS_A_TURN)
         self.read_buffer = memoryview(bytearray(READ_BYTES))
 
     async def start(self) -> None:
@@ -278,7 +281,7 @@ class _Connection(asyncio.BufferedProtocol):
                 message = self._take_message()
                 parsed, self._parsed = self._parsed, None
                 await self._server.turns.turn()
-                await self._send(encode_answer(await self._answer(message, parsed)))
+                await self._send(await self._answer(message, parsed))
                 self._resume_if_empty()
         except Exception:  # noqa: BLE001 - one connection must not end the others
             _log.exception("a LUXI connection failed")
@@ -314,11 +317,15 @@ class _Connection(asyncio.BufferedProtocol):
             return parse_request(message)
         return await asyncio.to_thread(parse_request, message)
 
-    async def _send(self, data: bytes) -> None:
-        if self._transport is None or self._transport.is_closing():
-            return
-        self._transport.write(data)
-        await self._drain()
+    async def _send(self, answer: Answer) -> None:
+        """Send an answer; a large one in parts, each made once the client has taken the one before."""
+        for part in answer_parts(answer):
+            if self._transport is None or self._transport.is_closing():
+                return
+            self._transport.write(part)
+            await self._drain()
+            if len(part) >= PART_BYTES:
+                await self._server.parts.turn()
 
     async def _drain(self) -> None:
         """Wait until the client has taken its answers; hang up if it does not."""

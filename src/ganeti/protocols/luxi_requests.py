@@ -1,9 +1,16 @@
 """The server's half of LUXI: requests from outside, answers to them."""
 
+from collections.abc import Iterator
+from typing import Any
+
 from ganeti.base.errors import InputError
 from ganeti.model import wire
 from ganeti.protocols.luxi import END, Answer, Request
 
+PART_BYTES = 64 * 1024
+"""An answer of many rows is encoded in parts of this size, each in a fraction of a millisecond."""
+ROWS_AT_ONCE = 50
+"""An answer of no more rows is encoded as a whole."""
 _KEYS = frozenset(("method", "args", "version"))
 
 
@@ -24,7 +31,47 @@ def parse_request(data: bytes) -> Request:
 
 def encode_answer(answer: Answer) -> bytes:
     """A whole message; `degraded` and `error` only where they are set, for clients that check the keys."""
+    head, tail = _frame(answer)
+    return head + wire.encode(answer.result) + tail
+
+
+def answer_parts(answer: Answer) -> Iterator[bytes]:
+    """The same message in parts, each encoded when it is asked for; a part is longer only if one row is."""
+    result = answer.result
+    lists = result.values() if isinstance(result, dict) else (result,)
+    if not any(isinstance(one, list) and len(one) > ROWS_AT_ONCE for one in lists):
+        yield encode_answer(answer)
+        return
+    head, tail = _frame(answer)
+    part = bytearray(head)
+    for piece in _pieces(result):
+        part += piece
+        if len(part) >= PART_BYTES:
+            yield bytes(part)
+            part.clear()
+    yield bytes(part) + tail
+
+
+def _frame(answer: Answer) -> tuple[bytes, bytes]:
+    """What is before the result, and behind it."""
     head = b'{"success":' + (b"true" if answer.success else b"false") + b',"result":'
     error = b',"error":' + wire.encode(answer.error) if answer.error else b""
     tail = b',"degraded":true}' if answer.degraded else b"}"
-    return head + wire.encode(answer.result) + error + tail + END
+    return head, error + tail + END
+
+
+def _pieces(value: Any) -> Iterator[bytes]:
+    """A result, a row at a time: a list of rows, or a dictionary that has such lists."""
+    if isinstance(value, dict):
+        yield b"{"
+        for number, (key, inner) in enumerate(sorted(value.items())):
+            yield (b"," if number else b"") + wire.encode(key) + b":"
+            yield from _pieces(inner) if isinstance(inner, list) else (wire.encode(inner),)
+        yield b"}"
+    elif isinstance(value, list):
+        yield b"["
+        for number, row in enumerate(value):
+            yield (b"," if number else b"") + wire.encode(row)
+        yield b"]"
+    else:
+        yield wire.encode(value)

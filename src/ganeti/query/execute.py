@@ -1,13 +1,12 @@
 """Runs queries: rows that pass the filter, as columns of `[status, value]`."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from ganeti.base.errors import ErrorCode, PrereqError
-from ganeti.base.yield_every import YieldEvery
+from ganeti.base.staggered_waker import StaggeredWaker
 from ganeti.config.resolve import (
     resolve_filter,
     resolve_group,
@@ -42,8 +41,10 @@ FIELDS_LIMIT = 1_000
 NAMES_AT_ONCE = 4
 """A query of more names than that is one for a task."""
 PLANS_KEPT = 256
-SLICE = 100
-"""Rows that are worked on before others on the loop get their turn."""
+SLICE = 25
+"""Rows that are worked on in one turn of the loop, of all large queries together: one or two milliseconds."""
+ARCHIVED_AT_ONCE = 100
+"""Ids of archived jobs that are read at a time."""
 
 
 class JobSource(Protocol):
@@ -177,6 +178,7 @@ class QueryExecutor:
         self._live = live
         self._facts = facts
         self._ordered = OrderedTables()
+        self._slices = StaggeredWaker(1)
 
     async def query(self, kind: str, names: Sequence[str], raw_filter: Any = None) -> QueryResult:
         """The rows that pass the filter; an unknown field is a column of `[1, null]`."""
@@ -187,13 +189,13 @@ class QueryExecutor:
         first = (compiled.needs | found.needs) - {Need.CONSOLES}
         if first:
             context.live = await self._live.gather(context.snapshot, first)
-        rows = await _worked_on(
+        rows = await self._worked_on(
             found.rows(context), lambda row: row if compiled.passes(row) else None
         )
         if compiled.place is not None:
             rows.sort(key=compiled.place)
         await self._add_live(context, columns.needs, rows)
-        data = await _worked_on(rows, columns.cells)
+        data = await self._worked_on(rows, columns.cells)
         if kind == "job" and compiled.listed is not None:
             data = _as_listed(names, compiled.listed, [row.job.id for row in rows], data)
         if kind == "job" and "archived" in names and compiled.named is None:
@@ -225,7 +227,7 @@ class QueryExecutor:
         """
         data: list[list[list[Any]]] = []
         below: int | None = None
-        while ids := await self._jobs.archived_ids(below=below, limit=SLICE):
+        while ids := await self._jobs.archived_ids(below=below, limit=ARCHIVED_AT_ONCE):
             below = ids[-1]
             for job_id in ids:
                 job = await self._jobs.archived_view(job_id)
@@ -276,7 +278,7 @@ class QueryExecutor:
             rows = list(found.rows(context))
         needs = frozenset(need for field in fields for need in field.needs)
         await self._add_live(context, needs, rows)
-        return await _worked_on(rows, lambda row: [_plain(field, row) for field in fields])
+        return await self._worked_on(rows, lambda row: [_plain(field, row) for field in fields])
 
     async def exports(self, names: Sequence[str]) -> dict[str, list[str] | bool]:
         """The old form: name of a node (all for none) -> its exports, or False if it did not say."""
@@ -295,12 +297,14 @@ class QueryExecutor:
         """Values of jobs (all that live for no ids); a job that is not there has nulls (peer.md)."""
         fields = [known_field(KINDS["job"], name) for name in field_names]
         if not ids:
-            return await _worked_on(self._jobs.ids(), lambda job_id: self._live_row(job_id, fields))
+            return await self._worked_on(
+                self._jobs.ids(), lambda job_id: self._live_row(job_id, fields)
+            )
         found: list[list[Any] | None] = []
-        pause = YieldEvery()
-        for job_id in ids:
+        for number, job_id in enumerate(ids):
+            if number and number % SLICE == 0:
+                await self._slices.turn()
             found.append(await self._job_values(job_id, fields))
-            await pause()
         return found
 
     def _live_row(self, job_id: int, fields: Sequence[Field[Any]]) -> list[Any] | None:
@@ -321,6 +325,21 @@ class QueryExecutor:
         archived = await self._jobs.archived_view(job_id)
         return None if archived is None else JobContext(archived, is_archived=True)
 
+    async def _worked_on(self, rows: Iterable[Any], work: Callable[[Any], Any]) -> list[Any]:
+        """`work` on each row, without the rows that it makes None.
+
+        The slices of all queries wait in one line, so the loop has its other work done between two slices,
+        however many clients ask for everything at once.
+        """
+        results = []
+        for number, row in enumerate(rows):
+            if number and number % SLICE == 0:
+                await self._slices.turn()
+            done = work(row)
+            if done is not None:
+                results.append(done)
+        return results
+
     async def _context(self, kind: str, compiled: CompiledFilter[Any]) -> QueryContext:
         context = QueryContext(self._snapshot(), named=compiled.named, ordered=self._ordered)
         if kind == "lock":
@@ -336,7 +355,7 @@ class QueryExecutor:
                 one.job.id for one in found if one is not None and one.is_archived
             )
         elif kind == "job":
-            context.jobs = await _worked_on(self._jobs.ids(), self._jobs.view)
+            context.jobs = await self._worked_on(self._jobs.ids(), self._jobs.view)
         return context
 
     async def _add_live(
@@ -432,18 +451,6 @@ def _no_such_field(_row: Any) -> Missing:
 def _plain(field: Field[Any], row: Any) -> Any:
     value = field.value(row)
     return None if isinstance(value, Missing) else value
-
-
-async def _worked_on(rows: Iterable[Any], work: Callable[[Any], Any]) -> list[Any]:
-    """`work` on each row, without what it makes None; others on the loop get their turns."""
-    results = []
-    for number, row in enumerate(rows, 1):
-        done = work(row)
-        if done is not None:
-            results.append(done)
-        if number % SLICE == 0:
-            await asyncio.sleep(0)
-    return results
 
 
 def _check_count(names: Sequence[str]) -> None:

@@ -4,18 +4,20 @@ import json
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ganeti.api import luxi_server
 from ganeti.api.luxi_server import Caller, Limits, LuxiServer
 from ganeti.api.unix_socket import Listener
 from ganeti.base.errors import ConfigurationError, JobLost
 from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.protocols.luxi import END, Answer, RemoteError, Request, encode_request
+from ganeti.protocols.luxi_requests import answer_parts
 from tests.unit.api.masters import Master
 from tests.unit.query.cluster import job
 
@@ -60,6 +62,8 @@ class Echo:
             raise ZeroDivisionError
         if request.method == "Lose":
             raise JobLost("there is no job 7")
+        if request.method == "Rows":
+            return Answer(True, [["x" * 1000]] * 5000)
         if request.method == "Huge":
             return Answer(True, "x" * 8_000_000)
         await asyncio.sleep(0)
@@ -317,6 +321,31 @@ async def test_an_answer_that_nobody_reads_is_given_up(start: Start, method: str
         await until(lambda: len(server.connections) == 1)
         writer.transport.pause_reading()  # type: ignore[attr-defined] # a socket's transport
         await until(lambda: not server.connections)
+
+
+async def test_a_large_answer_is_made_no_faster_than_it_is_read(
+    start: Start, echo: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = 0
+
+    def counted(answer: Answer) -> Iterator[bytes]:
+        nonlocal made
+        for part in answer_parts(answer):
+            made += len(part)
+            yield part
+
+    monkeypatch.setattr(luxi_server, "answer_parts", counted)
+    server = await start()
+    async with wire_to(server) as (reader, writer):
+        writer.transport.pause_reading()  # type: ignore[attr-defined] # a socket's transport
+        writer.write(encode_request("Rows", []))
+        await until(lambda: made > 0)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert made < 2_000_000
+        writer.transport.resume_reading()  # type: ignore[attr-defined] # a socket's transport
+        answer = await read_answer(reader)
+        assert answer["result"] == [["x" * 1000]] * 5000
 
 
 async def test_requests_ahead_of_their_turn_are_not_hoarded(start: Start, echo: Echo) -> None:

@@ -1,5 +1,6 @@
 import itertools
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,12 @@ from ganeti.protocols.luxi import (
     parse_answer,
     refusal,
 )
-from ganeti.protocols.luxi_requests import encode_answer, parse_request
+from ganeti.protocols.luxi_requests import (
+    PART_BYTES,
+    answer_parts,
+    encode_answer,
+    parse_request,
+)
 
 MESSAGES = st.lists(st.binary(max_size=50).filter(lambda data: END not in data), max_size=8)
 
@@ -178,3 +184,21 @@ def test_an_unknown_error_keeps_its_name_and_words(value: object, name: str, mes
     again = error_from_wire(value)
     assert isinstance(again, RemoteError)
     assert (again.name, again.message) == (name, message)
+
+
+ROWS = [[number, "\x04 ä \x03", {"a": [None]}] for number in range(20_000)]
+
+
+@pytest.mark.requirement("S189", "S190")
+@pytest.mark.parametrize(
+    "result", [ROWS, {"fields": [{"name": "id"}], "data": ROWS}, {"data": []}, [], None, "x", {}]
+)
+@pytest.mark.parametrize("marks", [{}, {"degraded": True, "error": "JobLost"}])
+def test_a_large_answer_is_the_same_message_in_parts_of_bounded_size(
+    result: object, marks: dict[str, Any]
+) -> None:
+    answer = Answer(success=True, result=result, **marks)
+    parts = list(answer_parts(answer))
+    assert b"".join(parts) == encode_answer(answer)
+    assert all(len(part) < 2 * PART_BYTES for part in parts)
+    assert all(len(part) >= PART_BYTES for part in parts[:-1])

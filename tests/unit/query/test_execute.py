@@ -10,7 +10,7 @@ from ganeti.model.job import OpState
 from ganeti.model.names import JobStatus
 from ganeti.model.objects import Disk
 from ganeti.model.opcodes.instance import OpInstanceCreate
-from ganeti.query.execute import KINDS, QueryExecutor, definitions
+from ganeti.query.execute import KINDS, SLICE, QueryExecutor, QueryResult, definitions
 from ganeti.query.live import LiveSource
 from ganeti.query.ordered import natural_key
 from ganeti.rpc.procedures.external import ProviderInfo
@@ -461,3 +461,37 @@ async def test_many_rows_let_others_on_the_loop_in_between() -> None:
 def test_names_are_sorted_as_people_do() -> None:
     names = ["node10", "node2", "node1.b", "a"]
     assert sorted(names, key=natural_key) == ["a", "node1.b", "node2", "node10"]
+
+
+@pytest.mark.requirement("S189")
+async def test_a_round_of_the_loop_has_a_bounded_number_of_rows_however_many_clients_ask() -> None:
+    rows_done = 0
+
+    class CountedJobs(FakeJobs):
+        def view(self, job_id: int) -> FakeJob | None:
+            nonlocal rows_done
+            rows_done += 1
+            return super().view(job_id)
+
+    one = executor(jobs=CountedJobs([job(number) for number in range(1, 201)]))
+    everything = sorted(KINDS["job"].fields)
+    asking = [
+        asyncio.create_task(work)
+        for _ in range(50)
+        for work in (
+            one.job_values([], everything),
+            one.job_values(list(range(1, 201)), everything),
+            one.query("job", everything),
+        )
+    ]
+    await asyncio.sleep(0)  # the first rows of each are worked on at once
+    await asyncio.sleep(0)
+    most = 0
+    while not all(task.done() for task in asking):
+        before = rows_done
+        await asyncio.sleep(0)
+        most = max(most, rows_done - before)
+    assert 0 < most <= 2 * SLICE
+    for task in asking:
+        answer = task.result()
+        assert len(answer.data if isinstance(answer, QueryResult) else answer or ()) == 200
