@@ -1,10 +1,9 @@
 """Answers calls about single disks."""
 
 import asyncio
-import contextlib
 import os
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +36,7 @@ from ganeti.rpc.procedures.disks import (
 )
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.storage.drbd.driver import mirrored_devices
+from ganeti.storage.identity import identity
 from ganeti.storage.interface import Adoption, BlockDevice
 from ganeti.storage.sizes import check_made
 
@@ -101,8 +101,10 @@ class _Disks:
         return DiskInfo(exists=True, path=device.path, size=args.size)
 
     async def adoptable(self, args: AdoptDiskArgs, _call: Call) -> DiskInfo:
-        size = await self._adoption(args).adoptable_mib(args.source)
-        await asyncio.to_thread(_check_not_another, args)
+        adoption = self._adoption(args)
+        size = await adoption.adoptable_mib(args.source)
+        path = adoption.source_path(args.source)
+        await asyncio.to_thread(_check_free, self.device, args, path)
         return DiskInfo(exists=True, path=args.source, size=size)
 
     async def adopt(self, args: AdoptDiskArgs, _call: Call) -> DiskInfo:
@@ -199,13 +201,21 @@ def _device_number(path: str) -> tuple[int, int] | None:
     return os.major(found.st_rdev), os.minor(found.st_rdev)
 
 
-def _check_not_another(args: AdoptDiskArgs) -> None:
-    """StorageError if a device to be adopted is the disk of another instance under another name (A48)."""
-    try:
-        wanted = Path(args.source).stat().st_rdev if args.source.startswith("/") else 0
-    except OSError as err:
-        raise StorageError(f"{args.source} cannot be looked at: {err.strerror}") from err
-    for other in args.others:
-        with contextlib.suppress(OSError):
-            if wanted and other.startswith("/") and Path(other).stat().st_rdev == wanted:
-                raise StorageError(f"{args.source} is the disk {other} of an instance")
+def _check_free(device: DeviceFactory, args: AdoptDiskArgs, path: str) -> None:
+    """StorageError if a disk of the cluster is what is to be adopted, lies on it, or lies below it (A48); blocks."""
+    wanted = identity(path)
+    for other in args.in_use:
+        for layer in _layers(other.disk):
+            try:
+                taken = device(args.instance_name, layer).path
+            except StorageError:
+                continue  # no driver of this node can handle it, so nothing is open here
+            found = identity(taken)
+            if taken == path or (wanted and found and wanted.overlaps(found)):
+                raise StorageError(f"{args.source} cannot be adopted: {taken} is {other.owner}")
+
+
+def _layers(disk: DiskSpec) -> Iterator[DiskSpec]:
+    yield disk
+    for child in disk.children:
+        yield from _layers(child)

@@ -88,6 +88,10 @@ class AdoptedDevice(BlockDevice, Adoption):
     async def check_identity(self) -> None:
         await self._check(self._disk.size)
 
+    def source_path(self, source: str) -> str:
+        self._check_is(source)
+        return self._real
+
     async def adoptable_mib(self, source: str) -> int:
         self._check_is(source)
         return await self._in_thread("adopt", lambda: self._size(os.O_RDWR | os.O_EXCL)) // MIB

@@ -37,6 +37,10 @@ class Snapshots(Protocol):
 class Adoption(Protocol):
     """What a driver offers that can make a disk of what is there already."""
 
+    def source_path(self, source: str) -> str:
+        """Where `source` is to be found, if it is there."""
+        ...
+
     async def adoptable_mib(self, source: str) -> int:
         """The size of `source`; an error if it is not there, used, or another's."""
         ...

@@ -17,6 +17,7 @@ from ganeti.node import storage
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.disks import (
+    BLOCKDEV_ADOPTABLE,
     BLOCKDEV_ASSEMBLE,
     BLOCKDEV_CREATE,
     BLOCKDEV_GROW,
@@ -24,10 +25,12 @@ from ganeti.rpc.procedures.disks import (
     BLOCKDEV_REMOVE,
     BLOCKDEV_SETINFO,
     BLOCKDEV_SHUTDOWN,
+    AdoptDiskArgs,
     DiskArgs,
     DiskInfo,
     GrowDiskArgs,
     OpenDiskArgs,
+    OtherDisk,
 )
 from ganeti.storage.assemble import device
 from ganeti.storage.interface import BlockDevice
@@ -178,3 +181,51 @@ async def test_the_storage_notes_whose_disk_it_is() -> None:
     assert shelf.info == "originstname+web1"
     await handlers[BLOCKDEV_SETINFO.name](DiskArgs(instance_name="web2", disk=DISK), CALL)
     assert shelf.info == "originstname+web2"
+
+
+class Found(Shelf):
+    """A device that is there already, under the name that a link has."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(does_it=True, present=1)
+        self.adoption = self
+        self.path = str(path)
+
+    def source_path(self, source: str) -> str:
+        return source
+
+    async def adoptable_mib(self, source: str) -> int:
+        del source
+        return 1
+
+    async def adopt(self, source: str) -> None: ...
+
+    async def give_back(self, source: str) -> None: ...
+
+
+@pytest.mark.requirement("A48", "G12")
+@pytest.mark.parametrize("is_layer", [False, True])
+async def test_a_disk_of_another_instance_is_not_adopted_under_another_name(
+    tmp_path: Path, *, is_layer: bool
+) -> None:
+    taken, free, link = (tmp_path / name for name in ("taken", "free", "link"))
+    taken.touch()
+    free.touch()
+    link.symlink_to("taken")
+
+    def driver(_name: str, disk: DiskSpec) -> BlockDevice:
+        if disk.template == "nosuch":
+            raise StorageError("no driver keeps it")
+        return Found(tmp_path / str(disk.logical_id[1]))
+
+    handlers = storage.handlers(driver, InstanceLocks())
+    theirs = msgspec.structs.replace(DISK, logical_id=("loop", "taken"))
+    if is_layer:
+        theirs = msgspec.structs.replace(DISK, template="nosuch", children=(theirs,))
+    in_use = [OtherDisk(owner="disk 0 of instance web9", disk=theirs)]
+    args = AdoptDiskArgs(instance_name="web1", disk=DISK, source=str(free), in_use=in_use)
+    assert (await handlers[BLOCKDEV_ADOPTABLE.name](args, CALL)).size == 1
+    for source in (link, taken):
+        other = msgspec.structs.replace(args, source=str(source))
+        with pytest.raises(StorageError, match="taken is disk 0 of instance web9"):
+            await handlers[BLOCKDEV_ADOPTABLE.name](other, CALL)

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import StorageError
+from ganeti.model.objects import DetachedDisk
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.rpc.fake import Fault
 from ganeti.rpc.procedures.disks import AdoptDiskArgs, DiskArgs, DiskInfo
 from ganeti.rpc.procedures.form import Nothing
 from tests.support.model_nodes import ModelNode, SharedDirectory, path_of
 from tests.support.units_cluster import Master, World, failed, succeeded
-from tests.unit.units.opcodes import NAME, create
+from tests.unit.units.opcodes import NAME, create, modify
 
 pytestmark = pytest.mark.virtual_time
 DEVICE = "/dev/disk/by-id/wwn-1"
@@ -26,6 +27,9 @@ class AdoptingNode(ModelNode):
 
     def on_blockdev_adoptable(self, args: AdoptDiskArgs) -> DiskInfo:
         place = self._place(args.disk)
+        for other in args.in_use:
+            if self._place(other.disk) is place and path_of(other.disk) == args.source:
+                raise StorageError(f"{args.source} is {other.owner}")
         if args.source not in place.disks or args.source in place.owners:
             raise StorageError(f"volume {args.source} cannot be adopted")
         return DiskInfo(exists=True, path=args.source, size=place.disks[args.source])
@@ -55,7 +59,7 @@ class AdoptingNode(ModelNode):
 
 @pytest.fixture
 async def master() -> AsyncIterator[Master]:
-    templates = ("plain", "blockdev", "ext", "diskless")
+    templates = ("plain", "blockdev", "ext", "file", "diskless")
     world = World(node_type=AdoptingNode, enabled_disk_templates=templates)
     for number in (1, 2, 3):
         world.node(number).groups = {"xenvg": world.node(number).local}
@@ -70,6 +74,45 @@ async def master() -> AsyncIterator[Master]:
 def adopting(**fields: Any) -> Any:
     disks = [DiskRequest(size=0, adopt="data1")]
     return create(**{"disk_template": "plain", "disks": disks, **fields})
+
+
+def in_use(master: Master) -> dict[str, Any]:
+    """Owner -> id, of what the last question about an adoption named."""
+    asked = [one.args for one in master.rpc.calls if one.procedure == "blockdev_adoptable"][-1]
+    assert isinstance(asked, AdoptDiskArgs)
+    return {other.owner: other.disk.logical_id for other in asked.in_use}
+
+
+@pytest.mark.requirement("A48", "G12")
+async def test_the_node_gets_every_disk_that_it_has_or_sees_whatever_its_template(
+    master: Master,
+) -> None:
+    ext = {"disk_template": "file", "start": False, "disks": [DiskRequest(size=64)]}
+    succeeded(await master.run(create("file.example.com", **ext)))
+    succeeded(await master.run(create("far.example.com", **ext, pnode="node2.example.com")))
+    device = [DiskRequest(size=0, adopt=DEVICE)]
+    fields = {"disk_template": "blockdev", "disks": device, "start": False}
+    succeeded(await master.run(adopting(name="seen.example.com", **fields)))
+    disks = [DiskRequest(size=64), DiskRequest(size=64)]
+    succeeded(await master.run(create("lv.example.com", disk_template="plain", disks=disks)))
+    detach = modify("lv.example.com", disks=[["detach", 1, {}]], hotplug_if_possible=True)
+    succeeded(await master.run(detach))
+    succeeded(await master.run(adopting()))
+    (free,) = master.snapshot.table(DetachedDisk)
+    assert in_use(master).keys() == {
+        "disk 0 of instance file.example.com",
+        "disk 0 of instance seen.example.com",
+        "disk 0 of instance lv.example.com",
+        f"disk {free}, which is detached",
+    }
+
+
+@pytest.mark.requirement("A48", "G12")
+async def test_two_disks_of_one_request_are_not_made_of_the_same_volume(master: Master) -> None:
+    twice = [DiskRequest(size=0, adopt="data1")] * 2
+    text = failed(await master.run(adopting(disks=twice)))[1][0]
+    assert "data1 is disk 0 of the same request" in text
+    assert master.rpc.acts() == []
 
 
 async def test_a_volume_becomes_a_disk_with_its_size_and_data(master: Master) -> None:

@@ -17,12 +17,19 @@ class OpenDiskArgs(DiskArgs, frozen=True, kw_only=True):
     role: DiskRole = DiskRole.PRIMARY
 
 
+class OtherDisk(Message, frozen=True, kw_only=True):
+    """A disk that must not be adopted, and whose it is."""
+
+    owner: str
+    disk: DiskSpec
+
+
 class AdoptDiskArgs(DiskArgs, frozen=True, kw_only=True):
     """A disk that is made of what is there already, or was."""
 
     source: str
-    others: list[str] = []
-    """What the other disks of this template in the cluster are called."""
+    in_use: list[OtherDisk] = []
+    """Every disk of the cluster, of any template, that this node has or sees."""
 
 
 class SyncStatus(Message, frozen=True, kw_only=True):

@@ -199,6 +199,9 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
 
     # --- adoption ---
 
+    def source_path(self, source: str) -> str:
+        return self._devices.path(VolumeName(self._name.group, source))
+
     async def adoptable_mib(self, source: str) -> int:
         async with self._naming("adopt"):
             size = _adoptable(await self._source(source), source)

@@ -1,14 +1,16 @@
 """Making the disks of a new instance of what lies on its node already."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, PrereqError, RpcError
 from ganeti.config.fill import disk_spec
-from ganeti.model.objects import Disk, Instance, Node
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.objects import DetachedDisk, Disk, Instance, Node, NodeUuid
 from ganeti.model.opcodes.base import DiskRequest
-from ganeti.rpc.procedures.disks import BLOCKDEV_ADOPTABLE, AdoptDiskArgs
+from ganeti.rpc.procedures.disks import BLOCKDEV_ADOPTABLE, AdoptDiskArgs, OtherDisk
 from ganeti.units.context import UnitContext
 
 
@@ -25,13 +27,7 @@ async def with_adopted_sizes(
     ctx: UnitContext, instance: Instance, node: Node, adopted: Mapping[str, str]
 ) -> Instance:
     """The instance with the sizes that the adopted disks have on its node; PrereqError says why one cannot be."""
-    others = [
-        str(disk.logical_id[-1])
-        for one in ctx.snapshot.instances.values()
-        if one.disk_template == instance.disk_template
-        for disk in one.disks
-        if disk.logical_id
-    ]
+    in_use = list(_in_use(ctx.snapshot, instance, node))
     disks = []
     for index, disk in enumerate(instance.disks):
         if disk.uuid not in adopted:
@@ -39,11 +35,30 @@ async def with_adopted_sizes(
             continue
         spec = disk_spec(ctx.snapshot, instance, index, instance.primary_node)
         args = AdoptDiskArgs(
-            instance_name=instance.name, disk=spec, source=adopted[disk.uuid], others=others
+            instance_name=instance.name, disk=spec, source=adopted[disk.uuid], in_use=list(in_use)
         )
         try:
             found = await ctx.call(node, BLOCKDEV_ADOPTABLE, args)
         except RpcError as err:
             raise PrereqError(str(err), ErrorCode.WRONG_STATE) from err
         disks.append(replace(disk, size=found.size))
+        # The volume gets the disk's name only when it is adopted.
+        here = replace(spec, logical_id=(*spec.own_id[:1], adopted[disk.uuid]), part=())
+        in_use.append(OtherDisk(owner=f"disk {index} of the same request", disk=here.public))
     return replace(instance, disks=tuple(disks))
+
+
+def _in_use(snapshot: Snapshot, instance: Instance, node: Node) -> Iterator[OtherDisk]:
+    """Every disk that `node` has or sees, of any template, as it sees it."""
+
+    def seen(disk: Disk, nodes: Iterable[str], owner: str) -> Iterator[OtherDisk]:
+        if node.uuid in nodes or DISK_TEMPLATES[disk.template].shared:
+            alone = replace(instance, disks=(disk,))
+            spec = disk_spec(snapshot, alone, 0, NodeUuid(node.uuid))
+            yield OtherDisk(owner=owner, disk=spec.public)
+
+    for one in snapshot.instances.values():
+        for number, disk in enumerate(one.disks):
+            yield from seen(disk, one.all_nodes, f"disk {number} of instance {one.name}")
+    for free in snapshot.table(DetachedDisk).values():
+        yield from seen(free.disk, free.nodes, f"{free.what}, which is detached")
