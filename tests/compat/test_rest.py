@@ -96,6 +96,37 @@ def test_the_certificate_is_for_the_address_and_the_clusters_name(
     assert asked(address, trusted, "/2/info", "reader")["name"] == "cluster.vcluster.test"
 
 
+@pytest.mark.requirement("S225")
+def test_commands_print_the_objects_of_rest_as_json(
+    cluster: LocalCluster, address: str, trusted: Path
+) -> None:
+    def printed(*words: str) -> Any:
+        return json.loads(cluster.ok(*words, "--json").out)
+
+    cluster.ok("gnt-instance", "add", "-n", "node2", *cluster.noop_options(), "shown.example.com")
+    try:
+        for program, path in (
+            ("gnt-instance", "/2/instances"),
+            ("gnt-group", "/2/groups"),
+            ("gnt-network", "/2/networks"),
+        ):
+            listed, found = printed(program, "list"), asked(address, trusted, f"{path}?bulk=1")
+            pairs = zip(listed, found, strict=True)
+            differences = [name for one, other in pairs for name in one if one[name] != other[name]]
+            assert differences == [], program
+        listed, found = printed("gnt-node", "list"), asked(address, trusted, "/2/nodes?bulk=1")
+        # Free memory changes from one moment to the next.
+        assert [one.keys() for one in listed] == [one.keys() for one in found]
+        assert [one["name"] for one in listed] == [one["name"] for one in found]
+        assert printed("gnt-cluster", "info").keys() == asked(address, trusted, "/2/info").keys()
+        [job] = printed("gnt-job", "info", "1")
+        assert job == asked(address, trusted, "/2/jobs/1")
+        [instance] = printed("gnt-instance", "info", "shown.example.com")
+        assert instance["run_state"] == "up"
+    finally:
+        cluster.ok("gnt-instance", "remove", "-f", "shown.example.com")
+
+
 def test_our_placement_tools_read_the_cluster_by_rest(
     cluster: LocalCluster, address: str, trusted: Path, tmp_path: Path
 ) -> None:

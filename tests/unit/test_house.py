@@ -265,7 +265,8 @@ CLUSTER_PARAMS_ELSEWHERE = {
     "upstream/clusters.py": "fields of the original's configuration",
     "upstream/shapes.py": "what kind of value the original gives them",
     "upstream/forms.py": "fields of the original's configuration",
-    "web/resources/cluster.py": "names by which old clients know parameters, and what REST never sets",
+    "clients/fields.py": "second names that REST clients know",
+    "web/resources/cluster.py": "what REST never sets",
     "web/submission.py": "what remote users may set of the host",
 }
 """Who else writes the name of a parameter that only the cluster has, and why."""

@@ -26,9 +26,7 @@ AUDIT_OPTIONS = (
     option("--since", metavar="AGE", help="only what is not older, as 90m, 12h or 7d"),
     option("--job", type=int, metavar="ID", help="only what has made this job"),
     option("-n", "--limit", type=int, default=100, metavar="N", help="the last N records (100)"),
-    option(
-        "--json", action="store_true", dest="is_json", help="the records as they are, one a line"
-    ),
+    option("--json", action="store_true", dest="is_json", help="print the records, one a line"),
 )
 
 

@@ -10,8 +10,8 @@ from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.jobs import run_given, run_opcode
 from ganeti.cli.key_values import duration_s
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import FORCE, JOB_OPTIONS, QUERY_JOB_OPTIONS
-from ganeti.cli.output import format_time
+from ganeti.cli.options import FORCE, JOB_OPTIONS, JSON, QUERY_JOB_OPTIONS
+from ganeti.cli.output import format_time, print_json
 from ganeti.cli.state_options import STATE_OPTIONS
 from ganeti.clients.luxi import LuxiClient
 
@@ -32,6 +32,7 @@ def add_change_commands(table: CommandTable) -> None:
     table.command(
         "search-tags",
         Argument("pattern", "regular expression"),
+        JSON,
         OpOptions("tags.OpTagsSearch"),
         *QUERY_JOB_OPTIONS,
     )(search_tags)
@@ -46,6 +47,7 @@ def add_change_commands(table: CommandTable) -> None:
         "watcher",
         Argument("action", "pause, continue or info"),
         Argument("duration", "for pause: how long, as 30m or 2h", nargs="?"),
+        JSON,
     )(watcher)
 
 
@@ -87,6 +89,9 @@ def search_tags(args: argparse.Namespace) -> int:
     from ganeti.cli.command import EXIT_FAILURE
 
     found = run_given(args)
+    if args.is_json:
+        print_json([{"path": path, "tag": tag} for path, tag in found])
+        return 0 if found else EXIT_FAILURE
     for path, tag in found:
         say(path, tag)
     return 0 if found else EXIT_FAILURE
@@ -120,6 +125,8 @@ def watcher(args: argparse.Namespace) -> int:
             say("The watcher is no longer paused.")
         elif args.action == "info":
             until = client.config_values("watcher_pause")[0]
+            if args.is_json:
+                return print_json({"paused_until": until})
             state = "not paused" if until is None else f"paused until {format_time(until)}"
             say(f"The watcher is {state}.")
         else:

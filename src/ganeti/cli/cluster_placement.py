@@ -11,8 +11,8 @@ from ganeti.cli.confirmation import confirm
 from ganeti.cli.jobs import run_given, run_job
 from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import FORCE, JOB_OPTIONS
-from ganeti.cli.output import format_table
+from ganeti.cli.options import FORCE, JOB_OPTIONS, JSON
+from ganeti.cli.output import format_table, print_json
 from ganeti.clients.luxi import LuxiClient
 
 
@@ -24,7 +24,7 @@ def add_placement_commands(table: CommandTable) -> None:
         OpOptions("placing.OpClusterBalance"),
         *JOB_OPTIONS,
     )(balance)
-    table.command("capacity", OpOptions("placing.OpClusterCapacity"), *JOB_OPTIONS)(capacity)
+    table.command("capacity", JSON, OpOptions("placing.OpClusterCapacity"), *JOB_OPTIONS)(capacity)
 
 
 def balance(args: argparse.Namespace) -> int:
@@ -67,6 +67,8 @@ def capacity(args: argparse.Namespace) -> int:
     found: dict[str, Any] | None = run_given(args)
     if found is None:
         return 0
+    if args.is_json:
+        return print_json(found)
     spec = found["spec"]
     disks = "+".join(f"{size}M" for size in spec["disks"]) or "no disks"
     say(

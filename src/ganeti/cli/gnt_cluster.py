@@ -23,11 +23,12 @@ from ganeti.cli.ispecs_commands import add_cluster_command
 from ganeti.cli.jobs import run_job, run_opcode, wait_for_result
 from ganeti.cli.mirrors import add_cluster_commands as add_disk_commands
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import JOB_OPTIONS, QUERY_JOB_OPTIONS, VERBOSE
-from ganeti.cli.output import format_time, print_tree
+from ganeti.cli.options import JOB_OPTIONS, JSON, QUERY_JOB_OPTIONS, VERBOSE
+from ganeti.cli.output import format_time, print_json, print_tree
 from ganeti.cli.policy_options import policy_tree
 from ganeti.cli.state_options import STATE_OPTIONS
 from ganeti.cli.tags import add_tag_commands
+from ganeti.clients.fields import with_aliases
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.fields import Form
 from ganeti.model.uid_ranges import FormatUidPool
@@ -141,12 +142,13 @@ def destroy(args: argparse.Namespace) -> int:
     return 0
 
 
-@table.command("info", VERBOSE, aliases=("show",))
+@table.command("info", VERBOSE, JSON, aliases=("show",))
 def info(args: argparse.Namespace) -> int:
     """Show the cluster and its parameters."""
-    del args
     with LuxiClient() as client:
         found = client.cluster_info()
+    if args.is_json:
+        return print_json(with_aliases(found))
     print_tree(_described(found))
     return 0
 
@@ -229,12 +231,15 @@ def _joined(words: list[str]) -> str:
     return ", ".join(sorted(words)) or "(none)"
 
 
-@table.command("version")
+@table.command("version", JSON)
 def version(args: argparse.Namespace) -> int:
     """Show versions of the software and its interfaces."""
-    del args
     with LuxiClient() as client:
         found = client.cluster_info()
+    if args.is_json:
+        return print_json(
+            {**{name: found[name] for name in _VERSIONS}, "command_version": __version__}
+        )
     say(f"Software version: {found['software_version']}")
     say(f"Internode protocol: {found['protocol_version']}")
     say(f"Configuration format: {found['config_version']}")
@@ -246,15 +251,22 @@ def version(args: argparse.Namespace) -> int:
     return 0
 
 
-@table.command("getmaster")
+_VERSIONS = (
+    *("software_version", "protocol_version", "config_version", "os_api_version"),
+    *("export_version", "vcs_version"),
+)
+
+
+@table.command("getmaster", JSON)
 def getmaster(args: argparse.Namespace) -> int:
     """Show which node is the master, from what this node knows."""
-    del args
     from ganeti.clients.luxi import NotClusterNodeError, ssconf_value
 
     name = ssconf_value(Paths.from_environment(), "master_node")
     if name is None:
         raise NotClusterNodeError(f"this host ({hostname()}) is not part of a cluster")
+    if args.is_json:
+        return print_json({"master": name})
     say(name)
     return 0
 
@@ -341,6 +353,7 @@ def verify(args: argparse.Namespace) -> int:
 @table.command(
     "queue",
     Argument("action", "drain, undrain or info"),
+    JSON,
 )
 def queue(args: argparse.Namespace) -> int:
     """Refuse new jobs (drain), take them again (undrain), or show which (info)."""
@@ -349,6 +362,8 @@ def queue(args: argparse.Namespace) -> int:
             client.call("SetDrainFlag", args.action == "drain")
         elif args.action == "info":
             is_drained = client.config_values("drain_flag")[0]
+            if args.is_json:
+                return print_json({"is_drained": is_drained})
             say(f"The drain flag is {'set' if is_drained else 'unset'}")
         else:
             raise InputError(f"{args.action!r:.40} must be drain, undrain or info", "action")

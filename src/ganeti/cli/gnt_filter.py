@@ -9,8 +9,8 @@ from ganeti.base.errors import InputError
 from ganeti.base.terminal import escaped, say
 from ganeti.cli.command import DEBUG, REASON, Argument, CommandTable, option
 from ganeti.cli.key_values import whole_number
-from ganeti.cli.options import FIELD_NAMES, LIST_OPTIONS, TABLE_OPTIONS, VERBOSE
-from ganeti.cli.output import print_fields, print_list, wanted_filter
+from ganeti.cli.options import FIELD_NAMES, JSON, LIST_OPTIONS, TABLE_OPTIONS, VERBOSE
+from ganeti.cli.output import print_fields, print_list, print_objects, wanted_filter
 from ganeti.clients.luxi import LuxiClient
 
 table = CommandTable(
@@ -64,11 +64,13 @@ def list_fields(args: argparse.Namespace) -> int:
     return print_fields(args, "filter")
 
 
-@table.command("info", FILTERS, aliases=("show",))
+@table.command("info", FILTERS, JSON, aliases=("show",))
 def info(args: argparse.Namespace) -> int:
     """Show job filters, one after the other; all without UUIDs."""
     with LuxiClient() as client:
         rows = client.rows("Filters", args.uuids, DEFAULT_FIELDS)
+    if args.is_json:
+        return print_objects(DEFAULT_FIELDS, rows)
     for uuid, watermark, priority, predicates, action, reasons in rows:
         say(f"UUID: {uuid}")
         say(f"  Watermark: {watermark}")

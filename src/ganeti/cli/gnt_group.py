@@ -11,17 +11,27 @@ from ganeti.cli.ispecs_commands import add_group_command
 from ganeti.cli.jobs import run_given, run_job
 from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import FIELD_NAMES, FORCE, GROUP, JOB_OPTIONS, LIST_OPTIONS, TABLE_OPTIONS
+from ganeti.cli.options import (
+    FIELD_NAMES,
+    FORCE,
+    GROUP,
+    JOB_OPTIONS,
+    JSON,
+    LIST_OPTIONS,
+    TABLE_OPTIONS,
+)
 from ganeti.cli.output import (
     Tree,
     or_default,
     print_fields,
     print_list,
+    print_objects,
     print_tree,
     wanted_filter,
 )
 from ganeti.cli.policy_options import policy_tree
 from ganeti.cli.tags import GROUP_KIND, add_tag_commands
+from ganeti.clients import fields
 from ganeti.clients.luxi import LuxiClient
 
 table = CommandTable(
@@ -54,11 +64,13 @@ _INFO_FIELDS = (
 )
 
 
-@table.command("info", GROUPS, aliases=("show",))
+@table.command("info", GROUPS, JSON, aliases=("show",))
 def info(args: argparse.Namespace) -> int:
     """Show groups with their nodes, parameters and policy; all without names."""
     with LuxiClient() as client:
-        rows = client.rows("Groups", args.names, _INFO_FIELDS)
+        rows = client.rows("Groups", args.names, fields.GROUP if args.is_json else _INFO_FIELDS)
+    if args.is_json:
+        return print_objects(fields.GROUP, rows)
     print_tree([_described(dict(zip(_INFO_FIELDS, row, strict=True))) for row in rows])
     return 0
 

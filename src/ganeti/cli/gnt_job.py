@@ -4,6 +4,7 @@ import argparse
 import functools
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ganeti.base.errors import GanetiError, InputError, JobLost
@@ -12,20 +13,23 @@ from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.confirmation import confirm
 from ganeti.cli.jobs import PRIORITIES, follow, wait_for_result
 from ganeti.cli.key_values import duration_s, whole_number
-from ganeti.cli.options import FIELD_NAMES, LIST_OPTIONS, TABLE_OPTIONS
+from ganeti.cli.options import FIELD_NAMES, JSON, LIST_OPTIONS, TABLE_OPTIONS
 from ganeti.cli.output import (
-    format_table,
     format_time,
     print_fields,
+    print_json,
     print_list,
+    print_objects,
+    print_rows,
     print_tree,
     wanted_filter,
 )
+from ganeti.clients.fields import JOB, JOB_BULK
 from ganeti.clients.luxi import FINAL, LuxiClient
 
 table = CommandTable("gnt-job", "Shows jobs, follows them, and ends them.")
 
-JOB = Argument("job_id", "number of the job", completion="job")
+ONE_JOB = Argument("job_id", "number of the job", completion="job")
 JOBS = Argument("job_ids", "numbers of jobs", nargs="*", completion="job")
 SOME_JOBS = Argument("job_ids", "numbers of jobs", nargs="+", completion="job")
 FORCE = option("-f", "--force", action="store_true", help="do it without asking")
@@ -83,6 +87,8 @@ def list_jobs(args: argparse.Namespace) -> int:
         parts.append(["|", *(["=", "status", state] for state in states)])
     whole = None if not parts else parts[0] if len(parts) == 1 else ["&", *parts]
     fields = (*DEFAULT_FIELDS, "archived") if args.archived else DEFAULT_FIELDS
+    if args.archived and args.is_json and not args.output:
+        args.output = ",".join((*JOB_BULK, "archived"))
     if args.archived and args.output and not args.output.startswith("+"):
         args.output += "" if "archived" in args.output.split(",") else ",archived"
     return print_list(args, "job", fields, filter_=whole, overrides=_OVERRIDES)
@@ -94,9 +100,11 @@ def list_fields(args: argparse.Namespace) -> int:
     return print_fields(args, "job")
 
 
-@table.command("info", SOME_JOBS, aliases=("show",))
+@table.command("info", SOME_JOBS, JSON, aliases=("show",))
 def info(args: argparse.Namespace) -> int:
     """Show everything about jobs."""
+    if args.is_json:
+        return _print_jobs(_ids(args.job_ids))
     fields = [
         "id", "status", "priority", "received_ts", "start_ts", "end_ts", "waiting_for",
         "ops", "opstatus", "opresult", "oplog", "opstart", "opexec", "opend",
@@ -115,6 +123,16 @@ def info(args: argparse.Namespace) -> int:
             left = [one for one in pending if one["job"] == found["id"]]
             print_tree([[*_described(found), *_left(left)]])
     return EXIT_FAILURE if is_missing else 0
+
+
+def _print_jobs(ids: Sequence[int]) -> int:
+    with LuxiClient() as client:
+        rows = client.query_jobs(ids, JOB)
+    found = [row for row in rows if row is not None and row[JOB.index("status")] is not None]
+    print_objects(JOB, found)
+    for number in sorted(set(ids) - {row[0] for row in found}):
+        say(f"Job {number} not found", file=sys.stderr)
+    return EXIT_FAILURE if len(found) < len(rows) else 0
 
 
 def _left(steps: list[dict[str, Any]]) -> list[tuple[str, Any]]:
@@ -140,19 +158,19 @@ def pending_undo(args: argparse.Namespace) -> int:
     """List what jobs that have ended could not undo, why, and when it is tried again."""
     with LuxiClient() as client:
         found = client.call("QueryPendingUndo")
+    if args.is_json:
+        return print_json(found)
     rows = [
         [str(one["job"]), one["step"], _when(one), one["what"], one["why"] or "not tried yet"]
         for one in found
     ]
-    headings = None if args.no_headers else ["Job", "Step", "Next try", "What", "Why"]
-    for line in format_table(headings, rows, separator=args.separator):
-        say(line, keep=args.separator or "")
+    print_rows(["Job", "Step", "Next try", "What", "Why"], rows, args)
     return 0
 
 
 @table.command(
     "abandon-undo",
-    JOB,
+    ONE_JOB,
     Argument("step", "the step, as pending-undo lists it"),
     FORCE,
 )
@@ -203,7 +221,7 @@ def _log_entry(entry: list[Any]) -> str:
     return f"{serial}:{time.strftime('%H:%M:%S', time.localtime(moment[0]))}:{kind} {content}"
 
 
-@table.command("watch", JOB)
+@table.command("watch", ONE_JOB)
 def watch(args: argparse.Namespace) -> int:
     """Follow a job: show what it says until it ends, then how it ended.
 
@@ -223,7 +241,7 @@ def watch(args: argparse.Namespace) -> int:
     return 0
 
 
-@table.command("wait", JOB)
+@table.command("wait", ONE_JOB)
 def wait(args: argparse.Namespace) -> int:
     """Wait for a job without a word; the exit code says whether it succeeded."""
     with LuxiClient() as client:

@@ -11,9 +11,18 @@ from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.jobs import run_given, run_job, run_jobs
 from ganeti.cli.key_values import merged_key_values
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import FIELD_NAMES, FORCE, JOB_OPTIONS, LIST_OPTIONS, NETWORK, TABLE_OPTIONS
-from ganeti.cli.output import print_fields, print_list, wanted_filter
+from ganeti.cli.options import (
+    FIELD_NAMES,
+    FORCE,
+    JOB_OPTIONS,
+    JSON,
+    LIST_OPTIONS,
+    NETWORK,
+    TABLE_OPTIONS,
+)
+from ganeti.cli.output import print_fields, print_list, print_objects, wanted_filter
 from ganeti.cli.tags import NETWORK_KIND, add_tag_commands
+from ganeti.clients import fields
 from ganeti.clients.luxi import LuxiClient
 
 table = CommandTable(
@@ -61,10 +70,14 @@ _INFO_FIELDS = (
 )
 
 
-@table.command("info", NETWORKS, aliases=("show",))
+@table.command("info", NETWORKS, JSON, aliases=("show",))
 def info(args: argparse.Namespace) -> int:
     """Show networks with their addresses, groups and instances; all without names."""
     with LuxiClient() as client:
+        if args.is_json:
+            return print_objects(
+                fields.NETWORK, client.rows("Networks", args.names, fields.NETWORK)
+            )
         rows = client.rows("Networks", args.names, _INFO_FIELDS)
         for row in rows:
             network = dict(zip(_INFO_FIELDS, row, strict=True))

@@ -21,13 +21,22 @@ from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import (
     FIELD_NAMES,
     JOB_OPTIONS,
+    JSON,
     LIST_OPTIONS,
     NODE,
     NODES,
     TABLE_OPTIONS,
 )
-from ganeti.cli.output import or_default, print_fields, print_list, print_tree, wanted_filter
+from ganeti.cli.output import (
+    or_default,
+    print_fields,
+    print_list,
+    print_objects,
+    print_tree,
+    wanted_filter,
+)
 from ganeti.cli.tags import add_tag_commands
+from ganeti.clients import fields
 from ganeti.clients.luxi import LuxiClient
 
 if TYPE_CHECKING:  # the join needs asyncio and cryptography, lists do not
@@ -64,11 +73,13 @@ _INFO_FIELDS = (
 )  # fmt: skip
 
 
-@table.command("info", NODES, aliases=("show",))
+@table.command("info", NODES, JSON, aliases=("show",))
 def info(args: argparse.Namespace) -> int:
     """Show nodes with their parameters and instances; all without names."""
     with LuxiClient() as client:
-        rows = client.rows("Nodes", args.names, _INFO_FIELDS)
+        rows = client.rows("Nodes", args.names, fields.NODE if args.is_json else _INFO_FIELDS)
+    if args.is_json:
+        return print_objects(fields.NODE, rows)
     print_tree([_described(dict(zip(_INFO_FIELDS, row, strict=True))) for row in rows])
     return 0
 

@@ -6,11 +6,11 @@ from typing import Any, NoReturn
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.terminal import say
-from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.jobs import run_job
 from ganeti.cli.key_values import named_key_values, os_params
-from ganeti.cli.options import FORCE, JOB_OPTIONS, QUERY_JOB_OPTIONS, TABLE_OPTIONS
-from ganeti.cli.output import format_table, tree_lines
+from ganeti.cli.options import FORCE, JOB_OPTIONS, JSON, QUERY_JOB_OPTIONS, TABLE_OPTIONS
+from ganeti.cli.output import print_json, print_objects, print_rows, tree_lines
 from ganeti.clients.luxi import LuxiClient
 
 table = CommandTable(
@@ -61,18 +61,23 @@ def list_oses(args: argparse.Namespace) -> int:
     Each variant has a line of its own, as NAME+VARIANT. What is broken somewhere is not listed:
     diagnose says why. What is hidden or blacklisted (see modify) is not listed either.
     """
-    rows = [[name] for name in usable_names(args)]
-    for line in format_table(None if args.no_headers else ["Name"], rows, separator=args.separator):
-        say(line, keep=args.separator or "")
+    names = usable_names(args)
+    if args.is_json:
+        return print_json(names)
+    print_rows(["Name"], [[name] for name in names], args)
     return 0
 
 
-@table.command("diagnose", NAMES, *QUERY_JOB_OPTIONS)
+@table.command("diagnose", NAMES, JSON, *QUERY_JOB_OPTIONS)
 def diagnose(args: argparse.Namespace) -> int:
     """Show on which nodes each OS definition is usable, and why not elsewhere."""
     all_valid = True
     fields = ["name", "valid", "node_status", "hidden", "blacklisted"]
-    for name, is_valid, status, is_hidden, is_blacklisted in _diagnosed(args, fields, args.names):
+    rows = _diagnosed(args, fields, args.names)
+    if args.is_json:
+        print_objects(fields, rows)
+        return 0 if all(row[1] for row in rows) else EXIT_FAILURE
+    for name, is_valid, status, is_hidden, is_blacklisted in rows:
         all_valid = all_valid and is_valid
         marks = " [hidden]" * is_hidden + " [blacklisted]" * is_blacklisted
         say(f"OS: {name} [global status: {'valid' if is_valid else 'invalid'}]{marks}")
@@ -97,10 +102,13 @@ def _node_lines(node: str, found: list[list[Any]]) -> list[str]:
     return lines or [f"Node: {node}, status: missing"]
 
 
-@table.command("info", NAMES, *QUERY_JOB_OPTIONS, aliases=("show",))
+@table.command("info", NAMES, JSON, *QUERY_JOB_OPTIONS, aliases=("show",))
 def info(args: argparse.Namespace) -> int:
     """Show variants, parameters and versions of OS definitions, and what modify has set for them."""
-    for row in _diagnosed(args, list(INFO_FIELDS), args.names):
+    rows = _diagnosed(args, list(INFO_FIELDS), args.names)
+    if args.is_json:
+        return print_objects(INFO_FIELDS, rows)
+    for row in rows:
         found = dict(zip(INFO_FIELDS, row, strict=True))
         shown = [
             ("valid", found["valid"]),

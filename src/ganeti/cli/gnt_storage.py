@@ -6,9 +6,10 @@ from typing import Any, NoReturn
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.terminal import say
-from ganeti.cli.command import Argument, CommandTable
+from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable
 from ganeti.cli.jobs import run_opcode
-from ganeti.cli.options import QUERY_JOB_OPTIONS
+from ganeti.cli.options import JSON, QUERY_JOB_OPTIONS
+from ganeti.cli.output import print_objects
 
 table = CommandTable("gnt-storage", "Shows the providers of external storage (template ext).")
 
@@ -29,10 +30,13 @@ def _diagnosed(args: argparse.Namespace, fields: Sequence[str]) -> list[list[Any
     return rows
 
 
-@table.command("info", _NAMES, *QUERY_JOB_OPTIONS)
+@table.command("info", _NAMES, JSON, *QUERY_JOB_OPTIONS)
 def info(args: argparse.Namespace) -> int:
     """Show the parameters that disks on external storage can have, by provider."""
-    for name, groups, parameters in _diagnosed(args, ["nodegroup_status", "parameters"]):
+    rows = _diagnosed(args, ["nodegroup_status", "parameters"])
+    if args.is_json:
+        return print_objects(("name", "nodegroup_status", "parameters"), rows)
+    for name, groups, parameters in rows:
         usable = sorted(group for group, is_good in groups.items() if is_good)
         say(f"{name}:")
         say(f"  - Valid for nodegroups: {', '.join(usable) or 'none'}")
@@ -43,11 +47,15 @@ def info(args: argparse.Namespace) -> int:
     return 0
 
 
-@table.command("diagnose", _NAMES, *QUERY_JOB_OPTIONS)
+@table.command("diagnose", _NAMES, JSON, *QUERY_JOB_OPTIONS)
 def diagnose(args: argparse.Namespace) -> int:
     """Show on which nodes each provider is usable, and why not elsewhere."""
     all_valid = True
-    for name, status, groups in _diagnosed(args, ["node_status", "nodegroup_status"]):
+    rows = _diagnosed(args, ["node_status", "nodegroup_status"])
+    if args.is_json:
+        print_objects(("name", "node_status", "nodegroup_status"), rows)
+        return 0 if all(all(groups.values()) for _, _, groups in rows) else EXIT_FAILURE
+    for name, status, groups in rows:
         is_valid = all(groups.values())
         all_valid = all_valid and is_valid
         say(f"Provider: {name} [global status: {'valid' if is_valid else 'invalid'}]")

@@ -55,7 +55,7 @@ def run_job(client: LuxiClient, op: "OpCode", args: argparse.Namespace) -> Any:
     confirm_losses([op], args)
     job_id = submit(client, [with_job_options(op, args)])
     _print_ids([job_id], args)
-    return wait_for_result(client, job_id)[0]
+    return wait_for_result(client, job_id, is_quiet=getattr(args, "is_json", False))[0]
 
 
 def run_opcode(op: "OpCode", args: argparse.Namespace) -> Any:

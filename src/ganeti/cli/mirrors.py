@@ -8,11 +8,12 @@ from ganeti.cli.command import EXIT_FAILURE, CommandTable
 from ganeti.cli.jobs import run_given, run_job, run_jobs, wait_for_result
 from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import INSTANCE, JOB_OPTIONS, NODE, QUERY_JOB_OPTIONS, TABLE_OPTIONS
-from ganeti.cli.output import format_table, print_rows
+from ganeti.cli.options import INSTANCE, JOB_OPTIONS, JSON, NODE, QUERY_JOB_OPTIONS, TABLE_OPTIONS
+from ganeti.cli.output import format_table, print_json, print_objects, print_rows
 from ganeti.clients.luxi import LuxiClient
 
 _STATUS_FIELDS = ("disk", "node", "status", "progress", "state")
+_DRBD_FIELDS = ("node", "minor", "instance", "disk", "role", "peer_node", "state")
 _DRBD_TITLES = ("Node", "Minor", "Instance", "Disk", "Role", "PeerNode", "State")
 
 
@@ -21,6 +22,7 @@ def add_instance_commands(table: CommandTable) -> None:
     table.command(
         "disk-status",
         INSTANCE,
+        JSON,
         OpOptions("mirrors.OpInstanceDiskStatus"),
         *QUERY_JOB_OPTIONS,
     )(disk_status)
@@ -51,11 +53,15 @@ def disk_status(args: argparse.Namespace) -> int:
     rows = run_given(args)
     if rows is None:
         return 0
-    titles = [name.capitalize() for name in _STATUS_FIELDS]
-    cells = [
-        [str(row["disk"]), row["node"], row["status"], _progress(row), _words(row)] for row in rows
-    ]
-    say("\n".join(format_table(titles, cells)))
+    if args.is_json:
+        print_json(rows)
+    else:
+        titles = [name.capitalize() for name in _STATUS_FIELDS]
+        cells = [
+            [str(row["disk"]), row["node"], row["status"], _progress(row), _words(row)]
+            for row in rows
+        ]
+        say("\n".join(format_table(titles, cells)))
     good = ("ok", "closed", "syncing")
     return 0 if all(row["status"] in good for row in rows) else EXIT_FAILURE
 
@@ -125,6 +131,8 @@ def _told(silent: dict[str, str], missing: dict[str, list[list[str]]]) -> bool:
 def list_drbd(args: argparse.Namespace) -> int:
     """List the DRBD devices of a node: those of instances, and those that nobody owns."""
     rows = run_given(args)
+    if args.is_json:
+        return print_objects(_DRBD_FIELDS, rows)
     if rows is not None:
         print_rows(_DRBD_TITLES, [[str(cell) for cell in row] for row in rows], args)
     return 0

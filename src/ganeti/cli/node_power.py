@@ -18,7 +18,7 @@ from ganeti.cli.options import (
     SUBMIT,
     TABLE_OPTIONS,
 )
-from ganeti.cli.output import print_rows
+from ganeti.cli.output import print_objects, print_rows
 from ganeti.clients.luxi import LuxiClient
 
 ACTIONS = ("on", "off", "cycle", "status")
@@ -76,7 +76,10 @@ def power(args: argparse.Namespace) -> int:
     shown = [
         [name, _power(status, data) if is_status else _done(status)] for name, status, data in rows
     ]
-    print_rows(["Node", "Status"], shown, args)
+    if args.is_json:
+        print_objects(("node", "status"), shown)
+    else:
+        print_rows(["Node", "Status"], shown, args)
     return EXIT_FAILURE if any(status == 2 for _name, status, _data in rows) else 0  # noqa: PLR2004 - no data
 
 
@@ -88,7 +91,10 @@ def health(args: argparse.Namespace) -> int:
     rows = _rows(run_opcode(op, args))
     shown = [[name, item, state] for name, _status, data in rows for item, state in data or ()]
     shown += [[name, "", "unavailable"] for name, status, _data in rows if status]
-    print_rows(["Node", "Item", "Status"], sorted(shown), args)
+    if args.is_json:
+        print_objects(("node", "item", "status"), sorted(shown))
+    else:
+        print_rows(["Node", "Item", "Status"], sorted(shown), args)
     return EXIT_FAILURE if any(status == 2 for _name, status, _data in rows) else 0  # noqa: PLR2004 - no data
 
 

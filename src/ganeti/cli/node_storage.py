@@ -9,7 +9,7 @@ from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.jobs import run_given
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import FORCE, JOB_OPTIONS, NODE, NODES, QUERY_JOB_OPTIONS, TABLE_OPTIONS
-from ganeti.cli.output import format_table, format_value, wanted_fields
+from ganeti.cli.output import format_table, format_value, print_objects, wanted_fields
 
 _UNITS = option(
     "--units",
@@ -128,6 +128,9 @@ def volumes(args: argparse.Namespace) -> int:
 
 
 def _print(args: argparse.Namespace, fields: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    if args.is_json:
+        print_objects(fields, rows)
+        return
     units = args.units or ("h" if args.separator is None else "m")
     kinds = ["unit" if name in _SIZES else "bool" for name in fields]
     shown = [

@@ -44,7 +44,13 @@ NO_HEADERS = option(
     "--no-headers", dest="no_headers", action="store_true", help="leave the headings out"
 )
 SEPARATOR = option("--separator", metavar="TEXT", help="put this between fields, and no padding")
-TABLE_OPTIONS: tuple[Option, ...] = (NO_HEADERS, SEPARATOR)
+JSON = option(
+    "--json",
+    dest="is_json",
+    action="store_true",
+    help="print JSON, as the REST interface does",
+)
+TABLE_OPTIONS: tuple[Option, ...] = (NO_HEADERS, SEPARATOR, JSON)
 
 LIST_OPTIONS: tuple[Option, ...] = (
     option(

@@ -1,6 +1,7 @@
 """Lists and trees on the terminal, in the form that scripts of administrators read."""
 
 import argparse
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 from ganeti.base.sizes import format_mib
 from ganeti.base.terminal import Style, escaped, say
 from ganeti.cli.errors import EXIT_UNKNOWN_FIELD
+from ganeti.clients.fields import BY_KIND, with_memory
 from ganeti.clients.luxi import LuxiClient
 from ganeti.protocols.query_language import both, names_filter, parse_filter
 
@@ -118,6 +120,17 @@ def print_rows(
         say(line, keep=args.separator or "")
 
 
+def print_json(value: Any) -> int:
+    """Print a value as `--json` does: plain JSON, in ASCII; the exit code of a command that only shows."""
+    say(json.dumps(value, indent=2))
+    return 0
+
+
+def print_objects(fields: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
+    """Print rows of values as a JSON list of objects."""
+    return print_json([dict(zip(fields, row, strict=True)) for row in rows])
+
+
 def print_list(
     args: argparse.Namespace,
     kind: str,
@@ -127,13 +140,25 @@ def print_list(
     filter_: list[Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> int:
-    """Query and show a list; exit code 14 if a field is unknown. `overrides` format by field."""
-    fields = wanted_fields(args.output, default, variable)
+    """Query and show a list; exit code 14 if a field is unknown. `overrides` format by field.
+
+    As JSON an object has all fields that REST has, unless fields are named, and null for a value that is not there.
+    """
+    if args.is_json:
+        fields = wanted_fields(args.output, BY_KIND.get(kind, default))
+    else:
+        fields = wanted_fields(args.output, default, variable)
     with LuxiClient() as client:
         answer = client.query(kind, fields, filter_)
-    lines = list_lines(args, answer, overrides or {})
-    for line, style in zip(lines, _styles(args, answer), strict=True):
-        say(line, keep=args.separator or "", style=style)
+    if args.is_json:
+        names = [field["name"] for field in answer["fields"]]
+        values = [[value for _status, value in row] for row in answer["data"]]
+        objects = [dict(zip(names, row, strict=True)) for row in values]
+        print_json([with_memory(one) for one in objects] if kind == "instance" else objects)
+    else:
+        lines = list_lines(args, answer, overrides or {})
+        for line, style in zip(lines, _styles(args, answer), strict=True):
+            say(line, keep=args.separator or "", style=style)
     is_unknown = any(one["kind"] == "unknown" for one in answer["fields"])
     return EXIT_UNKNOWN_FIELD if is_unknown else 0
 
@@ -179,13 +204,14 @@ def print_fields(args: argparse.Namespace, kind: str) -> int:
     """What `list-fields` shows."""
     with LuxiClient() as client:
         fields = client.query_fields(kind, args.fields)
-    rows = [
-        [one["name"], _KIND_NAMES.get(one["kind"], one["kind"]), one["title"], one["doc"]]
-        for one in fields
-    ]
-    headings = None if args.no_headers else ["Name", "Type", "Title", "Description"]
-    for line in format_table(headings, rows, separator=args.separator):
-        say(line, keep=args.separator or "")
+    if args.is_json:
+        print_json(fields)
+    else:
+        rows = [
+            [one["name"], _KIND_NAMES.get(one["kind"], one["kind"]), one["title"], one["doc"]]
+            for one in fields
+        ]
+        print_rows(["Name", "Type", "Title", "Description"], rows, args)
     is_unknown = any(one["kind"] == "unknown" for one in fields)
     return EXIT_UNKNOWN_FIELD if is_unknown else 0
 

@@ -9,7 +9,8 @@ from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.jobs import run_given
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import GROUP, INSTANCE, JOB_OPTIONS, NETWORK, NODE
+from ganeti.cli.options import GROUP, INSTANCE, JOB_OPTIONS, JSON, NETWORK, NODE
+from ganeti.cli.output import print_json
 from ganeti.clients.luxi import LuxiClient
 
 CLUSTER, NODE_KIND, INSTANCE_KIND, GROUP_KIND = "cluster", "node", "instance", "nodegroup"
@@ -46,12 +47,15 @@ def add_tag_commands(table: CommandTable, kind: str) -> None:
         run_given(args, kind=kind, name=named(args), tags=_given(args))
         return 0
 
-    @table.command("list-tags", *name)
+    @table.command("list-tags", *name, JSON)
     def list_tags(args: argparse.Namespace) -> int:
         """List tags, one a line."""
         with LuxiClient() as client:
-            for tag in sorted(client.call("QueryTags", kind, named(args) or "")):
-                say(tag)
+            tags = sorted(client.call("QueryTags", kind, named(args) or ""))
+        if args.is_json:
+            return print_json(tags)
+        for tag in tags:
+            say(tag)
         return 0
 
 

@@ -178,7 +178,7 @@ def test_only_on_a_terminal_headings_and_errors_stand_out(
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
     args = argparse.Namespace(
-        output=None, no_headers=False, separator=separator, units=None, verbose=0
+        output=None, no_headers=False, separator=separator, units=None, verbose=0, is_json=False
     )
     assert output.print_list(args, "instance", ["name", "status"]) == 0
     heading, fine, wrong = terminal.getvalue().splitlines()

@@ -12,6 +12,7 @@ from ganeti.cli.options import (
     ALL_INSTANCES,
     FIELD_NAMES,
     INSTANCES,
+    JSON,
     LIST_OPTIONS,
     QUERY_JOB_OPTIONS,
     TABLE_OPTIONS,
@@ -20,6 +21,7 @@ from ganeti.cli.output import (
     format_time,
     or_default,
     print_fields,
+    print_json,
     print_list,
     print_tree,
     wanted_filter,
@@ -51,6 +53,7 @@ def list_fields(args: argparse.Namespace) -> int:
     "info",
     INSTANCES,
     ALL_INSTANCES,
+    JSON,
     OpOptions("instance.OpInstanceQueryData"),
     *QUERY_JOB_OPTIONS,
     aliases=("show",),
@@ -60,6 +63,8 @@ def info(args: argparse.Namespace) -> int:
     if bool(args.names) is args.all:
         raise InputError("give names of instances, or --all", "instances")
     found: dict[str, dict[str, Any]] = run_given(args, instances=args.names, use_locking=True)
+    if args.is_json:
+        return print_json([found[name] for name in sorted(found)])
     print_tree([_described(found[name]) for name in sorted(found)])
     return 0
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ganeti.clients.fields import with_aliases
 from ganeti.web.operations import Call, JobOf, Operation, job, read
 from ganeti.web.resources.tags import tag_operations
 
@@ -12,7 +13,6 @@ FEATURES = (
     "node-migrate-reqv1",
     "node-evac-res1",
 )
-_ALIASES = {"volume_group_name": "vg_name", "drbd_usermode_helper": "drbd_helper"}
 _LISTED = ["&", ["?", "valid"], ["!", ["|", ["?", "hidden"], ["?", "blacklisted"]]]]
 """What an OS must be to be offered (S155, S156)."""
 
@@ -30,11 +30,7 @@ async def _features(_call: Call) -> list[str]:
 
 
 async def _info(call: Call) -> dict[str, Any]:
-    found: dict[str, Any] = await call.services.master.ask("QueryClusterInfo")
-    for name, alias in _ALIASES.items():
-        if name in found:
-            found.setdefault(alias, found[name])
-    return found
+    return with_aliases(await call.services.master.ask("QueryClusterInfo"))
 
 
 async def _os(call: Call) -> list[str]:

@@ -1,6 +1,6 @@
 """Node groups."""
 
-from ganeti.web import fields
+from ganeti.clients import fields
 from ganeti.web.lists import Listed
 from ganeti.web.operations import (
     BULK,

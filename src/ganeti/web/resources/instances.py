@@ -4,8 +4,8 @@ from http import HTTPStatus
 from typing import Any
 
 from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.clients import fields
 from ganeti.model.opcodes import OpCode
-from ganeti.web import fields
 from ganeti.web.lists import Listed
 from ganeti.web.operations import (
     BULK,
@@ -35,14 +35,8 @@ INSTANCE = "/2/instances/{instance}"
 THIS = {"instance_name": item()}
 
 
-def _with_memory(instance: dict[str, Any]) -> dict[str, Any]:
-    """Old clients look for `memory`."""
-    beparams = instance["beparams"]
-    return {**instance, "beparams": {**beparams, "memory": beparams["maxmem"]}}
-
-
 INSTANCES = Listed(
-    "QueryInstances", fields.INSTANCE, "/2/instances", change=_with_memory, is_live=True
+    "QueryInstances", fields.INSTANCE, "/2/instances", change=fields.with_memory, is_live=True
 )
 
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from ganeti.clients import fields
 from ganeti.model import wire
 from ganeti.model.job import remote_source
-from ganeti.web import fields
 from ganeti.web.lists import Encoded, page, tagged
 from ganeti.web.operations import BULK, PAGES, Argument, Call, Kind, Operation, read
 from ganeti.web.refusals import bad_request, not_found

@@ -1,6 +1,6 @@
 """Networks."""
 
-from ganeti.web import fields
+from ganeti.clients import fields
 from ganeti.web.lists import Listed
 from ganeti.web.operations import (
     BULK,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ganeti.web import fields
+from ganeti.clients import fields
 from ganeti.web.lists import Listed
 from ganeti.web.operations import (
     BULK,

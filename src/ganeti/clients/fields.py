@@ -1,4 +1,7 @@
-"""Which fields of objects the REST interface shows: those that its clients know, in their order."""
+"""Which fields of objects the REST interface and `--json` show: those that REST clients know, in their order."""
+
+from collections.abc import Mapping
+from typing import Any
 
 _ALL_HAVE = ("ctime", "mtime", "uuid", "serial_no", "tags")
 
@@ -31,3 +34,30 @@ NETWORK = (
 JOB_BULK = ("id", "ops", "status", "summary", "opstatus", "received_ts", "start_ts", "end_ts")
 JOB = (*JOB_BULK, "oplog", "opresult")
 FILTER = ("watermark", "priority", "predicates", "action", "reason_trail", "uuid")
+BY_KIND = {
+    "instance": INSTANCE,
+    "node": NODE,
+    "group": GROUP,
+    "network": NETWORK,
+    "job": JOB_BULK,
+    "filter": FILTER,
+}
+"""By the name that a query has for the kind of objects."""
+
+
+def with_memory(instance: dict[str, Any]) -> dict[str, Any]:
+    """An instance with its greatest memory under the name that old clients read."""
+    beparams = instance.get("beparams")
+    if beparams is None:
+        return instance
+    return {**instance, "beparams": {**beparams, "memory": beparams["maxmem"]}}
+
+
+CLUSTER_ALIASES = {"volume_group_name": "vg_name", "drbd_usermode_helper": "drbd_helper"}
+"""Names of the cluster's facts, and the second names that REST clients know."""
+
+
+def with_aliases(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The cluster's facts with the second names of some."""
+    aliases = {alias: facts[name] for name, alias in CLUSTER_ALIASES.items() if name in facts}
+    return {**aliases, **facts}
