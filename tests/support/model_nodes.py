@@ -854,8 +854,10 @@ class ModelNode:
                 self._copy_to(self.peers[args.address], disk)
         if guest.state != "postmigrate":
             guest.runs_on = guest.state == "running"
+            # Where the guest went on after an earlier migration, it went on from another state.
+            for node in (self, *self.peers.values()):
+                node.let_go_on.discard(args.instance.uuid)
         guest.state = "postmigrate"
-        self.let_go_on.discard(args.instance.uuid)
         return MigrationResult(status="completed", total_ms=9, downtime_ms=1, transferred=4096)
 
     def on_migration_finish_source(self, args: FinishMigrationArgs) -> Nothing:
