@@ -41,7 +41,7 @@ class LoneRun:
     async def record_undo(self, steps: Sequence[UndoStep], change: Change | None = None) -> None:
         raise AssertionError("the unit acts")
 
-    async def leave_undone(self, steps: Sequence[UndoStep]) -> None:
+    async def leave_undone(self, steps: Sequence[UndoStep], undo: Sequence[UndoStep] = ()) -> None:
         raise AssertionError("the unit acts")
 
     def check_canceled(self) -> None:

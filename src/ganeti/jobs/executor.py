@@ -79,10 +79,10 @@ class OpRun(Protocol):
         """
         ...
 
-    async def leave_undone(self, steps: Sequence[UndoStep]) -> None:
-        """Record, durably, that nothing is to be undone but these steps, which could not be run.
+    async def leave_undone(self, steps: Sequence[UndoStep], undo: Sequence[UndoStep] = ()) -> None:
+        """Record, durably, that only `undo` is to be undone if the master dies, and that these steps could not be run.
 
-        They stay with the job, beside all that is recorded later, and are tried again when it has ended.
+        The latter stay with the job, beside all that is recorded later, and are tried again when it has ended.
         """
         ...
 

@@ -100,9 +100,9 @@ class Run:
     async def record_undo(self, steps: Sequence[UndoStep], change: Change | None = None) -> None:
         await self._write(steps, change)
 
-    async def leave_undone(self, steps: Sequence[UndoStep]) -> None:
+    async def leave_undone(self, steps: Sequence[UndoStep], undo: Sequence[UndoStep] = ()) -> None:
         self.pending = (*self.pending, *steps)
-        await self._write(())
+        await self._write(undo)
 
     def check_canceled(self) -> None:
         if self._job.cancel_requested:

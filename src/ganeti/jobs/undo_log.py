@@ -30,23 +30,30 @@ Undo = Callable[[Sequence[UndoStep]], Awaitable[list[tuple[UndoStep, str]]]]
 
 
 class UndoLog:
-    """An undo stack as a block: left by an error, or without `commit`, it runs its steps backwards."""
+    """An undo stack as a block: left by an error, or without `commit`, it runs its steps backwards.
 
-    def __init__(self, run: OpRun, undo: Undo) -> None:
+    Within another block of the opcode (`open_logs`, innermost last) the steps of that one stay recorded.
+    """
+
+    def __init__(self, run: OpRun, undo: Undo, open_logs: "list[UndoLog] | None" = None) -> None:
         self._run = run
         self._undo = undo
+        self._open_logs = [] if open_logs is None else open_logs
+        self._outer: list[UndoLog] = []
         self._steps: list[UndoStep] = []
         self._is_committed = False
         self._change: Change | None = None
         self._then: tuple[UndoStep, ...] = ()
 
     async def __aenter__(self) -> Self:
+        self._outer = list(self._open_logs)
+        self._open_logs.append(self)
         return self
 
     async def push(self, step: Recordable) -> None:
         """Record how to undo the next act; returns once that would survive our death."""
         self._steps.append(step.record())
-        await self._run.record_undo(self._steps)
+        await self._run.record_undo(self._with_outer(self._steps))
 
     def amend(self, step: Recordable, now: Recordable) -> None:
         """Replace a step by what is known of its act now; recorded with the next step, or at the block's end."""
@@ -71,8 +78,17 @@ class UndoLog:
         be made, this raises, and the block undoes what was pushed.
         """
         steps = [step.record() for step in then]
-        await self._run.record_undo(steps, change)
+        await self._run.record_undo(self._with_outer(steps), change)
         self._steps = steps
+
+    def _with_outer(self, steps: Sequence[UndoStep]) -> list[UndoStep]:
+        """What is recorded as long as these are the steps of this block."""
+        return [*(step for log in self._outer for step in log.steps), *steps]
+
+    @property
+    def steps(self) -> tuple[UndoStep, ...]:
+        """What is to be undone if the opcode ends now."""
+        return tuple(self._steps)
 
     async def __aexit__(
         self,
@@ -80,6 +96,12 @@ class UndoLog:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        try:
+            await self._end(error)
+        finally:
+            self._open_logs.remove(self)
+
+    async def _end(self, error: BaseException | None) -> None:
         if self._is_committed and error is None and (self._change is not None or self._then):
             await self._commit_with(self._change)
             return
@@ -96,7 +118,7 @@ class UndoLog:
 
     async def _commit_with(self, change: Change | None) -> None:
         try:
-            await self._run.record_undo(self._then, change)
+            await self._run.record_undo(self._with_outer(self._then), change)
         except (NotMaster, CommitUnknown):
             raise
         except GanetiError as err:
@@ -118,12 +140,13 @@ class UndoLog:
             what = "clean up" if self._is_committed and step in self._then else "undo"
             notes.append(f"could not {what} ({step.procedure}): {why}")
             self._run.log(f" - WARNING: {notes[-1]}")
-        await self._record(self._run.leave_undone([step for step, _why in failed]))
+        left = [step for step, _why in failed]
+        await self._record(self._run.leave_undone(left, self._with_outer(())))
         return notes
 
     async def _leave(self, left: Sequence[UndoStep]) -> bool:
         """Record what is left to undo; False if we may not act any more."""
-        return await self._record(self._run.record_undo(left))
+        return await self._record(self._run.record_undo(self._with_outer(left)))
 
     async def _record(self, record: Awaitable[None]) -> bool:
         try:

@@ -77,6 +77,8 @@ class UnitContext:
     """For units that take a node away, on which hooks are to run before it goes."""
     _calls: int = field(default=0, init=False)
     _rpc: KillableCalls = field(init=False)
+    _undo_logs: list[UndoLog] = field(default_factory=list, init=False)
+    """Those that are open, the innermost last."""
 
     def __post_init__(self) -> None:
         self._rpc = KillableCalls(self.services.rpc, self.run)
@@ -158,7 +160,7 @@ class UnitContext:
 
     def undo_log(self) -> UndoLog:
         """The durable record of how to undo what is about to be done (style.md, 4.1)."""
-        return UndoLog(self.run, self._run_undo)
+        return UndoLog(self.run, self._run_undo, self._undo_logs)
 
     async def _run_undo(self, steps: Sequence[UndoStep]) -> list[tuple[UndoStep, str]]:
         return await run_steps(replace(self.services, rpc=self._rpc), self.run.job_id, steps)

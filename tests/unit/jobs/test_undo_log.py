@@ -66,10 +66,11 @@ class FakeRun:
         names = ",".join(step.procedure for step in steps)
         self.events.append(f"record {names}{' with change' if change else ''}")
 
-    async def leave_undone(self, steps: Sequence[UndoStep]) -> None:
+    async def leave_undone(self, steps: Sequence[UndoStep], undo: Sequence[UndoStep] = ()) -> None:
         if self.error is not None:
             raise self.error
-        self.events.append(f"leave {','.join(step.procedure for step in steps)}")
+        outer = f" of {','.join(step.procedure for step in undo)}" if undo else ""
+        self.events.append(f"leave {','.join(step.procedure for step in steps)}{outer}")
 
     async def undo(self, steps: Sequence[UndoStep]) -> list[tuple[UndoStep, str]]:
         for step in reversed(steps):
@@ -267,3 +268,24 @@ async def _turned(run: FakeRun) -> None:
     async with UndoLog(run, run.undo) as undo:
         await undo.push(Step("make"))
         await undo.turn(lambda _draft: None, then=[Step("remove_old")])
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_the_steps_of_an_outer_block_stay_recorded_within_an_inner_one(fails: bool) -> None:
+    run, open_logs = FakeRun(), list[UndoLog]()
+    async with UndoLog(run, run.undo, open_logs) as outer:
+        await outer.push(Step("outer"))
+        with contextlib.suppress(ExecError):
+            async with UndoLog(run, run.undo, open_logs) as inner:
+                await inner.push(Step("inner"))
+                inner.commit(then=[Step("tidy")])
+                if fails:
+                    raise ExecError("late")
+        outer.commit()
+    assert open_logs == []
+    ends = (
+        ["record outer"]
+        if fails
+        else ["record outer,tidy", "record outer,tidy", "undo tidy", "leave  of outer"]
+    )
+    assert run.events == ["record outer", "record outer,inner", *ends, "record "]

@@ -279,12 +279,14 @@ async def test_a_refused_commit_leaves_no_half_export(master: Master, number: in
 
 
 @pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("snapshots", [False, True])
 @pytest.mark.parametrize("number", range(0, 14, 2))
-async def test_a_master_that_dies_leaves_no_half_export_and_no_key(
-    world: World, number: int, written: bool
+async def test_a_master_that_dies_leaves_no_half_export_no_key_and_a_guest_that_runs(
+    world: World, number: int, written: bool, snapshots: bool
 ) -> None:
     master = await Master.begin(world)
-    await with_data(master)
+    uuid = await with_data(master)
+    node(master, 1).has_snapshots = snapshots
     await master.submit(export())
     master.store.inject(Crash(written=written), after=number)
     await master.is_dead_after_a_while()
@@ -294,6 +296,8 @@ async def test_a_master_that_dies_leaves_no_half_export_and_no_key(
         await after.nothing_is_left()
         for one in (1, 2, 3):
             assert (node(after, one).unfinished, node(after, one).keys) == ({}, set())
+        assert node(after, 1).snapshots == {}
+        assert after.world.where(uuid) == {"node1.example.com": "running"}
     finally:
         await after.end()
 

@@ -165,6 +165,7 @@ async def check_the_next_master(master: Master) -> None:
         await after.idle()
         check_data(after)
         after.check_nothing_is_held()
+        after.check_guests_are_those_of_the_configuration()
     finally:
         await after.end()
 

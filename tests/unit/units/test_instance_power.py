@@ -184,6 +184,21 @@ async def test_a_master_that_dies_around_the_start_leaves_the_guest_stopped(
     assert world.node(1).guests == {}
 
 
+@pytest.mark.requirement("G7", "G11")
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("number", [1, 2])
+async def test_a_master_that_dies_during_a_reboot_leaves_a_guest_that_runs(
+    world: World, number: int, is_done: bool
+) -> None:
+    master = await Master.begin(world)
+    await running(master)
+    master.die_at_act(number, is_done=is_done)
+    await master.submit(OpInstanceReboot(instance_name=NAME, reboot_type=RebootType.FULL))
+    assert await master.is_dead_after_a_while()
+    await check_the_next_master_finds_no_halves(master)
+    assert len(world.node(1).guests) == 1
+
+
 async def check_the_next_master_finds_no_halves(master: Master) -> None:
     after = await master.restart()
     try:

@@ -7,7 +7,6 @@ from typing import Any
 from ganeti.base.errors import (
     ErrorCode,
     ExecError,
-    GanetiError,
     InputError,
     PrereqError,
     RpcError,
@@ -75,6 +74,7 @@ from ganeti.units.instance.install import osparams_with, scripts_of
 from ganeti.units.instance.remove import LUInstanceRemove
 from ganeti.units.node_choice import check_online
 from ganeti.units.transfers import SLACK, Load, carry, make_route
+from ganeti.units.undo.instances import StartAgain
 from ganeti.units.undo.step import Step
 from ganeti.units.undo.transfers import DropSnapshot, RemoveExport
 
@@ -263,28 +263,23 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
 
     async def _write(self, ctx: UnitContext, plan: ExportPlan) -> Outcome:
         instance = plan.instance
-        must_start = plan.was_running and self.op.shutdown
-        try:
-            if must_start:
+        must_stop = plan.was_running and self.op.shutdown
+        work = _Work()
+        async with ctx.undo_log() as undo:
+            if must_stop:
+                start = StartAgain(instance=instance.uuid)
+                if not self.op.remove_instance:
+                    work.leftovers.append(start)
+                await undo.push(start)
                 await shut_down_source(ctx, instance, plan.source, self.op.shutdown_timeout)
-            async with ctx.undo_log() as undo:
-                work = _Work()
-                if plan.snapshots:
-                    await self._take_snapshots(ctx, undo, plan, work)
-                    if must_start and not self.op.remove_instance:
-                        must_start = False
-                        await run_again(ctx, instance)
-                await self._export(ctx, undo, plan, work)
-                undo.commit(then=work.leftovers)
-            if must_start and not self.op.remove_instance:
-                must_start = False
-                await run_again(ctx, instance)
-            if self.op.ova:
-                await self._pack(ctx, plan)
-        except GanetiError:
-            if must_start:
-                await run_again(ctx, instance)
-            raise
+            if plan.snapshots:
+                await self._take_snapshots(ctx, undo, plan, work)
+                if must_stop and not self.op.remove_instance:
+                    await run_again(ctx, instance)
+            await self._export(ctx, undo, plan, work)
+            undo.commit(then=work.leftovers)
+        if self.op.ova:
+            await self._pack(ctx, plan)
         await self._remove_others(ctx, plan)
         result = [True, [True] * len(instance.disks)]
         if self.op.remove_instance:

@@ -34,7 +34,7 @@ from ganeti.units.instance.cleanup import clean_up
 from ganeti.units.instance.disks import check_copy, close_secondaries
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.nvram import copy_nvram, forget_nvram_step
-from ganeti.units.instance.power import start_instance
+from ganeti.units.instance.power import start_instance, stopped
 from ganeti.units.instance.reconcile_migration import record_primary
 from ganeti.units.instance.targets import TargetChoice
 from ganeti.units.node_choice import check_memory, free_resources
@@ -107,19 +107,25 @@ async def _check_source(ctx: UnitContext, instance: Instance, source: Node) -> N
 async def fail_over(ctx: UnitContext, plan: FailoverPlan) -> None:
     """Carry a failover out; until the old copy is proven down nothing is changed."""
     instance, source, target = plan.instance, plan.source, plan.target
-    await shut_down_source(ctx, instance, source, plan.shutdown_timeout_s)
-    await _switch(ctx, plan)
     moved = relocated(instance, NodeUuid(target.uuid))
-    if not plan.start:
-        await close_secondaries(ctx, moved)
-        return
+    async with stopped(ctx, instance, restart=plan.start) as restart:
+        await shut_down_source(ctx, instance, source, plan.shutdown_timeout_s)
+        await _switch(ctx, plan)
+        restart.commit()
+        if plan.start:
+            await _start(ctx, moved, target)
+        else:
+            await close_secondaries(ctx, moved)
+
+
+async def _start(ctx: UnitContext, moved: Instance, target: Node) -> None:
     ctx.step(f"starting the instance on {target.name}")
     try:
         await start_instance(ctx, moved)
     except RpcError as err:
         raise ExecError(
-            f"{instance.name} is on {target.name} now, but did not start: {err}; when the cause is mended:"
-            f" gnt-instance startup {instance.name}"
+            f"{moved.name} is on {target.name} now, but did not start: {err}; when the cause is mended:"
+            f" gnt-instance startup {moved.name}"
         ) from err
 
 
@@ -228,10 +234,5 @@ class LUInstanceFailover(InstanceUnit[OpInstanceFailover, FailoverPlan | Instanc
             return await clean_up(ctx, plan)
         names = f"{plan.instance.name} from {plan.source.name} to {plan.target.name}"
         ctx.log(f"Failing over instance {names}")
-        try:
-            await fail_over(ctx, plan)
-        except (RpcError, ExecError):
-            if plan.start and not plan.source.offline:
-                await run_again(ctx, plan.instance)
-            raise
+        await fail_over(ctx, plan)
         return Outcome([plan.target.name])

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
-from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError, RpcError
+from ganeti.base.errors import ErrorCode, GanetiError, InputError, PrereqError
 from ganeti.config.fill import filled_beparams
 from ganeti.config.nvram import has_nvram
 from ganeti.config.snapshot import Snapshot
@@ -40,10 +40,10 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.disks import check_copy, close_secondaries
-from ganeti.units.instance.failover import run_again, shut_down_source
+from ganeti.units.instance.failover import shut_down_source
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.nvram import copy_nvram, forget_nvram_step
-from ganeti.units.instance.power import start_instance
+from ganeti.units.instance.power import start_instance, stopped
 from ganeti.units.instance.reconcile_migration import record_primary
 from ganeti.units.instance.replace_disks import (
     ReplacePlan,
@@ -143,29 +143,32 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
     async def execute(self, ctx: UnitContext, plan: MovePlan) -> Outcome:
         instance, source, target = plan.instance, plan.source, plan.target
         ctx.log(f"Moving instance {instance.name} from {source.name} to {target.name}")
-        try:
+        async with stopped(ctx, instance, restart=plan.start) as restart:
             await shut_down_source(ctx, instance, source, self.op.shutdown_timeout)
             if plan.new_secondary is not None:
                 await replace_parts(ctx, plan.new_secondary, early_release=False)
-            async with ctx.undo_log() as undo:
-                if plan.way is Way.COPY:
-                    await self._copy_disks(ctx, undo, plan)
-                await copy_nvram(ctx, undo, instance, source, target)
-                switch = record_primary(InstanceUuid(instance.uuid), NodeUuid(target.uuid))
-                if plan.way is Way.COPY:
-                    ctx.step(f"removing the disks on {source.name}")
-                copied = plan.way is Way.COPY
-                undo.commit(switch, then=_superfluous(ctx, instance, source, disks=copied))
-        except (RpcError, ExecError):
+            await self._switch(ctx, plan)
+            restart.commit()
+            moved = ctx.snapshot.instances[InstanceUuid(instance.uuid)]
             if plan.start:
-                await run_again(ctx, instance)
-            raise
-        if plan.start:
-            ctx.step(f"starting the instance on {target.name}")
-            await start_instance(ctx, ctx.snapshot.instances[InstanceUuid(instance.uuid)])
-        else:
-            await close_secondaries(ctx, ctx.snapshot.instances[InstanceUuid(instance.uuid)])
+                ctx.step(f"starting the instance on {target.name}")
+                await start_instance(ctx, moved)
+            else:
+                await close_secondaries(ctx, moved)
         return Outcome([target.name])
+
+    async def _switch(self, ctx: UnitContext, plan: MovePlan) -> None:
+        """Let the target have all that the instance needs, and be its node."""
+        instance, source, target = plan.instance, plan.source, plan.target
+        copied = plan.way is Way.COPY
+        async with ctx.undo_log() as undo:
+            if copied:
+                await self._copy_disks(ctx, undo, plan)
+            await copy_nvram(ctx, undo, instance, source, target)
+            switch = record_primary(InstanceUuid(instance.uuid), NodeUuid(target.uuid))
+            if copied:
+                ctx.step(f"removing the disks on {source.name}")
+            undo.commit(switch, then=_superfluous(ctx, instance, source, disks=copied))
 
     async def _copy_disks(self, ctx: UnitContext, undo: UndoLog, plan: MovePlan) -> None:
         spec = spec_of(ctx, plan.instance)

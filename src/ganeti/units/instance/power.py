@@ -1,5 +1,7 @@
 """Starting, stopping and rebooting instances."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -7,6 +9,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
+from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.hypervisor_params import check_hypervisor_params
 from ganeti.model.names import AdminState, AdminStateSource, DiskRole, RebootType
 from ganeti.model.objects import Instance, Node
@@ -52,7 +55,7 @@ from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.job_source import check_may_set
 from ganeti.units.node_choice import check_memory, check_online, free_resources
 from ganeti.units.undo.disks import SetDiskRole
-from ganeti.units.undo.instances import StopInstance
+from ganeti.units.undo.instances import StartAgain, StopInstance
 
 
 async def start_instance(
@@ -72,6 +75,18 @@ async def start_instance(
         await ctx.call(node, INSTANCE_START, StartArgs(instance=spec, paused=paused))
         undo.commit(change)
     ctx.services.placements.release(ctx.job_id)
+
+
+@asynccontextmanager
+async def stopped(ctx: UnitContext, instance: Instance, *, restart: bool) -> AsyncIterator[UndoLog]:
+    """A block that stops a guest and starts it in the end, here or on another node.
+
+    If the block fails before its `commit`, or the master dies in it, the guest is started where it is then.
+    """
+    async with ctx.undo_log() as undo:
+        if restart:
+            await undo.push(StartAgain(instance=instance.uuid))
+        yield undo
 
 
 @dataclass(frozen=True)
@@ -280,10 +295,12 @@ class LUInstanceReboot(InstanceUnit[OpInstanceReboot, RebootPlan]):
                 RebootArgs(instance=spec, reboot_type=self.op.reboot_type, timeout_s=timeout_s),
             )
             return Outcome(change=set_admin_state(instance.uuid, AdminState.UP))
-        if plan.stop_first:
-            ctx.step(f"shutting down instance {instance.name} (at most {timeout_s} s)")
-            args = ShutdownArgs(instance=spec, timeout_s=timeout_s)
-            await ctx.call(node, INSTANCE_SHUTDOWN, args)
-        ctx.step(f"starting instance {instance.name}")
-        await start_instance(ctx, instance)
+        async with stopped(ctx, instance, restart=plan.stop_first) as restart:
+            if plan.stop_first:
+                ctx.step(f"shutting down instance {instance.name} (at most {timeout_s} s)")
+                args = ShutdownArgs(instance=spec, timeout_s=timeout_s)
+                await ctx.call(node, INSTANCE_SHUTDOWN, args)
+            ctx.step(f"starting instance {instance.name}")
+            restart.commit()
+            await start_instance(ctx, instance)
         return Outcome()

@@ -1,21 +1,29 @@
 """Undoing what is done to an instance as a whole: its entry, its start, the variables of its firmware."""
 
-from ganeti.base.errors import ExecError
+import logging
+
+from ganeti.base.errors import ExecError, GanetiError
 from ganeti.config.fill import instance_spec
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
+from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.instance_spec import InstanceSpec
-from ganeti.model.names import AdminState
-from ganeti.model.objects import InstanceUuid
+from ganeti.model.names import AdminState, DiskRole
+from ganeti.model.objects import Instance, InstanceUuid
+from ganeti.rpc.procedures.disks import BLOCKDEV_ASSEMBLE, OpenDiskArgs
 from ganeti.rpc.procedures.hardware import NVRAM_FORGET, ForgetNvramArgs
 from ganeti.rpc.procedures.instances import (
     INSTANCE_INFO,
     INSTANCE_SHUTDOWN,
+    INSTANCE_START,
     InstanceArgs,
     ShutdownArgs,
+    StartArgs,
 )
 from ganeti.units.services import Services
 from ganeti.units.undo.step import Concerned, Step, names_of, node_of, not_migrating_here
+
+_log = logging.getLogger(__name__)
 
 NEW = 1
 """The serial number of an instance that nobody has changed since it was made."""
@@ -84,6 +92,69 @@ class StopInstance(_AtNode, frozen=True, kw_only=True):
             and instance.primary_node == self.node
             and instance.admin_state is AdminState.UP
         )
+
+
+class StartAgain(Step, frozen=True, kw_only=True):
+    """Start a guest that was stopped for an operation, wherever its instance is then; nothing if it runs.
+
+    Deferred it is tried once more: a guest that cannot start is the watcher's, as any other.
+    """
+
+    kind = "start_again"
+
+    instance: str
+    """Its UUID."""
+
+    async def run(self, services: Services, key: str) -> None:
+        snapshot = services.config.snapshot
+        instance = snapshot.instances.get(InstanceUuid(self.instance))
+        if instance is None or _cannot_run(snapshot, instance):
+            return
+        node, spec = snapshot.nodes[instance.primary_node], instance_spec(snapshot, instance)
+        asked = InstanceArgs(instance=spec)
+        if await services.rpc.call(node, INSTANCE_INFO, asked) is not None:
+            return
+        if DISK_TEMPLATES[instance.disk_template].mirrored:
+            await _open_secondaries(services, instance, key)
+        await services.rpc.call(node, INSTANCE_START, StartArgs(instance=spec), key=key)
+
+    async def run_deferred(self, services: Services, key: str) -> None:
+        try:
+            await self.run(services, key)
+        except GanetiError as err:
+            names = ", ".join(names_of(services.config.snapshot, self.instance))
+            _log.warning("%s does not start; the watcher will try again: %s", names, err)
+
+    def superseded(self, snapshot: Snapshot) -> bool:
+        instance = snapshot.instances.get(InstanceUuid(self.instance))
+        return (
+            instance is None
+            or instance.admin_state is not AdminState.UP
+            or _cannot_run(snapshot, instance)
+        )
+
+    def concerns(self, snapshot: Snapshot) -> Concerned:
+        instance = snapshot.instances.get(InstanceUuid(self.instance))
+        nodes = set() if instance is None else {str(uuid) for uuid in instance.all_nodes}
+        return Concerned(names_of(snapshot, self.instance), nodes)
+
+
+def _cannot_run(snapshot: Snapshot, instance: Instance) -> bool:
+    """Whether nobody can start it, or an open migration decides where it is."""
+    return instance.migrating_to is not None or snapshot.nodes[instance.primary_node].offline
+
+
+async def _open_secondaries(services: Services, instance: Instance, key: str) -> None:
+    """Let the other copies take what the guest will write."""
+    snapshot = services.config.snapshot
+    for uuid in instance.secondary_nodes:
+        node = snapshot.nodes[uuid]
+        if node.offline:
+            continue
+        for disk in instance_spec(snapshot, instance, uuid).disks:
+            args = OpenDiskArgs(instance_name=instance.name, disk=disk, role=DiskRole.SECONDARY)
+            own = f"{key}/{uuid}/{disk.index}"
+            await services.rpc.call(node, BLOCKDEV_ASSEMBLE, args, key=own)
 
 
 class ForgetNvram(_AtNode, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from ganeti.model.objects import NodeUuid
 from ganeti.units.services import Services
 from ganeti.units.undo.disks import CloseDisk, RemoveDisk, SetDiskRole
 from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
-from ganeti.units.undo.instances import ForgetInstance, ForgetNvram, StopInstance
+from ganeti.units.undo.instances import ForgetInstance, ForgetNvram, StartAgain, StopInstance
 from ganeti.units.undo.migrations import EndSource, ReconcileMigration
 from ganeti.units.undo.step import Concerned, Step
 from ganeti.units.undo.transfers import (
@@ -28,7 +28,15 @@ _log = logging.getLogger(__name__)
 STEPS: dict[str, type[Step]] = {
     step.kind: step
     for step in (
-        *(RemoveDisk, CloseDisk, SetDiskRole, ForgetInstance, StopInstance, ForgetNvram),
+        *(
+            RemoveDisk,
+            CloseDisk,
+            SetDiskRole,
+            ForgetInstance,
+            StopInstance,
+            StartAgain,
+            ForgetNvram,
+        ),
         *(ReconcileMigration, EndSource, ChangeDisk, ChangeNic, ChangeMedium, SetMemory),
         *(RemoveTransferKey, EndStream, ConfirmStream, RemoveExport, DropSnapshot),
     )
