@@ -377,7 +377,11 @@ class ModelNode:
                 name: [] if name in self.hypervisors else [f"this node has no hypervisor {name}"]
                 for name in args.hypervisors
             },
-            storage_problems=[],
+            storage_problems=[
+                f"lvm-vg storage: there is no volume group {unit.key}"
+                for unit in args.storage
+                if unit.kind == "lvm-vg" and unit.key not in self.groups
+            ],
             connection_problems={},
             certificate_not_after=self.time + 1e9,
             ssconf_position=self.ssconf_position,

@@ -35,6 +35,7 @@ from ganeti.model.opcodes.mirrors import (
     OpNodeListDrbd,
 )
 from ganeti.model.opcodes.moving import OpInstanceFailover, OpInstanceMove
+from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.opcodes.test import OpTestAllocator
 from ganeti.rpc.fake import Fault
 from ganeti.store.faulty import Crash
@@ -589,6 +590,21 @@ async def test_verify_compares_the_helper_and_the_version(
         ["ERROR", "ENODEDRBDVERSION", TWO, "has DRBD 9.1.0, and 8.4 is needed"],
         ["WARNING", "ENODEDRBD", THREE, "DRBD is not loaded (modprobe drbd)"],
     ]
+
+
+async def test_verify_asks_for_storage_and_hypervisors_only_of_nodes_that_host_instances(
+    master: Master,
+) -> None:
+    node = master.world.node(3)
+    node.groups, node.hypervisors = {}, ()
+    verify = OpClusterVerifyGroup(group_name="default")
+    text = said(await master.run(verify))
+    assert f"node {THREE}: lvm-vg storage: there is no volume group xenvg" in text
+    assert f"node {THREE}: hypervisor kvm" in text
+    succeeded(await master.run(OpNodeSetParams(node_name=THREE, vm_capable=False)))
+    text = said(await master.run(verify))
+    assert "there is no volume group" not in text
+    assert "hypervisor" not in text
 
 
 @pytest.mark.requirement("F22")

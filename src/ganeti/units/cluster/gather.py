@@ -123,13 +123,16 @@ async def gather(ctx: UnitContext, online: list[Node]) -> Answers:
 async def _reports(
     ctx: UnitContext, online: list[Node], args: VerifyArgs
 ) -> dict[NodeUuid, VerifyReport | RpcError]:
+    """A node that is not vm_capable needs neither storage nor hypervisors, so nothing is said of them."""
     found: dict[NodeUuid, VerifyReport | RpcError] = {}
-    asked = nodes_by_units(ctx.snapshot, online).items()
+    capable = [node for node in online if node.vm_capable]
+    others = [node for node in online if not node.vm_capable]
     for answers in await asyncio.gather(
+        ctx.call_all(others, NODE_VERIFY, replace(args, hypervisors=[], exclusive=False)),
         *(
             ctx.call_all(nodes, NODE_VERIFY, replace(args, storage=list(units)))
-            for units, nodes in asked
-        )
+            for units, nodes in nodes_by_units(ctx.snapshot, capable).items()
+        ),
     ):
         found |= answers
     return found
