@@ -85,6 +85,7 @@ class Pair:
         node = self.nodes[at]
         for name in list(node.devices):
             node.drop(name, "StandAlone")
+            node.record(node.devices[name])
         node.devices.clear()
 
     def files(self, at: str) -> set[str]:

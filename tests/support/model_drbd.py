@@ -1,7 +1,8 @@
 """DRBD 8.4 of two nodes in memory: what `drbdsetup`, `drbdmeta` and the kernel do, as far as the driver sees it.
 
-A copy of the data is its generation and those it comes from; a write while the other node is not connected
-makes a new one. Every command may be made to fail (`fail_at`).
+A copy of the data is its generation and those it comes from. As in the kernel, the first write, or the promotion,
+without a connection begins a new generation. The link between two nodes may be cut. A copy that is closed keeps its
+record in the metadata. Every command may be made to fail (`fail_at`).
 """
 
 import struct
@@ -67,9 +68,23 @@ class Copy:
     """What metadata on a volume says of the data."""
 
     generation: int = JUST_CREATED
+    bitmap: int = 0
+    """The generation that the other node had when the connection was lost; 0 if it lacks nothing."""
     before: frozenset[int] = frozenset()
     has_all: bool = False
     outdated: bool = False
+
+    @property
+    def generations(self) -> list[int]:
+        """As the kernel shows them: the present one, the bitmap's, and two of the history."""
+        older = sorted(self.before - {self.bitmap}, reverse=True)
+        return [self.generation, self.bitmap, *older, 0, 0][:4]
+
+    def part(self, new: int) -> None:
+        """Begin a new generation, unless the other node lacks something already."""
+        if not self.bitmap:
+            self.before |= {self.generation}
+            self.bitmap, self.generation = self.generation, new
 
 
 @dataclass
@@ -231,12 +246,15 @@ class DrbdNode:
         for _node, theirs in self.world.connected(self, name):
             if theirs.role == "Primary" and not (device.two_primaries and theirs.two_primaries):
                 raise StorageError("multiple primaries not allowed")
+        there = [node.copy(one) for node, one in self.world.connected(self, name)]
         if copy is None or not copy.has_all or copy.outdated:
-            there = [node.copy(one) for node, one in self.world.connected(self, name)]
             if force and copy is not None:
-                copy.has_all, copy.generation = True, self.world.new_generation()
+                copy.has_all, copy.outdated = True, False
+                copy.part(self.world.new_generation())
             elif not any(one is not None and one.has_all for one in there):
                 raise StorageError("need access to UpToDate data")
+        elif not there:
+            copy.part(self.world.new_generation())
         device.role = "Primary"
         if force:
             self.world.meet(name)
@@ -267,7 +285,17 @@ class DrbdNode:
         if self.devices[name].is_held:
             raise StorageError("device is held open by someone")
         self.drop(name, "StandAlone")
-        del self.devices[name]
+        self.record(self.devices.pop(name))
+
+    def record(self, device: Device) -> None:
+        """Write to the metadata what the kernel knows of a copy."""
+        copy = self.copy(device)
+        if copy is None or not Path(device.meta).exists():
+            return
+        flags = 1 * copy.has_all | 16 * (copy.has_all and not copy.outdated)
+        with Path(device.meta).open("r+b") as file:
+            file.seek(8)
+            file.write(struct.pack(">QQQQQQI", *copy.generations, 0, 0, flags))
 
     def _resize(self, minor: str, size: str, *trust: str) -> None:
         name, device = self.by_minor(minor)
@@ -286,8 +314,7 @@ class DrbdNode:
         copy = self.copy(self.by_minor(minor)[1])
         if copy is None:
             return ""
-        words = [f"{one:016X}" for one in (copy.generation, *sorted(copy.before), 0, 0, 0)]
-        return ":".join([*words[:4], "1:1:0"])
+        return ":".join([*(f"{one:016X}" for one in copy.generations), "1:1:0"])
 
     def disk_state(self, device: Device) -> str:
         """What the kernel says of this node's copy."""
@@ -338,8 +365,7 @@ class DrbdNode:
         own = self.copy(device)
         near = [node.copy(one) for node, one in self.world.connected(self, name)]
         if own is not None and not near:
-            own.before |= {own.generation}
-            own.generation = self.world.new_generation()
+            own.part(self.world.new_generation())
 
 
 @dataclass
@@ -349,6 +375,8 @@ class DrbdWorld:
     nodes: list[DrbdNode] = field(default_factory=list)
     copies: dict[str, Copy] = field(default_factory=dict)
     generation: int = 1000
+    cuts: set[frozenset[str]] = field(default_factory=set)
+    """Pairs of nodes between which there is no network."""
     syncs_at_once: bool = True
 
     def node(self, name: str, address: str, directory: Path) -> DrbdNode:
@@ -356,6 +384,22 @@ class DrbdWorld:
         made = DrbdNode(name, address, self, directory)
         self.nodes.append(made)
         return made
+
+    def cut(self, one: str, other: str) -> None:
+        """Nothing passes between two nodes any more; each looks for the other."""
+        self.cuts.add(frozenset((one, other)))
+        for node in self.nodes:
+            if node.name not in (one, other):
+                continue
+            for device in node.devices.values():
+                if device.connection is not None and device.state == "Connected":
+                    device.state, device.replication = "Connecting", "Off"
+
+    def heal(self) -> None:
+        """Every link works again."""
+        self.cuts.clear()
+        for name in {name for node in self.nodes for name in node.devices}:
+            self.meet(name)
 
     def new_generation(self) -> int:
         self.generation += 16
@@ -370,6 +414,7 @@ class DrbdWorld:
             (one, device)
             for one in self.nodes
             if one is not node and not one.is_dead and (device := one.devices.get(name)) is not None
+            if frozenset((one.name, node.name)) not in self.cuts
             if device.connection is not None
             and (device.connection.peer, device.connection.own) == (own.own, own.peer)
         ]
@@ -404,10 +449,16 @@ class DrbdWorld:
             return
         if ours.generation == theirs.generation:
             ours.outdated = theirs.outdated = False
+            ours.bitmap = theirs.bitmap = 0
             return
+        discards = [one[1].connection.discard for one in (one, two) if one[1].connection]
         if _comes_from(theirs, ours):
             self._fill(ours, theirs, one[1], two[1])
         elif _comes_from(ours, theirs):
+            self._fill(theirs, ours, two[1], one[1])
+        elif discards == [False, True] and two[1].role == "Secondary":
+            self._fill(ours, theirs, one[1], two[1])
+        elif discards == [True, False] and one[1].role == "Secondary":
             self._fill(theirs, ours, two[1], one[1])
         else:
             for _node, device in (one, two):
@@ -417,6 +468,7 @@ class DrbdWorld:
         target.has_all = False
         if self.syncs_at_once:
             target.outdated = False
+            target.bitmap = source.bitmap = 0
             target.generation, target.before, target.has_all = (
                 source.generation,
                 source.before,

@@ -17,9 +17,11 @@ from ganeti.rpc.procedures.disks import (
     BLOCKDEV_ADOPTABLE,
     BLOCKDEV_ASSEMBLE,
     BLOCKDEV_CREATE,
+    BLOCKDEV_DISCARD,
     BLOCKDEV_GIVE_BACK,
     BLOCKDEV_GROW,
     BLOCKDEV_INFO,
+    BLOCKDEV_OPEN_ALONE,
     BLOCKDEV_OUTDATE,
     BLOCKDEV_REMOVE,
     BLOCKDEV_SETINFO,
@@ -32,12 +34,13 @@ from ganeti.rpc.procedures.disks import (
     DisksArgs,
     GrowDiskArgs,
     MirroredDevice,
+    OpenAloneArgs,
     OpenDiskArgs,
 )
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.storage.drbd.driver import mirrored_devices
 from ganeti.storage.identity import identity
-from ganeti.storage.interface import Adoption, BlockDevice
+from ganeti.storage.interface import Adoption, BlockDevice, Mirror
 from ganeti.storage.sizes import check_made
 
 AT_ONCE = 4
@@ -61,6 +64,8 @@ def handlers(
         BLOCKDEV_SHUTDOWN.name: disks.close,
         BLOCKDEV_OUTDATE.name: disks.outdate,
         BLOCKDEV_SETINFO.name: disks.set_info,
+        BLOCKDEV_OPEN_ALONE.name: disks.open_alone,
+        BLOCKDEV_DISCARD.name: disks.discard,
         BLOCKDEV_INFO.name: disks.info,
         DISKS_INFO.name: disks.infos,
         MIRRORED_DEVICES.name: disks.mirrored,
@@ -136,11 +141,8 @@ class _Disks:
         return Nothing()
 
     async def outdate(self, args: DiskArgs, _call: Call) -> Nothing:
-        device = self.device(args.instance_name, args.disk)
-        if device.mirror is None:
-            raise StorageError(f"disks of template {args.disk.template} have no other copy")
         async with self.locks.of(args.instance_name):
-            await device.mirror.outdate()
+            await self._mirror(args).outdate()
         return Nothing()
 
     async def set_info(self, args: DiskArgs, _call: Call) -> Nothing:
@@ -148,6 +150,24 @@ class _Disks:
         async with self.locks.of(args.instance_name):
             await _label(device, args.instance_name)
         return Nothing()
+
+    async def open_alone(self, args: OpenAloneArgs, _call: Call) -> DiskInfo:
+        mirror = self._mirror(args)
+        async with self.locks.of(args.instance_name):
+            await mirror.open_alone(args.generation, force=args.force)
+        device = self.device(args.instance_name, args.disk)
+        return DiskInfo(exists=True, path=device.path, size=args.disk.size)
+
+    async def discard(self, args: DiskArgs, _call: Call) -> Nothing:
+        async with self.locks.of(args.instance_name):
+            await self._mirror(args).discard()
+        return Nothing()
+
+    def _mirror(self, args: DiskArgs) -> Mirror:
+        found = self.device(args.instance_name, args.disk).mirror
+        if found is None:
+            raise StorageError(f"disks of template {args.disk.template} have no other copy")
+        return found
 
     async def remove(self, args: DiskArgs, _call: Call) -> Nothing:
         device = self.device(args.instance_name, args.disk)
@@ -160,7 +180,9 @@ class _Disks:
         try:
             device = self.device(args.instance_name, args.disk)
             size = await device.size_mib()
-            sync = await device.mirror.sync_status() if size and device.mirror else None
+            mirror = device.mirror if size else None
+            sync = await mirror.sync_status() if mirror else None
+            at_rest = await mirror.at_rest() if mirror and sync is None else None
             spindles = await device.spindles() if size else 0
         except StorageError as err:
             return DiskInfo(exists=False, problem=err.message)
@@ -177,6 +199,7 @@ class _Disks:
             problem=problem,
             device=number,
             sync=sync,
+            at_rest=at_rest,
             spindles=spindles,
         )
 

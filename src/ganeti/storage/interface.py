@@ -19,6 +19,21 @@ class Mirror(Protocol):
         """Let this copy know that the other one is newer; no-op if it is not open."""
         ...
 
+    async def at_rest(self) -> SyncStatus | None:
+        """The record that this copy keeps of its data while it is closed; None if it has none."""
+        ...
+
+    async def open_alone(self, generation: str, *, force: bool) -> None:
+        """Open as primary without the other copy; refused if the data is of another generation by now.
+
+        Without `force` this copy must be up to date.
+        """
+        ...
+
+    async def discard(self) -> None:
+        """Let the next connection replace what only this copy has; no-op if the copies are connected."""
+        ...
+
 
 class Snapshots(Protocol):
     """What a driver offers that can keep the data of a moment."""

@@ -48,6 +48,16 @@ class SyncStatus(Message, frozen=True, kw_only=True):
     """What the driver says of it, in its own words (S95)."""
     generations: tuple[str, ...] = ()
     """The generation of the data of this copy, then those that it comes from; empty if that is not known."""
+    consistent: bool = True
+    """Whether the data of this copy is that of one moment: not before a first or broken synchronisation has ended."""
+    attached: bool = True
+    """Whether the driver still uses the volumes of this copy: it gives up a volume that fails."""
+    dropped: bool = False
+    """Whether this node has ended the connection, and does not try to connect again."""
+    writing: bool = False
+    """Whether this node may write to the disk."""
+    missed_kib: int = 0
+    """How much the other copy lacks, as far as this node knows."""
 
     @property
     def in_sync(self) -> bool:
@@ -65,8 +75,21 @@ class DiskInfo(Message, frozen=True, kw_only=True):
     """Major and minor number, if it is a device."""
     sync: SyncStatus | None = None
     """None if it is not mirrored, or not open."""
+    at_rest: SyncStatus | None = None
+    """The record that a mirrored copy keeps of its data while it is not open; None if it is open, or has none."""
     spindles: int = 0
     """How many physical devices it has for itself; 0 where disks share them."""
+
+
+class OpenAloneArgs(DiskArgs, frozen=True, kw_only=True):
+    """A mirrored disk that is to be writable on the node without its other copy, which the node cannot reach.
+
+    The caller has compared both copies. The node refuses if the generation of its data is another one by now,
+    and, without `force`, if its copy is not up to date.
+    """
+
+    generation: str
+    force: bool = False
 
 
 class GrowDiskArgs(Message, frozen=True, kw_only=True):
@@ -130,6 +153,14 @@ BLOCKDEV_OUTDATE = Procedure("blockdev_outdate", DiskArgs, Nothing, NORMAL_S, ch
 
 BLOCKDEV_SETINFO = Procedure("blockdev_setinfo", DiskArgs, Nothing, SLOW_S, changes=True)
 """Notes at the storage, where it can, that the disk belongs to the instance of this name."""
+
+BLOCKDEV_OPEN_ALONE = Procedure(
+    "blockdev_open_alone", OpenAloneArgs, DiskInfo, SLOW_S, changes=True
+)
+"""Opens a mirrored disk as primary although its other copy is not connected."""
+
+BLOCKDEV_DISCARD = Procedure("blockdev_discard", DiskArgs, Nothing, SLOW_S, changes=True)
+"""Gives up the writes that only this copy has: the next connection fills it from the other copy."""
 
 BLOCKDEV_INFO = Procedure("blockdev_info", DiskArgs, DiskInfo, NORMAL_S, changes=False)
 

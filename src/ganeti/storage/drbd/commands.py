@@ -9,7 +9,7 @@ from typing import Any
 
 from ganeti.base.errors import StorageError
 from ganeti.model.params import Params
-from ganeti.storage.drbd.netlink import FLAGS, NUMBERS, TEXTS
+from ganeti.storage.drbd.netlink import NUMBERS, TEXTS, TWO_PRIMARIES
 
 Words = list[str]
 Endpoint = tuple[str, int]
@@ -113,12 +113,11 @@ def disconnect(own: Endpoint, peer: Endpoint) -> Words:
 
 def two_primaries(own: Endpoint, peer: Endpoint, *, allowed: bool) -> Words:
     """Whether both nodes may write, as a migration needs for a moment."""
-    (option,) = FLAGS
     return [
         "drbdsetup",
         "net-options",
         *_ends(own, peer),
-        f"--{option}={'yes' if allowed else 'no'}",
+        f"--{TWO_PRIMARIES}={'yes' if allowed else 'no'}",
     ]
 
 

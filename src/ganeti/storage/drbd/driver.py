@@ -3,8 +3,8 @@
 The resource in the kernel has the UUID of the disk as its name, so a minor tells whose it is; one that the
 original has opened keeps the original's name until it is closed. A node is
 promoted only where its data is known to be the newest, or it reads what it lacks from its peer (G13): after a
-handshake, or without one if the peer is marked offline. Copies that have parted are never reconciled here:
-both stay as they are, and the error says how a person chooses.
+handshake; without one if the peer is marked offline, or if the master has compared both copies (`open_alone`).
+Copies that have parted stay as they are until an administrator chooses one (`discard`).
 """
 
 import asyncio
@@ -177,22 +177,53 @@ class DrbdDisk(BlockDevice):
     # --- opening and closing ---
 
     async def open(self, role: DiskRole) -> None:
-        await asyncio.to_thread(self._kernel.check_module)
-        await self._below.data.open(DiskRole.PRIMARY)
-        await self._below.meta.open(DiskRole.PRIMARY)
-        seen = await self._look()
-        seen = await self._attach(seen)
+        seen = await self._set_up()
         if role is DiskRole.SECONDARY:
             await self._demote(seen)
         await self._connect(seen)
         if role is DiskRole.SECONDARY:
             return
-        now = await self._settled()
+        is_open = role is DiskRole.PRIMARY and (await self._resource()).role == status.PRIMARY
+        now = await self._resource() if is_open else await self._settled()
         if role is DiskRole.BOTH:
             await self._allow_two(now)
         await self._promote(now, role)
         if role is DiskRole.PRIMARY and now.peer_role != status.PRIMARY:
             await self._forbid_two()
+
+    async def open_alone(self, generation: str, *, force: bool) -> None:
+        seen = await self._set_up()
+        await self._connect(seen)
+        now = await self._resource()
+        if now.role == status.PRIMARY:
+            return
+        if now.settled:
+            await self._promote(now, DiskRole.PRIMARY)
+            return
+        found = await self._generations()
+        if found[:1] != (generation,):
+            raise StorageError(
+                f"{self._what}: its data is of generation {''.join(found[:1]) or 'unknown'} and not {generation};"
+                " it has changed since the copies were compared"
+            )
+        is_whole = now.disk == status.UP_TO_DATE
+        if not (is_whole or force):
+            raise StorageError(f"{self._what}: this copy is not up to date ({now.words})")
+        await self._do(commands.primary(self._minor, force=not is_whole))
+
+    async def discard(self) -> None:
+        seen = await self._set_up()
+        if seen.resource is not None and seen.resource.settled:
+            return
+        await self._demote(seen)
+        await self._connect(seen, discard=True)
+
+    async def _set_up(self) -> _Seen:
+        """Open the volumes and attach them."""
+        await asyncio.to_thread(self._kernel.check_module)
+        await self._below.data.open(DiskRole.PRIMARY)
+        await self._below.meta.open(DiskRole.PRIMARY)
+        return await self._attach(await self._look())
 
     async def _attach(self, seen: _Seen) -> _Seen:
         data, meta = self._below.data.path, self._below.meta.path
@@ -219,13 +250,14 @@ class DrbdDisk(BlockDevice):
         await self._do(commands.attach(self._minor, data, meta, size, self._disk.params))
         return await self._look()
 
-    async def _connect(self, seen: _Seen) -> None:
+    async def _connect(self, seen: _Seen, *, discard: bool = False) -> None:
         own, peer = self._ends()
         has = seen.settings
         connection = seen.resource.connection if seen.resource else status.STAND_ALONE
         # How the original connects is not how we do: a peer that was opened here would not be accepted.
         is_good = self._name == self._disk.uuid or connection == status.CONNECTED
-        if (has.own, has.peer) == (own, peer) and connection != status.STAND_ALONE and is_good:
+        is_there = (has.own, has.peer) == (own, peer) and connection != status.STAND_ALONE
+        if is_there and is_good and not discard:
             return
         if has.own is not None and has.peer is not None:
             await self._kernel.do(
@@ -237,6 +269,7 @@ class DrbdDisk(BlockDevice):
             peer=peer,
             protocol=str(self._disk.params.get("protocol", "C")),
             secret=self._disk.secret,
+            discard=discard,
             options=commands.connection_options(self._disk.params),
         )
         await asyncio.to_thread(self._kernel.connect, wanted)
@@ -260,18 +293,18 @@ class DrbdDisk(BlockDevice):
                 return now
             if loop.time() >= end:
                 raise StorageError(
-                    f"{self._what}: {self._peer.name} does not answer ({now.words}). Both copies may have been"
-                    " written to (split brain): gnt-instance disk-status tells. If that node is dead, first say"
-                    f" so: gnt-node modify --offline=yes {self._peer.name}"
+                    f"{self._what}: {self._peer.name} does not answer ({now.words}). The link may be cut, or each"
+                    " copy may have writes that the other one lacks (split brain): gnt-instance disk-status shows the"
+                    " state. If that node is dead, mark it first:"
+                    f" gnt-node modify --offline=yes {self._peer.name}"
                 )
             await asyncio.sleep(LOOK_EVERY_S)
 
     def _parted(self, now: Resource) -> str:
         return (
-            f"{self._what}: it has dropped its connection to {self._peer.name} ({now.words}). Most likely both"
-            " copies were written to while they did not see each other (split brain); nothing was thrown away."
-            " Choose the primary node's copy with gnt-instance replace-disks --on-secondary; to take the other"
-            " one, fail the instance over first"
+            f"{self._what}: it has dropped its connection to {self._peer.name} ({now.words}). Each copy probably has"
+            " writes that the other one lacks (split brain); both are unchanged. gnt-instance disk-status shows the"
+            " state; choose the copy to keep: gnt-instance repair-disks --keep=NODE"
         )
 
     async def _promote(self, now: Resource, role: DiskRole) -> None:
@@ -285,8 +318,8 @@ class DrbdDisk(BlockDevice):
         if not (is_new or has_all or reads_there):
             raise StorageError(
                 f"{self._what}: no copy is known to have all that was written ({now.words});"
-                f" bring {self._peer.name} back; or, to go on without what is missing here:"
-                f" drbdsetup primary --force {self._minor}"
+                f" bring {self._peer.name} back. To go on without the writes that are missing here, name this node:"
+                " gnt-instance repair-disks --keep=NODE"
             )
         await self._do(commands.primary(self._minor, force=is_new))
 
@@ -294,9 +327,11 @@ class DrbdDisk(BlockDevice):
         """Two copies that were made and never used: connected, they would not agree if one had data."""
         if not now.settled or (now.disk, now.peer_disk) != (status.INCONSISTENT,) * 2:
             return False
+        return (await self._generations())[:1] == (status.JUST_CREATED,)
+
+    async def _generations(self) -> tuple[str, ...]:
         done = await self._do(commands.generations(self._minor))
-        generations = status.parse_generations(done.stdout.decode(errors="replace"))
-        return generations[:1] == (status.JUST_CREATED,)
+        return status.parse_generations(done.stdout.decode(errors="replace"))
 
     async def _demote(self, seen: _Seen) -> None:
         if seen.resource is not None and seen.resource.role == status.PRIMARY:
@@ -409,7 +444,6 @@ class DrbdDisk(BlockDevice):
         if now.synchronising:
             text = await asyncio.to_thread(metadata.read_text, self._kernel.proc)
             progress = status.parse_progress(text, self._minor)
-        done = await self._do(commands.generations(self._minor)) if now.attached else None
         percent = progress.percent if progress else 0.0 if now.synchronising else None
         return SyncStatus(
             up_to_date=now.disk == status.UP_TO_DATE,
@@ -418,7 +452,29 @@ class DrbdDisk(BlockDevice):
             seconds_left=progress.seconds_left if progress else None,
             rate=progress.rate if progress else None,
             state=now.words,
-            generations=status.parse_generations(done.stdout.decode()) if done else (),
+            generations=await self._generations() if now.attached else (),
+            consistent=now.consistent,
+            attached=now.attached,
+            dropped=now.connection == status.STAND_ALONE,
+            writing=now.role == status.PRIMARY,
+            missed_kib=now.out_of_sync_kib,
+        )
+
+    async def at_rest(self) -> SyncStatus | None:
+        """The metadata says it; what cannot be read, or has another disk's mark, says nothing."""
+        try:
+            if not (self._disk.imported or await self._is_marked()):
+                return None
+            block = await self._superblock()
+        except StorageError:
+            return None
+        if block is None:
+            return None
+        return SyncStatus(
+            up_to_date=block.up_to_date,
+            connected=False,
+            generations=block.generations,
+            consistent=block.consistent,
         )
 
     async def outdate(self) -> None:

@@ -56,7 +56,8 @@ TEXTS = {
     "verify-alg": 4,
     "csums-alg": 5,
 }
-FLAGS = {"allow-two-primaries": 24}
+TWO_PRIMARIES, DISCARD = "allow-two-primaries", "discard-my-data"
+FLAGS = {TWO_PRIMARIES: 24, DISCARD: 25}
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class Connection:
     protocol: str
     secret: str = field(repr=False)
     two_primaries: bool = False
+    discard: bool = False
+    """If the copies have parted, this one is filled from the peer's."""
     options: Mapping[str, int | str] = field(default_factory=dict)
     """Further ones, by the names in NUMBERS and TEXTS."""
 
@@ -105,7 +108,9 @@ def connect_message(connection: Connection) -> bytes:
             net += attribute(TEXTS[name], str(value).encode() + b"\0")
         else:
             net += attribute(NUMBERS[name], struct.pack("=I", int(value)))
-    net += attribute(FLAGS["allow-two-primaries"], bytes([connection.two_primaries]))
+    net += attribute(FLAGS[TWO_PRIMARIES], bytes([connection.two_primaries]))
+    if connection.discard:
+        net += attribute(FLAGS[DISCARD], bytes([True]))
     head = struct.pack("=BBxxII", CONNECT, 1, WHOLE_RESOURCE, 0)
     return head + attribute(NESTED | CONTEXT, context) + attribute(NESTED | NET, net)
 

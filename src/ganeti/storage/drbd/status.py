@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from ganeti.storage.drbd.commands import values
 
 UP_TO_DATE = "UpToDate"
+OUTDATED = "Outdated"
+CONSISTENT = "Consistent"
 INCONSISTENT = "Inconsistent"
 DISKLESS = "Diskless"
 CONNECTED = "Connected"
@@ -32,6 +34,8 @@ MAGIC = (0x8374026B, 0x8374026C)
 SUPERBLOCK_SIZE = 4096
 JUST_CREATED = f"{4:016X}"
 """The generation of data that nobody has written yet."""
+_CONSISTENT, _WAS_UP_TO_DATE = 1 << 0, 1 << 4
+"""Flags of the metadata."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,11 @@ class Resource:
     @property
     def attached(self) -> bool:
         return self.disk != DISKLESS
+
+    @property
+    def consistent(self) -> bool:
+        """Whether its data is that of one moment."""
+        return self.disk in (UP_TO_DATE, OUTDATED, CONSISTENT)
 
     @property
     def settled(self) -> bool:
@@ -172,24 +181,34 @@ class Superblock:
 
     size_sectors: int
     """That both nodes agreed on; 0 if it was never used."""
+    generations: tuple[str, ...] = ()
+    consistent: bool = False
+    up_to_date: bool = False
+    """Whether the copy had all data when it was last in use."""
 
 
 def parse_superblock(block: bytes) -> Superblock | None:
     """None if there is no metadata of 8.4."""
     if len(block) < _SUPERBLOCK.size:
         return None
-    size, *_rest, magic, _md_size = _SUPERBLOCK.unpack_from(block)
-    return Superblock(size) if magic in MAGIC else None
+    size, *found, _device, _reserved, flags, magic, _md_size = _SUPERBLOCK.unpack_from(block)
+    if magic not in MAGIC:
+        return None
+    consistent = bool(flags & _CONSISTENT)
+    up_to_date = consistent and bool(flags & _WAS_UP_TO_DATE)
+    return Superblock(size, tuple(map(_generation, found)), consistent, up_to_date)
+
+
+def _generation(number: int) -> str:
+    """The lowest bit only says whether the node is primary."""
+    return f"{number & ~1:016X}"
 
 
 def parse_generations(text: str) -> tuple[str, ...]:
-    """The generation of the data on this node, and those that it comes from, as `drbdsetup get-gi` shows them.
-
-    The lowest bit only says whether the node is primary.
-    """
+    """The generation of the data on this node, and those that it comes from, as `drbdsetup get-gi` shows them."""
     found = []
     for word in text.strip().split(":")[:4]:
         if not re.fullmatch(r"[0-9A-Fa-f]{16}", word):
             return ()
-        found.append(f"{int(word, 16) & ~1:016X}")
+        found.append(_generation(int(word, 16)))
     return tuple(found)

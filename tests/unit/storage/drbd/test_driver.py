@@ -170,7 +170,8 @@ async def test_split_brain_is_told_and_both_copies_stay(pair: Pair) -> None:
     pair.nodes["two"].write(UUID)
     before = dict(pair.world.copies)
     pair.offline.clear()
-    await pair.disk("one").open(DiskRole.SECONDARY)
+    for at in ("one", "two"):
+        await pair.disk(at).open(DiskRole.SECONDARY)
     with pytest.raises(StorageError, match="split brain"):
         await pair.disk("two").open(DiskRole.PRIMARY)
     assert pair.world.copies == before
@@ -188,6 +189,81 @@ async def test_split_brain_is_told_and_both_copies_stay(pair: Pair) -> None:
     await pair.disk("one").open(DiskRole.SECONDARY)
     await pair.disk("two").open(DiskRole.PRIMARY)
     assert pair.state("one") == UP_TO_DATE
+
+
+async def _parted(pair: Pair) -> None:
+    """Both copies have been written to while the link was cut, and both nodes have dropped the connection."""
+    await pair.create()
+    await pair.open()
+    pair.world.cut("one", "two")
+    pair.nodes["one"].write(UUID)
+    _, device = pair.nodes["two"].by_minor(str(MINORS["two"]))
+    await pair.nodes["two"].run(["drbdsetup", "primary", str(device.minor)])
+    await pair.disk("two").open(DiskRole.SECONDARY)
+    pair.world.heal()
+
+
+@pytest.mark.requirement("G13", "F22")
+async def test_a_copy_that_is_discarded_is_filled_from_the_other_one(pair: Pair) -> None:
+    await _parted(pair)
+    kept = pair.world.copies[str(pair.nodes["one"].directory / "a.meta")].generation
+    seen = [await pair.disk(at).sync_status() for at in ("one", "two")]
+    assert [one.dropped for one in seen if one] == [True, True]
+    await pair.disk("two").discard()
+    await pair.disk("one").open(DiskRole.PRIMARY)
+    assert {copy.generation for copy in pair.world.copies.values()} == {kept}
+    assert pair.state("two") == UP_TO_DATE
+    pair.nodes["two"].calls.clear()
+    await pair.disk("two").discard()
+    assert "connect" not in {words[0] for words in pair.nodes["two"].calls}
+
+
+@pytest.mark.requirement("G13")
+async def test_a_disk_in_use_is_opened_again_at_once_although_its_link_is_cut(pair: Pair) -> None:
+    await pair.create()
+    await pair.open()
+    pair.world.cut("one", "two")
+    before = asyncio.get_running_loop().time()
+    await pair.disk("one").open(DiskRole.PRIMARY)
+    assert asyncio.get_running_loop().time() == before
+
+
+@pytest.mark.requirement("G13", "F22")
+async def test_a_copy_is_opened_alone_only_if_it_is_the_one_that_was_compared(pair: Pair) -> None:
+    await pair.create()
+    await pair.open()
+    for at in ("one", "two"):
+        await pair.disk(at).close()
+    rest = await pair.disk("one").at_rest()
+    assert rest is not None
+    assert (rest.up_to_date, rest.consistent, rest.connected) == (True, True, False)
+    pair.world.cut("one", "two")
+    with pytest.raises(StorageError, match="changed since the copies were compared"):
+        await pair.disk("one").open_alone("A" * 16, force=True)
+    assert pair.nodes["one"].devices[UUID].role == "Secondary"
+    await pair.disk("one").open_alone(rest.generations[0], force=False)
+    assert pair.nodes["one"].devices[UUID].role == "Primary"
+    await pair.disk("one").open_alone(rest.generations[0], force=False)
+    await pair.disk("two").open(DiskRole.SECONDARY)
+    await pair.disk("two").outdate()
+    await pair.disk("two").close()
+    old = await pair.disk("two").at_rest()
+    assert old is not None
+    assert (old.up_to_date, old.consistent) == (False, True)
+    with pytest.raises(StorageError, match="not up to date"):
+        await pair.disk("two").open_alone(old.generations[0], force=False)
+    await pair.disk("two").open_alone(old.generations[0], force=True)
+    assert pair.state("two") == UP_TO_DATE
+
+
+async def test_a_copy_without_metadata_of_its_own_keeps_no_record(pair: Pair) -> None:
+    assert await pair.disk("one").at_rest() is None
+    await pair.create()
+    rest = await pair.disk("one").at_rest()
+    assert rest is not None
+    assert not rest.consistent
+    (pair.nodes["one"].directory / "a.meta").write_bytes(bytes(2 << 20))
+    assert await pair.disk("one").at_rest() is None
 
 
 async def test_a_node_that_comes_back_takes_what_it_missed(pair: Pair) -> None:

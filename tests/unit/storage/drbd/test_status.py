@@ -1,5 +1,7 @@
 """What DRBD 8.4.11 with drbd-utils 9.22 said on a real node, and what is read from it."""
 
+from dataclasses import replace
+
 import pytest
 
 from ganeti.storage.drbd.status import (
@@ -161,7 +163,9 @@ def test_no_generations(text: str) -> None:
 
 def test_metadata_as_drbdmeta_makes_it() -> None:
     block = bytes(8) + bytes.fromhex(SUPERBLOCK.replace(" ", ""))
-    assert parse_superblock(block) == Superblock(0)
-    assert parse_superblock((98304 * 2).to_bytes(8, "big") + block[8:]) == Superblock(98304 * 2)
+    new = Superblock(0, (JUST_CREATED, *["0" * 16] * 3))
+    assert parse_superblock(block) == new
+    used = (98304 * 2).to_bytes(8, "big") + block[8:]
+    assert parse_superblock(used) == replace(new, size_sectors=98304 * 2)
     assert parse_superblock(bytes(4096)) is None
     assert parse_superblock(b"short") is None
