@@ -348,6 +348,18 @@ class PairDisk(BlockDevice):
     async def outdate(self) -> None:
         """Which end is behind is known here anyway: `_latest`."""
 
+    async def at_rest(self) -> SyncStatus | None:
+        return None
+
+    async def open_alone(self, generation: str, *, force: bool) -> None:
+        del generation
+        if self._below.content != self._latest and not force:
+            raise StorageError(f"{self.path}: no copy has all that was written")
+        self._part().role = DiskRole.PRIMARY
+
+    async def discard(self) -> None:
+        """Copies never part here."""
+
     async def sync_status(self) -> SyncStatus | None:
         part = self._part()
         if part.role is None:
@@ -361,6 +373,7 @@ class PairDisk(BlockDevice):
             connected=other is not None,
             percent=100.0 / (part.looks_left + 1) if is_busy else None,
             seconds_left=float(part.looks_left) if is_busy else None,
+            writing=part.role in (DiskRole.PRIMARY, DiskRole.BOTH),
         )
 
     def _synchronise(self, part: Part, other: tuple[Part, "PairDisk"]) -> None:

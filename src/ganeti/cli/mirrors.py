@@ -5,12 +5,22 @@ from typing import Any
 
 from ganeti.base.terminal import say
 from ganeti.cli.command import EXIT_FAILURE, CommandTable
+from ganeti.cli.confirmation import confirm
 from ganeti.cli.jobs import run_given, run_job, run_jobs, wait_for_result
 from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import INSTANCE, JOB_OPTIONS, JSON, NODE, QUERY_JOB_OPTIONS, TABLE_OPTIONS
+from ganeti.cli.options import (
+    FORCE,
+    INSTANCE,
+    JOB_OPTIONS,
+    JSON,
+    NODE,
+    QUERY_JOB_OPTIONS,
+    TABLE_OPTIONS,
+)
 from ganeti.cli.output import format_table, print_json, print_objects, print_rows
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.mirror_states import WELL
 
 _STATUS_FIELDS = ("disk", "node", "status", "progress", "state")
 _DRBD_FIELDS = ("node", "minor", "instance", "disk", "role", "peer_node", "state")
@@ -26,9 +36,9 @@ def add_instance_commands(table: CommandTable) -> None:
         OpOptions("mirrors.OpInstanceDiskStatus"),
         *QUERY_JOB_OPTIONS,
     )(disk_status)
-    table.command("repair-disks", INSTANCE, OpOptions("mirrors.OpInstanceRepair"), *JOB_OPTIONS)(
-        repair_disks
-    )
+    table.command(
+        "repair-disks", INSTANCE, OpOptions("mirrors.OpInstanceRepair"), FORCE, *JOB_OPTIONS
+    )(repair_disks)
 
 
 def add_cluster_commands(table: CommandTable) -> None:
@@ -48,7 +58,8 @@ def add_node_commands(table: CommandTable) -> None:
 def disk_status(args: argparse.Namespace) -> int:
     """Show how each disk of an instance is on each of its nodes; exit code 1 if one is not well.
 
-    States: ok, closed (there, and not open), syncing, degraded, split-brain, missing, broken, unknown.
+    States: ok, closed (there, and not open), syncing, unknown, connecting, dropped (one node has ended the connection), stale, incomplete,
+    broken, missing, split-brain. The job names the command that repairs what is not well.
     """
     rows = run_given(args)
     if rows is None:
@@ -62,8 +73,7 @@ def disk_status(args: argparse.Namespace) -> int:
             for row in rows
         ]
         say("\n".join(format_table(titles, cells)))
-    good = ("ok", "closed", "syncing")
-    return 0 if all(row["status"] in good for row in rows) else EXIT_FAILURE
+    return 0 if all(row["status"] in WELL for row in rows) else EXIT_FAILURE
 
 
 def _progress(row: dict[str, Any]) -> str:
@@ -78,10 +88,17 @@ def _words(row: dict[str, Any]) -> str:
 
 
 def repair_disks(args: argparse.Namespace) -> int:
-    """Make broken disks of a mirrored instance anew on its primary node, filled from the secondary one.
+    """Make broken disks of a mirrored instance again on its primary node, or choose a copy after a split brain.
 
-    What is broken on the secondary node is not touched: gnt-instance replace-disks does that.
+    Without --keep, broken disks are filled from the secondary node; what is broken there is not touched: gnt-instance replace-disks does
+    that. With --keep, the copy on the other node is replaced by that of NODE, and the writes that only the other copy has are lost.
+    The guest may run on NODE meanwhile; to keep the copy of the secondary node it must be down.
     """
+    if args.keep:
+        question = (
+            f"Keep the copy on {args.keep}, and lose what only the other copy of the disks has?"
+        )
+        confirm(question, is_sure=args.force)
     with LuxiClient() as client:
         result = run_job(client, args.op.opcode(args), args)
         if args.dry_run or result is None:
@@ -92,7 +109,7 @@ def repair_disks(args: argparse.Namespace) -> int:
 def verify_disks(args: argparse.Namespace) -> int:
     """Look at the disks of all instances that are to run, and activate those that are not open or connected.
 
-    What is missing is only told: gnt-instance replace-disks, or recreate-disks, makes it anew.
+    Other states are only reported, each with the command that repairs it.
     """
     from ganeti.model.opcodes.instance_changes import OpInstanceActivateDisks
 
@@ -107,7 +124,7 @@ def verify_disks(args: argparse.Namespace) -> int:
                 say(f"Not looked at: {what}")
                 is_well = False
                 continue
-            silent, some, missing = wait_for_result(client, int(what), is_quiet=True)[0]
+            silent, some, missing = wait_for_result(client, int(what))[0]
             closed += some
             is_well = _told(silent, missing) and is_well
         if not closed:
@@ -119,12 +136,9 @@ def verify_disks(args: argparse.Namespace) -> int:
 
 
 def _told(silent: dict[str, str], missing: dict[str, list[list[str]]]) -> bool:
-    """Show what cannot be mended here; whether there was nothing."""
+    """Show what cannot be repaired here, beside what the job has said; whether there was nothing."""
     for node, why in sorted(silent.items()):
         say(f"{node} does not answer: {why}")
-    for instance, rows in sorted(missing.items()):
-        for node, disk in rows:
-            say(f"{instance}: {disk} is missing or broken on {node}")
     return not silent and not missing
 
 

@@ -283,7 +283,7 @@ async def test_only_what_is_broken_on_the_primary_is_repaired(
     primary = str(before.disks[0].children[0].part(UUIDS[0])[1])
     (kernels.of(ONE).directory / primary).unlink()
     _, (text, code) = failed(await master.run(repair))
-    assert (code, "nothing to mend it from" in text) == ("wrong_state", True)
+    assert (code, "no copy to repair it from" in text) == ("wrong_state", True)
 
 
 @pytest.mark.requirement("S98")
@@ -340,10 +340,15 @@ async def test_a_copy_that_was_cut_off_while_its_primary_was_written_to_is_not_u
     assert two.disk_state(two.devices[written]) == "Outdated"
     assert two.disk_state(two.devices[other]) == "UpToDate"
     one.is_dead = True
+    master.world.node(2).guests.clear()
     gone = replace(master.snapshot.nodes[UUIDS[1]], offline=True, master_candidate=False)
     await master.change(lambda draft: draft.put(gone))
-    op = OpInstanceFailover(instance_name=NAME, ignore_consistency=True)
-    assert "drbdsetup primary --force" in repr(failed(await master.run(op)))
+    _, (text, _) = failed(await master.run(OpInstanceFailover(instance_name=NAME)))
+    assert f"the copy on {THREE} lacks writes that the other copy has" in text
+    view = await master.run(OpInstanceFailover(instance_name=NAME, ignore_consistency=True))
+    succeeded(view)
+    assert f"the guest loses these writes on {THREE}" in said(view)
+    assert two.devices[written].role == "Primary"
 
 
 @pytest.mark.requirement("G13")

@@ -105,7 +105,9 @@ async def test_volumes_that_are_missing_or_nobodys_are_found(master: Master) -> 
     assert node == NODES[0]
     own = StoredDisk(unit=XENVG, name=name, size=512)
     assert findings(own) == []
-    assert findings() == [f"EINSTANCEMISSINGDISK: disk/0 is missing on node1.example.com: {name}"]
+    missing = f"disk/0 is missing on node1.example.com: {name}"
+    command = f"gnt-instance recreate-disks {NAME}"
+    assert findings() == [f"EINSTANCEMISSINGDISK: {missing}; run: {command}"]
     swap = StoredDisk(unit=XENVG, name="swap1", size=1)
     lost = StoredDisk(unit=FAST, name=name, size=1)
     assert findings(own, swap, lost) == [

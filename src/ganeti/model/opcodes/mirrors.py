@@ -34,17 +34,24 @@ class OpGroupVerifyDisks(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_VERIF
 class OpInstanceDiskStatus(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_DISK_STATUS"):
     """How each disk of an instance is on each of its nodes (S97): a list of objects, two a mirrored disk.
 
-    Fields: `disk`, `node`, `primary`, `status` (`ok`, `closed`, `degraded`, `syncing`, `split-brain`, `missing`,
-    `broken`, `unknown`), `path`, `size` in MiB, `percent`, `seconds_left`, `rate` in KiB/s, `state`, `problem`.
+    Fields: `disk`, `node`, `primary`, `status` (a name of `model/mirror_states.py`), `path`, `size` in MiB,
+    `percent`, `seconds_left`, `rate` in KiB/s, `state`, `problem`.
     """
 
     host_changing: ClassVar[bool] = False
 
 
 class OpInstanceRepair(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_REPAIR"):
-    """Make broken disks of a mirrored instance anew on its primary node, filled from the other one (S98)."""
+    """Make broken disks of a mirrored instance again on its primary node, filled from the other one (S98).
+
+    With `keep`, choose a copy after a split brain: the other copy is replaced by that of the named node.
+    """
 
     early_release: EarlyRelease = False
+    keep: Annotated[str | None, Field(
+        "after a split brain, keep the copy of this node; the writes that only the other copy has are lost",
+        metavar="NODE", names="node",
+    )] = None  # fmt: skip
 
 
 class OpNodeListDrbd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_LIST_DRBD"):

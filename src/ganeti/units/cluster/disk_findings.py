@@ -62,7 +62,15 @@ def _missing(
             name = stored_name(layer, node)
             found = there.get((unit, name))
             if found is None:
-                text = f"disk/{number} is missing on {where}: {name}"
+                verb = (
+                    "replace-disks -a"
+                    if DISK_TEMPLATES[instance.disk_template].mirrored
+                    else "recreate-disks"
+                )
+                text = (
+                    f"disk/{number} is missing on {where}: {name};"
+                    f" run: gnt-instance {verb} {instance.name}"
+                )
                 yield Finding("EINSTANCEMISSINGDISK", "instance", instance.name, text)
             elif found < layer.size:
                 text = f"disk/{number} has {found} MiB instead of {layer.size} MiB: {name}"

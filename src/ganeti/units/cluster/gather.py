@@ -1,7 +1,7 @@
 """What the check of a node group asks the nodes."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -20,7 +20,7 @@ from ganeti.model.disk_templates import (
     StorageUnit,
     storage_facts,
 )
-from ganeti.model.objects import Disk, Node, NodeUuid
+from ganeti.model.objects import Disk, Instance, InstanceUuid, Node, NodeUuid
 from ganeti.rpc.procedures.disks import MIRRORED_DEVICES, STORED_DISKS, StorageUnits, StoredDisk
 from ganeti.rpc.procedures.files import SharedFiles
 from ganeti.rpc.procedures.form import Nothing
@@ -38,6 +38,9 @@ from ganeti.units.cluster.disk_findings import Listing
 from ganeti.units.cluster.file_findings import SsconfExpected
 from ganeti.units.cluster.mirror_findings import Devices
 from ganeti.units.context import UnitContext
+from ganeti.units.instance.disks import is_mirrored
+from ganeti.units.mirrors.judge import Verdict
+from ganeti.units.mirrors.look import look
 from ganeti.units.node_data import info_args
 from ganeti.units.shared_files import shared_files
 
@@ -58,6 +61,7 @@ class Answers:
     infos: Mapping[NodeUuid, NodeInfo | RpcError]
     listing: Listing
     devices: Devices
+    mirrors: Mapping[InstanceUuid, Sequence[Verdict]]
     shared: SharedFiles | None
     ssconf: SsconfExpected
     distributed: int
@@ -74,8 +78,8 @@ class Answers:
         }
 
 
-async def gather(ctx: UnitContext, online: list[Node]) -> Answers:
-    """Ask the online nodes of a group everything."""
+async def gather(ctx: UnitContext, online: list[Node], instances: list[Instance]) -> Answers:
+    """Ask the online nodes of a group everything, and all nodes about the mirrored disks of its instances."""
     snapshot = ctx.snapshot
     coming = ctx.config.reservations.host_names()
     late = await ctx.services.ssconf.settle(SETTLE_S)
@@ -99,7 +103,9 @@ async def gather(ctx: UnitContext, online: list[Node]) -> Answers:
         ctx.call_all(capable, NODE_INFO, info_args(snapshot)),
         ctx.call_all(capable, OS_DIAGNOSE, Nothing()),
     )
-    listing, devices = await asyncio.gather(_listing(ctx, capable), _devices(ctx, capable))
+    listing, devices, mirrors = await asyncio.gather(
+        _listing(ctx, capable), _devices(ctx, capable), _mirrors(ctx, instances)
+    )
     sums = await asyncio.to_thread(_checksums, (snapshot, ctx.snapshot))
     return Answers(
         before=snapshot,
@@ -113,6 +119,7 @@ async def gather(ctx: UnitContext, online: list[Node]) -> Answers:
         infos=infos,
         listing=listing,
         devices=devices,
+        mirrors=mirrors,
         shared=shared,
         ssconf=SsconfExpected(sums, snapshot.position, late),
         distributed=distributed,
@@ -145,6 +152,14 @@ async def _devices(ctx: UnitContext, capable: list[Node]) -> Devices:
     if not has_any and DRBD.name not in snapshot.cluster.enabled_disk_templates:
         return {}
     return await ctx.call_all(capable, MIRRORED_DEVICES, Nothing())
+
+
+async def _mirrors(
+    ctx: UnitContext, instances: Iterable[Instance]
+) -> Mapping[InstanceUuid, Sequence[Verdict]]:
+    """How the mirrored disks of some instances are; one that migrates has both copies open for writing."""
+    settled = [one for one in instances if is_mirrored(one) and one.migrating_to is None]
+    return await look(ctx, settled)
 
 
 def _checksums(snapshots: Iterable[Snapshot]) -> frozenset[str]:

@@ -5,11 +5,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ganeti.base.errors import RpcError
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import DRBD, TEMPLATES, original_resource
+from ganeti.model.mirror_states import MirrorState
 from ganeti.model.names import AdminState
-from ganeti.model.objects import Instance, Node, NodeUuid
+from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.rpc.procedures.disks import MirroredDevice
 from ganeti.rpc.procedures.host import VerifyReport
 from ganeti.units.cluster.findings import Finding
+from ganeti.units.mirrors.judge import Verdict, problem
 
 VERSION = "8.4"
 Devices = Mapping[NodeUuid, list[MirroredDevice] | RpcError]
@@ -74,6 +76,23 @@ def _unused(
                 f" run: gnt-instance activate-disks {instance.name}"
             )
             yield Finding("ENODEDRBD", "node", node.name, text)
+
+
+def mirror_findings(
+    snapshots: Sequence[Snapshot], verdicts: Mapping[InstanceUuid, Sequence[Verdict]]
+) -> Iterator[Finding]:
+    """Mirrored disks that are not well, each with the command that repairs it; missing volumes are named elsewhere."""
+    for uuid, found in verdicts.items():
+        if any(uuid not in snapshot.instances for snapshot in snapshots):
+            continue
+        instance = snapshots[-1].instances[uuid]
+        for verdict in found:
+            told = problem(verdict, instance.name, is_up=_is_up(instance))
+            if told is None or verdict.state in (MirrorState.MISSING, MirrorState.CLOSED):
+                continue
+            # A node that is silent is a finding of its own, and one that is marked offline is expected.
+            is_error = not any(part.info is None for part in verdict.parts)
+            yield Finding("EINSTANCEFAULTYDISK", "instance", instance.name, str(told), is_error)
 
 
 def _is_up(instance: Instance) -> bool:

@@ -54,7 +54,11 @@ from ganeti.units.cluster.mastership_findings import (
     server_findings,
     version_findings,
 )
-from ganeti.units.cluster.mirror_findings import device_findings, module_findings
+from ganeti.units.cluster.mirror_findings import (
+    device_findings,
+    mirror_findings,
+    module_findings,
+)
 from ganeti.units.cluster.oob_findings import oob_findings, oob_problems
 from ganeti.units.cluster.redundancy import memory_findings
 from ganeti.units.context import UnitContext
@@ -249,7 +253,7 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
         online = [node for node in members if not node.offline]
         ctx.log(f"* Verifying group '{group.name}'")
         ctx.log(f"* Gathering information about nodes ({len(online)} nodes)")
-        answers = await gather(ctx, online)
+        answers = await gather(ctx, online, self._instances(ctx.snapshot))
         checks: list[tuple[str, Iterable[Finding]]] = [
             ("Verifying configuration file consistency", self._files(answers, online, ctx.now)),
             ("Verifying node status", self._nodes(ctx, answers, online)),
@@ -289,6 +293,7 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
         snapshots, coming = (answers.before, ctx.snapshot), answers.coming
         yield from module_findings(answers.before, online, answers.reports)
         yield from device_findings(snapshots, online, answers.devices, coming)
+        yield from mirror_findings(snapshots, answers.mirrors)
 
     def _guests(self, ctx: UnitContext, answers: Answers) -> Iterator[Finding]:
         snapshot = answers.before

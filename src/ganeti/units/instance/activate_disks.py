@@ -27,7 +27,14 @@ from ganeti.units.instance.access import (
     running_state,
     spec_of,
 )
-from ganeti.units.instance.disks import close_secondaries, open_secondaries, wait_for_sync
+from ganeti.units.instance.disks import (
+    close_secondaries,
+    is_mirrored,
+    open_secondaries,
+    wait_for_sync,
+)
+from ganeti.units.mirrors.look import settled_verdicts
+from ganeti.units.mirrors.opening import prepare_primary, warn_of
 from ganeti.units.node_choice import check_online
 
 
@@ -59,13 +66,18 @@ class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, DisksPlan]):
         paths: list[list[str]] = []
         if self.op.if_wanted and not plan.disks:
             return Outcome(paths)
+        mirrored = is_mirrored(plan.instance)
         await open_secondaries(ctx, plan.instance)
+        if mirrored:
+            await prepare_primary(ctx, plan.instance)
         for disk in plan.disks:
             args = OpenDiskArgs(instance_name=plan.instance.name, disk=disk)
             made = await ctx.call(plan.node, BLOCKDEV_ASSEMBLE, args)
             paths.append([plan.node.name, f"disk/{disk.index}", made.path])
         if self.op.wait_for_sync:
             await wait_for_sync(ctx, plan.instance)
+        elif mirrored:
+            warn_of(ctx, plan.instance, await settled_verdicts(ctx, plan.instance))
         return Outcome(paths)
 
 

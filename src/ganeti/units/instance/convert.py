@@ -27,7 +27,6 @@ from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import is_running, primary_node, put_instance
 from ganeti.units.instance.disks import (
     JobNames,
-    check_copy,
     close_disks,
     copies_open,
     create_disks,
@@ -40,6 +39,7 @@ from ganeti.units.instance.disks import (
 from ganeti.units.instance.local_copy import copy_disks
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.requests import check_template
+from ganeti.units.mirrors.opening import check_copy
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
 from ganeti.units.spindles import check_asked, check_spindles
 from ganeti.units.undo.disks import CloseDisk, RemoveDisk, SetDiskRole

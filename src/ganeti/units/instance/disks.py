@@ -33,6 +33,8 @@ from ganeti.rpc.procedures.disks import (
 from ganeti.rpc.procedures.external import EXT_PROVIDERS
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.units.context import UnitContext
+from ganeti.units.mirrors.judge import problem
+from ganeti.units.mirrors.look import CONNECT_S, verdicts_of
 from ganeti.units.undo.disks import RemoveDisk
 
 LOOK_EVERY_S = 5.0
@@ -216,21 +218,6 @@ async def sync_of(
     return found
 
 
-async def check_copy(ctx: UnitContext, instance: Instance, node: Node, *, to: str) -> None:
-    """Refuse to use a copy that has not all that was written; `to` says for what."""
-    if not is_mirrored(instance):
-        return
-    for disk in disks_on(ctx, instance, NodeUuid(node.uuid)):
-        what = DiskArgs(instance_name=instance.name, disk=disk)
-        info = await ctx.call(node, BLOCKDEV_INFO, what)
-        if not info.exists or (info.sync is not None and not info.sync.up_to_date):
-            why = info.problem or "is not up to date"
-            raise PrereqError(
-                f"cannot {to} {instance.name}: disk {disk.index} on {node.name} {why}",
-                ErrorCode.WRONG_STATE,
-            )
-
-
 async def wait_for_sync(ctx: UnitContext, instance: Instance) -> None:
     """Wait until all copies are the same; ExecError if a connection is lost, or nothing more is copied."""
     if not is_mirrored(instance):
@@ -238,9 +225,17 @@ async def wait_for_sync(ctx: UnitContext, instance: Instance) -> None:
     primary = ctx.snapshot.nodes[instance.primary_node]
     loop = asyncio.get_running_loop()
     last: list[float | None] = []
-    moved_at, say_at = loop.time(), loop.time()
+    moved_at, say_at, connects_until = loop.time(), loop.time(), loop.time() + CONNECT_S
     while True:
-        busy = _busy(instance, await sync_of(ctx, instance, primary))
+        seen = await sync_of(ctx, instance, primary)
+        if any(sync is None or not sync.connected for _disk, sync in seen):
+            if loop.time() >= connects_until or any(
+                sync is None or sync.dropped for _, sync in seen
+            ):
+                raise await _not_connected(ctx, instance)
+            await asyncio.sleep(LOOK_EVERY_S)
+            continue
+        busy = [(disk, sync) for disk, sync in seen if sync is not None and not sync.in_sync]
         if not busy:
             return
         percents = [sync.percent for _disk, sync in busy]
@@ -257,20 +252,15 @@ async def wait_for_sync(ctx: UnitContext, instance: Instance) -> None:
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-def _busy(
-    instance: Instance, seen: Iterable[tuple[DiskSpec, SyncStatus | None]]
-) -> list[tuple[DiskSpec, SyncStatus]]:
-    """The disks whose copies differ still; ExecError if one has no connection to its copy."""
-    found = []
-    for disk, sync in seen:
-        if sync is None or not sync.connected:
-            raise ExecError(
-                f"disk {disk.index} of {instance.name} is not connected to its copy; look at the nodes, then"
-                f" run: gnt-instance activate-disks {instance.name}"
-            )
-        if not sync.in_sync:
-            found.append((disk, sync))
-    return found
+async def _not_connected(ctx: UnitContext, instance: Instance) -> ExecError:
+    """The error that names the state of the disks, and the command that repairs it."""
+    verdicts = await verdicts_of(ctx, instance)
+    found = [one for verdict in verdicts if (one := problem(verdict, instance.name, is_up=True))]
+    why = (
+        "; ".join(map(str, found))
+        or "a disk lost its connection for a moment; run the command again"
+    )
+    return ExecError(f"{instance.name}: not all copies of its disks are connected: {why}")
 
 
 def _progress(disk: DiskSpec, sync: SyncStatus) -> str:

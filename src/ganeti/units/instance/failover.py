@@ -31,12 +31,13 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.cleanup import clean_up
-from ganeti.units.instance.disks import check_copy, close_secondaries
+from ganeti.units.instance.disks import close_secondaries, is_mirrored
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.nvram import copy_nvram, forget_nvram_step
 from ganeti.units.instance.power import start_instance, stopped
 from ganeti.units.instance.reconcile_migration import record_primary
 from ganeti.units.instance.targets import TargetChoice
+from ganeti.units.mirrors.opening import check_copy
 from ganeti.units.node_choice import check_memory, free_resources
 
 
@@ -49,6 +50,8 @@ class FailoverPlan:
     target: Node
     shutdown_timeout_s: int
     start: bool
+    force: bool
+    """Whether the target's disks may lack writes."""
 
 
 def moves(plan: object) -> tuple[Node, ...]:
@@ -72,8 +75,8 @@ async def plan_failover(
     source = primary_node(ctx, instance)
     await _check_source(ctx, instance, source)
     target = await choice.choose(ctx, instance, source, verb="fail over")
-    if not choice.ignore_consistency:
-        await check_copy(ctx, instance, target, to="fail over")
+    if is_mirrored(instance):
+        await check_copy(ctx, instance, target, to="fail over", force=choice.ignore_consistency)
     start = instance.admin_state is AdminState.UP
     what = f"failing over instance {instance.name}"
     info = await free_resources(ctx, target, what)
@@ -82,7 +85,8 @@ async def plan_failover(
     if start:
         await check_links(ctx, target, instance)
     check_nothing_there(await running_state(ctx, target, instance), target, instance)
-    return FailoverPlan(instance, source, target, shutdown_timeout_s, start)
+    force = choice.ignore_consistency
+    return FailoverPlan(instance, source, target, shutdown_timeout_s, start, force)
 
 
 async def _check_source(ctx: UnitContext, instance: Instance, source: Node) -> None:
@@ -121,8 +125,8 @@ async def fail_over(ctx: UnitContext, plan: FailoverPlan) -> None:
 async def _start(ctx: UnitContext, moved: Instance, target: Node) -> None:
     ctx.step(f"starting the instance on {target.name}")
     try:
-        await start_instance(ctx, moved)
-    except RpcError as err:
+        await start_instance(ctx, moved, force=plan.force)
+    except (RpcError, ExecError) as err:
         raise ExecError(
             f"{moved.name} is on {target.name} now, but did not start: {err}; when the cause is mended:"
             f" gnt-instance startup {moved.name}"

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
+from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, RpcError
 from ganeti.config.fill import disk_spec
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
@@ -38,6 +38,8 @@ from ganeti.units.instance.disks import (
 )
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.requests import MAX_DISK_MIB
+from ganeti.units.mirrors.judge import Verdict, problem
+from ganeti.units.mirrors.look import settled_verdicts, verdicts_of
 from ganeti.units.node_choice import check_online, check_space, free_resources
 
 
@@ -53,6 +55,15 @@ class GrowPlan:
     after: Instance
     steps: tuple[Growth, ...]
     is_up: bool
+
+
+def _why_not(instance: Instance, at: int, verdicts: list[Verdict]) -> str:
+    """Why a mirrored disk cannot grow: both copies grow together, so they must be connected; '' if it can."""
+    verdict = verdicts[at]
+    if all(part.is_connected for part in verdict.parts):
+        return ""
+    found = problem(verdict, instance.name, is_up=True)
+    return f"disk {at} of {instance.name} cannot grow while its copies are not connected: {found}"
 
 
 class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
@@ -87,6 +98,10 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
         await self._check_space(ctx, after, disk, grown)
         steps = tuple(growth(instance, disk, grown))
         is_up = await is_running(ctx, node, instance)
+        if is_up and is_mirrored(instance):
+            why = _why_not(instance, at, await verdicts_of(ctx, instance))
+            if why:
+                raise PrereqError(why, ErrorCode.WRONG_STATE)
         return GrowPlan(node, at, disk, size, instance, after, steps, is_up)
 
     async def _check_space(
@@ -115,10 +130,30 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
         """The nodes first: a disk that is larger than the configuration says harms nobody."""
         name = plan.after.name
         ctx.step(f"growing disk {plan.index} of {name} from {plan.disk.size} to {plan.size} MiB")
-        opened = is_mirrored(plan.before) and not plan.is_up
-        if opened:
-            await open_secondaries(ctx, plan.before)
-            await open_disks(ctx, plan.before, plan.node, DiskRole.PRIMARY)
+        if is_mirrored(plan.before) and not plan.is_up:
+            try:
+                await self._open(ctx, plan)
+                await self._grow(ctx, plan)
+            finally:
+                await close_disks(ctx, plan.after, plan.node)
+                await close_secondaries(ctx, plan.after)
+        else:
+            await self._grow(ctx, plan)
+        if plan.is_up:
+            await self._tell_guest(ctx, plan)
+        return Outcome()
+
+    async def _open(self, ctx: UnitContext, plan: GrowPlan) -> None:
+        """Connect the copies, or refuse before anything has grown."""
+        await open_secondaries(ctx, plan.before)
+        await open_disks(ctx, plan.before, plan.node, DiskRole.SECONDARY)
+        why = _why_not(plan.before, plan.index, await settled_verdicts(ctx, plan.before))
+        if why:
+            raise ExecError(why)
+        await open_disks(ctx, plan.before, plan.node, DiskRole.PRIMARY)
+
+    async def _grow(self, ctx: UnitContext, plan: GrowPlan) -> None:
+        name = plan.after.name
         for step in plan.steps:
             layer = disk_spec(ctx.snapshot, plan.before, plan.index, step.node)
             for at in step.path:
@@ -128,12 +163,6 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
         await ctx.config.change(put_instance(plan.after))
         if self.op.wait_for_sync and is_mirrored(plan.after):
             await wait_for_sync(ctx, plan.after)
-        if opened:
-            await close_disks(ctx, plan.after, plan.node)
-            await close_secondaries(ctx, plan.after)
-        if plan.is_up:
-            await self._tell_guest(ctx, plan)
-        return Outcome()
 
     async def _tell_guest(self, ctx: UnitContext, plan: GrowPlan) -> None:
         grown = disk_spec(ctx.snapshot, plan.after, plan.index)

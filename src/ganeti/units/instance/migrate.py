@@ -41,7 +41,7 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.cleanup import clean_up
-from ganeti.units.instance.disks import check_copy, is_mirrored, open_disks, wait_for_sync
+from ganeti.units.instance.disks import is_mirrored, open_disks, wait_for_sync
 from ganeti.units.instance.failover import FailoverPlan, fail_over, moves, places, plan_failover
 from ganeti.units.instance.fit import Shrinking, shrink, shrinking_to_fit
 from ganeti.units.instance.nic_checks import check_links
@@ -53,6 +53,7 @@ from ganeti.units.instance.reconcile_migration import (
     record_primary,
 )
 from ganeti.units.instance.targets import TargetChoice
+from ganeti.units.mirrors.opening import check_copy
 from ganeti.units.node_choice import check_online, check_space, free_resources
 from ganeti.units.spindles import check_spindles
 from ganeti.units.undo.disks import SetDiskRole, removals
@@ -117,7 +118,7 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
         target = await self._choice.choose(ctx, instance, source, verb="migrate")
         way = relocate(instance, NodeUuid(target.uuid)).way
         copied = way is Way.COPY
-        if way is Way.SWAP:
+        if way is Way.SWAP and is_mirrored(instance):
             await check_copy(ctx, instance, target, to="migrate")
         if copied:
             _check_can_copy(instance, info)

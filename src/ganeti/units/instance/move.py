@@ -39,7 +39,7 @@ from ganeti.units.instance.access import (
     running_state,
     spec_of,
 )
-from ganeti.units.instance.disks import check_copy, close_secondaries
+from ganeti.units.instance.disks import close_secondaries
 from ganeti.units.instance.failover import shut_down_source
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.nvram import copy_nvram, forget_nvram_step
@@ -51,6 +51,7 @@ from ganeti.units.instance.replace_disks import (
     replace_parts,
 )
 from ganeti.units.instance.targets import MOVE, TargetChoice
+from ganeti.units.mirrors.opening import check_copy
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
 from ganeti.units.spindles import check_spindles
 from ganeti.units.undo.disks import RemoveDisk, removals
@@ -108,8 +109,8 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
         start = instance.admin_state is AdminState.UP
         way = relocate(instance, NodeUuid(target.uuid)).way
         await self._check_target(ctx, instance, target, start=start, makes=way is not Way.SWAP)
-        if way is Way.SWAP and not self.op.ignore_consistency:
-            await check_copy(ctx, instance, target, to="move")
+        if way is Way.SWAP:
+            await check_copy(ctx, instance, target, to=MOVE, force=self.op.ignore_consistency)
         # Its guest is stopped before the copies are made the same, so nothing else writes to them.
         new = plan_new_secondary(ctx, instance, target, is_up=False) if way is Way.REPLACE else None
         return MovePlan(instance, source, target, start, way, new)
@@ -152,7 +153,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
             moved = ctx.snapshot.instances[InstanceUuid(instance.uuid)]
             if plan.start:
                 ctx.step(f"starting the instance on {target.name}")
-                await start_instance(ctx, moved)
+                await start_instance(ctx, moved, force=self.op.ignore_consistency)
             else:
                 await close_secondaries(ctx, moved)
         return Outcome([target.name])

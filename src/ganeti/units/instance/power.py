@@ -53,17 +53,24 @@ from ganeti.units.instance.disks import (
 from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.job_source import check_may_set
+from ganeti.units.mirrors.opening import prepare_primary
 from ganeti.units.node_choice import check_memory, check_online, free_resources
 from ganeti.units.undo.disks import SetDiskRole
 from ganeti.units.undo.instances import StartAgain, StopInstance
 
 
 async def start_instance(
-    ctx: UnitContext, instance: Instance, *, paused: bool = False, remember: bool = True
+    ctx: UnitContext,
+    instance: Instance,
+    *,
+    paused: bool = False,
+    remember: bool = True,
+    force: bool = False,
 ) -> None:
     """Start a guest on its primary node, and remember that it is to run.
 
-    After a failure, or a crash before that is recorded, it is stopped.
+    After a failure, or a crash before that is recorded, it is stopped. With `force` it starts from mirrored disks
+    that lack writes.
     """
     node, spec = primary_node(ctx, instance), spec_of(ctx, instance)
     change = set_admin_state(instance.uuid, AdminState.UP) if remember else None
@@ -72,6 +79,8 @@ async def start_instance(
             await undo.push(SetDiskRole(node=other.uuid, instance=instance.uuid))
             await open_disks(ctx, instance, other, DiskRole.SECONDARY)
         await undo.push(StopInstance(node=node.uuid, instance=spec))
+        if is_mirrored(instance):
+            await prepare_primary(ctx, instance, force=force)
         await ctx.call(node, INSTANCE_START, StartArgs(instance=spec, paused=paused))
         undo.commit(change)
     ctx.services.placements.release(ctx.job_id)

@@ -19,7 +19,7 @@ from ganeti.layouts.planner import placed_disks
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.iallocator import DEFAULT_ALLOCATOR, RequestType
-from ganeti.model.names import DiskRole
+from ganeti.model.names import AdminState, DiskRole
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance_changes import OpInstanceReplaceDisks
 from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_INFO, DiskArgs
@@ -46,6 +46,8 @@ from ganeti.units.instance.disks import (
     wait_for_sync,
 )
 from ganeti.units.instance.policy import check_instance_policy
+from ganeti.units.mirrors.judge import problem
+from ganeti.units.mirrors.look import verdicts_of
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
 from ganeti.units.spindles import check_spindles
 from ganeti.units.undo.disks import RemoveDisk, SetDiskRole, removals
@@ -172,6 +174,19 @@ async def _synchronise(ctx: UnitContext, plan: ReplacePlan) -> None:
             await close_disks(ctx, plan.after, ctx.snapshot.nodes[uuid])
 
 
+async def _check_well(ctx: UnitContext, instance: Instance) -> None:
+    """Refuse to say that nothing is to be replaced where disks need another repair."""
+    is_up = instance.admin_state is AdminState.UP
+    verdicts = await verdicts_of(ctx, instance)
+    found = [one for verdict in verdicts if (one := problem(verdict, instance.name, is_up=is_up))]
+    if found:
+        raise PrereqError(
+            f"no disk of {instance.name} is missing or damaged, so none is replaced, but"
+            f" {'; '.join(map(str, found))}",
+            ErrorCode.WRONG_STATE,
+        )
+
+
 class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | None]):
     """Replace the secondary node of mirrored disks, or their parts on one of their nodes."""
 
@@ -220,6 +235,7 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | 
         if op.mode == ReplaceMode.AUTO:
             found = await self._faulty(ctx, instance, chosen)
             if found is None:
+                await _check_well(ctx, instance)
                 ctx.info(f"no disk of {instance.name} needs to be replaced")
                 return None
             node, chosen = found

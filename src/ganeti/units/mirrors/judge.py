@@ -1,33 +1,22 @@
-"""What to think of a disk, from what its nodes say of it. Pure."""
+"""The state of a mirrored disk, from what its nodes report, and the command that repairs it. Pure.
+
+Every client of these states comes here: `verify`, `disk-status`, `activate-disks`, `verify-disks`,
+`replace-disks`, failover, migration and the watcher.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
+from ganeti.model.mirror_states import LOST, UNUSABLE, WELL, MirrorState
 from ganeti.rpc.procedures.disks import DiskInfo, SyncStatus
 
-
-class DiskState(StrEnum):
-    """How one part of a disk is."""
-
-    OK = "ok"
-    CLOSED = "closed"
-    """It is there, and not open."""
-    SYNCING = "syncing"
-    DEGRADED = "degraded"
-    """Open, and not connected to its copy, or not up to date."""
-    SPLIT_BRAIN = "split-brain"
-    """Both copies were written to while they did not see each other."""
-    MISSING = "missing"
-    BROKEN = "broken"
-    UNKNOWN = "unknown"
-    """The node did not say."""
+OFFLINE = "the node is marked offline"
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One part of one disk: on which node, and what that says; `info` is None if it does not."""
+    """One part of one disk: on which node, and what that reports; `info` is None if it does not."""
 
     disk: int
     node: str
@@ -35,50 +24,269 @@ class Seen:
     info: DiskInfo | None
     why: str = ""
 
+    @property
+    def copy(self) -> SyncStatus | None:
+        """The copy on this node, be it open or not."""
+        return None if self.info is None else self.info.sync or self.info.at_rest
+
+    @property
+    def is_open(self) -> bool:
+        return self.info is not None and self.info.sync is not None
+
+    @property
+    def is_connected(self) -> bool:
+        return self.info is not None and self.info.sync is not None and self.info.sync.connected
+
+    @property
+    def is_writing(self) -> bool:
+        return self.info is not None and self.info.sync is not None and self.info.sync.writing
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a disk, and the command that repairs it; '' where no command can."""
+
+    text: str
+    command: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text}; run: {self.command}" if self.command else self.text
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One disk: its parts, the primary node's first, and the state of each."""
+
+    parts: tuple[Seen, ...]
+    states: tuple[MirrorState, ...]
+
+    @property
+    def disk(self) -> int:
+        return self.parts[0].disk
+
+    @property
+    def state(self) -> MirrorState:
+        """The state of its worst part."""
+        return max(self.states, key=lambda state: state.rank)
+
+    @property
+    def primary(self) -> Seen:
+        return self.parts[0]
+
+    def of(self, node: str) -> tuple[Seen, MirrorState]:
+        """The part on a node, by its name."""
+        at = [part.node for part in self.parts].index(node)
+        return self.parts[at], self.states[at]
+
+    def others(self, node: str) -> list[Seen]:
+        """The parts on other nodes."""
+        return [part for part in self.parts if part.node != node]
+
 
 def have_parted(one: SyncStatus, other: SyncStatus) -> bool:
-    """Whether each copy has data that does not come from the other's."""
+    """Whether each copy has data that does not come from the other's; a copy that is not filled has none."""
     ours, theirs = one.generations, other.generations
     if not ours or not theirs or one.connected or other.connected:
+        return False
+    if not (one.consistent and other.consistent):
         return False
     return ours[0] not in theirs and theirs[0] not in ours
 
 
-def is_behind(copy: SyncStatus, newest: SyncStatus) -> bool:
-    """Whether a copy that is cut off takes itself for good, and has only what the other one comes from."""
-    if copy.connected or newest.connected or not copy.up_to_date or not newest.up_to_date:
+def lacks_writes(copy: SyncStatus, other: SyncStatus) -> bool:
+    """Whether a copy that is not connected has only what the other one comes from."""
+    if copy.connected or other.connected or not other.consistent:
         return False
-    ours, theirs = copy.generations[:1], newest.generations
-    return bool(ours) and ours[0] != theirs[0] and ours[0] in theirs[1:]
+    ours, theirs = copy.generations[:1], other.generations
+    return bool(ours) and bool(theirs) and ours[0] != theirs[0] and ours[0] in theirs[1:]
 
 
-def judge(parts: Sequence[Seen], *, mirrored: bool) -> list[DiskState]:
-    """The state of each part of one disk."""
-    syncs = [part.info.sync for part in parts if part.info is not None and part.info.sync]
-    parted = len(syncs) > 1 and have_parted(syncs[0], syncs[1])
-    return [_judged(part, mirrored=mirrored, parted=parted) for part in parts]
+def is_behind(copy: SyncStatus, newest: SyncStatus) -> bool:
+    """Whether a copy that lacks writes does not know it."""
+    return copy.up_to_date and newest.up_to_date and lacks_writes(copy, newest)
 
 
-def _judged(part: Seen, *, mirrored: bool, parted: bool) -> DiskState:
-    info = part.info
+def judge(parts: Sequence[Seen], *, mirrored: bool) -> Verdict:
+    """The verdict on one disk."""
+    copies = [part.copy for part in parts]
+    states = []
+    for at, part in enumerate(parts):
+        others = [copy for copy in (*copies[:at], *copies[at + 1 :]) if copy is not None]
+        states.append(_judged(part, others if mirrored else None))
+    return Verdict(tuple(parts), tuple(states))
+
+
+def _judged(part: Seen, others: Sequence[SyncStatus] | None) -> MirrorState:
+    """The state of one part; `others` is None where a disk has only this one."""
+    info, copy = part.info, part.copy
     if info is None:
-        return DiskState.UNKNOWN
+        return MirrorState.UNKNOWN
     if not info.exists:
-        return DiskState.BROKEN if info.problem else DiskState.MISSING
-    if info.problem:
-        return DiskState.BROKEN
-    if not mirrored:
-        return DiskState.OK
-    if info.sync is None:
-        return DiskState.CLOSED
-    if parted:
-        return DiskState.SPLIT_BRAIN
-    if info.sync.percent is not None:
-        return DiskState.SYNCING
-    return DiskState.OK if info.sync.in_sync else DiskState.DEGRADED
+        return MirrorState.BROKEN if info.problem else MirrorState.MISSING
+    if info.problem or (copy is not None and not copy.attached):
+        return MirrorState.BROKEN
+    if others is None:
+        return MirrorState.OK
+    if copy is None:
+        return MirrorState.CLOSED
+    if any(have_parted(copy, other) for other in others):
+        return MirrorState.SPLIT_BRAIN
+    return _data_state(copy, others) or _connection_state(part)
 
 
-def row(part: Seen, state: DiskState) -> dict[str, Any]:
+def _data_state(copy: SyncStatus, others: Sequence[SyncStatus]) -> MirrorState | None:
+    """The state of a copy by its data; None if it has all that is known of."""
+    if copy.percent is not None:
+        return MirrorState.SYNCING
+    if not copy.consistent:
+        is_new = all(
+            not one.consistent and one.generations[:1] == copy.generations[:1] for one in others
+        )
+        return (
+            MirrorState.CLOSED
+            if is_new and others and not copy.connected
+            else MirrorState.INCOMPLETE
+        )
+    if not copy.up_to_date or any(lacks_writes(copy, other) for other in others):
+        return MirrorState.STALE
+    return None
+
+
+def _connection_state(part: Seen) -> MirrorState:
+    if not part.is_open:
+        return MirrorState.CLOSED
+    if part.is_connected:
+        return MirrorState.OK
+    dropped = part.copy is not None and part.copy.dropped
+    return MirrorState.DROPPED if dropped else MirrorState.CONNECTING
+
+
+# --- what to do ---
+
+
+def activation(instance: str) -> str:
+    """The command that opens and connects the disks of an instance."""
+    return f"gnt-instance activate-disks {instance}"
+
+
+def problem(verdict: Verdict, instance: str, *, is_up: bool) -> Problem | None:
+    """What is wrong with a mirrored disk of an instance, and the one command for it; None if nothing is.
+
+    `is_up` says whether the disk should be open.
+    """
+    state = verdict.state
+    if state in WELL and not (is_up and MirrorState.CLOSED in verdict.states):
+        return None
+    text = f"disk/{verdict.disk} is {state}: {_told(verdict)}"
+    if state is MirrorState.SPLIT_BRAIN:
+        return Problem(text, f"gnt-instance repair-disks --keep=NODE {instance}")
+    if any(one in LOST for one in verdict.states):
+        return Problem(text, _making_again(verdict, instance))
+    silent = [part for part in verdict.parts if part.info is None]
+    if silent:
+        return Problem(text, _without(verdict, instance, silent[0]))
+    if any(_can_be_activated(part) for part in verdict.parts):
+        return Problem(text, activation(instance))
+    if verdict.primary.is_open:
+        ends = " and ".join(part.node for part in verdict.parts)
+        return Problem(
+            f"{text}; {ends} do not reach each other over the replication network (their secondary addresses);"
+            " the copies connect and synchronise when they do"
+        )
+    return Problem(text, activation(instance))
+
+
+def _making_again(verdict: Verdict, instance: str) -> str:
+    """What makes lost parts again: from the other copy, or empty if no part has anything; damage is for a person."""
+    if any(state not in LOST for state in verdict.states):
+        return f"gnt-instance replace-disks -a {instance}"
+    is_gone = all(state is MirrorState.MISSING for state in verdict.states)
+    return f"gnt-instance recreate-disks {instance}" if is_gone else ""
+
+
+def _told(verdict: Verdict) -> str:
+    """The parts that are not as they should be, in words."""
+    found = []
+    for part, state in zip(verdict.parts, verdict.states, strict=True):
+        if state is MirrorState.OK or (state is MirrorState.CLOSED and verdict.state is not state):
+            continue
+        why = (part.info.problem if part.info else part.why) or _missed(part)
+        found.append(f"the copy on {part.node} {state.meaning}" + (f" ({why})" if why else ""))
+    return ", ".join(found)
+
+
+def _missed(part: Seen) -> str:
+    """How much the other copy lacks."""
+    missed = part.copy.missed_kib if part.copy is not None and not part.copy.connected else 0
+    return f"the other copy lacks at most {-(-missed // 1024)} MiB of it" if missed else ""
+
+
+def _can_be_activated(part: Seen) -> bool:
+    copy = part.copy
+    return not part.is_open or (copy is not None and copy.dropped)
+
+
+def _without(verdict: Verdict, instance: str, silent: Seen) -> str:
+    """What helps while a node does not answer: nothing, if the other copy can be used."""
+    states = [
+        state
+        for part, state in zip(verdict.parts, verdict.states, strict=True)
+        if part is not silent
+    ]
+    if silent.why != OFFLINE or MirrorState.STALE not in states:
+        return ""
+    (other,) = verdict.others(silent.node)
+    return f"gnt-instance repair-disks --keep={other.node} {instance}"
+
+
+def why_not_used(verdict: Verdict, node: str) -> str:
+    """Why no guest may start from the copy on a node in place of the present one; '' if it may (G13, D6)."""
+    part, state = verdict.of(node)
+    if state in (*UNUSABLE, MirrorState.UNKNOWN, MirrorState.STALE, MirrorState.SPLIT_BRAIN):
+        return f"the copy on {node} {state.meaning}" + _because(part)
+    if part.copy is not None and not part.copy.up_to_date:
+        return f"the copy on {node} is not up to date: it {MirrorState.SYNCING.meaning}"
+    for other in verdict.others(node):
+        if (
+            other.is_open
+            and not other.is_connected
+            and other.copy is not None
+            and other.copy.attached
+        ):
+            more = _missed(other) or "it has no writes that are made from now on"
+            return f"the copy on {node} is not connected to that on {other.node}; {more}"
+    return ""
+
+
+def _because(part: Seen) -> str:
+    why = part.info.problem if part.info else part.why
+    return f" ({why})" if why else ""
+
+
+def why_not_alone(verdict: Verdict) -> str:
+    """Why the primary node's copy may not be opened without the other one; '' if it surely has all data (D5, D6).
+
+    It has, if the other copy has nothing more, or was already marked as out of date.
+    """
+    part, state = verdict.primary, verdict.states[0]
+    if part.copy is None or state in (*UNUSABLE, MirrorState.UNKNOWN):
+        return f"the copy on {part.node} {state.meaning}" + _because(part)
+    if not part.copy.up_to_date:
+        return f"the copy on {part.node} {MirrorState.STALE.meaning}"
+    for other in verdict.others(part.node):
+        if other.copy is None:
+            return (
+                f"the copy on {other.node} cannot be compared with that on {part.node}"
+                + _because(other)
+            )
+        if other.copy.up_to_date and state in (MirrorState.STALE, MirrorState.SPLIT_BRAIN):
+            return f"the copy on {part.node} {state.meaning}"
+        if lacks_writes(part.copy, other.copy):
+            return f"the copy on {part.node} {MirrorState.STALE.meaning}"
+    return ""
+
+
+def row(part: Seen, state: MirrorState) -> dict[str, Any]:
     """A part as a result shows it (S95, S97)."""
     info = part.info or DiskInfo(exists=False, problem=part.why)
     sync = info.sync or SyncStatus(up_to_date=False, connected=False)

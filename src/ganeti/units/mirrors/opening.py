@@ -1,0 +1,136 @@
+"""Opening mirrored disks where their guest is to run, also while the link to the other copy is cut."""
+
+from collections.abc import Sequence
+
+from ganeti.base.errors import ErrorCode, ExecError, PrereqError, RpcError
+from ganeti.config.fill import disk_spec
+from ganeti.model.mirror_states import UNUSABLE, WELL, MirrorState
+from ganeti.model.names import AdminState, DiskRole
+from ganeti.model.objects import Instance, Node, NodeUuid
+from ganeti.rpc.procedures.disks import (
+    BLOCKDEV_ASSEMBLE,
+    BLOCKDEV_OPEN_ALONE,
+    BLOCKDEV_OUTDATE,
+    DiskArgs,
+    OpenAloneArgs,
+    OpenDiskArgs,
+)
+from ganeti.units.context import UnitContext
+from ganeti.units.mirrors.judge import (
+    OFFLINE,
+    Verdict,
+    problem,
+    why_not_alone,
+    why_not_used,
+)
+from ganeti.units.mirrors.look import settled_verdicts, verdicts_of
+
+
+async def prepare_primary(ctx: UnitContext, instance: Instance, *, force: bool = False) -> None:
+    """Let each disk be ready to be opened as primary on the instance's node; the secondary nodes are open.
+
+    A disk whose copies do not connect is opened alone if its copy there has all data: the other copy is
+    marked as out of date first, so that no node uses it before it is synchronised (D5). With `force`, also
+    a copy that lacks writes is opened. ExecError names the state of a disk that cannot be opened.
+    """
+    node = ctx.snapshot.nodes[instance.primary_node]
+    for verdict in await verdicts_of(ctx, instance):
+        if not verdict.primary.is_writing:
+            disk = disk_spec(ctx.snapshot, instance, verdict.disk, NodeUuid(node.uuid))
+            args = OpenDiskArgs(instance_name=instance.name, disk=disk, role=DiskRole.SECONDARY)
+            await ctx.call(node, BLOCKDEV_ASSEMBLE, args)
+    verdicts = await settled_verdicts(ctx, instance)
+    alone = [one for one in verdicts if _must_be_alone(one, force=force)]
+    for verdict in alone:
+        why = _why_not(verdict, force=force)
+        if why:
+            found = problem(verdict, instance.name, is_up=True)
+            raise ExecError(
+                f"disk {verdict.disk} of {instance.name} cannot be opened: {why}; {found}"
+            )
+    for verdict in alone:
+        await _open_alone(ctx, instance, node, verdict, force=force)
+
+
+def _must_be_alone(verdict: Verdict, *, force: bool) -> bool:
+    """Whether the other copy is not there to be asked for a handshake."""
+    part = verdict.primary
+    if part.is_connected or part.is_writing or not part.is_open:
+        return False
+    # The driver itself opens a copy that has all data where the other node is marked offline.
+    is_dead = any(other.why == OFFLINE for other in verdict.others(part.node))
+    return force or not is_dead
+
+
+def _why_not(verdict: Verdict, *, force: bool) -> str:
+    if not force:
+        return why_not_alone(verdict)
+    return (
+        f"the copy on {verdict.primary.node} is {verdict.states[0]}"
+        if verdict.states[0] in UNUSABLE
+        else ""
+    )
+
+
+async def _open_alone(
+    ctx: UnitContext, instance: Instance, node: Node, verdict: Verdict, *, force: bool
+) -> None:
+    for other in verdict.others(node.name):
+        if other.is_open:
+            await _outdate(ctx, instance, verdict.disk, other.node, must=not force)
+    copy = verdict.primary.copy
+    generation = copy.generations[0] if copy is not None and copy.generations else ""
+    disk = disk_spec(ctx.snapshot, instance, verdict.disk, NodeUuid(node.uuid))
+    args = OpenAloneArgs(instance_name=instance.name, disk=disk, generation=generation, force=force)
+    await ctx.call(node, BLOCKDEV_OPEN_ALONE, args)
+    ctx.warn(
+        f"disk {verdict.disk} of {instance.name} is open on {node.name} without its other copy"
+        f" ({problem(verdict, instance.name, is_up=True)})"
+    )
+
+
+async def _outdate(ctx: UnitContext, instance: Instance, at: int, name: str, *, must: bool) -> None:
+    (other,) = (one for one in ctx.snapshot.nodes.values() if one.name == name)
+    disk = disk_spec(ctx.snapshot, instance, at, NodeUuid(other.uuid))
+    try:
+        await ctx.call(other, BLOCKDEV_OUTDATE, DiskArgs(instance_name=instance.name, disk=disk))
+    except RpcError as err:
+        if must:
+            raise
+        ctx.warn(
+            f"disk {at} of {instance.name}: the copy on {name} is not marked as out of date: {err}"
+        )
+
+
+async def check_copy(
+    ctx: UnitContext, instance: Instance, node: Node, *, to: str, force: bool = False
+) -> None:
+    """Refuse to use the copy on a node if it lacks writes, or will (G13); `to` says for what.
+
+    With `force` only a copy without usable data is refused; a warning names what is lost. Asks both nodes.
+    """
+    verdicts = await verdicts_of(ctx, instance)
+    for verdict in verdicts:
+        why = why_not_used(verdict, node.name)
+        if not why:
+            continue
+        part, state = verdict.of(node.name)
+        if force and part.info is not None and state not in UNUSABLE:
+            ctx.warn(f"disk {verdict.disk}: {why}; the guest loses these writes on {node.name}")
+            continue
+        found = problem(verdict, instance.name, is_up=instance.admin_state is AdminState.UP)
+        text = f"cannot {to} {instance.name}: disk {verdict.disk}: {why}"
+        if found is not None and found.command:
+            text += f"; run: {found.command}"
+        if to in ("fail over", "move") and state not in UNUSABLE:
+            text += "; --ignore-consistency goes on all the same, and these writes are lost"
+        raise PrereqError(text, ErrorCode.WRONG_STATE)
+
+
+def warn_of(ctx: UnitContext, instance: Instance, verdicts: Sequence[Verdict]) -> None:
+    """Say which disks are not well, and what repairs them."""
+    for verdict in verdicts:
+        if verdict.state in WELL and MirrorState.CLOSED not in verdict.states:
+            continue
+        if found := problem(verdict, instance.name, is_up=True):
+            ctx.warn(str(found))
