@@ -50,8 +50,8 @@ class OpInstanceRepair(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     early_release: EarlyRelease = False
     keep: Annotated[str | None, Field(
         "after a split brain, keep the copy of this node; the writes that only the other copy has are lost",
-        metavar="NODE", names="node",
-    )] = None  # fmt: skip
+        metavar="NODE",
+    ), RefersTo.NODE] = None  # fmt: skip
 
 
 class OpNodeListDrbd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_LIST_DRBD"):
