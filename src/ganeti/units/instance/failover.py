@@ -117,15 +117,15 @@ async def fail_over(ctx: UnitContext, plan: FailoverPlan) -> None:
         await _switch(ctx, plan)
         restart.commit()
         if plan.start:
-            await _start(ctx, moved, target)
+            await _start(ctx, moved, target, force=plan.force)
         else:
             await close_secondaries(ctx, moved)
 
 
-async def _start(ctx: UnitContext, moved: Instance, target: Node) -> None:
+async def _start(ctx: UnitContext, moved: Instance, target: Node, *, force: bool) -> None:
     ctx.step(f"starting the instance on {target.name}")
     try:
-        await start_instance(ctx, moved, force=plan.force)
+        await start_instance(ctx, moved, force=force)
     except (RpcError, ExecError) as err:
         raise ExecError(
             f"{moved.name} is on {target.name} now, but did not start: {err}; when the cause is mended:"
