@@ -58,7 +58,7 @@ class Candidates:
         self.promised = 0
         self.lease_s = LEASE_S
 
-    async def _promised(self) -> int:
+    async def _promised(self, _taken: int) -> int:
         return self.promised
 
     async def open(self, node: NodeUuid) -> EtcdBackend:

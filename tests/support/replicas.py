@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,13 @@ class Replicas:
         self.servers: dict[NodeUuid, StreamServer] = {}
         self.channels: list[tuple[NodeUuid, NodeUuid, MemoryChannel]] = []
         self.tasks: set[asyncio.Task[None]] = set()
+
+    def spoil(self, node: NodeUuid, epoch: int) -> None:
+        """Raise a node's promise to an epoch that no master ever had."""
+        register = self.registers[node].read()
+        assert register is not None
+        spoilt = replace(register, promised=Promise(epoch, NodeUuid("nobody")))
+        self.registers[node].decide(lambda _old: Answer(granted=True, register=spoilt))
 
     async def open(
         self,

@@ -37,6 +37,7 @@ from ganeti.store.backend import Found, Restoration, StateRestorer
 from ganeti.store.backup import BackupHeader, read_backup
 from ganeti.store.election import SILENCE_S, Heard, forced_ceiling, forced_epoch
 from ganeti.store.encoding import DIGEST_BYTES, MemberList, decode_ceiling, encode_ceiling
+from ganeti.store.epochs import EXHAUSTED
 from ganeti.store.factory import state_restorer
 from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
@@ -152,7 +153,7 @@ class _Plan:
         )
         epoch = forced_epoch(self.identity.node_uuid, known + 1)
         if epoch > MAX_EPOCH:
-            raise StoreError("there are no epochs left")
+            raise StoreError(EXHAUSTED)
         return Position(epoch, 1)
 
     @property

@@ -83,6 +83,10 @@ class NodeDirectory:
 
         return describe
 
+    def online(self) -> frozenset[NodeUuid]:
+        """Return the nodes that are not marked offline."""
+        return frozenset(uuid for uuid, node in self.nodes.items() if not node.offline)
+
     def take(self, nodes: Iterable[Node]) -> None:
         """Take them from the configuration."""
         self.nodes = {node.uuid: node for node in nodes}
@@ -93,6 +97,14 @@ class NodeDirectory:
         return node.name if node else uuid
 
 
+@dataclass(frozen=True)
+class RenewalAnswer:
+    """How long a node took to confirm the master's epoch, and its answer."""
+
+    seconds: float
+    answer: Vote | NoVote
+
+
 class RpcVoters:
     """The registers of all nodes; this node's own by `local`, also where its daemon is down."""
 
@@ -101,6 +113,8 @@ class RpcVoters:
     ) -> None:
         self._own, self._local = own, local
         self._rpc, self._directory = rpc, directory
+        self.answers: dict[NodeUuid, RenewalAnswer] = {}
+        """How each node answered when the master last renewed its epoch there."""
 
     async def read(self, node: NodeUuid) -> Vote | NoVote:
         if node == self._own:
@@ -127,10 +141,12 @@ class RpcVoters:
 
     async def renew(self, node: NodeUuid, cluster_uuid: str, epoch: int) -> Vote | NoVote:
         args = RenewArgs(cluster_uuid=cluster_uuid, epoch=epoch, master_uuid=self._own)
+        asked_at = asyncio.get_running_loop().time()
         # The own node daemon hears it too, since it is asked for votes by others.
         answer = await self._asked(
             node, lambda target: self._rpc.call(target, REGISTER_RENEW, args)
         )
+        self.answers[node] = RenewalAnswer(asyncio.get_running_loop().time() - asked_at, answer)
         if node == self._own:
             return await self._local.renew(node, cluster_uuid, epoch)
         return answer

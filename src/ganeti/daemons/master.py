@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -29,8 +29,9 @@ from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_writer import SsconfDistributor
 from ganeti.config.transaction import Draft
+from ganeti.daemons.announcer import EpochAnnouncer, register_states
 from ganeti.daemons.built_in_allocator import BuiltInAllocator
-from ganeti.daemons.candidates import NodeDirectory
+from ganeti.daemons.candidates import NodeDirectory, RpcVoters
 from ganeti.daemons.etcd_servers import EtcdServers
 from ganeti.daemons.figures import figures
 from ganeti.daemons.master_address import MasterAddress
@@ -62,7 +63,7 @@ from ganeti.store.worker import Worker
 from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
-from ganeti.units.services import Services, no_secret
+from ganeti.units.services import RegisterState, Services, no_secret
 
 NODE_DATA_AGE_S = 2.0
 """How old what nodes said may be when an allocator is asked."""
@@ -81,6 +82,7 @@ class CandidateParts:
     worker: Worker
     """For what blocks and is nobody's thread."""
     peers: Peers
+    voters: RpcVoters
     archive: JobArchive | None = None
     """None where it could not be opened."""
 
@@ -121,6 +123,9 @@ class Mastership:
         config.on_lost = self._step_down
         await _say_who_is_master(config, identity)
         self._node.directory.take(config.snapshot.nodes.values())
+        announcer = EpochAnnouncer(self._node.voters, store, self._node.directory, identity, lease)
+        await announcer.announce()
+        self._keep(announcer.run(), "announcing the epoch")
         rpc = self._rpc_client(identity, lease, config)
         self._opened.push_async_callback(rpc.close)
         distributor = SsconfDistributor(config, partial(_push_ssconf, rpc))
@@ -196,6 +201,7 @@ class Mastership:
             candidates=members,
             is_degraded=lambda: store.is_degraded,
             state_faults=lambda: servers.faults(config.snapshot.master_candidates()),
+            registers=self._registers,
             pending_undo=lambda: self._jobs.pending_undo() if self._jobs else (),
             node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
             built_in=built_in,
@@ -204,6 +210,11 @@ class Mastership:
             domain_secret=self._domain_secret,
             own_hooks=partial(filled, self._paths.hooks),
         )
+
+    async def _registers(self) -> Sequence[RegisterState]:
+        """How the nodes answer this master's renewals of its epoch."""
+        voters = (await self._node.store.members()).voters
+        return register_states(self._node.voters.answers, voters, self._lease.epoch)
 
     def _domain_secret(self) -> str:
         """The secret of the clusters that this one exchanges instances with."""

@@ -111,7 +111,9 @@ class Member:
         own = LocalVoter(identity.node_uuid, register, worker, directory.voter(identity.node_uuid))
         peers = TlsPeers(tls.client_context(*files), directory, local)
         voters = RpcVoters(identity.node_uuid, own, rpc, directory)
-        state = await open_state(self._paths, identity, Ports(voters, peers, register, worker))
+        state = await open_state(
+            self._paths, identity, Ports(voters, peers, register, worker, directory.online)
+        )
         store = state.backend
         self._opened.push_async_callback(store.close)
         try:
@@ -122,7 +124,7 @@ class Member:
         keeping = asyncio.create_task(tls.keep_current(), name="certificates")
         self._opened.push_async_callback(_ended_task, keeping)
         self._parts = CandidateParts(
-            self._paths, identity, store, directory, worker, peers, archive
+            self._paths, identity, store, directory, worker, peers, voters, archive
         )
         server = StreamServer(
             identity.cluster_uuid,

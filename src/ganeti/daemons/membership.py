@@ -1,6 +1,6 @@
 """Keeps the store's members as the configuration wants them: voters, and candidates (R3).
 
-Voters are all nodes that are not offline; candidates are those marked so. One node changes at a time;
+Voters are the candidates, and a third node where there are only two. One node changes at a time;
 a new candidate gets the authority's key and a master daemon first, a former one loses both afterwards.
 The state is kept at a new candidate only when all nodes that answer know it as one: if it is then the only
 one with the last state, they take its calls and can make it the master.
@@ -26,6 +26,7 @@ from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP, CandidateArgs
 from ganeti.store.backend import StateBackend
+from ganeti.store.election import TWO
 from ganeti.store.interface import Lease, MemberChange, Membership
 from ganeti.units.services import Rpc
 
@@ -41,10 +42,20 @@ _log = logging.getLogger(__name__)
 
 
 def wanted_members(snapshot: Snapshot) -> tuple[frozenset[NodeUuid], frozenset[NodeUuid]]:
-    """Voters and candidates after the configuration."""
-    voters = frozenset(node.uuid for node in snapshot.nodes.values() if not node.offline)
-    marked = {node.uuid for node in snapshot.nodes.values() if node.master_candidate}
-    return voters, (voters & marked) | {snapshot.cluster.master_node}
+    """Return the voters and the candidates that the configuration asks for.
+
+    The candidates vote: they hold the state, and a slow or hostile node of another role must not end a
+    master. Where there are two of them a third node votes, so that either one may fail; a node without
+    guests is preferred for that.
+    """
+    online = [node for node in snapshot.nodes.values() if not node.offline]
+    marked = {node.uuid for node in online if node.master_candidate}
+    candidates = frozenset(marked | {snapshot.cluster.master_node})
+    if len(candidates) != TWO:
+        return candidates, candidates
+    rest = [node for node in online if node.uuid not in candidates]
+    witness = sorted(rest, key=lambda node: (node.drained, node.vm_capable, node.uuid))[:1]
+    return candidates.union(node.uuid for node in witness), candidates
 
 
 def next_change(snapshot: Snapshot, members: Membership) -> MemberChange | None:

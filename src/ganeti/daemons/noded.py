@@ -60,7 +60,8 @@ async def _serve(
     scope = systemd_scope() if UNDER_SYSTEMD in os.environ else ()
     node = NodeApplication(paths, SystemClock(), left_cluster=ending.end, scope=scope)
     node.tasks.forget_old()
-    server = RpcServer(node.handlers, Gate(node.allowed, node.register.check_epoch), node.running)
+    gate = Gate(node.allowed, node.register.check_epoch, node.checks)
+    server = RpcServer(node.handlers, gate, node.running)
     try:
         async with serving(server, context, args.bind_address, args.port) as port:
             ready()

@@ -91,6 +91,7 @@ class NodeApplication:
         own.append(identity.handlers(paths))
         own.append(rest.handlers(Daemons(paths)))
         self.handlers = Repeats().wrap(merged(own))
+        self.checks = {**candidate.CHECKS, **membership.checks(self._cluster_uuid)}
 
     async def look_after_guests(self) -> None:
         """Find out what takes a while, then look after guests until it is cancelled."""

@@ -12,7 +12,7 @@ from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, RAPI, Daemons
 from ganeti.confd.keys import forget_keys, keep_key
 from ganeti.node.files import candidates_only
-from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.calls import Call, Checks, Handlers
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import (
     CANDIDATE_READ,
@@ -36,14 +36,24 @@ KEY_LIMIT = 64 * 1024
 log = logging.getLogger(__name__)
 
 
+def check_start(args: CandidateArgs) -> None:
+    """Raise InputError for what is neither a key nor a place of the state."""
+    key = args.authority_key
+    if not key.startswith("-----BEGIN") or len(key.encode()) > KEY_LIMIT:
+        raise InputError("is not a key in PEM form", "authority_key")
+    _decoded(args)
+
+
+CHECKS: Checks = {CANDIDATE_START.name: check_start}
+
+
 def handlers(paths: Paths, daemons: Daemons) -> Handlers:
     """All may be repeated."""
     changing = asyncio.Lock()
 
     async def start(args: CandidateArgs, _call: Call) -> Nothing:
+        check_start(args)
         key = args.authority_key.encode()
-        if not key.startswith(b"-----BEGIN") or len(key) > KEY_LIMIT:
-            raise InputError("is not a key in PEM form", "authority_key")
         async with changing:
             try:
                 await asyncio.to_thread(_keep, paths, key)

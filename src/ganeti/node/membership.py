@@ -11,7 +11,7 @@ from ganeti.base.identifiers import is_uuid
 from ganeti.base.paths import Paths
 from ganeti.base.tls import is_fingerprint
 from ganeti.bootstrap.destroy import forget_cluster
-from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.calls import Call, Checks, Handlers
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import LEAVE_CLUSTER, TEST_DELAY, LeaveArgs, TestDelayArgs
@@ -77,6 +77,22 @@ def parse_candidates(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def checks(cluster_uuid: Callable[[], str]) -> Checks:
+    """Return what is refused whatever the epoch is: another cluster, and a negative time."""
+
+    def check_leaving(args: LeaveArgs) -> None:
+        mine = cluster_uuid()
+        if args.cluster_uuid != mine:
+            what = f"this node is in cluster {mine or '(none)'}, not in {args.cluster_uuid:.60}"
+            raise PrereqError(what, ErrorCode.WRONG_STATE)
+
+    def check_delay(args: TestDelayArgs) -> None:
+        if args.duration_s < 0:
+            raise InputError("must not be negative", "duration_s")
+
+    return {LEAVE_CLUSTER.name: check_leaving, TEST_DELAY.name: check_delay}
+
+
 def handlers(
     paths: Paths, cluster_uuid: Callable[[], str], left_cluster: Callable[[], None]
 ) -> Handlers:
@@ -97,19 +113,17 @@ def handlers(
             raise PrereqError(what, ErrorCode.WRONG_STATE)
         return Nothing()
 
+    own_checks = checks(cluster_uuid)
+
     async def leave_cluster(args: LeaveArgs, _call: Call) -> Nothing:
-        mine = cluster_uuid()
-        if args.cluster_uuid != mine:
-            what = f"this node is in cluster {mine or '(none)'}, not in {args.cluster_uuid:.60}"
-            raise PrereqError(what, ErrorCode.WRONG_STATE)
-        log.warning("leaving the cluster %s, as its master wants", mine)
+        await asyncio.to_thread(own_checks[LEAVE_CLUSTER.name], args)
+        log.warning("leaving the cluster %s, as its master wants", args.cluster_uuid)
         await asyncio.to_thread(forget_cluster, paths)
         left_cluster()
         return Nothing()
 
     async def delay(args: TestDelayArgs, _call: Call) -> Nothing:
-        if args.duration_s < 0:
-            raise InputError("must not be negative", "duration_s")
+        own_checks[TEST_DELAY.name](args)
         await asyncio.sleep(args.duration_s)
         return Nothing()
 

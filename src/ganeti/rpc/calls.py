@@ -27,3 +27,6 @@ Handler = Callable[[Any, Call], Awaitable[Any]]
 
 Handlers = dict[str, Handler]
 """Name of procedure -> handler; each module of `ganeti.node` makes one such dictionary."""
+
+Checks = dict[str, Callable[[Any], None]]
+"""Name of procedure -> what raises GanetiError for arguments that this node refuses whatever the epoch is."""

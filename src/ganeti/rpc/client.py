@@ -54,7 +54,7 @@ def _answer_type(procedure: Procedure[Any, Any]) -> type[Any]:
 
 
 class RpcClient:
-    """Calls nodes. `leader_term` gives the master's epoch and UUID; `superseded` hears of a greater epoch."""
+    """Calls nodes. `leader_term` gives the master's epoch and UUID; `superseded` hears of a candidate's greater epoch."""
 
     def __init__(
         self,
@@ -166,9 +166,13 @@ class RpcClient:
             error = wire.decode(answer.body, _RemoteError)
         except InputError:
             error = _RemoteError("ProtocolError", f"{procedure.name}: HTTP status {answer.status}")
-        if error.error == EPOCH_REFUSED and self._superseded is not None:
-            self._superseded(f"node {node.name}: {error.message}")
         message = error.message
+        if error.error == EPOCH_REFUSED and self._superseded is not None:
+            # Only candidates campaign: another node that refuses must not end the master of all others.
+            if node.master_candidate:
+                self._superseded(f"node {node.name}: {error.message}")
+            else:
+                message += f" (if it goes on like that: gnt-node add --readd {node.name})"
         if error.error == ACCESS_DENIED:
             message = (
                 "it answers master candidates only, and its list does not have this node as one"

@@ -13,7 +13,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -23,7 +23,7 @@ from ganeti.base.errors import GanetiError, InputError, PrereqError
 from ganeti.base.http import web
 from ganeti.base.tls import peer_fingerprint
 from ganeti.model import wire
-from ganeti.rpc.calls import Call, Handlers, concerned_instance
+from ganeti.rpc.calls import Call, Checks, Handlers, concerned_instance
 from ganeti.rpc.headers import ACCESS_DENIED, EPOCH_HEADER, EPOCH_REFUSED, KEY_HEADER, MASTER_HEADER
 from ganeti.rpc.procedures import PROCEDURES
 from ganeti.rpc.procedures.form import Procedure
@@ -110,6 +110,8 @@ class Gate:
     """Fingerprints of the master candidates; empty admits nobody."""
     check_epoch: Callable[[int, str], Awaitable[str | None]]
     """Why a changing call of this epoch and master is refused; None if it is not (R2)."""
+    checks: Checks = field(default_factory=dict)
+    """Checks of arguments, made before the epoch of a call is written down."""
 
 
 class _Refused(Exception):
@@ -183,6 +185,8 @@ class RpcServer:
         handler = self._handlers[procedure.name]
         if not procedure.changes:
             return await handler(arguments, call)
+        if check := self._gate.checks.get(procedure.name):
+            await asyncio.to_thread(check, arguments)
         if why := await self._gate.check_epoch(call.epoch, call.master_uuid):
             raise _Refused(409, EPOCH_REFUSED, why)
         work = _started(handler(arguments, call))

@@ -15,6 +15,7 @@ from ganeti.model.objects import NodeUuid
 from ganeti.store import election
 from ganeti.store.database import HistoryDiffers
 from ganeti.store.election import Ballot, Electing, NoVote, Refusal, Tail, Vote
+from ganeti.store.epochs import outliers
 from ganeti.store.follower import SNAPSHOT_S, FollowerSession, HighestEpoch
 from ganeti.store.interface import CampaignKind, Identity, NotYet, Position
 from ganeti.store.leader import ANSWER_S
@@ -69,9 +70,13 @@ async def run_campaign(mine: Candidate, kind: CampaignKind, last: Accepted | Non
     members = await log.read_members()
     electing = Electing(mine.node, kind, members.voters, __version__)
     known = last.voters | last.sync_set if last else frozenset()
-    ballot = await _ask(electing.voters | known | {mine.node}, voters.read)
-    ballot = mine.session.with_local_heartbeat(ballot)
-    epoch = _judged(election.judge_survey(electing, ballot, log.epoch))
+    asked = electing.voters | known | {mine.node}
+    survey = await _ask(asked | mine.ports.nodes(), voters.read)
+    others = {node: vote for node, vote in survey.items() if node not in asked}
+    ballot = mine.session.with_local_heartbeat({node: survey[node] for node in asked})
+    epoch = _judged(election.judge_survey(electing, ballot, log.epoch, others))
+    for node, out in outliers(election.promised_epochs(survey), log.epoch).items():
+        _log.warning("node %s: %s", node, election.ignored(node, out))
     request = PromiseRequest(mine.identity.cluster_uuid, epoch, mine.node)
     ballot = await _ask(frozenset(ballot), lambda node: voters.promise(node, request, kind))
     accepted = _judged(election.judge_promises(electing, ballot))
@@ -89,7 +94,7 @@ async def run_campaign(mine: Candidate, kind: CampaignKind, last: Accepted | Non
         tails[mine.node] = mine.tail
     mine.highest.check(epoch)
     await log.keep_epoch(epoch)
-    ceiling = max(election.greatest_ceiling(ballot), await log.stored_ceiling())
+    ceiling = election.greatest_ceiling(ballot, await log.stored_ceiling())
     first = election.first_registration(electing, epoch, accepted, tails, ceiling)
     is_elected = await _register(mine, electing, first)
     mine.highest.check(epoch)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ganeti.model.objects import NodeUuid
+from ganeti.store.epochs import CEILING_BOUND, EXHAUSTED, outliers
 from ganeti.store.interface import MAX_EPOCH, ZERO, CampaignKind, Position
 from ganeti.store.reason import Reason, joined, naming
 from ganeti.store.register import (
@@ -172,8 +173,51 @@ def next_voters(
     return None
 
 
-def judge_survey(electing: Electing, ballot: Ballot, own_epoch: int) -> int | Refusal:
-    """The epoch to ask for, greater than all promised ones; or why it is of no use to ask."""
+def without_outliers(ballot: Ballot, own_epoch: int) -> Ballot:
+    """Return the ballot with a refusal in the place of each register that is out of bounds (`epochs`).
+
+    `own_epoch` is the greatest one that the candidate's own state has seen.
+    """
+    votes, out = _votes(ballot), outliers(promised_epochs(ballot), own_epoch)
+    refused = {node: NoVote(ignored(node, epoch)) for node, epoch in out.items()}
+    false = {node: _FALSE for node, found in votes.items() if not _is_sound(found.register)}
+    return {**ballot, **refused, **false}
+
+
+def promised_epochs(ballot: Ballot) -> dict[NodeUuid, int]:
+    """Return the epochs that the registers which answered have promised."""
+    return {node: found.register.promised.epoch for node, found in _votes(ballot).items()}
+
+
+def ignored(node: NodeUuid, epoch: int) -> Reason:
+    """Return why a register does not count that is beyond all others, and what to do."""
+    return Reason(
+        f"its register has promised epoch {epoch}, which no majority of the registers has, and is ignored;"
+        " run 'gnt-node add --readd {}', which gives it a new register",
+        node,
+    )
+
+
+_FALSE = NoVote("its register names a master of an epoch that it has not promised, and is ignored")
+
+
+def _is_sound(register: Register) -> bool:
+    return register.accepted is None or register.accepted.epoch <= register.promised.epoch
+
+
+def judge_survey(
+    electing: Electing, ballot: Ballot, own_epoch: int, others: Ballot | None = None
+) -> int | Refusal:
+    """The epoch to ask for, greater than all promised ones within bounds; or why it is of no use to ask.
+
+    `others` are the registers of nodes without a vote: they refuse the calls of a master whose epoch is not
+    greater than theirs, and nothing else of theirs counts.
+    """
+    own = ballot.get(electing.candidate)
+    everybody = without_outliers({**(others or {}), **ballot}, own_epoch)
+    ballot = without_outliers(ballot, own_epoch)
+    if isinstance(own, Vote) and isinstance(without := ballot[electing.candidate], NoVote):
+        return Refusal(Reason("this node cannot be the master: {}", without.reason))
     answered = _votes(ballot)
     accepted = last_accepted(_registers(answered))
     voters = registered_voters(accepted, electing.voters)
@@ -187,11 +231,11 @@ def judge_survey(electing: Electing, ballot: Ballot, own_epoch: int) -> int | Re
                 return Refusal(Reason("node {}: {}", node, why), may_pass=True)
     if electing.kind is not CampaignKind.FORCE and not is_majority(answered, voters):
         return _no_majority(ballot, answered, voters)
-    epoch = max([own_epoch, *(found.register.promised.epoch for found in answered.values())]) + 1
+    epoch = max([own_epoch, *promised_epochs(everybody).values()]) + 1
     if electing.kind is CampaignKind.FORCE:
         epoch = forced_epoch(electing.candidate, epoch)
     if epoch > MAX_EPOCH:
-        return Refusal("there are no epochs left")
+        return Refusal(EXHAUSTED)
     return epoch
 
 
@@ -266,7 +310,10 @@ def release(software: str) -> tuple[int, int]:
 
 def judge_promises(electing: Electing, ballot: Ballot) -> Accepted | Refusal | None:
     """What the last master registered (None in a cluster that never had one); or why not."""
-    granted = {node: found for node, found in _votes(ballot).items() if found.granted}
+    votes = _votes(ballot)
+    granted = {
+        node: found for node, found in votes.items() if found.granted and _is_sound(found.register)
+    }
     accepted = last_accepted(_registers(granted))
     voters = registered_voters(accepted, electing.voters)
     if electing.candidate not in voters:
@@ -371,11 +418,17 @@ def judge_accepts(
     return None if is_majority(granted, voters) else _no_majority(ballot, granted, voters)
 
 
-def greatest_ceiling(ballot: Ballot) -> int:
-    """Above which all job ids of a new master are (R12): what is registered, and what jobs have."""
-    votes = _votes(ballot).values()
-    known = (max(found.register.job_id_ceiling, found.voter.last_job_id) for found in votes)
-    return max(known, default=0)
+def greatest_ceiling(ballot: Ballot, stored: int = 0) -> int:
+    """Above which all job ids of a new master are (R12): what is registered, stored, and what jobs have.
+
+    A node far beyond the majority is ignored, as with epochs: no master has given out such ids.
+    """
+    known = {
+        node: max(found.register.job_id_ceiling, found.voter.last_job_id)
+        for node, found in _votes(ballot).items()
+    }
+    out = outliers(known, stored, bound=CEILING_BOUND)
+    return max([stored, *(ceiling for node, ceiling in known.items() if node not in out)])
 
 
 def older_calls(ballot: Ballot) -> dict[NodeUuid, tuple[str, ...]]:

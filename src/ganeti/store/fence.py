@@ -1,12 +1,23 @@
 """The epoch on the registers of the nodes, promised and renewed for the master of any back end."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from ganeti.base.errors import GanetiError, NotMaster
 from ganeti.model.objects import NodeUuid
 from ganeti.store.backend import Fence
-from ganeti.store.election import NoVote, QuorumLease, Vote, has_quorum
+from ganeti.store.election import (
+    NoVote,
+    QuorumLease,
+    Vote,
+    has_quorum,
+    ignored,
+    promised_epochs,
+    without_outliers,
+)
+from ganeti.store.epochs import ends_leader_term
 from ganeti.store.interface import Identity
 from ganeti.store.reason import Reason, joined
 from ganeti.store.stream import Voters
@@ -17,36 +28,60 @@ PROMISE_S = 30.0
 """How long a new master waits for a majority."""
 RETRY_S = 0.5
 
+_log = logging.getLogger(__name__)
+
+
+class Counted(Protocol):
+    """Whose registers count, and which of these nodes campaign."""
+
+    @property
+    def voters(self) -> frozenset[NodeUuid]: ...
+    @property
+    def candidates(self) -> frozenset[NodeUuid]: ...
+
 
 class RegisterFence:
     """The `Fence` of a back end that elects without the registers.
 
-    `counted` says whose registers count: `Membership.voters`, of nodes that the voters' port knows.
+    `counted` says whose registers count, of nodes that the voters' port knows; `nodes` names all that are
+    not offline.
     """
 
     def __init__(
         self,
         identity: Identity,
         voters: Voters,
-        counted: Callable[[], Awaitable[frozenset[NodeUuid]]],
+        counted: Callable[[], Awaitable[Counted]],
+        nodes: Callable[[], frozenset[NodeUuid]] = frozenset,
     ) -> None:
         self._identity, self._voters, self._counted = identity, voters, counted
+        self._nodes = nodes
         self._quorum: QuorumLease | None = None
+        self._ignored: dict[NodeUuid, int] = {}
+        """Epochs that nodes have promised and that are no master's; each was logged."""
 
-    async def greatest_promised(self) -> int:
-        """The greatest epoch that any register which answers has promised: a new one is greater."""
-        nodes = sorted(await self._counted())
+    async def greatest_promised(self, taken: int) -> int:
+        """Return the greatest epoch within bounds that a register which answers has promised.
+
+        A new one is greater. `taken` is an epoch that a master certainly had.
+        """
+        nodes = sorted((await self._counted()).voters | self._nodes())
         votes = await asyncio.gather(*(self._voters.read(node) for node in nodes))
-        known = (vote.register.promised.epoch for vote in votes if isinstance(vote, Vote))
-        return max(known, default=0)
+        ballot = dict(zip(nodes, votes, strict=True))
+        known = promised_epochs(without_outliers(ballot, taken))
+        for node, epoch in promised_epochs(ballot).items():
+            if node not in known:
+                self._ignore(node, epoch)
+        return max(known.values(), default=0)
 
     async def promise(self, epoch: int) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + PROMISE_S
         while True:
-            nodes = await self._counted()
+            counted = await self._counted()
+            nodes = counted.voters
             asked_at = loop.time()
-            agreed, silent = await self._round(nodes, epoch)
+            agreed, silent = await self._round(counted, epoch)
             if has_quorum(agreed | {self._identity.node_uuid}, nodes):
                 break
             if loop.time() >= end:
@@ -66,21 +101,21 @@ class RegisterFence:
         if quorum is None:
             raise NotMaster(f"epoch {epoch} was not promised to this node")
         loop = asyncio.get_running_loop()
-        nodes = await self._counted()
-        if nodes != quorum.voters:
-            quorum.voters_are(nodes, loop.time())
+        counted = await self._counted()
+        if counted.voters != quorum.voters:
+            quorum.voters_are(counted.voters, loop.time())
         asked_at = loop.time()
-        agreed, _ = await self._round(nodes, epoch)
+        agreed, _ = await self._round(counted, epoch)
         for node in agreed:
             quorum.agreed(node, asked_at)
         if quorum.is_over(loop.time()):
             raise NotMaster("no majority of the nodes was heard for 10 s")
 
     async def _round(
-        self, nodes: frozenset[NodeUuid], epoch: int
+        self, counted: Counted, epoch: int
     ) -> tuple[set[NodeUuid], dict[NodeUuid, str]]:
         """Who has promised the epoch now, and why the others have not; NotMaster for a greater one."""
-        asked = sorted(nodes)
+        asked = sorted(counted.voters)
         cluster = self._identity.cluster_uuid
         votes = await asyncio.gather(*(self._voters.renew(node, cluster, epoch) for node in asked))
         agreed: set[NodeUuid] = set()
@@ -90,10 +125,19 @@ class RegisterFence:
                 silent[node] = vote.reason
             else:
                 agreed.add(node)
-            if isinstance(vote, Vote) and vote.register.promised.epoch > epoch:
-                promised = vote.register.promised.epoch
-                raise NotMaster(Reason(f"node {{}} has promised epoch {promised}", node))
+            if isinstance(vote, Vote) and (promised := vote.register.promised.epoch) > epoch:
+                is_candidate, is_own = node in counted.candidates, node == self._identity.node_uuid
+                if ends_leader_term(
+                    epoch, promised, is_candidate=is_candidate, is_own_register=is_own
+                ):
+                    raise NotMaster(Reason(f"node {{}} has promised epoch {promised}", node))
+                self._ignore(node, promised)
         return agreed, silent
+
+    def _ignore(self, node: NodeUuid, epoch: int) -> None:
+        if self._ignored.get(node) != epoch:
+            self._ignored[node] = epoch
+            _log.warning("node %s: %s", node, ignored(node, epoch))
 
 
 async def keep_promised(fence: Fence, epoch: int) -> str:

@@ -14,8 +14,17 @@ from ganeti.base.errors import CommitUnknown, NotMaster, Refused, StoreError
 from ganeti.base.staggered_waker import StaggeredWaker
 from ganeti.model.objects import NodeUuid
 from ganeti.store.database import History
-from ganeti.store.election import NoVote, QuorumLease, Vote, has_quorum, is_majority, next_voters
+from ganeti.store.election import (
+    NoVote,
+    QuorumLease,
+    Vote,
+    has_quorum,
+    ignored,
+    is_majority,
+    next_voters,
+)
 from ganeti.store.encoding import EncodedEntry, MemberList
+from ganeti.store.epochs import ends_leader_term
 from ganeti.store.feeding import Feed, give, send_snapshot
 from ganeti.store.interface import ZERO, Identity, Position, Transaction
 from ganeti.store.local_log import LocalLog
@@ -81,6 +90,8 @@ class Leader:
         self._set_change: asyncio.Task[None] | None = None
         self._voters_change: asyncio.Task[None] | None = None
         self._over: str | None = None
+        self._ignored: dict[NodeUuid, int] = {}
+        """Epochs that nodes have promised and that are no master's; each was logged."""
 
     @property
     def epoch(self) -> int:
@@ -353,9 +364,21 @@ class Leader:
         if vote.granted:
             agreed.add(node)
             self._quorum.agreed(node, asked_at)
-        elif vote.register.promised.epoch > self.epoch:
-            promised = vote.register.promised.epoch
+        elif (promised := vote.register.promised.epoch) > self.epoch:
+            self._met(node, promised)
+
+    def _met(self, node: NodeUuid, promised: int) -> None:
+        """A node has promised a greater epoch: this term ends, or the node is ignored."""
+        if ends_leader_term(
+            self.epoch,
+            promised,
+            is_candidate=node in self._members.candidates,
+            is_own_register=node == self._ports.identity.node_uuid,
+        ):
             self._give_up(Reason(f"node {{}} has promised epoch {promised}", node))
+        elif self._ignored.get(node) != promised:
+            self._ignored[node] = promised
+            _log.warning("node %s: %s", node, ignored(node, promised))
 
     def _give_up(self, why: str) -> None:
         if self._over is None:
@@ -449,7 +472,7 @@ class Leader:
         answer = await self._exchange(channel, hello)
         if isinstance(answer, Reject):
             if answer.epoch > self.epoch:
-                self._give_up(Reason(f"node {{}} has promised epoch {answer.epoch}", node))
+                self._met(node, answer.epoch)
             raise ChannelClosed(answer.reason)
         if not isinstance(answer, HelloAcknowledged):
             raise ChannelClosed("it does not speak the protocol")

@@ -33,6 +33,8 @@ class Ports:
     register: RegisterKeeper
     worker: Worker | None = None
     """Where the register is read and decided, since it syncs; without one it is at once."""
+    nodes: Callable[[], frozenset[NodeUuid]] = frozenset
+    """The nodes that are not offline: a new epoch is greater than what those without a vote have promised."""
 
     async def beside(self, function: Callable[[], T]) -> T:
         """Run what may block on the register's file."""

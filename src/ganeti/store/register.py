@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from ganeti.base.errors import StoreError
 from ganeti.base.files import sync_directory, sync_file, write_atomically
 from ganeti.model.objects import NodeUuid
+from ganeti.store.epochs import LEAP, is_leap
 from ganeti.store.interface import MAX_EPOCH
 
 FORMAT = 1
@@ -117,6 +118,8 @@ def promise(register: Register | None, request: PromiseRequest) -> Answer:
             f"epoch {request.epoch} is not greater than {register.promised.epoch}, which is"
             f" promised to {register.promised.candidate}",
         )
+    if is_leap(register.promised.epoch, request.epoch):
+        return _too_far(register, request.epoch)
     return Answer(True, replace(register, promised=Promise(request.epoch, request.candidate)))
 
 
@@ -148,7 +151,7 @@ def check_epoch(
 ) -> Answer:
     """May a call of this master and epoch change the node? A greater epoch is written down first.
 
-    Refuses smaller epochs and an equal one of another master (G4, A26). A node without a register
+    Refuses smaller epochs, an equal one of another master (G4, A26), and one that is too far ahead. A node without a register
     lets only a call pass that is part of a join, and `join` then makes the register.
     """
     if register is None:
@@ -164,11 +167,21 @@ def check_epoch(
         return Answer(False, register, reason)
     if epoch == promised.epoch:
         return Answer(True, register)
+    if is_leap(promised.epoch, epoch):
+        return _too_far(register, epoch)
     return Answer(True, replace(register, promised=Promise(epoch, master_uuid)))
 
 
 def _never_joined() -> Answer:
     return Answer(False, None, "this node has joined no cluster and accepts only a join")
+
+
+def _too_far(register: Register, epoch: int) -> Answer:
+    reason = (
+        f"epoch {epoch} is more than {LEAP} beyond epoch {register.promised.epoch}, which this node has"
+        " promised; run 'gnt-node add --readd' for this node, which gives it a new register"
+    )
+    return Answer(False, register, reason)
 
 
 def _other_cluster(register: Register, asked: str) -> Answer:

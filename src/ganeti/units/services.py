@@ -99,6 +99,24 @@ async def no_faults() -> Sequence[ServerFault]:
     return ()
 
 
+@dataclass(frozen=True)
+class RegisterState:
+    """How a node answered when the master last confirmed its epoch there."""
+
+    node: NodeUuid
+    has_vote: bool
+    seconds: float
+    promised: int = 0
+    """A greater epoch that the node's register has promised; 0 if there is none."""
+    silent: str = ""
+    """Why the node gave no answer."""
+
+
+async def no_registers() -> Sequence[RegisterState]:
+    """Return nothing, for a master that asks no other node."""
+    return ()
+
+
 class Renewal(Protocol):
     """New keys and certificates for nodes (`ganeti.daemons.renewal`); node -> why it has none yet."""
 
@@ -135,6 +153,8 @@ class Services:
     """Whether what is written now has one copy only (R6)."""
     state_faults: Callable[[], Awaitable[Sequence[ServerFault]]] = no_faults
     """Asks the servers of the state how they are."""
+    registers: Callable[[], Awaitable[Sequence[RegisterState]]] = no_registers
+    """Returns how the nodes answer the master's renewals of its epoch."""
     pending_undo: Callable[[], Sequence[PendingStep]] = tuple
     """What ended jobs could not undo so far."""
     domain_secret: Callable[[], str] = no_secret

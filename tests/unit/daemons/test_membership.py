@@ -64,9 +64,29 @@ def members(voters: set[NodeUuid], candidates: set[NodeUuid]) -> Membership:
 
 
 def test_offline_nodes_neither_vote_nor_hold_the_state() -> None:
-    shown = Shown(a=(True, False), b=(True, True), c=(False, False))
+    shown = Shown(a=(True, False), b=(True, True), c=(True, False), d=(True, False))
     wanted = wanted_members(shown)  # type: ignore[arg-type] # as much as is looked at
-    assert wanted == (frozenset((A, C)), frozenset((A,)))
+    assert wanted == (frozenset((A, C, "d")), frozenset((A, C, "d")))
+
+
+@pytest.mark.requirement("A26", "G17")
+@pytest.mark.parametrize(
+    ("nodes", "voters"),
+    [
+        ({"a": True, "b": True, "c": True, "d": False, "e": False}, {"a", "b", "c"}),
+        ({"a": True, "b": True, "c": False, "d": False}, {"a", "b", "d"}),
+        ({"a": True, "b": True}, {"a", "b"}),
+        ({"a": True, "b": False, "c": False, "d": False}, {"a"}),
+    ],
+)
+def test_candidates_vote_and_a_third_node_where_there_are_two(
+    nodes: dict[str, bool], voters: set[str]
+) -> None:
+    shown = Shown(**{name: (is_candidate, False) for name, is_candidate in nodes.items()})
+    if "d" in nodes:  # no guests run there: the witness
+        shown.nodes["d"] = msgspec.structs.replace(shown.nodes["d"], vm_capable=False)
+    found, _ = wanted_members(shown)  # type: ignore[arg-type] # as much as is looked at
+    assert found == voters
 
 
 def test_steps_lead_to_what_is_wanted_and_end() -> None:
@@ -205,12 +225,13 @@ async def test_who_could_not_be_told_to_go_and_comes_back_is_not_told_any_more(
     await kept.becomes(master_candidate=True)
     await asyncio.sleep(1)
     kept.rpc.fail(1, Fault.REFUSED)
+    kept.rpc.fail(2, Fault.REFUSED)
     await kept.becomes(master_candidate=False)
     await asyncio.sleep(1)
     await kept.becomes(master_candidate=True)
     await asyncio.sleep(3 * LOOK_S)
     told = [call.procedure for call in kept.rpc.changing_calls if call.node_name[4] == "2"]
-    assert told == [CANDIDATE_START.name, CANDIDATE_STOP.name, CANDIDATE_START.name]
+    assert told == [CANDIDATE_START.name, *[CANDIDATE_STOP.name] * 2, CANDIDATE_START.name]
     assert await kept.candidates() == set(NODES[:2])
     await kept.keeper.close()
 

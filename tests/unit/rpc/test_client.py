@@ -3,6 +3,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from ganeti.base.errors import RpcError, RpcFailed, RpcOffline, RpcUnknown
@@ -187,12 +188,18 @@ async def test_an_error_that_is_no_json_is_still_a_failure() -> None:
 
 
 @pytest.mark.requirement("G4")
-async def test_a_master_hears_that_its_epoch_is_over() -> None:
+@pytest.mark.parametrize("is_candidate", [True, False])
+@pytest.mark.requirement("A26")
+async def test_only_a_candidate_that_refuses_the_epoch_ends_the_master(
+    *, is_candidate: bool
+) -> None:
     heard: list[str] = []
     body = json.dumps({"error": "EpochError", "message": "epoch 7 is over", "code": ""}).encode()
-    with pytest.raises(RpcFailed):
-        await client(Script(Answer(409, body)), heard.append).call(node(), LEAVE_CLUSTER, LEAVE)
-    assert heard == ["node node1.example: epoch 7 is over"]
+    target = msgspec.structs.replace(node(), master_candidate=is_candidate)
+    with pytest.raises(RpcFailed) as caught:
+        await client(Script(Answer(409, body)), heard.append).call(target, LEAVE_CLUSTER, LEAVE)
+    assert heard == (["node node1.example: epoch 7 is over"] if is_candidate else [])
+    assert ("gnt-node add --readd node1.example" in caught.value.reason) is not is_candidate
 
 
 @pytest.mark.requirement("F31")

@@ -16,7 +16,7 @@ from msgspec.structs import replace as changed
 
 from ganeti.base import certificates as ca
 from ganeti.base import tls
-from ganeti.base.errors import RpcFailed, RpcUnknown, StorageError
+from ganeti.base.errors import InputError, RpcFailed, RpcUnknown, StorageError
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc import server as server_module
 from ganeti.rpc import transport as transport_module
@@ -29,6 +29,7 @@ from ganeti.rpc.procedures.host import LEAVE_CLUSTER, VERSION, LeaveArgs, NodeVe
 from ganeti.rpc.procedures.mastership import REGISTER_READ
 from ganeti.rpc.server import Gate, RpcServer, serving
 from ganeti.rpc.transport import HttpsTransport, NotSent
+from ganeti.store.interface import MAX_EPOCH
 from tests.unit.rpc.nodes import node
 
 NOW = 1_790_000_000.0
@@ -120,10 +121,16 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         return Nothing()
 
     async def check_epoch(epoch: int, master_uuid: str) -> str | None:
+        deeds.extend([epoch] if epoch > 100 else [])
         return None if (epoch, master_uuid) == (5, "me") else f"epoch {epoch} is over"
 
+    def check(args: LeaveArgs) -> None:
+        if args.cluster_uuid == "another":
+            raise InputError("is another cluster", "cluster_uuid")
+
     handlers: Handlers = {VERSION.name: version, LEAVE_CLUSTER.name: leave}
-    server = RpcServer(handlers, Gate(lambda: frozenset(allowed), check_epoch))
+    gate_keeper = Gate(lambda: frozenset(allowed), check_epoch, {LEAVE_CLUSTER.name: check})
+    server = RpcServer(handlers, gate_keeper)
     context = tls.server_context(*own, house.authority)
     async with serving(server, context, "127.0.0.1", 0) as port:
         here = local_node(own, port)
@@ -282,6 +289,16 @@ async def test_a_changing_call_of_another_epoch_is_refused_and_a_question_is_not
         assert (await client.call(world.node, VERSION, Nothing())).protocol == 1
     assert caught.value.wire_error == EPOCH_REFUSED
     assert world.deeds == []
+
+
+@pytest.mark.requirement("A26")
+async def test_wrong_arguments_are_refused_before_the_epoch_is_written(world: World) -> None:
+    async with world.client(epoch=MAX_EPOCH) as client:
+        for cluster, error in (("another", "OpPrereqError"), (CLUSTER, EPOCH_REFUSED)):
+            with pytest.raises(RpcFailed) as caught:
+                await client.call(world.node, LEAVE_CLUSTER, LeaveArgs(cluster_uuid=cluster))
+            assert caught.value.wire_error == error
+    assert world.deeds == [MAX_EPOCH]
 
 
 @pytest.mark.parametrize(("what", "error"), [("error", "StorageError"), ("fault", "GenericError")])

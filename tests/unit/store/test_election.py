@@ -14,6 +14,7 @@ from ganeti.store.election import (
     Vote,
     Voter,
 )
+from ganeti.store.epochs import BOUND
 from ganeti.store.interface import MAX_EPOCH, CampaignKind, Position
 from ganeti.store.register import Accepted, Promise, PromiseRequest, Register
 
@@ -92,6 +93,73 @@ def test_job_ids_begin_above_every_job_that_a_voter_has() -> None:
         C: NoVote("down"),
     }
     assert election.greatest_ceiling(ballot) == 1234
+
+
+@pytest.mark.requirement("G8", "A26")
+def test_job_ids_do_not_follow_a_lone_node_to_their_end() -> None:
+    ballot: dict[NodeUuid, Vote | NoVote] = {
+        A: Vote(True, register(3, accepted(3, A, ceiling=1000))),
+        B: Vote(True, register(3)),
+        C: Vote(True, register(3), voter=Voter(last_job_id=2**62)),
+    }
+    assert election.greatest_ceiling(ballot, 900) == 1000
+
+
+@pytest.mark.requirement("A26", "G4")
+@pytest.mark.parametrize("kind", [VOTE, FORCE])
+@pytest.mark.parametrize("epoch", [MAX_EPOCH, MAX_EPOCH - 1, 3 + BOUND + 1])
+def test_lone_register_beyond_all_others_takes_no_epoch_away(
+    kind: CampaignKind, epoch: int
+) -> None:
+    promised = {A: 3, B: 3, C: epoch}
+    ballot = {node: Vote(True, register(one)) for node, one in promised.items()}
+    found = election.judge_survey(by_vote(kind=kind), ballot, 3)
+    assert isinstance(found, int)
+    assert 3 < found <= 3 + 1 + 2 * election.FORCED_STRIDE
+    others = {D: Vote(True, register(epoch))}
+    assert election.judge_survey(by_vote(kind=kind), ballot, 3, others) == found
+
+
+def test_promise_within_bounds_is_exceeded_also_without_a_vote() -> None:
+    ballot = {node: Vote(True, register(3)) for node in ALL}
+    others = {D: Vote(True, register(3 + BOUND))}
+    assert election.judge_survey(by_vote(), ballot, 3, others) == 3 + BOUND + 1
+
+
+@pytest.mark.requirement("A26")
+def test_refusal_names_the_register_that_is_ignored_and_the_command_that_repairs_it() -> None:
+    ballot: dict[NodeUuid, Vote | NoVote] = {
+        A: NoVote("down"),
+        B: Vote(True, register(3)),
+        C: Vote(True, register(MAX_EPOCH)),
+    }
+    refusal = election.judge_survey(by_vote(), ballot, 3)
+    assert isinstance(refusal, Refusal)
+    assert f"its register has promised epoch {MAX_EPOCH}" in refusal.reason
+    assert f"gnt-node add --readd {C}" in refusal.reason
+
+
+@pytest.mark.requirement("A26")
+def test_candidate_whose_own_register_is_beyond_all_others_says_so() -> None:
+    ballot = {
+        A: Vote(True, register(3)),
+        B: Vote(True, register(MAX_EPOCH)),
+        C: Vote(True, register(3)),
+    }
+    for kind in (VOTE, FORCE):
+        refusal = election.judge_survey(by_vote(kind=kind), ballot, 3)
+        assert isinstance(refusal, Refusal)
+        assert f"gnt-node add --readd {B}" in refusal.reason
+
+
+@pytest.mark.requirement("A26")
+def test_register_that_accepted_more_than_it_promised_decides_nothing() -> None:
+    false = accepted(MAX_EPOCH, C, ceiling=5)
+    honest = accepted(3, A)
+    ballot = {node: Vote(True, register(4, honest)) for node in ALL}
+    ballot[C] = Vote(True, register(4, false))
+    assert election.judge_survey(by_vote(), ballot, 3) == 5
+    assert election.judge_promises(by_vote(), ballot) == honest
 
 
 def test_what_earlier_masters_left_running_is_known_by_node() -> None:

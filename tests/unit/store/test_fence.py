@@ -8,8 +8,10 @@ import pytest
 from ganeti.base.errors import NotMaster
 from ganeti.model.objects import NodeUuid
 from ganeti.store import fence as fence_module
+from ganeti.store.encoding import MemberList
+from ganeti.store.epochs import BOUND
 from ganeti.store.fence import RegisterFence, keep_promised
-from ganeti.store.interface import Identity
+from ganeti.store.interface import MAX_EPOCH, Identity
 from ganeti.store.register import check_epoch
 from tests.support.replicas import Replicas
 
@@ -24,11 +26,12 @@ class Nodes:
     def __init__(self, tmp_path: Path, *names: str) -> None:
         self.replicas = Replicas(tmp_path, names)
         self.counted = frozenset(self.replicas.names)
+        self.candidates = self.counted
         identity = Identity(self.replicas.cluster, A)
         self.fence = RegisterFence(identity, self.replicas.links("a"), self._counted)
 
-    async def _counted(self) -> frozenset[NodeUuid]:
-        return self.counted
+    async def _counted(self) -> MemberList:
+        return MemberList(self.counted, self.candidates)
 
     def promised(self, node: NodeUuid) -> int:
         register = self.replicas.registers[node].read()
@@ -49,7 +52,7 @@ async def test_a_majority_promises_the_epoch_and_the_others_hear_of_it_later(
     nodes.replicas.silent_voters = set()
     await nodes.fence.renew(5)
     assert nodes.promised(C) == 5
-    assert await nodes.fence.greatest_promised() == 5
+    assert await nodes.fence.greatest_promised(0) == 5
 
 
 async def test_no_majority_is_no_promise_and_says_who_lacks(
@@ -82,6 +85,31 @@ async def test_a_greater_epoch_anywhere_ends_the_master(
     call = nodes.fence.renew if is_promised else nodes.fence.promise
     with pytest.raises(NotMaster, match="node c has promised epoch 6"):
         await call(5)
+
+
+@pytest.mark.requirement("A26")
+@pytest.mark.parametrize("epoch", [6, MAX_EPOCH])
+async def test_greater_epoch_that_no_candidate_has_does_not_end_the_master(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, epoch: int
+) -> None:
+    nodes = Nodes(tmp_path, "a", "b", "c")
+    nodes.candidates = frozenset((A, B))
+    await nodes.fence.promise(5)
+    nodes.replicas.spoil(C, epoch)
+    for _ in range(3):
+        await nodes.fence.renew(5)
+    assert caplog.text.count(f"its register has promised epoch {epoch}") == 1
+    assert "gnt-node add --readd c" in caplog.text
+
+
+@pytest.mark.requirement("A26")
+async def test_next_epoch_is_within_the_bound_of_what_a_majority_has(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, "a", "b", "c")
+    await nodes.fence.promise(5)
+    nodes.replicas.spoil(C, MAX_EPOCH)
+    assert await nodes.fence.greatest_promised(5) == 5
+    nodes.replicas.spoil(C, 5 + BOUND)
+    assert await nodes.fence.greatest_promised(5) == 5 + BOUND
 
 
 async def test_ten_seconds_without_a_majority_end_the_master(tmp_path: Path) -> None:

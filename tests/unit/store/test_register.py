@@ -17,6 +17,7 @@ from ganeti.base.files import write_atomically
 from ganeti.model.objects import NodeUuid
 from ganeti.store import register as register_module
 from ganeti.store.election import NoVote, Vote
+from ganeti.store.epochs import LEAP
 from ganeti.store.factory import join_cluster
 from ganeti.store.interface import MAX_EPOCH, CampaignKind, Identity
 from ganeti.store.ports import LocalVoter
@@ -55,7 +56,8 @@ def request(accepted: Accepted, cluster: str = CLUSTER) -> AcceptRequest:
 
 @pytest.mark.requirement("G4")
 @pytest.mark.parametrize(
-    ("epoch", "granted"), [(4, False), (5, False), (6, True), (MAX_EPOCH, True), (2**31, False)]
+    ("epoch", "granted"),
+    [(4, False), (5, False), (6, True), (5 + LEAP, True), (6 + LEAP, False), (MAX_EPOCH, False)],
 )
 def test_only_a_greater_epoch_is_promised(epoch: int, granted: bool) -> None:
     answer = promise(promised(5, A), PromiseRequest(CLUSTER, epoch, A))

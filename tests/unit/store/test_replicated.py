@@ -23,6 +23,7 @@ from ganeti.store.database_reader import SLICE_ROWS
 from ganeti.store.election import NoVote, Vote
 from ganeti.store.embedded import EmbeddedStore
 from ganeti.store.interface import (
+    MAX_EPOCH,
     Campaign,
     CampaignKind,
     Follower,
@@ -554,6 +555,36 @@ async def test_a_change_of_voters_that_a_master_did_not_live_to_register_is_regi
     await second.change_members(lease, change)
     wanted = second._local.members.changed(change, N2).voters
     assert registered_voters(five).count(wanted) >= 2
+
+
+@pytest.mark.requirement("A26", "G4")
+@pytest.mark.parametrize("epoch", [99, MAX_EPOCH])
+async def test_voter_that_is_not_a_candidate_does_not_end_the_master(
+    five: Replicas, epoch: int
+) -> None:
+    """Root on such a node may raise its register, and takes the master away from no one."""
+    store, lease = await three(five)
+    for node in (N4, N5):
+        await store.change_members(lease, MemberChange(node, is_voter=True, is_candidate=False))
+    five.spoil(N4, epoch)
+    await store.renew(lease.epoch)
+    assert not (await store.commit(lease, put("a"))).degraded
+    five.cut_off(N1)
+    again = await take_over(five, N2)
+    assert again.epoch == (100 if epoch == 99 else lease.epoch + 1)
+    assert (await five.stores[N2].commit(again, put("b"))).position.epoch == again.epoch
+
+
+@pytest.mark.requirement("A26", "G4")
+async def test_candidate_beyond_all_others_is_ignored_and_its_own_term_ends(
+    replicas: Replicas,
+) -> None:
+    store, lease = await three(replicas)
+    replicas.spoil(N3, MAX_EPOCH)
+    await store.renew(lease.epoch)
+    replicas.spoil(N1, MAX_EPOCH)
+    with pytest.raises(NotMaster, match="has promised epoch"):
+        await store.renew(lease.epoch)
 
 
 @pytest.mark.requirement("G1")

@@ -6,7 +6,7 @@ import pytest
 
 from ganeti import __version__
 from ganeti.base.errors import RpcError, RpcFailed
-from ganeti.model.objects import Instance, Node
+from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.cluster import OpClusterVerifyConfig
 from ganeti.model.verify_codes import VerifyCode
 from ganeti.rpc.fake import Fault
@@ -15,13 +15,35 @@ from ganeti.units.cluster.mastership_findings import (
     aside_findings,
     degraded_findings,
     exclusion_findings,
+    register_findings,
     server_findings,
     version_findings,
 )
-from ganeti.units.services import ServerFault
+from ganeti.units.services import RegisterState, ServerFault
 from tests.support.units_cluster import NODES, Master, failed, said, succeeded
 from tests.unit.units.opcodes import create
 from tests.unit.units.test_cluster_verify import instance, node, report, snapshot
+
+
+@pytest.mark.requirement("A26", "G17")
+def test_node_beyond_the_masters_epoch_and_slow_voters_are_named() -> None:
+    nodes = [node(number) for number in (1, 2, 3)]
+    states = [
+        RegisterState(nodes[0].uuid, has_vote=True, seconds=0.01),
+        RegisterState(nodes[1].uuid, has_vote=False, seconds=0.01, promised=2**31 - 1),
+        RegisterState(nodes[2].uuid, has_vote=True, seconds=1.7),
+        RegisterState(NodeUuid("gone"), has_vote=True, seconds=9),
+    ]
+    beyond, slow = register_findings(snapshot(nodes=nodes), states)
+    assert (beyond.name, beyond.is_error) == (nodes[1].name, True)
+    assert "2147483647" in beyond.text
+    assert f"gnt-node add --readd {nodes[1].name}" in beyond.text
+    assert (slow.name, slow.is_error) == (nodes[2].name, False)
+    assert "took 1.7 s" in slow.text
+    late = RegisterState(nodes[1].uuid, has_vote=True, seconds=2.0, silent="nothing within 2 s")
+    (silent,) = register_findings(snapshot(nodes=nodes), [late])
+    assert "nothing within 2 s" in silent.text
+
 
 ASIDE = "/var/lib/ganeti/state.db.aside-3-17"
 

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from ganeti.base.errors import NotMaster, ProtocolError, StoreError
 from ganeti.store.backup import write_backup
 from ganeti.store.encoding import MemberList, encode_ceiling
+from ganeti.store.epochs import EXHAUSTED
 from ganeti.store.etcd.gateway import Gateway, GatewayError
 from ganeti.store.etcd.history import History
 from ganeti.store.etcd.keys import Head, Keys, Leader, encode_epoch
@@ -73,7 +74,7 @@ NO_FORCE = (
 _log = logging.getLogger(__name__)
 
 
-async def no_registers() -> int:
+async def no_registers(_taken: int) -> int:
     """For a cluster whose nodes have promised nothing yet."""
     return 0
 
@@ -86,10 +87,10 @@ class EtcdBackend:
         gateway: Gateway,
         identity: Identity,
         *,
-        highest_promised: Callable[[], Awaitable[int]] = no_registers,
+        highest_promised: Callable[[int], Awaitable[int]] = no_registers,
         options: EtcdOptions | None = None,
     ) -> None:
-        """`highest_promised` says the greatest epoch of the node registers that answer, soon."""
+        """`highest_promised` returns the greatest epoch of the node registers that answer, given one that was taken."""
         self._gateway, self._identity = gateway, identity
         self._options = options or EtcdOptions()
         self._keys = Keys(identity.cluster_uuid)
@@ -215,11 +216,11 @@ class EtcdBackend:
 
     async def _elected(self) -> tuple[Lease, int]:
         """Create the leader's key; the lease of the port and of etcd. Raises what `_run` expects."""
-        promised = await self._highest_promised()
         view, keys, own = self._view, self._keys, self._identity.node_uuid
+        promised = await self._highest_promised(max(view.epoch, view.head.position.epoch))
         epoch = max(view.epoch, view.head.position.epoch, promised) + 1
         if epoch > MAX_EPOCH:
-            raise StoreError("there are no epochs left")
+            raise StoreError(EXHAUSTED)
         asked = asyncio.get_running_loop().time()
         number = await self._gateway.grant_lease(self._options.lease_s)
         counter = view.epoch_value

@@ -8,7 +8,6 @@ import msgspec
 from ganeti.base.clock import SystemClock
 from ganeti.base.errors import ConfigurationError, HostError, StoreError
 from ganeti.base.paths import Paths
-from ganeti.model.objects import NodeUuid
 from ganeti.store.etcd.backend import EtcdBackend
 from ganeti.store.etcd.gateway import Gateway
 from ganeti.store.etcd.server import ensure_certificate
@@ -21,7 +20,7 @@ from ganeti.store.etcd.settings import (
 )
 from ganeti.store.etcd.upkeep import EtcdOptions
 from ganeti.store.fence import RegisterFence
-from ganeti.store.interface import Identity
+from ganeti.store.interface import Identity, Membership
 from ganeti.store.ports import OpenedState, Ports
 
 _log = logging.getLogger(__name__)
@@ -54,10 +53,10 @@ async def open_etcd(paths: Paths, identity: Identity, ports: Ports) -> OpenedSta
         except OSError as err:
             _log.warning("%s: %s", paths.state_settings, err.strerror)
 
-    async def counted() -> frozenset[NodeUuid]:
-        return (await backend.members()).voters
+    async def counted() -> Membership:
+        return await backend.members()
 
-    fence = RegisterFence(identity, ports.voters, counted)
+    fence = RegisterFence(identity, ports.voters, counted, ports.nodes)
     backend = EtcdBackend(
         open_gateway(paths, settings),
         identity,

@@ -10,10 +10,13 @@ from ganeti.model.objects import Node
 from ganeti.rpc.procedures.form import PROTOCOL_VERSION
 from ganeti.rpc.procedures.host import VerifyReport
 from ganeti.units.cluster.findings import Finding
-from ganeti.units.services import ServerFault
+from ganeti.units.services import RegisterState, ServerFault
 
 EXCLUSION_PREFIX = "htools:iextags:"
 """Cluster tags with this prefix declare prefixes of exclusion tags: no node should run two instances with one tag."""
+
+SLOW_S = 1.0
+"""From when on a node that confirms the master's epoch is called slow; after 2 s its answer does not count."""
 
 
 def degraded_findings(snapshot: Snapshot, *, is_degraded: bool) -> Iterator[Finding]:
@@ -55,6 +58,34 @@ def server_findings(snapshot: Snapshot, faults: Iterable[ServerFault]) -> Iterat
         code, kind = ("ENODESETUP", "node") if fault.node else ("ECLUSTERCFG", "cluster")
         name = fault.node or snapshot.cluster.name
         yield Finding(code, kind, name, fault.text, is_error=fault.is_error)
+
+
+def register_findings(snapshot: Snapshot, states: Iterable[RegisterState]) -> Iterator[Finding]:
+    """Return the nodes whose register is beyond the master's epoch, and the voters that answer late."""
+    for state in states:
+        node = snapshot.nodes.get(state.node)
+        if node is None or node.offline:
+            continue
+        if state.promised:
+            text = (
+                f"its register has promised epoch {state.promised}, which no majority of the registers has:"
+                f" it refuses the calls of this master; run 'gnt-node add --readd {node.name}', which gives"
+                " it a new register"
+            )
+            yield Finding("ENODESETUP", "node", node.name, text)
+        elif state.has_vote and state.silent:
+            text = (
+                f"has a vote and did not confirm the master's epoch ({state.silent}); a master that hears"
+                " no majority of the voters for 10 s ends"
+            )
+            yield Finding("ENODESETUP", "node", node.name, text, is_error=False)
+        elif state.has_vote and state.seconds > SLOW_S:
+            text = (
+                f"has a vote and took {state.seconds:.1f} s to confirm the master's epoch; a master that"
+                " hears no majority of the voters for 10 s ends, so make a faster node the candidate"
+                " (gnt-node modify --master-candidate)"
+            )
+            yield Finding("ENODESETUP", "node", node.name, text, is_error=False)
 
 
 def pending_undo_findings(snapshot: Snapshot, pending: Iterable[PendingStep]) -> Iterator[Finding]:

@@ -50,6 +50,7 @@ from ganeti.units.cluster.mastership_findings import (
     degraded_findings,
     exclusion_findings,
     pending_undo_findings,
+    register_findings,
     renewal_findings,
     server_findings,
     version_findings,
@@ -167,6 +168,8 @@ class LUClusterVerifyConfig(VerifyUnit[OpClusterVerifyConfig]):
         degraded = degraded_findings(snapshot, is_degraded=ctx.services.is_degraded())
         candidates = itertools.chain(candidate_findings(snapshot), degraded)
         await self.report(ctx, "Verifying master candidates", candidates)
+        voters = register_findings(snapshot, await ctx.services.registers())
+        ok = await self.report(ctx, "Verifying the registers of the nodes", voters) and ok
         await self.report(ctx, "Verifying certificates", renewal_findings(snapshot))
         servers = server_findings(snapshot, await ctx.services.state_faults())
         ok = await self.report(ctx, "Verifying the servers of the state", servers) and ok

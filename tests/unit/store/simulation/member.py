@@ -2,12 +2,13 @@
 
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election
 from ganeti.store.election import Electing, Heard, NoVote, QuorumLease, Refusal, Tail, Vote
+from ganeti.store.epochs import ends_leader_term
 from ganeti.store.interface import CampaignKind, Position
 from ganeti.store.job_ids import JobIdAllocator
 from ganeti.store.register import Accepted, AcceptRequest, Promise, PromiseRequest, Register
@@ -133,6 +134,11 @@ class Member:
         else:
             life = self.process.life
             self.world.at(1.0, lambda: self._keep_late(register, life))
+
+    def spoil(self, epoch: int) -> None:
+        """Someone raises this node's promise to an epoch that no master ever had."""
+        promised = Promise(max(epoch, self.register.promised.epoch), NodeUuid("nobody"))
+        self.register = self.kept_register = replace(self.register, promised=promised)
 
     def _keep_late(self, register: Register, life: int) -> None:
         if self.process.life == life:
@@ -316,7 +322,7 @@ class Member:
         if not self._meets(epoch, self.uuid) and rules.force_takes_an_epoch:
             return Refusal("a greater epoch")
         self.own_epoch = max(self.own_epoch, epoch)
-        ceiling = max(election.greatest_ceiling(ballot), self.last_id)
+        ceiling = election.greatest_ceiling(ballot, self.last_id)
         first = rules.first_registration(electing, epoch, accepted, tails, ceiling)
         register = AcceptRequest(CLUSTER, first)
         if rules.registers_before_writing:
@@ -587,7 +593,12 @@ class Member:
                 term.quorum.agreed(node, asked_at)
                 term.answered[node] = self.world.now
             elif (
-                vote.register.promised.epoch > term.epoch
+                ends_leader_term(
+                    term.epoch,
+                    vote.register.promised.epoch,
+                    is_candidate=True,
+                    is_own_register=node == self.uuid,
+                )
                 and self.is_serving(term)
                 and self.rules.steps_down_when_fenced
             ):

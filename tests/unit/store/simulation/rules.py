@@ -190,7 +190,13 @@ class NeedsNoMajority(Rules):
         return election.judge_promises(replace(electing, kind=CampaignKind.FORCE), ballot)
 
     @staticmethod
-    def judge_survey(electing: Electing, ballot: election.Ballot, own_epoch: int) -> int | Refusal:
+    def judge_survey(
+        electing: Electing,
+        ballot: election.Ballot,
+        own_epoch: int,
+        others: election.Ballot | None = None,
+    ) -> int | Refusal:
+        del others
         return election.judge_survey(replace(electing, kind=CampaignKind.FORCE), ballot, own_epoch)
 
     @staticmethod
@@ -257,7 +263,13 @@ class DeposesLivingMasters(Rules):
         return election.vote(register, request, kind, None)
 
     @staticmethod
-    def judge_survey(electing: Electing, ballot: election.Ballot, own_epoch: int) -> int | Refusal:
+    def judge_survey(
+        electing: Electing,
+        ballot: election.Ballot,
+        own_epoch: int,
+        others: election.Ballot | None = None,
+    ) -> int | Refusal:
+        del others
         return election.judge_survey(
             replace(electing, kind=CampaignKind.HAND_OVER), ballot, own_epoch
         )
@@ -267,7 +279,13 @@ class IgnoresVersions(Rules):
     """R8 left out: a node becomes the master although the last one's software was newer."""
 
     @staticmethod
-    def judge_survey(electing: Electing, ballot: election.Ballot, own_epoch: int) -> int | Refusal:
+    def judge_survey(
+        electing: Electing,
+        ballot: election.Ballot,
+        own_epoch: int,
+        others: election.Ballot | None = None,
+    ) -> int | Refusal:
+        del others
         return election.judge_survey(replace(electing, software="9.9"), ballot, own_epoch)
 
     @staticmethod

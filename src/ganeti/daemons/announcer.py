@@ -1,0 +1,65 @@
+"""Keeps the master's epoch on the nodes that have no vote: they refuse an earlier master's calls (G4).
+
+The voters promise the epoch before anything else; the other nodes learn it here, before the first changing
+call, and again every few seconds. What they answer decides nothing.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+
+from ganeti.base.errors import GanetiError
+from ganeti.daemons.candidates import NodeDirectory, RenewalAnswer
+from ganeti.model.objects import NodeUuid
+from ganeti.store.backend import StateBackend
+from ganeti.store.election import Vote
+from ganeti.store.fence import RENEW_S
+from ganeti.store.interface import Identity, Lease
+from ganeti.store.stream import Voters
+from ganeti.units.services import RegisterState
+
+
+class EpochAnnouncer:
+    """Announces one lease's epoch."""
+
+    def __init__(
+        self,
+        registers: Voters,
+        store: StateBackend,
+        directory: NodeDirectory,
+        identity: Identity,
+        lease: Lease,
+    ) -> None:
+        self._registers, self._store, self._directory = registers, store, directory
+        self._identity, self._lease = identity, lease
+
+    async def announce(self) -> None:
+        """Ask every online node without a vote once; takes as long as a silent node may."""
+        others = self._directory.online() - (await self._store.members()).voters
+        uuid, epoch = self._identity.cluster_uuid, self._lease.epoch
+        await asyncio.gather(*(self._registers.renew(node, uuid, epoch) for node in sorted(others)))
+
+    async def run(self) -> None:
+        """Announce until cancelled."""
+        while True:
+            await asyncio.sleep(RENEW_S)
+            with contextlib.suppress(GanetiError):
+                await self.announce()
+
+
+def register_states(
+    answers: Mapping[NodeUuid, RenewalAnswer], voters: frozenset[NodeUuid], epoch: int
+) -> list[RegisterState]:
+    """Return what the nodes answered last to the master of this epoch."""
+    states = []
+    for node, found in sorted(answers.items()):
+        vote = found.answer
+        promised = vote.register.promised.epoch if isinstance(vote, Vote) else 0
+        is_greater = promised > epoch
+        silent = "" if isinstance(vote, Vote) else vote.reason
+        states.append(
+            RegisterState(
+                node, node in voters, found.seconds, promised if is_greater else 0, silent
+            )
+        )
+    return states

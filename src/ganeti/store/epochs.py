@@ -1,0 +1,58 @@
+"""Which epochs count: those within a bound of what a majority of the registers has (R2). Pure.
+
+An epoch is a proposal number. A register grants only what is greater than its promise, so a candidate
+that ignores a register loses that register's promise and nothing else (docs/design/mastership.md).
+"""
+
+from collections.abc import Collection, Mapping
+
+from ganeti.model.objects import NodeUuid
+from ganeti.store.interface import MAX_EPOCH
+
+BOUND = 100_000
+"""How far a promise may be beyond what a majority has; force jumps by 2,000 at most."""
+LEAP = 1 << 24
+"""By how much one request may raise the promise of a register."""
+CEILING_BOUND = 1_000_000_000
+"""How far a ceiling of job ids may be beyond what a majority has; force jumps by 10,000,000 at most."""
+
+EXHAUSTED = (
+    f"no epochs are left: the register of this node has promised one of the last (of {MAX_EPOCH}); run"
+    " 'gnt-cluster master-failover' on another master candidate, then 'gnt-node add --readd' for this node"
+)
+
+
+def usual_epoch(promised: Collection[int]) -> int:
+    """Return the greatest epoch that more than half of these registers have reached; 0 without any."""
+    ordered = sorted(promised, reverse=True)
+    return ordered[len(ordered) // 2] if ordered else 0
+
+
+def outliers(
+    promised: Mapping[NodeUuid, int], known: int = 0, *, bound: int = BOUND
+) -> dict[NodeUuid, int]:
+    """Return the registers whose promise is beyond the bound, with their epochs.
+
+    `known` is an epoch that certainly was taken, such as that of the state.
+    """
+    limit = max(usual_epoch(promised.values()), known) + bound
+    return {node: epoch for node, epoch in promised.items() if epoch > limit}
+
+
+def is_leap(promised: int, epoch: int) -> bool:
+    """Return whether a register with this promise must refuse an epoch because it is too far ahead."""
+    return epoch > promised + LEAP
+
+
+def ends_leader_term(
+    own: int, promised: int, *, is_candidate: bool, is_own_register: bool = False
+) -> bool:
+    """Return whether a master of epoch `own` ends because one register has promised another epoch (R9).
+
+    Only a candidate campaigns, and promises what it asks others for. So a greater epoch that no candidate
+    has is no master's, and is ignored while a majority confirms this one. A master whose own register refuses
+    it can register nothing more.
+    """
+    if is_own_register:
+        return promised > own
+    return is_candidate and own < promised <= own + BOUND
