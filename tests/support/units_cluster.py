@@ -238,6 +238,9 @@ class RecordedCandidates:
             raise ExecError(f"{node.name} cannot hold the state")
         self.acts.append(("promote", node.name))
 
+    async def enforce(self, node: Node) -> None:
+        self.acts.append(("enforce", node.name))
+
     async def demote(self, node: Node) -> None:
         self.acts.append(("demote", node.name))
         if node.name in self.broken:

@@ -26,6 +26,10 @@ class Paths(NamedTuple):
         """Where this node keeps what the cluster calls `absolute`."""
         return self.root / absolute.lstrip("/")
 
+    def named(self, path: Path) -> str:
+        """Return what the cluster calls a path of this node."""
+        return f"/{path.relative_to(self.root)}"
+
     @property
     def etc(self) -> Path:
         return self.below("/etc/ganeti")

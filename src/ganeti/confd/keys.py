@@ -58,12 +58,6 @@ def keep_key(paths: Paths, key: bytes, former: bytes = b"") -> bool:
     return any(changed)
 
 
-def forget_keys(paths: Paths) -> None:
-    """This node is no candidate any more; harmless where there is none."""
-    for path in (paths.confd_key, paths.former_confd_key):
-        path.unlink(missing_ok=True)
-
-
 def _keep(path: Path, content: bytes) -> bool:
     if path.exists() and path.read_bytes() == content and _is_private(path):
         return False

@@ -234,6 +234,15 @@ class MembershipKeeper:
         if not node.offline:
             await self._stop(node)
 
+    async def enforce(self, node: Node) -> None:
+        """Give a candidate what it must have, or take from another node what only candidates have."""
+        if node.uuid == self._config.snapshot.cluster.master_node:
+            return
+        if node.master_candidate:
+            await self.promote(node)
+        elif self._coming.get(NodeUuid(node.uuid), 0.0) < asyncio.get_running_loop().time():
+            await self._stop(node)
+
     async def _stop(self, node: Node) -> None:
         key = f"no candidate/{self._lease.epoch}/{node.uuid}/{next(self._calls)}"
         await self._rpc.call(node, CANDIDATE_STOP, Nothing(), key=key)

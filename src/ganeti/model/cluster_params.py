@@ -113,7 +113,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     )] = ()
     """OS definitions that no new instance may have (S156)."""
     candidate_pool_size: Annotated[int, ClusterParam(
-        given=int, field=Field("how many nodes are kept as master candidates", "-C", "N"),
+        given=int, field=Field("number of master candidates: they hold the state and elect the master", "-C", "N"),
         check=values.at_most(POOL_LIMIT), heading="candidate pool size", is_general=True,
     )] = 10
     max_running_jobs: Annotated[int, ClusterParam(

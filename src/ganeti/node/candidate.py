@@ -2,16 +2,18 @@
 
 import asyncio
 import logging
+import os
 import shutil
 
 import msgspec
 
 from ganeti.base.errors import HostError, InputError
-from ganeti.base.files import sync_directory, write_atomically
+from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, RAPI, Daemons
-from ganeti.confd.keys import forget_keys, keep_key
-from ganeti.node.files import candidates_only
+from ganeti.base.roles import Role
+from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, Daemons
+from ganeti.bootstrap.own_role import enforce_role
+from ganeti.confd.keys import keep_key
 from ganeti.rpc.calls import Call, Checks, Handlers
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import (
@@ -69,15 +71,8 @@ def handlers(paths: Paths, daemons: Daemons) -> Handlers:
 
     async def stop(_args: Nothing, _call: Call) -> Nothing:
         async with changing:
-            log.info("this node is no master candidate any more")
-            await daemons.stop(CONFD)
-            await daemons.stop(RAPI)
-            await daemons.stop(MASTERD)
-            await daemons.stop(ETCD)
-            try:
-                await asyncio.to_thread(_forget, paths)
-            except OSError as err:
-                raise HostError(f"cannot remove {err.filename}: {err.strerror}") from err
+            for done in await enforce_role(paths, daemons, Role.REGULAR):
+                log.info("not a master candidate: %s", done)
         return Nothing()
 
     async def read(_args: Nothing, _call: Call) -> CandidateReport:
@@ -130,6 +125,7 @@ async def _begin_state(paths: Paths, daemons: Daemons, args: CandidateArgs) -> b
 def _keep(paths: Paths, key: bytes) -> None:
     if not paths.authority_key.exists() or paths.authority_key.read_bytes() != key:
         write_atomically(paths.authority_key, key, mode=0o600)
+    os.utime(paths.authority_key)  # the watcher spares what has just come (`own_role`)
 
 
 def _decoded(args: CandidateArgs) -> tuple[StateSettings, ServerSettings | None]:
@@ -152,14 +148,3 @@ def _keep_state(paths: Paths, settings: StateSettings, server: ServerSettings | 
         forget_etcd(paths)
     elif state_settings(paths).kind != settings.kind:
         keep_state_settings(paths, settings)
-
-
-def _forget(paths: Paths) -> None:
-    """Keys, the files of candidates and the state go; a node is trusted with them only as a candidate."""
-    state = [paths.state.with_name(paths.state.name + end) for end in ("", "-wal", "-shm", ".lock")]
-    state += sorted(paths.data.glob(paths.state_before("*").name))
-    for path in (paths.authority_key, *candidates_only(paths), *state):
-        path.unlink(missing_ok=True)
-    forget_etcd(paths)
-    forget_keys(paths)
-    sync_directory(paths.data)

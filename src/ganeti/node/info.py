@@ -14,7 +14,9 @@ from ganeti.base import permissions
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ConfigurationError, HypervisorError, StorageError
 from ganeti.base.paths import Paths, hostname
+from ganeti.base.roles import DAEMONS, held_files
 from ganeti.base.users import ServiceUsers
+from ganeti.bootstrap.daemons import Daemons
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.node.files import checksums_of
@@ -177,6 +179,8 @@ class _Node:
             authority_not_after=authority_not_after,
             states_aside=[str(path) for path in asides_of(self.paths.state)],
             asides_hold=await asyncio.to_thread(self._asides_hold),
+            role_files=[self.paths.named(path) for _held, path in held_files(self.paths)],
+            role_daemons=[name for name in DAEMONS if Daemons(self.paths).status(name).is_alive],
             mirror_version=mirror_version,
             mirror_helper=mirror_helper,
         )

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
-from ganeti import __version__, ssconf
+from ganeti import __version__
 from ganeti.base import certificates
 from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
+from ganeti.base.roles import Role
+from ganeti.bootstrap.own_role import own_role
 from ganeti.store.election import Voter
 from ganeti.store.stored_tail import read_stored_tail
 
@@ -32,13 +34,11 @@ class VoterFacts:
         )
 
     def _role(self, heard_master: str) -> str:
+        """The master is the one that is heard: the files may name an earlier one."""
         try:
-            uuid, name = certificates.node_identity(self.paths.node_certificate.read_bytes())
-            if uuid == heard_master:
-                return "master"
-            if uuid in ssconf.candidate_certificates(self.paths):
-                return "candidate"
-            facts = ssconf.SimpleStore(self.paths)
-            return "offline" if name in facts.GetOfflineNodeList() else "regular"
+            uuid, _name = certificates.node_identity(self.paths.node_certificate.read_bytes())
         except (GanetiError, OSError, ValueError):
             return ""
+        if uuid == heard_master:
+            return Role.MASTER
+        return own_role(self.paths) or ""

@@ -67,6 +67,10 @@ class Candidates(Protocol):
         """Take from a node what a candidate has, after its flag was cleared; GanetiError if it still has it."""
         ...
 
+    async def enforce(self, node: Node) -> None:
+        """Make the table of roles (`ganeti.base.roles`) true on a node; GanetiError where that fails."""
+        ...
+
 
 class BuiltInAllocator(Protocol):
     """The allocator that needs no program (`ganeti.daemons.built_in_allocator`)."""

@@ -3,12 +3,12 @@
 import logging
 from pathlib import Path
 
-from ganeti import ssconf
-from ganeti.base import certificates
 from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
 from ganeti.base.pidfile import pid_file
+from ganeti.base.roles import CANDIDATES, forbidden_daemons
 from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MODULES, NODED, Daemons
+from ganeti.bootstrap.own_role import enforce_own_role, own_role
 
 log = logging.getLogger(__name__)
 
@@ -20,23 +20,17 @@ def wanted(paths: Paths, *, has_confd: bool = True) -> list[str]:
 
     A daemon that was stopped has taken its pid file along; one that has died has left it.
     """
+    role = own_role(paths)
+    forbidden = set(forbidden_daemons(role)) if role else set()
     needed = {NODED}
     if paths.etcd_server_settings.exists():
         needed.add(ETCD)
-    if _is_candidate(paths):
+    if role in CANDIDATES:
         needed.add(MASTERD)
     if has_confd and paths.confd_key.exists():
         needed.add(CONFD)
     died = {name for name in MODULES if name not in START_ORDER and _has_died(paths.run, name)}
-    return [name for name in (*START_ORDER, *sorted(died)) if name in needed | died]
-
-
-def _is_candidate(paths: Paths) -> bool:
-    try:
-        _uuid, name = certificates.node_identity(paths.node_certificate.read_bytes())
-        return name in ssconf.SimpleStore(paths).GetMasterCandidates()
-    except (GanetiError, OSError):
-        return False
+    return [name for name in (*START_ORDER, *sorted(died)) if name in (needed | died) - forbidden]
 
 
 def _has_died(run: Path, name: str) -> bool:
@@ -44,8 +38,11 @@ def _has_died(run: Path, name: str) -> bool:
 
 
 async def restart_daemons(paths: Paths, daemons: Daemons) -> list[str]:
-    """Start what is to run and does not; what is to be said of it."""
-    said = []
+    """End what this node's role forbids, start what is to run and does not; what is to be said of it."""
+    try:
+        said = await enforce_own_role(paths, daemons)
+    except GanetiError as err:
+        said = [f"what only master candidates may have is still here: {err.message}"]
     for name in wanted(paths, has_confd=daemons.has_confd):
         status = daemons.status(name)
         if status.is_alive:

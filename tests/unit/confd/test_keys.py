@@ -7,7 +7,7 @@ import pytest
 from ganeti.base.errors import ConfigurationError, InputError
 from ganeti.base.paths import Paths
 from ganeti.base.permissions import problems
-from ganeti.confd.keys import confd_keys, distributed_keys, forget_keys, keep_key, new_key
+from ganeti.confd.keys import confd_keys, distributed_keys, keep_key, new_key
 
 
 @pytest.fixture
@@ -41,10 +41,6 @@ def test_the_former_key_counts_until_it_is_dropped(paths: Paths) -> None:
     assert distributed_keys(paths) == (b"n" * 32, b"o" * 32)
     assert keep_key(paths, b"n" * 32)
     assert confd_keys(paths) == (b"n" * 32,)
-    forget_keys(paths)
-    forget_keys(paths)
-    with pytest.raises(ConfigurationError, match="only master candidates"):
-        confd_keys(paths)
 
 
 def test_the_master_of_an_older_cluster_makes_one(paths: Paths) -> None:

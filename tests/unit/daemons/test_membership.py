@@ -237,6 +237,30 @@ async def test_who_could_not_be_told_to_go_and_comes_back_is_not_told_any_more(
 
 
 @pytest.mark.virtual_time
+@pytest.mark.requirement("G23")
+async def test_enforcing_gives_candidates_their_keys_and_takes_them_from_others(
+    tmp_path: Path,
+) -> None:
+    async def settle(_limit_s: float) -> list[str]:
+        return []
+
+    kept = await begin(tmp_path, settle)
+    await kept.becomes(master_candidate=True)
+    await asyncio.sleep(1)
+    kept.rpc.changing_calls.clear()
+    nodes = kept.config.snapshot.nodes
+    for uuid in NODES[:3]:
+        await kept.keeper.enforce(nodes[uuid])
+    calls = [(call.node_name[4], call.procedure) for call in kept.rpc.changing_calls]
+    assert calls == [("2", CANDIDATE_START.name), ("3", CANDIDATE_STOP.name)]
+    await kept.keeper.promote(nodes[NODES[2]])
+    kept.rpc.changing_calls.clear()
+    await kept.keeper.enforce(nodes[NODES[2]])  # its job has yet to call it a candidate
+    assert kept.rpc.changing_calls == []
+    await kept.keeper.close()
+
+
+@pytest.mark.virtual_time
 @pytest.mark.requirement("G22")
 async def test_a_server_that_lost_its_data_begins_anew_and_is_asked_for_now_and_then(
     tmp_path: Path,

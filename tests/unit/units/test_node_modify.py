@@ -76,7 +76,7 @@ async def test_a_node_has_one_role(
     expected = []
     if after == "C":
         expected = [("promote", "node2.example.com")]
-    elif before.get("master_candidate") or wish.get("offline"):
+    elif before.get("master_candidate") or wish.get("offline") or "offline" in before:
         expected = [("demote", "node2.example.com")]
     assert master.candidates.acts == expected
     master.check()

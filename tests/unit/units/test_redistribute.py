@@ -29,6 +29,13 @@ async def test_all_nodes_get_the_facts_and_the_files(master: Master) -> None:
         assert master.world.node(number).ssconf["cluster_name"] == "cluster.example.com"
 
 
+@pytest.mark.requirement("G23")
+async def test_redist_conf_makes_the_table_of_roles_true(master: Master) -> None:
+    succeeded(await master.run(OpClusterRedistConf()))
+    names = [f"node{number}.example.com" for number in (1, 2, 3)]
+    assert master.candidates.acts == [("enforce", name) for name in names]
+
+
 @pytest.mark.requirement("F37")
 async def test_what_a_node_does_not_take_fails_the_job_and_is_said(master: Master) -> None:
     master.world.node(1).shared_files = [LIST, OWN]

@@ -27,6 +27,7 @@ from ganeti.units.cluster.file_findings import (
     SsconfExpected,
     authority_findings,
     renewed_findings,
+    role_findings,
     shared_findings,
     ssconf_findings,
 )
@@ -112,7 +113,6 @@ def test_the_checksum_of_a_set_depends_on_its_content_only() -> None:
     [
         ({}, False, "lacks /etc/own.conf", True),
         ({FILE.path: "other"}, False, "has another /etc/own.conf", True),
-        ({FILE.path: SUM, SECRET.path: "x"}, False, "only master candidates should have", False),
         ({FILE.path: SUM}, True, "lacks /var/lib/ganeti/rapi.pem", True),
     ],
 )
@@ -124,6 +124,22 @@ def test_files_that_are_not_the_master_s_are_found(
     finding = one(shared_findings(answers, shared, NODES[0]))
     assert (finding.code, finding.is_error) == ("ECLUSTERFILECHECK", is_error)
     assert text in finding.text
+
+
+@pytest.mark.requirement("G23")
+def test_what_a_role_does_not_allow_is_named_with_the_command_that_repairs_it() -> None:
+    held = ["ca.key", "hmac.key", "state.db", "archive.db", "rapi.pem", "cluster-domain-secret"]
+    files = [f"/var/lib/ganeti/{name}" for name in held]
+    leftover = report(role_files=files, role_daemons=["ganeti-masterd", "ganeti-confd"])
+    for fields in ({}, {"drained": True}):
+        found = list(role_findings([(node(2, **fields), leftover)], NODES[0]))
+        assert all("gnt-cluster redist-conf" in one.text and one.is_error for one in found)
+        for path in (*files, "ganeti-masterd", "ganeti-confd"):
+            assert sum(f"{path} " in one.text or f"{path}," in one.text for one in found) == 1
+    fine = (node(1), leftover), (node(2, master_candidate=True), leftover)
+    assert list(role_findings([*fine, (SECOND, SILENT), (SECOND, report())], NODES[0])) == []
+    bare = (node(2, master_candidate=True), report(role_files=[]))
+    assert "lacks the key of the cluster's authority" in one(role_findings([bare], NODES[0])).text
 
 
 def test_files_that_are_the_master_s_are_fine() -> None:

@@ -28,6 +28,7 @@ from tests.support.node_certificates import Authority
 from tests.support.virtual_time import LoopClock
 
 NAME = "node1.example.com"
+CANDIDATE = f"uuid-of-{NAME}={'ab' * 32}"
 OWN = identity_of(os.getpid())
 
 
@@ -58,6 +59,9 @@ class FakeDaemons(Daemons):
     def status(self, name: str) -> DaemonStatus:
         return DaemonStatus(name, OWN if name in self.running else None)
 
+    async def stop(self, name: str) -> None:
+        self.running.remove(name)
+
     async def start(self, name: str, arguments: Sequence[str] = ()) -> ProcessIdentity:
         self.started.append(name)
         if name in self.broken:
@@ -67,7 +71,7 @@ class FakeDaemons(Daemons):
 
 
 async def test_daemons_that_a_node_needs_are_started_again(paths: Paths) -> None:
-    facts(paths, master_candidates=NAME)
+    facts(paths, master_candidates_certs=CANDIDATE)
     assert wanted(paths) == ["ganeti-noded", "ganeti-masterd"]
     daemons = FakeDaemons(paths, running=["ganeti-masterd"])
     assert await restart_daemons(paths, daemons) == ["ganeti-noded did not run, and was started"]
@@ -75,15 +79,28 @@ async def test_daemons_that_a_node_needs_are_started_again(paths: Paths) -> None
 
 
 async def test_one_daemon_that_cannot_be_started_does_not_hold_up_the_others(paths: Paths) -> None:
-    facts(paths, master_candidates=NAME)
+    facts(paths, master_candidates_certs=CANDIDATE)
     daemons = FakeDaemons(paths, broken=["ganeti-noded"])
     said = await restart_daemons(paths, daemons)
     assert "cannot be started: no" in said[0]
     assert daemons.started == ["ganeti-noded", "ganeti-masterd"]
 
 
+@pytest.mark.requirement("G23")
+async def test_node_without_a_candidates_role_loses_what_only_candidates_have(paths: Paths) -> None:
+    facts(paths, master_candidates_certs=f"uuid-of-other={'ab' * 32}", offline_nodes="")
+    for path in (paths.confd_key, paths.cluster_domain_secret, paths.rapi_certificate):
+        path.write_text("secret")
+    daemons = FakeDaemons(paths, running=["ganeti-noded", "ganeti-masterd"])
+    said = await restart_daemons(paths, daemons)
+    assert daemons.started == []
+    assert daemons.running == ["ganeti-noded"]
+    assert not paths.confd_key.exists()
+    assert "ganeti-masterd was stopped: a regular node must not run it" in said
+
+
 def test_other_daemons_are_started_if_they_have_died(paths: Paths) -> None:
-    facts(paths, master_candidates="other.example.com")
+    facts(paths, master_candidates_certs=f"uuid-of-other={'ab' * 32}")
     assert wanted(paths) == ["ganeti-noded"]
     pid_file(paths.run, "ganeti-mond").write_text("1\n")
     assert wanted(paths) == ["ganeti-noded", "ganeti-mond"]

@@ -86,6 +86,13 @@ class VerifyReport(Message, frozen=True, kw_only=True):
     """Files with the state of an old master, kept when this node took the new one's (R9)."""
     asides_hold: dict[str, str] = {}
     """What each of them has that the present state has not, where that can be read."""
+    role_files: list[str] | None = None
+    """The files here that only some roles may have (`ganeti.base.roles`), as the cluster calls them.
+
+    None from a node of an earlier release.
+    """
+    role_daemons: list[str] = []
+    """The daemons that run here and that only some roles may run."""
     mirror_version: str = ""
     """Of the module in the kernel; '' where there is none."""
     mirror_helper: str = ""

@@ -4,8 +4,10 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from ganeti.base.errors import RpcError
+from ganeti.base.roles import FILES, Role, forbidden_daemons, kind_of
 from ganeti.model.objects import Node
 from ganeti.rpc.procedures.files import SharedFiles
 from ganeti.rpc.procedures.host import VerifyReport
@@ -66,15 +68,58 @@ def shared_findings(
         for file in shared.files:
             found = report.file_checksums.get(file.path)
             if file.candidates_only and not node.master_candidate:
-                if found is not None:
-                    text = f"has {file.path}, which only master candidates should have"
-                    yield Finding("ECLUSTERFILECHECK", "node", node.name, text, is_error=False)
-            elif found is None:
+                continue  # `role_findings` looks at these
+            if found is None:
                 text = f"lacks {file.path}; run gnt-cluster redist-conf"
                 yield Finding("ECLUSTERFILECHECK", "node", node.name, text)
             elif found != wanted[file.path] and file.path not in renewed:
                 text = f"has another {file.path} than the master; run gnt-cluster redist-conf"
                 yield Finding("ECLUSTERFILECHECK", "node", node.name, text)
+
+
+def role_findings(answers: Iterable[Answer], master: str) -> Iterator[Finding]:
+    """What a node holds or runs and its role does not allow, or lacks (`ganeti.base.roles`)."""
+    for node, report in answers:
+        if isinstance(report, RpcError) or report.role_files is None:
+            continue
+        role = role_of(node, is_master=node.uuid == master)
+        for path in report.role_files:
+            held = kind_of(PurePosixPath(path).name)
+            if held is not None and role not in held.roles:
+                text = (
+                    f"has {path} ({held.what}), which a {role} node must not have; run"
+                    " 'gnt-cluster redist-conf', which removes it"
+                )
+                yield Finding("ECLUSTERFILECHECK", "node", node.name, text)
+        for name in sorted(set(report.role_daemons).intersection(forbidden_daemons(role))):
+            text = (
+                f"runs {name}, which a {role} node must not run; run 'gnt-cluster redist-conf', which"
+                " ends it"
+            )
+            yield Finding("ENODESETUP", "node", node.name, text)
+        if role is Role.CANDIDATE:
+            yield from _lacking(node, {PurePosixPath(path).name for path in report.role_files})
+
+
+def _lacking(node: Node, names: set[str]) -> Iterator[Finding]:
+    for held in FILES:
+        if held.is_needed and not names & set(held.patterns):
+            text = (
+                f"lacks {held.what} ({held.patterns[0]}), which every master candidate must have; run"
+                " 'gnt-cluster redist-conf'"
+            )
+            yield Finding("ECLUSTERFILECHECK", "node", node.name, text)
+
+
+def role_of(node: Node, *, is_master: bool) -> Role:
+    """Return the role that the configuration gives a node."""
+    if is_master:
+        return Role.MASTER
+    if node.offline:
+        return Role.OFFLINE
+    if node.drained:
+        return Role.DRAINED
+    return Role.CANDIDATE if node.master_candidate else Role.REGULAR
 
 
 def renewed_findings(

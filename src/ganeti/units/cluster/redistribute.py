@@ -46,6 +46,19 @@ class LUClusterRedistConf(LogicalUnit[OpClusterRedistConf, list[Node]]):
         ctx.step("giving all nodes their ssconf files")
         pushed = await asyncio.gather(*(push(node) for node in plan))
         ctx.step("giving all nodes the files that they must have")
-        if not await distribute_files(ctx, plan) or not all(pushed):
+        is_whole = await distribute_files(ctx, plan)
+        ctx.step("taking from nodes what only master candidates may have")
+
+        async def enforce(node: Node) -> bool:
+            try:
+                async with slots:
+                    await ctx.services.candidates.enforce(node)
+            except GanetiError as err:
+                ctx.warn(f"{node.name} may hold what its role does not allow: {err.message}")
+                return False
+            return True
+
+        enforced = await asyncio.gather(*(enforce(node) for node in plan))
+        if not (is_whole and all(pushed) and all(enforced)):
             raise ExecError("not all files are up to date on all nodes; the job's log says which")
         return Outcome()

@@ -29,6 +29,7 @@ from ganeti.units.cluster.disk_findings import (
 from ganeti.units.cluster.file_findings import (
     authority_findings,
     renewed_findings,
+    role_findings,
     shared_findings,
     ssconf_findings,
 )
@@ -282,6 +283,7 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
         cluster = answers.before.cluster
         yield from shared_findings(said, answers.shared, cluster.master_node, cluster.renewed_files)
         yield from renewed_findings(said, cluster.renewed_files, cluster.master_node)
+        yield from role_findings(said, cluster.master_node)
         yield from aside_findings(said)
 
     def _nodes(self, ctx: UnitContext, answers: Answers, online: list[Node]) -> Iterator[Finding]:

@@ -152,7 +152,7 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
         await ctx.run.record_undo((), lambda draft: _apply(draft, plan))
         if plan.returns:
             await tell_of_return(ctx, plan.new)
-        if plan.resigns:
+        if plan.resigns or (plan.returns and not plan.new.master_candidate):
             await _demote(ctx, plan.new)
         return Outcome(result)
 

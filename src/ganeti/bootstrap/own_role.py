@@ -1,0 +1,89 @@
+"""Making the table of roles (`ganeti.base.roles`) true on this node."""
+
+import shutil
+import time
+from pathlib import Path
+
+from ganeti import ssconf
+from ganeti.base import certificates
+from ganeti.base.errors import GanetiError, HostError
+from ganeti.base.files import sync_directory
+from ganeti.base.paths import Paths
+from ganeti.base.roles import CANDIDATES, Role, forbidden_daemons, forbidden_files
+from ganeti.bootstrap.daemons import Daemons
+from ganeti.store.register import RegisterFile
+from ganeti.store.stored_tail import read_stored_tail
+
+GRACE_S = 900.0
+"""How long a new candidate may have its keys before its ssconf files call it one."""
+
+
+def own_role(paths: Paths) -> Role | None:
+    """Return candidate, offline or regular, after the ssconf files of this node; None where they do not say.
+
+    Files that name no candidate at all say nothing: a cluster has one.
+    """
+    try:
+        uuid, name = certificates.node_identity(paths.node_certificate.read_bytes())
+        candidates = ssconf.candidate_certificates(paths)
+        if uuid in candidates:
+            return Role.CANDIDATE
+        if name in ssconf.SimpleStore(paths).GetOfflineNodeList():
+            return Role.OFFLINE
+        return Role.REGULAR if candidates else None
+    except (GanetiError, OSError, ValueError):
+        return None
+
+
+async def enforce_role(paths: Paths, daemons: Daemons, role: Role) -> list[str]:
+    """Stop what a node of this role must not run and remove what it must not hold; what was done. HostError."""
+    done = []
+    for name in forbidden_daemons(role):
+        if daemons.status(name).is_alive:
+            await daemons.stop(name)
+            done.append(f"{name} was stopped: a {role} node must not run it")
+    removed = forbidden_files(paths, role)
+    try:
+        for path in removed:
+            _remove(path)
+        if removed:
+            sync_directory(paths.data)
+    except OSError as err:
+        raise HostError(f"cannot remove {err.filename}: {err.strerror}") from err
+    return [*done, *(f"{path} was removed: a {role} node must not have it" for path in removed)]
+
+
+async def enforce_own_role(paths: Paths, daemons: Daemons) -> list[str]:
+    """Do so for the role in this node's ssconf files, unless something here is newer than they are."""
+    role = own_role(paths)
+    if role is None or role in CANDIDATES or _is_newer(paths):
+        return []
+    return await enforce_role(paths, daemons, role)
+
+
+def _is_newer(paths: Paths) -> bool:
+    """Return whether this node may have become a candidate, or the master, since its ssconf files were made.
+
+    The state has the position of its last change, and so have they. A key that has just come may belong to a
+    promotion that is under way.
+    """
+    stored = read_stored_tail(paths.state)
+    if stored is not None and stored.tail.position.as_int() > ssconf.current_position(paths):
+        return True
+    try:
+        uuid, _name = certificates.node_identity(paths.node_certificate.read_bytes())
+        register = RegisterFile(paths.register).read()
+        if register and register.accepted and register.accepted.master == uuid:
+            return register.accepted.epoch == register.promised.epoch
+        return time.time() - paths.authority_key.stat().st_mtime < GRACE_S
+    except FileNotFoundError:
+        return False
+    except (GanetiError, OSError):
+        return True
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,161 @@
+"""What a node of each role may hold and run, and making that true (`ganeti.base.roles`)."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ganeti import ssconf
+from ganeti.base import certificates
+from ganeti.base.paths import Paths
+from ganeti.base.pidfile import identity_of
+from ganeti.base.roles import FILES, Role, forbidden_daemons, forbidden_files, held_files, kind_of
+from ganeti.bootstrap.daemons import (
+    CONFD,
+    ETCD,
+    MASTERD,
+    MODULES,
+    NODED,
+    RAPI,
+    Daemons,
+    DaemonStatus,
+)
+from ganeti.bootstrap.own_role import GRACE_S, enforce_own_role, enforce_role, own_role
+from ganeti.model.objects import NodeUuid
+from ganeti.store.register import Accepted, Promise, Register, RegisterFile, encode_register
+from tests.support.node_certificates import Authority
+
+NAME = "node1.example.com"
+OTHER = "22222222-2222-4222-8222-222222222222"
+SECRETS = (
+    "ca.key",
+    "hmac.key",
+    "hmac.key.former",
+    "cluster-domain-secret",
+    "rapi.pem",
+    "rapi_users",
+    "state.db",
+    "state.db-wal",
+    "state.db.aside-3-4",
+    "state.room",
+    "archive.db",
+    "archive.db-wal",
+    "state-backend.json",
+)
+
+
+class FakeDaemons(Daemons):
+    """Daemons that run until they are stopped."""
+
+    def __init__(self, paths: Paths, running: Sequence[str]) -> None:
+        super().__init__(paths)
+        self.running = list(running)
+
+    def status(self, name: str) -> DaemonStatus:
+        return DaemonStatus(name, identity_of(os.getpid()) if name in self.running else None)
+
+    async def stop(self, name: str) -> None:
+        self.running.remove(name)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    """A node that was a candidate long ago: it has everything that a candidate may have."""
+    made = Paths(tmp_path)
+    for directory in (made.data, made.run, made.etcd_data):
+        directory.mkdir(parents=True)
+    Authority().equip(made, NAME)
+    for name in SECRETS:
+        (made.data / name).write_text("secret")
+    os.utime(made.authority_key, (0, 0))
+    return made
+
+
+def own_uuid(paths: Paths) -> NodeUuid:
+    return NodeUuid(certificates.node_identity(paths.node_certificate.read_bytes())[0])
+
+
+def is_told(paths: Paths, *, candidate: str = OTHER, offline: str = "", position: int = 5) -> None:
+    values = {"master_candidates_certs": f"{candidate}={'ab' * 32}" if candidate else ""}
+    ssconf.write_set(paths, position, {**values, "offline_nodes": offline})
+
+
+@pytest.mark.requirement("G23", "A57")
+@pytest.mark.parametrize("role", list(Role))
+async def test_node_of_a_role_holds_and_runs_what_the_table_says(paths: Paths, role: Role) -> None:
+    daemons = FakeDaemons(paths, MODULES)
+    kept = {path.name for path in paths.data.iterdir()}
+    done = await enforce_role(paths, daemons, role)
+    left = {path.name for _held, path in held_files(paths)}
+    if role in (Role.MASTER, Role.CANDIDATE):
+        assert done == []
+    if role in (Role.MASTER, Role.CANDIDATE, Role.OFFLINE):
+        assert left == {*SECRETS, "etcd"}
+    else:
+        assert left == set()
+        assert kept - {path.name for path in paths.data.iterdir()} == {*SECRETS, "etcd"}
+        assert any("archive.db" in one for one in done)
+    if role in (Role.REGULAR, Role.DRAINED, Role.OFFLINE):
+        assert not {CONFD, RAPI, MASTERD, ETCD} & set(daemons.running)
+        assert NODED in daemons.running
+    assert forbidden_files(paths, role) == []
+    assert await enforce_role(paths, daemons, role) == []
+
+
+def test_table_knows_every_file_by_its_name(paths: Paths) -> None:
+    for held, path in held_files(paths):
+        assert kind_of(path.name) is held
+    assert kind_of("node.key") is None
+    assert [held.what for held in FILES if held.is_needed] == ["the key of the cluster's authority"]
+    assert forbidden_daemons(Role.MASTER) == []
+
+
+async def test_role_is_read_from_the_latest_facts(paths: Paths) -> None:
+    assert own_role(paths) is None
+    is_told(paths, candidate="")
+    assert own_role(paths) is None
+    is_told(paths, offline=NAME)
+    assert own_role(paths) is Role.OFFLINE
+    is_told(paths)
+    assert own_role(paths) is Role.REGULAR
+    is_told(paths, candidate=own_uuid(paths))
+    assert own_role(paths) is Role.CANDIDATE
+
+
+@pytest.mark.requirement("G23")
+async def test_node_that_learns_that_it_is_not_a_candidate_cleans_itself(paths: Paths) -> None:
+    is_told(paths)
+    daemons = FakeDaemons(paths, (MASTERD, CONFD, NODED))
+    done = await enforce_own_role(paths, daemons)
+    assert any("ca.key was removed" in one for one in done)
+    assert daemons.running == [NODED]
+    assert list(held_files(paths)) == []
+
+
+@pytest.mark.parametrize("why", ["new key", "was the master last", "no facts", "candidate"])
+async def test_what_may_belong_to_a_newer_role_stays(paths: Paths, why: str) -> None:
+    if why != "no facts":
+        is_told(paths, candidate=own_uuid(paths) if why == "candidate" else OTHER)
+    if why == "new key":
+        os.utime(paths.authority_key)
+    if why == "was the master last":
+        own = own_uuid(paths)
+        accepted = Accepted(4, 0, own, frozenset((own,)), 0)
+        register = Register("cluster", Promise(4, own), accepted)
+        paths.register.write_bytes(encode_register(register))
+    assert await enforce_own_role(paths, FakeDaemons(paths, ())) == []
+    # SQLite removes a log that is none.
+    left = {path.name for _held, path in held_files(paths)} | {"state.db-wal"}
+    assert left == {*SECRETS, "etcd"}
+    assert GRACE_S > 600
+
+
+async def test_former_master_that_has_met_another_is_cleaned(paths: Paths) -> None:
+    own = own_uuid(paths)
+    accepted = Accepted(4, 0, own, frozenset((own,)), 0)
+    register = Register("cluster", Promise(5, NodeUuid(OTHER)), accepted)
+    paths.register.write_bytes(encode_register(register))
+    assert RegisterFile(paths.register).read() == register
+    is_told(paths)
+    assert await enforce_own_role(paths, FakeDaemons(paths, ())) != []
