@@ -19,10 +19,13 @@ from ganeti.bootstrap.daemons import Daemons
 from ganeti.clients.luxi import LuxiClient
 from ganeti.vcluster.layout import VirtualCluster, VirtualNode, load
 from tests.support.fast_files import DISK
+from tests.support.role_table import check_roles
 
 VCLUSTER = Path(sys.executable).parent / "ganeti-vcluster"
 NOOP = "noop"
 _OF_DAEMONS = ("var/lib/ganeti", "var/log/ganeti", "var/run/ganeti", "var/cache/ganeti")
+SETTLE_S = 15.0
+"""How long the last operation of a test may take to reach all nodes."""
 _CREATE = """#!/bin/sh
 set -eu
 printf '%s\\n' "$INSTANCE_NAME begins" >>"$OSP_RECORD"
@@ -152,6 +155,10 @@ class LocalCluster:
         """End a daemon in order."""
         asyncio.run(self._daemons(node).stop(daemon))
 
+    def check_roles(self) -> None:
+        """Fail where a node holds or runs what its role does not allow."""
+        check_roles(self.cluster.nodes, SETTLE_S * patience())
+
     def master_log(self) -> str:
         return (self.cluster.master.paths.log / "master-daemon.log").read_text(errors="replace")
 
@@ -211,7 +218,9 @@ def local_cluster(*options: str, nodes: int = 3) -> Iterator[LocalCluster]:
             vcluster(directory, "up", "--nodes", str(nodes), *options)
             made = load(directory)
             assert made is not None
-            yield LocalCluster(made)
+            cluster = LocalCluster(made)
+            yield cluster
+            cluster.check_roles()
             check_written(made)
         finally:
             try:

@@ -29,6 +29,7 @@ class SharedCluster:
         if request.session.testsfailed > before:
             self.end()
         else:
+            self._cluster.check_roles()
             self._tidy(self._cluster)
 
     def end(self) -> None:

@@ -84,7 +84,7 @@ def is_told(paths: Paths, *, candidate: str = OTHER, offline: str = "", position
 @pytest.mark.requirement("G23", "A57")
 @pytest.mark.parametrize("role", list(Role))
 async def test_node_of_a_role_holds_and_runs_what_the_table_says(paths: Paths, role: Role) -> None:
-    daemons = FakeDaemons(paths, MODULES)
+    daemons = FakeDaemons(paths, list(MODULES))
     kept = {path.name for path in paths.data.iterdir()}
     done = await enforce_role(paths, daemons, role)
     left = {path.name for _held, path in held_files(paths)}
