@@ -1,14 +1,13 @@
-"""What a node of each role may hold, and which daemons it may run: the only such table.
+"""What a node of each role may hold (as `ganeti.base.node_files` lists it), and which daemons it may run.
 
 A demotion, a node that returns, `gnt-cluster redist-conf` and each node's watcher make it true; `gnt-cluster
 verify` compares every online node with it.
 """
 
 import enum
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from ganeti.base.node_files import Lifetime, existing
 from ganeti.base.paths import Paths
 
 
@@ -28,29 +27,8 @@ KEEPERS = CANDIDATES | {Role.OFFLINE}
 cleaned when it returns in another role."""
 
 
-@dataclass(frozen=True)
-class Held:
-    """Files that only some roles may have."""
-
-    what: str
-    patterns: tuple[str, ...]
-    """Names in the data directory."""
-    roles: frozenset[Role] = KEEPERS
-    is_needed: bool = False
-    """Whether every candidate must have it."""
-
-
-FILES = (
-    Held("the key of the cluster's authority", ("ca.key",), is_needed=True),
-    Held("keys of confd", ("hmac.key", "hmac.key.former")),
-    Held("the secret for moves between clusters", ("cluster-domain-secret",)),
-    Held("key and certificate of the REST interface", ("rapi.pem",)),
-    Held("users of the REST interface", ("rapi_users",)),
-    Held("the state", ("state.db*", "state.before-*", "state.room")),
-    Held("the archive of jobs", ("archive.db*",)),
-    Held("the state in etcd", ("etcd", "etcd.aside-*", "state-backend.json")),
-    Held("the journal of a merge", ("merge",)),
-)
+NEEDED = frozenset(("ca.key",))
+"""Files that every candidate must have, of those that only candidates may have."""
 
 DAEMONS: dict[str, frozenset[Role]] = {
     "ganeti-confd": CANDIDATES,
@@ -61,26 +39,16 @@ DAEMONS: dict[str, frozenset[Role]] = {
 """The daemons that only some roles may run, in the order in which they are stopped; all nodes run the others."""
 
 
-def held_files(paths: Paths) -> Iterator[tuple[Held, Path]]:
-    """Yield what is here of the files in the table."""
-    for held in FILES:
-        for pattern in held.patterns:
-            yield from ((held, path) for path in sorted(paths.data.glob(pattern)))
+def held_files(paths: Paths) -> list[Path]:
+    """Return what is here of the files that only candidates may have (`ganeti.base.node_files`)."""
+    return existing(paths, Lifetime.CLUSTER, candidates_only=True)
 
 
 def forbidden_files(paths: Paths, role: Role) -> list[Path]:
     """Return the files that are here and must not be on a node of this role."""
-    return [path for held, path in held_files(paths) if role not in held.roles]
+    return [] if role in KEEPERS else held_files(paths)
 
 
 def forbidden_daemons(role: Role) -> list[str]:
     """Return the daemons that a node of this role must not run."""
     return [name for name, roles in DAEMONS.items() if role not in roles]
-
-
-def kind_of(name: str) -> Held | None:
-    """Return the row of the table for a file's name in the data directory."""
-    for held in FILES:
-        if any(Path(name).match(pattern) for pattern in held.patterns):
-            return held
-    return None

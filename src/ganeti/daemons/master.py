@@ -123,9 +123,7 @@ class Mastership:
         config.on_lost = self._step_down
         await _say_who_is_master(config, identity)
         self._node.directory.take(config.snapshot.nodes.values())
-        announcer = EpochAnnouncer(self._node.voters, store, self._node.directory, identity, lease)
-        await announcer.announce()
-        self._keep(announcer.run(), "announcing the epoch")
+        await self._announce()
         rpc = self._rpc_client(identity, lease, config)
         self._opened.push_async_callback(rpc.close)
         distributor = SsconfDistributor(config, partial(_push_ssconf, rpc))
@@ -171,12 +169,24 @@ class Mastership:
         address = MasterAddress(config, rpc, lease.epoch)
         address.start()
         self._opened.push_async_callback(address.close)
-        if Daemons(self._paths).has_rest:
-            rest = RestDaemon(config, rpc, lease.epoch)
-            rest.start()
-            self._opened.push_async_callback(rest.close)
+        self._start_rest(config, rpc)
         _log.info("master of cluster %s in epoch %d", config.snapshot.cluster.name, lease.epoch)
         return self._methods(queue, config, locks, rpc)
+
+    def _start_rest(self, config: Config, rpc: RpcClient) -> None:
+        if Daemons(self._paths).has_rest:
+            rest = RestDaemon(config, rpc, self._lease.epoch)
+            rest.start()
+            self._opened.push_async_callback(rest.close)
+
+    async def _announce(self) -> None:
+        """Let the nodes without a vote know the epoch, now and as long as this node is the master."""
+        node = self._node
+        announcer = EpochAnnouncer(
+            node.voters, node.store, node.directory, node.identity, self._lease
+        )
+        await announcer.announce()
+        self._keep(announcer.run(), "announcing the epoch")
 
     def _services(
         self,

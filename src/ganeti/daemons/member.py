@@ -96,11 +96,8 @@ class Member:
         asyncio.get_running_loop().set_default_executor(WorkerExecutor(worker))
         self._opened.push_async_callback(worker.close)
         identity = await worker.call(partial(own_identity, self._paths))
-        files = (
-            self._paths.node_certificate,
-            self._paths.node_key,
-            self._paths.authority_certificate,
-        )
+        paths = self._paths
+        files = (paths.node_certificate, paths.node_key, paths.authority_certificate)
         address = address_of_environment()
         local = address if is_loopback(address) else None
         directory = NodeDirectory()
@@ -111,9 +108,8 @@ class Member:
         own = LocalVoter(identity.node_uuid, register, worker, directory.voter(identity.node_uuid))
         peers = TlsPeers(tls.client_context(*files), directory, local)
         voters = RpcVoters(identity.node_uuid, own, rpc, directory)
-        state = await open_state(
-            self._paths, identity, Ports(voters, peers, register, worker, directory.online)
-        )
+        ports = Ports(voters, peers, register, worker, directory.online)
+        state = await open_state(paths, identity, ports)
         store = state.backend
         self._opened.push_async_callback(store.close)
         try:
@@ -123,9 +119,8 @@ class Member:
             _log.warning("the state cannot be read yet: %s", err)
         keeping = asyncio.create_task(tls.keep_current(), name="certificates")
         self._opened.push_async_callback(_ended_task, keeping)
-        self._parts = CandidateParts(
-            self._paths, identity, store, directory, worker, peers, voters, archive
-        )
+        parts = (store, directory, worker, peers, voters, archive)
+        self._parts = CandidateParts(self._paths, identity, *parts)
         server = StreamServer(
             identity.cluster_uuid,
             {**state.handlers, "archive": ArchiveServer(register, archive, worker).serve},

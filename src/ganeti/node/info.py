@@ -179,7 +179,7 @@ class _Node:
             authority_not_after=authority_not_after,
             states_aside=[str(path) for path in asides_of(self.paths.state)],
             asides_hold=await asyncio.to_thread(self._asides_hold),
-            role_files=[self.paths.named(path) for _held, path in held_files(self.paths)],
+            role_files=[self.paths.named(path) for path in held_files(self.paths)],
             role_daemons=[name for name in DAEMONS if Daemons(self.paths).status(name).is_alive],
             mirror_version=mirror_version,
             mirror_helper=mirror_helper,

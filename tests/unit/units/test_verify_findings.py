@@ -139,7 +139,7 @@ def test_what_a_role_does_not_allow_is_named_with_the_command_that_repairs_it() 
     fine = (node(1), leftover), (node(2, master_candidate=True), leftover)
     assert list(role_findings([*fine, (SECOND, SILENT), (SECOND, report())], NODES[0])) == []
     bare = (node(2, master_candidate=True), report(role_files=[]))
-    assert "lacks the key of the cluster's authority" in one(role_findings([bare], NODES[0])).text
+    assert "lacks ca.key" in one(role_findings([bare], NODES[0])).text
 
 
 def test_files_that_are_the_master_s_are_fine() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from ganeti.base.errors import RpcError
-from ganeti.base.roles import FILES, Role, forbidden_daemons, kind_of
+from ganeti.base.roles import KEEPERS, NEEDED, Role, forbidden_daemons
 from ganeti.model.objects import Node
 from ganeti.rpc.procedures.files import SharedFiles
 from ganeti.rpc.procedures.host import VerifyReport
@@ -83,31 +83,21 @@ def role_findings(answers: Iterable[Answer], master: str) -> Iterator[Finding]:
         if isinstance(report, RpcError) or report.role_files is None:
             continue
         role = role_of(node, is_master=node.uuid == master)
-        for path in report.role_files:
-            held = kind_of(PurePosixPath(path).name)
-            if held is not None and role not in held.roles:
-                text = (
-                    f"has {path} ({held.what}), which a {role} node must not have; run"
-                    " 'gnt-cluster redist-conf', which removes it"
-                )
-                yield Finding("ECLUSTERFILECHECK", "node", node.name, text)
+        for path in report.role_files if role not in KEEPERS else ():
+            text = (
+                f"has {path}, which a {role} node must not have; run 'gnt-cluster redist-conf', which"
+                " removes it"
+            )
+            yield Finding("ECLUSTERFILECHECK", "node", node.name, text)
         for name in sorted(set(report.role_daemons).intersection(forbidden_daemons(role))):
             text = (
                 f"runs {name}, which a {role} node must not run; run 'gnt-cluster redist-conf', which"
                 " ends it"
             )
             yield Finding("ENODESETUP", "node", node.name, text)
-        if role is Role.CANDIDATE:
-            yield from _lacking(node, {PurePosixPath(path).name for path in report.role_files})
-
-
-def _lacking(node: Node, names: set[str]) -> Iterator[Finding]:
-    for held in FILES:
-        if held.is_needed and not names & set(held.patterns):
-            text = (
-                f"lacks {held.what} ({held.patterns[0]}), which every master candidate must have; run"
-                " 'gnt-cluster redist-conf'"
-            )
+        missing = NEEDED - {PurePosixPath(path).name for path in report.role_files}
+        for name in sorted(missing) if role is Role.CANDIDATE else ():
+            text = f"lacks {name}, which every master candidate must have; run 'gnt-cluster redist-conf'"
             yield Finding("ECLUSTERFILECHECK", "node", node.name, text)
 
 
