@@ -285,20 +285,29 @@ async def listening(
     serving: set[asyncio.Task[None]] = set()
 
     async def accept_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        caller = peer_fingerprint(writer.transport)
-        if caller is None or caller not in allowed():
-            _log.warning("refused a connection: %s is no master candidate", caller)
+        try:
+            caller = peer_fingerprint(writer.transport)
+            if caller is None or caller not in allowed():
+                _log.warning("refused a connection: %s is no master candidate", caller)
+                return
+            await serve(TlsChannel(reader, writer))
+        finally:
             writer.close()
-            return
-        task = asyncio.current_task()
-        if task is not None:
-            serving.add(task)
-            task.add_done_callback(serving.discard)
-        await serve(TlsChannel(reader, writer))
+
+    def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Where asyncio makes the task itself, it logs a traceback when that is cancelled below.
+        task = asyncio.create_task(accept_one(reader, writer), name="candidate")
+        serving.add(task)
+        task.add_done_callback(ended)
+
+    def ended(task: asyncio.Task[None]) -> None:
+        serving.discard(task)
+        if not task.cancelled() and (err := task.exception()) is not None:
+            _log.error("a connection of a candidate failed", exc_info=err)
 
     try:
         server = await asyncio.start_server(
-            accept_one,
+            called,
             address or None,
             STATE_PORT,
             ssl=context,

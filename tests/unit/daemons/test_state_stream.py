@@ -4,13 +4,17 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from ganeti.base import tls
 from ganeti.base.connections import SILENCE_LIMIT_MS
+from ganeti.base.paths import Paths
 from ganeti.daemons import candidates
-from ganeti.daemons.candidates import TlsChannel
-from ganeti.store.stream import Append
+from ganeti.daemons.candidates import TlsChannel, listening
+from ganeti.store.stream import Append, Channel
+from tests.support.node_certificates import Authority
 
 
 @contextlib.asynccontextmanager
@@ -62,3 +66,31 @@ async def test_what_nobody_takes_is_read_ahead_only_so_far(
             message = await other.receive()
             assert isinstance(message, Append)
             assert message.entries[0][0] == number
+
+
+async def test_a_daemon_that_ends_with_open_connections_logs_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    paths = Paths(tmp_path)
+    fingerprint = Authority().equip(paths, "node1.example.com")
+    files = paths.node_certificate, paths.node_key, paths.authority_certificate
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(candidates, "STATE_PORT", free.getsockname()[1])
+    served, unknown = asyncio.Event(), list[dict[str, object]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, found: unknown.append(found))
+
+    async def serve(_channel: Channel) -> None:
+        served.set()
+        await asyncio.Event().wait()
+
+    allowed = frozenset((fingerprint,))
+    async with listening(tls.server_context(*files), "127.0.0.1", lambda: allowed, serve):
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", candidates.STATE_PORT, ssl=tls.client_context(*files), server_hostname=""
+        )
+        await served.wait()
+    assert await reader.read() == b""
+    writer.close()
+    assert unknown == []
+    assert [one for one in caplog.records if one.levelname == "ERROR"] == []
