@@ -237,7 +237,7 @@ def check_written(cluster: VirtualCluster) -> None:
     for node in cluster.local_nodes:
         assert unexplained(node.paths) == []
         # What is not below the directories of the list is a package's, or an administrator's.
-        beside = ("etc", "srv", "usr", "proc", "root", *_OF_DAEMONS)
+        beside = ("etc", "srv", "usr", "proc", "root", "sshd", *_OF_DAEMONS)
         root = Path(node.root)
         for path in root.rglob("*"):
             inside = str(path.relative_to(root))
