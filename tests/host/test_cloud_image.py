@@ -6,14 +6,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from ganeti.node import os_image
 from tests.support.cloud_image import ROOT_MIB, SIZE_MIB, cloud_image
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.tiny_guest import build_tiny_guest, said
@@ -73,8 +71,6 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
     options = ("--netns", "--hypervisor", "kvm", "--guest", str(build_tiny_guest()))
     with local_cluster(*options, nodes=1) as cluster:
         paths = cluster.node(1).paths
-        program = f"{sys.executable} -m {os_image.__name__}"
-        os_image.install(paths.os_search_path[0] / "image", program, paths.root)
         images = paths.below("/srv/ganeti/images")
         images.mkdir(parents=True)
         shutil.copy(image, images / "debian.qcow2")

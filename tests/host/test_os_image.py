@@ -4,14 +4,12 @@ import json
 import re
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ganeti.node import os_image
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.tiny_guest import build_tiny_guest, install, make_disk, said
 
@@ -26,8 +24,6 @@ def cluster() -> Iterator[LocalCluster]:
     guest = build_tiny_guest()
     with local_cluster("--hypervisor", "kvm", "--guest", str(guest), nodes=1) as found:
         paths = found.node(1).paths
-        program = f"{sys.executable} -m {os_image.__name__}"
-        os_image.install(paths.os_search_path[0] / "image", program, paths.root)
         images = paths.below("/srv/ganeti/images")
         images.mkdir(parents=True)
         raw = make_disk(images / "tiny.raw")

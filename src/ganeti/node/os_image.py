@@ -284,12 +284,13 @@ def run(argv: Sequence[str], environment: Mapping[str, str]) -> int:
 
 def main() -> NoReturn:
     """The program."""
-    if len(sys.argv) == 3 and sys.argv[1] == "--install":  # noqa: PLR2004 - one word after it
-        install(Path(sys.argv[2]), sys.argv[0])
+    if len(sys.argv) in (3, 4) and sys.argv[1] == "--install":
+        # Scripts run in another directory, so a program that was called by a relative path has its whole one.
+        install(Path(sys.argv[2]), str(Path(sys.argv[0]).absolute()), Path(*sys.argv[3:] or ["/"]))
         sys.exit(0)
     if len(sys.argv) != 3 or sys.argv[2] not in SCRIPTS:  # noqa: PLR2004 - the root and a script
         say(
-            f"usage: {sys.argv[0]} ROOT {'|'.join(SCRIPTS)}, or --install DIRECTORY",
+            f"usage: {sys.argv[0]} ROOT {'|'.join(SCRIPTS)}, or --install DIRECTORY [ROOT]",
             file=sys.stderr,
         )
         sys.exit(2)

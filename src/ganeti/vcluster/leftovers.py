@@ -24,17 +24,19 @@ PROCESSES = Path("/proc")
 Say = Callable[[str], None]
 
 
-async def end_guests(node: VirtualNode, hypervisor: str, say: Say) -> list[str]:
-    """End all guests of a node whose daemon is down; why some could not be ended."""
+async def end_guests(node: VirtualNode, say: Say) -> list[str]:
+    """End all guests of a node whose daemon is down, whatever their hypervisor; why some could not be ended."""
     with _uid_locks_of(node):
-        driver = hypervisors(node.paths, run)[hypervisor]
-    try:
-        for guest in await driver.running():
-            await driver.stop(_only_known(guest), AT_ONCE_S)
-            say(f"ended instance {guest.name} on {node.name}")
-    except GanetiError as err:
-        return [str(err)]
-    return []
+        drivers = hypervisors(node.paths, run)
+    problems = []
+    for driver in drivers.values():
+        try:
+            for guest in await driver.running():
+                await driver.stop(_only_known(guest), AT_ONCE_S)
+                say(f"ended instance {guest.name} on {node.name}")
+        except GanetiError as err:
+            problems.append(str(err))
+    return problems
 
 
 @contextlib.contextmanager

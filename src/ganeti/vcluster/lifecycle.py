@@ -356,6 +356,10 @@ def _furnish(cluster: VirtualCluster, node: VirtualNode) -> None:
     paths.below("/srv/ganeti/file-storage").mkdir(mode=0o700, parents=True, exist_ok=True)
     paths.file_storage_paths.write_text(f"/srv/ganeti/file-storage\n{cluster.shared_directory}\n")
     _link(paths.iallocator_search_path[0] / "hail", Path(sys.executable).parent / "hail")
+    if cluster.hypervisor == "kvm":
+        program = str(Path(sys.executable).parent / "ganeti-os-image")
+        words = [program, "--install", str(paths.os_search_path[0] / "image"), str(paths.root)]
+        subprocess.run(words, check=True, env=node.environment())
     if cluster.guest:
         tiny = paths.os_search_path[0] / "tiny"
         shutil.rmtree(tiny, ignore_errors=True)
@@ -406,7 +410,7 @@ async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:
                 problems.append(str(err))
     for node in cluster.local_nodes:
         end_tasks(node.paths, node.name, say)
-        problems += await end_guests(node, cluster.hypervisor, say)
+        problems += await end_guests(node, say)
     return problems
 
 

@@ -277,3 +277,17 @@ def test_a_file_comes_by_https_from_who_is_trusted(
             fetch(f"{address}/disk.raw", target, 10 * MIB)
         with pytest.raises(InputError, match="https"):
             fetch(f"{address}/away", target, MIB, trusting)
+
+
+def test_a_definition_runs_its_program_although_that_was_called_by_a_relative_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bin/ganeti-os-image", "--install", "os/image", "/node"])
+    with pytest.raises(SystemExit) as ended:
+        os_image.main()
+    assert ended.value.code == 0
+    assert (
+        f'exec {tmp_path}/bin/ganeti-os-image "/node" create'
+        in (tmp_path / "os/image/create").read_text()
+    )
