@@ -8,11 +8,11 @@ PYTEST := $(BIN)/pytest
 PYTHON_FOLDERS := src tests scripts $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py guest/*.py))))
 
 # Debian packages beyond git, make and python3.
-TEST_PACKAGES := qemu-system-x86 qemu-utils ovmf socat strace nftables iptables e2fsprogs etcd-server \
+TEST_PACKAGES := iproute2 qemu-system-x86 qemu-utils ovmf socat strace nftables iptables e2fsprogs etcd-server \
 	swtpm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install deb packages format lint unit check suite test test-host soak bench requirements pins \
+.PHONY: help setup install uninstall deb packages format lint unit check suite test test-host soak bench requirements pins \
 	demo demo-down clean
 
 help: ## print this list
@@ -27,6 +27,9 @@ $(STAMP): requirements/dev.txt requirements/run.in pyproject.toml scripts/make_v
 
 install: ## install on this host: programs in PREFIX (/opt/ganeti), links, systemd units
 	@scripts/install $(PYTHON) $(PREFIX)
+
+uninstall: ## remove what install has made on this host, which must be in no cluster
+	@scripts/uninstall $(PREFIX)
 
 deb: $(STAMP) ## build the Debian package in dist/
 	@scripts/build_deb $(abspath $(BIN)/python) dist

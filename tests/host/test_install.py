@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ganeti import __version__
+from ganeti.base.paths import Paths
 
 pytestmark = pytest.mark.host
 
@@ -51,5 +52,28 @@ def test_an_installation_has_programs_an_allocator_and_units(tmp_path: Path) -> 
         "import ganeti.daemons.master, ganeti.daemons.noded",
     ]
     subprocess.run(tools, check=True)
+    assert (root / "usr/local/share/man/man8/gnt-instance.8.gz").exists()
+    assert (root / "etc/logrotate.d/ganeti").exists()
     packages = list((prefix / "lib").glob("python*/site-packages/*"))
     assert not any(one.name in ("pytest", "mypy", "hypothesis") for one in packages)
+    check_removal(prefix, root)
+
+
+def check_removal(prefix: Path, root: Path) -> None:
+    """It is refused while the host is in a cluster, and leaves nothing but what an administrator has."""
+    words = [str(TOP / "scripts" / "uninstall"), str(prefix), str(root)]
+    paths = Paths(root)
+    paths.data.mkdir(parents=True)
+    paths.log.mkdir(parents=True)
+    paths.register.write_text("of a cluster")
+    (paths.log / "node-daemon.log").write_text("done")
+    mine = root / "usr/local/sbin/mine"
+    mine.write_text("an administrator's")
+    refused = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert "node-cleanup" in refused.stderr
+    assert (prefix / "installed").exists()
+    paths.register.unlink()
+    subprocess.run(words, check=True)
+    assert [path for path in root.rglob("*") if path.is_file()] == [mine]
+    assert not prefix.exists()

@@ -29,6 +29,20 @@ TOP = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
 
 
+START_MASTER = """
+import asyncio
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.daemons import MASTERD, Daemons
+from ganeti.bootstrap.init import answers
+
+async def start():
+    await Daemons(Paths()).start(MASTERD)
+    await answers(Paths())
+
+asyncio.run(start())
+"""
+
+
 def run(
     *words: str, check: bool = True, stdin: str | None = None
 ) -> "subprocess.CompletedProcess[str]":
@@ -246,3 +260,20 @@ def as_its_unit(root: Root, name: str) -> Iterator[None]:
             yield
         finally:
             daemon.terminate()
+
+
+def test_a_purge_after_the_end_of_the_cluster_leaves_nothing(roots: list[Root]) -> None:
+    first, second = roots
+    # The test before this one has ended the daemons that it had started.
+    second.ok("/usr/lib/ganeti/python/bin/python3", "-c", START_MASTER)
+    second.ok("gnt-node", "remove", first.name)
+    second.ok("gnt-cluster", "destroy", "--yes-do-it")
+    for root in (first, second):
+        assert "gnt-masterd" in root.ok("getent", "passwd")
+        root.ok("dpkg", "-P", "ganeti")
+        assert "gnt-" not in root.ok("getent", "passwd")
+        assert "gnt-" not in root.ok("getent", "group")
+        for place in ("etc/ganeti", "var/lib/ganeti"):  # mounted, so that they themselves stay
+            assert list((root.merged / place).iterdir()) == [], place
+        for place in ("var/log/ganeti", "run/ganeti", "var/cache/ganeti/images"):
+            assert not (root.merged / place).exists(), place
