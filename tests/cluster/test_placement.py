@@ -1,5 +1,6 @@
 """Placement in a cluster of real daemons: defaults, explanations, capacity, balance, an allocator that fails."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -27,7 +28,7 @@ def test_a_new_cluster_places_without_being_told_and_says_why_not_elsewhere(
     finally:
         cluster.ok("gnt-node", "modify", "--drained=no", "node3")
     assert "The instance would be on: node" in said
-    assert "not node3.vcluster.test: drained" in said
+    assert re.search(r"^drained +node3\.vcluster\.test$", said, re.MULTILINE)
     assert name not in cluster.names("instance")
 
 
@@ -39,7 +40,7 @@ def test_what_fits_nowhere_has_a_reason_for_each_node(
     said = cluster.fails(*diskless(*words))
     assert "Can't compute nodes using iallocator 'hail'" in said
     for number in (1, 2, 3):
-        assert f"node{number}.vcluster.test: " in said
+        assert said.count(f"node{number}.vcluster.test") == 1
 
 
 @pytest.mark.requirement("S187")

@@ -25,7 +25,7 @@ RESTRICT = option(
 EXPLAIN = option(
     "--explain",
     action="store_true",
-    help="say of each node that an allocation does not use why (on standard error)",
+    help="show why the other nodes were not chosen, by reason (on standard error); -v names every node",
 )
 
 
@@ -76,10 +76,11 @@ def _answer_from_arrays(
     found = answered(after, request, settings)
     sys.stdout.write(f"{msgspec.json.encode(found).decode()}\n")
     if args.explain:
-        from ganeti.model.iallocator import why_not
+        from ganeti.model.reasons import table
 
-        for node, why in explanation(before, request, settings, found["result"]):
-            say(why_not(node, why), file=sys.stderr)
+        reasons = explanation(before, request, settings, found["result"])
+        for line in table(reasons, names_all=options.verbosity(args) > 1):
+            say(line, file=sys.stderr)
     _show(after, args, "post-ialloc", "after iallocator run", "Final cluster")
 
 
@@ -104,8 +105,8 @@ TOOL = options.Tool(
             "message_file", "the allocator's message; '-' is standard input", completion="file"
         ),
     ),
-    "The answer is JSON on standard output: success, info, result. For a node that was not chosen because"
-    " no place was found, info has the first rule that excluded it. The exit code is 0 with any answer, 1 if the message cannot be read."
+    "The answer is JSON on standard output: success, info, result. If no place was found, info has the first rule"
+    " against each node. The exit code is 0 with any answer, 1 if the message cannot be read."
     " -S writes the cluster before and, with what was decided, after: FILE.pre-ialloc, FILE.post-ialloc.",
 )
 

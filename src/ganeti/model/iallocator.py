@@ -39,11 +39,6 @@ class AllocatorAnswer(msgspec.Struct, frozen=True, kw_only=True):
     result: Any
 
 
-def why_not(node: str, reason: str) -> str:
-    """How an explanation says of a node that it was not chosen, in a job's log as from `hail`."""
-    return f"not {node}: {reason}"
-
-
 def parse_defaults(text: str, field: str = "default_iallocator") -> dict[str, tuple[str, ...]]:
     """Request type -> allocators in the order in which they are tried (S184, X16); "" is every other type.
 

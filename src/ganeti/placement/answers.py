@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from ganeti.base.errors import InputError, PrereqError
+from ganeti.model.reasons import summary
 from ganeti.placement.allocate import allocate
 from ganeti.placement.balance import Goals, balance
 from ganeti.placement.capacity import fill
@@ -140,11 +141,11 @@ def _allocate(state: State, request: Request, settings: Settings) -> tuple[str, 
 
 
 def _placed(state: State, wanted: Instance, rules: Rules) -> tuple[Place, str]:
-    """A place and its description; PrereqError says of each node why not."""
+    """A place and its description; PrereqError says why not on the nodes."""
     try:
         place, places = allocate(state, wanted, rules)
     except PrereqError as err:
-        why = "; ".join(f"{name}: {reason}" for name, reason in explain(state, wanted, rules))
+        why = summary(explain(state, wanted, rules))
         raise PrereqError(f"{err.message}; {why}" if why else err.message, err.code) from None
     return place, describe_choice(state, place, places)
 

@@ -1,8 +1,8 @@
 """How many more instances fit: of one size, or of sizes that shrink as room gets scarce.
 
 Instances are placed one after the other as `allocate` would. Whether any one node may still fail is
-checked for many of them at once: if it holds after the last, it held before. Mirrored instances
-are not checked for it one by one; their failover is reserved at their secondary nodes anyway.
+checked for many of them at once: if it holds after the last, it held before. Mirrored instances are checked, too,
+as `hail` does: their memory may be what others would need.
 """
 
 import itertools
@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from ganeti.model.disk_templates import Mirror
 from ganeti.placement.allocate import allocate_on
-from ganeti.placement.description import Failure, Instance, facts
+from ganeti.placement.description import Failure, Instance
 from ganeti.placement.places import Place, Rules
 from ganeti.placement.policy import policy_failure
 from ganeti.placement.redundancy import is_redundant, surely_doomed
@@ -63,14 +62,13 @@ def fill(
     open_ = open_nodes(state) if open_ is None else open_
     rules = msgspec.structs.replace(rules, dedicated=False)
     filled = Filled(state.copy(), [], [], Counter())
-    is_mirrored = facts(wanted.template).mirror is Mirror.INTERNAL
     unchecked = msgspec.structs.replace(rules, capacity=False)
-    steps = [] if is_mirrored or not rules.capacity else [_guess(state, wanted), SMALL_STEP]
+    steps = [_guess(state, wanted), SMALL_STEP] if rules.capacity else []
     for size in steps:
         while _add(filled, wanted, unchecked, open_, _least(size, _left(filled, limit))):
             if filled.failures or _left(filled, limit) == 0:
                 return filled
-    _place(filled, wanted, unchecked if is_mirrored else rules, open_, _left(filled, limit))
+    _place(filled, wanted, rules, open_, _left(filled, limit))
     return filled
 
 

@@ -16,7 +16,6 @@ import numpy as np
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.model.disk_templates import Mirror
 from ganeti.placement.allocate import (
-    CAUSES,
     allocate,
     is_no_worse,
     primary_causes,
@@ -25,6 +24,7 @@ from ganeti.placement.allocate import (
 from ganeti.placement.candidates import Options, every_move
 from ganeti.placement.description import facts
 from ganeti.placement.moves import Kind, Move, Step, apply, opcodes
+from ganeti.placement.obstacles import Obstacles, without
 from ganeti.placement.places import NO_NODE, TIE, Rules
 from ganeti.placement.score import everywhere, group_scope
 from ganeti.placement.singles import last_of_equals, pair_scores
@@ -189,7 +189,10 @@ def _scores(state: State, index: int, kind: Kind, scope: Bools, *, force: bool) 
 def _fail_over(state: State, index: int, *, force: bool) -> Step:
     scores = _scores(state, index, Kind.FAILOVER, everywhere(state), force=force)
     if not np.isfinite(scores[0]):
-        raise _cannot(f"It cannot fail over to {_name(state, int(state.secondary[index]))}")
+        other = int(state.secondary[index])
+        force = force or bool(state.offline[state.primary[index]])
+        why = Obstacles(state, index, force=force).to_failover()
+        raise _cannot(f"It cannot fail over to {_name(state, other)}: {why}")
     return apply(state, Move(index, Kind.FAILOVER, NO_NODE, float(scores[0])))
 
 
@@ -200,32 +203,31 @@ def _one_node(
     scores = np.where(open_, _scores(state, index, kind, scope, force=force), np.inf)
     target = last_of_equals(scores)
     if target is None:
-        reasons = _reasons(state, index, kind, open_, force=force)
-        raise _cannot(f"Can't find any good node: {reasons}")
+        is_secondary = kind is Kind.REPLACE_SECONDARY
+        left = int(state.secondary[index] if is_secondary else state.primary[index])
+        found = Obstacles(state, index, force=force or bool(state.offline[left]))
+        why = found.to_new_secondary(open_) if is_secondary else found.to_new_primary(open_)
+        raise _cannot(f"Can't find any good node: {why}")
     return apply(state, Move(index, kind, target, float(scores[target])))
 
 
-def _reasons(state: State, index: int, kind: Kind, open_: Bools, *, force: bool) -> str:
-    """Why none of the open nodes will do."""
-    chunk = Chunk(Field(state, everywhere(state)), np.array([index]))
-    if kind is Kind.REPLACE_SECONDARY:
-        found = secondary_causes(chunk, force=force)[state.primary[index]]
-        causes = [CAUSES[number] for number in found]
-    else:
-        causes = list(primary_causes(chunk, force=force))
-    there = [node for node in np.flatnonzero(open_) if node != state.primary[index]]
-    listed = [f"Node {_name(state, int(node))} failed: {causes[node]}" for node in there]
-    return "; ".join(listed) or "no nodes available"
-
-
 def _both_nodes(state: State, index: int, group: int, open_: Bools, *, force: bool) -> list[Step]:
-    """First to the new primary as secondary, then over to it, then a new secondary: the best pair of nodes."""
-    without = state.copy()
-    primary, secondary = int(state.primary[index]), int(state.secondary[index])
-    without.remove_secondary(index, secondary, primary)
-    without.remove_primary(index, primary)
-    without.primary[index] = without.secondary[index] = NO_NODE
-    field = Field(without, group_scope(without, group))
+    """The steps to the best pair of nodes; soft limits are waived if nothing else gets it off an offline node."""
+    waive = force or bool(state.offline[state.primary[index]])
+    for waived in dict.fromkeys((force, waive)):
+        steps = _to_pair(state, index, group, open_, force=waived)
+        if steps is not None:
+            return steps
+    why = Obstacles(state, index, force=waive).to_new_pair(open_)
+    raise _cannot(f"Can't find any good nodes for relocation: {why}")
+
+
+def _to_pair(
+    state: State, index: int, group: int, open_: Bools, *, force: bool
+) -> list[Step] | None:
+    """First to the new primary as secondary, then over to it, then a new secondary; None if no pair is possible."""
+    alone = without(state, index)
+    field = Field(alone, group_scope(alone, group))
     chunk = Chunk(field, np.array([index]), force=force)
     fits = (primary_causes(chunk, force=force) == "") & open_
     possible = fits[:, None] & open_[None, :] & (secondary_causes(chunk, force=force) == 0)
@@ -243,7 +245,7 @@ def _both_nodes(state: State, index: int, group: int, open_: Bools, *, force: bo
                 apply(state, step.move)
             return steps
         scores[pair] = np.inf
-    raise _cannot("Can't find any good nodes for relocation")
+    return None
 
 
 def _walk(state: State, index: int, pair: tuple[int, int], *, force: bool) -> list[Step] | None:

@@ -5,7 +5,7 @@ from functools import cached_property
 import numpy as np
 
 from ganeti.placement.allocate import CAUSES, allocate_in, primary_causes, secondary_causes
-from ganeti.placement.description import Failure, Instance
+from ganeti.placement.description import RUNNING, SWITCHED_OFF, Failure, Instance
 from ganeti.placement.digits import digits
 from ganeti.placement.places import ALLOCATION_ORDER, NO_NODE, TIE, Place, Rules, winner
 from ganeti.placement.policy import InstanceSize, policy_failure, policy_violations
@@ -36,7 +36,7 @@ def explain(
             reason = short_of(state, wanted, node, Failure(str(primary[node])))
         if not reason and chosen and wanted.nodes_needed > 1 and secondary[chosen[0], node]:
             cause = CAUSES[secondary[chosen[0], node]]
-            reason = f"as secondary: {short_of(state, wanted, node, cause, as_secondary=True)}"
+            reason = f"as secondary: {short_of(state, wanted, node, cause, chosen[0])}"
         reasons.append((one.name, reason or comparison.reason(node)))
     return reasons
 
@@ -159,16 +159,11 @@ def _closed(state: State, wanted: Instance, node: int, rules: Rules) -> str:
 
 
 def short_of(
-    state: State, wanted: Instance, node: int, cause: Failure, *, as_secondary: bool = False
+    state: State, wanted: Instance, node: int, cause: Failure, partner: int | None = None
 ) -> str:
-    """What the node has too little of."""
-    free, reserved = float(state.free[node]), float(state.reserved[node])
+    """What the node has too little of; as the secondary node of `partner` if there is one."""
     if cause is Failure.MEMORY:
-        missing = wanted.memory - free + 1
-        if missing > 0:
-            return f"{_mib(missing)} of memory short"
-        held = "after it" if as_secondary else "for failovers"
-        return f"{_mib(wanted.memory - free + reserved + 1)} of memory short {held}, of {_mib(reserved)} reserved"
+        return _short_of_memory(state, wanted, node, partner)
     if cause is Failure.DISK:
         missing = wanted.disk - float(state.free_disk[node] - state.low_disk[node])
         if missing >= 0:
@@ -181,8 +176,27 @@ def short_of(
     if cause is Failure.TAGS:
         return "an instance there has the same exclusion tag"
     if cause is Failure.SPINDLES:
+        if wanted.spindles is None:
+            return "the node has exclusive storage, and the disks' spindles are not given"
         return f"only {state.free_spindles[node]:g} spindles are free"
     return str(cause)
+
+
+def _short_of_memory(state: State, wanted: Instance, node: int, partner: int | None) -> str:
+    free, reserved = float(state.free[node]), float(state.reserved[node])
+    if partner is None:
+        takes = wanted.memory if wanted.status in RUNNING else 0.0
+        needs, held = takes + reserved, f"for failovers, of {_mib(reserved)} reserved"
+    else:
+        takes = wanted.memory if wanted.status != SWITCHED_OFF and wanted.auto_balance else 0.0
+        needs = max(reserved, float(state.peers[node, partner]) + takes)
+        held = f"after it, of {_mib(needs)} reserved"
+    if takes >= free:
+        return f"{_mib(takes - free + 1)} of memory short"
+    if needs >= free and not state.fails[node]:
+        return f"{_mib(needs - free + 1)} of memory short {held}"
+    missing = wanted.memory - float(state.free_if_all[node]) + 1
+    return f"{_mib(missing)} of memory short once its stopped instances run"
 
 
 def _mib(size: float) -> str:

@@ -46,13 +46,17 @@ class Field:
         self.values = (values - means) * self.live
         self.squares = (self.values**2).sum(axis=1)
         self.room = Room.of(state)
-        self.peers_by_primary = np.ascontiguousarray(state.peers.T)
         self.fixed = beside_spreads(state, scope, values)
         self.reserved_now = float(
             SPREAD_WEIGHTS[RESERVED] * np.sqrt(self.squares[RESERVED] / self.number)
         )
         self.is_risky = bool((state.fails & self.live).any()) or self._has_strays()
         self.coefficients = self._coefficients()
+
+    @cached_property
+    def peers_by_primary(self) -> Floats:
+        """(primary, secondary): the memory that the secondary reserves for the primary's instances."""
+        return np.ascontiguousarray(self.state.peers.T)
 
     @cached_property
     def second(self) -> Floats:

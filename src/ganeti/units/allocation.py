@@ -16,6 +16,7 @@ from ganeti.model.iallocator import (
 )
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Cluster, Node, NodeUuid
+from ganeti.model.reasons import grouped, summary
 from ganeti.protocols import iallocator, iallocator_requests
 from ganeti.rpc.procedures.programs import ALLOCATOR_RUN, AllocatorArgs, AllocatorOutput
 from ganeti.units.allocator_message import cluster_message
@@ -129,13 +130,21 @@ async def _explained(
     if built_in is None:
         return []
     options = ctx.snapshot.cluster.default_iallocator_params
-    return await built_in.explain(message, chosen, options)
+    reasons = await built_in.explain(message, chosen, options)
+    return [(node, _with_names(ctx, reason)) for node, reason in reasons]
+
+
+def _with_names(ctx: UnitContext, text: str) -> str:
+    """The text with the names of networks, of which a message has only the UUIDs."""
+    for uuid, network in ctx.snapshot.networks.items():
+        text = text.replace(uuid, network.name)
+    return text
 
 
 def _with_reasons(text: str, why: Sequence[tuple[str, str]]) -> str:
-    """The error with a reason for each node that it does not name yet (S237)."""
-    new = [f"{node}: {reason}" for node, reason in why if f"{node}: " not in text]
-    return "; ".join([text, *new])
+    """The error with the reasons against the nodes, unless the allocator has said them (S237)."""
+    is_said = any(one.reason in text for one in grouped(why))
+    return text if is_said or not why else f"{text}; {summary(why)}"
 
 
 def usable_node(ctx: UnitContext, allocator: str, name: str) -> Node:
@@ -206,7 +215,7 @@ async def ask_one(
     if allocator == BUILT_IN and ctx.services.built_in is not None:
         answer = await ctx.services.built_in.answer(message, every)
         if answer is not None:
-            return AllocatorAnswer(**answer)
+            return AllocatorAnswer(**{**answer, "info": _with_names(ctx, answer["info"])})
     output = await _run_allocator(ctx, allocator, message, every)
     return iallocator.parse_answer(allocator, output.stdout)
 

@@ -11,7 +11,7 @@ import pytest
 
 from ganeti.cli import hail
 from ganeti.daemons.allocation_worker import computed
-from ganeti.model.iallocator import why_not
+from ganeti.model.reasons import table
 from ganeti.placement.description import Cluster
 from ganeti.placement.load.message import read
 from ganeti.placement.redundancy import stranded_by_loss
@@ -64,7 +64,7 @@ def test_hail_explains_as_the_master_does(
     assert found == answered(message)
     reasons = reasons_of(message, found["result"])
     assert len(reasons) == len(json.loads(message)["nodes"]) - len(found["result"])
-    assert err.splitlines() == [why_not(*one) for one in reasons.items()]
+    assert err.splitlines() == table(list(reasons.items()))
 
 
 def two_groups(*policies: str) -> Cluster:

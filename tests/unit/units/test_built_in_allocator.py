@@ -9,8 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.daemons.allocation_worker import computed
+from ganeti.model.opcodes.base import NicRequest
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.opcodes.instance import OpInstanceRemove
+from ganeti.model.opcodes.network import OpNetworkAdd
 from ganeti.model.opcodes.test import OpTestAllocator
 from ganeti.rpc.procedures.programs import AllocatorOutput
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
@@ -127,16 +129,17 @@ async def test_an_external_refusal_is_explained_by_our_rules(master: Master) -> 
     for number in (1, 2, 3):
         master.world.node(number).memory = 100
     _, (text, _) = failed(await master.run(create(pnode=None, iallocator="mine", explain=True)))
-    assert "never on a Friday; node1.example.com: " in text
-    assert text.count("node3.example.com: ") == 1
+    names = "node1.example.com, node2.example.com, node3.example.com"
+    assert f"never on a Friday; {names}: " in text
+    assert text.count("node3.example.com") == 1
 
 
 async def test_a_choice_is_explained_in_the_jobs_log(master: Master) -> None:
     master.world.node(2).memory = 100
     view = await master.run(create(pnode=None, explain=True))
     succeeded(view)
-    assert " - INFO: not node2.example.com: " in said(view)
-    assert "of memory short" in said(view)
+    [row] = [line for line in said(view).splitlines() if "of memory short" in line]
+    assert row.endswith("  node2.example.com")
 
 
 async def test_nothing_can_be_explained_where_a_node_is_named(master: Master) -> None:
@@ -205,3 +208,13 @@ async def test_wrong_defaults_are_refused(
     _, (text, code) = failed(await master.run(OpClusterSetParams(**fields)))
     assert code == "wrong_input"
     assert text.startswith(f"{where}: ")
+
+
+@pytest.mark.requirement("S237")
+async def test_a_refusal_names_the_network_that_a_group_lacks(master: Master) -> None:
+    succeeded(await master.run(OpNetworkAdd(network_name="lan", network="192.0.2.0/24")))
+    nics = [NicRequest(network="lan")]
+    _, (text, _code) = failed(await master.run(create(pnode=None, nics=nics, explain=True)))
+    assert "not connected to network lan" in text
+    [uuid] = master.snapshot.networks
+    assert uuid not in text

@@ -17,10 +17,11 @@ from ganeti.layouts.planner import placed_disks
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.compression import check_allowed
-from ganeti.model.iallocator import RequestType, why_not
+from ganeti.model.iallocator import RequestType
 from ganeti.model.names import DiskRole
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
+from ganeti.model.reasons import table
 from ganeti.units import name_lookup
 from ganeti.units.allocation import PlacementRequest, allocators_for, choose_nodes
 from ganeti.units.base import LogicalUnit
@@ -236,8 +237,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         choice = await choose_nodes(ctx, allocators, wish)
         chosen = ", ".join(node.name for node in choice.nodes)
         ctx.log(f"Selected nodes for the instance: {chosen}")
-        for name, why in choice.why_not:
-            ctx.info(why_not(name, why))
+        for line in table(choice.why_not):
+            ctx.log(line)
         self._why_not = choice.why_not
         return tuple(choice.nodes)
 
