@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ganeti.base.terminal import say
 from ganeti.cli import placement_options as options
 from ganeti.cli.command import Argument, option
-from ganeti.cli.placement_input import read_file
+from ganeti.cli.input_file import read_input
 
 if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
     from ganeti.placement.answers import Request
@@ -38,7 +38,7 @@ def hail(args: argparse.Namespace) -> int:
     from ganeti.placement.places import Rules
     from ganeti.placement.small.answer import quick_answer
 
-    cluster, request = read(read_file(args.message_file))
+    cluster, request = read(read_input(args.message_file), args.message_file)
     if options.verbosity(args) > 1:
         say(f"Received request: {msgspec.json.encode(request).decode()}", file=sys.stderr)
     if args.text:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:  # asyncio takes longer to load than `--help` may
 SAMPLE_S = 1.0
 """Seconds over which a load is averaged here; the daemon has minutes."""
 
+MOST_BYTES = 16 * 1024 * 1024
+"""Of a file that is read in place of the kernel's: those have a few KiB."""
+
 INPUT = option(
     "-f", "--file", dest="input", metavar="FILE", completion="file", help="read this file instead"
 )
@@ -31,12 +34,9 @@ def _print(name: str, data: Any) -> int:
 
 
 def _read(name: str) -> str:
-    from pathlib import Path
+    from ganeti.cli.input_file import read_input
 
-    try:
-        return Path(name).read_text(encoding="utf-8", errors="replace")
-    except OSError as err:
-        raise PrereqError(f"{name} cannot be read: {err.strerror}", ErrorCode.ENVIRONMENT) from err
+    return read_input(name, MOST_BYTES).decode(errors="replace")
 
 
 def _collect(name: str, *, samples: bool = False) -> int:

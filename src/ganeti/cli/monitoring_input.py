@@ -88,7 +88,9 @@ def _asked(
 
 
 def _addresses(args: argparse.Namespace) -> Mapping[str, str]:
-    """Primary addresses by node name, where the master can be asked; elsewhere names have to do."""
+    """Primary addresses by node name, where they are known or the master can be asked; elsewhere names have to do."""
+    if (known := getattr(args, "addresses", None)) is not None:
+        return dict(known)
     if getattr(args, "luxi", None) is None:
         return {}
     with LuxiClient() as client:

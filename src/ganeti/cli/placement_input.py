@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
+from ganeti.cli.input_file import read_input
 
 if TYPE_CHECKING:  # a command loads only what it asks: networks and numpy take most of its time
     from pathlib import Path
@@ -38,23 +39,12 @@ def load(args: argparse.Namespace) -> "Cluster":
     return _with_options(cluster, args)
 
 
-def read_file(name: str) -> bytes:
-    """A file, or standard input for `-`; PrereqError."""
-    try:
-        if name == "-":
-            return sys.stdin.buffer.read()
-        with open(name, "rb") as file:  # noqa: PTH123 - pathlib takes as long to load as this module
-            return file.read()
-    except OSError as err:
-        raise PrereqError(f"failed to load data: {err}", ErrorCode.ENVIRONMENT) from err
-
-
 def text_cluster(name: str) -> "Cluster":
     """The cluster of a text file; PrereqError."""
     from ganeti.placement.load.text import parse
 
     try:
-        return parse(read_file(name).decode())
+        return parse(read_input(name).decode())
     except UnicodeDecodeError as err:
         raise InputError(str(err), name) from err
 
@@ -62,7 +52,7 @@ def text_cluster(name: str) -> "Cluster":
 def _message(name: str) -> "Cluster":
     from ganeti.placement.load.message import read
 
-    return read(read_file(name))[0]
+    return read(read_input(name), name)[0]
 
 
 def _simulated(descriptions: list[str]) -> "Cluster":
@@ -130,7 +120,7 @@ def _saved(directory: "Path", kind: str, form: type) -> Any:
 
     path = directory / f"{kind}.json"
     try:
-        value = json.loads(read_file(str(path)))
+        value = json.loads(read_input(str(path)))
     except ValueError as err:
         raise InputError(f"is not JSON: {err}", str(path)) from err
     if not isinstance(value, form):
@@ -185,7 +175,7 @@ def _with_options(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
             (one.name for one in cluster.instances), (0.0, 0.0, 0.0, 0.0)
         )
     elif name := getattr(args, "load_file", None):
-        changes["utilisation"] = _loads(cluster, read_file(name).decode(errors="replace"))
+        changes["utilisation"] = _loads(cluster, read_input(name).decode(errors="replace"))
     return monitored(_with_static_memory(msgspec.structs.replace(cluster, **changes), args), args)
 
 
@@ -196,7 +186,7 @@ def monitored(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
         return cluster
     from ganeti.cli import monitoring_input
 
-    return monitoring_input.monitored(cluster, args, read_file(name) if name else None)
+    return monitoring_input.monitored(cluster, args, read_input(name) if name else None)
 
 
 def _with_static_memory(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":

@@ -6,6 +6,7 @@ allocator answers, `{"do": "explain", "message": …, "options": …, "chosen": 
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
@@ -15,8 +16,9 @@ import msgspec
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from ganeti.base.errors import PrereqError
-from ganeti.model.iallocator import FRAME_LENGTH_BYTES
-from ganeti.placement.answers import Settings, answer, explanation, state_of
+from ganeti.model.iallocator import FRAME_LENGTH_BYTES, YES, asks_monitoring
+from ganeti.placement.answers import Settings, answered, explanation, refusal, state_of
+from ganeti.placement.description import Cluster
 from ganeti.placement.load.message import read
 from ganeti.placement.places import Exempt, Rules
 
@@ -26,10 +28,34 @@ SPARED = Exempt(lone_nodes=True)
 
 def computed(question: Mapping[str, Any]) -> Any:
     """The answer to one question; nothing that a message can hold raises."""
-    message, settings = question["message"], settings_of(question.get("options", {}))
-    if question["do"] == "explain":
-        return explained(message, question["chosen"], settings)
-    return answer(message, settings)
+    message, options = question["message"], question.get("options", {})
+    settings, chosen = settings_of(options), question.get("chosen")
+    try:
+        cluster, request = read(message)
+        if asks_monitoring(options):
+            cluster = _monitored(cluster, message, options)
+        state = state_of(cluster, settings)
+        if question["do"] == "explain":
+            return explanation(state, request, settings, chosen or [])
+        return answered(state, request, settings)
+    except PrereqError as err:
+        return [("", err.message)] if question["do"] == "explain" else refusal(err.message)
+
+
+def _monitored(cluster: Cluster, message: Mapping[str, Any], options: Mapping[str, Any]) -> Cluster:
+    """The cluster with the loads that monitoring reports, as `hail` has it with the same options (S181)."""
+    from ganeti.cli.placement_input import monitored  # noqa: PLC0415 - most clusters do not ask
+
+    return monitored(
+        cluster,
+        Namespace(
+            mond="yes" if options.get("mond") in YES else "no",
+            mond_data=options.get("mond-data"),
+            mond_xen=options.get("mond-xen") in YES,
+            mond_required=options.get("exit-on-missing-mond-data") in YES,
+            addresses={name: node["primary_ip"] for name, node in message["nodes"].items()},
+        ),
+    )
 
 
 def settings_of(options: Mapping[str, Any]) -> Settings:
@@ -40,17 +66,6 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
         exempt=SPARED,
     )
     return Settings(rules=rules, ignore_load=bool(options.get("ignore-dynu", False)))
-
-
-def explained(
-    message: Mapping[str, Any], chosen: list[str], settings: Settings
-) -> list[tuple[str, str]]:
-    """Why the instance of an `allocate` message does not go to the nodes that were not chosen."""
-    try:
-        cluster, request = read(message)
-        return explanation(state_of(cluster, settings), request, settings, chosen)
-    except PrereqError as err:
-        return [("", err.message)]
 
 
 def serve(questions: BinaryIO, answers: BinaryIO) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.paths import Paths
-from ganeti.model.iallocator import BUILT_IN, FRAME_LENGTH_BYTES, RequestType
+from ganeti.model.iallocator import BUILT_IN, FRAME_LENGTH_BYTES, RequestType, asks_monitoring
 
 SMALL_INSTANCES, SMALL_NODES = 300, 30
 SLOWEST_S = 300.0
@@ -73,7 +73,8 @@ class BuiltInAllocator:
     async def _computed(self, question: dict[str, Any]) -> Any:
         message = question["message"]
         if (
-            message["request"]["type"] in _QUICK
+            not asks_monitoring(question["options"])  # files, and other nodes
+            and message["request"]["type"] in _QUICK
             and len(message["instances"]) <= SMALL_INSTANCES
             and len(message["nodes"]) <= SMALL_NODES
         ):

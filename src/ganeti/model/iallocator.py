@@ -18,6 +18,15 @@ DEFAULT_ALLOCATOR = "."
 """Stands for the cluster's default, where the name of an allocator is asked for."""
 
 
+YES = (True, "yes")
+"""An option without a value, or with this one."""
+
+
+def asks_monitoring(options: Mapping[str, Any]) -> bool:
+    """Whether an allocator's options, by name without dashes, make it use reports of monitoring daemons (S181)."""
+    return options.get("mond") in YES or bool(options.get("mond-data"))
+
+
 class RequestType(StrEnum):
     """What can be asked; the last two are ours (X15)."""
 
@@ -55,6 +64,13 @@ def parse_defaults(text: str, field: str = "default_iallocator") -> dict[str, tu
             raise InputError(f"{kind or 'the list for all kinds'} is given twice", field)
         found[kind] = tuple(plain_name(name, field) for name in names.split(","))
     return found
+
+
+def named_allocators(text: str | None, field: str = "iallocator") -> tuple[str, ...]:
+    """The allocators that a request names, tried in order, as in `mine,hail`; none means the cluster's. InputError."""
+    if not text or text == DEFAULT_ALLOCATOR:
+        return ()
+    return tuple(plain_name(name, field) for name in text.split(","))
 
 
 def default_allocators(text: str, kind: RequestType) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ganeti.base.errors import InputError, PrereqError
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.model.reasons import summary
 from ganeti.placement.allocate import allocate
 from ganeti.placement.balance import Goals, balance
@@ -195,12 +195,22 @@ def _evacuate(state: State, request: Request, settings: Settings) -> tuple[str, 
 
 
 def _multi_evacuate(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
-    """The deprecated form: new secondaries for all instances that have one of the nodes as secondary."""
+    """The deprecated form: (instance, new secondary node) for all that have one of the nodes as secondary.
+
+    The form has no place for instances that cannot go, so a single one of them refuses the whole.
+    """
     names = set(messages.names(request, "evac_nodes"))
     leaving = [index for index, node in enumerate(state.nodes) if node.name in names]
     which = [int(one) for one in np.flatnonzero(np.isin(state.secondary, leaving))]
     force = settings.rules.ignore_soft_errors
-    return _evacuated(state, evacuate(state, which, Mode.SECONDARY, force=force))
+    done = evacuate(state, which, Mode.SECONDARY, force=force)
+    if done.failed:
+        why = summary([(state.names[index], reason) for index, reason in done.failed])
+        raise PrereqError(why, ErrorCode.NO_RESOURCES)
+    pairs = [
+        [state.names[one.instance], state.nodes[one.steps[-1].after[1]].name] for one in done.moved
+    ]
+    return f"{len(pairs)} instances get another secondary node", pairs
 
 
 def _change_group(state: State, request: Request, settings: Settings) -> tuple[str, Any]:

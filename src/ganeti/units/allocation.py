@@ -9,10 +9,10 @@ from ganeti.config.storage_units import storage_unit
 from ganeti.model import wire
 from ganeti.model.iallocator import (
     BUILT_IN,
-    DEFAULT_ALLOCATOR,
     AllocatorAnswer,
     RequestType,
     default_allocators,
+    named_allocators,
 )
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Cluster, Node, NodeUuid
@@ -82,10 +82,8 @@ class Choice:
 
 
 def allocators_for(cluster: Cluster, kind: RequestType, given: str | None) -> tuple[str, ...]:
-    """The one that was named, or the cluster's list for this kind of request (S184); may be empty."""
-    if given and given != DEFAULT_ALLOCATOR:
-        return (given,)
-    return default_allocators(cluster.default_iallocator, kind)
+    """Those that were named, or the cluster's list for this kind of request (S184); may be empty."""
+    return named_allocators(given) or default_allocators(cluster.default_iallocator, kind)
 
 
 async def choose_nodes(
@@ -199,11 +197,15 @@ async def _first(
     failures: list[PrereqError] = []
     for allocator in allocators:
         try:
-            return allocator, read(allocator, await ask_one(ctx, allocator, message, options))
+            found = read(allocator, await ask_one(ctx, allocator, message, options))
         except PrereqError as err:
             if err.code not in _NEXT or len(allocators) == 1:
                 raise
             failures.append(err)
+        else:
+            for failure in failures:
+                ctx.warn(f"{failure.message}; iallocator '{allocator}' answered instead")
+            return allocator, found
     raise PrereqError("; ".join(err.message for err in failures), failures[-1].code)
 
 

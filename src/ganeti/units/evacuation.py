@@ -6,11 +6,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
-from ganeti.base.identifiers import plain_name
 from ganeti.config.resolve import resolve_group
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.iallocator import DEFAULT_ALLOCATOR, RequestType
+from ganeti.model.iallocator import RequestType, named_allocators
 from ganeti.model.objects import Instance, NodeGroup
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.instance import OpInstanceMigrate
@@ -119,8 +118,7 @@ def say_moves(ctx: UnitContext, found: Moves) -> None:
 
 def check_allocator_name(name: str | None) -> None:
     """InputError for what cannot be the name of an allocator (F36)."""
-    if name and name != DEFAULT_ALLOCATOR:
-        plain_name(name, "iallocator")
+    named_allocators(name)
 
 
 def other_groups(

@@ -1,6 +1,7 @@
 """The process of the built-in allocator: started once, restarted, and replaced by another program of its name."""
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from ganeti.base.errors import PrereqError
 from ganeti.base.paths import Paths
+from ganeti.cli import hail
 from ganeti.daemons import built_in_allocator
 from ganeti.daemons.allocation_worker import settings_of
 from ganeti.daemons.built_in_allocator import BuiltInAllocator
@@ -84,3 +86,41 @@ def test_options_of_the_cluster_are_those_of_hail() -> None:
     assert settings_of({}) == Settings(rules=Rules(exempt=Exempt(lone_nodes=True)))
     given = settings_of({"no-capacity-checks": True, "ignore-dynu": True, "for-others": "x"})
     assert (given.rules.capacity, given.ignore_load) == (False, True)
+
+
+@pytest.mark.requirement("S181")
+@pytest.mark.leaks_allowed("the transports of a child end with their loop")
+async def test_the_reports_of_monitoring_daemons_decide_as_they_do_for_the_program(
+    allocator: BuiltInAllocator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = message()
+    without = await allocator.answer(given, {})
+    assert without is not None
+    reports = [
+        {
+            "node": name,
+            "reports": [{"name": "cpu-avg-load", "data": {"cpu_total": 60.0 * number}}],
+        }
+        for number, name in enumerate(given["nodes"])
+    ]
+    path = tmp_path / "reports"
+    path.write_text(json.dumps(reports))
+    found = await allocator.answer(given, {"mond-data": str(path)})
+    assert found is not None
+    assert found["info"] != without["info"]
+    (tmp_path / "message").write_bytes(clusters.encoded(given))
+    assert hail.main([str(tmp_path / "message"), f"--mond-data={path}"]) == 0
+    assert json.loads(capsys.readouterr().out) == found
+    why = dict(await allocator.explain(given, found["result"], {"mond-data": str(path)}))
+    assert not any("not by these rules" in reason for reason in why.values())
+
+
+@pytest.mark.requirement("S181")
+@pytest.mark.leaks_allowed("the transports of a child end with their loop")
+async def test_reports_that_cannot_be_read_refuse_the_allocation(
+    allocator: BuiltInAllocator,
+) -> None:
+    found = await allocator.answer(message(), {"mond-data": "/nonexistent"})
+    assert found is not None
+    assert not found["success"]
+    assert "/nonexistent: No such file" in found["info"]

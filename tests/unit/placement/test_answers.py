@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ganeti.daemons.allocation_worker import explained
+from ganeti.daemons.allocation_worker import computed
 from ganeti.placement.answers import Settings, answer
 from ganeti.placement.description import Cluster
 from ganeti.placement.load.message import read
@@ -34,6 +34,12 @@ ANSWERS: list[tuple[str, bool, Any]] = [
         ],
     ),
 ]
+
+
+def reasons_of(message: dict[str, Any], chosen: list[str]) -> dict[str, str]:
+    """Why the other nodes were not chosen, as the master computes it."""
+    plain = json.loads(clusters.encoded(message))
+    return dict(computed({"do": "explain", "message": plain, "chosen": chosen}))
 
 
 @pytest.mark.parametrize(("name", "success", "result"), ANSWERS)
@@ -146,7 +152,7 @@ def test_equal_and_worse_nodes_are_told_apart() -> None:
         ],
     )
     message = clusters.message(cluster, clusters.allocation("plain"))
-    reasons = dict(explained(json.loads(clusters.encoded(message)), ["node0002"], Settings()))
+    reasons = reasons_of(message, ["node0002"])
     assert reasons["node0001"].startswith("as good as the one that was chosen (score ")
     assert " against " in reasons["node0000"]
 
@@ -207,7 +213,7 @@ def test_a_group_that_is_named_is_used_even_if_it_takes_nothing_else(group: str)
 def test_nodes_outside_the_group_that_is_named_are_said_to_be_so(group: str) -> None:
     request = clusters.allocation("plain") | {"group_name": group}
     message = clusters.message(two_groups("preferred"), request)
-    reasons = dict(explained(json.loads(clusters.encoded(message)), [], Settings()))
+    reasons = reasons_of(message, [])
     inside = {name for name in reasons if name.startswith("other-")}
     assert len(inside) == 3
     assert {reasons[name] for name in reasons.keys() - inside} == {"in another node group"}
@@ -218,13 +224,19 @@ def test_nodes_outside_the_group_that_is_named_are_said_to_be_so(group: str) -> 
 def test_the_old_evacuation_gives_new_secondaries_to_all_that_have_the_nodes_as_secondary() -> None:
     cluster = clusters.cluster(6)
     request = {"type": "multi-evacuate", "evac_nodes": ["node0001"]}
-    moved, failed, jobs = ask(cluster, request)["result"]
+    pairs = dict(ask(cluster, request)["result"])
     leaving = {one.name: one for one in cluster.instances if one.secondary == "node0001"}
-    assert {one[0] for one in [*moved, *failed]} == set(leaving)
-    assert len(jobs) == len(moved) > 0
-    for name, _group, (primary, secondary) in moved:
-        assert primary == leaving[name].primary
-        assert secondary not in (primary, "node0001")
+    assert pairs.keys() == leaving.keys()
+    for name, secondary in pairs.items():
+        assert secondary not in (leaving[name].primary, "node0001")
+
+
+@pytest.mark.requirement("S169")
+def test_the_old_evacuation_is_refused_as_a_whole_if_one_instance_cannot_go() -> None:
+    cluster = clusters.cluster(2)
+    found = ask(cluster, {"type": "multi-evacuate", "evac_nodes": ["node0001"]})
+    assert (found["success"], found["result"]) == (False, [])
+    assert "the group has no other online node" in found["info"]
 
 
 def test_both_nodes_are_in_one_group_and_its_networks_count() -> None:

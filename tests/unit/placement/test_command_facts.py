@@ -239,7 +239,10 @@ FACTS = [
     # hail.
     *(Fact(f"hail {{{name}}}", 1, err=why) for name, why in
       (("array", "object"), ("nothing", "missing"), ("number", "request|missing"), ("latin", "."))),
-    Fact("hail /dev/null", 1, err="message"),
+    Fact("hail /dev/null", 1, err="/dev/null: is empty; an allocator's message is a JSON object"),
+    Fact("hail {loads}", 1, err=r"loads: is not JSON \(.*\); an allocator's message is a JSON obj"),
+    Fact("hail {array}", 1, err="array: is not an allocator's message: Expected `object`"),
+    Fact("hail /nonexistent", 1, err="failed to load data: /nonexistent: No such file"),
     Fact("hail {hail-alloc-drbd.json}", 0, out=r'"success":true.*"result":\["node2","node1"\]'),
     Fact("hail {hail-reloc-drbd.json}", 0, out=r'"success":true.*"result":\["node1"\]'),
     Fact("hail {hail-node-evac.json}", 0,

@@ -64,7 +64,7 @@ async def test_two_creations_at_once_do_not_both_get_the_last_memory(master: Mas
     loser = next(view for view in views if str(view.status) == "error")
     _, (text, code) = failed(loser)
     assert code == "insufficient_resources"
-    assert "node2.example.com: 425 MiB of memory short" in text
+    assert "node2.example.com, node3.example.com: 413 to 425 MiB of memory short" in text
     master.check()
 
 

@@ -218,3 +218,20 @@ async def test_a_refusal_names_the_network_that_a_group_lacks(master: Master) ->
     assert "not connected to network lan" in text
     [uuid] = master.snapshot.networks
     assert uuid not in text
+
+
+@pytest.mark.requirement("S184")
+async def test_a_named_list_is_tried_in_order_and_what_was_passed_over_is_said(
+    master: Master,
+) -> None:
+    view = await master.run(create(pnode=None, iallocator="missing,hail"))
+    succeeded(view)
+    assert "WARNING: Can't find iallocator 'missing' on node1.example.com" in said(view)
+    assert "iallocator 'hail' answered instead" in said(view)
+    await defaults(master, "missing,hail")
+    view = await master.run(create("web2.example.com", pnode=None))
+    assert "Can't find iallocator 'missing'" in said(view)
+    _, (text, _code) = failed(
+        await master.run(create("web3.example.com", pnode=None, iallocator="no such,hail"))
+    )
+    assert "'no such' is not a name" in text

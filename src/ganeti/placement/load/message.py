@@ -147,15 +147,23 @@ class _Message(msgspec.Struct):
     cluster_tags: tuple[str, ...] = ()
 
 
-def read(message: bytes | Mapping[str, Any]) -> tuple[Cluster, dict[str, Any]]:
-    """(cluster, request) of a message, encoded or not; InputError names what is wrong."""
+_FORM = "an allocator's message is a JSON object with nodegroups, nodes, instances and request"
+
+
+def read(
+    message: bytes | Mapping[str, Any], source: str = "message"
+) -> tuple[Cluster, dict[str, Any]]:
+    """(cluster, request) of a message, encoded or not; InputError names `source` and what is wrong."""
     try:
         if isinstance(message, bytes):
             parsed = msgspec.json.decode(message, type=_Message)
         else:
             parsed = msgspec.convert(message, _Message)
+    except msgspec.ValidationError as err:
+        raise InputError(f"is not an allocator's message: {err}; {_FORM}", source) from err
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
-        raise InputError(str(err), "message") from err
+        why = f"is not JSON ({err})" if message else "is empty"
+        raise InputError(f"{why}; {_FORM}", source) from err
     for name, wanted in parsed.instances.items():
         if not wanted.nodes:
             raise InputError("has no nodes", f"instances[{name}]")

@@ -1,13 +1,13 @@
 """What a new instance will be: from a checked request to an object, without any act."""
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
-from ganeti.base.identifiers import host_name, os_name, plain_name
+from ganeti.base.identifiers import host_name, os_name
 from ganeti.config.os_states import base_name, is_blacklisted
 from ganeti.layouts.planner import Site
 from ganeti.layouts.registry import PLANNERS
 from ganeti.model.disk_templates import DiskTemplate
 from ganeti.model.hypervisor_params import check_hypervisor_params
-from ganeti.model.iallocator import DEFAULT_ALLOCATOR
+from ganeti.model.iallocator import named_allocators
 from ganeti.model.objects import Instance, InstanceUuid, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.param_checks import changed, check_backend_params, check_os_params
@@ -63,8 +63,7 @@ def _check_placement(op: OpInstanceCreate) -> None:
         raise InputError("a secondary node needs a primary one", "snode")
     if (op.pnode or op.pnode_uuid) and op.iallocator:
         raise InputError("give either a node or an allocator, not both", "iallocator")
-    if op.iallocator and op.iallocator != DEFAULT_ALLOCATOR:
-        plain_name(op.iallocator, "iallocator")
+    named_allocators(op.iallocator)
     if op.explain and (op.pnode or op.pnode_uuid):
         raise InputError("there is nothing to explain where a node is named", "explain")
     if op.group_name and (op.pnode or op.pnode_uuid):

@@ -8,7 +8,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
-from ganeti.base.identifiers import plain_name
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
@@ -18,7 +17,7 @@ from ganeti.layouts.places import creation_order, holders
 from ganeti.layouts.planner import placed_disks
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
-from ganeti.model.iallocator import DEFAULT_ALLOCATOR, RequestType
+from ganeti.model.iallocator import RequestType, named_allocators
 from ganeti.model.names import AdminState, DiskRole
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance_changes import OpInstanceReplaceDisks
@@ -201,8 +200,7 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | 
             raise InputError("give either a node or an allocator, not both", "iallocator")
         if (remote or op.iallocator) and op.mode != ReplaceMode.NEW_SECONDARY:
             raise InputError(f"only {ReplaceMode.NEW_SECONDARY} has a new node", "mode")
-        if op.iallocator and op.iallocator != DEFAULT_ALLOCATOR:
-            plain_name(op.iallocator, "iallocator")
+        named_allocators(op.iallocator)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         instance, op = self.instance(snapshot), self.op

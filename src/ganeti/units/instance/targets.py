@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
-from ganeti.base.identifiers import plain_name
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.iallocator import DEFAULT_ALLOCATOR, RequestType
+from ganeti.model.iallocator import RequestType, named_allocators
 from ganeti.model.objects import Instance, Node
 from ganeti.units.allocation import PlacementRequest, allocators_for, choose_nodes
 from ganeti.units.context import UnitContext
@@ -36,8 +35,7 @@ class TargetChoice:
         """Refuse what contradicts itself."""
         if self.iallocator and self.node:
             raise InputError("give either a target node or an allocator, not both", "iallocator")
-        if self.iallocator and self.iallocator != DEFAULT_ALLOCATOR:
-            plain_name(self.iallocator, "iallocator")
+        named_allocators(self.iallocator)
 
     def locks(self, snapshot: Snapshot, instance: Instance) -> list[LockRequest]:
         """The instance alone, and shared its nodes and the target: every node if an allocator chooses."""

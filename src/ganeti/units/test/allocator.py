@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
-from ganeti.base.identifiers import host_name, plain_name
+from ganeti.base.identifiers import host_name
 from ganeti.config.resolve import (
     full_name,
     resolve_group,
@@ -19,7 +19,7 @@ from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model import wire
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.iallocator import DEFAULT_ALLOCATOR, RequestType
+from ganeti.model.iallocator import RequestType, named_allocators
 from ganeti.model.objects import Disk, Instance
 from ganeti.model.opcodes.base import NicRequest
 from ganeti.model.opcodes.test import OpTestAllocator
@@ -56,8 +56,7 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator, AllocatorPlan]):
         if op.direction not in ("in", "out"):
             raise InputError("must be in or out", "direction")
         host_name(op.name, "name")
-        if op.iallocator is not None and op.iallocator != DEFAULT_ALLOCATOR:
-            plain_name(op.iallocator, "iallocator")
+        named_allocators(op.iallocator)
         for field in ("memory", "vcpus", "count"):
             if getattr(op, field) < 1:
                 raise InputError("must be at least 1", field)

@@ -1,0 +1,25 @@
+"""Files that commands read whole: of a bounded size, so that a device or a wrong name cannot use up the memory."""
+
+import sys
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+
+MOST_BYTES = 256 * 1024 * 1024
+MIB = 1024 * 1024
+
+
+def read_input(name: str, most_bytes: int = MOST_BYTES) -> bytes:
+    """The bytes of a file, or of standard input for `-`; PrereqError names the file."""
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(most_bytes + 1)
+        else:
+            with open(name, "rb") as file:  # noqa: PTH123 - pathlib takes as long to load as a small command
+                data = file.read(most_bytes + 1)
+    except OSError as err:
+        raise PrereqError(
+            f"failed to load data: {name}: {err.strerror}", ErrorCode.ENVIRONMENT
+        ) from err
+    if len(data) > most_bytes:
+        raise InputError(f"is larger than {most_bytes // MIB} MiB, too large for its kind", name)
+    return data
