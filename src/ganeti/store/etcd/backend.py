@@ -537,7 +537,7 @@ class EtcdBackend:
 
     def statistics(self) -> StoreStatistics:
         writer, totals = self._writer, self._totals
-        head = writer.head if writer is not None else self._view.head
+        head = self._known_head()
         waiting = writer.waiting if writer is not None else WaitingTransactions("etcd")
         return StoreStatistics(
             role=self._roles.role,
@@ -552,6 +552,14 @@ class EtcdBackend:
             is_full=bool(waiting.full),
             degraded=self.is_degraded,
         )
+
+    def _known_head(self) -> Head:
+        if self._writer is not None:
+            return self._writer.head
+        try:
+            return self._view.head
+        except StoreError:  # the role says what is damaged
+            return Head()
 
     def _add_totals(self, writer: Writer) -> None:
         totals = self._totals
