@@ -39,6 +39,7 @@ from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.hooks import Phase
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.objects import NodeUuid
+from ganeti.model.progress import Progress
 from ganeti.node.disk_copy import COMPRESSION
 from ganeti.node.repeats import Repeats
 from ganeti.placement.answers import Settings, answer
@@ -114,12 +115,11 @@ from ganeti.rpc.procedures.programs import (
     OsValidateArgs,
     ScriptResult,
 )
+from ganeti.rpc.procedures.progress import ProgressArgs
 from ganeti.rpc.procedures.stale_work import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.procedures.transfers import (
     DiskListenArgs,
     DiskListening,
-    DiskProgress,
-    DiskProgressArgs,
     DiskSendArgs,
     DiskSent,
 )
@@ -264,7 +264,8 @@ class ModelNode:
     hooks_ran: list[HooksArgs] = field(default_factory=list)
     register: MemoryRegister = field(init=False)
     repeats: Repeats = field(default_factory=Repeats)
-    progress: dict[str, DiskProgress] = field(default_factory=dict)
+    progress: dict[str, Progress] = field(default_factory=dict)
+    """Key of a call -> how far it is."""
 
     def __post_init__(self) -> None:
         promised = Promise(0, NodeUuid(""))
@@ -517,8 +518,8 @@ class ModelNode:
         receiver._place(wanted.disk).contents[path_of(wanted.disk)] = data
         return DiskSent(data_bytes=args.disk.size, seconds=0.1, sha256="0" * 64)
 
-    def on_disk_progress(self, args: DiskProgressArgs) -> DiskProgress | None:
-        return self.progress.get(args.token)
+    def on_call_progress(self, args: ProgressArgs) -> Progress | None:
+        return self.progress.get(args.key)
 
     def _copy_to(self, receiver: "ModelNode", disk: DiskSpec) -> None:
         path = str(disk.logical_id[1])

@@ -52,6 +52,7 @@ from ganeti.node.voter import VoterFacts
 from ganeti.node.warm_up import look_after_guests, warm_up
 from ganeti.node.work import NodeWork
 from ganeti.rpc.calls import Handlers
+from ganeti.rpc.meters import Meters
 from ganeti.rpc.server import RunningCalls
 from ganeti.storage.assemble import device
 from ganeti.store.register import RegisterFile
@@ -90,7 +91,7 @@ class NodeApplication:
         own.append(candidate.handlers(paths, Daemons(paths)))
         own.append(identity.handlers(paths))
         own.append(rest.handlers(Daemons(paths)))
-        self.handlers = Repeats().wrap(merged(own))
+        self.handlers = Repeats().wrap(Meters().wrap(merged(own)))
         self.checks = {**candidate.CHECKS, **membership.checks(self._cluster_uuid)}
 
     async def look_after_guests(self) -> None:

@@ -20,7 +20,7 @@ import struct
 import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,6 +32,7 @@ from ganeti.base.files import write_atomically
 from ganeti.base.terminal import say
 from ganeti.model import wire
 from ganeti.node.first_words import Expected, listen, read_line, standard_input
+from ganeti.node.progress_file import ProgressFile
 
 SEND, RECEIVE = "send", "receive"
 CHUNK = 1024 * 1024
@@ -43,7 +44,6 @@ SILENCE_S = 30.0
 """A peer that says nothing for so long is gone."""
 WAIT_S = 60.0
 """How long the receiver waits for its sender."""
-PROGRESS_EVERY_S = 1.0
 COMPRESSION = {"none": 0, "gzip-fast": 1, "gzip": 6, "gzip-slow": 9}
 """Names as Ganeti has them; the numbers are zlib's levels."""
 
@@ -108,14 +108,12 @@ def _send_all(
     order: CopyOrder, file: Path, stream: ssl.SSLSocket, disk: BinaryIO
 ) -> tuple[str, int]:
     """Send all frames; their digest and how many bytes of data they held."""
-    digest, sent, said = hashlib.sha256(), 0, 0.0
-    for offset, data in pieces(disk, order.size, leaves_out_zeros=order.leaves_out_zeros):
+    digest, sent, sparse = hashlib.sha256(), 0, order.leaves_out_zeros
+    come = ProgressFile(file, order.size)
+    for offset, data in pieces(disk, order.size, leaves_out_zeros=sparse, at=come.at):
         digest.update(_place(offset, data))
         stream.sendall(frame(offset, data, COMPRESSION[order.compress]))
         sent += len(data)
-        if time.monotonic() - said >= PROGRESS_EVERY_S:
-            said = time.monotonic()
-            _say_progress(file, offset + len(data), order.size)
     final = digest.hexdigest()
     stream.sendall(FRAME.pack(0, len(final), END) + final.encode())
     return final, sent
@@ -129,15 +127,22 @@ def _reason(stream: ssl.SSLSocket) -> str:
         return ""
 
 
-def pieces(disk: BinaryIO, size: int, *, leaves_out_zeros: bool) -> Iterator[tuple[int, bytes]]:
-    """Offset and data of everything on the disk, in order; holes and zeros only if they are wanted."""
+def pieces(
+    disk: BinaryIO, size: int, *, leaves_out_zeros: bool, at: Callable[[int], None]
+) -> Iterator[tuple[int, bytes]]:
+    """Offset and data of everything on the disk, in order; holes and zeros only if they are wanted.
+
+    `at` gets each position, also where nothing is sent.
+    """
     offset = 0
     while offset < size:
+        at(offset)
         if leaves_out_zeros:
             try:
                 offset = os.lseek(disk.fileno(), offset, os.SEEK_DATA)
-            except OSError:
-                return  # nothing but holes from here on
+            except OSError:  # nothing but holes from here on
+                at(size)
+                return
             offset -= offset % PIECE
         length = min(CHUNK, size - offset)
         data = _read_exactly(disk, offset, length)
@@ -186,12 +191,6 @@ def _answer(stream: ssl.SSLSocket) -> dict[str, Any]:
     """What the receiver says at the end; it may have much to sync."""
     stream.settimeout(SILENCE_S * 10)
     return _object(read_line(stream.recv))
-
-
-def _say_progress(file: Path, done: int, total: int) -> None:
-    new = file.with_suffix(".progress.new")
-    new.write_bytes(wire.encode({"done": done, "total": total}))
-    new.replace(file.with_suffix(".progress"))
 
 
 # --- the receiver ----------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from ganeti.base.terminal import say
 from ganeti.model import wire
 from ganeti.model.compression import COMPRESSIONS
 from ganeti.node.first_words import read_line, standard_input
+from ganeti.node.progress_file import ProgressFile
 from ganeti.node.stream_ends import ProgramFailed, Sink, Source, open_sink, open_source
 from ganeti.node.stream_frames import (
     CHUNK,
@@ -49,7 +50,6 @@ from ganeti.node.stream_tls import LAST_WORDS_S, Connection, TlsFiles, accept, c
 
 HOLD_LOOK_S, HOLD_SAY_S = 0.2, 20.0
 """How often a held answer is looked for, and the sender told to wait."""
-PROGRESS_EVERY_S = 1.0
 
 
 class StreamOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,25 +119,15 @@ def own_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
-class _Progress:
-    """How far it has come, in bytes before compression, for who asks the node."""
-
-    def __init__(self, file: Path, total: int) -> None:
-        self._file, self._total, self._said = file, total, 0.0
-
-    def at(self, done: int) -> None:
-        now = time.monotonic()
-        if now - self._said >= PROGRESS_EVERY_S:
-            self._said = now
-            new = self._file.with_suffix(".progress.new")
-            new.write_bytes(wire.encode({"done": done, "total": self._total}))
-            new.replace(self._file.with_suffix(".progress"))
+def _progress(order: StreamOrder, file: Path) -> ProgressFile:
+    """Positions in the disk; how much a script writes or reads is not known."""
+    return ProgressFile(file, 0 if order.argv else order.size)
 
 
 class _Count:
     """Counts data, by its digest too if that is wanted, and tells how far it has come."""
 
-    def __init__(self, progress: _Progress, *, counts_digest: bool) -> None:
+    def __init__(self, progress: ProgressFile, *, counts_digest: bool) -> None:
         self._progress = progress
         self._digest = Digest() if counts_digest else None
         self.length = 0
@@ -157,7 +147,7 @@ class _Count:
 
 class _Sender:
     def __init__(self, order: StreamOrder, file: Path) -> None:
-        self._order, self._progress = order, _Progress(file, order.size)
+        self._order, self._progress = order, _progress(order, file)
 
     def run(self) -> dict[str, Any]:
         """Send all; returns once the receiver has it synced."""
@@ -236,7 +226,7 @@ def _as_data(zeros: int, data: Piece) -> Iterator[Piece]:
 class _Receiver:
     def __init__(self, order: StreamOrder, file: Path) -> None:
         self._order, self._file = order, file
-        self._progress = _Progress(file, order.size)
+        self._progress = _progress(order, file)
         self._theirs = Greeting("", "", b"")
 
     def run(self) -> dict[str, Any]:

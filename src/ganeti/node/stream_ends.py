@@ -18,6 +18,8 @@ from ganeti.node.stream_frames import CHUNK, Piece, buffers, fill, split_zeros, 
 
 SYNC_EVERY = 64 * 1024 * 1024
 """So many bytes are written to the disk beside what comes next, or all would wait for it at the end."""
+HOLE_PIECE = 64 * 1024 * 1024
+"""Zeros that are passed on at once."""
 LEFT_BEHIND_S = 2.0
 """How long after its script's end an output may stay open."""
 
@@ -171,8 +173,10 @@ class _FileSource:
         while offset < self._size:
             hole = self._hole(offset)
             if hole:
-                yield hole, b""
-                offset += hole
+                # A hole may be the whole disk, and its digest takes minutes: whoever waits is to see that it goes on.
+                zeros = min(hole, HOLE_PIECE)
+                yield zeros, b""
+                offset += zeros
                 continue
             room = next(rooms)[: self._size - offset]
             count = os.preadv(self._descriptor, [room], offset)

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from ganeti.base.errors import HostError, InputError
@@ -24,14 +23,17 @@ from ganeti.guest_os.scripts import DiskOfScript, OsChoice, OsScripts, clean
 from ganeti.model import wire
 from ganeti.model.compression import check_compression
 from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.progress import Progress
 from ganeti.node import disk_stream
 from ganeti.node.disk_stream import StreamOrder
 from ganeti.node.disks import DeviceFactory, InstanceDisks
 from ganeti.node.export_directory import ExportDirectory
 from ganeti.node.instance_locks import InstanceLocks
+from ganeti.node.progress_file import read_progress
 from ganeti.node.tasks import Program, Tasks, open_port
 from ganeti.node.transfer_keys import TransferKeys
 from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.meters import follow
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.streams import (
     SCRIPT_OUTPUT,
@@ -76,11 +78,6 @@ def handlers(streams: "Streams") -> Handlers:
         STREAM_END.name: streams.end,
         SCRIPT_OUTPUT.name: streams.script_output,
     }
-
-
-class _Progress(msgspec.Struct, frozen=True):
-    done: int = 0
-    total: int = 0
 
 
 @dataclass(frozen=True)
@@ -148,6 +145,7 @@ class Streams:
         file = self._file(args.token, receives=False)
         async with self._start(args, call) as start:
             self._order(file, args, call, start, compress=args.pack)
+            follow(lambda: read_progress(file))
             if await self.tasks.complete(call.key, self._program(file, start)):
                 raise HostError(self._error(file))
         return self._result(file.with_suffix(".result"))
@@ -158,12 +156,7 @@ class Streams:
     def _status(self, file: Path) -> StreamStatus:
         if not file.exists():
             return StreamStatus(known=False)
-        try:
-            found = wire.decode(
-                file.with_suffix(".progress").read_bytes(), _Progress, what="progress"
-            )
-        except FileNotFoundError:
-            found = _Progress()
+        found = read_progress(file) or Progress(done=0)
         runs = file.with_suffix(".key").read_text() in self.tasks.running()
         status = StreamStatus(known=True, running=runs, done=found.done, total=found.total)
         if file.with_suffix(".error").exists():  # also of what was received, and then not confirmed

@@ -22,16 +22,15 @@ from ganeti.node import disk_copy
 from ganeti.node.disk_copy import COMPRESSION, RECEIVE, SEND, CopyOrder
 from ganeti.node.disks import DeviceFactory
 from ganeti.node.instance_locks import InstanceLocks
+from ganeti.node.progress_file import read_progress
 from ganeti.node.tasks import Program, Tasks, open_port
 from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.meters import follow
 from ganeti.rpc.procedures.transfers import (
     DISK_LISTEN,
-    DISK_PROGRESS,
     DISK_SEND,
     DiskListenArgs,
     DiskListening,
-    DiskProgress,
-    DiskProgressArgs,
     DiskSendArgs,
     DiskSent,
 )
@@ -48,7 +47,6 @@ def handlers(paths: Paths, tasks: Tasks, device: DeviceFactory, locks: InstanceL
     return {
         DISK_LISTEN.name: transfers.listen,
         DISK_SEND.name: transfers.send,
-        DISK_PROGRESS.name: transfers.progress,
     }
 
 
@@ -90,17 +88,11 @@ class _Transfers:
                 compress=args.compress,
                 leaves_out_zeros=sparse,
             )
+            follow(lambda: read_progress(file))
             if await self.tasks.complete(call.key, self._program(SEND, file)):
                 raise HostError(f"disk {args.disk.index} was not copied: {self._said(file)}")
         result = file.with_suffix(".result").read_bytes()
         return wire.decode(result, DiskSent, what="the result of a copy")
-
-    async def progress(self, args: DiskProgressArgs, _call: Call) -> DiskProgress | None:
-        file = self._file(args.token, SEND).with_suffix(".progress")
-        try:
-            return wire.decode(file.read_bytes(), DiskProgress, what=str(file))
-        except FileNotFoundError:
-            return None
 
     async def _disk(self, instance_name: str, disk: DiskSpec) -> str:
         """The path of a disk that is there, whole, and really its own."""

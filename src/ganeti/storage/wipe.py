@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from ganeti.rpc.meters import report
+
 T = TypeVar("T")
 
 PIECE = 64 * 1024 * 1024
@@ -40,6 +42,7 @@ def wipe(
     while position < end:
         if is_stopped():
             raise Stopped
+        report(position - start, end - start)
         length = min(PIECE, end - position)
         try:
             fcntl.ioctl(descriptor, _BLKZEROOUT, struct.pack("QQ", position, length))

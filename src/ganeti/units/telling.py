@@ -7,18 +7,16 @@ from dataclasses import dataclass, field
 
 from ganeti.base.errors import GanetiError
 from ganeti.model.objects import Node
-from ganeti.rpc.procedures.streams import (
-    SCRIPT_OUTPUT,
-    STREAM_STATUS,
-    OutputArgs,
-    StreamArgs,
-)
+from ganeti.model.progress import Progress
+from ganeti.rpc.procedures.progress import CALL_PROGRESS, ProgressArgs
+from ganeti.rpc.procedures.streams import SCRIPT_OUTPUT, OutputArgs
 from ganeti.units.context import UnitContext
 
 MIB = 1024 * 1024
 LOOK_EVERY_S = 5.0
 """How often running scripts are asked for what they have said."""
-PROGRESS_EVERY_S = 15.0
+FIRST_PROGRESS_S, PROGRESS_EVERY_S = 5.0, 15.0
+"""When a job first shows how far a call is, and how often from then on."""
 
 
 @dataclass
@@ -45,45 +43,86 @@ class ScriptWatch:
 
 
 @dataclass
-class Progress:
-    """How far the end of a stream is, as it was when it was told last."""
+class Pace:
+    """Makes words of how far something is, from one look to the next; `began` is a time of the loop."""
 
-    ctx: UnitContext
-    node: Node
-    stream: StreamArgs
     what: str
-    done: int = field(default=0, init=False)
+    began: float
+    _time: float = field(init=False)
+    _done: int = field(default=0, init=False)
+    _part: str = field(default="", init=False)
 
-    async def tell(self) -> None:
-        """Say how far it is, how fast, and how long it will take at that rate."""
-        with contextlib.suppress(GanetiError):
-            found = await self.ctx.call(self.node, STREAM_STATUS, self.stream)
-            rate = max(0.0, (found.done - self.done) / PROGRESS_EVERY_S)
-            self.done = found.done
-            self.ctx.info(f"{self.what}: {progress_words(found.done, found.total, rate)}")
+    def __post_init__(self) -> None:
+        self._time = self.began
+
+    def words(self, found: Progress, now: float) -> str:
+        """The position, and rate and time left as they were since the last look."""
+        if found.part != self._part:
+            self._part, self._done = found.part, 0
+        rate = max(0.0, (found.done - self._done) / max(now - self._time, 0.001))
+        self._time, self._done = now, found.done
+        what = f"{self.what}, {found.part}" if found.part else self.what
+        return f"{what}: {progress_words(found, rate)}"
 
 
-def progress_words(done: int, total: int, rate: float) -> str:
-    """Bytes, bytes and bytes a second as `37%, 85 MiB/s, 2m30s left`."""
-    words = [f"{min(100, 100 * done // total)}%"] if total > 0 else [f"{done // MIB} MiB"]
-    words.append(f"{rate / MIB:.0f} MiB/s")
-    if rate > 0 and total > done:
-        seconds = round((total - done) / rate)
-        words.append(f"{seconds // 60}m{seconds % 60:02}s left")
+def progress_words(found: Progress, rate: float | None, seconds_left: float | None = None) -> str:
+    """A position, and bytes a second if they are known, as `37.0% (1136 of 3072 MiB), 85 MiB/s, 23s left`."""
+    done, total = found.done, found.total
+    if total > 0:
+        done = min(done, total)
+        words = [f"{100 * done / total:.1f}% ({done // MIB} of {total // MIB} MiB)"]
+    else:
+        words = [f"{done // MIB} MiB"]
+    if rate is not None:
+        words.append(f"{rate / MIB:.0f} MiB/s" if rate >= MIB else f"{rate / 1024:.0f} KiB/s")
+    if seconds_left is None and rate and total > done:
+        seconds_left = (total - done) / rate
+    if seconds_left is not None:
+        words.append(f"{_span(round(seconds_left))} left")
     return ", ".join(words)
+
+
+def _span(seconds: int) -> str:
+    """Seconds as people say them: `23s`, `2m05s`, `3h07m`."""
+    if seconds < 60:  # noqa: PLR2004 - a minute
+        return f"{seconds}s"
+    minutes, rest = divmod(seconds, 60)
+    if minutes < 60:  # noqa: PLR2004 - an hour
+        return f"{minutes}m{rest:02}s"
+    return f"{minutes // 60}h{minutes % 60:02}m"
+
+
+@contextlib.asynccontextmanager
+async def showing(ctx: UnitContext, node: Node, what: str) -> AsyncIterator[None]:
+    """Log from time to time how far the next changing call on `node` is, which the block makes."""
+    loop = asyncio.get_running_loop()
+    args, pace = ProgressArgs(key=ctx.next_key), Pace(what, loop.time())
+
+    async def tell() -> None:
+        with contextlib.suppress(GanetiError):  # one of an older version does not know
+            found = await ctx.call(node, CALL_PROGRESS, args)
+            if found is not None:
+                ctx.info(pace.words(found, loop.time()))
+
+    async with telling(ctx, PROGRESS_EVERY_S, tell, first_s=FIRST_PROGRESS_S):
+        yield
 
 
 @contextlib.asynccontextmanager
 async def telling(
-    ctx: UnitContext, every_s: float, *tell: Callable[[], Awaitable[None]]
+    ctx: UnitContext,
+    every_s: float,
+    *tell: Callable[[], Awaitable[None]],
+    first_s: float | None = None,
 ) -> AsyncIterator[None]:
-    """Call these from time to time while the block runs."""
+    """Call these from time to time while the block runs, for the first time after `first_s`."""
 
     async def work() -> None:
+        await asyncio.sleep(every_s if first_s is None else first_s)
         while True:
-            await asyncio.sleep(every_s)
             for one in tell:
                 await one()
+            await asyncio.sleep(every_s)
 
     teller = asyncio.create_task(work(), name=f"news for job {ctx.job_id}")
     try:

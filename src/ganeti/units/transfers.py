@@ -13,19 +13,11 @@ from ganeti.rpc.procedures.streams import (
     DumpEnd,
     ReceiveArgs,
     SendArgs,
-    StreamArgs,
     StreamResult,
     TransferKeyArgs,
 )
 from ganeti.units.context import UnitContext
-from ganeti.units.telling import (
-    LOOK_EVERY_S,
-    MIB,
-    PROGRESS_EVERY_S,
-    Progress,
-    ScriptWatch,
-    telling,
-)
+from ganeti.units.telling import LOOK_EVERY_S, MIB, ScriptWatch, showing, telling
 from ganeti.units.undo.step import Step
 from ganeti.units.undo.transfers import EndStream, RemoveTransferKey
 
@@ -136,11 +128,9 @@ async def carry(ctx: UnitContext, undo: UndoLog, route: Route, load: Load) -> St
         disk=_disk(load.source),
         dump=_dump(load.source),
     )
-    sending = StreamArgs(instance_name=name, token=token, receives=False)
-    progress = Progress(ctx, route.source.node, sending, load.what)
     try:
         async with (
-            telling(ctx, PROGRESS_EVERY_S, progress.tell),
+            showing(ctx, route.source.node, load.what),
             telling(ctx, LOOK_EVERY_S, *(one.tell for one in watches)),
         ):
             sent = await ctx.call(route.source.node, STREAM_SEND, order)

@@ -20,6 +20,7 @@ from ganeti.base.clock import SystemClock
 from ganeti.base.errors import GanetiError, HostError, InputError
 from ganeti.base.paths import Paths
 from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.progress import Progress
 from ganeti.node import transfers
 from ganeti.node.disk_copy import (
     CHUNK,
@@ -32,15 +33,15 @@ from ganeti.node.disk_copy import (
     unpacked,
 )
 from ganeti.node.instance_locks import InstanceLocks
-from ganeti.node.tasks import Tasks
+from ganeti.node.tasks import Program, Tasks
 from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.meters import Meters
+from ganeti.rpc.procedures.progress import ProgressArgs
 from ganeti.rpc.procedures.transfers import (
     DISK_LISTEN,
-    DISK_PROGRESS,
     DISK_SEND,
     DiskListenArgs,
     DiskListening,
-    DiskProgressArgs,
     DiskSendArgs,
     DiskSent,
 )
@@ -122,6 +123,10 @@ def target(tmp_path: Path, authority: Authority) -> Node:
     return make_node(tmp_path, authority, "target")
 
 
+def nowhere(_position: int) -> None:
+    """The position is of no interest."""
+
+
 async def ended(node: Node) -> None:
     """Wait until no program of the node runs any more."""
     while node.tasks.running():  # noqa: ASYNC110 - they are not our children, nobody tells
@@ -139,10 +144,44 @@ async def test_a_disk_arrives_whole_and_zeros_are_not_sent(
     assert target.disk.read_bytes() == source.disk.read_bytes()
     assert 300_000 < sent.data_bytes < 8 * PIECE
     assert sent.sha256
-    question = DiskProgressArgs(token=TOKEN)
-    progress = await source.handlers[DISK_PROGRESS.name](question, Call())
-    assert progress.total == DISK.size * MIB
-    assert await target.handlers[DISK_PROGRESS.name](question, Call()) is None
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_positions_count_where_nothing_is_sent(source: Node, *, sparse: bool) -> None:
+    with source.disk.open("r+b") as disk:
+        disk.truncate(64 * MIB)
+        disk.seek(20 * MIB)
+        disk.write(bytes(20 * MIB))  # data of zeros
+    positions = list[int]()
+    with source.disk.open("rb") as disk:
+        found = list(pieces(disk, 64 * MIB, leaves_out_zeros=sparse, at=positions.append))
+    assert positions == sorted(positions)
+    assert {30 * MIB, 39 * MIB} <= set(positions)
+    assert positions[-1] >= 63 * MIB
+    assert sum(len(data) for _, data in found) == (8 * PIECE - PIECE if sparse else 64 * MIB)
+
+
+async def test_a_copy_reports_how_far_it_is_while_it_goes_on(
+    source: Node, target: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meters = Meters()
+    seen = list[Progress | None]()
+    complete = source.tasks.complete
+
+    async def looked_at(key: str, program: Program) -> int:
+        done = await complete(key, program)
+        seen.append(await meters.progress(ProgressArgs(key=key), Call()))
+        return done
+
+    monkeypatch.setattr(source.tasks, "complete", looked_at)
+    source.handlers = meters.wrap(source.handlers)
+    port = await target.listen(source.fingerprint)
+    await source.send(port, target.fingerprint)
+    await ended(target)
+    (found,) = seen
+    assert found is not None
+    assert found.total == DISK.size * MIB
+    assert await meters.progress(ProgressArgs(key="1/0/2"), Call()) is None
 
 
 @pytest.mark.requirement("A62")
@@ -282,8 +321,8 @@ def test_all_of_a_disk_is_read_where_zeros_count(tmp_path: Path) -> None:
     path = tmp_path / "disk"
     path.write_bytes(bytes(CHUNK) + b"end")
     with path.open("rb", buffering=0) as disk:
-        whole = list(pieces(disk, CHUNK + 3, leaves_out_zeros=False))
-        sparse = list(pieces(disk, CHUNK + 3, leaves_out_zeros=True))
+        whole = list(pieces(disk, CHUNK + 3, leaves_out_zeros=False, at=nowhere))
+        sparse = list(pieces(disk, CHUNK + 3, leaves_out_zeros=True, at=nowhere))
     assert whole == [(0, bytes(CHUNK)), (CHUNK, b"end")]
     assert sparse == [(CHUNK, b"end")]
 
@@ -292,5 +331,5 @@ def test_a_disk_that_is_too_small_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "disk"
     path.write_bytes(b"short")
     with path.open("rb", buffering=0) as disk, pytest.raises(HostError, match="smaller"):
-        list(pieces(disk, 100, leaves_out_zeros=False))
+        list(pieces(disk, 100, leaves_out_zeros=False, at=nowhere))
     assert isinstance(disk, io.RawIOBase)

@@ -29,6 +29,15 @@ def test_exactly_the_bytes_asked_for_become_zeros(device: int, start: int, end: 
     assert os.pread(device, 6000, 0) == wanted
 
 
+def test_the_call_shows_how_much_of_the_new_space_is_clear(
+    device: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[tuple[int, int]]()
+    monkeypatch.setattr(module, "report", lambda done, total: seen.append((done, total)))
+    wipe(device, 2500, 5000)
+    assert seen == [(0, 2500), (1000, 2500), (2000, 2500)]
+
+
 def test_it_stops_between_two_pieces(device: int) -> None:
     looks = iter([False, True])
     with pytest.raises(Stopped):

@@ -16,6 +16,7 @@ from ganeti.protocols.export_description import parse_description
 from ganeti.rpc.fake import Fault
 from ganeti.store.faulty import Crash, Refuse
 from tests.support.export_nodes import Export, ExportNode, digest
+from tests.support.slow_calls import Slow, check_shown
 from tests.support.units_cluster import Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 
@@ -102,6 +103,20 @@ async def test_an_export_has_all_disks_their_digests_and_a_description(master: M
     assert master.world.where(uuid) == {"node1.example.com": "running"}
     assert "exporting disk 1 (256 MiB) to node2.example.com" in said(view)
     check_nothing_is_left(master)
+
+
+@pytest.mark.parametrize("is_import", [False, True])
+async def test_an_export_and_an_import_show_how_far_each_disk_is(
+    master: Master, *, is_import: bool
+) -> None:
+    await with_data(master)
+    if is_import:
+        succeeded(await master.run(export()))
+    Slow(master, 2 if is_import else 1, "stream_send")
+    view = await master.run(import_() if is_import else export())
+    succeeded(view)
+    for index in (0, 1):
+        check_shown(view, f"disk {index}")
 
 
 async def test_without_snapshots_the_guest_is_down_meanwhile(master: Master) -> None:

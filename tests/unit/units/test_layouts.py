@@ -259,7 +259,8 @@ async def test_another_node_becomes_the_secondary(
     instance = master.instance(NAME)
     assert instance.all_nodes == (FIRST, THIRD)
     assert content(instance, THIRD) == latest(before)
-    assert "disk 0: 50.0%, 1 s left" in said(view)
+    size = before.disks[0].size
+    assert f"disk 0: 50.0% ({size // 2} of {size} MiB), 1s left" in said(view)
     check(master)
 
 
@@ -371,7 +372,7 @@ async def test_a_synchronisation_that_stands_still_is_not_waited_for_for_ever(
         patch.setattr(PairDisk, "sync_status", stalled)
         view = await master.run(OpInstanceActivateDisks(instance_name=NAME, wait_for_sync=True))
     assert "have not come closer for 30 minutes" in str(failed(view)[1])
-    assert 25 <= said(view).count("disk 0: 40.0%") <= 35
+    assert 25 <= said(view).count("disk 0: 40.0% (") <= 35
     # They stay open: the nodes may go on by themselves.
     succeeded(await master.run(OpInstanceDeactivateDisks(instance_name=NAME)))
     check(master)

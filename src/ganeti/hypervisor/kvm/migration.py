@@ -14,6 +14,7 @@ from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm.capabilities import set_capabilities
 from ganeti.hypervisor.kvm.migration_tls import Link
 from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused
+from ganeti.rpc.meters import report
 from ganeti.rpc.procedures.migration import MigrationInfo, MigrationResult
 
 LOOK_EVERY_S = 0.05
@@ -212,6 +213,7 @@ async def _watch(ask: Ask, before_switchover: BeforeSwitchover | None) -> str:
             await before_switchover()
             await ask("migrate-continue", {"state": "pre-switchover"})
             continue
+        _report(answer.get("ram", {}))
         now = loop.time()
         if (progress := _progress(answer)) != seen:
             seen, moved = progress, now
@@ -220,6 +222,12 @@ async def _watch(ask: Ask, before_switchover: BeforeSwitchover | None) -> str:
             return why
         # QEMU's events would need a connection of their own for as long as the migration lasts.
         await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _report(memory: Mapping[str, Any]) -> None:
+    """Say how much of the memory is there: pages of zeros count, pages that were written to again do not."""
+    if total := memory.get("total"):
+        report(total - memory.get("remaining", 0), total, "memory")
 
 
 def _hopeless(answer: Mapping[str, Any], *, standing_s: float, running_s: float) -> str:

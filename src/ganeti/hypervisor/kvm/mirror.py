@@ -21,6 +21,7 @@ from ganeti.hypervisor.kvm.command_line import node_name
 from ganeti.hypervisor.kvm.migration_tls import CREDENTIALS, Link
 from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused
 from ganeti.model.instance_spec import DiskSpec
+from ganeti.rpc.meters import report
 
 LOOK_EVERY_S = 0.05
 NO_PROGRESS_S = 30.0
@@ -132,6 +133,7 @@ async def bring_in_step(ask: Ask, disks: Sequence[DiskSpec], to: Receiver) -> No
             return
         if (done := sum(job["current-progress"] for job in jobs)) != seen:
             moved, seen = loop.time(), done
+        report(done, sum(job.get("total-progress", 0) for job in jobs), "disks")
         if loop.time() - moved >= patience_s:
             raise HypervisorError(
                 f"nothing of the disks was sent for {patience_s:.0f} s: is the other node reachable?"

@@ -5,7 +5,7 @@ sending one knows the receiver's. The data is checked by its digest before anyth
 """
 
 from ganeti.model.instance_spec import DiskSpec
-from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, QUICK_S, Message, Procedure, optional
+from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, Message, Procedure
 
 
 class DiskListenArgs(Message, frozen=True, kw_only=True):
@@ -46,21 +46,6 @@ class DiskSent(Message, frozen=True, kw_only=True):
     sha256: str
 
 
-class DiskProgressArgs(Message, frozen=True, kw_only=True):
-    token: str
-
-
-class DiskProgress(Message, frozen=True, kw_only=True):
-    """How far a copy has come, in bytes of the disk."""
-
-    done: int
-    total: int
-
-
 DISK_LISTEN = Procedure("disk_listen", DiskListenArgs, DiskListening, NORMAL_S, changes=True)
 
 DISK_SEND = Procedure("disk_send", DiskSendArgs, DiskSent, HOURS_S, changes=True, is_long=True)
-
-DISK_PROGRESS = Procedure(
-    "disk_progress", DiskProgressArgs, optional(DiskProgress), QUICK_S, changes=False
-)

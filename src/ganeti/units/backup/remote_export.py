@@ -15,21 +15,14 @@ from ganeti.base.errors import InputError
 from ganeti.config.fill import instance_spec, os_facts
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.backup import OpBackupExport
-from ganeti.rpc.procedures.streams import STREAM_SEND, DiskEnd, SendArgs, StreamArgs
+from ganeti.rpc.procedures.streams import STREAM_SEND, DiskEnd, SendArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import check_not_migrating, is_running, primary_node
 from ganeti.units.instance.disks import copies_open
 from ganeti.units.instance.failover import run_again, shut_down_source
 from ganeti.units.instance.install import osparams_with, scripts_of
 from ganeti.units.node_choice import check_online
-from ganeti.units.telling import (
-    LOOK_EVERY_S,
-    MIB,
-    PROGRESS_EVERY_S,
-    Progress,
-    ScriptWatch,
-    telling,
-)
+from ganeti.units.telling import LOOK_EVERY_S, MIB, ScriptWatch, showing, telling
 from ganeti.units.transfers import secret_of_others
 from ganeti.units.undo.step import Step
 from ganeti.units.undo.transfers import EndStream, RemoveTransferKey
@@ -172,13 +165,11 @@ async def _send(ctx: UnitContext, op: OpBackupExport, plan: RemotePlan, index: i
             debug=int(op.debug_level > 0),
         ),
     )
-    stream = StreamArgs(instance_name=spec.name, token=token, receives=False)
     tell: Sequence[ScriptWatch] = (
         (ScriptWatch(ctx, plan.source, ctx.next_key, f"disk {index}: "),) if plan.by_script else ()
     )
-    progress = Progress(ctx, plan.source, stream, f"disk {index}")
     async with (
-        telling(ctx, PROGRESS_EVERY_S, progress.tell),
+        showing(ctx, plan.source, f"disk {index}"),
         telling(ctx, LOOK_EVERY_S, *(one.tell for one in tell)),
     ):
         sent = await ctx.call(plan.source, STREAM_SEND, order)

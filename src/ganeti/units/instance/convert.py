@@ -22,7 +22,7 @@ from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.model.objects import Disk, Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
-from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
+from ganeti.rpc.procedures.disks import DiskArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import is_running, primary_node, put_instance
 from ganeti.units.instance.disks import (
@@ -32,6 +32,7 @@ from ganeti.units.instance.disks import (
     create_disks,
     disks_on,
     is_mirrored,
+    make_disk,
     open_disks,
     sync_of,
     wait_for_sync,
@@ -238,7 +239,7 @@ async def _create(ctx: UnitContext, undo: UndoLog, plan: ConvertPlan) -> None:
             if kept:
                 ctx.info(f"disk {disk.index} on {node.name}, around the data that is there")
                 what = DiskArgs(instance_name=after.name, disk=disk)
-                await ctx.call(node, BLOCKDEV_CREATE, what)
+                await make_disk(ctx, node, what)
 
 
 def _removals(ctx: UnitContext, before: Instance, *, keeping: Instance) -> list[Step]:

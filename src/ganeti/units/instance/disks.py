@@ -17,6 +17,7 @@ from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.model.objects import Disk, Instance, Node, NodeUuid
+from ganeti.model.progress import Progress
 from ganeti.rpc.procedures.disks import (
     BLOCKDEV_ADOPT,
     BLOCKDEV_ASSEMBLE,
@@ -35,6 +36,7 @@ from ganeti.rpc.procedures.form import Nothing
 from ganeti.units.context import UnitContext
 from ganeti.units.mirrors.judge import problem
 from ganeti.units.mirrors.look import CONNECT_S, verdicts_of
+from ganeti.units.telling import MIB, progress_words, showing
 from ganeti.units.undo.disks import RemoveDisk
 
 LOOK_EVERY_S = 5.0
@@ -153,7 +155,13 @@ async def _create_disk(
         taken = AdoptDiskArgs(instance_name=instance.name, disk=disk, source=source)
         await ctx.call(node, BLOCKDEV_ADOPT, taken)
     else:
-        await ctx.call(node, BLOCKDEV_CREATE, DiskArgs(instance_name=instance.name, disk=disk))
+        await make_disk(ctx, node, DiskArgs(instance_name=instance.name, disk=disk))
+
+
+async def make_disk(ctx: UnitContext, node: Node, what: DiskArgs) -> None:
+    """Make one disk on one node; the job shows how far it is filled with zeros, if it is."""
+    async with showing(ctx, node, f"zeros on disk {what.disk.index} on {node.name}"):
+        await ctx.call(node, BLOCKDEV_CREATE, what)
 
 
 async def open_disks(
@@ -264,6 +272,7 @@ async def _not_connected(ctx: UnitContext, instance: Instance) -> ExecError:
 
 
 def _progress(disk: DiskSpec, sync: SyncStatus) -> str:
-    left = "" if sync.seconds_left is None else f", {sync.seconds_left:.0f} s left"
-    rate = "" if sync.rate is None else f" at {sync.rate / 1024:.1f} MiB/s"
-    return f"disk {disk.index}: {sync.percent or 0:.1f}%{rate}{left}"
+    done = round(disk.size * MIB * (sync.percent or 0.0) / 100)
+    found = Progress(done=done, total=disk.size * MIB)
+    rate = None if sync.rate is None else sync.rate * 1024
+    return f"disk {disk.index}: {progress_words(found, rate, sync.seconds_left)}"

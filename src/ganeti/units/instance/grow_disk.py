@@ -41,6 +41,7 @@ from ganeti.units.instance.requests import MAX_DISK_MIB
 from ganeti.units.mirrors.judge import Verdict, problem
 from ganeti.units.mirrors.look import settled_verdicts, verdicts_of
 from ganeti.units.node_choice import check_online, check_space, free_resources
+from ganeti.units.telling import showing
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,9 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
             for at in step.path:
                 layer = layer.children[at]
             args = GrowDiskArgs(instance_name=name, disk=layer, size=step.size)
-            await ctx.call(ctx.snapshot.nodes[step.node], BLOCKDEV_GROW, args)
+            node = ctx.snapshot.nodes[step.node]
+            async with showing(ctx, node, f"new space of disk {plan.index} on {node.name}"):
+                await ctx.call(node, BLOCKDEV_GROW, args)
         await ctx.config.change(put_instance(plan.after))
         if self.op.wait_for_sync and is_mirrored(plan.after):
             await wait_for_sync(ctx, plan.after)

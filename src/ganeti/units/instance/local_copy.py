@@ -10,6 +10,7 @@ from ganeti.rpc.procedures.transfers import (
     DiskSendArgs,
 )
 from ganeti.units.context import UnitContext
+from ganeti.units.telling import showing
 
 MIB = 1024 * 1024
 
@@ -42,7 +43,8 @@ async def copy_disks(ctx: UnitContext, node: Node, before: Instance, after: Inst
             token=token,
             leaves_out_zeros=target.wipe or DISK_TEMPLATES[target.template].in_files,
         )
-        sent = await ctx.call(node, DISK_SEND, order)
+        async with showing(ctx, node, f"disk {source.index}"):
+            sent = await ctx.call(node, DISK_SEND, order)
         rate = sent.data_bytes / MIB / max(sent.seconds, 0.001)
         ctx.info(
             f"disk {source.index}: {sent.data_bytes // MIB} MiB in {sent.seconds:.1f} s ({rate:.0f} MiB/s)"

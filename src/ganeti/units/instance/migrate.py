@@ -16,7 +16,7 @@ from ganeti.model.names import AdminState, DiskRole
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, OpInstanceMigrate
 from ganeti.rpc.headers import UNREACHABLE
-from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_REMOVE, DiskArgs
+from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
 from ganeti.rpc.procedures.instances import InstanceArgs, RunningInstance
 from ganeti.rpc.procedures.migration import (
     MIGRATION_ACCEPT,
@@ -41,7 +41,7 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.cleanup import clean_up
-from ganeti.units.instance.disks import is_mirrored, open_disks, wait_for_sync
+from ganeti.units.instance.disks import is_mirrored, make_disk, open_disks, wait_for_sync
 from ganeti.units.instance.failover import FailoverPlan, fail_over, moves, places, plan_failover
 from ganeti.units.instance.fit import Shrinking, shrink, shrinking_to_fit
 from ganeti.units.instance.nic_checks import check_links
@@ -56,6 +56,7 @@ from ganeti.units.instance.targets import TargetChoice
 from ganeti.units.mirrors.opening import check_copy
 from ganeti.units.node_choice import check_online, check_space, free_resources
 from ganeti.units.spindles import check_spindles
+from ganeti.units.telling import showing
 from ganeti.units.undo.disks import SetDiskRole, removals
 from ganeti.units.undo.migrations import EndSource, ReconcileMigration
 from ganeti.units.undo.step import Step
@@ -280,7 +281,8 @@ async def _move(ctx: UnitContext, plan: MigrationPlan) -> MigrationResult:
         disks_port=incoming.disks_port,
         certificate=incoming.certificate,
     )
-    result = await ctx.call(plan.source, MIGRATION_RUN, where)
+    async with showing(ctx, plan.source, plan.instance.name):
+        result = await ctx.call(plan.source, MIGRATION_RUN, where)
     if result.status != "completed":
         raise ExecError(
             f"the migration of {plan.instance.name} ended as {result.status}: {result.error}"
@@ -324,7 +326,7 @@ async def make_disks_anew(ctx: UnitContext, instance: Instance, node: Node) -> N
     await remove_disks(ctx, instance, node)
     spec = spec_of(ctx, instance)
     for disk in spec.disks:
-        await ctx.call(node, BLOCKDEV_CREATE, DiskArgs(instance_name=spec.name, disk=disk))
+        await make_disk(ctx, node, DiskArgs(instance_name=spec.name, disk=disk))
 
 
 async def remove_disks(ctx: UnitContext, instance: Instance, node: Node) -> None:

@@ -1,11 +1,9 @@
 """Moving an instance together with its disks, while it is down."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ganeti.base.errors import ErrorCode, GanetiError, InputError, PrereqError
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.config.fill import filled_beparams
 from ganeti.config.nvram import has_nvram
 from ganeti.config.snapshot import Snapshot
@@ -19,13 +17,11 @@ from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.model.opcodes.moving import OpInstanceMove
-from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_REMOVE, DiskArgs
+from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
 from ganeti.rpc.procedures.transfers import (
     DISK_LISTEN,
-    DISK_PROGRESS,
     DISK_SEND,
     DiskListenArgs,
-    DiskProgressArgs,
     DiskSendArgs,
 )
 from ganeti.units.context import UnitContext
@@ -39,7 +35,7 @@ from ganeti.units.instance.access import (
     running_state,
     spec_of,
 )
-from ganeti.units.instance.disks import close_secondaries
+from ganeti.units.instance.disks import close_secondaries, make_disk
 from ganeti.units.instance.failover import shut_down_source
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.nvram import copy_nvram, forget_nvram_step
@@ -54,11 +50,11 @@ from ganeti.units.instance.targets import MOVE, TargetChoice
 from ganeti.units.mirrors.opening import check_copy
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
 from ganeti.units.spindles import check_spindles
+from ganeti.units.telling import showing
 from ganeti.units.undo.disks import RemoveDisk, removals
 from ganeti.units.undo.step import Step
 
 COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow")
-TELL_EVERY_S = 15.0
 """How often a long copy says how far it has come."""
 MIB = 1024 * 1024
 
@@ -179,7 +175,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
             await undo.push(RemoveDisk(node=plan.target.uuid, instance=spec.name, disk=disk.public))
             # What an earlier attempt left there is not zeros.
             await ctx.call(plan.target, BLOCKDEV_REMOVE, what)
-            await ctx.call(plan.target, BLOCKDEV_CREATE, what)
+            await make_disk(ctx, plan.target, what)
             await self._copy(ctx, plan, disk)
 
     async def _copy(self, ctx: UnitContext, plan: MovePlan, disk: DiskSpec) -> None:
@@ -203,7 +199,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
             token=token,
             compress=self.op.compress,
         )
-        async with _telling(ctx, plan.source, token, disk):
+        async with showing(ctx, plan.source, f"disk {disk.index}"):
             sent = await ctx.call(plan.source, DISK_SEND, order)
         rate = sent.data_bytes / MIB / max(sent.seconds, 0.001)
         ctx.info(
@@ -217,28 +213,3 @@ def _superfluous(ctx: UnitContext, instance: Instance, node: Node, *, disks: boo
     if has_nvram(ctx.snapshot.cluster, instance):
         steps.append(forget_nvram_step(ctx, instance, node))
     return steps
-
-
-@contextlib.asynccontextmanager
-async def _telling(ctx: UnitContext, node: Node, token: str, disk: DiskSpec) -> AsyncIterator[None]:
-    """Say from time to time how far the copy of a disk has come, and how fast it is."""
-
-    async def tell() -> None:
-        before = 0
-        while True:
-            await asyncio.sleep(TELL_EVERY_S)
-            with contextlib.suppress(GanetiError):
-                found = await ctx.call(node, DISK_PROGRESS, DiskProgressArgs(token=token))
-                if found is not None and found.total:
-                    rate = (found.done - before) / MIB / TELL_EVERY_S
-                    before = found.done
-                    percent = 100 * found.done // found.total
-                    ctx.info(f"disk {disk.index}: {percent}%, {rate:.0f} MiB/s")
-
-    teller = asyncio.create_task(tell(), name=f"progress of a copy for job {ctx.job_id}")
-    try:
-        yield
-    finally:
-        teller.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await teller

@@ -17,6 +17,7 @@ from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.compression import check_compression
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.instance import OpInstanceCreate
+from ganeti.model.progress import Progress
 from ganeti.rpc.procedures.streams import (
     STREAM_RECEIVE,
     STREAM_STATUS,
@@ -27,7 +28,15 @@ from ganeti.rpc.procedures.streams import (
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.disks import copies_open
 from ganeti.units.instance.install import scripts_of
-from ganeti.units.telling import LOOK_EVERY_S, MIB, ScriptWatch, telling
+from ganeti.units.telling import (
+    FIRST_PROGRESS_S,
+    LOOK_EVERY_S,
+    MIB,
+    PROGRESS_EVERY_S,
+    Pace,
+    ScriptWatch,
+    telling,
+)
 from ganeti.units.transfers import make_end, secret_of_others
 from ganeti.units.undo.step import Step
 from ganeti.units.undo.transfers import ConfirmStream, EndStream, RemoveTransferKey
@@ -157,7 +166,9 @@ async def receive_disks(
 
 async def _all_received(ctx: UnitContext, node: Node, streams: list[StreamArgs]) -> None:
     """Return when the node has every disk synced; ExecError if one will not come, JobCanceled if nobody wants it."""
-    left = dict(enumerate(streams))
+    left, loop = dict(enumerate(streams)), asyncio.get_running_loop()
+    paces = [Pace(f"disk {index}", loop.time()) for index in left]
+    show_at = loop.time() + FIRST_PROGRESS_S
     while left:
         ctx.run.check_canceled()
         for index, stream in list(left.items()):
@@ -168,5 +179,10 @@ async def _all_received(ctx: UnitContext, node: Node, streams: list[StreamArgs])
             elif not found.running:
                 why = found.error or "the program that receives it is gone"
                 raise ExecError(f"disk {index} did not come: {why}")
+            elif found.done and loop.time() >= show_at:
+                come = Progress(done=found.done, total=found.total)
+                ctx.info(paces[index].words(come, loop.time()))
+        if loop.time() >= show_at:
+            show_at = loop.time() + PROGRESS_EVERY_S
         if left:
             await asyncio.sleep(POLL_S)

@@ -21,7 +21,7 @@ from ganeti.model.iallocator import RequestType, named_allocators
 from ganeti.model.names import AdminState, DiskRole
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance_changes import OpInstanceReplaceDisks
-from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_INFO, DiskArgs
+from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs
 from ganeti.units.allocation import PlacementRequest, allocators_for, choose_nodes
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
@@ -40,6 +40,7 @@ from ganeti.units.instance.disks import (
     create_disks,
     disks_on,
     is_mirrored,
+    make_disk,
     open_disks,
     planner_of,
     wait_for_sync,
@@ -136,7 +137,7 @@ async def _create_lower(ctx: UnitContext, undo: UndoLog, plan: ReplacePlan) -> N
         for layer in disk.children if disk.uuid in plan.disks else ():
             await undo.push(RemoveDisk(node=uuid, instance=plan.after.name, disk=layer))
             what = DiskArgs(instance_name=plan.after.name, disk=layer)
-            await ctx.call(plan.node, BLOCKDEV_CREATE, what)
+            await make_disk(ctx, plan.node, what)
 
 
 def _old_nodes(ctx: UnitContext, before: Instance, after: Instance) -> list[Step]:

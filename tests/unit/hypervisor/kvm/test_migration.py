@@ -75,6 +75,19 @@ async def test_a_guest_is_sent_within_its_limits() -> None:
     assert dict(qemu.asked)["migrate"] == {"uri": "tcp:10.0.0.2:8102"}
 
 
+async def test_the_call_shows_how_much_of_the_memory_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = list[tuple[Any, ...]]()
+    monkeypatch.setattr(migration, "report", lambda *words: seen.append(words))
+    active = [
+        {"status": "active", "ram": {"transferred": 1, "remaining": left, "total": 500}}
+        for left in (500, 120)
+    ]
+    await migration.send(Qemu({}, {"status": "setup"}, *active, DONE), TO, LIMITS)
+    assert seen == [(0, 500, "memory"), (380, 500, "memory")]
+
+
 async def test_figures_that_come_late_are_asked_for_again() -> None:
     qemu = Qemu({}, {"status": "completed"}, {"status": "completed"}, {"status": "completed"}, DONE)
     assert (await migration.send(qemu, TO, LIMITS)).total_ms == 300

@@ -76,6 +76,16 @@ async def test_all_disks_are_mirrored_over_the_encrypted_link() -> None:
     assert all(len(str(one)) <= 31 for one in (node["node-name"], job["job-id"], job["device"]))
 
 
+async def test_the_call_shows_how_much_of_all_disks_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = list[tuple[Any, ...]]()
+    monkeypatch.setattr(mirror, "report", lambda *words: seen.append(words))
+    running = {"status": "running", "current-progress": 70, "total-progress": 100}
+    await mirror.bring_in_step(Qemu(running, {"status": "ready"}), DISKS, TO)
+    assert seen == [(140, 200, "disks")]
+
+
 async def test_the_rest_is_sent_while_the_guest_stands_still() -> None:
     qemu = Qemu({"status": "ready"})
     await mirror.bring_in_step(qemu, DISKS, TO)

@@ -1,0 +1,34 @@
+"""How far a program of the node is: a file beside its order, which the node daemon reads."""
+
+import time
+from pathlib import Path
+
+from ganeti.model import wire
+from ganeti.model.progress import Progress
+
+WRITE_EVERY_S = 1.0
+
+
+class ProgressFile:
+    """Written by the program, at most once a second; positions are bytes of the disk, `total` 0 if that is unknown."""
+
+    def __init__(self, order: Path, total: int) -> None:
+        self._order, self._total, self._written = order, total, 0.0
+
+    def at(self, done: int) -> None:
+        """The program has come to this position."""
+        now = time.monotonic()
+        if now - self._written >= WRITE_EVERY_S:
+            self._written = now
+            new = self._order.with_suffix(".progress.new")
+            new.write_bytes(wire.encode(Progress(done=done, total=self._total)))
+            new.replace(self._order.with_suffix(".progress"))
+
+
+def read_progress(order: Path) -> Progress | None:
+    """How far the program of an order is, or None before it has begun; blocks."""
+    try:
+        content = order.with_suffix(".progress").read_bytes()
+    except FileNotFoundError:
+        return None
+    return wire.decode(content, Progress, what="progress")
