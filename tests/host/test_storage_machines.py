@@ -1,6 +1,7 @@
 """Real LVM and real DRBD: nodes that are machines, whose power is cut, under a real master outside."""
 
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -191,11 +192,79 @@ def test_a_split_brain_is_told_and_a_person_chooses(cluster: MachineCluster) -> 
     for node in (2, 3):
         cluster.inside(node, "drbdsetup secondary 0; ip link set eth0 up")
     wait_until(lambda: "split-brain" in statuses(cluster), "the split brain is told", LONG_S)
-    assert cluster.run("gnt-instance", "startup", WEB, timeout_s=LONG_S).status != 0
-    do(cluster, "replace-disks", "-s", WEB)
+    assert "repair-disks --keep=NODE" in refused(cluster, "startup", WEB)
+    do(cluster, "repair-disks", "-f", "--keep=node2", WEB)
     both_good(cluster)
     assert checksum(cluster, 2) == kept
     do(cluster, "deactivate-disks", WEB)
+
+
+def refused(cluster: MachineCluster, *words: str) -> str:
+    """What a command says that must fail."""
+    done = cluster.run("gnt-instance", *words, timeout_s=LONG_S)
+    assert done.status != 0, done.out
+    return done.out + done.err
+
+
+def cut_link(cluster: MachineCluster) -> None:
+    """Nodes 2 and 3 do not reach each other; the master reaches both."""
+    for node, peer in ((2, 3), (3, 2)):
+        cluster.inside(node, f"ip route add blackhole {cluster.node(peer).address}/32")
+
+
+def heal_link(cluster: MachineCluster) -> None:
+    for node, peer in ((2, 3), (3, 2)):
+        cluster.inside(node, f"ip route del blackhole {cluster.node(peer).address}/32")
+
+
+def reach(cluster: MachineCluster, *wanted: str) -> None:
+    wait_until(lambda: statuses(cluster) == list(wanted), f"the copies are {wanted}", LONG_S)
+
+
+@pytest.mark.requirement("F22", "G13")
+@pytest.mark.usefixtures("web")
+def test_a_cut_link_stops_no_guest_and_every_copy_is_named_and_repaired(
+    cluster: MachineCluster,
+) -> None:
+    old = fill(cluster, 2, FILLED_MIB)
+    cut_link(cluster)
+    reach(cluster, "connecting", "connecting")
+    assert "is not connected to that on node2" in refused(cluster, "failover", "-f", WEB)
+    new = fill(cluster, 2, 4)
+    reach(cluster, "connecting", "stale")
+    for words in (("failover", "-f"), ("migrate", "-f")):
+        assert "lacks writes that the other copy has" in refused(cluster, *words, WEB)
+    before = time.monotonic()
+    assert "cannot grow while" in refused(cluster, "grow-disk", WEB, "0", "16m")
+    cluster.ok("gnt-cluster", "verify-disks", timeout_s=LONG_S)
+    assert time.monotonic() - before < 60, "something waited for the copies to connect"
+    assert "disk/0 is stale" in cluster.run("gnt-cluster", "verify", timeout_s=LONG_S).out
+    assert checksum(cluster, 2) == new, "the guest's disk was closed"
+
+    do(cluster, "shutdown", WEB)
+    assert statuses(cluster) == ["closed", "stale"]
+    do(cluster, "startup", WEB)
+    assert checksum(cluster, 2) == new
+    assert "Outdated" in cluster.inside(3, "drbdsetup status")
+    heal_link(cluster)
+    reach(cluster, "ok", "ok")
+
+    cut_link(cluster)
+    reach(cluster, "connecting", "connecting")
+    newest = fill(cluster, 2, 2)
+    do(cluster, "failover", "-f", "--ignore-consistency", WEB)
+    assert checksum(cluster, 3) == new
+    heal_link(cluster)
+    reach(cluster, "split-brain", "split-brain")
+    assert "repair-disks --keep=NODE" in refused(cluster, "failover", "-f", WEB)
+    do(cluster, "repair-disks", "-f", "--keep=node3", WEB)
+    reach(cluster, "ok", "ok")
+    received = re.search(r"\bnr:(\d+)", cluster.inside(2, "cat /proc/drbd"))
+    assert received is not None
+    assert int(received[1]) < SIZE_MIB * 1024 // 2, "all was copied, not what had changed"
+    do(cluster, "failover", "-f", WEB)
+    assert checksum(cluster, 2) == new
+    assert len({old, new, newest}) == 3
 
 
 @pytest.mark.requirement("G11", "F24", "F25")

@@ -349,7 +349,8 @@ class PairDisk(BlockDevice):
         """Which end is behind is known here anyway: `_latest`."""
 
     async def at_rest(self) -> SyncStatus | None:
-        return None
+        generation, has_all = str(self._below.content), self._below.content == self._latest
+        return SyncStatus(up_to_date=has_all, connected=False, generations=(generation,))
 
     async def open_alone(self, generation: str, *, force: bool) -> None:
         del generation

@@ -35,7 +35,7 @@ class PendingStep:
 
     job_id: int
     summary: str
-    procedure: str
+    step: UndoStep
     why: str
     ident: str = ""
     """Names the step among those of its job."""
@@ -43,6 +43,10 @@ class PendingStep:
     """What it would undo, and where."""
     next_try_s: float = 0.0
     """In how many seconds it is tried again; 0 while it is being tried."""
+
+    @property
+    def procedure(self) -> str:
+        return self.step.procedure
 
 
 class PendingUndo:
@@ -93,7 +97,7 @@ class PendingUndo:
                     PendingStep(
                         job_id,
                         summary,
-                        step.procedure,
+                        step,
                         why,
                         ident=ident_of(step),
                         what=self._executor.describe_undo(step),
@@ -176,7 +180,7 @@ class PendingUndo:
             stored = job.stored(pending=left)
             await self._journal.commit([job.row(stored)])
             job.apply(stored)
-        text = f"{done} steps that could not be undone before are undone now; {len(left)} are left"
+        text = f"{done} steps that this job had left are done now; {len(left)} are left"
         self._feedback.say(job, len(job.ops) - 1, f" - INFO: {text}")
         _log.info("job %d: %s", job.id, text)
 

@@ -9,6 +9,7 @@ from ganeti.api.luxi_server import Caller
 from ganeti.api.rest_methods import MAY
 from ganeti.base.errors import JobQueueFull
 from ganeti.jobs.pending_undo import PendingStep
+from ganeti.model.job import UndoStep
 from ganeti.model.names import JobStatus
 from ganeti.protocols.luxi import Answer, Request
 from ganeti.store.interface import Position
@@ -377,7 +378,9 @@ async def test_a_backup_goes_to_an_absolute_path_and_only_for_root() -> None:
 
 async def test_what_is_left_undone_is_shown_and_given_up(master: Master) -> None:
     master.queue.undo.pending.append(
-        PendingStep(7, "TEST", "x", "why", ident="x-1", what="a disk", next_try_s=3.04)
+        PendingStep(
+            7, "TEST", UndoStep("x", {}), "why", ident="x-1", what="a disk", next_try_s=3.04
+        )
     )
     assert await result(master, "QueryPendingUndo") == [
         {

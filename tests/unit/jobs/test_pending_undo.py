@@ -72,7 +72,7 @@ async def test_a_step_that_failed_is_run_again_until_it_is_done(fail: bool) -> N
     view = rig.queue.view(job_id)
     assert statuses(view) == (["error", "error"] if fail else ["success", "success"])
     assert view is not None
-    assert "are undone now; 0 are left" in str(view.log_after(0))
+    assert "are done now; 0 are left" in str(view.log_after(0))
     assert not rig.locks.owners()
     await rig.end()
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ganeti.model.names import AdminState
+from ganeti.model.names import AdminState, JobStatus
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.base import DiskRequest
@@ -24,7 +24,8 @@ from ganeti.model.opcodes.mirrors import (
     OpInstanceDiskStatus,
     OpInstanceRepair,
 )
-from ganeti.model.opcodes.moving import OpInstanceFailover, OpInstanceMove
+from ganeti.model.opcodes.moving import OpInstanceFailover, OpInstanceMove, OpNodeEvacuate
+from ganeti.store.faulty import Crash
 from tests.support.drbd_nodes import DrbdModelNode, Kernels
 from tests.support.units_cluster import NODES, Master, World, failed, node_name, said, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate
@@ -349,3 +350,108 @@ async def test_a_volume_that_is_gone_is_named_with_the_command_that_makes_it_aga
         assert command in said(view)
     succeeded(await master.run(OpInstanceReplaceDisks(instance_name=NAME, mode="replace_auto")))
     assert await statuses(master) == ["ok", "ok"]
+
+
+# --- a replacement that a crash cuts short ---
+
+COMMITS = 9
+
+
+def new_secondary(node: str) -> OpInstanceReplaceDisks:
+    return OpInstanceReplaceDisks(
+        instance_name=NAME, mode="replace_new_secondary", remote_node=node
+    )
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.requirement("G7", "G11", "G13", "F23")
+@pytest.mark.usefixtures("web")
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("number", range(COMMITS))
+async def test_the_old_copy_goes_last_wherever_the_master_dies(
+    master: Master, kernels: Kernels, number: int, written: bool
+) -> None:
+    kernels.world.syncs_at_once = False
+    job = await master.submit(new_secondary(ONE))
+    master.store.inject(Crash(written=written), after=number)
+    await asyncio.sleep(300)
+    second = await master.restart()
+    try:
+        for _ in range(10):
+            await asyncio.sleep(30)
+            kernels.of(TWO).write(disk(second))
+            has_new = ONE in nodes_of(second)
+            assert len(kernels.volumes(THREE)) == 2, (
+                "the old copy went before the new one was filled"
+            )
+            view = await second.run(migrate(target_node=None))
+            assert view.status is not JobStatus.SUCCESS or not has_new
+            if view.status is JobStatus.SUCCESS:
+                return
+        kernels.world.finish()
+        await second.nothing_is_left()
+        assert kernels.volumes(THREE) == set()
+        assert await statuses(second) == ["ok", "ok"]
+        assert second.queue.view(job) is not None
+        succeeded(await second.run(migrate(target_node=None)))
+    finally:
+        await second.end()
+
+
+def nodes_of(master: Master) -> list[str]:
+    return [master.snapshot.nodes[uuid].name for uuid in master.instance(NAME).all_nodes]
+
+
+@pytest.mark.requirement("G13", "F23")
+@pytest.mark.parametrize("is_up", [True, False])
+async def test_a_replacement_whose_link_is_cut_ends_when_the_link_works_again(
+    master: Master, kernels: Kernels, web: Instance, is_up: bool
+) -> None:
+    if not is_up:
+        succeeded(await master.run(OpInstanceShutdown(instance_name=web.name)))
+    kernels.world.cut(ONE, TWO)
+    failed(await master.run(new_secondary(ONE)))
+    assert nodes_of(master) == [TWO, ONE]
+    await asyncio.sleep(300)
+    assert len(kernels.volumes(THREE)) == 2
+    again = await master.run(
+        OpNodeEvacuate(node_name=THREE, mode="secondary-only", remote_node=ONE)
+    )
+    assert succeeded(again) == {"jobs": []}
+    assert f"still has to remove replaced of {NAME}" in said(again)
+    text = await refused(master, new_secondary(THREE))
+    assert "has not cleaned up yet: remove replaced" in text
+    assert "the new copy of disk 0" in text
+    kernels.world.heal()
+    await master.nothing_is_left()
+    assert kernels.volumes(THREE) == set()
+    assert await statuses(master) == (["ok", "ok"] if is_up else ["closed", "closed"])
+
+
+@pytest.mark.requirement("F23")
+@pytest.mark.usefixtures("web")
+async def test_no_guest_moves_before_what_a_job_left_of_it_is_undone(master: Master) -> None:
+    node = master.rpc.nodes[THREE]
+
+    def lose(act: int) -> None:
+        if act == master.rpc.acts().index("blockdev_create") + 1:
+            master.rpc.nodes.pop(THREE, None)
+
+    master.rpc.reset()
+    master.rpc.after_act = lose
+    failed(
+        await master.run(OpInstanceReplaceDisks(instance_name=NAME, mode="replace_on_secondary"))
+    )
+    master.rpc.after_act = None
+    moves: list[OpCode] = [failover(), migrate(target_node=None), new_secondary(ONE)]
+    for op in (*moves, OpInstanceMove(instance_name=NAME, target_node=THREE)):
+        text = await refused(master, op)
+        assert f"has not cleaned up yet: remove disk of {NAME} on {THREE}" in text
+        assert "gnt-job pending-undo" in text
+    offline = replace(master.snapshot.nodes[NODES[2]], offline=True)
+    await master.change(lambda draft: draft.put(offline))
+    assert "has not cleaned up yet" not in await refused(master, failover())
+    await master.change(lambda draft: draft.put(replace(offline, offline=False)))
+    master.rpc.nodes[THREE] = node
+    await master.nothing_is_left()
+    succeeded(await master.run(migrate(target_node=None)))

@@ -34,6 +34,7 @@ from ganeti.units.instance.cleanup import clean_up
 from ganeti.units.instance.disks import close_secondaries, is_mirrored
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.nvram import copy_nvram, forget_nvram_step
+from ganeti.units.instance.pending import check_nothing_pending
 from ganeti.units.instance.power import start_instance, stopped
 from ganeti.units.instance.reconcile_migration import record_primary
 from ganeti.units.instance.targets import TargetChoice
@@ -65,6 +66,7 @@ async def plan_failover(
 ) -> FailoverPlan:
     """Decide a failover; PrereqError if it cannot be done or would not be safe."""
     check_not_migrating(instance)
+    check_nothing_pending(ctx, instance, to="fail over")
     template = DISK_TEMPLATES[instance.disk_template]
     if not template.can_fail_over:
         raise PrereqError(

@@ -46,6 +46,7 @@ from ganeti.units.instance.failover import FailoverPlan, fail_over, moves, place
 from ganeti.units.instance.fit import Shrinking, shrink, shrinking_to_fit
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.nvram import forget_nvram_step
+from ganeti.units.instance.pending import check_nothing_pending
 from ganeti.units.instance.reconcile_migration import (
     mark_handed_over,
     mark_migrating,
@@ -109,6 +110,7 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
         if self.op.cleanup:
             return instance
         check_not_migrating(instance)
+        check_nothing_pending(ctx, instance, to="migrate")
         source = primary_node(ctx, instance)
         if self.op.allow_failover and await self._must_fail_over(ctx, instance, source):
             return await plan_failover(ctx, instance, self._choice, DEFAULT_SHUTDOWN_TIMEOUT_S)

@@ -39,6 +39,7 @@ from ganeti.units.instance.disks import close_secondaries, make_disk
 from ganeti.units.instance.failover import shut_down_source
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.nvram import copy_nvram, forget_nvram_step
+from ganeti.units.instance.pending import check_nothing_pending
 from ganeti.units.instance.power import start_instance, stopped
 from ganeti.units.instance.reconcile_migration import record_primary
 from ganeti.units.instance.replace_disks import (
@@ -93,6 +94,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
     async def check_prereq(self, ctx: UnitContext) -> MovePlan:
         instance = self.instance(ctx.snapshot)
         check_not_migrating(instance)
+        check_nothing_pending(ctx, instance, to=MOVE)
         template = DISK_TEMPLATES[instance.disk_template]
         if template.shared or not template.has_disks:
             raise PrereqError(

@@ -45,12 +45,14 @@ from ganeti.units.instance.disks import (
     planner_of,
     wait_for_sync,
 )
+from ganeti.units.instance.pending import check_nothing_pending
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.mirrors.judge import problem
 from ganeti.units.mirrors.look import verdicts_of
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
 from ganeti.units.spindles import check_spindles
 from ganeti.units.undo.disks import RemoveDisk, SetDiskRole, removals
+from ganeti.units.undo.mirrors import replaced_copies
 from ganeti.units.undo.step import Step
 
 
@@ -106,7 +108,7 @@ async def _to_new_node(
     """The configuration follows first: what the guest writes then is missing in the old copy, which does not know it."""
     ctx.step(f"making its disks on {plan.node.name}")
     await create_disks(ctx, undo, plan.after, nodes=[NodeUuid(plan.node.uuid)])
-    old = _old_nodes(ctx, plan.before, plan.after)
+    old = _old_nodes(ctx, plan.before, plan.after, early_release=early_release)
     if early_release:
         undo.commit(put_instance(plan.after), then=old)
         return
@@ -140,11 +142,15 @@ async def _create_lower(ctx: UnitContext, undo: UndoLog, plan: ReplacePlan) -> N
             await make_disk(ctx, plan.node, what)
 
 
-def _old_nodes(ctx: UnitContext, before: Instance, after: Instance) -> list[Step]:
-    snapshot = ctx.snapshot
-    left = [snapshot.nodes[uuid] for uuid in holders(before) if uuid not in holders(after)]
+def _old_nodes(
+    ctx: UnitContext, before: Instance, after: Instance, *, early_release: bool
+) -> list[Step]:
+    """The steps that remove the copy of a node that is left: last, unless it is to be released early."""
+    make = removals if early_release else replaced_copies
+    left = [uuid for uuid in holders(before) if uuid not in holders(after)]
+    nodes = [ctx.snapshot.nodes[uuid] for uuid in left]
     return [
-        step for node in left for step in removals(NodeUuid(node.uuid), spec_of(ctx, before, node))
+        step for node in nodes for step in make(NodeUuid(node.uuid), spec_of(ctx, before, node))
     ]
 
 
@@ -228,6 +234,7 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | 
             if op.disks:
                 raise InputError("a new secondary node gets all disks", "disks")
             node = await self._new_secondary(ctx, instance)
+            check_nothing_pending(ctx, instance, to="give a new secondary node to", node=node)
             await self._check_space(ctx, node, instance, instance.disks)
             return plan_new_secondary(ctx, instance, node, is_up=is_up)
         chosen = self._chosen(instance)

@@ -73,6 +73,16 @@ class Verdict:
     def primary(self) -> Seen:
         return self.parts[0]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every copy is known to have all data."""
+        copies = [part.copy for part in self.parts]
+        if any(copy is None or not (copy.up_to_date and copy.consistent) for copy in copies):
+            return False
+        if all(part.is_connected for part in self.parts):
+            return self.state is MirrorState.OK
+        return len({copy.generations[:1] for copy in copies if copy is not None}) == 1
+
     def of(self, node: str) -> tuple[Seen, MirrorState]:
         """The part on a node, by its name."""
         at = [part.node for part in self.parts].index(node)

@@ -1,26 +1,17 @@
-"""Asking nodes about the disks of instances, and judging what they report."""
+"""The verdicts on the disks of instances, and waiting for connections that are being made."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
-from ganeti.base.errors import RpcError
-from ganeti.config.fill import disk_spec
-from ganeti.config.snapshot import Snapshot
-from ganeti.layouts.places import holders
-from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
-from ganeti.rpc.procedures.disks import DISKS_INFO, DiskArgs, DiskInfo, DisksArgs
+from ganeti.model.objects import Instance, InstanceUuid, Node
+from ganeti.rpc.procedures.disks import DISKS_INFO, DiskInfo, DisksArgs
 from ganeti.units.context import UnitContext
-from ganeti.units.mirrors.judge import OFFLINE, Seen, Verdict, judge
+from ganeti.units.mirrors.ask import ask_nodes
+from ganeti.units.mirrors.judge import Verdict
 
-PER_CALL = 50
-"""Disks about which a node is asked at once."""
 CONNECT_S = 20.0
 """How long a connection may take to be made: DRBD tries every 10 s."""
 LOOK_EVERY_S = 1.0
-
-Ask = Callable[[Node, DisksArgs], Awaitable[list[DiskInfo]]]
-Asked = list[tuple[Instance, int]]
 
 
 async def look(
@@ -31,34 +22,7 @@ async def look(
     async def ask(node: Node, args: DisksArgs) -> list[DiskInfo]:
         return await ctx.call(node, DISKS_INFO, args)
 
-    return await look_with(ctx.snapshot, instances, ask)
-
-
-async def look_with(
-    snapshot: Snapshot, instances: Iterable[Instance], ask: Ask
-) -> dict[InstanceUuid, list[Verdict]]:
-    """As `look`, for callers without a context."""
-    wanted = list(instances)
-    asked = _asked_of(wanted)
-    nodes = [snapshot.nodes[uuid] for uuid in asked]
-    answers = await asyncio.gather(
-        *(_of_node(snapshot, one, asked[NodeUuid(one.uuid)], ask) for one in nodes)
-    )
-    seen = {
-        (InstanceUuid(instance.uuid), at, NodeUuid(node.uuid)): part
-        for node, parts in zip(nodes, answers, strict=True)
-        for (instance, at), part in zip(asked[NodeUuid(node.uuid)], parts, strict=True)
-    }
-    return {
-        InstanceUuid(one.uuid): [
-            judge(
-                [seen[InstanceUuid(one.uuid), at, uuid] for uuid in holders(one)],
-                mirrored=DISK_TEMPLATES[one.disk_template].mirrored,
-            )
-            for at in range(len(one.disks))
-        ]
-        for one in wanted
-    }
+    return await ask_nodes(ctx.snapshot, instances, ask)
 
 
 async def verdicts_of(ctx: UnitContext, instance: Instance) -> list[Verdict]:
@@ -83,40 +47,3 @@ def _may_connect(verdict: Verdict) -> bool:
     if len(copies) < len(verdict.parts):
         return False
     return all(one is not None and not one.connected and not one.dropped for one in copies)
-
-
-def _asked_of(instances: Sequence[Instance]) -> Mapping[NodeUuid, Asked]:
-    """Which node to ask about which disks."""
-    found: dict[NodeUuid, Asked] = {}
-    for instance in instances:
-        for uuid in holders(instance):
-            found.setdefault(uuid, []).extend((instance, at) for at in range(len(instance.disks)))
-    return found
-
-
-async def _of_node(snapshot: Snapshot, node: Node, asked: Asked, ask: Ask) -> list[Seen]:
-    found: list[Seen] = []
-    why = OFFLINE if node.offline else ""
-    for start in range(0, len(asked), PER_CALL):
-        some = asked[start : start + PER_CALL]
-        infos: Sequence[DiskInfo | None] = [None] * len(some)
-        if not why:
-            try:
-                infos = await ask(node, _args(snapshot, node, some))
-            except RpcError as err:
-                why = err.reason
-        found += [
-            Seen(at, node.name, node.uuid == instance.primary_node, info, "" if info else why)
-            for (instance, at), info in zip(some, infos, strict=True)
-        ]
-    return found
-
-
-def _args(snapshot: Snapshot, node: Node, asked: Asked) -> DisksArgs:
-    here = NodeUuid(node.uuid)
-    return DisksArgs(
-        disks=[
-            DiskArgs(instance_name=one.name, disk=disk_spec(snapshot, one, at, here))
-            for one, at in asked
-        ]
-    )

@@ -23,6 +23,7 @@ from ganeti.units.context import UnitContext
 from ganeti.units.evacuation import Jobs, jobs_of, proposed_moves, say_moves
 from ganeti.units.hooks.environment import node_variables, text
 from ganeti.units.hooks.point import HookPoint, on_nodes
+from ganeti.units.instance.pending import pending_on
 from ganeti.units.instance.targets import TargetChoice
 
 
@@ -165,7 +166,9 @@ class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
         )
 
     async def execute(self, ctx: UnitContext, plan: Jobs) -> Outcome:
-        del ctx
+        node = _node(ctx.snapshot, self.op.node_uuid or self.op.node_name)
+        for left in [] if plan else pending_on(ctx, node):
+            ctx.warn(left)
         return Outcome(jobs=plan, result=None if plan else {"jobs": []})
 
     def dry_run_result(self, ctx: UnitContext, plan: Jobs) -> Any:

@@ -161,6 +161,7 @@ class ForgetNvram(_AtNode, frozen=True, kw_only=True):
     """Remove the NVRAM of an instance from a node: what only that node has of it."""
 
     kind = "forget_nvram"
+    blocks_moves = False
 
     async def run(self, services: Services, key: str) -> None:
         if node := node_of(services, self.node):

@@ -14,6 +14,7 @@ from ganeti.units.undo.disks import CloseDisk, RemoveDisk, SetDiskRole
 from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
 from ganeti.units.undo.instances import ForgetInstance, ForgetNvram, StartAgain, StopInstance
 from ganeti.units.undo.migrations import EndSource, ReconcileMigration
+from ganeti.units.undo.mirrors import RemoveReplaced
 from ganeti.units.undo.step import Concerned, Step
 from ganeti.units.undo.transfers import (
     ConfirmStream,
@@ -30,6 +31,7 @@ STEPS: dict[str, type[Step]] = {
     for step in (
         *(
             RemoveDisk,
+            RemoveReplaced,
             CloseDisk,
             SetDiskRole,
             ForgetInstance,

@@ -29,6 +29,9 @@ class Concerned:
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One act to undo; its fields are what the record has, so a new one needs a default."""
 
+    blocks_moves: ClassVar[bool] = True
+    """Whether no guest that it concerns may be moved before it was run."""
+
     # `run` and `concerns` are abstract; msgspec's structs cannot be declared so.
     kind: ClassVar[str]
     """How the record calls it; never changed, since stored jobs have it."""

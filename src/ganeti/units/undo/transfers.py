@@ -34,6 +34,7 @@ class RemoveTransferKey(_OnNode, frozen=True, kw_only=True):
     """Forget the key of a transfer (S216)."""
 
     kind = "remove_transfer_key"
+    blocks_moves = False
 
     key_name: str
 
@@ -66,6 +67,7 @@ class ConfirmStream(_OnNode, frozen=True, kw_only=True):
     """Tell the sender, in another cluster, that what it sent is kept here (G14)."""
 
     kind = "confirm_stream"
+    blocks_moves = False
 
     token: str
 
@@ -79,6 +81,7 @@ class RemoveExport(_OnNode, frozen=True, kw_only=True):
     """Remove an export that was never finished, or one that a newer one replaces elsewhere."""
 
     kind = "remove_export"
+    blocks_moves = False
 
     unfinished: bool = True
 
