@@ -121,6 +121,8 @@ class Daemon:
         self.opened: list[Services] = []
         self.failure: Exception | None = None
         self.serving: object = None
+        self.served = list[bool]()
+        """For each time that clients were to be answered: whether the lease was still the store's."""
         self.lost = ""
         callbacks = RoleCallbacks(self.prepare, self.start_master, self.serve, self.ended)
         self.roles = Roles(ME, self.store, self.store, callbacks)
@@ -135,6 +137,8 @@ class Daemon:
         return one
 
     async def serve(self, dispatcher: object | None) -> None:
+        if isinstance(dispatcher, Services):
+            self.served.append(self.store.feed.role == Master(dispatcher.lease))
         self.serving = dispatcher
 
     def ended(self, why: str) -> None:
@@ -147,6 +151,7 @@ class Daemon:
         assert [Master(one.lease) for one in held] == [role] * isinstance(role, Master)
         assert self.roles.is_master == isinstance(role, Master)
         assert self.serving is (held[0] if held else None)
+        assert all(self.served), "clients were answered under a lease that had ended"
 
 
 @asynccontextmanager

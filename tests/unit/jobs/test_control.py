@@ -391,3 +391,20 @@ async def test_many_idle_waiters_leave_nothing_behind() -> None:
     answers = await asyncio.gather(*waiters[1000:])
     assert all(answer == (["canceled"], []) for answer in answers)
     await rig.end()
+
+
+@pytest.mark.requirement("G9")
+async def test_a_job_that_gets_its_lock_while_its_cancel_is_written_does_not_run() -> None:
+    rig = await Rig.loaded()
+    rig.executor.behaviours["lock"] = lock_web1
+    async with rig.locks.holding(99, [WEB1]):
+        job_id = await rig.queue.submit([act(comment="lock")])
+        await settle()
+        rig.store.inject(Delay(1.0))
+        answer = asyncio.create_task(rig.queue.cancel(job_id))
+        await asyncio.sleep(0.1)
+        assert not answer.done()
+    assert (await answer)[0]
+    assert statuses(await rig.final(job_id)) == ["canceled", "canceled"]
+    assert not rig.locks.owners()
+    await rig.end()

@@ -94,3 +94,23 @@ async def test_lines_of_many_jobs_share_transactions() -> None:
     assert rig.store.statistics().transactions - before <= 4
     assert len([1 for kind, _ in rig.world.disk.rows if kind == "joblog"]) == len(ids)
     await rig.end()
+
+
+@pytest.mark.requirement("S199", "G1")
+async def test_the_last_lines_of_a_job_are_durable_with_its_end() -> None:
+    rig = await Rig.loaded()
+
+    async def talk(run: OpRun) -> Outcome:
+        await run.acquire([])
+        run.log("the last words")
+        return Outcome()
+
+    rig.executor.behaviours["talk"] = talk
+    job_id = await rig.queue.submit([delay(comment="talk")])
+    await rig.final(job_id)
+    rig = await rig.restart()
+    view = rig.queue.view(job_id)
+    assert view is not None
+    assert view.status.value == "success"
+    assert [line[3] for line in view.log[0]] == ["the last words"]
+    await rig.end()

@@ -531,3 +531,18 @@ async def test_no_id_is_given_out_while_its_ceiling_cannot_be_registered() -> No
     assert rig.queue.ids() == []
     assert await rig.queue.submit([delay()]) == 1
     await rig.end()
+
+
+@pytest.mark.parametrize("states", [["success", "error"], ["error", "success"]])
+async def test_two_dependencies_on_one_job_must_both_hold(states: list[str]) -> None:
+    rig = await Rig.loaded()
+    rig.executor.fail("bad")
+    bad = await rig.queue.submit([delay(comment="bad")])
+    wanted = [(bad, ["success", "canceled"]), (bad, ["success", "error"])]
+    if states[0] == "error":
+        wanted.reverse()
+    after = await rig.queue.submit([delay(depends=wanted)])
+    view = await rig.final(after)
+    assert statuses(view) == ["error", "error"]
+    assert f"it depends on job {bad}, which ended as error" in str(view.ops[0].result)
+    await rig.end()

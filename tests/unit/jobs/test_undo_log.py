@@ -289,3 +289,17 @@ async def test_the_steps_of_an_outer_block_stay_recorded_within_an_inner_one(fai
         else ["record outer,tidy", "record outer,tidy", "undo tidy", "leave  of outer"]
     )
     assert run.events == ["record outer", "record outer,inner", *ends, "record "]
+
+
+async def test_a_change_of_unknown_outcome_is_undone_by_nobody() -> None:
+    run = FakeRun()
+    run.change_error = CommitUnknown("the disk is broken")
+
+    async def change() -> None:
+        async with UndoLog(run, run.undo) as log:
+            await log.push(Step("a"))
+            log.commit(lambda draft: None)
+
+    with pytest.raises(CommitUnknown):
+        await change()
+    assert run.events == ["record a"]

@@ -900,3 +900,28 @@ async def test_job_ids_of_a_new_master_are_above_those_of_the_old_one(replicas: 
     replicas.cut_off(N1)
     await take_over(replicas, N3)
     assert (await replicas.stores[N3].members()).job_id_ceiling >= 3000
+
+
+@pytest.mark.requirement("G8")
+async def test_node_that_missed_a_ceiling_learns_it_with_the_next_change_of_the_sync_set(
+    replicas: Replicas,
+) -> None:
+    store, lease = await three(replicas)
+    replicas.silent_voters = {N3}
+    await store.raise_job_id_ceiling(lease, 3000)
+    await asyncio.sleep(0.1)
+    register = replicas.registers[N3].read()
+    assert register is not None
+    assert register.job_id_ceiling < 3000
+    replicas.silent_voters = set()
+    version = register.accepted.version if register.accepted else 0
+    replicas.cut_off(N2)
+
+    def is_registered() -> bool:
+        found = replicas.registers[N3].read()
+        return bool(found and found.accepted and found.accepted.version > version)
+
+    await eventually(is_registered)
+    register = replicas.registers[N3].read()
+    assert register is not None
+    assert register.job_id_ceiling == 3000

@@ -390,3 +390,23 @@ async def history_of(path: Path) -> tuple[list[EncodedEntry], list[str]]:
     reader.close()
     await store.close()
     return entries, keys
+
+
+@pytest.mark.requirement("G1", "G16")
+async def test_what_waits_behind_a_refused_batch_is_refused_with_it(
+    harness: SqliteHarness,
+) -> None:
+    store, lease = await opened(harness)
+    await store.commit(lease, put("before"))
+    harness.script.failures["COMMIT"] = sqlite_error(sqlite3.SQLITE_FULL, "disk is full")
+    harness.hold_sync(store)
+    first = asyncio.create_task(store.commit(lease, put("first")))
+    await asyncio.sleep(0)
+    behind = asyncio.create_task(store.commit(lease, put("builds upon the first")))
+    for one in (first, behind):
+        with pytest.raises(Refused, match="nothing was changed"):
+            await one
+    await harness.free(store)
+    await store.commit(lease, put("after"))
+    assert await keys_of(store) == ["after", "before"]
+    await store.close()

@@ -21,7 +21,7 @@ from ganeti.rpc.procedures.devices import (
 from ganeti.units.undo.run import describe, locks_of
 from tests.support.model_nodes import Guest
 from tests.support.units_cluster import NODES, Master, succeeded
-from tests.unit.units.opcodes import NAME, create, migrate
+from tests.unit.units.opcodes import NAME, create, migrate, modify
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("G1", "G5", "G11")]
 
@@ -208,3 +208,14 @@ async def test_a_step_is_described_by_what_it_is_about_and_where(master: Master)
         f"remove disk of {NAME} on node1.example.com ({path})"
     )
     assert describe(master.snapshot, UndoStep("from_the_future", {"x": 1})) == "from the future"
+
+
+@pytest.mark.requirement("S75")
+async def test_a_disk_that_was_detached_since_stays(master: Master) -> None:
+    instance = await made(master, disk_template="file")
+    step = removal(master, instance)
+    detach = modify(disks=[["detach", 0, {}]], hotplug_if_possible=True)
+    succeeded(await master.run(detach))
+    assert await acts_of(master, step) == []
+    assert len(master.world.disks()) == 2
+    master.check_disks_are_those_of_the_configuration()
