@@ -23,7 +23,7 @@ from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobLost, Prer
 from ganeti.base.yield_every import YieldEvery
 from ganeti.config.resolve import resolve_group, resolve_instance, resolve_network, resolve_node
 from ganeti.model import wire
-from ganeti.model.job import Submitter, remote_source
+from ganeti.model.job import JOB_BYTES, Submitter, remote_source
 from ganeti.model.opcodes import OpCode, parse_opcode
 from ganeti.model.scope import Scope
 from ganeti.protocols.luxi import NO_CHANGE, Answer, Request, refusal
@@ -38,13 +38,13 @@ from ganeti.query.execute import (
 from ganeti.query.fields.field import Field
 from ganeti.query.fields.job import JobContext
 from ganeti.units.job_scope import check_scope, jobs_of
+from ganeti.units.registry import UNITS
 
 JOBS_LIMIT = 20_000
 """Jobs in one SubmitManyJobs."""
 OPCODES_LIMIT = 1_000
 """Opcodes in one job."""
-JOB_BYTES_LIMIT = WATCHER_MEMORY_LIMIT = 512 * 1024
-"""A job must fit into one transaction, with room for what it will say."""
+WATCHER_MEMORY_LIMIT = 512 * 1024
 WAIT_LIMIT_S = 60.0
 """A waiting client is told to go on waiting at least this often (S195)."""
 
@@ -227,6 +227,8 @@ class LuxiMethods:
         scope = wire.convert(who.get("scope"), Scope | None, what="scope")
         submitter = Submitter(remote_source(who["user"]), scope)
         await self._check_scope(submitter, ops)
+        for op in ops:
+            UNITS[type(op)](op).check_arguments()
         return await self._queue.submit(ops, key=args.text(2), submitter=submitter)
 
     async def _check_scope(self, submitter: Submitter, ops: Sequence[OpCode]) -> None:
@@ -282,8 +284,8 @@ class LuxiMethods:
                     )
                 ops.append(msgspec.structs.replace(op, reason=[*op.reason, source]))
                 await pause()
-            if len(wire.encode(ops)) > JOB_BYTES_LIMIT:
-                raise InputError(f"is longer than {JOB_BYTES_LIMIT} bytes", where)
+            if len(wire.encode(ops)) > JOB_BYTES:
+                raise InputError(f"is longer than {JOB_BYTES} bytes", where)
             jobs.append(ops)
         return jobs
 

@@ -20,7 +20,7 @@ from ganeti.jobs.record import (
     without_secrets,
 )
 from ganeti.jobs.scheduler import FINAL_STATES
-from ganeti.model.job import LOCAL, OpState, StoredJob, Submitter
+from ganeti.model.job import JOB_BYTES, LOCAL, OpState, StoredJob, Submitter
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.store.interface import MAX_OPERATIONS, MAX_TRANSACTION_BYTES, Operation, Put
@@ -30,8 +30,6 @@ LIVE_LIMIT = 50_000
 LIVE_WARNING = 20_000
 OPCODE_LIMIT = 500
 """Opcodes of one job."""
-SUBMITTED_BYTES = 512 * 1024
-"""Bytes of a job as it is submitted, encoded."""
 SLICE = 50
 ROOM_FOR_END = 16
 """Operations of a transaction that are left for an opcode's own change."""
@@ -251,9 +249,9 @@ class Submission:
         job.depends = depends
         job.secrets = {index: op for index, op in enumerate(resolved) if states[index].op is not op}
         row = job.row(stored)
-        if len(row.value) > SUBMITTED_BYTES:
+        if len(row.value) > JOB_BYTES:
             raise InputError(
-                f"a job may have {SUBMITTED_BYTES // 1024} KiB, not {len(row.value) // 1024}", "ops"
+                f"a job may have {JOB_BYTES // 1024} KiB, not {len(row.value) // 1024}", "ops"
             )
         rows: list[Operation] = [row]
         if key is not None:

@@ -11,6 +11,9 @@ from ganeti.model.scope import Scope
 Timestamp = tuple[int, int]
 """Seconds and microseconds since the epoch, as LUXI shows them."""
 
+JOB_BYTES = 512 * 1024
+"""Bytes of a job as it is submitted, encoded: it must fit into one transaction, with room for what it will say."""
+
 LOCAL_SOURCE = "local"
 """The source of jobs from the master's own socket, whose users are administrators."""
 REMOTE_PREFIX = "rest:"

@@ -14,15 +14,17 @@ from ganeti.base.http import web
 from ganeti.model import wire
 from ganeti.web.audit import Audit
 from ganeti.web.bodies import read_body
+from ganeti.web.browsers import check_origin, is_browser, wants_page
 from ganeti.web.delays import LoginDelays
 from ganeti.web.lists import Encoded, has_already
+from ganeti.web.openapi import PAGE, PAGE_HEADERS
 from ganeti.web.operations import ARGUMENTS_LIMIT, Arguments, Call, JobOf
 from ganeti.web.refusals import Refusal, bad_request, error_body, forbidden, refusal_of
 from ganeti.web.routes import Routes
 from ganeti.web.scope import check_resource
 from ganeti.web.services import Services
 from ganeti.web.submission import KEY_HEADER, submit_job
-from ganeti.web.users import REALM, User, Users
+from ganeti.web.users import REALM, User, Users, name_in
 
 PASSED_HEADERS = (KEY_HEADER, "If-None-Match", "Last-Event-ID", "Accept")
 CHALLENGE = {"WWW-Authenticate": f'Basic realm="{REALM}"'}
@@ -62,7 +64,7 @@ class Application:
         try:
             response = await self._answered(request)
         except Refusal as refusal:
-            response = refused(refusal)
+            response = _unknown(request) if _is_unknown(refusal, request) else refused(refusal)
         except GanetiError as err:
             response = refused(refusal_of(err))
         except (ConnectionError, asyncio.CancelledError):
@@ -93,10 +95,13 @@ class Application:
         )
         is_change = operation.method != "GET"
         try:
+            if is_change or operation.submits:
+                check_origin(request.headers)
+            call.arguments.check(operation)
             if not user.rights.may(operation.right, operation.permission):
                 raise forbidden("this user lacks the right to do that")
             await check_resource(call)
-            call.body = await read_body(request)
+            call.body = await read_body(request, operation.body_limit)
             result = await self._done(call)
         except (Refusal, GanetiError) as err:
             if is_change:
@@ -113,18 +118,21 @@ class Application:
             raise bad_request("more than one Authorization header")
         if not given:
             raise Refusal(HTTPStatus.UNAUTHORIZED, "Log in with a name and a password", CHALLENGE)
-        await self._delays.wait(address)
         today = dt.datetime.fromtimestamp(self._services.clock.time(), dt.UTC).date()
-        try:
-            user = self._users.login(given[0], today)
+        header = given[0]
+
+        def check() -> User | None:
+            user = self._users.login(header, today)
             if user is None and self._users.refresh():  # a user who was just added need not wait
-                user = self._users.login(given[0], today)
+                user = self._users.login(header, today)
+            return user
+
+        try:
+            user = await self._delays.login(address, name_in(header), header, check)
         except InputError as err:
             raise bad_request(err.message) from err
         if user is None:
-            await self._delays.failed(address)
             raise Refusal(HTTPStatus.UNAUTHORIZED, "Name or password are wrong", CHALLENGE)
-        self._delays.succeeded(address)
         return user
 
     async def _done(self, call: Call) -> Any:
@@ -132,6 +140,17 @@ class Application:
         if isinstance(does, JobOf):
             return await submit_job(call, does)
         return await does(call)
+
+
+def _is_unknown(refusal: Refusal, request: web.BaseRequest) -> bool:
+    """Whether a browser must learn that it has to log in; it is not challenged, or it would keep the password."""
+    return refusal.status is HTTPStatus.UNAUTHORIZED and is_browser(request.headers)
+
+
+def _unknown(request: web.BaseRequest) -> web.Response:
+    if wants_page(request.headers):
+        return web.Response(text=PAGE, content_type="text/html", status=401, headers=PAGE_HEADERS)
+    return refused(Refusal(HTTPStatus.UNAUTHORIZED, "Log in with a name and a password"))
 
 
 def _address(request: web.BaseRequest) -> str:
@@ -155,7 +174,8 @@ async def _response(call: Call, result: Any, request: web.BaseRequest) -> web.St
     if isinstance(result, Streamed):
         return await result.run(request)
     if isinstance(result, Text):
-        return web.Response(text=result.body, content_type=result.content_type)
+        headers = PAGE_HEADERS if result.content_type == "text/html" else {}
+        return web.Response(text=result.body, content_type=result.content_type, headers=headers)
     if isinstance(result, Encoded):
         if has_already(call, result.etag):
             return web.Response(status=304, headers={"ETag": result.etag})

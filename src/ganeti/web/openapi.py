@@ -36,7 +36,12 @@ _REFUSALS = {
     "401": "name or password are wrong, or missing",
     "403": "the user lacks the right",
     "404": "there is no such thing",
+    "405": "the path has no such method; `Allow` lists those that it has",
     "409": "the cluster's state does not allow it",
+    "413": "the body is too long",
+    "415": "the body is not JSON",
+    "422": "the idempotency key was used for another request",
+    "429": "too many logins fail from this address or with this name",
     "501": "this version cannot do that",
     "502": "the master does not answer",
     "503": "the queue is full or drained, or too many wait",
@@ -48,10 +53,18 @@ PAGE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><title>Ganeti REST interface</title>
 <style>body{font-family:sans-serif;margin:2em;max-width:70em}code{background:#eee}
 summary{padding:.3em}b{display:inline-block;width:5em}pre{background:#f6f6f6;padding:1em}</style>
-<h1>Ganeti REST interface</h1><p>From <a href="openapi.json">openapi.json</a>.</p><div id="all"></div>
+<h1>Ganeti REST interface</h1><p>From /2/openapi.json. This page sends name and password with this one request, and keeps neither.</p>
+<form id="login"><input id="name" placeholder="name" autocomplete="off"> <input id="password" type="password"
+placeholder="password" autocomplete="off"> <button>Show</button> <span id="why"></span></form><div id="all"></div>
 <script>
-fetch("openapi.json").then(r => r.json()).then(d => {
-  const all = document.getElementById("all");
+document.getElementById("login").addEventListener("submit", event => {
+  event.preventDefault();
+  const all = document.getElementById("all"), why = document.getElementById("why");
+  const given = ["name", "password"].map(id => document.getElementById(id).value).join(":");
+  const bytes = new TextEncoder().encode(given), login = btoa(String.fromCharCode(...bytes));
+  all.textContent = why.textContent = "";
+  fetch("/2/openapi.json", {credentials: "omit", headers: {Authorization: "Basic " + login}}).then(r => r.json()).then(d => {
+  if (!d.paths) { why.textContent = d.explain; return; }
   for (const [path, methods] of Object.entries(d.paths))
     for (const [method, one] of Object.entries(methods)) {
       const box = document.createElement("details"), head = document.createElement("summary");
@@ -62,9 +75,15 @@ fetch("openapi.json").then(r => r.json()).then(d => {
       text.textContent = JSON.stringify(one, null, 2);
       box.append(head, text); all.append(box);
     }
+  });
 });
 </script></html>
 """
+PAGE_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
+    " connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
+}
 
 
 def document(operations: tuple[Operation, ...]) -> dict[str, Any]:
@@ -128,7 +147,7 @@ def _operation(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         "summary": one.summary,
         "description": f"Needs the right: {one.right.value}.",
         "parameters": [_item(kind) for kind in one.kinds]
-        + [_argument(argument) for argument in one.arguments],
+        + [_argument(argument) for argument in one.accepted],
         "responses": {
             "200": {"description": "done", "content": {content_type: {"schema": result}}},
             **{code: _refusal(text) for code, text in _REFUSALS.items()},

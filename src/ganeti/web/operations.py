@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from ganeti.model.job import JOB_BYTES
 from ganeti.web.refusals import bad_request
 from ganeti.web.rights import Right
 from ganeti.web.users import User
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
 
 ARGUMENTS_LIMIT = 1000
 INTEGER_DIGITS = 19
+BODY_LIMIT = 10 * 1024 * 1024
+"""Bytes of a body; one that becomes a job may have no more than a job."""
 
 
 class Kind(Enum):
     """What text an argument of a query is."""
 
     FLAG = "integer"
-    """0 or another number, as clients of Ganeti say no and yes."""
+    """0 or 1, as clients of Ganeti say no and yes."""
     INTEGER = "number"
     TEXT = "string"
     TEXTS = "array"
@@ -45,7 +48,7 @@ LOCK = Argument(
 )
 DRY_RUN = Argument("dry-run", Kind.FLAG, "check only, and change nothing")
 FORCE = Argument("force", Kind.FLAG, "do it even against a check that may be overruled")
-REASON = Argument("reason", Kind.TEXT, "why; it is kept with the job")
+REASON = Argument("reason", Kind.TEXT, "why; it is kept with the job, if there is one")
 LIMIT = Argument("limit", Kind.INTEGER, "at most so many, in the order of their names")
 AFTER = Argument("after", Kind.TEXT, "only those after this one, the last of the page before")
 PAGES = (LIMIT, AFTER)
@@ -74,8 +77,30 @@ class Arguments:
         return int(text)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """Whether it is another number than 0."""
-        return bool(self.integer(name, default))
+        """Whether it is 1; Refusal for another text than 0 and 1."""
+        text = self.text(name)
+        if text not in (None, "0", "1"):
+            raise bad_request(f"Invalid value for the {name!r:.60} parameter: give 0 or 1")
+        return default if text is None else text == "1"
+
+    def check(self, operation: "Operation") -> None:
+        """Refusal for an argument that the operation does not have, and for a wrong value of one that it has."""
+        known = {one.name: one.kind for one in operation.accepted}
+        for name in self._given:
+            if name not in known:
+                names = ", ".join(known)
+                raise bad_request(f"unknown parameter {name!r:.60} of the query; known: {names}")
+            if known[name] is Kind.FLAG:
+                self.flag(name)
+            elif known[name] is Kind.INTEGER:
+                self.integer(name)
+            if known[name] is not Kind.TEXTS and len(self._given[name]) > 1:
+                raise bad_request(f"the parameter {name!r:.60} is given twice")
+
+    @property
+    def canonical(self) -> list[tuple[str, list[str]]]:
+        """All arguments with their values, in the order of their names."""
+        return sorted(self._given.items())
 
     def text(self, name: str) -> str | None:
         """The first value, or None."""
@@ -167,6 +192,16 @@ class Operation:
     """What `+NAME` and `-NAME` of the users file name."""
     is_open: bool = False
     """Whether limited users may use it as a whole: it tells nothing of others, or is cut to what is theirs."""
+
+    @property
+    def accepted(self) -> tuple[Argument, ...]:
+        """The arguments of its query; a reason is accepted everywhere, as clients of Ganeti send one."""
+        return self.arguments if REASON in self.arguments else (*self.arguments, REASON)
+
+    @property
+    def body_limit(self) -> int:
+        """Bytes of its body at most."""
+        return JOB_BYTES if self.result == "job" else BODY_LIMIT
 
     @property
     def submits(self) -> bool:

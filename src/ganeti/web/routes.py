@@ -47,7 +47,7 @@ class Routes:
         place.operations[operation.method] = operation
 
     def find(self, method: str, path: str) -> tuple[Operation, tuple[str, ...]]:
-        """The operation, and the words that stand for something; Refusal (404, 501)."""
+        """The operation, and the words that stand for something; Refusal (404, 405)."""
         place, items = self._top, list[str]()
         for word in _words(path):
             if found := place.words.get(word):
@@ -62,7 +62,7 @@ class Routes:
         if operation := place.operations.get(method):
             return operation, tuple(items)
         allowed = ", ".join(place.operations)
-        raise Refusal(HTTPStatus.NOT_IMPLEMENTED, f"use one of {allowed}", {"Allow": allowed})
+        raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, f"use one of {allowed}", {"Allow": allowed})
 
 
 def _words(path: str) -> list[str]:

@@ -24,6 +24,8 @@ from ganeti.web.refusals import Refusal
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 HANDSHAKE_S = 10.0
 LOOK_INTERVAL_S = 1.0
+LINGER_S = 3.0
+"""How long the rest of a body is read and thrown away after a refusal, so that a client which still sends reads it."""
 _NOISE = logging.getLogger(f"{__name__}.clients")
 """What clients send wrongly fills no log."""
 _NOISE.setLevel(logging.CRITICAL)
@@ -147,7 +149,7 @@ class RestServer:
             "max_line_size": self.limits.line_bytes,
             "max_field_size": self.limits.line_bytes,
             "max_headers": self.limits.headers,
-            "lingering_time": 0.0,
+            "lingering_time": LINGER_S,
             "keepalive_timeout": self.limits.idle_s,
             "auto_decompress": False,
         }

@@ -119,6 +119,7 @@ def key_of(call: Call) -> str:
         call.operation.method,
         call.operation.path,
         *call.items,
+        wire.encode(call.arguments.canonical).decode(),
         wire.encode(call.body).decode(),
     )
     return f"rest-{_digest(call.user.name, given)[:48]}.{asked[:32]}"

@@ -52,6 +52,9 @@ class Entry:
     ha1: bytes = field(default_factory=_nobodys, repr=False)
     sha256: bytes = field(default_factory=_nobodys, repr=False)
 
+    is_token: bool = False
+    """Whether it is also taken without a name: only the digest of a token is, since a password may be guessed."""
+
     def accepts(self, name: bytes, password: bytes) -> bool:
         """Whether this is the password; costs the same whatever the scheme and the answer."""
         # The users file of existing clusters has MD5 digests: their strength is that of the file's mode.
@@ -105,7 +108,7 @@ def _entry(words: list[str]) -> Entry:
     if scheme == "ha1":
         return Entry(user, ha1=_digest(rest, _MD5_DIGITS))
     if scheme == "sha256":
-        return Entry(user, sha256=_digest(rest, _SHA256_DIGITS))
+        return Entry(user, sha256=_digest(rest, _SHA256_DIGITS), is_token=True)
     raise InputError("the password has a scheme that is not known, or is empty")
 
 
@@ -170,9 +173,17 @@ class Users:
     def _of_token(self, token: bytes, today: dt.date) -> User | None:
         digest, found = hashlib.sha256(token).digest(), None
         for entry in self._entries.values():
-            if hmac.compare_digest(digest, entry.sha256):
+            if entry.is_token & hmac.compare_digest(digest, entry.sha256):
                 found = entry
         return _current(found, today) if found is not None and token else None
+
+
+def name_in(header: str) -> str | None:
+    """The name for which the `Authorization` header has a password; None for a token. InputError as `Users.login`."""
+    scheme, _, given = header.partition(" ")
+    if scheme.lower() != "basic" or len(header) > HEADER_LIMIT:
+        return None
+    return _basic(given.strip())[0].decode("utf-8", "surrogateescape")
 
 
 def _current(entry: Entry, today: dt.date) -> User | None:

@@ -33,7 +33,7 @@ WORDS = {
 }  # fmt: skip
 SLOW = {"/2/os", "/2/events"}
 INSTANCE: dict[str, Any] = {"name": "new.example.com", "__version__": 1, "mode": "create", "disk_template": "diskless",
-            "disks": [], "nics": []}  # fmt: skip
+            "disks": [], "nics": [], "os": "noop"}  # fmt: skip
 
 
 def path_of(operation: Operation) -> str:
@@ -78,9 +78,9 @@ async def test_who_may_only_read_changes_nothing(rig: RestRig) -> None:
 
 
 @pytest.mark.requirement("S225")
-async def test_a_method_that_a_path_does_not_have_is_not_implemented(rig: RestRig) -> None:
+async def test_a_method_that_a_path_does_not_have_is_not_allowed(rig: RestRig) -> None:
     answer = await rig.ask("DELETE", "/version")
-    assert (answer.status, answer.headers["allow"]) == (501, "GET")
+    assert (answer.status, answer.headers["allow"]) == (405, "GET")
     assert (await rig.ask("DELETE", "/nothing/there")).status == 404
 
 
@@ -168,6 +168,10 @@ JOBS: list[tuple[str, str, Any, dict[str, Any]]] = [
     ("DELETE", "/2/groups/spare", None, {"OP_ID": "OP_GROUP_REMOVE"}),
     ("PUT", "/2/modify", {"beparams": {"vcpus": 2}}, {"OP_ID": "OP_CLUSTER_SET_PARAMS"}),
     ("PUT", "/2/redistribute-config", None, {"OP_ID": "OP_CLUSTER_REDIST_CONF"}),
+    ("POST", "/2/instances/web1/repair?dry-run=1", {"early_release": True},
+     {"OP_ID": "OP_INSTANCE_REPAIR", "instance_name": "web1", "early_release": True, "dry_run": True}),
+    ("POST", "/2/instances/web1/replace-disks?mode=replace_auto&early_release=1", None, {"early_release": True}),
+    ("POST", "/2/nodes/node1/migrate?dry-run=1", None, {"OP_ID": "OP_NODE_MIGRATE", "dry_run": True}),
 ]  # fmt: skip
 
 
@@ -222,6 +226,25 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("GET", "/2/nodes?bulk=yes", None, "bulk"),
     ("GET", "/2/nodes?limit=0", None, "limit"),
     ("PUT", "/2/filters/0a", {"sudo": 1}, "sudo"),
+    ("GET", "/2/nodes?bulk=-1040", None, "'bulk' parameter: give 0 or 1"),
+    ("GET", "/2/nodes?bulk=2", None, "bulk"),
+    ("GET", "/2/nodes?bulc=1", None, "unknown parameter 'bulc'"),
+    ("GET", "/2/nodes?bulk=1&bulk=0", None, "twice"),
+    ("GET", "/version?x=1", None, "unknown parameter 'x'"),
+    ("DELETE", "/2/instances/web1?dry_run=1", None, "unknown parameter 'dry_run'"),
+    ("DELETE", "/2/jobs/1?dry-run=1", None, "dry-run"),
+    ("POST", "/2/instances", {**INSTANCE, "mode": "clone"}, "mode"),
+    ("POST", "/2/instances", {**INSTANCE, "disks": [{"size": -5}], "disk_template": "plain"}, "disks[0].size"),
+    ("POST", "/2/instances", {**INSTANCE, "disks": [{"size": 1}] * 17}, "17 disks: at most 16"),
+    ("POST", "/2/instances", {**INSTANCE, "nics": [{"mac": "x"}]}, "nics[0].mac"),
+    ("POST", "/2/instances", {**INSTANCE, "name": "no_such name"}, "instance_name"),
+    ("POST", "/2/instances", {**INSTANCE, "beparams": {"vcpus": "many"}}, "beparams.vcpus"),
+    ("PUT", "/2/instances/web1/rename", {"new_name": "WEB"}, "new_name"),
+    ("PUT", "/2/instances/web1/modify", {"disks": [["explode", 0, {}]]}, "disks[0]"),
+    ("PUT", "/2/instances/web1/modify", {"beparams": {"vcpus": 0}}, "beparams.vcpus"),
+    ("POST", "/2/instances/web1/replace-disks", {"mode": "replace_all"}, "mode"),
+    ("POST", "/2/instances/web1/reboot?type=warm", None, "reboot_type"),
+    ("PUT", "/2/modify", {"candidate_pool_size": 0}, "candidate_pool_size"),
 ]  # fmt: skip
 
 
@@ -229,7 +252,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
 async def test_what_is_wrong_is_named(rig: RestRig) -> None:
     for method, path, body, text in WRONG:
         answer = await rig.ask(method, path, body)
-        assert answer.status == 400, (path, answer.body)
+        assert answer.status == 400, (path, body, answer.body)
         assert text in answer.explain
     assert rig.master.queue.submitted == []
 
@@ -251,13 +274,14 @@ async def test_lists_are_of_names_or_whole(rig: RestRig) -> None:
 
 
 async def test_pages_of_a_list_have_everything_once(rig: RestRig) -> None:
-    for path in ("/2/instances?bulk=1&", "/2/instances?", "/2/jobs?"):
+    for path in ("/2/instances?bulk=1", "/2/instances", "/2/jobs"):
         rig.master.queue.live[:] = [job(number) for number in (3, 1, 20, 100)]
         key = "name" if "bulk" in path else "id"
-        whole = (await rig.ask("GET", path + "x=1")).json
+        whole = (await rig.ask("GET", path)).json
+        mark = "&" if "?" in path else "?"
         found, after = [], ""
         while True:
-            part = (await rig.ask("GET", f"{path}limit=3{after}")).json
+            part = (await rig.ask("GET", f"{path}{mark}limit=3{after}")).json
             if not part:
                 break
             found += part
@@ -315,6 +339,72 @@ async def test_the_same_key_is_the_same_job(rig: RestRig) -> None:
     assert other.status == 422
     assert (await rig.ask("POST", path, {}, user=OPERATOR, headers=key)).json == 2
     assert (await rig.ask("POST", path, {}, headers={"Idempotency-Key": "a b"})).status == 400
+
+
+@pytest.mark.requirement("F16")
+async def test_a_key_means_the_whole_request_with_its_query(rig: RestRig) -> None:
+    """A dry run's key does not answer for the real call."""
+    key = {"Idempotency-Key": "deploy-8"}
+    path = "/2/instances/web1"
+    assert (await rig.ask("DELETE", f"{path}?dry-run=1", headers=key)).json == 1
+    assert (await rig.ask("DELETE", f"{path}?dry-run=1", headers=key)).json == 1
+    for other in (path, f"{path}?dry-run=0", f"{path}?dry-run=1&reason=x"):
+        assert (await rig.ask("DELETE", other, headers=key)).status == 422, other
+    assert (await rig.ask("PUT", f"{path}/shutdown?dry-run=1", headers=key)).status == 422
+    assert len(rig.master.queue.submitted) == 1
+
+
+async def test_a_reason_is_accepted_everywhere_as_old_clients_send_one(rig: RestRig) -> None:
+    for operation in OPERATIONS:
+        if operation.method == "GET" and operation.path not in SLOW | {"/2/jobs/{job}/wait"}:
+            answer = await rig.ask("GET", f"{path_of(operation)}?reason=because")
+            assert "reason" not in answer.body.decode() or answer.status != 400, operation.path
+    reinstall = "/2/instances/web1/reinstall?reason=because"
+    assert (await rig.ask("POST", reinstall, {"os": "noop"})).status == 200
+
+
+CROSS_SITE: list[dict[str, str]] = [
+    {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Origin": "https://evil.example"},
+    {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site", "Origin": "https://localhost"},
+]  # fmt: skip
+
+
+@pytest.mark.requirement("G21")
+async def test_a_page_of_another_site_changes_nothing(rig: RestRig) -> None:
+    for operation in OPERATIONS:
+        if operation.method == "GET" and not isinstance(operation.does, JobOf):
+            continue
+        for headers in CROSS_SITE:
+            answer = await rig.ask(operation.method, path_of(operation), headers=headers)
+            assert (answer.status, answer.explain) == (
+                403,
+                "a page of another site has sent this request",
+            )
+    assert rig.master.queue.submitted == []
+    own: list[dict[str, str]] = [
+        {"Origin": "https://localhost"},
+        {"Sec-Fetch-Site": "same-origin"},
+        {},
+    ]
+    for headers in own:
+        answer = await rig.ask("PUT", "/2/redistribute-config", headers=headers)
+        assert answer.status == 200
+    refused = [json.loads(line) for line in rig.audit.read_text().splitlines()]
+    assert {one["status"] for one in refused} == {403, 200}
+
+
+@pytest.mark.requirement("A1")
+async def test_a_browser_is_never_asked_for_basic_credentials(rig: RestRig) -> None:
+    """It would keep them, and add them to what pages of other sites send."""
+    for path in ("/2/docs", "/2/info"):
+        page = await rig.ask("GET", path, user=None, headers={"Accept": "text/html,*/*"})
+        assert (page.status, page.headers["content-type"].partition(";")[0]) == (401, "text/html")
+        assert "www-authenticate" not in page.headers
+        assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+        assert 'credentials: "omit"' in page.body.decode()
+        script = await rig.ask("GET", path, user=None, headers={"Sec-Fetch-Site": "same-origin"})
+        assert (script.status, script.json["code"]) == (401, 401)
+        assert "www-authenticate" not in script.headers
 
 
 async def test_jobs_are_read_waited_for_and_cancelled(rig: RestRig) -> None:

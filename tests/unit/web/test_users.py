@@ -118,6 +118,16 @@ def test_a_token_needs_no_name_and_ends_with_its_day(tmp_path: Path) -> None:
     assert one.login("Bearer ", TODAY) is None
 
 
+@pytest.mark.requirement("A6")
+def test_only_the_digest_of_a_token_is_taken_without_a_name(tmp_path: Path) -> None:
+    """Otherwise one guess would try the passwords of all users."""
+    lines = f"anna secret write\nbob {{cleartext}}other write\ncarl {{HA1}}{HA1} write\n"
+    one = users(tmp_path, lines)
+    for token in ("secret", "other", "{cleartext}other", HA1):
+        assert one.login(f"Bearer {token}", TODAY) is None
+    assert enters(one, "anna", "secret")
+
+
 @pytest.mark.requirement("A4")
 @pytest.mark.parametrize(
     "header",

@@ -56,6 +56,7 @@ def check_create_arguments(op: OpInstanceCreate) -> None:
     check_tags(op.tags)
     check_disks(op.disks, None)
     check_nics(op.nics)
+    check_backend_params(op.beparams, "beparams")
 
 
 def _check_placement(op: OpInstanceCreate) -> None:

@@ -68,7 +68,7 @@ from ganeti.units.instance.install import check_os, osparams_with
 from ganeti.units.instance.new_primary import check_alone, wanted_primary, with_new_primary
 from ganeti.units.instance.nic_changes import changed_nics
 from ganeti.units.instance.nic_checks import check_links, check_no_conflicts, network_locks
-from ganeti.units.instance.param_changes import changed_params
+from ganeti.units.instance.param_changes import backend_changes, changed_params
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.job_source import check_may_set
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
@@ -114,6 +114,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
             check_alone(op)
         parse_changes(op.disks, "disks", DISK_ACTIONS)
         parse_changes(op.nics, "nics")
+        backend_changes(op.beparams)
         if op.disk_template is not None:
             check_conversion(op)
         for field in OF_CONVERSIONS if op.disk_template is None else ():

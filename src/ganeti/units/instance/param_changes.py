@@ -27,7 +27,7 @@ def changed_params(
 ) -> tuple[Instance, Results]:
     """The instance with all that is asked for but its devices, and what was changed."""
     results = Results()
-    beparams = _backend(op.beparams)
+    beparams = backend_changes(op.beparams)
     if MEMORY in op.beparams:
         size = _shown(beparams["maxmem"])
         results.append(FieldChange("be", MEMORY, size, Applies.AT_START))
@@ -71,7 +71,7 @@ def _shown(value: Any) -> Any:
     return DEFAULT if value is None else value
 
 
-def _backend(given: Mapping[str, Any]) -> Params:
+def backend_changes(given: Mapping[str, Any]) -> Params:
     """Checked; None for what is to be the cluster's again."""
     values = {name: None if value == DEFAULT else value for name, value in given.items()}
     return check_backend_params(values, "beparams")

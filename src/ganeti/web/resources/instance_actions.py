@@ -22,6 +22,7 @@ _DRY = {"dry_run": flag("dry-run")}
 _NO_REMEMBER = Argument("no_remember", Kind.FLAG, "do not remember the new state as the wanted one")
 _CUSTOM = {"custom_beparams": "beparams", "custom_hvparams": "hvparams"}
 _OLD_REPLACE = ("remote_node", "mode", "disks", "iallocator")
+_EARLY_RELEASE = Argument("early_release", Kind.FLAG, "for old clients, which send no body")
 _DISK_DIGITS = 4
 
 
@@ -36,6 +37,8 @@ def _replacement(call: Call) -> dict[str, Any]:
         body = {
             name: value for name in _OLD_REPLACE if (value := call.arguments.text(name)) is not None
         }
+        if _EARLY_RELEASE.name in call.arguments:
+            body[_EARLY_RELEASE.name] = call.arguments.flag(_EARLY_RELEASE.name)
     disks = body.pop("disks", None)
     if isinstance(disks, str) and disks:
         disks = [_disk(part.strip()) for part in disks.split(",")]
@@ -76,7 +79,10 @@ OPERATIONS: tuple[Operation, ...] = (
         "Put new disks, or another node, in the place of mirrors",
         JobOf("OP_INSTANCE_REPLACE_DISKS", THIS, make_body=_replacement),
         *(Argument(name, Kind.TEXT, "for old clients, which send no body")
-          for name in _OLD_REPLACE)),
+          for name in _OLD_REPLACE), _EARLY_RELEASE),
+    job("POST", f"{INSTANCE}/repair", "instances_name_repair",
+        "Replace disks that are broken on the primary node, from their other copies",
+        JobOf("OP_INSTANCE_REPAIR", {**THIS, **_DRY}), DRY_RUN),
     job("PUT", f"{INSTANCE}/activate-disks", "instances_name_activate_disks",
         "Make an instance's disks usable on its node",
         JobOf("OP_INSTANCE_ACTIVATE_DISKS", {**THIS, "ignore_size": flag("ignore_size")},

@@ -68,10 +68,11 @@ def _nested(given: Any) -> dict[str, Any]:
 
 async def _reinstall(call: Call) -> int:
     """Shut down, install, start: one job."""
-    if call.body and call.arguments:
+    in_query = [name for name in ("os", "nostartup") if name in call.arguments]
+    if call.body and in_query:
         raise bad_request("Can't combine query and body parameters")
     body = dict(call.object_body())
-    if not body and call.arguments:
+    if not body and in_query:
         body = {"os": call.arguments.text("os"), "start": not call.arguments.flag("nostartup")}
     start = body.pop("start", True)
     if not isinstance(start, bool):
