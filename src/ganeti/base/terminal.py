@@ -7,8 +7,11 @@ sequence in it would steer the administrator's terminal, a line feed in a cell w
 import argparse
 import enum
 import os
+import re
 import sys
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
+
+from ganeti.base.suggestions import did_you_mean
 
 LAYOUT = "\n\t"
 """Control characters that a text of several lines may have; a single value may not."""
@@ -78,6 +81,11 @@ class Parser(argparse.ArgumentParser):
 
     _is_printing = False
 
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        # A negative size, as in `grow-disk web1 0 -10m`, is an argument: the command says what is wrong with it.
+        self._negative_number_matcher = re.compile(r"-[0-9]")
+
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and end: 1 for a wrong number of arguments, 2 for options, as scripts know it."""
         _, counted, words = message.partition(" arguments are required: ")
@@ -85,7 +93,14 @@ class Parser(argparse.ArgumentParser):
             _, counted, words = message.partition("unrecognized arguments: ")
         is_number = counted and not any(word.startswith("-") for word in words.split())
         self.print_usage(sys.stderr)
-        self.exit(1 if is_number else 2, escaped(f"{self.prog}: error: {message}") + "\n")
+        close = self._close_option(words) if counted and not is_number else ""
+        self.exit(1 if is_number else 2, escaped(f"{self.prog}: error: {message}{close}") + "\n")
+
+    def _close_option(self, words: str) -> str:
+        """A suggestion for the first unknown option."""
+        unknown = next(word for word in words.split() if word.startswith("-"))
+        known = [flag for flag in self._option_string_actions if flag.startswith("--")]
+        return did_you_mean(unknown.partition("=")[0], known)
 
     def format_help(self) -> str:
         self._is_printing = True

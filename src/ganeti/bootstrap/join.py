@@ -48,6 +48,8 @@ SSH_FAILED = 255
 JOIN_TIMEOUT_S = START_LIMIT_S + 30.0
 """The node starts its daemon meanwhile."""
 TOKEN_TIMEOUT_S = 60.0
+END_LIMIT_S = 1.0
+"""How long ssh has to end by itself once its output has ended."""
 
 
 @dataclass(frozen=True)
@@ -285,6 +287,10 @@ async def ssh_token(
             async with asyncio.timeout(STOP_LIMIT_S):
                 await process.wait()
     finally:
+        # A process that is killed while it ends makes asyncio print "Unknown child process".
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_LIMIT_S):
+                await process.wait()
         if process.returncode is None:
             process.kill()
         await process.wait()

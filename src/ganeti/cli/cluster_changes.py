@@ -66,7 +66,9 @@ def modify(args: argparse.Namespace) -> int:
     if args.max_tracked_jobs is not None:
         say("--max-tracked-jobs has no effect: the scheduler looks at all jobs.", file=sys.stderr)
     elif not (given or args.state):
-        raise InputError("say what is to be changed; see --help", "options")
+        raise InputError(
+            "nothing to change: pass at least one option; --help lists them", "options"
+        )
     move_state(args)
     if given:
         run_opcode(MODIFY.kind(**given, force=args.force), args)

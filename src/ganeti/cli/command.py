@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 from ganeti import __version__
 from ganeti.base.errors import GanetiError
+from ganeti.base.suggestions import did_you_mean
 from ganeti.base.terminal import Parser, say
 from ganeti.cli.dashed_values import joined
 from ganeti.cli.errors import exit_code_of, format_error
@@ -158,7 +159,8 @@ class CommandTable:
             return 0
         command = self.find(name)
         if command is None:
-            say(f"{self.prog}: there is no command {name!r}\n", file=sys.stderr)
+            close = did_you_mean(name, [*self.commands, *self._by_alias])
+            say(f"{self.prog}: there is no command {name!r}{close}\n", file=sys.stderr)
             say(self.usage(), file=sys.stderr)
             return EXIT_FAILURE
         words = joined(rest, command.options)

@@ -75,11 +75,16 @@ def submit_job(args: argparse.Namespace) -> int:
 def _opcodes(name: str) -> list[object]:
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except OSError as err:
+        raise InputError(f"cannot be read: {err.strerror}", name) from err
+    except UnicodeDecodeError as err:
+        raise InputError("is not UTF-8 text; pass a JSON list of opcodes", name) from err
+    try:
         value = json.loads(text)
-    except (OSError, ValueError) as err:
-        raise InputError(str(err), name) from err
+    except (ValueError, RecursionError) as err:
+        raise InputError(f"is not JSON ({err}); pass a JSON list of opcodes", name) from err
     if not isinstance(value, list):
-        raise InputError("must hold a list of opcodes", name)
+        raise InputError("must hold a JSON list of opcodes", name)
     return value
 
 

@@ -1,6 +1,7 @@
 """gnt-group: node groups, their parameters and policies."""
 
 import argparse
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from ganeti.base.errors import InputError
@@ -113,13 +114,25 @@ def modify(args: argparse.Namespace) -> int:
     Only what is given changes; 'default' as a part of the policy takes the cluster's again.
     """
     if not args.op.given(args):
-        raise InputError("say what is to be changed; see --help", "options")
+        raise InputError(
+            "nothing to change: pass at least one option; --help lists them", "options"
+        )
     changes = run_given(args)
     if changes:
         say(f"Modified group {args.group_name}")
         for name, value in changes:
-            say(f" - {name:<5} -> {value}")
+            for key, one in _changes(name, value):
+                say(f" - {key:<5} -> {one}")
     return 0
+
+
+def _changes(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What has changed, nested parameters as `ndparams/spindle_count`."""
+    if isinstance(value, dict) and value:
+        for key, one in value.items():
+            yield from _changes(f"{name}/{key}", one)
+    else:
+        yield name, "default" if value is None else value
 
 
 @table.command("remove", GROUP, OpOptions("group.OpGroupRemove"), *JOB_OPTIONS)

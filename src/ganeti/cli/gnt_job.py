@@ -294,6 +294,14 @@ def cancel(args: argparse.Namespace) -> int:
     return 0 if all_done else EXIT_FAILURE
 
 
+def _why_not(client: LuxiClient, job_id: int) -> str:
+    """Why a job cannot be archived."""
+    [row] = client.query_jobs([job_id], ["status"])
+    if row is None or row[0] is None:
+        return "no job has this number; 'gnt-job list' shows the jobs"
+    return "it is in the archive already" if row[0] in FINAL else f"it is {row[0]}, not finished"
+
+
 @table.command("archive", SOME_JOBS)
 def archive(args: argparse.Namespace) -> int:
     """Move ended jobs into the archive."""
@@ -301,7 +309,7 @@ def archive(args: argparse.Namespace) -> int:
     with LuxiClient() as client:
         for job_id in _ids(args.job_ids):
             if not client.call("ArchiveJob", job_id):
-                say(f"Job {job_id} was not archived: it has not ended yet", file=sys.stderr)
+                say(f"Job {job_id} was not archived: {_why_not(client, job_id)}", file=sys.stderr)
                 all_done = False
     return 0 if all_done else EXIT_FAILURE
 

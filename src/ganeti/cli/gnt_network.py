@@ -148,7 +148,9 @@ def modify(args: argparse.Namespace) -> int:
     The subnet stays what it is: make another network in its place.
     """
     if not args.op.given(args):
-        raise InputError("say what is to be changed; see --help", "options")
+        raise InputError(
+            "nothing to change: pass at least one option; --help lists them", "options"
+        )
     run_given(args)
     return 0
 

@@ -11,6 +11,7 @@ from ganeti.base.errors import ErrorCode, GanetiError, InputError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.confirmation import confirm
 from ganeti.cli.errors import NodeSetupError
 from ganeti.cli.jobs import run_given, run_job
 from ganeti.cli.mirrors import add_node_commands as add_mirror_commands
@@ -220,11 +221,29 @@ def modify(args: argparse.Namespace) -> int:
     A node that was offline is taken back only when it answers, belongs to this cluster, has taken the
     cluster's latest facts, and runs no instance that belongs elsewhere.
     """
+    if args.offline and not args.force:
+        _confirm_offline(args)
     changes = run_given(args)
     say(f"Modified node {args.node_name}")
     for name, value in changes or ():
         say(f" - {name} -> {value}")
     return 0
+
+
+def _confirm_offline(args: argparse.Namespace) -> None:
+    """Ask back before a node is marked offline where instances run; scripts are only warned, by the job."""
+    if not sys.stdin.isatty():
+        return
+    with LuxiClient() as client:
+        [[node]] = client.rows("Nodes", [args.node_name], ["name"])
+        found = client.query("instance", ["name", "oper_state"], ["=", "pnode", node])
+    running = [name for (_, name), (_, state) in found["data"] if state]
+    if running:
+        confirm(
+            f"{len(running)} instances run on {node} ({', '.join(running)}). The mark stops none of them; they"
+            " must not be failed over while the host is on. Mark the node offline?",
+            is_sure=False,
+        )
 
 
 @table.command(

@@ -171,7 +171,9 @@ def modify(args: argparse.Namespace) -> int:
         if wanted is not None:
             given[f"{option_name}_os"] = [("add" if wanted == "yes" else "remove", name)]
     if not given:
-        raise InputError("say what is to be changed; see --help", "options")
+        raise InputError(
+            "nothing to change: pass at least one option; --help lists them", "options"
+        )
     with LuxiClient() as client:
         run_job(client, OpClusterSetParams(**given, force=args.force), args)
     return 0

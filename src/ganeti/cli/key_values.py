@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
+from ganeti.base.suggestions import did_you_mean
 
 if TYPE_CHECKING:  # lists do not need opcodes, and start faster
     from ganeti.model.opcodes.base import DiskRequest, NicRequest
@@ -194,6 +195,12 @@ def disk_requests(texts: Sequence[str] | None) -> "list[DiskRequest]":
         if adopt is not None and not isinstance(adopt, str):
             raise InputError("needs a value", f"disks[{index}].adopt")
         if adopt is None and not isinstance(size, str):
+            mistyped = next((key for key in values if did_you_mean(key, ["size"])), None)
+            if mistyped is not None:
+                raise InputError(
+                    f"unknown key {mistyped!r:.40}{did_you_mean(mistyped, ['size'])}",
+                    f"disks[{index}]",
+                )
             raise InputError("needs a size, as in 0:size=10g", f"disks[{index}]")
         mode, name = values.pop("mode", "rw"), values.pop("name", None)
         mib = parse_mib(size, f"disks[{index}].size") if isinstance(size, str) else 0
@@ -215,7 +222,9 @@ def nic_requests(texts: Sequence[str] | None) -> "list[NicRequest]":
         unknown = sorted(values.keys() - set(_NIC_KEYS))
         if unknown:
             raise InputError(
-                f"there is no {unknown[0]}; known: {', '.join(_NIC_KEYS)}", f"nics[{index}]"
+                f"unknown key {unknown[0]!r:.40}{did_you_mean(unknown[0], _NIC_KEYS)};"
+                f" the keys are {', '.join(_NIC_KEYS)}",
+                f"nics[{index}]",
             )
         given = {key: value for key, value in values.items() if value not in (None, "none")}
         wrong = [key for key, value in given.items() if not isinstance(value, str)]

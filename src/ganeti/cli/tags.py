@@ -70,5 +70,6 @@ def _given(args: argparse.Namespace) -> list[str]:
             raise InputError(f"cannot be read: {err}", args.tags_file) from err
     tags = [tag.strip() for tag in tags if tag.strip()]
     if not tags:
-        raise InputError("give at least one", "tags")
+        why = "a tag cannot be empty" if args.tags else "no tag was passed"
+        raise InputError(f"{why}; name at least one, or a file with --from", "tags")
     return tags

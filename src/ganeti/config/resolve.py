@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.identifiers import host_name, is_uuid, plain_name
+from ganeti.base.suggestions import did_you_mean
 from ganeti.config.view import View
 from ganeti.model.job_filter import JobFilter
 from ganeti.model.objects import Instance, Network, Node, NodeGroup
@@ -30,7 +31,8 @@ def resolve_group(view: View, text: str) -> NodeGroup:
     """The node group that `text` means; groups have no short names."""
     found = view.groups.get(text.lower()) or view.group_by_name(text)
     if found is None:
-        raise _unknown("group", text if is_uuid(text.lower()) else plain_name(text, "group name"))
+        name = text if is_uuid(text.lower()) else plain_name(text, "group name")
+        raise _unknown("group", name, view.groups)
     return found
 
 
@@ -38,9 +40,8 @@ def resolve_network(view: View, text: str) -> Network:
     """The network that `text` means; networks have no short names."""
     found = view.networks.get(text.lower()) or view.network_by_name(text)
     if found is None:
-        raise _unknown(
-            "network", text if is_uuid(text.lower()) else plain_name(text, "network name")
-        )
+        name = text if is_uuid(text.lower()) else plain_name(text, "network name")
+        raise _unknown("network", name, view.networks)
     return found
 
 
@@ -48,7 +49,7 @@ def resolve_filter(view: View, text: str) -> JobFilter:
     """The job filter of a UUID."""
     found = view.table(JobFilter).get(text.lower())
     if found is None:
-        raise _unknown("filter", repr(text[:60]))
+        raise _unknown("filter", repr(text[:60]), {})
     return found
 
 
@@ -69,11 +70,11 @@ def full_name(view: View, name: str) -> str:
 def _by_short_name(hosts: Mapping[str, Host], text: str, what: str) -> Host:
     """The only host whose name begins with the labels of `text`."""
     if is_uuid(text.lower()):
-        raise _unknown(what, text)
+        raise _unknown(what, text, {})
     prefix = host_name(text, f"{what} name") + "."
     found = [host for host in hosts.values() if host.name.startswith(prefix)]
     if not found:
-        raise _unknown(what, text)
+        raise _unknown(what, text, hosts)
     if len(found) > 1:
         names = sorted(host.name for host in found)
         more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
@@ -85,8 +86,14 @@ def _by_short_name(hosts: Mapping[str, Host], text: str, what: str) -> Host:
     return found[0]
 
 
-def _unknown(what: str, text: str) -> PrereqError:
+def _unknown(
+    what: str, text: str, known: Mapping[str, Node | Instance | NodeGroup | Network]
+) -> PrereqError:
+    """The error, with the name that is most like this one, of a host with or without its domain."""
+    names = [one.name for one in known.values()]
+    if "." not in text:
+        names = [name.partition(".")[0] for name in names]
     return PrereqError(
-        f"there is no {what} {text}; `gnt-{what} list` shows those that exist",
+        f"there is no {what} {text}{did_you_mean(text, names)}; `gnt-{what} list` shows those that exist",
         ErrorCode.UNKNOWN_ENTITY,
     )

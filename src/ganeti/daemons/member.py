@@ -119,7 +119,7 @@ class Member:
             _log.warning("the state cannot be read yet: %s", err)
         keeping = asyncio.create_task(tls.keep_current(), name="certificates")
         self._opened.push_async_callback(_ended_task, keeping)
-        parts = (store, directory, worker, peers, voters, state.fence, archive)
+        parts = (store, directory, worker, peers, voters, archive)
         self._parts = CandidateParts(self._paths, identity, *parts)
         server = StreamServer(
             identity.cluster_uuid,
@@ -223,6 +223,10 @@ class Member:
         lines.append(
             f"this node is the master in epoch {members.epoch}; the state is on {where}"
             + (" (degraded)" if members.degraded else "")
+        )
+        lines.append(
+            f"new jobs have numbers above {members.job_id_ceiling}: the former master had reserved the numbers"
+            " up to it, and none is used twice"
         )
         return lines
 

@@ -19,7 +19,11 @@ from ganeti.base.identifiers import (
 )
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES, DRBD_HELPERS_OFF
-from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, check_hypervisor_params
+from ganeti.model.hypervisor_params import (
+    HYPERVISOR_PARAMS,
+    check_hypervisor_params,
+    unknown_hypervisor_param,
+)
 from ganeti.model.param import check_params
 from ganeti.model.param_checks import (
     changed,
@@ -176,7 +180,7 @@ def changed_hvparams(
         known = HYPERVISOR_PARAMS[hypervisor]
         for name in params:
             if name not in known:
-                raise InputError(f"{hypervisor} has no such parameter", f"{where}.{name}")
+                raise unknown_hypervisor_param(hypervisor, name, f"{where}.{name}")
         new[hypervisor] = changed(new.get(hypervisor, {}), {**params, **checked})
     return {hypervisor: params for hypervisor, params in new.items() if params}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import volume_name
+from ganeti.base.suggestions import did_you_mean
 from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.param import typed_value
 from ganeti.model.params import Params
@@ -62,7 +63,8 @@ def check_disk_params(
         if name not in known:
             names = ", ".join(known) or "none"
             raise InputError(
-                f"disk template {template} has no such parameter; it has {names}", where
+                f"disk template {template} has no such parameter{did_you_mean(name, known)}; it has {names}",
+                where,
             )
         if name in checked:
             raise InputError(f"is given twice, also as {name}", where)

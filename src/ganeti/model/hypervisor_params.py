@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ganeti.base.errors import InputError
+from ganeti.base.suggestions import did_you_mean
 from ganeti.model.hypervisor_param import HypervisorParam
 from ganeti.model.kvm_params import KVM_PARAMS
 from ganeti.model.param import checked_value, defaults
@@ -42,7 +43,8 @@ def check_hypervisor_params(
     known = HYPERVISOR_PARAMS.get(hypervisor)
     if known is None:
         raise InputError(
-            f"there is no hypervisor {hypervisor!r:.40}; known: {', '.join(HYPERVISOR_PARAMS)}",
+            f"there is no hypervisor {hypervisor!r:.40}{did_you_mean(hypervisor, HYPERVISOR_PARAMS)};"
+            f" known: {', '.join(HYPERVISOR_PARAMS)}",
             field,
         )
     return {
@@ -51,6 +53,13 @@ def check_hypervisor_params(
         )
         for name, value in params.items()
     }
+
+
+def unknown_hypervisor_param(hypervisor: str, name: str, field: str) -> InputError:
+    """The error for a parameter that a hypervisor does not have."""
+    known = HYPERVISOR_PARAMS[hypervisor]
+    close = did_you_mean(name, known) or f"; it has {', '.join(sorted(known))}"
+    return InputError(f"hypervisor {hypervisor} has no such parameter{close}", field)
 
 
 def _checked(
@@ -64,7 +73,7 @@ def _checked(
 ) -> bool | int | str:
     where = f"{field}.{name}" if field else name
     if param is None:
-        raise InputError(f"{hypervisor} has no such parameter", where)
+        raise unknown_hypervisor_param(hypervisor, name, where)
     if of_instance and param.is_global:
         raise InputError("can only be set for the whole cluster", where)
     typed: bool | int | str = checked_value(param, value, where)

@@ -7,6 +7,7 @@ import msgspec
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
+from ganeti.base.suggestions import did_you_mean
 
 
 class Param(msgspec.Struct, frozen=True):
@@ -60,7 +61,8 @@ def check_params(
     for name, value in given.items():
         where = f"{field}.{name}"
         if name not in known:
-            raise InputError(f"no such {what} parameter; known: {', '.join(known)}", where)
+            close = did_you_mean(name, known)
+            raise InputError(f"no such {what} parameter{close}; known: {', '.join(known)}", where)
         checked[name] = None if value is None else checked_value(known[name], value, where)
     return checked
 

@@ -62,7 +62,7 @@ def test_modify_reads_policies(master: FakeMaster, run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["modify"], "say what is to be changed"),
+        (["modify"], "nothing to change: pass at least one option"),
         (["modify", "--ipolicy-bounds-specs=most:a=1"], "must begin with min: or max:"),
         (["modify", "--ipolicy-std-specs=cpu-count=x"], "not a whole number"),
         (["add-tags"], "give at least one"),

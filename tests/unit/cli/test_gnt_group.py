@@ -114,7 +114,7 @@ def test_modify_shows_what_changed(master: FakeMaster, run: Run) -> None:
 def test_modify_without_a_wish_asks_for_one(master: FakeMaster, run: Run) -> None:
     code, _out, err = run(gnt_group, "modify", "rack2")
     assert code == 1
-    assert "say what is to be changed" in err
+    assert "nothing to change: pass at least one option" in err
     assert master.requests == []
 
 

@@ -108,7 +108,7 @@ def test_modify_sets_what_the_cluster_has_for_an_os(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["tiny"], "say what is to be changed"),
+        (["tiny"], "nothing to change: pass at least one option"),
         (["-O", "size", "tiny"], "osparams.size: needs a value"),
         (["-H", "acpi=false", "tiny"], "must be NAME:key=value"),
     ],

@@ -66,11 +66,11 @@ def test_instances_are_chosen_in_one_of_the_ways(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ("", "give names of instances"),
-        ("--all a", "takes no names"),
-        ("--tags", "give names of tags"),
+        ("", "no instance is named"),
+        ("--all a", "accepts no names"),
+        ("--tags", "pass names of tags"),
         ("--tags x --all", "choose in one way only, not by all and tags"),
-        ("--tags nosuch", "no instance is meant by that"),
+        ("--tags nosuch", "no instance matches the selection"),
     ],
 )
 def test_a_choice_that_means_nothing_is_refused(

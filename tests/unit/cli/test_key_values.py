@@ -98,7 +98,7 @@ def test_interfaces_leave_out_what_is_none() -> None:
         NicRequest(mac="aa:00:00:00:00:01", mode="routed", link="100")
     ]
     assert nic_requests(["0"]) == [NicRequest()]
-    with pytest.raises(InputError, match="no colour"):
+    with pytest.raises(InputError, match="unknown key"):
         nic_requests(["0:colour=red"])
     with pytest.raises(InputError, match=r"nics\[0\].mac"):
         nic_requests(["0:mac"])

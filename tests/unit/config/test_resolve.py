@@ -52,6 +52,22 @@ def test_what_does_not_exist_is_unknown(text: str) -> None:
     assert caught.value.code is ErrorCode.UNKNOWN_ENTITY
 
 
+@pytest.mark.parametrize(
+    ("text", "suggestion"),
+    [
+        ("wbe1", "; did you mean web1?"),
+        ("web1.exampel.com", "; did you mean web1.example.com?"),
+        ("database", ";"),
+    ],
+)
+def test_error_for_an_unknown_name_suggests_the_most_similar_one(
+    text: str, suggestion: str
+) -> None:
+    with pytest.raises(PrereqError) as caught:
+        resolve_instance(SNAPSHOT, text)
+    assert f"there is no instance {text}{suggestion}" in caught.value.message
+
+
 def test_a_short_name_of_several_is_not_unique() -> None:
     twin = sample_instance(9, name="web1.example.org")
     snapshot = Snapshot.of(

@@ -138,7 +138,11 @@ async def test_a_change_keeps_what_it_does_not_name(master: Master) -> None:
         (OpGroupRemove(group_name="x"), "unknown_entity", "there is no group x"),
         (OpGroupRename(group_name="default", new_name="../x"), "wrong_input", "new_name"),
         (OpGroupRename(group_name="default", new_name="default"), "already_exists", "default"),
-        (OpGroupSetParams(group_name="default"), "wrong_input", "say what is to be changed"),
+        (
+            OpGroupSetParams(group_name="default"),
+            "wrong_input",
+            "nothing to change: pass at least one option",
+        ),
         (OpGroupAssignNodes(group_name="default", nodes=[]), "wrong_input", "nodes: name at least"),
         (OpGroupAssignNodes(group_name="default", nodes=["x"]), "unknown_entity", "no node x"),
         (OpGroupEvacuate(group_name="default", iallocator="../x"), "wrong_input", "iallocator"),

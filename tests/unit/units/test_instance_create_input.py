@@ -78,7 +78,7 @@ def nic(**fields: Any) -> list[NicRequest]:
         ({"disk_template": "diskless"}, WRONG, "disks: template diskless has no disks"),
         ({"disks": []}, WRONG, "disks: template sharedfile needs at least one disk"),
         ({"disks": disk() * 17}, WRONG, "disks: 17 disks: at most 16"),
-        ({"disks": disk(size=0)}, WRONG, "disks[0].size: must be from 1 MiB"),
+        ({"disks": disk(size=0)}, WRONG, "disks[0].size: 0 MiB is not possible"),
         ({"disks": disk(size=-5)}, WRONG, "disks[0].size: "),
         ({"disks": disk() + disk(size=2**40)}, WRONG, "disks[1].size: "),
         ({"disks": disk(mode="rx")}, WRONG, "disks[0].mode: must be rw or ro"),
@@ -109,7 +109,11 @@ def nic(**fields: Any) -> list[NicRequest]:
         ({"tags": ["with space"]}, WRONG, "tags: 'with space' is not a tag"),
         ({"tags": [""]}, WRONG, "tags: '' is not a tag"),
         ({"hypervisor": "xen-pvm"}, WRONG, "hypervisor: 'xen-pvm' is not enabled"),
-        ({"hvparams": {"nosuch": 1}}, WRONG, "hvparams.nosuch: fake has no such parameter"),
+        (
+            {"hvparams": {"nosuch": 1}},
+            WRONG,
+            "hvparams.nosuch: hypervisor fake has no such parameter",
+        ),
         (
             {"hypervisor": "kvm", "hvparams": {"kvm_path": "/x"}},
             WRONG,

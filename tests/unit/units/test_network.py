@@ -247,7 +247,11 @@ async def test_an_address_of_a_connected_network_belongs_into_it(master: Master)
         (connect(network_link="a b"), "wrong_input", "network.link: "),
         (connect("none"), "unknown_entity", "there is no network none"),
         (connect(group="none"), "unknown_entity", "there is no group none"),
-        (OpNetworkSetParams(network_name="net"), "wrong_input", "say what is to be changed"),
+        (
+            OpNetworkSetParams(network_name="net"),
+            "wrong_input",
+            "nothing to change: pass at least one option",
+        ),
         (
             OpNetworkSetParams(network_name="net", remove_reserved_ips=["198.51.100.0"]),
             "wrong_input",

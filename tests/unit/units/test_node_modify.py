@@ -85,7 +85,7 @@ async def test_a_node_has_one_role(
 @pytest.mark.parametrize(
     ("number", "before", "wish", "code", "text"),
     [
-        (2, {}, {}, "wrong_input", "say what is to be changed"),
+        (2, {}, {}, "wrong_input", "nothing to change: pass at least one option"),
         (2, {}, {"offline": True, "drained": True}, "wrong_input", "exclude each other"),
         (2, {}, {"powered": True}, "wrong_state", "has no out-of-band program"),
         (2, {}, {"secondary_ip": "host"}, "wrong_input", "secondary_ip"),
@@ -112,6 +112,17 @@ async def test_a_wrong_wish_is_refused(
     assert text in message
     assert master.snapshot.nodes == nodes
     assert master.rpc.acts() == []
+
+
+@pytest.mark.requirement("F29")
+async def test_job_that_marks_a_node_offline_names_the_instances_that_may_run_there(
+    master: Master,
+) -> None:
+    succeeded(await master.run(create(NAME, pnode="node2.example.com")))
+    job = await master.run(modify(offline=True, force=True))
+    succeeded(job)
+    warning = f"node2.example.com is marked offline with 1 instances that are to run there ({NAME})"
+    assert warning in said(job)
 
 
 async def test_a_candidate_that_is_needed_goes_only_by_force_or_with_a_successor(

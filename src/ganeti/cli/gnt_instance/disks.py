@@ -24,6 +24,11 @@ from ganeti.cli.options import FORCE, INSTANCE, JOB_OPTIONS
 )
 def grow_disk(args: argparse.Namespace) -> int:
     """Make a disk larger; a running guest sees it at once. Disks never shrink."""
+    if args.amount.startswith("-"):
+        raise InputError(
+            f"{args.amount!r:.40} is negative, but disks never shrink; pass the size to add, for example 10g",
+            "amount",
+        )
     run_given(args, disk=whole_number(args.disk, "disk"), amount=parse_mib(args.amount, "amount"))
     return 0
 

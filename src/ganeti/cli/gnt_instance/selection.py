@@ -77,7 +77,7 @@ def chosen_names(client: LuxiClient, args: argparse.Namespace) -> list[str]:
     else:
         names = [row[0] for row in rows]
     if not names:
-        raise PrereqError("no instance is meant by that", ErrorCode.WRONG_INPUT)
+        raise PrereqError("no instance matches the selection", ErrorCode.WRONG_INPUT)
     return sorted(names)
 
 
@@ -90,8 +90,13 @@ def _way(args: argparse.Namespace) -> _Way:
     name = ways.pop() if ways else "instance"
     way = _WAYS[name]
     if bool(args.names) is not bool(way.named):
-        what = f"give names of {way.named}" if way.named else "takes no names"
-        raise InputError(f"{what}; see --help for other ways to choose", f"--{name}")
+        if way.named == "instances":
+            raise InputError(
+                "no instance is named; pass names, or choose by --all, --node, --tags or another option of --help",
+                "names",
+            )
+        what = f"pass names of {way.named}" if way.named else "accepts no names"
+        raise InputError(what, f"--{name}")
     return way
 
 

@@ -173,7 +173,7 @@ class LUGroupSetParams(LogicalUnit[OpGroupSetParams, GroupChange]):
         op = self.op
         given = (op.alloc_policy, op.ndparams, op.diskparams, op.ipolicy)
         if all(one is None for one in given):
-            raise InputError("say what is to be changed", "options")
+            raise InputError("nothing to change: pass at least one option", "options")
         check_may_set_of_nodes(ctx, op.ndparams)
         old = resolve_group(ctx.snapshot, op.group_name)
         plan = GroupChange(old, with_wishes(old, op))

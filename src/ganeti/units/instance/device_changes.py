@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.suggestions import did_you_mean
 from ganeti.model.opcodes.base import is_none
 
 LAST = -1
@@ -61,8 +62,19 @@ def _parse(given: Sequence[Any], field: str, actions: Sequence[str]) -> DeviceCh
     if action in ("remove", "detach") and params:
         raise InputError(f"a device that is {action.rstrip('e')}ed takes no parameters", field)
     if action == "modify" and not params:
-        raise InputError("nothing is to be changed", field)
+        raise InputError("nothing to change: pass at least one parameter", field)
     return DeviceChange(action, identifier, params)
+
+
+def _count(number: int) -> str:
+    """How many devices there are, and their numbers."""
+    return (
+        f"{number}, numbered from 0 to {number - 1}"
+        if number > 1
+        else "only number 0"
+        if number
+        else "none"
+    )
 
 
 def position_of(devices: Sequence[D], identifier: int | str, field: str) -> int:
@@ -70,7 +82,7 @@ def position_of(devices: Sequence[D], identifier: int | str, field: str) -> int:
     if isinstance(identifier, int):
         if not -len(devices) <= identifier < len(devices):
             raise InputError(
-                f"there is no number {identifier}: the instance has {len(devices)}", field
+                f"there is no number {identifier}: the instance has {_count(len(devices))}", field
             )
         return identifier % len(devices)
     found = [at for at, one in enumerate(devices) if identifier in (one.uuid, one.name)]
@@ -115,7 +127,10 @@ def only_known(params: dict[str, Any], known: Sequence[str], field: str) -> None
     """Refuse parameters that a device does not have."""
     for name in params:
         if name not in known:
-            raise InputError(f"no such parameter; known: {', '.join(known)}", f"{field}.{name}")
+            close = did_you_mean(name, known)
+            raise InputError(
+                f"no such parameter{close}; known: {', '.join(known)}", f"{field}.{name}"
+            )
 
 
 def text_or_none(value: Any, field: str) -> str | None:

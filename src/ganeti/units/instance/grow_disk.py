@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, RpcError
+from ganeti.base.sizes import format_mib
 from ganeti.config.fill import disk_spec
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
@@ -91,7 +92,10 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
                 ErrorCode.WRONG_STATE,
             )
         if size > MAX_DISK_MIB:
-            raise InputError(f"a disk has at most {MAX_DISK_MIB} MiB", "amount")
+            raise InputError(
+                f"the disk would have {size} MiB, and at most {format_mib(MAX_DISK_MIB)} are possible",
+                "amount",
+            )
         grown = planner_of(instance).grown(disk, size)
         disks = [grown if one is disk else one for one in instance.disks]
         after = replace(instance, disks=tuple(disks))

@@ -151,7 +151,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
         node = primary_node(ctx, before)
         after, changes, of_disks = self._after(ctx, before)
         if not changes and op.runtime_mem is None and op.offline is None:
-            raise InputError("say what is to be changed", "instance")
+            raise InputError("nothing to change: pass at least one option", "instance")
         if op.beparams or op.disks or op.nics:
             check_instance_policy(ctx, after, ignore=op.ignore_ipolicy)
         if op.nics and op.conflicts_check:

@@ -6,6 +6,7 @@ from ipaddress import ip_address
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import mac_address, plain_name, tag_text
 from ganeti.base.ids import IdSource
+from ganeti.base.sizes import format_mib
 from ganeti.layouts.planner import Names, NewDisk, Planner, Site
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES, DiskTemplate
@@ -48,7 +49,10 @@ def check_disks(disks: Sequence[DiskRequest], template: DiskTemplate | None) -> 
     for index, disk in enumerate(disks):
         where = f"disks[{index}]"
         if disk.adopt is None and not 1 <= disk.size <= MAX_DISK_MIB:
-            raise InputError(f"must be from 1 MiB to {MAX_DISK_MIB} MiB", f"{where}.size")
+            raise InputError(
+                f"{disk.size} MiB is not possible: a disk has from 1 MiB to {format_mib(MAX_DISK_MIB)}",
+                f"{where}.size",
+            )
         if disk.mode not in ("rw", "ro", "w", "r", "W", "R"):
             raise InputError("must be rw or ro", f"{where}.mode")
         if disk.name is not None:

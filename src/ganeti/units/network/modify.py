@@ -128,7 +128,7 @@ class LUNetworkSetParams(LogicalUnit[OpNetworkSetParams, NetworkPlan]):
         op = self.op
         given = [getattr(op, name) for name in (*_OWN, "add_reserved_ips", "remove_reserved_ips")]
         if all(one is None for one in given):
-            raise InputError("say what is to be changed", "options")
+            raise InputError("nothing to change: pass at least one option", "options")
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         return [lock(Level.NETWORK, resolve_network(snapshot, self.op.network_name).uuid)]

@@ -12,6 +12,7 @@ from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import CLUSTER_LOCK, Level
 from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.names import AdminState
 from ganeti.model.objects import Node
 from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.param_checks import changed, check_single_node_params
@@ -26,6 +27,9 @@ from ganeti.units.node.catch_up import bring_up_to_date, check_can_return, tell_
 from ganeti.units.node.promotion import make_fit
 from ganeti.units.node.roles import check_master, check_wish, with_role
 from ganeti.units.oob.command import check_powered
+
+SHOWN_NAMES = 5
+"""Names of instances in a warning."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,7 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
         if plan.returns:
             ctx.step(f"bringing {plan.new.name} up to date")
             await bring_up_to_date(ctx, plan.old)
+        _warn_of_instances(ctx, plan)
         await make_fit(ctx, plan.fit, files_for=[plan.new] if plan.returns else [])
         result = _differences(plan)
         if not (plan.resigns or plan.returns):
@@ -155,6 +160,21 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
         if plan.resigns or (plan.returns and not plan.new.master_candidate):
             await _demote(ctx, plan.new)
         return Outcome(result)
+
+
+def _warn_of_instances(ctx: UnitContext, plan: ModifyPlan) -> None:
+    """Name the instances that may go on running on a node which is marked offline."""
+    if plan.old.offline or not plan.new.offline:
+        return
+    primaries = ctx.snapshot.instances_on(plan.new.uuid)
+    running = sorted(one.name for one in primaries if one.admin_state is AdminState.UP)
+    if running:
+        more = f" and {len(running) - SHOWN_NAMES} more" if len(running) > SHOWN_NAMES else ""
+        ctx.warn(
+            f"{plan.new.name} is marked offline with {len(running)} instances that are to run there"
+            f" ({', '.join(running[:SHOWN_NAMES])}{more}); the mark stops none of them: switch the host off"
+            " before they are failed over, or they may run twice"
+        )
 
 
 async def _demote(ctx: UnitContext, node: Node) -> None:

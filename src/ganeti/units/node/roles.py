@@ -25,7 +25,7 @@ def check_wish(op: OpNodeSetParams) -> None:
         if getattr(op, field) not in (None, {}):
             raise InputError("this version cannot do that", field)
     if all(getattr(op, name) is None for name in _CHANGES) and not op.auto_promote:
-        raise InputError("say what is to be changed", "node_name")
+        raise InputError("nothing to change: pass at least one option", "node_name")
     chosen = [name for name in ("master_candidate", "offline", "drained") if getattr(op, name)]
     if len(chosen) > 1:
         raise InputError(
