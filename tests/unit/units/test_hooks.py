@@ -10,6 +10,7 @@ from ganeti.base.errors import GanetiError, HooksAbort, HostError
 from ganeti.cli.errors import format_error
 from ganeti.model.hooks import HOOKS, Phase
 from ganeti.model.names import AdminState, JobStatus
+from ganeti.model.objects import Disk, Instance, InstanceUuid, NodeUuid
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.cluster import (
     OpClusterDestroy,
@@ -46,6 +47,7 @@ from ganeti.model.opcodes.tags import OpTagsSet
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.protocols.luxi import error_from_wire
 from ganeti.rpc.procedures.hooks import HookDirectory, HookResult, HooksArgs
+from ganeti.units.hooks.environment import disk_location
 from ganeti.units.hooks.listing import HookListing
 from ganeti.units.hooks.results import SHOWN_LINES, shown
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
@@ -55,6 +57,7 @@ from tests.unit.units.test_node_units import add
 pytestmark = pytest.mark.virtual_time
 
 PRE, POST = Phase.PRE, Phase.POST
+OTHER = "web2.example.com"
 START = OpInstanceStartup(instance_name=NAME)
 FAILS = [HookResult(script="10-check", problem="exit status 1", output="not on Fridays")]
 
@@ -443,3 +446,119 @@ def test_every_hook_of_the_interface_is_known() -> None:
         "CLUSTER": 8,
     }
     assert NODES
+
+
+@pytest.mark.parametrize(
+    ("op", "hook"),
+    [
+        (OpInstanceFailover(instance_name=OTHER, target_node="node3"), "instance-failover"),
+        (OpInstanceRemove(instance_name=OTHER), "instance-remove"),
+    ],
+)
+async def test_a_primary_node_that_may_be_dead_has_no_say_before(
+    master: Master, world: World, op: OpCode, hook: str
+) -> None:
+    succeeded(await master.run(create(OTHER, pnode="node2", start=False)))
+    give_every_hook(world)
+    succeeded(await master.run(op))
+    found = ran(world)
+    assert "2" not in found[f"{hook}-pre"]
+    assert "2" in found[f"{hook}-post"]
+
+
+async def test_pre_hooks_of_a_change_see_what_is_requested(master: Master, world: World) -> None:
+    await down(master)
+    give_every_hook(world)
+    change = modify(
+        beparams={"maxmem": 640, "minmem": 600, "vcpus": 3},
+        nics=[["add", {}], ["modify", 0, {"name": "lan"}]],
+    )
+    succeeded(await master.run(change))
+    pre, post = environments(world, 1, "instance-modify")
+    requested = {
+        "INSTANCE_MAXMEM": "640",
+        "INSTANCE_MEMORY": "640",
+        "INSTANCE_MINMEM": "600",
+        "INSTANCE_VCPUS": "3",
+        "INSTANCE_NIC_COUNT": "2",
+        "INSTANCE_NIC0_NAME": "lan",
+    }
+    for prefix, environment in (("", pre), ("", post), ("POST_", post)):
+        assert {name: environment[f"GANETI_{prefix}{name}"] for name in requested} == requested
+    # As upstream has it, these are what they were.
+    assert (pre["GANETI_INSTANCE_BE_vcpus"], post["GANETI_POST_INSTANCE_BE_vcpus"]) == ("1", "3")
+
+
+async def test_hooks_see_another_template_and_memory_that_a_change_asks_for(
+    master: Master, world: World
+) -> None:
+    await down(master)
+    give_every_hook(world)
+    succeeded(await master.run(modify(disk_template="file")))
+    [pre, _] = environments(world, 1, "instance-modify")
+    assert pre["GANETI_NEW_DISK_TEMPLATE"] == "file"
+    assert "GANETI_RUNTIME_MEMORY" not in pre
+
+
+def test_hooks_see_where_a_disk_is_by_the_names_of_upstream() -> None:
+    node, other = NodeUuid("n1"), NodeUuid("n2")
+    children = tuple(
+        Disk(uuid=f"c{number}", size=1, template="plain", parts={node: ("vg", f"lv{number}")})
+        for number in (0, 1)
+    )
+    disks = {
+        ("VG", "vg0"): Disk(uuid="d", size=1, template="plain", logical_id=("vg0", "x")),
+        ("DRIVER", "loop"): Disk(uuid="d", size=1, template="file", logical_id=("loop", "x")),
+        ("PROVIDER", "san"): Disk(uuid="d", size=1, template="ext", logical_id=("san", "x")),
+    }
+    instance = Instance(uuid=InstanceUuid("i"), name=NAME, primary_node=node, hypervisor="fake")
+    for (name, value), disk in disks.items():
+        found = disk_location(instance, disk)
+        assert found == {name: value, "ID": "x"}
+    mirror = Disk(
+        uuid="d", size=1, template="drbd", logical_id=(11000,), children=children,
+        parts={other: (4,), node: (3,)},
+    )  # fmt: skip
+    assert disk_location(instance, mirror) == {
+        "PNODE": "n1",
+        "SNODE": "n2",
+        "PORT": "11000",
+        "PMINOR": "3",
+        "SMINOR": "4",
+        "DATA_VG": "vg",
+        "DATA_ID": "lv0",
+        "META_VG": "vg",
+        "META_ID": "lv1",
+    }
+
+
+async def test_roles_of_a_node_are_as_they_are_requested(master: Master, world: World) -> None:
+    give_every_hook(world)
+    succeeded(await master.run(OpNodeSetParams(node_name="node3", drained=True)))
+    [pre, _] = environments(world, 1, "node-modify")
+    roles = ("MASTER_CANDIDATE", "OFFLINE", "DRAINED", "MASTER_CAPABLE", "VM_CAPABLE")
+    assert [pre[f"GANETI_{name}"] for name in roles] == ["None", "None", "True", "None", "None"]
+
+
+async def test_the_hook_of_every_change_sees_what_was_changed(master: Master, world: World) -> None:
+    await down(master)
+    give_every_hook(world)
+    succeeded(await master.run(START))
+    [seen] = environments(world, 1, "config-update")
+    assert seen["GANETI_INSTANCE_NAME"] == NAME
+    assert seen["GANETI_OBJECT_TYPE"] == "INSTANCE"
+    assert seen["GANETI_HOOKS_PATH"] == "config-update"
+    assert not [name for name in seen if name.startswith("GANETI_POST_")]
+
+
+async def test_a_connection_is_shown_to_hooks_as_it_is_requested(
+    master: Master, world: World
+) -> None:
+    succeeded(await master.run(OpNetworkAdd(network_name="net", network="198.51.100.0/24")))
+    give_every_hook(world)
+    connect = OpNetworkConnect(
+        network_name="net", group_name="default", network_mode="routed", network_link="100"
+    )
+    succeeded(await master.run(connect))
+    [pre, _] = environments(world, 1, "network-connect")
+    assert (pre["GANETI_GROUP_NETWORK_MODE"], pre["GANETI_GROUP_NETWORK_LINK"]) == ("routed", "100")

@@ -245,7 +245,7 @@ async def test_an_address_of_a_connected_network_belongs_into_it(master: Master)
         (add("net"), "already_exists", "network net exists already"),
         (connect(network_mode="x"), "wrong_input", "network.mode: must be"),
         (connect(network_link="a b"), "wrong_input", "network.link: "),
-        (connect("none"), "unknown_entity", "there is no network none"),
+        (connect("nosuch"), "unknown_entity", "there is no network nosuch"),
         (connect(group="none"), "unknown_entity", "there is no group none"),
         (
             OpNetworkSetParams(network_name="net"),
@@ -274,7 +274,11 @@ async def test_an_address_of_a_connected_network_belongs_into_it(master: Master)
             "wrong_state",
             "to which its group default is not connected",
         ),
-        (create(nics=[NicRequest(network="none")]), "unknown_entity", "there is no network none"),
+        (
+            create(nics=[NicRequest(network="nosuch")]),
+            "unknown_entity",
+            "there is no network nosuch",
+        ),
     ],
 )
 async def test_wrong_wishes_are_refused(master: Master, op: OpCode, code: str, text: str) -> None:

@@ -1,6 +1,5 @@
 """Exporting an instance to a directory on a node."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +60,7 @@ from ganeti.units.backup.remote_export import (
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import text
 from ganeti.units.instance.access import (
+    HookNodes,
     InstanceUnit,
     check_not_migrating,
     check_shutdown_timeout,
@@ -168,8 +168,10 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
             "REMOVE_INSTANCE": text(self.op.remove_instance),
         }
 
-    def hook_nodes(self, plan: ExportPlan | RemotePlan) -> Iterable[NodeUuid]:
-        return [NodeUuid(plan.target.uuid)] if isinstance(plan, ExportPlan) else []
+    def hook_nodes(self, before: Instance, plan: ExportPlan | RemotePlan) -> HookNodes:
+        target = [NodeUuid(plan.target.uuid)] if isinstance(plan, ExportPlan) else []
+        nodes = [before.primary_node, *target]
+        return nodes, nodes
 
     async def check_prereq(self, ctx: UnitContext) -> ExportPlan | RemotePlan:
         op, instance = self.op, self.instance(ctx.snapshot)

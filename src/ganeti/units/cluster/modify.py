@@ -26,7 +26,7 @@ from ganeti.units.cluster.master_ip import master_of
 from ganeti.units.cluster.os_params import changed_hvparams, check_os_defaults
 from ganeti.units.cluster.uid_pool import check_uid_pool
 from ganeti.units.context import UnitContext
-from ganeti.units.hooks.environment import cluster_variables, text
+from ganeti.units.hooks.environment import cluster_variables
 from ganeti.units.hooks.point import HookPoint, on_nodes
 from ganeti.units.instance.policy import policy_breaches
 from ganeti.units.job_source import check_is_local, check_may_set
@@ -119,7 +119,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
 
     def hooks(self, snapshot: Snapshot, plan: ClusterChange) -> HookPoint:
         wished = plan.fields.get("volume_group_name")
-        variables = {**cluster_variables(snapshot), "NEW_VG_NAME": text(wished)}
+        variables = {**cluster_variables(snapshot), "NEW_VG_NAME": str(wished)}
         return on_nodes("cluster-modify", variables, snapshot)
 
     async def execute(self, ctx: UnitContext, plan: ClusterChange) -> Outcome:

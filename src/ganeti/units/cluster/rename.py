@@ -68,7 +68,8 @@ class LUClusterRename(LogicalUnit[OpClusterRename, NewName]):
 
     def hooks(self, snapshot: Snapshot, plan: NewName) -> HookPoint:
         variables = {**cluster_variables(snapshot), "NEW_NAME": plan.name}
-        return on_nodes("cluster-rename", variables, snapshot)
+        nodes = [node.uuid for node in snapshot.nodes_by_name()]
+        return on_nodes("cluster-rename", variables, snapshot, post=nodes)
 
     async def execute(self, ctx: UnitContext, plan: NewName) -> Outcome:
         old = ctx.snapshot.cluster

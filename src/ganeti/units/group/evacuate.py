@@ -56,7 +56,7 @@ class LUGroupEvacuate(LogicalUnit[OpGroupEvacuate, Jobs]):
         group = resolve_group(snapshot, self.op.group_name)
         variables = {
             **group_variables(group),
-            "TARGET_GROUPS": " ".join(self.op.target_groups or ()),
+            "TARGET_GROUPS": " ".join(other_groups(snapshot, self.op.target_groups, [group])),
         }
         return on_nodes("group-evacuate", variables, snapshot, members(snapshot, group))
 

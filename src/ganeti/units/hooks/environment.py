@@ -3,7 +3,7 @@
 Values go to programs as they are: the author of a hook quotes them. Nothing secret is among them (G23).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ganeti.config.fill import (
@@ -24,7 +24,7 @@ from ganeti.model.objects import (
     NodeGroup,
     NodeUuid,
 )
-from ganeti.model.params import NIC_DEFAULTS, layered
+from ganeti.model.params import NIC_DEFAULTS, Params, layered
 
 
 def text(value: object) -> str:
@@ -32,10 +32,17 @@ def text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def instance_variables(snapshot: Snapshot, instance: Instance) -> dict[str, str]:
-    """All that hooks know of an instance; sizes and memory in MiB."""
+def instance_variables(
+    snapshot: Snapshot, instance: Instance, requested: Instance | None = None
+) -> dict[str, str]:
+    """Return all that hooks know of an instance; sizes and memory are in MiB.
+
+    Memory, processors and interfaces are those of `requested`, which an operation makes of the instance. As
+    upstream has it, the `INSTANCE_BE_` variables are not.
+    """
     cluster = snapshot.cluster
-    beparams = filled_beparams(cluster, instance)
+    new = requested or instance
+    beparams = filled_beparams(cluster, new)
     named = {
         "OP_TARGET": instance.name,
         "INSTANCE_NAME": instance.name,
@@ -50,20 +57,20 @@ def instance_variables(snapshot: Snapshot, instance: Instance) -> dict[str, str]
         "INSTANCE_DISK_TEMPLATE": instance.disk_template,
         "INSTANCE_HYPERVISOR": instance.hypervisor,
         "INSTANCE_TAGS": " ".join(instance.tags),
-        "INSTANCE_NIC_COUNT": str(len(instance.nics)),
+        "INSTANCE_NIC_COUNT": str(len(new.nics)),
         "INSTANCE_DISK_COUNT": str(len(instance.disks)),
         "INSTANCE_DISK_SIZES": ",".join(str(disk.size) for disk in instance.disks),
     }
     group = group_of(snapshot, instance.primary_node)
-    for index, nic in enumerate(instance.nics):
+    for index, nic in enumerate(new.nics):
         prefix = f"INSTANCE_NIC{index}_"
         named |= _nic_variables(prefix, filled_nicparams(cluster, nic, group), nic)
         network = snapshot.networks.get(nic.network) if nic.network else None
         if network is not None:
             named |= network_spec(network).environment(prefix)
     for index, disk in enumerate(instance.disks):
-        named |= _disk_variables(f"INSTANCE_DISK{index}_", disk)
-    hvparams = filled_hvparams(cluster, instance)
+        named |= _disk_variables(f"INSTANCE_DISK{index}_", instance, disk)
+    beparams, hvparams = filled_beparams(cluster, instance), filled_hvparams(cluster, instance)
     return named | _params("INSTANCE_BE_", beparams) | _params("INSTANCE_HV_", hvparams)
 
 
@@ -71,24 +78,58 @@ def _nic_variables(prefix: str, filled: Mapping[str, Any], nic: Nic) -> dict[str
     link = text(filled["link"])
     return {
         f"{prefix}UUID": nic.uuid,
-        f"{prefix}NAME": text(nic.name),
+        **({f"{prefix}NAME": nic.name} if nic.name else {}),
         f"{prefix}MAC": nic.mac,
         f"{prefix}IP": text(nic.ip),
         f"{prefix}MODE": text(filled["mode"]),
         f"{prefix}LINK": link,
         f"{prefix}VLAN": text(filled["vlan"]),
-        **({f"{prefix}BRIDGE": link} if filled["mode"] == "bridged" else {}),
+        **({f"{prefix}BRIDGE": link} if filled["mode"] in _WITH_BRIDGE else {}),
     }
 
 
-def _disk_variables(prefix: str, disk: Disk) -> dict[str, str]:
-    return {
-        f"{prefix}UUID": disk.uuid,
-        f"{prefix}NAME": text(disk.name),
-        f"{prefix}SIZE": str(disk.size),
-        f"{prefix}MODE": disk.mode,
-        f"{prefix}DEV_TYPE": disk.template,
+_WITH_BRIDGE = ("bridged", "openvswitch")
+_DRIVER = {"plain": "VG", "ext": "PROVIDER"}
+"""What upstream calls the first part of a disk's location; `DRIVER` for all other templates."""
+
+
+def _disk_variables(prefix: str, instance: Instance, disk: Disk) -> dict[str, str]:
+    found = {
+        "UUID": disk.uuid,
+        "SIZE": str(disk.size),
+        "MODE": disk.mode,
+        "DEV_TYPE": disk.template,
+        **({"NAME": disk.name} if disk.name else {}),
+        **disk_location(instance, disk),
     }
+    return {prefix + name: value for name, value in found.items()}
+
+
+def disk_location(instance: Instance, disk: Disk) -> dict[str, str]:
+    """Return where a disk is, by upstream's names."""
+    is_mirror = bool(disk.parts)
+    return _mirror_location(instance, disk) if is_mirror else _location(disk, disk.logical_id)
+
+
+def _location(disk: Disk, logical_id: Sequence[object]) -> dict[str, str]:
+    """Return where upstream says that a disk is: a driver, provider or volume group, and a name there."""
+    match logical_id:
+        case [first, second]:
+            return {_DRIVER.get(disk.template, "DRIVER"): text(first), "ID": text(second)}
+    return {}
+
+
+def _mirror_location(instance: Instance, disk: Disk) -> dict[str, str]:
+    """Return the nodes (UUIDs), port, minors and volumes of a mirrored disk, by upstream's names."""
+    primary = instance.primary_node
+    first, second = [primary, *(uuid for uuid in disk.parts if uuid != primary)][:2]
+    found = {"PNODE": text(first), "SNODE": text(second), "PORT": text(disk.logical_id[0])}
+    for name, node in (("PMINOR", first), ("SMINOR", second)):
+        found[name] = text(disk.part(NodeUuid(node))[0])
+    for kind, child in zip(("DATA", "META"), disk.children, strict=False):
+        volume = _location(child, child.part(NodeUuid(first)))
+        found |= {f"{kind}_{name}": value for name, value in volume.items()}
+    return found
 
 
 def _params(prefix: str, params: Mapping[str, Any]) -> dict[str, str]:
@@ -130,12 +171,15 @@ def network_variables(network: Network) -> dict[str, str]:
     return {"OP_TARGET": network.name, **network_spec(network).environment()}
 
 
-def network_of_group(snapshot: Snapshot, group: NodeGroup, network: Network) -> dict[str, str]:
-    """How a group is connected to a network, or was to be."""
+def network_of_group(
+    snapshot: Snapshot, group: NodeGroup, network: Network, requested: Params | None = None
+) -> dict[str, str]:
+    """Return how a group is connected to a network, or is to be."""
     params = layered(
         NIC_DEFAULTS,
         snapshot.cluster.nicparams.get(DEFAULT, {}),
         group.networks.get(network.uuid, {}),
+        requested or {},
     )
     return {
         "GROUP_NAME": group.name,

@@ -96,8 +96,10 @@ class OperationHooks:
         return await self._run(now, Phase.POST, nodes, after)
 
     async def _config_update(self, master: Node) -> None:
-        point = HookPoint(CONFIG_UPDATE, post=(master,))
-        say(self.ctx, await self._run(point, Phase.POST, point.post, {}))
+        # It sees what the operation is about, as upstream has it.
+        about = self._point.object_type if self._point is not None else None
+        point = HookPoint(CONFIG_UPDATE, post=(master,), about=about)
+        say(self.ctx, await self._run(point, Phase.POST, point.post, self._before))
 
     async def _ask(self, nodes: Iterable[Node]) -> None:
         unasked = {node.uuid: node for node in nodes if node.uuid not in self._listed}

@@ -16,10 +16,12 @@ class HookPoint:
     variables: Mapping[str, str] = field(default_factory=dict)
     pre: tuple[Node, ...] = ()
     post: tuple[Node, ...] = ()
+    about: ObjectType | None = None
+    """None: what the place is about."""
 
     @property
     def object_type(self) -> ObjectType:
-        return HOOKS[self.hook]
+        return self.about or HOOKS[self.hook]
 
 
 def master_of(snapshot: Snapshot) -> Node:
@@ -28,9 +30,17 @@ def master_of(snapshot: Snapshot) -> Node:
 
 
 def on_nodes(
-    hook: str, variables: Mapping[str, str], snapshot: Snapshot, nodes: Iterable[NodeUuid] = ()
+    hook: str,
+    variables: Mapping[str, str],
+    snapshot: Snapshot,
+    nodes: Iterable[NodeUuid] = (),
+    post: Iterable[NodeUuid] | None = None,
 ) -> HookPoint:
-    """A place on the master and on `nodes`, before and after."""
-    uuids = dict.fromkeys((snapshot.cluster.master_node, *nodes))
-    on = tuple(snapshot.nodes[uuid] for uuid in uuids if uuid in snapshot.nodes)
-    return HookPoint(hook, variables, pre=on, post=on)
+    """Return a place on the master and on `nodes`; afterwards on `post`, if those are others."""
+    master, before = snapshot.cluster.master_node, tuple(nodes)
+
+    def on(uuids: Iterable[NodeUuid]) -> tuple[Node, ...]:
+        known = (snapshot.nodes.get(uuid) for uuid in dict.fromkeys((master, *uuids)))
+        return tuple(node for node in known if node is not None)
+
+    return HookPoint(hook, variables, pre=on(before), post=on(before if post is None else post))

@@ -28,6 +28,9 @@ from ganeti.units.node_choice import check_online
 LONGEST_SHUTDOWN_S = int(SHUTDOWN_LIMIT_S) - 300
 """How long a guest may be given to shut down, so that the node can still answer in time."""
 
+HookNodes = tuple[Iterable[NodeUuid], Iterable[NodeUuid]]
+"""Where hooks run, before and after."""
+
 OpT = TypeVar("OpT", bound=OnInstance)
 PlanT = TypeVar("PlanT")
 
@@ -57,16 +60,21 @@ class InstanceUnit(LogicalUnit[OpT, PlanT]):
         before = self._hooked = self._hooked or self.instance(snapshot)
         now = snapshot.instances.get(before.uuid, before)
         variables = {
-            **instance_variables(snapshot, now),
+            **instance_variables(snapshot, now, self.hook_requested(plan)),
             **self.hook_variables(snapshot, now, plan),
         }
-        nodes = (*before.all_nodes, *self.hook_nodes(plan))
-        return on_nodes(self.hook, variables, snapshot, nodes)
+        nodes, post = self.hook_nodes(before, plan)
+        return on_nodes(self.hook, variables, snapshot, nodes, post)
 
-    def hook_nodes(self, plan: PlanT) -> Iterable[NodeUuid]:
-        """Where hooks run beside the master and the nodes that the instance had."""
+    def hook_nodes(self, before: Instance, plan: PlanT) -> HookNodes:
+        """Return where hooks run beside the master, before and after; `before` is the instance as it was."""
         del plan
-        return ()
+        return before.all_nodes, before.all_nodes
+
+    def hook_requested(self, plan: PlanT) -> Instance | None:
+        """Return what the operation makes of the instance, if pre hooks are to see that."""
+        del plan
+        return None
 
     def hook_variables(self, snapshot: Snapshot, instance: Instance, plan: PlanT) -> dict[str, str]:
         """What hooks are told beside the instance."""

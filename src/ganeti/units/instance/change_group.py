@@ -42,20 +42,23 @@ class LUInstanceChangeGroup(LogicalUnit[OpInstanceChangeGroup, Jobs]):
     async def check_prereq(self, ctx: UnitContext) -> Jobs:
         op, snapshot = self.op, ctx.snapshot
         instance = self._instance(snapshot)
-        own = {snapshot.nodes[uuid].group for uuid in instance.all_nodes}
-        targets = other_groups(snapshot, op.target_groups, [snapshot.groups[one] for one in own])
-        request = iallocator_requests.change_group([instance.name], targets)
+        request = iallocator_requests.change_group([instance.name], self._targets(snapshot))
         found = await proposed_moves(ctx, request, [instance], op.iallocator)
         say_moves(ctx, found)
         return jobs_of(ctx, found, op)
+
+    def _targets(self, snapshot: Snapshot) -> list[str]:
+        own = {snapshot.nodes[uuid].group for uuid in self._instance(snapshot).all_nodes}
+        own_groups = [snapshot.groups[one] for one in own]
+        return other_groups(snapshot, self.op.target_groups, own_groups)
 
     def hooks(self, snapshot: Snapshot, plan: Jobs) -> HookPoint:
         instance = self._instance(snapshot)
         variables = {
             **instance_variables(snapshot, instance),
-            "TARGET_GROUPS": " ".join(self.op.target_groups or ()),
+            "TARGET_GROUPS": " ".join(self._targets(snapshot)),
         }
-        return on_nodes("instance-change-group", variables, snapshot, instance.all_nodes)
+        return on_nodes("instance-change-group", variables, snapshot)
 
     async def execute(self, ctx: UnitContext, plan: Jobs) -> Outcome:
         del ctx

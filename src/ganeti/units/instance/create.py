@@ -51,6 +51,7 @@ from ganeti.units.instance.importing import (
     find_export,
     import_disks,
     plan_import,
+    source_variables,
     tell_name,
 )
 from ganeti.units.instance.install import check_os, install_os, osparams_with
@@ -289,7 +290,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
 
     def hooks(self, snapshot: Snapshot, plan: CreatePlan) -> HookPoint:
         now = snapshot.instances.get(plan.instance.uuid, plan.instance)
-        variables = {**instance_variables(snapshot, now), "ADD_MODE": self.op.mode}
+        source = source_variables(plan.imported) if plan.imported is not None else {}
+        variables = {**instance_variables(snapshot, now), "ADD_MODE": self.op.mode, **source}
         return on_nodes("instance-add", variables, snapshot, plan.instance.all_nodes)
 
     async def execute(self, ctx: UnitContext, plan: CreatePlan) -> Outcome:

@@ -4,7 +4,6 @@ A node that does not answer may still run it. So either the old copy is proven d
 administrator has marked the node offline and so promised that it is dead (G5, F21).
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError, RpcError
@@ -22,6 +21,7 @@ from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, ShutdownArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import node_names, text
 from ganeti.units.instance.access import (
+    HookNodes,
     InstanceUnit,
     check_not_migrating,
     check_nothing_there,
@@ -221,8 +221,10 @@ class LUInstanceFailover(InstanceUnit[OpInstanceFailover, FailoverPlan | Instanc
             return instance
         return await plan_failover(ctx, instance, self._choice, self.op.shutdown_timeout)
 
-    def hook_nodes(self, plan: FailoverPlan | Instance) -> Iterable[NodeUuid]:
-        return [node.uuid for node in moves(plan)]
+    def hook_nodes(self, before: Instance, plan: FailoverPlan | Instance) -> HookNodes:
+        """The primary node may be dead, so hooks run on it only afterwards."""
+        others = [*before.secondary_nodes, *(node.uuid for node in moves(plan)[1:])]
+        return others, [*others, before.primary_node]
 
     def hook_variables(
         self, snapshot: Snapshot, instance: Instance, plan: FailoverPlan | Instance

@@ -82,6 +82,14 @@ class ImportPlan:
     """Whether the OS has a script that tells the system its name."""
 
 
+def source_variables(plan: ImportPlan) -> dict[str, str]:
+    """Return what hooks know of an export that is imported; the files of its disks as upstream shows them."""
+    found = plan.found
+    place = f"{EXPORT_DIRECTORY}/{found.name}"
+    images = [f"{place}/{disk.dump}" if disk.dump else False for disk in found.description.disks]
+    return {"SRC_NODE": found.node.name, "SRC_PATH": place, "SRC_IMAGES": str(images)}
+
+
 def check_import_arguments(op: OpInstanceCreate) -> None:
     """Refuse fields of imports where nothing is imported, and paths that lead out of the exports (A42)."""
     check_compression(op.compress)

@@ -1,6 +1,5 @@
 """Migration: of instances whose data both nodes see, and of those whose disks are taken along."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, RpcFailed
@@ -32,6 +31,7 @@ from ganeti.rpc.procedures.migration import (
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import text
 from ganeti.units.instance.access import (
+    HookNodes,
     InstanceUnit,
     check_not_migrating,
     check_not_offline,
@@ -189,8 +189,9 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
         default = filled_hvparams(ctx.snapshot.cluster, instance).get("migration_mode", LIVE)
         return (self.op.mode or default) == LIVE
 
-    def hook_nodes(self, plan: Plan) -> Iterable[NodeUuid]:
-        return [node.uuid for node in moves(plan)]
+    def hook_nodes(self, before: Instance, plan: Plan) -> HookNodes:
+        nodes = [*before.all_nodes, *(node.uuid for node in moves(plan))]
+        return nodes, nodes
 
     def hook_variables(self, snapshot: Snapshot, instance: Instance, plan: Plan) -> dict[str, str]:
         op = self.op

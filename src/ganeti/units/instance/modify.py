@@ -106,6 +106,16 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
 
     hook = "instance-modify"
 
+    def hook_requested(self, plan: ModifyPlan | ConvertPlan) -> Instance | None:
+        return plan.after if isinstance(plan, ModifyPlan) else None
+
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: ModifyPlan | ConvertPlan
+    ) -> dict[str, str]:
+        del snapshot, instance, plan
+        given = {"NEW_DISK_TEMPLATE": self.op.disk_template, "RUNTIME_MEMORY": self.op.runtime_mem}
+        return {name: str(value) for name, value in given.items() if value}
+
     def check_arguments(self) -> None:
         op = self.op
         if op.instance_communication:

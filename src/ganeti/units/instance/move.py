@@ -1,6 +1,5 @@
 """Moving an instance together with its disks, while it is down."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
@@ -27,6 +26,7 @@ from ganeti.rpc.procedures.transfers import (
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import text
 from ganeti.units.instance.access import (
+    HookNodes,
     InstanceUnit,
     check_not_migrating,
     check_nothing_there,
@@ -128,8 +128,9 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
             await check_links(ctx, target, instance)
         check_nothing_there(await running_state(ctx, target, instance), target, instance)
 
-    def hook_nodes(self, plan: MovePlan) -> Iterable[NodeUuid]:
-        return [plan.target.uuid]
+    def hook_nodes(self, before: Instance, plan: MovePlan) -> HookNodes:
+        nodes = [before.primary_node, plan.target.uuid]
+        return nodes, nodes
 
     def hook_variables(
         self, snapshot: Snapshot, instance: Instance, plan: MovePlan

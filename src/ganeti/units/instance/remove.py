@@ -14,6 +14,7 @@ from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, ShutdownArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import text
 from ganeti.units.instance.access import (
+    HookNodes,
     InstanceUnit,
     check_not_migrating,
     check_shutdown_timeout,
@@ -40,6 +41,10 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
             check_online(primary_node(ctx, instance))
             # A copy on a dead node is left there: what the node has when it comes back is found by verify.
         return instance
+
+    def hook_nodes(self, before: Instance, plan: Instance) -> HookNodes:
+        """Its nodes may be dead, so hooks run on them only afterwards."""
+        return (), before.all_nodes
 
     def hook_variables(
         self, snapshot: Snapshot, instance: Instance, plan: Instance

@@ -1,6 +1,6 @@
 """Giving mirrored disks another secondary node, or new parts on a node that lost them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -27,6 +27,7 @@ from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
 from ganeti.units.hooks.environment import node_names, text
 from ganeti.units.instance.access import (
+    HookNodes,
     InstanceUnit,
     check_not_migrating,
     is_running,
@@ -354,8 +355,10 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | 
                     ErrorCode.WRONG_STATE,
                 )
 
-    def hook_nodes(self, plan: ReplacePlan | None) -> Iterable[NodeUuid]:
-        return plan.after.secondary_nodes if plan else ()
+    def hook_nodes(self, before: Instance, plan: ReplacePlan | None) -> HookNodes:
+        """The old secondary may be dead, so hooks run only on those that stay or come."""
+        nodes = (plan.after if plan else before).all_nodes
+        return nodes, nodes
 
     def hook_variables(
         self, snapshot: Snapshot, instance: Instance, plan: ReplacePlan | None

@@ -20,7 +20,7 @@ from ganeti.model.params import NIC_PARAMS, Params
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import members, network_of_group, network_variables
-from ganeti.units.hooks.point import HookPoint, on_nodes
+from ganeti.units.hooks.point import HookPoint
 
 SHOWN = 5
 
@@ -54,12 +54,18 @@ def _shown(names: list[str]) -> str:
     return ", ".join(sorted(names)[:SHOWN]) + more
 
 
-def _hooks(hook: str, snapshot: Snapshot, op: OpNetworkConnect | OpNetworkDisconnect) -> HookPoint:
+def _hooks(
+    hook: str,
+    snapshot: Snapshot,
+    op: OpNetworkConnect | OpNetworkDisconnect,
+    requested: Params | None = None,
+) -> HookPoint:
     """On the nodes of the group."""
     group = resolve_group(snapshot, op.group_name)
     network = resolve_network(snapshot, op.network_name)
-    variables = {**network_variables(network), **network_of_group(snapshot, group, network)}
-    return on_nodes(hook, variables, snapshot, members(snapshot, group))
+    connection = network_of_group(snapshot, group, network, requested)
+    nodes = tuple(snapshot.nodes[uuid] for uuid in members(snapshot, group))
+    return HookPoint(hook, {**network_variables(network), **connection}, pre=nodes, post=nodes)
 
 
 class LUNetworkConnect(LogicalUnit[OpNetworkConnect, Change | None]):
@@ -98,7 +104,7 @@ class LUNetworkConnect(LogicalUnit[OpNetworkConnect, Change | None]):
         return change
 
     def hooks(self, snapshot: Snapshot, plan: Change | None) -> HookPoint:
-        return _hooks("network-connect", snapshot, self.op)
+        return _hooks("network-connect", snapshot, self.op, self._params())
 
     async def execute(self, ctx: UnitContext, plan: Change | None) -> Outcome:
         if plan is None:

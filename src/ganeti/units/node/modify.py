@@ -142,7 +142,18 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
         return replace(new, master_candidate=have < snapshot.cluster.candidate_pool_size)
 
     def hooks(self, snapshot: Snapshot, plan: ModifyPlan) -> HookPoint:
-        return on_nodes("node-modify", node_variables(plan.new), snapshot, [plan.old.uuid])
+        """Roles as they are requested, as upstream has it; `None` is one that stays, or follows from others."""
+        op = self.op
+        requested = {
+            "MASTER_CANDIDATE": op.master_candidate,
+            "OFFLINE": op.offline,
+            "DRAINED": op.drained,
+            "MASTER_CAPABLE": op.master_capable,
+            "VM_CAPABLE": op.vm_capable,
+        }
+        variables = {name: str(value) for name, value in requested.items()}
+        variables = {**node_variables(plan.new), **variables}
+        return on_nodes("node-modify", variables, snapshot, [plan.old.uuid])
 
     async def execute(self, ctx: UnitContext, plan: ModifyPlan) -> Outcome:
         if plan.returns:
