@@ -221,8 +221,7 @@ def start(cluster: VirtualCluster, say: Say) -> None:
             f"daemons of the cluster in {cluster.directory} do not run; end it with"
             f" 'ganeti-vcluster --dir {cluster.directory} down' and make it again"
         )
-    for command in network.guest_bridges(cluster):  # after a reboot it is gone
-        subprocess.run(command, check=False, stderr=subprocess.DEVNULL)
+    _try_all(network.guest_bridges(cluster))  # after a reboot it is gone
     nodes = {node.name: node for node in cluster.nodes}
     for node_name, name, _down in sorted(missing, key=lambda row: START_ORDER.index(row[1])):
         _start(nodes[node_name], name, say)
@@ -254,6 +253,13 @@ def _make_network(commands: Sequence[Sequence[str]]) -> None:
             raise ExecError(
                 f"no network could be made: {shlex.join(command)}: {done.stderr.strip()}"
             )
+
+
+def _try_all(commands: Sequence[Sequence[str]]) -> None:
+    """Run commands of which each may fail, also because this host has no such program."""
+    for command in commands:
+        with contextlib.suppress(FileNotFoundError):
+            subprocess.run(command, check=False, stderr=subprocess.DEVNULL)
 
 
 def _show_logs(cluster: VirtualCluster, say: Say) -> None:
@@ -374,8 +380,7 @@ def _link(link: Path, target: Path) -> None:
 def down(cluster: VirtualCluster, say: Say) -> None:
     """End the daemons and guests that belong to the cluster, and empty its directory."""
     problems = asyncio.run(_end_all(cluster, say))
-    for command in network.teardown(cluster):
-        subprocess.run(command, check=False, stderr=subprocess.DEVNULL)
+    _try_all(network.teardown(cluster))
     if problems:
         raise ExecError(
             f"{'; '.join(problems)}; the files of the cluster in {cluster.directory} were kept"

@@ -154,3 +154,14 @@ def test_commands_are_ended_by_the_node_that_they_belong_to(tmp_path: Path) -> N
     finally:
         longer.kill()
         longer.wait()
+
+
+def test_a_cluster_ends_where_there_is_no_program_for_networks(
+    planned: VirtualCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster = msgspec.structs.replace(planned, nodes=(), guest_bridge="gntbr")
+    cluster.directory_path.mkdir()
+    cluster.save()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    lifecycle.down(cluster, lambda _line: None)
+    assert list(cluster.directory_path.iterdir()) == []
