@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 TOP = Path(__file__).resolve().parents[2]
-PLACE = "work/ganeti"
+PLACE = "srv/checkout"
 PASSED_ON = ("PIP_", "SSL_", "REQUESTS_", "HTTP", "http", "no_proxy", "NO_PROXY")
 """Variables (or their beginnings) by which this host reaches registries of packages."""
 MOUNTS = """
@@ -36,7 +36,7 @@ mount -t tmpfs tmpfs "$1/tmp"
 mount --bind /opt "$1/opt"
 mount --bind /etc/ssl/certs "$1/etc/ssl/certs"
 ip link set lo up 2>/dev/null || true
-exec chroot "$1" sh -c "cd /work/ganeti && $2"
+exec chroot "$1" sh -c "cd /srv/checkout && $2"
 """
 
 
