@@ -103,7 +103,7 @@ def make_root(directory: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=checkout, check=True)
     for path in (
         Path("/etc/pip.conf"),
-        Path("/root/.config/pip/pip.conf"),
+        Path.home() / ".config/pip/pip.conf",
         Path("/etc/resolv.conf"),
     ):
         if path.exists():
