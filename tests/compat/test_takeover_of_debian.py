@@ -64,4 +64,29 @@ def test_a_running_cluster_is_taken_over_and_given_back() -> None:
         assert instances(cluster.theirs(1, *LIST)) == after
         assert "was-here" in cluster.theirs(1, "gnt-instance", "list-tags", "f.peer")
         cluster.theirs(1, "gnt-cluster", "verify", *NO_SSH)
-        assert not (cluster.root(1) / "var/lib/ganeti/original").exists()
+        check_that_nothing_is_left(cluster)
+        go_over_and_back_again(cluster)
+        assert instances(cluster.theirs(1, *LIST)) == after
+
+
+def check_that_nothing_is_left(cluster: DebianCluster) -> None:
+    """Upstream's watcher works again, and a later takeover finds nothing of this one."""
+    for number in NODES:
+        data = cluster.root(number) / "var/lib/ganeti"
+        for name in ("original", "watcher.pause", "state.room", "state.db", "register", "node.pem"):
+            assert not (data / name).exists(), f"{name} on node {number}"
+
+
+def go_over_and_back_again(cluster: DebianCluster) -> None:
+    for number in NODES:
+        cluster.ours(number, "ganeti-takeover")
+    original = cluster.root(1) / "var/lib/ganeti/original/config.data"
+    said = cluster.ours(1, "gnt-cluster", "import", str(original))
+    assert "ids of jobs begin at" in said
+    for number in reversed(NODES):
+        cluster.ours(number, "ganeti-takeover", "--back")
+        cluster.theirs(number, "/usr/lib/ganeti/ensure-dirs", "--full-run")
+    check_that_nothing_is_left(cluster)
+    cluster.theirs(2, "/usr/lib/ganeti/daemon-util", "start", "ganeti-noded")
+    cluster.theirs(1, "/usr/lib/ganeti/daemon-util", "start-all")
+    cluster.theirs(1, "gnt-cluster", "verify", *NO_SSH)
