@@ -13,7 +13,11 @@ from ganeti.model.objects import Instance
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.cluster import OpClusterVerifyGroup
-from ganeti.model.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
+from ganeti.model.opcodes.instance import (
+    OpInstanceQueryData,
+    OpInstanceShutdown,
+    OpInstanceStartup,
+)
 from ganeti.model.opcodes.instance_changes import (
     OpInstanceActivateDisks,
     OpInstanceGrowDisk,
@@ -243,6 +247,9 @@ async def test_a_split_brain_is_named_and_nothing_stops_or_moves_the_guest(
 ) -> None:
     await part(master, kernels)
     command = f"gnt-instance repair-disks --keep=NODE {NAME}"
+    shown = succeeded(await master.run(OpInstanceQueryData(instances=[NAME])))[NAME]
+    mirror = shown["disks"][0]["mirror"]
+    assert (mirror["state"], mirror["repair"]) == ("split-brain", command)
     looking: list[OpCode] = [status(), OpGroupVerifyDisks(group_name="default")]
     for op in (*looking, OpInstanceActivateDisks(instance_name=NAME)):
         text = said(await master.run(op))

@@ -157,6 +157,7 @@ def _disk(number: int, disk: dict[str, Any]) -> list[tuple[str, Any]]:
         *_address(disk),
         *_copy("on primary", disk["on_primary"]),
         *_copy("on secondary", disk["on_secondary"]),
+        *_mirror(disk.get("mirror")),
         ("name", disk["name"]),
         ("UUID", disk["uuid"]),
     ]
@@ -170,6 +171,14 @@ def _address(disk: dict[str, Any]) -> list[tuple[str, Any]]:
             ("port", mirror["port"]),
         ]
     return [("logical_id", ", ".join(map(str, disk["logical_id"])))]
+
+
+def _mirror(mirror: dict[str, Any] | None) -> list[tuple[str, Any]]:
+    """The state of both copies together, and what repairs them; a master of an older version does not say it."""
+    if not mirror:
+        return []
+    repair = [("repair", mirror["repair"])] if mirror["repair"] else []
+    return [("state of the mirror", mirror["problem"] or mirror["state"]), *repair]
 
 
 def _copy(title: str, found: dict[str, Any] | None) -> list[tuple[str, Any]]:

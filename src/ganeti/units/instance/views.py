@@ -9,8 +9,11 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.model import wire
 from ganeti.model.disk_templates import DRBD
 from ganeti.model.instance_view import CopyState, DiskView, NicView
+from ganeti.model.names import AdminState
 from ganeti.model.objects import Disk, Instance, Network, Nic, NodeUuid
 from ganeti.rpc.procedures.disks import DiskInfo
+from ganeti.units.instance.disks import is_mirrored
+from ganeti.units.mirrors.judge import OFFLINE, Seen, judge, problem
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,28 @@ def disk_view(snapshot: Snapshot, instance: Instance, index: int, found: Found) 
         "children": [_layer(child, instance) for child in disk.children],
         "on_primary": wire.plain(primary),
         "on_secondary": wire.plain(secondary),
+        "mirror": _mirror(snapshot, instance, index, found),
+    }
+
+
+def _mirror(
+    snapshot: Snapshot, instance: Instance, index: int, found: Found
+) -> dict[str, str | None] | None:
+    """The state of a mirrored disk, what is wrong with it, and the command that repairs it; None where no node was asked."""
+    if not is_mirrored(instance) or not (found.primary or found.secondary):
+        return None
+    asked = zip(instance.all_nodes, (found.primary, found.secondary), strict=True)
+    parts = []
+    for uuid, infos in asked:
+        node, info = snapshot.nodes[uuid], infos[index] if infos else None
+        why = "" if info else OFFLINE if node.offline else "the node did not answer"
+        parts.append(Seen(index, node.name, uuid == instance.primary_node, info, why))
+    verdict = judge(parts, mirrored=True)
+    told = problem(verdict, instance.name, is_up=instance.admin_state is AdminState.UP)
+    return {
+        "state": str(verdict.state),
+        "problem": told.text if told else None,
+        "repair": told.command or None if told else None,
     }
 
 
