@@ -1,7 +1,7 @@
 """DRBD 8.4 of two nodes in memory: what `drbdsetup`, `drbdmeta` and the kernel do, as far as the driver sees it.
 
-A copy of the data is its generation and those it comes from. As in the kernel, the first write, or the promotion,
-without a connection begins a new generation. The link between two nodes may be cut. A copy that is closed keeps its
+A copy of the data is its generation and those it comes from. As in the kernel, a primary that loses its
+connection, or is promoted without one, begins a new generation. The link between two nodes may be cut. A copy that is closed keeps its
 record in the metadata. Every command may be made to fail (`fail_at`).
 """
 
@@ -229,11 +229,20 @@ class DrbdNode:
     def drop(self, name: str, state: str) -> None:
         """The connection of a resource ends here; the other node waits for it again."""
         device = self.devices[name]
-        for _other, theirs in self.world.connected(self, name):
+        for other, theirs in self.world.connected(self, name):
             theirs.state, theirs.replication = "Connecting", "Off"
+            other.lose_contact(theirs)
+        if device.state == "Connected":
+            self.lose_contact(device)
         device.state, device.replication = state, "Off"
         if state == "StandAlone":
             device.connection = None
+
+    def lose_contact(self, device: Device) -> None:
+        """The other node is gone: what is written from now on is of a new generation."""
+        copy = self.copy(device)
+        if device.role == "Primary" and copy is not None and copy.has_all and not copy.outdated:
+            copy.part(self.world.new_generation())
 
     def _net_options(self, _own: str, _peer: str, option: str) -> None:
         for device in self.devices.values():
@@ -284,6 +293,7 @@ class DrbdNode:
             raise StorageError("unknown resource")
         if self.devices[name].is_held:
             raise StorageError("device is held open by someone")
+        self.devices[name].role = "Secondary"
         self.drop(name, "StandAlone")
         self.record(self.devices.pop(name))
 
@@ -362,10 +372,8 @@ class DrbdNode:
         """What a guest does."""
         device = self.devices[name]
         assert device.role == "Primary"
-        own = self.copy(device)
-        near = [node.copy(one) for node, one in self.world.connected(self, name)]
-        if own is not None and not near:
-            own.part(self.world.new_generation())
+        if not self.world.connected(self, name):
+            self.lose_contact(device)
 
 
 @dataclass
@@ -394,6 +402,7 @@ class DrbdWorld:
             for device in node.devices.values():
                 if device.connection is not None and device.state == "Connected":
                     device.state, device.replication = "Connecting", "Off"
+                    node.lose_contact(device)
 
     def heal(self) -> None:
         """Every link works again."""

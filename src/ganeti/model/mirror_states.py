@@ -21,7 +21,7 @@ class MirrorState(enum.StrEnum):
     UNKNOWN = "unknown", "is not known"
     CONNECTING = "connecting", "is open, and not connected to the other copy"
     DROPPED = "dropped", "is open; its node has ended the connection and does not try again"
-    STALE = "stale", "lacks writes that the other copy has"
+    STALE = "stale", "is older than the other copy"
     INCOMPLETE = "incomplete", "is not filled: its first or last synchronisation has not ended"
     BROKEN = "broken", "is damaged"
     MISSING = "missing", "is missing"
