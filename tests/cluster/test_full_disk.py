@@ -1,7 +1,9 @@
 """A master whose disk is full: it goes on reading, refuses writes, and recovers by itself."""
 
+import contextlib
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +31,24 @@ def cluster() -> Iterator[LocalCluster]:
     """One node whose state lies on a file system of 8 MiB."""
     with cluster_on_tmpfs("size=8m") as made:
         yield made
+
+
+@contextlib.contextmanager
+def kept_full(path: Path) -> Iterator[None]:
+    """Another program writes as soon as there is space, for as long as the block runs."""
+    is_over = threading.Event()
+
+    def write() -> None:
+        while not is_over.wait(0.05):
+            fill(path)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        writing.join()
 
 
 def fill(path: Path) -> None:
@@ -105,3 +125,25 @@ def test_on_a_full_disk_jobs_are_cancelled_and_archived(cluster: LocalCluster) -
             client.submit_job([DELAY])
     filler.unlink()
     wait_until(lambda: takes_jobs(cluster), "jobs are taken again", 2 * RECOVERY_S)
+
+
+@pytest.mark.requirement("G16", "G9")
+def test_room_suffices_for_hundreds_of_jobs_although_another_program_takes_what_is_free() -> None:
+    with cluster_on_tmpfs("size=10m") as cluster, cluster.luxi() as client:
+        ended = [int(row[1]) for row in client.call("SubmitManyJobs", [[DELAY]] * 200)]
+        wait_until(
+            lambda: client.query_jobs(ended, ["status"]) == [["success"]] * len(ended), "they end"
+        )
+        interruptible = {**DELAY, "duration": 300, "interruptible": True}
+        running = [client.submit_job([interruptible]) for _ in range(20)]
+        filler = cluster.cluster.master.paths.data / FILLER
+        fill(filler)
+        with kept_full(filler):
+            submit_until_refused(client)
+            for job in running:
+                assert client.call("CancelJob", job)[0]
+            archived, left = client.call("AutoArchiveJobs", -1, 30)
+            assert archived >= len(ended)
+            assert left == 0
+        filler.unlink()
+        wait_until(lambda: takes_jobs(cluster), "jobs are taken again", 2 * RECOVERY_S)

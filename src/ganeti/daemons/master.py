@@ -260,7 +260,11 @@ class Mastership:
             clock=self._clock,
             archive=archive,
             raise_ceiling=partial(store.raise_job_id_ceiling, self._lease),
-            room=RoomFile(self._paths.state_room, self._node.worker),
+            room=RoomFile(
+                self._paths.state_room,
+                self._node.worker,
+                heirs=(self._paths.state, self._paths.job_archive),
+            ),
             make_rulebook=job_rules,
         )
         self._opened.push_async_callback(queue.close)

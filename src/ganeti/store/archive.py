@@ -20,6 +20,7 @@ from ganeti.store.database import (
     create_private,
     schema_version,
     transaction,
+    with_relief,
 )
 from ganeti.store.encoding import row_checksum
 from ganeti.store.worker import Worker
@@ -70,11 +71,11 @@ class JobArchive:
 
         Refused if the disk is full; StoreError if one is there already with another content.
         """
-        await self._call(lambda: self._append(jobs))
+        await self._call(lambda: with_relief(self._opened(), lambda: self._append(jobs)))
 
     async def add(self, jobs: Sequence[tuple[int, bytes]]) -> None:
         """As `append`, but jobs that are there already stay as they are."""
-        await self._call(lambda: self._add(jobs))
+        await self._call(lambda: with_relief(self._opened(), lambda: self._add(jobs)))
 
     async def get(self, job_id: int) -> bytes | None:
         """The job, or None if it is not in the archive."""

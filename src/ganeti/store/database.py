@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias, TypeVar
 
 from ganeti.base.errors import StoreError
 from ganeti.base.files import sync_directory
@@ -46,6 +46,11 @@ _PUT_ROW = (
 
 _Values: TypeAlias = tuple[str | int | bytes, ...]
 Connect = Callable[[Path], sqlite3.Connection]
+
+
+_BUSY_MS, _RELIEF_WAIT_MS = 5000, 200
+"""How long a statement waits for others, and how long for readers where the disk is full."""
+T = TypeVar("T")
 
 
 class CannotWriteNow(Exception):
@@ -83,7 +88,8 @@ class History:
 def connect(path: Path) -> sqlite3.Connection:
     """An autocommitting connection to a file that exists; used by the thread that made it."""
     # Not by URI, so that no character of a path has a meaning.
-    return sqlite3.connect(path, isolation_level=None, timeout=5.0, cached_statements=64)
+    timeout_s = _BUSY_MS / 1000
+    return sqlite3.connect(path, isolation_level=None, timeout=timeout_s, cached_statements=64)
 
 
 def create_private(path: Path) -> None:
@@ -112,6 +118,36 @@ def schema_version(connection: sqlite3.Connection) -> int:
     """0 in a file that has no tables yet."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return int(version)
+
+
+def with_relief(connection: sqlite3.Connection, act: Callable[[], T]) -> T:
+    """Do something that writes; where the disk is full, once more from the beginning of SQLite's log.
+
+    What the log has is put in its places first, so the next transactions need no new space for the log.
+    """
+    try:
+        return act()
+    except CannotWriteNow as error:
+        if not (_is_full(error.__cause__) and _starts_log_again(connection)):
+            raise
+        return act()
+
+
+def _is_full(error: BaseException | None) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+
+
+def _starts_log_again(connection: sqlite3.Connection) -> bool:
+    """Whether that could be done; it waits a little for readers, and needs space where the database has grown."""
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {_RELIEF_WAIT_MS}")
+        try:
+            (busy, pages, _moved) = connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+    except sqlite3.Error:
+        return False
+    return bool(busy == 0 and pages > 0)
 
 
 def will_pass(error: sqlite3.Error) -> bool:
@@ -235,6 +271,9 @@ class Database:
         self._write(entries, [decode_transaction(entry.content) for entry in entries])
 
     def _write(self, entries: Sequence[EncodedEntry], txns: Sequence[Transaction]) -> None:
+        with_relief(self._open_connection(), lambda: self._write_once(entries, txns))
+
+    def _write_once(self, entries: Sequence[EncodedEntry], txns: Sequence[Transaction]) -> None:
         added = sum(len(entry.content) for entry in entries)
         last = History(entries[-1].position, entries[-1].digest)
         with self._transaction() as connection:

@@ -1,24 +1,39 @@
 """Space on the state's disk that is kept for when it is full."""
 
+import ctypes
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from ganeti.store.worker import Worker
 
-ROOM_BYTES = 1 << 20
-"""Enough for the transactions of hundreds of cancelled and archived jobs."""
+ROOM_BYTES = (16 << 20, 4 << 20, 1 << 20)
+"""The greatest of these that there is space for: each 4 MiB suffice for some hundred jobs."""
+_KEEP_SIZE = 1
+"""Of fallocate(2): reserve space behind the end of a file, which is not longer for that."""
+_libc = ctypes.CDLL(None, use_errno=True)
 
 _log = logging.getLogger(__name__)
 
 
 class RoomFile:
-    """A file that only takes space; given up by removing it."""
+    """A file that only takes space; given up by removing it.
 
-    def __init__(self, path: Path, worker: Worker, size: int = ROOM_BYTES) -> None:
+    Its space is reserved for the databases `heirs` at once: who else writes on a full disk gets none of it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        worker: Worker,
+        sizes: Sequence[int] = ROOM_BYTES,
+        heirs: Sequence[Path] = (),
+    ) -> None:
         self._path = path
         self._worker = worker
-        self._size = size
+        self._sizes = sizes
+        self._heirs = [Path(f"{path}{part}") for path in heirs for part in ("", "-wal")]
 
     async def give(self) -> bool:
         """Remove the file; False if there was none."""
@@ -30,24 +45,43 @@ class RoomFile:
 
     def _remove(self) -> bool:
         try:
+            size = self._path.stat().st_size
             self._path.unlink()
         except OSError as err:
             _log.info("there is no room to give up: %s", err)
             return False
+        for heir in self._heirs:
+            _reserve(heir, size // len(self._heirs))
         return True
 
     def _make(self) -> bool:
+        return any(self._makes(size) for size in self._sizes)
+
+    def _makes(self, size: int) -> bool:
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             descriptor = os.open(self._path, flags, 0o600)
             try:
-                os.posix_fallocate(descriptor, 0, self._size)
+                os.posix_fallocate(descriptor, 0, size)
             except OSError:
                 self._path.unlink()
                 raise
             finally:
                 os.close(descriptor)
         except OSError as err:
-            _log.info("no room is kept on the disk of the state: %s", err)
+            _log.info("no room of %d bytes is kept on the disk of the state: %s", size, err)
             return False
         return True
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Reserve space that the file will grow into; file systems that cannot do so leave it to whoever is first."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        end = ctypes.c_int64(os.fstat(descriptor).st_size)
+        _libc.fallocate(descriptor, _KEEP_SIZE, end, ctypes.c_int64(size))
+    finally:
+        os.close(descriptor)

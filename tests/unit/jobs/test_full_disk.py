@@ -69,7 +69,7 @@ async def test_room_that_was_not_there_at_the_beginning_is_kept_later() -> None:
 async def test_the_room_file_takes_space_until_it_is_given_up(tmp_path: Path) -> None:
     worker = Worker("room")
     path = tmp_path / "state.room"
-    room = RoomFile(path, worker, 1 << 16)
+    room = RoomFile(path, worker, (1 << 16,))
     assert not await room.give()
     for _ in range(2):
         assert await room.keep()
@@ -77,7 +77,20 @@ async def test_the_room_file_takes_space_until_it_is_given_up(tmp_path: Path) ->
         assert path.stat().st_mode & 0o777 == 0o600
     assert await room.give()
     assert not path.exists()
-    too_large = RoomFile(path, worker, 1 << 62)
+    too_large = RoomFile(path, worker, (1 << 62,))
     assert not await too_large.keep()
     assert not path.exists()
+    await worker.close()
+
+
+async def test_databases_inherit_the_room_before_another_program_takes_it(tmp_path: Path) -> None:
+    worker = Worker("room")
+    heir = tmp_path / "state.db"
+    heir.write_bytes(b"x")
+    room = RoomFile(tmp_path / "state.room", worker, (1 << 62, 1 << 20), [heir])
+    assert await room.keep()
+    assert (tmp_path / "state.room").stat().st_size == 1 << 20
+    assert await room.give()
+    assert heir.stat().st_size == 1
+    assert heir.stat().st_blocks * 512 >= 1 << 19
     await worker.close()

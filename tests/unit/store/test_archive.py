@@ -80,7 +80,8 @@ async def test_the_archive_survives_a_restart_and_is_private(worker: Worker, pat
 async def test_a_full_disk_refuses_and_the_archive_goes_on(worker: Worker, path: Path) -> None:
     script = Script()
     archive = await JobArchive.open(path, worker, script.connect)
-    script.failures["COMMIT"] = sqlite_error(sqlite3.SQLITE_FULL, "disk is full")
+    for statement in ("COMMIT", "PRAGMA wal_checkpoint"):
+        script.failures[statement] = sqlite_error(sqlite3.SQLITE_FULL, "disk is full")
     with pytest.raises(Refused, match="disk is full"):
         await archive.append([(1, b"one")])
     assert await archive.ids() == []

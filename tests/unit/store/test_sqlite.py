@@ -234,13 +234,30 @@ async def test_no_space_at_any_step_refuses_and_goes_on(
 ) -> None:
     store, lease = await opened(harness)
     await store.commit(lease, put("before"))
-    harness.script.failures[statement] = sqlite_error(code, "database or disk is full")
+    harness.script.failures |= {
+        statement: sqlite_error(code, "database or disk is full"),
+        "PRAGMA wal_checkpoint": sqlite_error(code),
+    }
     with pytest.raises(Refused, match=r"disk is full.*nothing was changed"):
         await store.commit(lease, put("during"))
     await harness.free(store)
     receipt = await store.commit(lease, put("after"))
     assert receipt.position == Position(lease.epoch, 2)
     assert await keys_of(store) == ["after", "before"]
+    await store.close()
+
+
+@pytest.mark.requirement("G16")
+async def test_log_of_sqlite_is_used_again_where_it_has_no_space_to_grow(
+    harness: SqliteHarness,
+) -> None:
+    store, lease = await opened(harness)
+    await store.commit(lease, put("before"))
+    harness.script.failures["COMMIT"] = sqlite_error(sqlite3.SQLITE_FULL)
+    receipt = await store.commit(lease, put("during"))
+    assert receipt.position == Position(lease.epoch, 2)
+    assert await keys_of(store) == ["before", "during"]
+    assert not store.statistics().is_full
     await store.close()
 
 
@@ -270,7 +287,8 @@ async def test_a_campaign_on_a_full_disk_is_refused(harness: SqliteHarness) -> N
 
 async def test_a_broken_probe_ends_the_store(harness: SqliteHarness) -> None:
     store, lease = await opened(harness)
-    harness.script.failures["INSERT INTO rows"] = sqlite_error(sqlite3.SQLITE_FULL)
+    for statement in ("INSERT INTO rows", "PRAGMA wal_checkpoint"):
+        harness.script.failures[statement] = sqlite_error(sqlite3.SQLITE_FULL)
     harness.script.failures["INSERT INTO meta"] = sqlite_error(sqlite3.SQLITE_IOERR_WRITE)
     with pytest.raises(Refused):
         await store.commit(lease, put("a"))
