@@ -77,7 +77,7 @@ def verified_certificate(secret: str | None, signed: str) -> str:
         raise InputError("must have exactly one signature and one certificate", "x509_ca")
     pem, (salt, claimed) = _canonical(certificates[0]), signatures[0]
     if not is_signed(secret, pem, claimed, salt):
-        raise InputError("X509 certificate is not signed with the cluster domain secret", "x509_ca")
+        raise InputError("Certificate not signed with this cluster's secret", "x509_ca")
     return pem
 
 

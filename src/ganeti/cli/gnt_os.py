@@ -72,15 +72,20 @@ def list_oses(args: argparse.Namespace) -> int:
 def diagnose(args: argparse.Namespace) -> int:
     """Show on which nodes each OS definition is usable, and why not elsewhere."""
     all_valid = True
-    fields = ["name", "valid", "node_status", "hidden", "blacklisted"]
+    fields = ["name", "valid", "os_version", "problems", "node_status", "hidden", "blacklisted"]
     rows = _diagnosed(args, fields, args.names)
     if args.is_json:
         print_objects(fields, rows)
         return 0 if all(row[1] for row in rows) else EXIT_FAILURE
-    for name, is_valid, status, is_hidden, is_blacklisted in rows:
+    for name, is_valid, version, problems, status, is_hidden, is_blacklisted in rows:
         all_valid = all_valid and is_valid
         marks = " [hidden]" * is_hidden + " [blacklisted]" * is_blacklisted
-        say(f"OS: {name} [global status: {'valid' if is_valid else 'invalid'}]{marks}")
+        shown_version = f" [version: {version}]" if version else ""
+        say(
+            f"OS: {name} [global status: {'valid' if is_valid else 'invalid'}]{shown_version}{marks}"
+        )
+        for problem in problems:
+            say(f"  Problem: {problem}")
         for node, found in sorted(status.items()):
             for line in _node_lines(node, found):
                 say(f"  {line}")

@@ -1,6 +1,6 @@
 """What the nodes say about OS definitions, put together: pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,14 +17,26 @@ class OsSummary:
     by_node: dict[str, OsInfo] = field(default_factory=dict)
     """Node name -> what it has."""
 
-    def is_valid(self, nodes: set[str]) -> bool:
-        """Usable, and the same, on all of `nodes`."""
-        infos = list(self.by_node.values())
-        agree = (
-            len({(info.version, tuple(info.variants), tuple(info.api_versions)) for info in infos})
-            == 1
-        )
-        return set(self.by_node) == nodes and agree and not any(info.problem for info in infos)
+    def problems(self, nodes: set[str]) -> list[str]:
+        """Why it is not valid: it must be usable, and the same, on all of `nodes` (S141)."""
+        found = []
+        if missing := sorted(nodes - self.by_node.keys()):
+            found.append(f"missing on {', '.join(missing)}")
+        if broken := sorted(name for name, info in self.by_node.items() if info.problem):
+            found.append(f"not usable on {', '.join(broken)}")
+        parts: dict[str, Callable[[OsInfo], str]] = {
+            "versions": lambda info: info.version or "none",
+            "variants": lambda info: ", ".join(info.variants) or "none",
+            "API versions": lambda info: ", ".join(map(str, info.api_versions)) or "none",
+        }
+        for what, shown in parts.items():
+            by_value: dict[str, list[str]] = {}
+            for node, info in sorted(self.by_node.items()):
+                by_value.setdefault(shown(info), []).append(node)
+            if len(by_value) > 1:
+                said = "; ".join(f"{value} on {', '.join(on)}" for value, on in by_value.items())
+                found.append(f"the {what} differ: {said}")
+        return found
 
     def variants(self) -> list[str]:
         """The variants that every node has."""
@@ -33,10 +45,11 @@ class OsSummary:
 
     def values(self, cluster: Cluster, nodes: set[str]) -> dict[str, Any]:
         """All fields."""
-        first = next(iter(self.by_node.values()))
+        first, problems = next(iter(self.by_node.values())), self.problems(nodes)
         return {
             "name": self.name,
-            "valid": self.is_valid(nodes),
+            "valid": not problems,
+            "problems": problems,
             "variants": self.variants(),
             "parameters": first.parameters,
             "api_versions": first.api_versions,

@@ -22,6 +22,7 @@ from ganeti.model.disk_templates import DISK_TEMPLATES, DRBD_HELPERS_OFF
 from ganeti.model.hypervisor_params import (
     HYPERVISOR_PARAMS,
     check_hypervisor_params,
+    check_not_global,
     unknown_hypervisor_param,
 )
 from ganeti.model.param import check_params
@@ -192,6 +193,8 @@ def changed_os_hvp(
     new = dict(old)
     for os, params in given.items():
         name = os_name(os, field)
+        for hypervisor, values in params.items():
+            check_not_global(hypervisor, values, f"{field}.{name}.{hypervisor}")
         new[name] = changed_hvparams(new.get(name, {}), params, f"{field}.{name}")
     return {os: params for os, params in new.items() if params}
 

@@ -10,6 +10,7 @@ from ganeti.model.kvm_params import KVM_PARAMS
 from ganeti.model.param import checked_value, defaults
 from ganeti.model.params import Params
 
+ONLY_GLOBAL = "can only be set for the whole cluster"
 _FAKE = (
     HypervisorParam("migration_mode", "live", "accepted and ignored", choices=("live", "non-live")),
 )
@@ -55,6 +56,14 @@ def check_hypervisor_params(
     }
 
 
+def check_not_global(hypervisor: str, params: Mapping[str, Any], field: str) -> None:
+    """Refuse to set parameters in one layer that hold for the whole cluster; None, which removes one, is possible."""
+    known = HYPERVISOR_PARAMS.get(hypervisor, {})
+    for name, value in params.items():
+        if value is not None and name in known and known[name].is_global:
+            raise InputError(ONLY_GLOBAL, f"{field}.{name}")
+
+
 def unknown_hypervisor_param(hypervisor: str, name: str, field: str) -> InputError:
     """The error for a parameter that a hypervisor does not have."""
     known = HYPERVISOR_PARAMS[hypervisor]
@@ -75,6 +84,6 @@ def _checked(
     if param is None:
         raise unknown_hypervisor_param(hypervisor, name, where)
     if of_instance and param.is_global:
-        raise InputError("can only be set for the whole cluster", where)
+        raise InputError(ONLY_GLOBAL, where)
     typed: bool | int | str = checked_value(param, value, where)
     return typed

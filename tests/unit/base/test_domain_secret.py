@@ -79,7 +79,7 @@ def test_a_certificate_that_was_tampered_with_is_refused(
     signed = sign_certificate(SECRET, certificate())
     with pytest.raises(InputError):
         verified_certificate(SECRET, change(signed, certificate()))
-    with pytest.raises(InputError, match="not signed with the cluster domain secret"):
+    with pytest.raises(InputError, match="not signed with this cluster's secret"):
         verified_certificate(new_secret(), signed)
 
 

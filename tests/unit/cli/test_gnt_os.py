@@ -26,11 +26,12 @@ def test_diagnose_says_why_not(master: FakeMaster, run: Run) -> None:
         "node2": [["/srv/ganeti/os/tiny", False, "no create script", [], [], [], True]],
         "node3": [],
     }
-    master.job(result=[["tiny", False, status, True, False]])
+    master.job(result=[["tiny", False, "1.0", ["not usable on node2"], status, True, False]])
     code, out, _err = run(table, "diagnose")
     assert code == 1
     assert out == (
-        "OS: tiny [global status: invalid] [hidden]\n"
+        "OS: tiny [global status: invalid] [version: 1.0] [hidden]\n"
+        "  Problem: not usable on node2\n"
         "  Node: node1, status: valid, path: /srv/ganeti/os/tiny [API versions: 20] [variants: a]\n"
         "  Node: node2, status: invalid, path: /srv/ganeti/os/tiny (no create script)\n"
         "  Node: node3, status: missing\n"

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ganeti.model.names import AdminState
 from ganeti.model.opcodes.backup import OpBackupExport, OpBackupQuery, OpBackupRemove
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
+from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceRemove
 from ganeti.model.opcodes.network import OpNetworkAdd, OpNetworkConnect
 from ganeti.protocols.export_description import parse_description
@@ -344,6 +345,16 @@ async def test_an_interface_comes_back_to_its_network_if_that_is_there(master: M
     succeeded(view)
     assert master.instance("other.example.com").nics[0].network is None
     assert "of interface 0 is not known here" in said(view)
+
+
+@pytest.mark.requirement("S156")
+async def test_blacklisted_os_is_imported_all_the_same(master: Master) -> None:
+    await with_data(master)
+    succeeded(await master.run(export()))
+    os = master.instance(NAME).os.partition("+")[0]
+    succeeded(await master.run(OpClusterSetParams(blacklisted_os=[("add", os)])))
+    succeeded(await master.run(import_()))
+    assert master.instance(CLONE).os.partition("+")[0] == os
 
 
 @pytest.mark.requirement("S131", "S132", "S136")

@@ -74,7 +74,7 @@ async def test_parameters_are_merged_and_none_takes_the_default_again(master: Ma
     after = await changed(
         master,
         hvparams={"kvm": {"acpi": None}},
-        os_hvp={"tiny": {"kvm": {"acpi": None}}},
+        os_hvp={"tiny": {"kvm": {"acpi": None, "migration_port": None}}},
         beparams={"vcpus": None},
         diskparams={"plain": {"stripes": None}, "drbd": {"protocol": None}},
         ndparams={"spindle_count": None},
@@ -121,6 +121,10 @@ def spec(value: int) -> dict[str, int]:
         ({"diskparams": {"plain": {"stripes": 0}}}, "diskparams.plain.stripes"),
         ({"ndparams": {"nosuch": 1}}, "ndparams.nosuch"),
         ({"osparams": {"tiny": {"A B": "x"}}}, "osparams.tiny"),
+        (
+            {"os_hvp": {"tiny": {"kvm": {"migration_port": 8102}}}},
+            "os_hvp.tiny.kvm.migration_port: can only be set for the whole cluster",
+        ),
         ({"ipolicy": {"nosuch": 1}}, "ipolicy.nosuch"),
         ({"ipolicy": {"vcpu-ratio": 0}}, "ipolicy.vcpu-ratio"),
         ({"ipolicy": {"disk-templates": ["tape"]}}, "ipolicy.disk-templates"),

@@ -38,6 +38,19 @@ async def test_a_definition_is_valid_if_every_node_has_the_same(master: Master) 
     assert all(isinstance(one, list) for one in (variants, parameters, versions))
 
 
+@pytest.mark.requirement("S141")
+async def test_reason_why_a_definition_is_invalid_names_the_nodes(master: Master) -> None:
+    master.world.node(2).oses["tiny"] = "2.0"
+    del master.world.node(3).oses["tiny"]
+    op = OpOsDiagnose(output_fields=["valid", "os_version", "problems"])
+    [[valid, version, problems]] = succeeded(await master.run(op))
+    assert (valid, version) == (False, "1.0")
+    assert problems == [
+        "missing on node3.example.com",
+        "the versions differ: 1.0 on node1.example.com; 2.0 on node2.example.com",
+    ]
+
+
 async def test_a_silent_node_is_warned_about_and_left_out(master: Master) -> None:
     del master.rpc.nodes["node3.example.com"]
     view = await master.run(diagnose())

@@ -10,7 +10,7 @@ from ganeti.model.opcodes.instance import OpInstanceQueryData, OpInstanceShutdow
 from ganeti.model.opcodes.node import OpNodeRename, OpNodeSetParams
 from ganeti.model.opcodes.tags import OpTagsGet
 from ganeti.model.opcodes.test import OpTestDelay
-from tests.support.units_cluster import CLUSTER, NODES, Master, World, failed, succeeded
+from tests.support.units_cluster import CLUSTER, NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 
 pytestmark = pytest.mark.virtual_time
@@ -51,6 +51,21 @@ async def test_a_rename_touches_one_object_and_one_field(master: Master) -> None
     assert {uuid for uuid in after if after[uuid] != before[uuid]} == {NODES[1]}
     fields = {name for name, value in after[NODES[1]].items() if value != before[NODES[1]][name]}
     assert fields == {"name", "serial_no", "mtime"}
+
+
+@pytest.mark.requirement("S91")
+async def test_short_new_name_of_a_node_is_completed_by_the_domain_of_the_cluster(
+    master: Master,
+) -> None:
+    assert succeeded(await master.run(rename("node2", "other"))) == "other.example.com"
+    assert master.node(2).name == "other.example.com"
+
+
+@pytest.mark.requirement("S86")
+async def test_creation_reports_the_uuid_of_the_instance(master: Master) -> None:
+    job = await master.run(create())
+    succeeded(job)
+    assert f"the instance's UUID is {master.instance(NAME).uuid}" in said(job)
 
 
 @pytest.mark.requirement("S93")

@@ -27,7 +27,7 @@ def wrong_nics(
         if nic.mode == "bridged":
             wrong = _wrong_bridge(nic, devices)
         elif nic.mode == "routed":
-            wrong = _wrong_table(nic, tables)
+            wrong = _wrong_route(nic, tables, devices)
         else:
             wrong = _wrong_switch(nic, search_path)
         if wrong:
@@ -49,7 +49,7 @@ def _wrong_bridge(nic: NicSpec, devices: Path) -> str:
     return ""
 
 
-def _wrong_table(nic: NicSpec, tables: Sequence[Path]) -> str:
+def _wrong_route(nic: NicSpec, tables: Sequence[Path], devices: Path) -> str:
     if nic.ip is None:
         return "it is routed and needs an IP address"
     if nic.vlan:
@@ -61,7 +61,16 @@ def _wrong_table(nic: NicSpec, tables: Sequence[Path]) -> str:
         return "" if 0 < int(link) <= GREATEST_TABLE else f"{link} is not a routing table's number"
     if link in _named_tables(tables):
         return ""
-    return f"there is no routing table {link!r:.40}; give its number, 'main', or a name from {tables[0]}"
+    if link and "/" not in link and (devices / link).exists():
+        return (
+            ""
+            if ":" not in nic.ip
+            else "an interface as the link of a routed NIC needs an IPv4 address"
+        )
+    return (
+        f"there is no routing table and no interface {link!r:.40}; pass a table's number, 'main',"
+        f" a name from {tables[0]}, or an interface of the node"
+    )
 
 
 def _wrong_switch(nic: NicSpec, search_path: str) -> str:

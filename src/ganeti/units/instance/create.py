@@ -301,6 +301,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
                 ctx.step("creating instance disks")
             await create_disks(ctx, undo, plan.instance, adopted=plan.adopted)
             ctx.log(f"adding instance {plan.instance.name} to cluster config")
+            ctx.info(f"the instance's UUID is {plan.instance.uuid}")
             await undo.push(ForgetInstance(instance=plan.instance.uuid))
             await ctx.config.change(lambda draft: _add(draft, plan.instance))
             if is_mirrored(plan.instance):

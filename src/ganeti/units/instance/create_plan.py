@@ -112,9 +112,10 @@ def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate)
         for index in range(len(op.disks))
     ]
     _check_secondary(op, template)
-    if op.os_type and is_blacklisted(cluster, op.os_type):
+    # An import and a move bring what was installed before (S156).
+    if op.mode == "create" and op.os_type and is_blacklisted(cluster, op.os_type):
         raise PrereqError(
-            f"os_type: {op.os_type} is blacklisted, so no new instance can have it;"
+            f"os_type: {op.os_type} is blacklisted, so no new instance can be installed with it;"
             f" to allow it: gnt-os modify --blacklisted=no {base_name(op.os_type)}",
             ErrorCode.WRONG_STATE,
         )

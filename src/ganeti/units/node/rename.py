@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.identifiers import host_name
-from ganeti.config.resolve import resolve_node
+from ganeti.config.resolve import full_name, resolve_node
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change, Outcome
 from ganeti.model.opcodes.node import OpNodeRename
@@ -20,13 +20,15 @@ class LUNodeRename(LogicalUnit[OpNodeRename, Change]):
             raise InputError("must be in lower case", "new_name")
 
     async def check_prereq(self, ctx: UnitContext) -> Change:
-        op, snapshot = self.op, ctx.snapshot
+        snapshot = ctx.snapshot
+        new_name = full_name(snapshot, self.op.new_name)
+        self.op = op = replace(self.op, new_name=new_name)
         node = resolve_node(snapshot, op.node_uuid or op.node_name)
-        if op.new_name == node.name:
+        if new_name == node.name:
             raise PrereqError(f"node {node.name} has this name already", ErrorCode.WRONG_INPUT)
-        if op.new_name == snapshot.cluster.name:
-            raise PrereqError(f"{op.new_name} is the name of the cluster", ErrorCode.EXISTS)
-        ctx.config.reservations.take_name(ctx.job_id, op.new_name)
+        if new_name == snapshot.cluster.name:
+            raise PrereqError(f"{new_name} is the name of the cluster", ErrorCode.EXISTS)
+        ctx.config.reservations.take_name(ctx.job_id, new_name)
 
         def rename(draft: Draft) -> None:
             current = draft.nodes.get(node.uuid)
@@ -34,7 +36,7 @@ class LUNodeRename(LogicalUnit[OpNodeRename, Change]):
                 raise PrereqError(
                     f"node {node.name} was removed meanwhile", ErrorCode.UNKNOWN_ENTITY
                 )
-            draft.put(replace(current, name=op.new_name))
+            draft.put(replace(current, name=new_name))
 
         ctx.check_change(rename)
         return rename

@@ -14,7 +14,7 @@ from ganeti.units.context import UnitContext
 FIELDS = frozenset(
     (
         *("name", "valid", "variants", "parameters", "api_versions", "os_version"),
-        *("hidden", "blacklisted", "os_hvp", "osparams", "trusted", "node_status"),
+        *("hidden", "blacklisted", "os_hvp", "osparams", "trusted", "node_status", "problems"),
     )
 )
 UNLESS_ASKED = {"hidden": False, "blacklisted": False, "valid": True}

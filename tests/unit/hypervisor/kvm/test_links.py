@@ -38,7 +38,7 @@ def wrong(host: Path, *, search_path: str = "", **fields: Any) -> list[str]:
         {"link": "br1", "vlan": ".10"},
         *(
             {"mode": "routed", "ip": "192.0.2.1", "link": link}
-            for link in ("", "main", "guests", "local", "7", "4294967295")
+            for link in ("", "main", "guests", "local", "7", "4294967295", "br0", "eth0")
         ),
     ],
 )
@@ -55,7 +55,12 @@ def test_what_is_there_is_accepted(host: Path, fields: dict[str, Any]) -> None:
         ({"link": "eth0"}, "eth0 is a network device, but no bridge"),
         ({"link": "br0", "vlan": ".10"}, "vlan_filtering 1"),
         ({"mode": "routed", "link": "7"}, "needs an IP address"),
-        ({"mode": "routed", "ip": "192.0.2.1", "link": "br0"}, "no routing table 'br0'"),
+        (
+            {"mode": "routed", "ip": "192.0.2.1", "link": "br9"},
+            "no routing table and no interface 'br9'",
+        ),
+        ({"mode": "routed", "ip": "192.0.2.1", "link": "../br0"}, "no interface '../br0'"),
+        ({"mode": "routed", "ip": "2001:db8::1", "link": "eth0"}, "needs an IPv4 address"),
         ({"mode": "routed", "ip": "192.0.2.1", "link": "0"}, "not a routing table's number"),
         ({"mode": "routed", "ip": "192.0.2.1", "link": "4294967296"}, "table's number"),
         ({"mode": "routed", "ip": "192.0.2.1", "link": "7", "vlan": ".1"}, "has no VLAN"),
