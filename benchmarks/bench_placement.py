@@ -165,17 +165,29 @@ def tiered(nodes: int, template: str) -> tuple[str, float]:
 
 
 def capacity_equal(peer: Peer, folder: Path) -> int:
-    """Whether as many fit on 10 nodes as `hspace` says: of one size and of shrinking ones, mirrored and not."""
+    """Whether as many fit on 10 nodes as `hspace` says, of one size and of shrinking ones, without mirrors.
+
+    Mirrored ones are checked here as `hail` checks them; the peer's `hspace` promises some that its `hail` refuses.
+    """
     path = folder / "capacity.data"
     path.write_text(format_cluster(clusters.cluster(10)))
-    for template in ("plain", "drbd"):
-        words = ("-t", str(path), "--disk-template", template, "--machine-readable")
-        printed, _spent = peer.run("hspace", *words)
-        if f"HTS_ALLOC_INSTANCES={capacity(10, template)[0]}\n" not in printed:
-            return 0
-        if f"HTS_TSPEC='{tiered(10, template)[0]}'\n" not in printed:
-            return 0
-    return 1
+    words = ("-t", str(path), "--disk-template", "plain", "--machine-readable")
+    printed, _spent = peer.run("hspace", *words)
+    is_equal = f"HTS_ALLOC_INSTANCES={capacity(10, 'plain')[0]}\n" in printed
+    return int(is_equal and f"HTS_TSPEC='{tiered(10, 'plain')[0]}'\n" in printed)
+
+
+def hspace_ratio(peer: Peer, folder: Path, nodes: int) -> float:
+    """Our `hspace` on clusters of that size, whole processes, mirrored and not, over the peer's."""
+    path = folder / "seeds.data"
+    own = theirs = 0.0
+    for seed in (1, 2, 3):
+        path.write_text(format_cluster(clusters.cluster(nodes, seed)))
+        for template in ("plain", "drbd"):
+            words = ("-t", str(path), "--disk-template", template, "--machine-readable")
+            own += process_s("hspace", *words)
+            theirs += peer.run("hspace", *words)[1]
+    return own / theirs
 
 
 def with_peer(peer: Peer, figures: dict[str, Any], *, quick: bool) -> None:
@@ -186,6 +198,8 @@ def with_peer(peer: Peer, figures: dict[str, Any], *, quick: bool) -> None:
         figures["final_score_ratio"] = round(ratio, 6)
         figures["capacity_equal"] = capacity_equal(peer, folder)
         figures["hspace_small_ratio"] = round(hspace_small_ratio(peer, folder), 2)
+        for nodes in (5, 7) if quick else range(4, 11):
+            figures[f"hspace_{nodes}_ratio"] = round(hspace_ratio(peer, folder, nodes), 2)
         if quick:
             return
         ratio, speed = against_hbal(peer, folder, 40, 20)

@@ -19,6 +19,7 @@ from ganeti.placement.places import Place, Rules
 from ganeti.placement.policy import policy_failure
 from ganeti.placement.redundancy import is_redundant, surely_doomed
 from ganeti.placement.state import Bools, State
+from ganeti.placement.trials import can_try, first_size
 
 MEMORY_UNIT_MIB, DISK_UNIT_MIB = 64, 256
 FEWEST_AT_ONCE, SMALL_STEP = 20, 10
@@ -241,6 +242,8 @@ class _Tiers:
         `hspace` does, from the first on for which the others have room whichever node is lost. After
         some (fewer in larger clusters) the rest is halved, if the last size fits at all.
         """
+        if can_try(filled.state, sizes[0], self.rules):
+            return first_size(filled.state, sizes, self.open, self.rules)
         suspects: dict[int, int] = {}
 
         def fits(one: Instance, rules: Rules) -> bool:

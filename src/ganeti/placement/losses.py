@@ -69,11 +69,17 @@ def find_places(state: State, lost: Indices, queues: Queues) -> Bools:
     busy = longest_first[queues.counts[lost[longest_first]] > 0]
     for start in range(0, len(busy), ROWS):
         rows = busy[start : start + ROWS]
-        found[rows] = _Rows(field, lost[rows], *queues.of(lost[rows])).run()
+        found[rows] = Rows(field, lost[rows], *queues.of(lost[rows])).run()
     return found
 
 
-class _Rows:
+_BY_ROW = (
+    *("free", "free_disk", "free_spindles", "reserved", "both", "fails", "open"),
+    *("which", "counts"),
+)
+
+
+class Rows:
     """Some lost nodes, those with the most instances first."""
 
     def __init__(self, field: Field, lost: Indices, which: Indices, counts: Indices) -> None:
@@ -91,10 +97,8 @@ class _Rows:
         self.open = state.group[lost][:, None] == state.group
         self.open[np.arange(rows), lost] = False
         self._fail_over(lost)
-        self.squares = (self.values**2).sum(axis=2)
-        self.sums = self.values.sum(axis=2)
         self.penalty = (OFFLINE_WEIGHT + OFFLINE_PRIMARY_WEIGHT) * state.offline
-        self._read(which)
+        self.which = which
 
     def _fail_over(self, lost: Indices) -> None:
         state, these = self.state, self.state.instances
@@ -171,8 +175,38 @@ class _Rows:
             for values in (self.field.coefficients, self.amounts, self.values)
         )
 
+    def repeat(self, number: int, which: Indices, counts: Indices) -> None:
+        """Make `number` rows like the only one, with queues of their own; those with the most instances first."""
+        for name in _BY_ROW[:-2]:
+            setattr(self, name, np.repeat(getattr(self, name), number, axis=0))
+        self.values = np.repeat(self.values, number, axis=1)
+        self.which, self.counts = which, counts
+
+    def keep(self, wanted: Bools) -> None:
+        """Forget the other rows."""
+        for name in _BY_ROW:
+            setattr(self, name, getattr(self, name)[wanted])
+        self.values = self.values[:, wanted]
+
+    def has_room(self) -> Bools:
+        """By row, whether there is memory for each number of its largest instances, in whatever order."""
+        these = self.state.instances
+        wanted = (these.memory * these.uses_memory)[self.which]
+        wanted[np.arange(wanted.shape[1]) >= self.counts[:, None]] = 0.0
+        wanted = -np.sort(-wanted, axis=1)
+        room = np.where(self.open, np.maximum(self.free, 0.0), 0.0)
+        fits = (wanted.cumsum(axis=1) < room.sum(axis=1)[:, None]) | (wanted == 0)
+        for turn in range(wanted.shape[1]):
+            size = wanted[:, turn]
+            each = np.ceil(room / np.maximum(size, 1.0)[:, None]) - 1
+            fits[:, turn] &= (np.maximum(each, 0.0).sum(axis=1) > turn) | (size == 0)
+        return np.asarray(fits.all(axis=1))
+
     def run(self) -> Bools:
         """By row, whether all of its instances found a place."""
+        self.squares = (self.values**2).sum(axis=2)
+        self.sums = self.values.sum(axis=2)
+        self._read(self.which)
         alive = np.ones(len(self.counts), dtype=bool)
         for turn in range(self.amounts.shape[2]):
             rows = slice(0, int((self.counts > turn).sum()))

@@ -43,7 +43,7 @@ def doomed_by_arrays(
     state: State, exempt: Exempt = NOBODY, first: int | None = None
 ) -> Iterator[int]:
     """As `doomed_nodes`, for clusters of any size."""
-    relevant = _relevant(state, exempt)
+    relevant = relevant_nodes(state, exempt)
     if first is not None and relevant[first]:
         lacks = _lacks_room(state, np.array([first]), *_sorted_out(state))
         if lacks[0] or not can_be_lost(state, first):
@@ -52,7 +52,7 @@ def doomed_by_arrays(
     unclear = np.flatnonzero(relevant & ~_surely_evacuable(state))
     # Those that are the most trouble first: most callers want to know whether there is one.
     unclear = unclear[np.argsort(-state.instance_memory[unclear], kind="stable")]
-    if _needs_all_rules(state):
+    if needs_all_rules(state):
         yield from (int(node) for node in unclear if not can_be_lost(state, int(node)))
         return
     for start in range(0, len(unclear), ROWS):
@@ -75,7 +75,7 @@ def surely_doomed_by_arrays(
     state: State, exempt: Exempt = NOBODY, first: int | None = None
 ) -> Iterator[int]:
     """As `surely_doomed`, for clusters of any size."""
-    nodes = np.flatnonzero(_relevant(state, exempt))
+    nodes = np.flatnonzero(relevant_nodes(state, exempt))
     queues, mirrored = _sorted_out(state)
     if first is not None and first in nodes:
         if _lacks_room(state, np.array([first]), queues, mirrored)[0]:
@@ -124,7 +124,7 @@ def _lacks_room(state: State, nodes: Indices, queues: Queues, mirrored: Bools) -
     return lacks
 
 
-def _needs_all_rules(state: State) -> bool:
+def needs_all_rules(state: State) -> bool:
     """Whether nodes are looked at one by one: tags have a say, or instances on shared storage move first."""
     rules = state.tags
     is_shared = (state.instances.mirror == MIRROR_EXTERNAL) & (state.primary >= 0)
@@ -144,7 +144,8 @@ def _can_be_lost(state: State, nodes: Indices) -> Bools:
     return found
 
 
-def _relevant(state: State, exempt: Exempt) -> Bools:
+def relevant_nodes(state: State, exempt: Exempt) -> Bools:
+    """The nodes that must be losable."""
     relevant = ~np.isin(state.group, list(exempt.groups))
     if exempt.offline:
         relevant &= ~state.offline
@@ -274,7 +275,7 @@ def _largest(sizes: Floats) -> Floats:
 
 def can_be_lost(state: State, node: int) -> bool:
     """Whether the instances of `node` find places, tried as described above."""
-    if not _needs_all_rules(state):
+    if not needs_all_rules(state):
         return bool(_can_be_lost(state, np.array([node]))[0])
     return next(_left_without_a_place(state, node), None) is None
 

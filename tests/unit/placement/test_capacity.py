@@ -1,14 +1,21 @@
+import itertools
 from collections import Counter
 
+import msgspec
 import placement_clusters as clusters
 import pytest
 
+from ganeti.base.errors import PrereqError
 from ganeti.placement import redundancy
+from ganeti.placement.allocate import allocate, allocate_on
 from ganeti.placement.capacity import fill, open_nodes, shrinks, tiers
-from ganeti.placement.description import Failure, Instance
+from ganeti.placement.description import Cluster, Failure, Instance
 from ganeti.placement.places import Rules
 from ganeti.placement.redundancy import can_be_lost, doomed_nodes, is_redundant, surely_doomed
+from ganeti.placement.small.cluster import Small
 from ganeti.placement.state import State
+from ganeti.placement.trials import first_size
+from tests.support.generated_clusters import Kind, cluster
 from tests.support.htools_fixtures import fixture_cluster
 
 # What Debian's hspace 3.0.2 says of the standard size.
@@ -72,7 +79,8 @@ def test_shrinking_sizes_fit_as_often_as_hspace_says(
 SHRUNK = [
     (1, "plain", [(16384, 4), (9280, 1), (2624, 1), (576, 1), (320, 1)]),
     (2, "plain", [(16384, 3), (12864, 1), (8256, 1), (3136, 1)]),
-    (3, "drbd", [(16384, 2), (14976, 1), (7808, 1), (4736, 1)]),
+    # Fewer than hspace says, which does not ask whether the others could still lose a node.
+    (3, "drbd", [(16384, 2), (14976, 1), (7808, 1), (2560, 1), (128, 2)]),
 ]
 
 
@@ -94,7 +102,84 @@ def test_each_size_is_tried_that_leaves_the_cluster_redundant(
 def test_a_size_that_is_not_redundant_does_not_hide_a_larger_one_that_is() -> None:
     wanted = sized(clusters.POLICY["minmax"][0]["max"], "drbd")
     found = tiers(State(clusters.cluster(10, 1)), [wanted], Rules()).instances
-    assert [int(one.disk) for one in found][-4:] == [131840, 124672, 34560, 34560]
+    assert [int(one.disk) for one in found][-4:] == [140032, 131840, 124672, 34560]
+
+
+def one_by_one(given: Cluster, wanted: Instance) -> int:
+    """How many `hail` places, each on what the ones before left."""
+    state = State(given)
+    for number in itertools.count():
+        try:
+            place, _places = allocate(state, wanted, Rules())
+        except PrereqError:
+            return number
+        state.append(msgspec.structs.replace(wanted, name=f"new-{number}"), *place.pair)
+    raise AssertionError
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.requirement("S187")
+@pytest.mark.parametrize("template", ["drbd", "plain"])
+@pytest.mark.parametrize("seed", range(8))
+def test_hspace_promises_what_hail_places_one_by_one(seed: int, template: str) -> None:
+    kind = Kind(fullest=(0.3, 0.5, 0.7)[seed % 3], stopped=0.3 * (seed % 4 == 0))
+    given = cluster(seed, kind) if seed % 2 else clusters.cluster(4 + seed % 5, seed)
+    wanted = sized(clusters.POLICY["std"], template)
+    assert len(fill(State(given), wanted, Rules()).nodes) == one_by_one(given, wanted)
+
+
+@pytest.mark.requirement("S187")
+def test_instances_without_a_mirror_keep_the_memory_that_they_would_need() -> None:
+    """Four nodes, one of which has instances that only the memory of the others could take."""
+    wanted = sized(clusters.POLICY["std"], "drbd")
+    given = clusters.cluster(4, 1)
+    checked, unchecked = (
+        len(fill(State(given), wanted, Rules(capacity=capacity)).nodes)
+        for capacity in (True, False)
+    )
+    assert checked == one_by_one(given, wanted) == 10
+    assert unchecked == 11
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.requirement("S187")
+@pytest.mark.parametrize("template", ["drbd", "plain"])
+@pytest.mark.parametrize("seed", range(6))
+def test_each_of_the_shrinking_sizes_is_placed_where_hail_places_it(
+    seed: int, template: str
+) -> None:
+    kind = Kind(fullest=(0.3, 0.5, 0.7)[seed % 3], templates=("drbd", "plain"))
+    given = cluster(seed, kind) if seed % 2 else clusters.cluster(4 + seed, seed)
+    largest = sized(clusters.POLICY["minmax"][0]["max"], template)
+    filled = tiers(State(given), [largest], Rules())
+    state = State(given)
+    for one, nodes in zip(filled.instances, filled.nodes, strict=True):
+        place, _places = allocate(state, one, Rules())
+        assert place.nodes == nodes
+        state.append(one, *place.pair)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("template", ["drbd", "plain"])
+@pytest.mark.parametrize("seed", range(8))
+def test_many_sizes_at_once_give_the_first_that_one_after_the_other_does(
+    seed: int, template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = Kind(
+        groups=1 + seed % 2, fullest=(0.3, 0.5, 0.7)[seed % 3], templates=("drbd", "plain"),
+        closed=0.2 * (seed % 3 == 0), stopped=0.3 * (seed % 4 == 1),
+    )  # fmt: skip
+    state = State(cluster(seed, kind) if seed % 4 else clusters.cluster(7, seed))
+    largest = sized(clusters.POLICY["minmax"][0]["max"], template)
+    full = fill(state, largest, Rules()).state
+    sizes = [largest, *itertools.islice(shrinks(largest, Failure.MEMORY), 5, None, 10)]
+    open_ = open_nodes(full)
+    found = first_size(full, sizes, open_, Rules())
+    monkeypatch.setattr(Small, "of", classmethod(lambda *_words: None))
+    one_after_the_other = next(
+        (n for n, one in enumerate(sizes) if allocate_on(full, one, open_, Rules()).nodes), None
+    )
+    assert found == one_after_the_other
 
 
 def test_sizes_shrink_in_what_is_scarce() -> None:
@@ -141,7 +226,7 @@ def test_looking_at_many_lost_nodes_at_once_agrees_with_one_after_the_other(
     wanted = sized(clusters.POLICY["minmax"][0]["max"], template)
     full = fill(State(clusters.cluster(7, seed)), wanted, Rules(capacity=False)).state
     together = [can_be_lost(full, node) for node in range(7)]
-    monkeypatch.setattr(redundancy, "_needs_all_rules", lambda _state: True)
+    monkeypatch.setattr(redundancy, "needs_all_rules", lambda _state: True)
     assert [can_be_lost(full, node) for node in range(7)] == together
 
 

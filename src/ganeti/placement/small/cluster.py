@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from ganeti.placement.state import State
 
 MOST_NODES, MOST_INSTANCES = 12, 300
-"""Larger clusters are faster as arrays, numpy's loading included."""
-MOST_BESIDE_ARRAYS = 6
-"""The same where the arrays are there already."""
+"""Larger clusters are faster as arrays."""
 _RULES = "htools:"
 """Cluster tags that begin so may make rules that only arrays know of."""
 
@@ -122,7 +120,7 @@ class Small(msgspec.Struct):
 
     @classmethod
     def of(
-        cls, state: "State", wanted: Instance | None = None, most: int = MOST_BESIDE_ARRAYS
+        cls, state: "State", wanted: Instance | None = None, most: int = MOST_NODES
     ) -> "Small | None":
         """The lists of a state, with one more instance that is on no node; None if it is large or for arrays only."""
         if len(state.nodes) > most or len(state.names) > MOST_INSTANCES:

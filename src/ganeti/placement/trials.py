@@ -1,0 +1,226 @@
+"""Many sizes of one instance at once: the first that finds a place after which any one node may still be lost.
+
+Each (size, place) is a row. The rows are checked against the loss of one node after the other; the last node that spoke
+against rows comes first, so that most rows end there. For clusters whose losses `losses.Rows` can compute and that
+are small enough for all places of some sizes at once.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ganeti.placement.description import Instance
+from ganeti.placement.losses import Queues, Rows
+from ganeti.placement.places import NO_NODE, Rules
+from ganeti.placement.policy import policy_failure
+from ganeti.placement.policy_fit import policy_fits
+from ganeti.placement.redundancy import needs_all_rules, relevant_nodes
+from ganeti.placement.score import everywhere
+from ganeti.placement.spread import AS_PRIMARY, AS_SECONDARY, Chunk, Field
+from ganeti.placement.state import MIRROR_INTERNAL, Bools, Floats, Indices, State
+
+MOST_ROWS = 8192
+MOST_NODES, MOST_NODES_OF_PAIRS = 40, 12
+FIRST_SIZES = 8
+
+
+def can_try(state: State, wanted: Instance, rules: Rules) -> bool:
+    """Whether `first_size` gives the answer that trying one size after the other does."""
+    most = MOST_NODES_OF_PAIRS if wanted.nodes_needed > 1 else MOST_NODES
+    return (
+        len(state.nodes) <= most
+        and not needs_all_rules(state)
+        and not state.exclusive.any()
+        and not state.tags.desires.any()
+        and not (wanted.tags and state.cluster.tags)
+        and rules.capacity
+        and rules.before is None
+        and rules.only_primary is None
+    )
+
+
+def first_size(state: State, sizes: Sequence[Instance], open_: Bools, rules: Rules) -> int | None:
+    """The index of the first size with a place among the open nodes; None if none has one."""
+    start, count = 0, FIRST_SIZES
+    suspects = [int(node) for node in np.flatnonzero(relevant_nodes(state, rules.exempt))]
+    while start < len(sizes):
+        part = sizes[start : start + count]
+        state.admit(part)
+        try:
+            found = _Trials(state, len(part), open_, rules).first(suspects)
+        finally:
+            for _ in part:
+                state.dismiss()
+        if found is not None:
+            return start + found
+        start += len(part)
+        count = max(1, min(2 * count, MOST_ROWS // len(state.nodes) ** sizes[0].nodes_needed))
+    return None
+
+
+class _Trials:
+    """The last `number` instances of the state, which are on no node, on every place that they could have."""
+
+    def __init__(self, state: State, number: int, open_: Bools, rules: Rules) -> None:
+        self.state, self.open = state, open_
+        self.which = np.arange(len(state.names) - number, len(state.names))
+        self.is_pair = int(state.instances.mirror[self.which[0]]) == MIRROR_INTERNAL
+        self.field = Field(state, everywhere(state))
+        self.chunk = Chunk(self.field, self.which, force=rules.ignore_soft_errors)
+        self.force = rules.ignore_soft_errors
+        there = np.arange(len(state.names)) < self.which[0]
+        self.mirrored = there & (state.instances.mirror == MIRROR_INTERNAL) & (state.secondary >= 0)
+        self.queues = Queues.from_state(state, np.flatnonzero(there & ~self.mirrored))
+        self.is_wrong = np.zeros(len(state.nodes), dtype=bool)
+        """By node: it has an instance that the policy would let start nowhere."""
+        wrong = there & ~self.mirrored & ~policy_fits(state)
+        self.is_wrong[state.primary[wrong]] = True
+
+    def first(self, suspects: list[int]) -> int | None:
+        """The index of the first size with a place that leaves every suspect losable; sorts the suspects."""
+        size, primary, secondary = self._places()
+        for node in list(suspects):
+            if not size.size:
+                return None
+            alive = self._survive(node, size, primary, secondary)
+            if not alive.all():
+                suspects.remove(node)
+                suspects.insert(0, node)
+            size, primary, secondary = size[alive], primary[alive], secondary[alive]
+        return int(size.min()) if size.size else None
+
+    def _places(self) -> tuple[Indices, Indices, Indices]:
+        """(size, primary, secondary) of all places that the limits of nodes allow."""
+        state, chunk = self.state, self.chunk
+        fits = chunk.hard_primary & self.open
+        if not self.force:
+            fits &= chunk.soft_primary
+        for number, group in enumerate(state.groups):
+            mine = state.group == number
+            for row, index in enumerate(self.which) if mine.any() else ():
+                if policy_failure(group.policy, state.descriptions[index]) is not None:
+                    fits[row, mine] = False
+        if not self.is_pair:
+            size, primary = np.nonzero(fits)
+            return size, primary, np.full(len(size), NO_NODE, dtype=np.intp)
+        pairs = fits[:, :, None] & self._seconds()
+        size, primary, secondary = np.nonzero(pairs)
+        return size, primary, secondary
+
+    def _seconds(self) -> Bools:
+        """(sizes, primary, secondary): whether the second can have a copy of the disks of the first's instance."""
+        state, chunk, demands = self.state, self.chunk, self.chunk.demands
+        alone = chunk.hard_disk & self.open
+        reserve = demands.reserve
+        if not self.force:
+            alone &= chunk.soft_disk & (reserve < state.free) & (reserve < state.free_if_all)
+        together = (state.group[:, None] == state.group) & ~np.eye(len(state.nodes), dtype=bool)
+        seconds = alone[:, None, :] & together
+        if not self.force:
+            reserved = self.field.peers_by_primary + reserve[:, :, None]
+            np.maximum(reserved, state.reserved, out=reserved)
+            seconds &= (reserved < state.free) | state.fails
+        return np.asarray(seconds)
+
+    def _survive(self, lost: int, size: Indices, primary: Indices, secondary: Indices) -> Bools:
+        """By place: whether `lost` can be lost once the instance is there."""
+        if self.is_wrong[lost]:
+            return np.zeros(len(size), dtype=bool)
+        alive = np.ones(len(size), dtype=bool)
+        rows, counts = self._queues(lost, size, primary)
+        order = np.argsort(-counts, kind="stable")
+        size, primary, secondary = size[order], primary[order], secondary[order]
+        trial = Rows(self.field, np.array([lost]), rows[:1], counts[:1])
+        trial.repeat(len(size), rows[order], counts[order])
+        _Added(self, trial, lost, size).place(primary, secondary)
+        alive[order] = fits = self._fails_over(trial, lost, primary, secondary) & trial.has_room()
+        trial.keep(fits)
+        alive[order[fits]] = trial.run()
+        return alive
+
+    def _queues(self, lost: int, size: Indices, primary: Indices) -> tuple[Indices, Indices]:
+        """((rows, turns) instances that need another place, how many): the new one is among them if its node is lost."""
+        start, count = int(self.queues.starts[lost]), int(self.queues.counts[lost])
+        queue = self.queues.order[start : start + count]
+        new = self.which[size]
+        joins = (primary == lost) & (not self.is_pair)
+        if not joins.any():
+            return np.repeat(queue[None], len(size), axis=0), np.full(len(size), count)
+        memory = self.state.instances.memory
+        # The largest first; of equally large ones the last, which is the new one.
+        place = (memory[queue] > memory[new][:, None]).sum(axis=1)
+        turns = np.arange(count + 1)
+        old = np.append(queue, new[0])[np.where(turns > place[:, None], turns - 1, turns)]
+        inserted = np.where(turns == place[:, None], new[:, None], old)
+        kept = np.append(queue, queue[-1:] if count else new[:1])
+        rows = np.where(joins[:, None], inserted, kept)
+        return rows, np.where(joins, count + 1, count)
+
+    def _fails_over(self, trial: Rows, lost: int, primary: Indices, secondary: Indices) -> Bools:
+        """By row: whether the mirrored instances of the lost node can run on their secondary nodes."""
+        state = self.state
+        mine = self.mirrored & (state.primary == lost)
+        takers = np.unique(state.secondary[mine])
+        fits = (trial.free[:, takers] > 0).all(axis=1)
+        fits &= (trial.free_disk[:, takers] > 0).all(axis=1)
+        moves = (primary == lost) & self.is_pair
+        here = np.arange(len(primary))
+        fits &= ~moves | (trial.free[here, secondary] > 0) & (trial.free_disk[here, secondary] > 0)
+        if not state.offline[lost]:
+            fits &= (trial.free_disk[:, lost] > 0) | (~moves & (not len(takers)))
+        return np.asarray(fits)
+
+
+class _Added:
+    """The new instances in the rows of one lost node."""
+
+    def __init__(self, trials: _Trials, trial: Rows, lost: int, size: Indices) -> None:
+        self.trials, self.trial, self.lost, self.size = trials, trial, lost, size
+        self.here = np.arange(len(size))
+        these, index = trials.state.instances, trials.which[size]
+        self.memory = these.memory[index] * these.uses_memory[index]
+        self.disk = these.disk[index] * these.is_local[index]
+        self.reserve = these.reserve[index]
+
+    def place(self, primary: Indices, secondary: Indices) -> None:
+        """Put each on its nodes; what is mirrored and loses its primary node runs on the other one."""
+        trial, here = self.trial, self.here
+        if not self.trials.is_pair:
+            self._add(primary, AS_PRIMARY)
+            trial.free[here, primary] -= self.memory
+            self._settle(primary)
+            return
+        moves = primary == self.lost
+        first, second = np.where(moves, secondary, primary), np.where(moves, primary, secondary)
+        self._add(first, AS_PRIMARY)
+        self._add(second, AS_SECONDARY)
+        trial.free[here, first] -= self.memory
+        reserved = self._peers(first, second) + self.reserve
+        trial.reserved[here, second] = np.maximum(trial.reserved[here, second], reserved)
+        self._settle(first)
+        self._settle(second)
+
+    def _add(self, node: Indices, role: list[int]) -> None:
+        trial, here = self.trial, self.here
+        chunk, units = self.trials.chunk, self.trials.field.coefficients
+        for spread in role:
+            trial.values[spread, here, node] += (
+                chunk.amounts[spread, self.size] * units[spread][node]
+            )
+        trial.free_disk[here, node] -= self.disk
+        trial.both[here, node] += 1
+
+    def _settle(self, node: Indices) -> None:
+        trial, here = self.trial, self.here
+        trial.fails[here, node] = trial.free[here, node] <= trial.reserved[here, node]
+
+    def _peers(self, first: Indices, second: Indices) -> Floats:
+        """What `second` reserves for `first` once the lost node's instances have failed over."""
+        state = self.trials.state
+        peers: npt.NDArray[np.float64] = state.peers[second, first]
+        mine = self.trials.mirrored & (state.primary == self.lost)
+        own = np.bincount(
+            state.secondary[mine], weights=state.instances.reserve[mine], minlength=len(state.nodes)
+        )
+        return np.asarray(np.where(second == self.lost, peers + own[first], peers))
