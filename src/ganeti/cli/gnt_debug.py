@@ -16,6 +16,7 @@ from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import DRY_RUN, JOB_OPTIONS, LIST_OPTIONS, PRIORITY, SUBMIT
 from ganeti.cli.output import print_list, wanted_filter
 from ganeti.clients.luxi import LuxiClient
+from ganeti.protocols.query_language import both
 
 table = CommandTable("gnt-debug", "Tools for developers, and for finding out why something waits.")
 
@@ -92,8 +93,10 @@ def _opcodes(name: str) -> list[object]:
     "locks", Argument("names", "locks, as node/UUID; all if none", nargs="*"), *LIST_OPTIONS
 )
 def locks(args: argparse.Namespace) -> int:
-    """List locks: who has them, and who waits for them."""
+    """List locks: who has them, and who waits for them. Free locks are listed only by their names."""
     filter_ = wanted_filter("name", args.names, args.filter)
+    if not args.names:
+        filter_ = both(filter_, ["|", ["?", "owner"], ["?", "pending"]])
     return print_list(
         args,
         "lock",

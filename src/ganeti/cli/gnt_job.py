@@ -12,7 +12,7 @@ from ganeti.base.terminal import say
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.confirmation import confirm
 from ganeti.cli.jobs import PRIORITIES, follow, wait_for_result
-from ganeti.cli.key_values import duration_s, whole_number
+from ganeti.cli.key_values import MICROSECONDS, duration_s, whole_number
 from ganeti.cli.options import FIELD_NAMES, JSON, LIST_OPTIONS, TABLE_OPTIONS
 from ganeti.cli.output import (
     format_time,
@@ -113,16 +113,14 @@ def info(args: argparse.Namespace) -> int:
         rows = client.query_jobs(_ids(args.job_ids), fields)
         is_over = any(row and row[1] in FINAL for row in rows)
         pending = client.call("QueryPendingUndo") if is_over else []
-    is_missing = False
     for number, row in zip(args.job_ids, rows, strict=True):
         found = dict(zip(fields, row or [], strict=False))
         if not found or found["status"] is None:
-            say(f"Job {number} not found", file=sys.stderr)
-            is_missing = True
+            say(f"- Job ID {number} not found")
         else:
             left = [one for one in pending if one["job"] == found["id"]]
             print_tree([[*_described(found), *_left(left)]])
-    return EXIT_FAILURE if is_missing else 0
+    return 0
 
 
 def _print_jobs(ids: Sequence[int]) -> int:
@@ -194,10 +192,14 @@ def _described(job: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Job ID", job["id"]),
         ("Status", job["status"]),
         ("Priority", job["priority"]),
-        ("Received", at(job["received_ts"])),
-        ("Processing start", at(job["start_ts"])),
-        ("Processing end", at(job["end_ts"])),
+        ("Received", f"{'':8}{at(job['received_ts'])}"),
+        ("Processing start", at(job["start_ts"]) + _delta(job["received_ts"], job["start_ts"])),
+        ("Processing end", f"{'':2}{at(job['end_ts'])}{_delta(job['start_ts'], job['end_ts'])}"),
     ]
+    total = "N/A"
+    if job["end_ts"] is not None and job["received_ts"] is not None:
+        total = f"{_seconds(job['end_ts']) - _seconds(job['received_ts']):.6f} seconds"
+    head.append(("Total processing time", total))
     if job["waiting_for"] is not None:
         head.append(("Waiting for", job["waiting_for"]))
     opcodes = [
@@ -205,8 +207,8 @@ def _described(job: dict[str, Any]) -> list[tuple[str, Any]]:
             ("Opcode", op.get("OP_ID")),
             ("Status", job["opstatus"][index]),
             ("Processing start", at(job["opstart"][index])),
-            ("Execution start", at(job["opexec"][index])),
-            ("Processing end", at(job["opend"][index])),
+            ("Execution start", f"{'':1}{at(job['opexec'][index])}"),
+            ("Processing end", f"{'':2}{at(job['opend'][index])}"),
             ("Input fields", [(name, op[name]) for name in sorted(op) if name != "OP_ID"]),
             ("Result", job["opresult"][index]),
             ("Execution log", [_log_entry(entry) for entry in job["oplog"][index]]),
@@ -214,6 +216,18 @@ def _described(job: dict[str, Any]) -> list[tuple[str, Any]]:
         for index, op in enumerate(job["ops"])
     ]
     return [*head, ("Opcodes", opcodes)]
+
+
+def _delta(begin: list[int] | None, end: list[int] | None) -> str:
+    """Return how long after `begin` a moment is, as upstream shows it; '' if one of them is not known."""
+    if begin is None or end is None:
+        return ""
+    return f" (delta {_seconds(end) - _seconds(begin):.6f}s)"
+
+
+def _seconds(moment: list[int]) -> float:
+    seconds, micros = moment
+    return seconds + micros / MICROSECONDS
 
 
 def _log_entry(entry: list[Any]) -> str:

@@ -100,15 +100,15 @@ def _described(network: dict[str, Any]) -> list[str]:
         f"  IPv6 Gateway: {network['gateway6']}",
         f"  Mac Prefix: {network['mac_prefix']}",
         f"  Tags: {', '.join(network['tags'])}",
-        f"  size: {size}",
-        f"  free: {network['free_count']} ({network['free_count'] / size:.2%})",
-        "  usage map:",
+        f"  Size: {size}",
+        f"  Free: {network['free_count']} ({network['free_count'] / size:.2%})",
+        "  Usage map:",
     ]
     cells = network["map"]
     for start in range(0, len(cells), MAP_WIDTH):
         part = cells[start : start + MAP_WIDTH]
         lines.append(f"    {start:>5} {part:<{MAP_WIDTH}} {start + len(part) - 1}")
-    lines += ["          (X) used    (.) free", "  externally reserved IPs:"]
+    lines += ["         (X) used    (.) free", "  externally reserved IPs:"]
     lines += [f"    {one}" for one in textwrap.wrap(network["external_reservations"], TEXT_WIDTH)]
     lines.append("  connected to node groups:" if network["group_list"] else "  not connected")
     lines += [

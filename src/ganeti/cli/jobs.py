@@ -124,7 +124,7 @@ def run_jobs(
     ids = [job_id for _label, job_id in accepted]
     if len(ids) > 1 and not getattr(args, "submit_only", False):
         say(f"Submitted jobs {', '.join(map(str, ids))}")
-    _print_ids(ids, args)
+    _print_ids(ids, args, [label for label, _job_id in accepted])
     for label, job_id in accepted:
         say(f"Waiting for job {job_id} for {label} ...", flush=True)
         try:
@@ -140,14 +140,20 @@ def run_jobs(
     return all(end == SUCCEEDED for _label, _job, end in ends)
 
 
-def _print_ids(ids: Sequence[int], args: argparse.Namespace) -> None:
+def _print_ids(
+    ids: Sequence[int], args: argparse.Namespace, labels: Sequence[str] | None = None
+) -> None:
+    """Print what --print-jobid and --submit ask for; of commands on many objects, whose job each is, as upstream."""
     prints_bare = getattr(args, "print_jobid", False)
     if prints_bare:
         for job_id in ids:
             say(job_id, flush=True)
     if getattr(args, "submit_only", False):
-        for job_id in ids:  # a script that asked for the bare id reads nothing else
-            say(f"JobID: {job_id}", file=sys.stderr if prints_bare else None)
+        lines = [f"JobID: {job_id}" for job_id in ids]
+        if labels is not None:
+            lines = [f"{job_id}: {label}" for job_id, label in zip(ids, labels, strict=True)]
+        for line in lines:  # a script that asked for the bare id reads nothing else
+            say(line, file=sys.stderr if prints_bare else None)
         raise JobSubmitted(list(ids))
 
 

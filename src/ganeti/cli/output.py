@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -150,6 +151,9 @@ def print_list(
         fields = wanted_fields(args.output, default, variable)
     with LuxiClient() as client:
         answer = client.query(kind, fields, filter_)
+    unknown = [field["name"] for field in answer["fields"] if field["kind"] == "unknown"]
+    if unknown:
+        say(f"Warning: Queried for unknown fields {', '.join(unknown)}", file=sys.stderr)
     if args.is_json:
         names = [field["name"] for field in answer["fields"]]
         values = [[value for _status, value in row] for row in answer["data"]]
@@ -159,8 +163,7 @@ def print_list(
         lines = list_lines(args, answer, overrides or {})
         for line, style in zip(lines, _styles(args, answer), strict=True):
             say(line, keep=args.separator or "", style=style)
-    is_unknown = any(one["kind"] == "unknown" for one in answer["fields"])
-    return EXIT_UNKNOWN_FIELD if is_unknown else 0
+    return EXIT_UNKNOWN_FIELD if unknown else 0
 
 
 def _styles(args: argparse.Namespace, answer: Mapping[str, Any]) -> Iterator[Style | None]:
@@ -241,7 +244,12 @@ def _named_lines(name: str, value: Tree, level: int) -> list[str]:
     indent, name = "  " * level, escaped(name)
     if isinstance(value, list | Mapping):
         return [f"{indent}{name}: ", *tree_lines(value, level + 1)]
-    return [f"{indent}{name}: {escaped(str(value))}"]
+    return [f"{indent}{name}: {escaped(_scalar(value))}"]
+
+
+def _scalar(value: object) -> str:
+    """Return a value as text; whole numbers have no fraction, as in upstream."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def print_tree(tree: Tree) -> None:

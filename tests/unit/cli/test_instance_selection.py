@@ -204,3 +204,9 @@ def test_a_missing_file_is_named(cluster: FakeMaster, run: Run, tmp_path: Path) 
     code, _out, err = run(table, "batch-create", str(tmp_path / "nosuch"))
     assert code == 1
     assert "nosuch: cannot be read: No such file" in err
+
+
+def test_submit_names_the_instance_of_each_job(cluster: FakeMaster, run: Run) -> None:
+    cluster.replies["SubmitManyJobs"] = [[True, 30], [True, 31]]
+    code, out, _err = run(table, "startup", "a", "b", "--force-multiple", "--submit")
+    assert (code, out) == (0, "30: a\n31: b\n")

@@ -346,30 +346,32 @@ def test_info_shows_opcodes_results_and_logs(master: FakeMaster, run: Run) -> No
     moment = [1_700_000_000, 5]
     master.replies["QueryPendingUndo"] = []
     master.replies["QueryJobs"] = [
-        [7, "success", 0, moment, moment, None, None, [op], ["success"], [None], [log],
-         [moment], [None], [None]],
+        [7, "success", 0, moment, [1_700_000_001, 500_005], [1_700_000_002, 5], None, [op], ["success"],
+         [None], [log], [moment], [None], [None]],
         [9] + [None] * 13,
     ]  # fmt: skip
     code, out, err = run(gnt_job, "info", "7", "9")
-    assert (code, err) == (1, "Job 9 not found\n")
+    assert (code, err) == (0, "")
     assert out == (
         "- Job ID: 7\n"
         "  Status: success\n"
         "  Priority: 0\n"
-        "  Received: 2023-11-14 22:13:20.000005\n"
-        "  Processing start: 2023-11-14 22:13:20.000005\n"
-        "  Processing end: N/A\n"
+        "  Received:         2023-11-14 22:13:20.000005\n"
+        "  Processing start: 2023-11-14 22:13:21.500005 (delta 1.500000s)\n"
+        "  Processing end:   2023-11-14 22:13:22.000005 (delta 0.500000s)\n"
+        "  Total processing time: 2.000000 seconds\n"
         "  Opcodes: \n"
         "    - Opcode: OP_TEST_DELAY\n"
         "      Status: success\n"
         "      Processing start: 2023-11-14 22:13:20.000005\n"
-        "      Execution start: N/A\n"
-        "      Processing end: N/A\n"
+        "      Execution start:  N/A\n"
+        "      Processing end:   N/A\n"
         "      Input fields: \n"
-        "        duration: 1.0\n"
+        "        duration: 1\n"
         "      Result: None\n"
         "      Execution log: \n"
         "        - 1:22:13:21:message hello\n"
+        "- Job ID 9 not found\n"
     )
 
 

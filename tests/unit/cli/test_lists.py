@@ -149,8 +149,8 @@ def test_an_unknown_field_is_shown_and_is_exit_code_14(master: FakeMaster, run: 
         "fields": fields("name Node text", "nosuch nosuch unknown"),
         "data": [[[0, "node1"], [1, None]]],
     }
-    code, out, _err = run(gnt_node, "list", "-o", "name,nosuch")
-    assert code == 14
+    code, out, err = run(gnt_node, "list", "-o", "name,nosuch")
+    assert (code, err) == (14, "Warning: Queried for unknown fields nosuch\n")
     assert out == "Node  nosuch\nnode1 ??\n"
 
 
@@ -190,6 +190,10 @@ def test_locks_show_owners_and_waiters(master: FakeMaster, run: Run) -> None:
         "node/u1     exclusive 12    shared:13,14\n"
         "cluster/BGL -         -     -\n"
     )
+    run(gnt_debug, "locks", "cluster/BGL")  # a free lock is shown if it is named
+    filters = [args[2] for name, args in master.requests if name == "Query"]
+    in_use = ["|", ["?", "owner"], ["?", "pending"]]
+    assert filters == [in_use, ["=", "name", "cluster/BGL"]]
 
 
 def test_what_the_master_refuses_is_shown_in_the_form_of_old(master: FakeMaster, run: Run) -> None:
