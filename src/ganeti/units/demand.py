@@ -38,7 +38,7 @@ class Demand:
             spindle_use=beparams["spindle_use"],
             disks=instance.disks,
             disk_space_total=disk_usage(cluster, instance.disks),
-            nics=tuple(_nic(cluster, nic) for nic in instance.nics),
+            nics=tuple(nic_message(cluster, nic) for nic in instance.nics),
             disk_template=instance.disk_template,
             hypervisor=instance.hypervisor,
             os=instance.os,
@@ -81,7 +81,8 @@ class Demand:
         }
 
 
-def _nic(cluster: Cluster, nic: Nic) -> dict[str, Any]:
+def nic_message(cluster: Cluster, nic: Nic) -> dict[str, Any]:
+    """Return an interface in the allocator's form (S171)."""
     params = filled_nicparams(cluster, nic)
     bridge = params["link"] if params["mode"] == "bridged" else None
     return {

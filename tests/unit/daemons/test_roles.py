@@ -316,3 +316,16 @@ async def test_a_lost_store_ends_the_daemon() -> None:
         daemon.store.feed.change(Lost("the disk is broken"))
         await asyncio.sleep(0.1)
         assert daemon.lost == "the disk is broken"
+
+
+@pytest.mark.requirement("G4")
+@pytest.mark.parametrize("turns", range(2 * TURNS))
+async def test_a_new_lease_closes_the_services_of_the_old_one_and_opens_its_own(turns: int) -> None:
+    async with a_daemon(OTHER) as daemon:
+        daemon.store.elect()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        lease = daemon.store.elect()
+        await asyncio.sleep(1)
+        daemon.check()
+        assert [one.lease for one in daemon.opened if one.is_open] == [lease]

@@ -408,3 +408,17 @@ async def test_a_job_that_gets_its_lock_while_its_cancel_is_written_does_not_run
     assert statuses(await rig.final(job_id)) == ["canceled", "canceled"]
     assert not rig.locks.owners()
     await rig.end()
+
+
+async def test_a_changed_priority_leaves_opcodes_alone_that_have_begun() -> None:
+    rig = await Rig.loaded()
+    gate = rig.executor.hold("slow")
+    job_id = await rig.queue.submit([act(), act(comment="slow"), act()])
+    await settle()
+    assert (await rig.queue.change_priority(job_id, -5))[0]
+    view = rig.queue.view(job_id)
+    assert view is not None
+    assert [state.op.priority for state in view.ops] == [0, 0, -5]
+    gate.set()
+    await rig.final(job_id)
+    await rig.end()

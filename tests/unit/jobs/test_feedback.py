@@ -1,13 +1,15 @@
 """The limits and batches of job logs."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from ganeti.jobs.executor import OpRun, Outcome
 from ganeti.jobs.feedback import JOB_LIMIT, LINE_LIMIT, cut
 from ganeti.jobs.record import timestamp
-from tests.unit.jobs.rig import Rig, delay
+from ganeti.store.faulty import Delay
+from tests.unit.jobs.rig import Rig, act, delay
 
 pytestmark = pytest.mark.virtual_time
 
@@ -113,4 +115,39 @@ async def test_the_last_lines_of_a_job_are_durable_with_its_end() -> None:
     assert view is not None
     assert view.status.value == "success"
     assert [line[3] for line in view.log[0]] == ["the last words"]
+    await rig.end()
+
+
+@pytest.mark.requirement("S199")
+async def test_readers_and_waiters_do_not_wait_for_a_slow_candidate() -> None:
+    rig = await Rig.loaded()
+
+    async def talk(run: OpRun) -> Outcome:
+        await run.acquire([])
+        rig.store.inject(Delay(5.0))
+        run.log("while a candidate is slow")
+        await asyncio.sleep(0.3)
+        await run.started()
+        return Outcome()
+
+    rig.executor.behaviours["talk"] = talk
+    job_id = await rig.queue.submit([act(comment="talk")])
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    info: list[Any] | None = None
+    lines: list[Any] = []
+    while not lines:
+        answer = await rig.queue.wait_for_change(job_id, lambda view: [view.status], info, 0, 10)
+        assert answer is not None
+        info, lines = answer
+    assert lines[0][3] == "while a candidate is slow"
+    assert loop.time() - begun < 0.5
+    await asyncio.sleep(1)
+    view = rig.queue.view(job_id)
+    assert view is not None
+    assert view.status.value == "running"
+    assert len(view.log[0]) == 1
+    assert loop.time() - begun < 2
+    await rig.final(job_id)
+    assert loop.time() - begun > 4
     await rig.end()

@@ -523,3 +523,15 @@ async def test_two_dependencies_on_one_job_must_both_hold(states: list[str]) -> 
     assert statuses(view) == ["error", "error"]
     assert f"it depends on job {bad}, which ended as error" in str(view.ops[0].result)
     await rig.end()
+
+
+@pytest.mark.requirement("F16")
+async def test_key_of_a_submission_that_failed_can_be_used_again() -> None:
+    rig = await Rig.loaded()
+    rig.store.inject(Refuse())
+    with pytest.raises(Refused):
+        await rig.queue.submit([delay()], key="mine")
+    job_id = await rig.queue.submit([delay()], key="mine")
+    assert await rig.queue.submit([delay()], key="mine") == job_id
+    assert rig.queue.ids() == [job_id]
+    await rig.end()

@@ -1,3 +1,4 @@
+import itertools
 import json
 from typing import Any
 
@@ -9,10 +10,12 @@ from hypothesis import strategies as st
 
 from ganeti.daemons.allocation_worker import computed
 from ganeti.placement.answers import Settings, answer
+from ganeti.placement.balance import Goals, balance
 from ganeti.placement.description import Cluster
 from ganeti.placement.load.message import read
 from ganeti.placement.places import Exempt, Rules
 from ganeti.placement.redundancy import is_redundant
+from ganeti.placement.score import score
 from ganeti.placement.state import State
 from tests.support.htools_fixtures import fixture_path
 
@@ -313,6 +316,12 @@ def test_balance_says_which_moves_in_which_order() -> None:
     request = {"type": "balance", "max_moves": 3}
     moved, _failed, jobs, needed = ask(clusters.cluster(6), request)["result"]
     assert len(moved) == len(jobs) == len(needed) == 3
+    state = State(clusters.cluster(6))
+    before, steps = score(state), list(itertools.islice(balance(state, Goals()), 3))
+    assert [name for name, _group, _nodes in moved] == [
+        state.names[step.move.instance] for step in steps
+    ]
+    assert score(state) < before
 
 
 @pytest.mark.requirement("S187")

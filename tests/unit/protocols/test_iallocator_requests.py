@@ -76,6 +76,31 @@ def _message(request: dict[str, Any]) -> dict[str, Any]:
 def test_the_built_in_allocator_answers_each_type(request_: dict[str, Any]) -> None:
     found = answer(_message(request_))
     assert found["success"], found["info"]
+    result = found["result"]
+    match request_["type"]:
+        case "allocate":
+            [node] = result
+            assert node in (("n3", "n4") if "group_name" in request_ else ("n1", "n2", "n3", "n4"))
+        case "relocate":
+            assert result == ["n2"]
+        case "node-evacuate":
+            moved, failed, jobs = result
+            assert (moved, failed) == ([["web1", "one", ["n2"]]], [])
+            assert "OP_INSTANCE_" in str(jobs)
+        case "change-group":
+            [[name, group, [node]]], failed, jobs = result
+            assert (name, group, failed) == ("web1", "two", [])
+            assert node in ("n3", "n4")
+            assert "OP_INSTANCE_" in str(jobs)
+        case "multi-allocate":
+            assert [name for name, _nodes in result[0]] == ["new"]
+            assert result[1] == []
+        case "multi-evacuate":
+            assert list(result) == []
+        case "balance":
+            assert result is not None
+        case "capacity":
+            assert result
 
 
 def test_every_type_has_its_request() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.opcodes.instance import OpInstanceRemove, OpInstanceShutdown, OpInstanceStartup
 from ganeti.model.opcodes.test import OpTestAllocator
 from ganeti.rpc.fake import Fault
@@ -185,6 +186,77 @@ async def test_the_message_has_the_form_of_the_protocol(master: Master) -> None:
     request = message["request"]
     assert (request["type"], request["name"]) == ("allocate", "new.example.com")
     assert (request["required_nodes"], request["disk_space_total"]) == (1, 0)
+
+
+@pytest.mark.requirement("S170", "S171")
+@pytest.mark.parametrize("mode", ["allocate", "multi-allocate"])
+async def test_a_request_for_a_new_instance_has_all_that_is_known_of_it(
+    master: Master, mode: str
+) -> None:
+    message = await question(
+        master,
+        mode=mode,
+        name="new.example.com",
+        memory=1024,
+        vcpus=3,
+        spindle_use=2,
+        disks=[DiskRequest(size=512), DiskRequest(size=256, mode="ro")],
+        disk_template="file",
+        nics=[NicRequest(mode="bridged", ip="192.0.2.77", mac="aa:00:00:00:00:77", link="br7")],
+        os="tiny+a",
+        hypervisor="kvm",
+        tags=["b", "a"],
+    )
+    request = message["request"]
+    if mode == "multi-allocate":
+        assert request.keys() == {"type", "instances"}
+        [request] = request["instances"]
+    assert request == {
+        "type": "allocate",
+        "name": "new.example.com",
+        "required_nodes": 1,
+        "memory": 1024,
+        "vcpus": 3,
+        "spindle_use": 2,
+        "disks": [
+            {"mode": "rw", "size": 512, "spindles": None},
+            {"mode": "ro", "size": 256, "spindles": None},
+        ],
+        "disk_space_total": 768,
+        "disk_template": "file",
+        "nics": [
+            {
+                "ip": "192.0.2.77",
+                "mac": "aa:00:00:00:00:77",
+                "mode": "bridged",
+                "link": "br7",
+                "bridge": "br7",
+                "network": None,
+            }
+        ],
+        "hypervisor": "kvm",
+        "os": "tiny+a",
+        "tags": ["b", "a"],
+    }
+
+
+@pytest.mark.requirement("S170", "S171")
+async def test_an_allocator_is_sent_all_of_an_instance_that_is_created(master: Master) -> None:
+    nic = NicRequest(mode="bridged", ip="192.0.2.77", mac="aa:00:00:00:00:77", link="br7")
+    op = create(pnode=None, iallocator="hail", nics=[nic], hypervisor="kvm", tags=["a"])
+    succeeded(await master.run(op))
+    [call] = [call for call in master.rpc.calls if call.procedure == "allocator_run"]
+    request = json.loads(call.args.message)["request"]
+    disks = [{"mode": "rw", "size": size, "spindles": None} for size in (512, 256)]
+    assert (request["type"], request["name"], request["required_nodes"]) == ("allocate", NAME, 1)
+    assert request["disks"] == disks
+    assert request["disk_space_total"] == 768
+    assert [(one["ip"], one["mac"], one["bridge"]) for one in request["nics"]] == [
+        ("192.0.2.77", "aa:00:00:00:00:77", "br7")
+    ]
+    assert (request["vcpus"], request["memory"]) == (1, 512)
+    assert (request["os"], request["hypervisor"], request["tags"]) == ("tiny", "kvm", ["a"])
+    assert request["disk_template"] == op.disk_template
 
 
 async def test_a_message_about_many_instances_is_made_beside_the_loop(

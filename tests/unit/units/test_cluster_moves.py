@@ -174,6 +174,25 @@ async def test_a_wrong_source_is_refused(
     assert clusters.target.rpc.acts() == []
 
 
+@pytest.mark.requirement("S220")
+async def test_a_destination_without_the_hypervisor_of_the_source_refuses(
+    clusters: Clusters,
+) -> None:
+    hypervisor = clusters.source.instance(NAME).hypervisor
+    others = [
+        name for name in clusters.target.snapshot.cluster.enabled_hypervisors if name != hypervisor
+    ]
+    await clusters.target.change(
+        lambda draft: draft.put(replace(draft.cluster, enabled_hypervisors=tuple(others)))
+    )
+    job, info = await clusters.begun(await clusters.prepared(), hypervisor=hypervisor)
+    assert info == {}
+    _, (message, code) = failed(await clusters.target.final(job))
+    assert code == "wrong_input"
+    assert f"{hypervisor!r} is not enabled in this cluster; enabled: {others[0]}" in message
+    assert clusters.target.rpc.acts() == []
+
+
 @pytest.mark.requirement("S207")
 async def test_signatures_count_unless_the_administrator_switched_that_off(
     clusters: Clusters,

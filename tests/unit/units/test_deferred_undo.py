@@ -12,6 +12,7 @@ from ganeti.model.job import UndoStep
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes.instance import OpInstanceRemove
+from ganeti.rpc.fake import Fault
 from ganeti.rpc.procedures.devices import (
     DeviceAction,
     DiskChangeArgs,
@@ -20,7 +21,7 @@ from ganeti.rpc.procedures.devices import (
 )
 from ganeti.units.undo.run import describe, locks_of
 from tests.support.model_nodes import Guest
-from tests.support.units_cluster import NODES, Master, succeeded
+from tests.support.units_cluster import NODES, Master, node_name, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate, modify
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("G1", "G5", "G11")]
@@ -219,3 +220,42 @@ async def test_a_disk_that_was_detached_since_stays(master: Master) -> None:
     assert await acts_of(master, step) == []
     assert len(master.world.disks()) == 2
     master.check_disks_are_those_of_the_configuration()
+
+
+@pytest.mark.parametrize("is_deferred", [False, True])
+async def test_a_guest_that_was_stopped_is_started_where_it_is_unless_that_is_decided_elsewhere(
+    master: Master, is_deferred: bool
+) -> None:
+    instance = await made(master)
+    step = UndoStep("start_again", {"instance": instance.uuid})
+
+    async def acts(change: Instance) -> list[str]:
+        master.world.node(1).guests.clear()
+        await master.change(lambda draft: draft.put(change))
+        master.rpc.reset()
+        assert await master.processor.undo(7, [step], deferred=is_deferred) == []
+        return master.rpc.acts()
+
+    assert await acts(instance) == ["instance_start"]
+    master.rpc.reset()
+    assert await master.processor.undo(7, [step], deferred=is_deferred) == []
+    assert master.rpc.acts() == [], "it runs already"
+    assert await acts(replace(instance, migrating_to=NODES[1])) == []
+    down = replace(instance, admin_state=AdminState.DOWN)
+    assert await acts(down) == ([] if is_deferred else ["instance_start"])
+    moved = replace(instance, primary_node=NODES[2])
+    assert await acts(moved) == ["instance_start"]
+    assert [call.node_name for call in master.rpc.changing_calls] == [node_name(3)]
+    master.world.node(3).guests.clear()
+    offline = replace(master.node(3), offline=True)
+    await master.change(lambda draft: draft.put(offline))
+    assert await acts(moved) == []
+
+
+async def test_a_start_that_fails_deferred_is_left_to_the_watcher(master: Master) -> None:
+    instance = await made(master)
+    master.world.node(1).guests.clear()
+    master.rpc.fail(1, Fault.REFUSED)
+    step = UndoStep("start_again", {"instance": instance.uuid})
+    assert await deferred(master, step) == []
+    assert master.rpc.acts() == ["instance_start"]

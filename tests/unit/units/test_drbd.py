@@ -36,8 +36,11 @@ from ganeti.model.opcodes.mirrors import (
 )
 from ganeti.model.opcodes.moving import OpInstanceFailover, OpInstanceMove
 from ganeti.model.opcodes.node import OpNodeSetParams
+from ganeti.model.opcodes.storage import OpRepairNodeStorage
 from ganeti.model.opcodes.test import OpTestAllocator
 from ganeti.rpc.fake import Fault
+from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskInfo, SyncStatus
+from ganeti.rpc.procedures.storage_units import STORAGE_UNIT_REPAIR
 from ganeti.store.faulty import Crash
 from ganeti.units.undo.disks import removals
 from tests.support.drbd_nodes import DrbdModelNode, Kernels
@@ -147,7 +150,7 @@ async def test_an_allocator_chooses_no_node_without_room_for_the_metadata(master
     view = await master.run(mirrored(pnode=None, snode=None, iallocator="hail", disks=disks))
     text, code = failed(view)[1]
     assert code == "insufficient_resources"
-    assert "node2.example.com: 157 MiB of disk short" in text
+    assert "node2.example.com, node3.example.com: 157 MiB of disk short" in text
     master.world.node(3).local.total = 1300
     succeeded(await master.run(mirrored(pnode=None, snode=None, iallocator="hail", disks=disks)))
     assert set(master.instance(NAME).all_nodes) == {UUIDS[0], UUIDS[2]}
@@ -613,3 +616,49 @@ async def test_the_helper_of_the_cluster_is_one_that_decides_nothing(master: Mas
     assert "must be one that does nothing: /bin/true" in refused[1][0]
     succeeded(await master.run(OpClusterSetParams(drbd_helper="disabled")))
     assert {line[1] for line in await found(master)} == {"ENODEDRBDHELPER"}
+
+
+@pytest.mark.requirement("S94")
+@pytest.mark.parametrize(
+    ("copy", "why"),
+    [
+        ({}, ""),
+        ({"sync": None, "at_rest": SyncStatus(up_to_date=True, connected=False)}, ""),
+        ({"sync": SyncStatus(up_to_date=False, connected=True)}, "is not up to date"),
+        (
+            {"sync": None, "at_rest": SyncStatus(up_to_date=False, connected=False)},
+            "is not up to date",
+        ),
+        ({"exists": False}, "is missing"),
+        ({"problem": "has an input error"}, "has an input error"),
+        (None, "cannot be reached"),
+    ],
+)
+async def test_a_group_is_repaired_only_if_the_other_node_has_a_good_copy(
+    master: Master, copy: dict[str, Any] | None, why: str
+) -> None:
+    await made(master, disks=[DiskRequest(size=64)])
+    repaired: list[str] = []
+
+    async def look(_args: Any, _call: Any) -> DiskInfo:
+        good = SyncStatus(up_to_date=True, connected=True)
+        return DiskInfo(**{"exists": True, "sync": good, **(copy or {})})
+
+    async def give_up(_args: Any, _call: Any) -> list[str]:
+        repaired.append(TWO)
+        return []
+
+    master.rpc.nodes[ONE] = {**master.rpc.nodes[ONE], BLOCKDEV_INFO.name: look}
+    master.rpc.nodes[TWO] = {**master.rpc.nodes[TWO], STORAGE_UNIT_REPAIR.name: give_up}
+    if copy is None:
+        del master.rpc.nodes[ONE]
+    view = await master.run(OpRepairNodeStorage(node_name=TWO, storage_type="lvm-vg", name="xenvg"))
+    if not why:
+        succeeded(view)
+        assert repaired == [TWO]
+        return
+    text, code = failed(view)[1]
+    assert code == "wrong_state"
+    assert "data would be lost" in text
+    assert why in text
+    assert repaired == []

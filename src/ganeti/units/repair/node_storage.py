@@ -84,7 +84,8 @@ class LURepairNodeStorage(LogicalUnit[OpRepairNodeStorage, RepairPlan]):
                 except RpcError as err:
                     found.append(f"{instance.name}: {err}")
                     continue
-                is_old = info.sync is not None and not info.sync.up_to_date
+                copy = info.sync or info.at_rest
+                is_old = copy is not None and not copy.up_to_date
                 if not info.exists or info.problem or is_old:
                     why = info.problem or ("is not up to date" if is_old else "is missing")
                     found.append(f"{instance.name}: disk {disk.index} on {other.name} {why}")

@@ -20,7 +20,7 @@ from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model import wire
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.iallocator import RequestType, named_allocators
-from ganeti.model.objects import Disk, Instance
+from ganeti.model.objects import Disk, Instance, Nic
 from ganeti.model.opcodes.base import NicRequest
 from ganeti.model.opcodes.test import OpTestAllocator
 from ganeti.protocols import iallocator_requests as requests
@@ -28,7 +28,7 @@ from ganeti.units.allocation import allocators_for, ask_one
 from ganeti.units.allocator_message import cluster_message
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
-from ganeti.units.demand import Demand
+from ganeti.units.demand import Demand, nic_message
 from ganeti.units.instance.requests import check_disks, check_nics, check_template
 
 COUNT_LIMIT = 1000
@@ -137,7 +137,10 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator, AllocatorPlan]):
         op, cluster = self.op, snapshot.cluster
         template = check_template(op.disk_template, cluster)
         check_disks(op.disks, template)
-        disks = tuple(Disk(uuid="", size=disk.size, template=template.name) for disk in op.disks)
+        disks = tuple(
+            Disk(uuid="", size=disk.size, mode=disk.mode, template=template.name)
+            for disk in op.disks
+        )
         return Demand(
             name=op.name,
             memory=op.memory,
@@ -163,4 +166,7 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator, AllocatorPlan]):
 def _nic(snapshot: Snapshot, nic: NicRequest) -> dict[str, Any]:
     """An interface as an allocator is told of it, its network by UUID."""
     network = resolve_network(snapshot, nic.network).uuid if nic.network else None
-    return {**wire.plain(nic), "network": network}
+    given = {"mode": nic.mode, "link": nic.link, "vlan": nic.vlan}
+    params = {name: value for name, value in given.items() if value is not None}
+    made = Nic(uuid="", mac=nic.mac, ip=nic.ip, network=network, nicparams=params)
+    return nic_message(snapshot.cluster, made)

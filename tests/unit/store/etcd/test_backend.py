@@ -8,7 +8,7 @@ import pytest
 from ganeti.base.errors import CommitUnknown, NotMaster, StoreError
 from ganeti.model.objects import NodeUuid
 from ganeti.store.backend import StateBackend, become_master
-from ganeti.store.etcd.backend import EtcdBackend
+from ganeti.store.etcd.backend import STAND_BACK_S, EtcdBackend
 from ganeti.store.etcd.keys import Keys, Leader
 from ganeti.store.etcd.messages import delete
 from ganeti.store.etcd.messages import put as put_key
@@ -320,3 +320,19 @@ async def test_a_damaged_head_ends_the_back_end_for_good(harness: MemoryHarness)
     await store.commit(lease, put("a"))
     harness.etcd.txn([], [put_key(KEYS.head, b"?")], [])
     await until(lambda: isinstance(store.statistics().role, Lost))
+
+
+@pytest.mark.requirement("G19")
+async def test_a_master_that_steps_down_leaves_the_election_to_others(
+    harness: MemoryHarness,
+) -> None:
+    first, _lease, second = await harness.two()
+    for _ in range(5):
+        await asyncio.sleep(2 * STAND_BACK_S)
+        await first.step_down("the test")
+        await until(lambda: is_master(first) or is_master(second))
+        assert is_master(second)
+        await asyncio.sleep(2 * STAND_BACK_S)
+        await second.step_down("the test")
+        await until(lambda: is_master(first) or is_master(second))
+        assert is_master(first)
