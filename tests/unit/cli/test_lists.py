@@ -193,7 +193,7 @@ def test_locks_show_owners_and_waiters(master: FakeMaster, run: Run) -> None:
     run(gnt_debug, "locks", "cluster/BGL")  # a free lock is shown if it is named
     filters = [args[2] for name, args in master.requests if name == "Query"]
     in_use = ["|", ["?", "owner"], ["?", "pending"]]
-    assert filters == [in_use, ["=", "name", "cluster/BGL"]]
+    assert filters == [in_use, ["|", ["==", "name", "cluster/BGL"]]]
 
 
 def test_what_the_master_refuses_is_shown_in_the_form_of_old(master: FakeMaster, run: Run) -> None:
