@@ -78,11 +78,14 @@ def test_a_node_that_is_marked_offline_hears_of_it_and_starts_nothing(
     cluster.ok("gnt-cluster", "verify")
 
 
-@pytest.mark.requirement("S66", "S68", "F37")
+@pytest.mark.requirement("S66", "S68", "S242", "F37")
 def test_listed_files_are_on_all_nodes_that_allow_them(cluster: LocalCluster) -> None:
     master = cluster.node(1).paths
-    master.below(LIST).write_text("/etc/own.conf\n")
+    listed = "/etc/own.conf\n/etc/ganeti/shared/motd\n"
+    master.below(LIST).write_text(listed)
     master.below("/etc/own.conf").write_text("ours\n")
+    master.shared_files.mkdir()
+    (master.shared_files / "motd").write_text("listed once\n")
     master.rapi_certificate.touch(0o600)
     master.rapi_certificate.write_text("key\n")
     for number in (2, 3):
@@ -91,7 +94,8 @@ def test_listed_files_are_on_all_nodes_that_allow_them(cluster: LocalCluster) ->
     for number in (2, 3):
         paths = cluster.node(number).paths
         assert paths.below("/etc/own.conf").read_text() == "ours\n"
-        assert paths.below(LIST).read_text() == "/etc/own.conf\n"
+        assert paths.below(LIST).read_text() == listed
+        assert (paths.shared_files / "motd").read_text() == "listed once\n"
         assert paths.rapi_certificate.read_text() == "key\n"
     cluster.ok("gnt-cluster", "verify")
     master.below("/etc/own.conf").write_text("changed\n")

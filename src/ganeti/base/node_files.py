@@ -202,6 +202,7 @@ def _of_the_host(paths: Paths) -> Iterator[NodeFile]:
         paths.image_paths,
         paths.distributed_files,
         paths.allowed_uploads,
+        paths.shared_files,
         paths.hooks,
         paths.master_ip_script.parent,
         paths.restricted_commands,

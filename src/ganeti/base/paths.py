@@ -55,6 +55,11 @@ class Paths(NamedTuple):
         return self.etc / "distributed-files"
 
     @property
+    def shared_files(self) -> Path:
+        """A directory of the administrator: the master may write files directly in it on every node (S242)."""
+        return self.etc / "shared"
+
+    @property
     def allowed_uploads(self) -> Path:
         """This node's list of files that the master may write here, one a line (F37)."""
         return self.etc / "allowed-uploads"

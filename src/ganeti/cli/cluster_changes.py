@@ -79,8 +79,8 @@ def redist_conf(args: argparse.Namespace) -> int:
     """Give all nodes the cluster's facts (ssconf) and the files that they must have.
 
     Besides files that the cluster itself needs, these are the files named in
-    /etc/ganeti/distributed-files on the master, one a line, and that list. Each node takes only
-    files that its /etc/ganeti/allowed-uploads names.
+    /etc/ganeti/distributed-files on the master, one a line, and that list. Each node accepts files in
+    /etc/ganeti/shared, and those that its /etc/ganeti/allowed-uploads names.
     """
     run_given(args)
     return 0

@@ -85,7 +85,7 @@ def command(args: argparse.Namespace) -> int:
 def copyfile(args: argparse.Namespace) -> int:
     """Copy a file of the master to the same place on other nodes.
 
-    A node takes what its `/etc/ganeti/allowed-uploads` lists. To have a file on all nodes always, list it in the master's
+    A node accepts files in /etc/ganeti/shared, and those that its `/etc/ganeti/allowed-uploads` lists. To have a file on all nodes always, list it in the master's
     `distributed-files` instead.
     """
     from ganeti.model.opcodes.commands import OpClusterCopyFile

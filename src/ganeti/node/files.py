@@ -1,8 +1,9 @@
 """Answers calls about files that all nodes share: what the master has, and taking it over elsewhere.
 
 What may be written here is decided here (F37): a few files by their names, those that hypervisors
-need, and what this node's administrator lists in `allowed-uploads`, one absolute path a line; a line
-that ends with `/` allows what lies directly in that directory. Directories are opened one by one,
+need, what lies directly in the directory for shared files, and what this node's administrator lists in
+`allowed-uploads`, one absolute path a line; a line that ends with `/` allows what lies directly in that directory.
+The directory for shared files is made where it is missing. Directories are opened one by one,
 without following links, and must belong to us or root and be closed to other writers (A28).
 """
 
@@ -149,6 +150,8 @@ def is_allowed(paths: Paths, path: str, needed: Sequence[str]) -> bool:
     if path in needed or path in [_name(paths, one) for one in ours]:
         return True  # what this node's own programs name
     pure = PurePosixPath(path)
+    if str(pure.parent) == _name(paths, paths.shared_files):
+        return True
     own = [PurePosixPath(_name(paths, one)) for one in (paths.data, paths.run, paths.log)]
     lists = [_name(paths, one) for one in (paths.allowed_uploads, paths.file_storage_paths)]
     if path in lists or any(pure.is_relative_to(one) for one in own):
@@ -164,10 +167,13 @@ def write_file(paths: Paths, file: NodeFile, needed: Sequence[str]) -> None:
         raise PrereqError(f"{file.path} has more than {SIZE_LIMIT} bytes", ErrorCode.WRONG_INPUT)
     if not is_allowed(paths, file.path, needed):
         raise PrereqError(
-            f"this node does not allow the master to write {file.path}:"
-            f" its administrator can list it in {_name(paths, paths.allowed_uploads)}",
+            f"this node does not allow the master to write {file.path}: keep the file in"
+            f" {_name(paths, paths.shared_files)}, which every node accepts, or list its path in"
+            f" {_name(paths, paths.allowed_uploads)} on this node",
             ErrorCode.WRONG_STATE,
         )
+    if paths.below(file.path).parent == paths.shared_files:
+        paths.shared_files.mkdir(mode=0o755, exist_ok=True)
     users = ServiceUsers.of_node(paths)
     names = file.path.strip("/").split("/")
     with _opened(paths.root, names[:-1], _trusted(users)) as directory:

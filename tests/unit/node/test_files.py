@@ -158,6 +158,25 @@ async def test_no_link_is_followed(paths: Paths, tmp_path: Path) -> None:
     assert [one.name for one in outside.iterdir()] == ["a"]
 
 
+@pytest.mark.requirement("S68", "S71", "S242")
+def test_file_in_the_shared_directory_needs_no_list_on_the_node(paths: Paths) -> None:
+    write_file(paths, new("/etc/ganeti/shared/web1.password", mode=0o600), [])
+    there = paths.shared_files / "web1.password"
+    assert (there.read_bytes(), there.stat().st_mode & 0o777) == (b"new", 0o600)
+    for path in ("/etc/ganeti/shared", "/etc/ganeti/shared/sub/x", "/etc/ganeti/shared/../x"):
+        with pytest.raises(PrereqError):
+            write_file(paths, new(path), [])
+
+
+@pytest.mark.requirement("A28", "A41")
+def test_link_in_place_of_the_shared_directory_is_not_followed(paths: Paths) -> None:
+    paths.below("/etc/cron.d").mkdir()
+    paths.shared_files.symlink_to(paths.below("/etc/cron.d"))
+    with pytest.raises((PrereqError, OSError)):
+        write_file(paths, new("/etc/ganeti/shared/job"), [])
+    assert list(paths.below("/etc/cron.d").iterdir()) == []
+
+
 @pytest.mark.requirement("A28")
 def test_a_directory_that_others_can_write_is_not_used(paths: Paths) -> None:
     put(paths, "/etc/ganeti/allowed-uploads", "/etc/open/a\n")

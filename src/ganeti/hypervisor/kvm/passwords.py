@@ -33,8 +33,9 @@ def read_password(paths: Paths, name: str, path: str) -> str:
         )
     except OSError as err:
         raise HypervisorError(
-            f"{name}: the password cannot be read from {path}: {err.strerror}; write it there (mode"
-            f" 0600) on all nodes (gnt-cluster redist-conf copies it), or set {name} empty for none"
+            f"{name}: the password cannot be read from {path}: {err.strerror}; write it there (mode 0600) on the"
+            f" master and run gnt-cluster redist-conf, which copies it to all nodes if it is in {paths.shared_files};"
+            f" or set {name} empty for none"
         ) from err
     try:
         status = os.fstat(descriptor)
