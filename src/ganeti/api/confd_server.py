@@ -55,6 +55,10 @@ class ConfdServer:
         self._repeats: dict[str, int] = {}
         self._second = 0
 
+    def use_keys(self, keys: Sequence[bytes]) -> None:
+        """Take these keys from now on."""
+        self._keys = tuple(keys)
+
     def readable(self, now: Callable[[], float]) -> None:
         """Take what has arrived, a bounded number."""
         time = now()

@@ -91,6 +91,7 @@ async def _serve(
     ending: Ending,
 ) -> None:
     server = ConfdServer(listening, keys, lambda: copy.facts)
+    ending.on_reload.append(lambda: server.use_keys(confd_keys(Paths.from_environment())))
     following = asyncio.create_task(_follow(copy, ending), name="follow the state")
     loop = asyncio.get_running_loop()
     loop.add_reader(listening.fileno(), server.readable, time.time)

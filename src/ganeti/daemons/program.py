@@ -2,12 +2,15 @@
 
 import argparse
 import asyncio
+import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from types import FrameType
 
+from ganeti.base import tls
 from ganeti.base.addresses import address_of_environment
 from ganeti.base.errors import GanetiError
 from ganeti.base.logs import LEVELS, logging_to
@@ -21,6 +24,8 @@ from ganeti.daemons.watchdog import StallGuard
 
 EXIT_NOT_A_NODE = 5
 
+log = logging.getLogger(__name__)
+
 
 class Ending:
     """When a daemon is to end: by a signal, or because it cannot go on."""
@@ -28,6 +33,8 @@ class Ending:
     def __init__(self, told: Callable[[], None]) -> None:
         """`told` is called once, as soon as it is to end."""
         self._told = told
+        self.on_reload: list[Callable[[], object]] = []
+        """Called at SIGHUP, beside what every daemon reads again: each is short, and raises GanetiError at most."""
         self._why: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def end(self, why: str = "") -> None:
@@ -86,8 +93,10 @@ class DaemonProgram:
     def run(self, args: argparse.Namespace, paths: Paths, serve: Serve) -> int:
         """Serve until SIGTERM, SIGINT or an ending; the exit code, 1 where something was wrong.
 
-        What only root may read has to be read before.
+        SIGHUP opens the log again and reads again what can be read. What only root may read has to be read before.
         """
+        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, _no_end)
         try:
             with ExitStack() as opened:
                 paths.run.mkdir(parents=True, exist_ok=True)
@@ -106,11 +115,31 @@ class DaemonProgram:
             return self.refuse(str(err), getattr(err, "exit_code", 1))
 
 
+def _no_end(_number: int, _frame: FrameType | None) -> None:
+    """Take the place of what would end the process; programs that it starts get the default again."""
+
+
+def _reload(guard: StallGuard, ending: Ending) -> None:
+    """What SIGHUP asks for; each record opens the log by its name anyway."""
+    log.info("signal SIGHUP: the log is opened, and certificates and keys are read again")
+    guard.reopen()
+    tls.reload_changed()
+    for reload in ending.on_reload:
+        try:
+            reload()
+        except (GanetiError, OSError) as err:
+            log.warning("what was read before stays: %s", err)
+
+
 async def _until_the_end(serve: Serve, held: HeldPidFile, guard: StallGuard) -> int:
     guard.watch()
     ending = Ending(held.ends)
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, ending.end)
+        loop.add_signal_handler(number, ending.end)
+    loop.add_signal_handler(signal.SIGHUP, _reload, guard, ending)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        loop.add_signal_handler(number, log.info, "signal %s does nothing here", number.name)
 
     def serves() -> None:
         held.serves()

@@ -67,6 +67,7 @@ async def _serve(
 ) -> None:
     users = Users(paths.rapi_users)
     users.refresh()
+    ending.on_reload.append(users.refresh)
     master = Master(paths.luxi_socket)
     hub = EventHub(master)
     services = Services(master, OPERATIONS, hub)

@@ -167,22 +167,31 @@ class StallGuard:
     @contextlib.contextmanager
     def armed(self) -> Iterator[None]:
         """Guard from the first `watch` on, as long as the block runs."""
-        try:
-            self._descriptor = os.open(
-                self._log,
-                os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
-                0o640,
-            )
-        except OSError:
-            self._descriptor = os.dup(2)  # the disk of the log is full, or broken
+        self._descriptor = self._opened()
         try:
             yield
         finally:
             faulthandler.cancel_dump_traceback_later()
             os.close(self._descriptor)
 
+    def _opened(self) -> int:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            return os.open(self._log, flags, 0o640)
+        except OSError:
+            return os.dup(2)  # the disk of the log is full, or broken
+
+    def reopen(self) -> None:
+        """Say the last words in the file that has the log's name now: another program has rotated it."""
+        before, self._descriptor = self._descriptor, self._opened()
+        self._move_deadline()
+        os.close(before)
+
+    def _move_deadline(self) -> None:
+        faulthandler.dump_traceback_later(self._limit_s, exit=True, file=self._descriptor)
+
     def watch(self) -> None:
         """Begin with the running loop: each turn of this callback moves the deadline."""
-        faulthandler.dump_traceback_later(self._limit_s, exit=True, file=self._descriptor)
+        self._move_deadline()
         notify("WATCHDOG=1")  # the service manager's own deadline, for a process that is stopped
         asyncio.get_running_loop().call_later(self._tick_s, self.watch)
