@@ -81,8 +81,8 @@ async def run(
     """
     words = tuple(argv)
     loop = asyncio.get_running_loop()
-    try:
-        transport, output = await loop.subprocess_exec(
+    starting = asyncio.ensure_future(
+        loop.subprocess_exec(
             _Output,
             *words,
             stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
@@ -92,6 +92,14 @@ async def run(
             start_new_session=True,
             cwd=cwd,
         )
+    )
+    try:
+        transport, output = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # The program may run already: asyncio would end it alone, and wait for what it has started.
+        with contextlib.suppress(OSError):
+            await _ended_with_its_group(*(await starting))
+        raise
     except OSError as err:
         raise CommandFailed(
             Completed(words, 127, b"", b""), f"cannot be started: {err.strerror}"
@@ -104,16 +112,23 @@ async def run(
         done = output.completed(words, -signal.SIGKILL)
         raise CommandFailed(done, f"did not end within {timeout_s:g} s and was killed") from err
     finally:
-        if not (output.ended if linger_s is None else output.exited).done():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(transport.get_pid(), signal.SIGKILL)
-        # Closes our ends as well: a pipe that somebody else keeps open would never be seen to end.
-        transport.close()
-        await output.ended
+        is_over = (output.ended if linger_s is None else output.exited).done()
+        await _ended_with_its_group(transport, output, kill=not is_over)
     done = output.completed(words, transport.get_returncode() or 0)
     if check and done.status:
         raise CommandFailed(done, f"exit status {done.status}")
     return done
+
+
+async def _ended_with_its_group(
+    transport: asyncio.SubprocessTransport, output: "_Output", *, kill: bool = True
+) -> None:
+    if kill:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(transport.get_pid(), signal.SIGKILL)
+    # Closes our ends as well: a pipe that another process keeps open would never be seen to end.
+    transport.close()
+    await output.ended
 
 
 class _Output(asyncio.SubprocessProtocol):

@@ -1,10 +1,13 @@
 """The one runner of programs."""
 
 import asyncio
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ganeti.base.process import OUTPUT_LIMIT, CommandFailed, run
+from tests.unit.base.test_call_programs import is_gone
 
 
 async def test_output_and_errors_are_kept_apart() -> None:
@@ -47,3 +50,27 @@ async def test_a_bad_end_is_an_error_unless_it_is_asked_about() -> None:
 async def test_a_program_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(CommandFailed, match="cannot be started"):
         await run(["/no/such/program"])
+
+
+async def test_a_run_that_is_cancelled_while_it_starts_leaves_no_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, file = asyncio.get_running_loop(), tmp_path / "child"
+    start = loop.subprocess_exec
+
+    async def slow(*args: Any, **named: Any) -> Any:
+        started = await start(*args, **named)
+        while not file.exists() or not file.read_text():  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        return started
+
+    monkeypatch.setattr(loop, "subprocess_exec", slow)
+    words = ["/bin/sh", "-c", f"sleep 1000 & echo $! >{file}; wait"]
+    task = asyncio.create_task(run(words))
+    while not file.exists() or not file.read_text():  # noqa: ASYNC110 - another process
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await is_gone(int(file.read_text()))
