@@ -6,12 +6,10 @@ real guests can answer; what no tour can do is listed with its reason.
 """
 
 import asyncio
-import io
 import os
 import re
 import shutil
 import subprocess
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,8 +68,7 @@ def former(tmp_path_factory: pytest.TempPathFactory) -> Path:
     packed = subprocess.run(
         ["git", "-C", str(TOP), "archive", commit(), "src"], capture_output=True, check=True
     ).stdout
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(place, filter="data")
+    subprocess.run(["tar", "-x", "-C", place], input=packed, check=True)
     facts = place / "src" / "ganeti" / "__init__.py"
     text, count = re.subn(r'__version__ = ".*"', f'__version__ = "{OLDER}"', facts.read_text())
     assert count == 1

@@ -41,14 +41,14 @@ exec chroot "$1" sh -c "cd /srv/checkout && $2"
 
 
 class Root:
-    """The files of a small Debian; each command in it has its mounts and processes for itself."""
+    """The files of a small Debian; each command in it has mounts of its own."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def run(self, command: str, *, is_apart: bool = False) -> str:
         """Run a line of shell in the checkout, with a network of its own if it is to be `is_apart`."""
-        words = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+        words = ["unshare", "--mount"]
         words += ["--net"] * is_apart
         done = subprocess.run(
             [*words, "sh", "-ec", MOUNTS, "sh", str(self.directory), command],

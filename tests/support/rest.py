@@ -203,7 +203,9 @@ async def rest_rig(directory: Path, limits: Limits | None = None) -> AsyncIterat
             yield rig
             await hub.close()
             for writer in rig.writers:
-                writer.transport.abort()
+                # Python 3.11.2 forgets the protocol of a connection that is lost.
+                with contextlib.suppress(AttributeError):
+                    writer.transport.abort()
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

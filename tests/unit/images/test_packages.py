@@ -309,9 +309,10 @@ def test_an_export_packed_is_read_by_others_and_by_us(export: Path, tmp_path: Pa
     pack(export, read_export(export), tmp_path / "web1.ova")
     with tarfile.open(tmp_path / "web1.ova") as tar:
         names = tar.getnames()
-        tar.extractall(tmp_path / "theirs", filter="data")
     assert names == ["web1.ovf", "web1-disk0.vmdk", "web1.mf"]
     theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    subprocess.run(["tar", "-xf", tmp_path / "web1.ova", "-C", theirs], check=True)
     for line in (theirs / "web1.mf").read_text().splitlines():
         name, _, digest = line.removeprefix("SHA256(").partition(")= ")
         assert hashlib.sha256((theirs / name).read_bytes()).hexdigest() == digest
