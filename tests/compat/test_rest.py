@@ -31,6 +31,7 @@ WITHOUT = {
 """Calls that are answered 501 until their opcode exists."""
 REFUSED_HERE = {
     "PrepareExport", "ExportInstance", "ModifyNodeStorageUnits", "RepairNodeStorageUnits",
+    "InstancesMultiAlloc",  # of an empty list
 }  # fmt: skip
 """Calls that this cluster's state may refuse, but not because they are not understood."""
 FAILS = {
@@ -38,7 +39,6 @@ FAILS = {
     "MigrateInstance": "its disks are files of one node",
     "ReplaceInstanceDisks": "nothing is mirrored",
     "RecreateInstanceDisks": "its disk is there, and nothing is made anew over data",
-    "InstancesMultiAlloc": "an empty list places nothing",
 }
 """Calls whose jobs fail here, as they do against Ganeti, and why."""
 
