@@ -26,6 +26,7 @@ with _nothing_is_read():
     import aiohttp
     from aiohttp import web
     from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+    from aiohttp.streams import StreamReader
     from aiohttp.web_protocol import RequestHandler
 
-__all__ = ["HttpProcessingError", "LineTooLong", "RequestHandler", "aiohttp", "web"]
+__all__ = ["HttpProcessingError", "LineTooLong", "RequestHandler", "StreamReader", "aiohttp", "web"]

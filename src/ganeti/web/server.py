@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ganeti.base.errors import HostError
-from ganeti.base.http import LineTooLong, RequestHandler, web
+from ganeti.base.http import LineTooLong, RequestHandler, StreamReader, web
 from ganeti.web.application import Application, refused
 from ganeti.web.refusals import Refusal
 
@@ -65,7 +65,7 @@ def tls_context(certificate: Path) -> ssl.SSLContext:
 class _Connection(RequestHandler):
     """One client; notes since when it has been sending headers, and how much."""
 
-    __slots__ = ("_address", "_headers_bytes", "_is_busy", "_owner", "_since")
+    __slots__ = ("_address", "_headers_bytes", "_is_busy", "_owner", "_rest", "_since")
 
     def __init__(self, owner: "RestServer", manager: web.Server, **settings: Any) -> None:
         super().__init__(manager, loop=asyncio.get_running_loop(), **settings)
@@ -74,6 +74,8 @@ class _Connection(RequestHandler):
         self._headers_bytes = 0
         self._is_busy = False
         """Whether a request has come that is not answered yet."""
+        self._rest: StreamReader | None = None
+        """The body of the last request, of which a part may still come after the answer."""
         self._address = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -92,7 +94,7 @@ class _Connection(RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        was_busy = self._is_busy
+        was_busy = self._is_busy or (self._rest is not None and not self._rest.is_eof())
         super().data_received(data)
         if was_busy:
             return
@@ -112,6 +114,7 @@ class _Connection(RequestHandler):
             return await super().finish_response(request, resp, start_time)
         finally:
             self._is_busy = bool(self._messages)
+            self._rest = request._payload  # noqa: SLF001 - aiohttp throws away what is left of it
 
     def is_late(self, now: float) -> bool:
         """Whether a request was begun, or a connection opened, and the headers do not come."""

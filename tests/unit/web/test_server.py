@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import shutil
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable
@@ -105,19 +106,35 @@ async def test_a_chunked_body_without_end_is_cut_at_its_limit(rig: RestRig) -> N
     assert parsed(data).status == 413
 
 
-@pytest.mark.requirement("A9")
-@pytest.mark.parametrize("size", [600_000, 11 * 1024 * 1024])
-async def test_a_body_that_is_too_long_is_answered_also_to_who_sends_it_first(
-    rig: RestRig, size: int
-) -> None:
+async def answer_to(rig: RestRig, user: str, size: int) -> Answer:
+    """What a client gets that reads nothing before it has sent its whole body, as most do."""
     body = b'{"comment": "' + b"x" * (size - 15) + b'"}'
-    reader, writer = await rig.connect()
-    writer.write(request("PUT", "/2/modify", body, "admin", {}))
-    await writer.drain()
-    async with asyncio.timeout(20):
-        answer = parsed(await reader.readuntil(b"\r\n\r\n"))
-    assert answer.status == 413
-    assert rig.master.queue.submitted == []
+
+    def ask() -> bytes:
+        with (
+            socket.create_connection(("127.0.0.1", rig.port), timeout=20) as plain,
+            rig.context.wrap_socket(plain, server_hostname="localhost") as connection,
+        ):
+            connection.sendall(request("PUT", "/2/modify", body, user, {}))
+            return connection.recv(65_536)
+
+    return parsed(await asyncio.to_thread(ask))
+
+
+@pytest.mark.requirement("A9")
+async def test_a_client_that_sends_too_much_first_reads_the_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "LINGER_S", 0.0)
+    async with rest_rig(tmp_path) as rig:
+        for size in (600_000, 11 * 1024 * 1024):
+            assert (await answer_to(rig, "admin", size)).status == 413
+        assert rig.master.queue.submitted == []
+
+
+@pytest.mark.requirement("A9")
+async def test_a_stranger_that_sends_a_long_body_first_reads_the_refusal(rig: RestRig) -> None:
+    assert (await answer_to(rig, "nobody", 12_000_000)).status == 401
 
 
 @pytest.mark.requirement("A9")
