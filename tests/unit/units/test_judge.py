@@ -14,6 +14,7 @@ from ganeti.units.mirrors.judge import (
     judge,
     problem,
     row,
+    why_no_source,
     why_not_alone,
     why_not_used,
 )
@@ -206,6 +207,18 @@ def test_why_a_copy_is_not_opened_alone(one: DiskInfo, other: DiskInfo | None, w
     found = why_not_alone(both(one, other))
     assert why in found
     assert bool(why) == bool(found)
+
+
+def test_a_copy_that_is_being_filled_is_no_source() -> None:
+    taking = there(sync("A", connected=True, percent=1.0, up_to_date=False, consistent=False))
+    sending = there(sync("A", connected=True, percent=1.0))
+    assert "is being synchronised" in why_no_source(both(taking, sending), "node1")
+    assert why_no_source(both(sending, taking), "node1") == ""
+    cut = both(there(sync("A")), there(sync("A")))
+    assert why_no_source(cut, "node1") == ""
+    assert "is not connected" in why_no_source(cut, "node2")
+    new = closed("4", up_to_date=False, consistent=False)
+    assert why_no_source(both(new, new), "node1") == why_not_used(both(new, new), "node2") == ""
 
 
 def test_a_row_says_all() -> None:

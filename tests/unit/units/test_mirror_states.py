@@ -327,6 +327,26 @@ async def test_the_copy_of_a_living_node_is_chosen_if_the_other_node_is_dead(
     assert where(master) == {THREE: "running"}
 
 
+@pytest.mark.requirement("G13", "F22")
+async def test_no_new_copy_is_filled_from_one_that_lacks_writes(
+    master: Master, kernels: Kernels, web: Instance
+) -> None:
+    kernels.world.cut(TWO, THREE)
+    succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
+    kernels.world.heal()
+    on_primary = OpInstanceReplaceDisks(instance_name=NAME, mode="replace_on_primary")
+    assert f"the copy on {THREE} is older" in await refused(master, on_primary)
+    swapped = replace(web, primary_node=NODES[2], secondary_nodes=(NODES[1],))
+    down = replace(swapped, admin_state=AdminState.DOWN)
+    await master.change(lambda draft: draft.put(down))
+    for op in (
+        OpInstanceReplaceDisks(instance_name=NAME, mode="replace_on_secondary"),
+        *(new_secondary(ONE), OpInstanceMove(instance_name=NAME, target_node=ONE)),
+    ):
+        assert f"the copy on {THREE} is older than the other copy" in await refused(master, op)
+    assert len(kernels.volumes(TWO)) == 2
+
+
 @pytest.mark.usefixtures("web")
 async def test_a_new_copy_that_is_only_connecting_is_no_split_brain(
     master: Master, kernels: Kernels

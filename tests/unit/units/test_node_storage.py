@@ -187,7 +187,7 @@ async def test_a_group_is_repaired_only_if_no_data_is_lost_by_it(
     lvm.devices["/dev/sdb"] = ModelPhysical("xenvg", 128 * MIB, missing=True)
     del node.local.disks[lost]
     text = failed(await units.run(repair()))[1][0]
-    assert f"data would be lost: {NAME}: disk 0 on node1.example.com is missing" in text
+    assert f"data would be lost: {NAME}: disk 0: the copy on node1.example.com is missing" in text
     assert lvm.acts() == ["vgreduce"]
     view = await units.run(repair(ignore_consistency=True))
     succeeded(view)

@@ -48,7 +48,7 @@ from ganeti.units.instance.replace_disks import (
     replace_parts,
 )
 from ganeti.units.instance.targets import MOVE, TargetChoice
-from ganeti.units.mirrors.opening import check_copy
+from ganeti.units.mirrors.opening import check_copy, check_source
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
 from ganeti.units.spindles import check_spindles
 from ganeti.units.telling import showing
@@ -109,6 +109,8 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
         await self._check_target(ctx, instance, target, start=start, makes=way is not Way.SWAP)
         if way is Way.SWAP:
             await check_copy(ctx, instance, target, to=MOVE, force=self.op.ignore_consistency)
+        if way is Way.REPLACE:
+            await check_source(ctx, instance, source, range(len(instance.disks)))
         # Its guest is stopped before the copies are made the same, so nothing else writes to them.
         new = plan_new_secondary(ctx, instance, target, is_up=False) if way is Way.REPLACE else None
         return MovePlan(instance, source, target, start, way, new)

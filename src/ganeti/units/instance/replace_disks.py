@@ -50,6 +50,7 @@ from ganeti.units.instance.pending import check_nothing_pending
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.mirrors.judge import problem
 from ganeti.units.mirrors.look import verdicts_of
+from ganeti.units.mirrors.opening import check_source
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
 from ganeti.units.spindles import check_spindles
 from ganeti.units.undo.disks import RemoveDisk, SetDiskRole, removals
@@ -236,6 +237,7 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | 
                 raise InputError("a new secondary node gets all disks", "disks")
             node = await self._new_secondary(ctx, instance)
             check_nothing_pending(ctx, instance, to="give a new secondary node to", node=node)
+            await check_source(ctx, instance, primary, range(len(instance.disks)))
             await self._check_space(ctx, node, instance, instance.disks)
             return plan_new_secondary(ctx, instance, node, is_up=is_up)
         chosen = self._chosen(instance)
@@ -344,16 +346,7 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | 
         """What is replaced is filled from the other node, so that one must be whole."""
         (other,) = (ctx.snapshot.nodes[uuid] for uuid in holders(instance) if uuid != node.uuid)
         check_online(other)
-        disks = disks_on(ctx, instance, NodeUuid(other.uuid))
-        for at in chosen:
-            what = DiskArgs(instance_name=instance.name, disk=disks[at])
-            info = await ctx.call(other, BLOCKDEV_INFO, what)
-            is_old = info.sync is not None and not info.sync.up_to_date
-            if not info.exists or info.problem or is_old:
-                raise PrereqError(
-                    f"disk {at} of {instance.name} on {other.name} is not whole, and it is the only other copy",
-                    ErrorCode.WRONG_STATE,
-                )
+        await check_source(ctx, instance, other, chosen)
 
     def hook_nodes(self, before: Instance, plan: ReplacePlan | None) -> HookNodes:
         """The old secondary may be dead, so hooks run only on those that stay or come."""

@@ -254,8 +254,8 @@ def why_not_used(verdict: Verdict, node: str) -> str:
     part, state = verdict.of(node)
     if state in (*UNUSABLE, MirrorState.UNKNOWN, MirrorState.STALE, MirrorState.SPLIT_BRAIN):
         return f"the copy on {node} {state.meaning}" + _because(part)
-    if part.copy is not None and not part.copy.up_to_date:
-        return f"the copy on {node} is not up to date: it {MirrorState.SYNCING.meaning}"
+    if _is_filled(part, state):
+        return f"the copy on {node} is not up to date: it {state.meaning}"
     for other in verdict.others(node):
         if (
             other.is_open
@@ -266,6 +266,26 @@ def why_not_used(verdict: Verdict, node: str) -> str:
             more = _missed(other) or "it has no writes that are made from now on"
             return f"the copy on {node} is not connected to that on {other.node}; {more}"
     return ""
+
+
+def why_no_source(verdict: Verdict, node: str) -> str:
+    """Why a new copy on the other node must not be filled from that on `node`; '' if it may.
+
+    The primary node's copy may be cut off from the one that is replaced.
+    """
+    part, state = verdict.of(node)
+    if not part.is_primary:
+        return why_not_used(verdict, node)
+    if state in (*UNUSABLE, MirrorState.UNKNOWN, MirrorState.STALE, MirrorState.SPLIT_BRAIN):
+        return f"the copy on {node} {state.meaning}" + _because(part)
+    if _is_filled(part, state):
+        return f"the copy on {node} is not up to date: it {state.meaning}"
+    return ""
+
+
+def _is_filled(part: Seen, state: MirrorState) -> bool:
+    """Whether a copy is the one that a synchronisation writes to."""
+    return state is MirrorState.SYNCING and part.copy is not None and not part.copy.up_to_date
 
 
 def _because(part: Seen) -> str:

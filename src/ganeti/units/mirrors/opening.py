@@ -1,6 +1,6 @@
 """Opening mirrored disks where their guest is to run, also while the link to the other copy is cut."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ganeti.base.errors import ErrorCode, ExecError, PrereqError, RpcError
 from ganeti.config.fill import disk_spec
@@ -20,6 +20,7 @@ from ganeti.units.mirrors.judge import (
     OFFLINE,
     Verdict,
     problem,
+    why_no_source,
     why_not_alone,
     why_not_used,
 )
@@ -125,6 +126,22 @@ async def check_copy(
         if to in ("fail over", "move") and state not in UNUSABLE:
             text += "; --ignore-consistency goes on all the same, and these writes are lost"
         raise PrereqError(text, ErrorCode.WRONG_STATE)
+
+
+async def check_source(
+    ctx: UnitContext, instance: Instance, node: Node, disks: Iterable[int]
+) -> None:
+    """Refuse to fill new copies of some disks from the copies on a node, if these have not all data."""
+    verdicts = await verdicts_of(ctx, instance)
+    for at in disks:
+        if why := why_no_source(verdicts[at], node.name):
+            is_up = instance.admin_state is AdminState.UP
+            found = problem(verdicts[at], instance.name, is_up=is_up)
+            raise PrereqError(
+                f"disk {at} of {instance.name} on {node.name} is not whole, and it is the only other copy: {why}"
+                + (f"; run: {found.command}" if found and found.command else ""),
+                ErrorCode.WRONG_STATE,
+            )
 
 
 def warn_of(ctx: UnitContext, instance: Instance, verdicts: Sequence[Verdict]) -> None:

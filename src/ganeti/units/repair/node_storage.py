@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ganeti.base.errors import ErrorCode, PrereqError, RpcError
+from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.identifiers import plain_name
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
@@ -13,11 +13,12 @@ from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.storage import OpRepairNodeStorage
-from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs
 from ganeti.rpc.procedures.storage_units import STORAGE_UNIT_REPAIR, UnitArgs
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
-from ganeti.units.instance.disks import disks_on, is_mirrored
+from ganeti.units.instance.disks import is_mirrored
+from ganeti.units.mirrors.judge import why_no_source
+from ganeti.units.mirrors.look import verdicts_of
 from ganeti.units.node_choice import check_online
 
 
@@ -69,6 +70,7 @@ class LURepairNodeStorage(LogicalUnit[OpRepairNodeStorage, RepairPlan]):
 
     async def _problems(self, ctx: UnitContext, instance: Instance, node: Node) -> list[str]:
         """Why an instance's data is not all elsewhere: its good copy must be on another node, or be whole here."""
+        verdicts = await verdicts_of(ctx, instance)
         mirrored = is_mirrored(instance)
         where = [uuid for uuid in holders(instance) if (uuid != node.uuid) is mirrored]
         found = []
@@ -77,18 +79,11 @@ class LURepairNodeStorage(LogicalUnit[OpRepairNodeStorage, RepairPlan]):
             if other.offline:
                 found.append(f"{instance.name}: its other node {other.name} is offline")
                 continue
-            for disk in disks_on(ctx, instance, uuid):
-                what = DiskArgs(instance_name=instance.name, disk=disk)
-                try:
-                    info = await ctx.call(other, BLOCKDEV_INFO, what)
-                except RpcError as err:
-                    found.append(f"{instance.name}: {err}")
-                    continue
-                copy = info.sync or info.at_rest
-                is_old = copy is not None and not copy.up_to_date
-                if not info.exists or info.problem or is_old:
-                    why = info.problem or ("is not up to date" if is_old else "is missing")
-                    found.append(f"{instance.name}: disk {disk.index} on {other.name} {why}")
+            found += [
+                f"{instance.name}: disk {verdict.disk}: {why}"
+                for verdict in verdicts
+                if (why := why_no_source(verdict, other.name))
+            ]
         return found
 
     async def execute(self, ctx: UnitContext, plan: RepairPlan) -> Outcome:
