@@ -39,7 +39,7 @@ from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.opcodes.storage import OpRepairNodeStorage
 from ganeti.model.opcodes.test import OpTestAllocator
 from ganeti.rpc.fake import Fault
-from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskInfo, SyncStatus
+from ganeti.rpc.procedures.disks import DISKS_INFO, DiskInfo, SyncStatus
 from ganeti.rpc.procedures.storage_units import STORAGE_UNIT_REPAIR
 from ganeti.store.faulty import Crash
 from ganeti.units.undo.disks import removals
@@ -624,10 +624,10 @@ async def test_the_helper_of_the_cluster_is_one_that_decides_nothing(master: Mas
     [
         ({}, ""),
         ({"sync": None, "at_rest": SyncStatus(up_to_date=True, connected=False)}, ""),
-        ({"sync": SyncStatus(up_to_date=False, connected=True)}, "is not up to date"),
+        ({"sync": SyncStatus(up_to_date=False, connected=True)}, "is older than the other copy"),
         (
             {"sync": None, "at_rest": SyncStatus(up_to_date=False, connected=False)},
-            "is not up to date",
+            "is older than the other copy",
         ),
         ({"exists": False}, "is missing"),
         ({"problem": "has an input error"}, "has an input error"),
@@ -640,15 +640,15 @@ async def test_a_group_is_repaired_only_if_the_other_node_has_a_good_copy(
     await made(master, disks=[DiskRequest(size=64)])
     repaired: list[str] = []
 
-    async def look(_args: Any, _call: Any) -> DiskInfo:
+    async def look(_args: Any, _call: Any) -> list[DiskInfo]:
         good = SyncStatus(up_to_date=True, connected=True)
-        return DiskInfo(**{"exists": True, "sync": good, **(copy or {})})
+        return [DiskInfo(**{"exists": True, "sync": good, **(copy or {})})]
 
     async def give_up(_args: Any, _call: Any) -> list[str]:
         repaired.append(TWO)
         return []
 
-    master.rpc.nodes[ONE] = {**master.rpc.nodes[ONE], BLOCKDEV_INFO.name: look}
+    master.rpc.nodes[ONE] = {**master.rpc.nodes[ONE], DISKS_INFO.name: look}
     master.rpc.nodes[TWO] = {**master.rpc.nodes[TWO], STORAGE_UNIT_REPAIR.name: give_up}
     if copy is None:
         del master.rpc.nodes[ONE]
