@@ -199,6 +199,7 @@ async def test_a_master_whose_epoch_is_promised_no_more_steps_down() -> None:
 
 
 @pytest.mark.requirement("G2", "G4")
+@pytest.mark.sampled(2 * TURNS)
 @pytest.mark.parametrize("turns", range(2 * TURNS))
 async def test_a_back_end_that_elects_by_itself_opens_and_closes_the_services(turns: int) -> None:
     async with a_daemon(OTHER) as daemon:
@@ -319,6 +320,7 @@ async def test_a_lost_store_ends_the_daemon() -> None:
 
 
 @pytest.mark.requirement("G4")
+@pytest.mark.sampled(2 * TURNS)
 @pytest.mark.parametrize("turns", range(2 * TURNS))
 async def test_a_new_lease_closes_the_services_of_the_old_one_and_opens_its_own(turns: int) -> None:
     async with a_daemon(OTHER) as daemon:

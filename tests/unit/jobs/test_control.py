@@ -12,7 +12,7 @@ from ganeti.jobs.view import JobView
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import lock
 from ganeti.model.names import JobStatus
-from ganeti.store.faulty import Delay, Refuse
+from ganeti.store.faulty import Crash, Delay, Refuse
 from tests.unit.jobs.rig import Rig, act, delay, settle, statuses
 
 pytestmark = pytest.mark.virtual_time
@@ -129,6 +129,7 @@ async def test_a_job_that_can_still_succeed_is_not_cancelled_and_its_answer_says
 
 
 @pytest.mark.requirement("G9")
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize("delay_s", [number / 10 for number in range(25)])
 async def test_a_cancel_that_is_accepted_at_any_moment_never_ends_in_success(
     delay_s: float,
@@ -421,4 +422,21 @@ async def test_a_changed_priority_leaves_opcodes_alone_that_have_begun() -> None
     assert [state.op.priority for state in view.ops] == [0, 0, -5]
     gate.set()
     await rig.final(job_id)
+    await rig.end()
+
+
+@pytest.mark.requirement("G9")
+async def test_a_waiting_job_whose_cancel_was_accepted_never_runs_at_the_next_master() -> None:
+    rig = await Rig.loaded()
+    rig.executor.behaviours["lock"] = lock_web1
+    async with rig.locks.holding(99, [WEB1]):
+        job_id = await rig.queue.submit([act(comment="lock")])
+        await settle()
+        rig.store.inject(Crash(written=False), after=1)
+        assert (await rig.queue.cancel(job_id))[0]
+        await settle()
+    rig = await rig.restart()
+    rig.executor.behaviours["lock"] = lock_web1
+    assert statuses(await rig.final(job_id)) == ["canceled", "canceled"]
+    assert rig.executor.started == []
     await rig.end()

@@ -57,6 +57,7 @@ def _message(request: dict[str, Any]) -> dict[str, Any]:
     return iallocator.message(cluster, groups, nodes, {"web1": here}, request)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.requirement("S169", "S170", "S172", "S173", "S174", "S175", "S186", "S187")
 @pytest.mark.parametrize(
     "request_",

@@ -619,6 +619,7 @@ async def test_the_helper_of_the_cluster_is_one_that_decides_nothing(master: Mas
 
 
 @pytest.mark.requirement("S94")
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("copy", "why"),
     [

@@ -122,6 +122,7 @@ async def never_two_masters(*stores: EtcdBackend) -> None:
 
 
 @pytest.mark.requirement("G4", "G19")
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("moment_s", [0.0, 0.4, 0.9, 1.4, 1.9])
 @pytest.mark.parametrize("late_s", [0.0, 1.0, 1.6])
 async def test_a_master_that_is_cut_off_ends_before_another_begins(
