@@ -113,6 +113,7 @@ from ganeti.rpc.procedures.programs import (
     OsInfo,
     OsRenameArgs,
     OsValidateArgs,
+    OsVerified,
     ScriptResult,
 )
 from ganeti.rpc.procedures.progress import ProgressArgs
@@ -193,6 +194,8 @@ class ModelNode:
     """Guests without a balloon."""
     local: SharedDirectory = field(default_factory=SharedDirectory)
     guests: dict[str, Guest] = field(default_factory=dict)
+    verify_says: str = ""
+    """What the verify script of every definition prints."""
     oses: dict[str, str] = field(default_factory=lambda: {"tiny": "1.0"})
     wrong_osparams: set[tuple[str, str]] = field(default_factory=set)
     allocators: dict[str, Callable[[dict[str, Any]], AllocatorOutput]] = field(
@@ -581,14 +584,14 @@ class ModelNode:
             for name, version in sorted(self.oses.items())
         ]
 
-    def on_os_validate(self, args: OsValidateArgs) -> Nothing:
+    def on_os_validate(self, args: OsValidateArgs) -> OsVerified:
         name, _variant = split_name(args.os)
         if name not in self.oses and args.are_defaults:
-            return Nothing()
+            return OsVerified()
         self._check_os(args.os, force_variant=args.force_variant)
         if wrong := self.wrong_osparams & args.osparams.items():
             raise GuestOsError(f"the script verify refuses {wrong}")
-        return Nothing()
+        return OsVerified(said=self.verify_says)
 
     def _check_os(self, os: str, *, force_variant: bool = False) -> None:
         name, variant = split_name(os)

@@ -217,28 +217,30 @@ class OsScripts:
             )
         return ScriptResult(tail=tail, log_path=str(log_path))
 
-    async def validate(self, choice: OsChoice) -> None:
-        """Let the definition judge parameters (S146); GuestOsError with what it says against them."""
-        await self._validate(*self._choose(choice))
+    async def validate(self, choice: OsChoice) -> str:
+        """Let the definition judge parameters (S146), and return what it prints; GuestOsError if it refuses them."""
+        return await self._validate(*self._choose(choice))
 
-    async def validate_defaults(self, choice: OsChoice) -> None:
+    async def validate_defaults(self, choice: OsChoice) -> str:
         """As `validate`, for all variants if none is chosen; what is not on this node is not judged (S149)."""
         name, variant = split_name(choice.os)
         if find(self.search_path, name) is None:
-            return
+            return ""
         info = load(self.search_path, name)
         if variant:
             check_variant(info, variant, force=choice.force_variant)
-        await self._validate(info, ChosenOs(name, variant, chosen_api(info), choice.osparams))
+        return await self._validate(
+            info, ChosenOs(name, variant, chosen_api(info), choice.osparams)
+        )
 
-    async def _validate(self, info: OsInfo, chosen: ChosenOs) -> None:
+    async def _validate(self, info: OsInfo, chosen: ChosenOs) -> str:
         if chosen.api_version < PARAMETERS_SINCE:
             if chosen.osparams:
                 raise GuestOsError(
                     f"OS {info.name} takes no parameters: it speaks API {chosen.api_version},"
                     f" parameters exist since {PARAMETERS_SINCE}"
                 )
-            return
+            return ""
         declared = {name for name, _ in info.parameters}
         if unknown := sorted(set(chosen.osparams) - declared):
             raise GuestOsError(
@@ -252,12 +254,13 @@ class OsScripts:
             )
         except CommandFailed as err:
             raise GuestOsError(f"OS {chosen.os}: script verify failed: {err.message}") from err
+        tail = clean((ended.stdout + ended.stderr)[-TAIL_BYTES:])
         if ended.status:
-            tail = clean((ended.stdout + ended.stderr)[-TAIL_BYTES:])
             raise GuestOsError(
                 f"OS {chosen.os} refuses the parameters: script verify {_ended(ended.status)}"
                 + (f":\n{tail}" if tail else "")
             )
+        return tail
 
     def _choose(self, choice: OsChoice) -> tuple[OsInfo, ChosenOs]:
         name, variant = split_name(choice.os)

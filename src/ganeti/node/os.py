@@ -18,6 +18,7 @@ from ganeti.rpc.procedures.programs import (
     OsInfo,
     OsRenameArgs,
     OsValidateArgs,
+    OsVerified,
     ScriptResult,
 )
 
@@ -42,13 +43,11 @@ class _Systems:
     async def diagnose(self, _args: Nothing, _call: Call) -> list[OsInfo]:
         return await asyncio.to_thread(find_all, self.scripts.search_path)
 
-    async def validate(self, args: OsValidateArgs, _call: Call) -> Nothing:
+    async def validate(self, args: OsValidateArgs, _call: Call) -> OsVerified:
         choice = OsChoice(args.os, args.osparams, args.force_variant)
         if args.are_defaults:
-            await self.scripts.validate_defaults(choice)
-        else:
-            await self.scripts.validate(choice)
-        return Nothing()
+            return OsVerified(said=await self.scripts.validate_defaults(choice))
+        return OsVerified(said=await self.scripts.validate(choice))
 
     async def create(self, args: OsCreateArgs, call: Call) -> ScriptResult:
         instance = args.instance

@@ -190,6 +190,15 @@ async def test_verify_is_called_with_the_word_parameters_and_decides(node: Node)
 
 
 @pytest.mark.requirement("S144")
+@pytest.mark.requirement("S146", "S243")
+async def test_what_verify_prints_about_accepted_parameters_is_returned(node: Node) -> None:
+    node.script("verify", "echo 'release is old'; echo 'use a mirror' >&2")
+    assert (
+        await node.scripts.validate(OsChoice("tiny", {"ns1": "x"}))
+        == "release is old\nuse a mirror"
+    )
+
+
 async def test_verify_sees_an_empty_value_as_no_value(node: Node) -> None:
     node.script("verify", 'test "${OSP_NS1-unset}" = unset')
     await node.scripts.validate(OsChoice("tiny", {"ns1": ""}))

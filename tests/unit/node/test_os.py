@@ -29,6 +29,7 @@ from ganeti.rpc.procedures.programs import (
     OsCreateArgs,
     OsRenameArgs,
     OsValidateArgs,
+    OsVerified,
 )
 from ganeti.storage.assemble import device
 
@@ -144,7 +145,7 @@ async def test_diagnosis_shows_good_and_bad_definitions(node: Node) -> None:
 async def test_validation_asks_the_verify_script(node: Node) -> None:
     node.script("verify", '[ "$1" = parameters ] && [ "$OSP_NS1" = good ] || { echo bad; exit 1; }')
     args = OsValidateArgs(os="tiny", osparams={"ns1": "good"})
-    assert await node.call(OS_VALIDATE.name, args, Call()) == Nothing()
+    assert await node.call(OS_VALIDATE.name, args, Call()) == OsVerified()
     with pytest.raises(GuestOsError, match=r"bad$"):
         await node.call(OS_VALIDATE.name, msgspec.structs.replace(args, osparams={"ns1": "x"}))
 

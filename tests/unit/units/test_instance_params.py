@@ -130,6 +130,22 @@ async def test_another_os_keeps_the_parameters_and_they_come_and_go(master: Mast
     assert master.instance(NAME).os == "missing"
 
 
+async def test_removing_an_os_parameter_is_idempotent(master: Master) -> None:
+    await kvm(master, osparams={"size": "big"})
+    assert await change(master, osparams={"size": None}) == [["os/size", "default"]]
+    assert await change(master, osparams={"size": None}) == []
+
+
+@pytest.mark.requirement("S146", "S243")
+async def test_job_shows_what_the_verify_script_prints(master: Master) -> None:
+    for number in (1, 2, 3):
+        master.world.node(number).verify_says = "the release is old"
+    await kvm(master)
+    job = await master.run(modify(osparams={"size": "small"}))
+    succeeded(job)
+    assert "verify script of OS tiny: the release is old" in said(job)
+
+
 @pytest.mark.requirement("G23")
 async def test_private_parameters_are_stored_with_the_instance_and_shown_nowhere(
     master: Master,

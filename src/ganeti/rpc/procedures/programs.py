@@ -63,6 +63,12 @@ class OsValidateArgs(Message, frozen=True, kw_only=True):
     """They are meant for all variants, and for an OS that may not exist yet (S147, S149)."""
 
 
+class OsVerified(Message, frozen=True, kw_only=True):
+    """The definition accepts the parameters; `said` is the end of what its verify script printed (S243)."""
+
+    said: str = ""
+
+
 class AllocatorArgs(Message, frozen=True, kw_only=True):
     """Run the allocator `name`, found in the search path, on a message (JSON text)."""
 
@@ -83,7 +89,7 @@ class AllocatorOutput(Message, frozen=True, kw_only=True):
 
 OS_DIAGNOSE = Procedure("os_diagnose", Nothing, list[OsInfo], NORMAL_S, changes=False)
 
-OS_VALIDATE = Procedure("os_validate", OsValidateArgs, Nothing, SLOW_S, changes=False)
+OS_VALIDATE = Procedure("os_validate", OsValidateArgs, OsVerified, SLOW_S, changes=False)
 
 OS_CREATE = Procedure("os_create", OsCreateArgs, ScriptResult, HOURS_S, changes=True, is_long=True)
 

@@ -8,6 +8,7 @@ from ganeti.model.objects import Cluster, Node
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.programs import OS_VALIDATE, OsValidateArgs
 from ganeti.units.context import UnitContext
+from ganeti.units.instance.install import show_verified
 
 
 async def check_os_defaults(ctx: UnitContext, new: Cluster, names: Iterable[str]) -> None:
@@ -22,7 +23,7 @@ async def check_os_defaults(ctx: UnitContext, new: Cluster, names: Iterable[str]
     for name in names:
         args = OsValidateArgs(os=name, osparams=cluster_osparams(new, name), are_defaults=True)
         try:
-            await ctx.call(node, OS_VALIDATE, args)
+            show_verified(ctx, name, await ctx.call(node, OS_VALIDATE, args))
         except RpcError as err:
             judged = isinstance(err, RpcFailed) and err.wire_error == GuestOsError.wire_name
             raise PrereqError(

@@ -15,6 +15,7 @@ from ganeti.rpc.procedures.programs import (
     OS_VALIDATE,
     OsCreateArgs,
     OsValidateArgs,
+    OsVerified,
     ScriptResult,
 )
 from ganeti.units.context import UnitContext
@@ -36,14 +37,21 @@ def osparams_with(
 async def check_os(
     ctx: UnitContext, node: Node, os: str, osparams: dict[str, str], *, force_variant: bool
 ) -> None:
-    """Refuse an OS or parameters that the node's definition would not take."""
+    """Refuse an OS or parameters that the node's definition does not accept; log what its verify script prints."""
     check = OsValidateArgs(os=os, osparams=osparams, force_variant=force_variant)
     try:
-        await ctx.call(node, OS_VALIDATE, check)
+        verified = await ctx.call(node, OS_VALIDATE, check)
     except RpcFailed as err:
         raise PrereqError(str(err), ErrorCode.WRONG_INPUT) from err
     except RpcError as err:
         raise PrereqError(str(err), ErrorCode.ENVIRONMENT) from err
+    show_verified(ctx, os, verified)
+
+
+def show_verified(ctx: UnitContext, os: str, verified: OsVerified) -> None:
+    """Log what a definition's verify script printed about parameters that it accepts (S243)."""
+    for line in verified.said.splitlines():
+        ctx.info(f"verify script of OS {os}: {line}")
 
 
 async def install_os(

@@ -160,7 +160,9 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
         check_may_set(ctx, before.hypervisor, op.hvparams)
         node = primary_node(ctx, before)
         after, changes, of_disks = self._after(ctx, before)
-        if not changes and op.runtime_mem is None and op.offline is None:
+        # Removing an OS parameter that is not set is a request, and idempotent.
+        has_request = changes or op.osparams or op.osparams_private
+        if not has_request and op.runtime_mem is None and op.offline is None:
             raise InputError("nothing to change: pass at least one option", "instance")
         if op.beparams or op.disks or op.nics:
             check_instance_policy(ctx, after, ignore=op.ignore_ipolicy)
