@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 
 from ganeti.bootstrap.daemons import ETCD, MASTERD, NODED
+from ganeti.clients.luxi import LuxiClient
 from ganeti.store.etcd.settings import has_data
 from ganeti.store.register import RegisterFile
 from tests.support.local_cluster import LocalCluster, wait_until
 from tests.support.masters import (
     BUSY_S,
+    DELAY,
     FAILOVER_S,
     NODES,
+    FrozenMaster,
     Load,
     etcd_cluster,
     fail_over,
@@ -91,18 +94,23 @@ def test_twenty_masters_killed_under_load_are_replaced_in_time(cluster: LocalClu
 
 
 @pytest.mark.soak
-@pytest.mark.requirement("G1", "G4", "F4")
+@pytest.mark.requirement("G1", "G4", "F4", "F6")
 def test_a_master_that_hangs_is_replaced_and_obeys_when_it_wakes(cluster: LocalCluster) -> None:
     master = master_of(cluster)
+    frozen = FrozenMaster(cluster, master)
     stopped = [cluster.pid(name, master) for name in (MASTERD, NODED)]
     with Load(cluster) as load:
         try:
             for pid in stopped:
                 os.kill(pid, signal.SIGSTOP)
-            first_job(cluster, *[node for node in NODES if node != master])
+            taken = first_job(cluster, *[node for node in NODES if node != master])
+            with LuxiClient(cluster.node(taken).paths) as client:
+                frozen.ask(client.call("SubmitJob", [DELAY]))
+            time.sleep(0.5)
         finally:
             for pid in stopped:
                 os.kill(pid, signal.SIGCONT)
+        frozen.judge()
         wait_until(lambda: is_follower(cluster, master), "the old master obeys", BUSY_S)
         load.judge(master_of(cluster))
 

@@ -15,6 +15,7 @@ from tests.support.local_cluster import LocalCluster, local_cluster, patience, w
 from tests.support.masters import (
     DELAY,
     NOT_MASTER,
+    FrozenMaster,
     Load,
     all_in_sync_set,
     fail_over,
@@ -116,8 +117,9 @@ def test_a_busy_master_hands_over_at_once(cluster: LocalCluster) -> None:
         load.judge(2)
 
 
-@pytest.mark.requirement("G4", "F3", "F4")
+@pytest.mark.requirement("G4", "F3", "F4", "F6")
 def test_a_master_that_hangs_is_replaced_and_obeys_when_it_wakes(cluster: LocalCluster) -> None:
+    frozen = FrozenMaster(cluster, 1)
     stopped = [cluster.pid(name, 1) for name in (MASTERD, NODED)]
     try:
         for pid in stopped:
@@ -125,9 +127,12 @@ def test_a_master_that_hangs_is_replaced_and_obeys_when_it_wakes(cluster: LocalC
         fail_over(cluster, 3)
         with LuxiClient(cluster.node(3).paths) as client:
             new = client.call("SubmitJob", [DELAY])
+        frozen.ask(new)
+        time.sleep(0.5)
     finally:
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
+    frozen.judge()
     wait_until(lambda: is_follower(cluster, 1), "the old master obeys", 20)
     fail_over(cluster, 1)
     assert new in job_ids(cluster.node(1).paths)

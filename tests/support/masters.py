@@ -74,6 +74,38 @@ def fail_over(cluster: LocalCluster, node: int, *options: str) -> str:
     return done.out
 
 
+class FrozenMaster:
+    """Clients of a master that is about to be frozen, connected before that."""
+
+    def __init__(self, cluster: LocalCluster, node: int) -> None:
+        self._clients = [LuxiClient(cluster.node(node).paths, timeout_s=30) for _ in range(4)]
+        for client in self._clients:
+            client.config_values("cluster_name")
+        self._asking: list[threading.Thread] = []
+        self.stale: list[set[int]] = []
+
+    def ask(self, new_job: int) -> None:
+        """Have each client ask again and again; their first requests wait for a master that is frozen now."""
+        self._asking = [
+            threading.Thread(target=self._ask, args=(client, new_job)) for client in self._clients
+        ]
+        for thread in self._asking:
+            thread.start()
+
+    def _ask(self, client: LuxiClient, new_job: int) -> None:
+        with contextlib.suppress(GanetiError, OSError), client:
+            while True:
+                found = {int(row[0]) for row in client.call("QueryJobs", None, ["id"])}
+                if new_job not in found:
+                    self.stale.append(found)
+
+    def judge(self) -> None:
+        """Fail if one was answered without a job that another master had taken by then."""
+        for thread in self._asking:
+            thread.join(60)
+        assert not self.stale, f"stale answers, of jobs {self.stale[:3]}"
+
+
 def have_one_history(cluster: LocalCluster, *nodes: int) -> bool:
     """Whether the states of these nodes end alike."""
     found = [read_stored_tail(cluster.node(node).paths.state) for node in nodes]

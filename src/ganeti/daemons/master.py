@@ -13,7 +13,9 @@ import msgspec
 from ganeti import __version__
 from ganeti.api.audit import MasterAudit
 from ganeti.api.event_log import EventLog
-from ganeti.api.luxi_methods import LuxiMethods
+from ganeti.api.leased import LeasedDispatcher
+from ganeti.api.luxi_methods import AUDITED, LuxiMethods
+from ganeti.api.luxi_server import Dispatcher
 from ganeti.api.rest_methods import RestMethods
 from ganeti.api.watcher_pause import WatcherPauseFile
 from ganeti.base import tls
@@ -53,7 +55,7 @@ from ganeti.rpc.stale_work import StaleWorkFence
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.archive import JobArchive
 from ganeti.store.archive_feed import ArchiveFeed, ReplicatedArchive
-from ganeti.store.backend import StateBackend
+from ganeti.store.backend import Fence, StateBackend
 from ganeti.store.backup_file import BackupFiles
 from ganeti.store.etcd.settings import state_settings
 from ganeti.store.interface import Identity, Lease
@@ -83,6 +85,7 @@ class CandidateParts:
     """For what blocks and is nobody's thread."""
     peers: Peers
     voters: RpcVoters
+    fence: Fence
     archive: JobArchive | None = None
     """None where it could not be opened."""
 
@@ -102,10 +105,11 @@ class Mastership:
         self._jobs: JobQueue | None = None
         self._queries: QueryExecutor | None = None
 
-    async def start(self) -> LuxiMethods:
+    async def start(self) -> Dispatcher:
         """Begin, and give what answers clients; GanetiError says why that is not possible."""
+        fence, epoch = self._node.fence, self._lease.epoch
         try:
-            return await self._start()
+            return LeasedDispatcher(await self._start(), lambda: fence.holds(epoch), AUDITED)
         except BaseException:
             await self.close()
             raise

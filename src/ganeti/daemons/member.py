@@ -119,7 +119,7 @@ class Member:
             _log.warning("the state cannot be read yet: %s", err)
         keeping = asyncio.create_task(tls.keep_current(), name="certificates")
         self._opened.push_async_callback(_ended_task, keeping)
-        parts = (store, directory, worker, peers, voters, archive)
+        parts = (store, directory, worker, peers, voters, state.fence, archive)
         self._parts = CandidateParts(self._paths, identity, *parts)
         server = StreamServer(
             identity.cluster_uuid,

@@ -173,6 +173,13 @@ class Fence(Protocol):
         """
         ...
 
+    def holds(self, epoch: int) -> bool:
+        """Return whether surely no other node is the master by now (without force); no input or output.
+
+        By the monotonic clock, so also right after the process was stopped for a while.
+        """
+        ...
+
 
 @dataclass(frozen=True)
 class Found:

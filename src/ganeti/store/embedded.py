@@ -219,6 +219,10 @@ class EmbeddedStore:
         await self.promise(epoch)
         await self._current_leader().renew()
 
+    def holds(self, epoch: int) -> bool:
+        leader = self._leader
+        return leader is not None and leader.epoch == epoch and leader.holds
+
     # Reading and writing
 
     def load(self) -> AsyncGenerator[Position | Row, None]:

@@ -53,9 +53,13 @@ class RegisterFence:
         voters: Voters,
         counted: Callable[[], Awaitable[Counted]],
         nodes: Callable[[], frozenset[NodeUuid]] = frozenset,
+        *,
+        holds: Callable[[int], bool],
     ) -> None:
+        """`holds` is the back end's own lease: the registers do not elect."""
         self._identity, self._voters, self._counted = identity, voters, counted
         self._nodes = nodes
+        self.holds = holds
         self._quorum: QuorumLease | None = None
         self._ignored: dict[NodeUuid, int] = {}
         """Epochs that nodes have promised and that are no master's; each was logged."""

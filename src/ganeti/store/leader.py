@@ -411,6 +411,12 @@ class Leader:
         self._sync.registered(wanted)
         self._acknowledge()
 
+    @property
+    def holds(self) -> bool:
+        """Whether a majority has confirmed this master so recently that there is no other one."""
+        now = asyncio.get_running_loop().time()
+        return self._over is None and not self._quorum.is_over(now)
+
     async def renew(self) -> None:
         """Say to all voters once that this node is the master still; NotMaster if it has ended."""
         if self._forced:

@@ -74,6 +74,9 @@ class Store:
         await self.promise(epoch)
         self.renewals += 1
 
+    def holds(self, epoch: int) -> bool:
+        return epoch == self.epoch
+
     def statistics(self) -> StoreStatistics:
         return StoreStatistics(self.feed.role, ZERO)
 

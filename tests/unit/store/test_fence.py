@@ -28,7 +28,7 @@ class Nodes:
         self.counted = frozenset(self.replicas.names)
         self.candidates = self.counted
         identity = Identity(self.replicas.cluster, A)
-        self.fence = RegisterFence(identity, self.replicas.links("a"), self._counted)
+        self.fence = RegisterFence(identity, self.replicas.links("a"), self._counted, holds=bool)
 
     async def _counted(self) -> MemberList:
         return MemberList(self.counted, self.candidates)

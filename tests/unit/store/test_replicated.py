@@ -575,6 +575,24 @@ async def test_voter_that_is_not_a_candidate_does_not_end_the_master(
     assert (await five.stores[N2].commit(again, put("b"))).position.epoch == again.epoch
 
 
+@pytest.mark.virtual_time
+@pytest.mark.requirement("F6", "G4")
+async def test_lease_runs_out_when_no_majority_confirms_it(replicas: Replicas) -> None:
+    """The clock decides, not what this node does: it may be frozen meanwhile."""
+    store, lease = await three(replicas)
+    assert store.holds(lease.epoch)
+    assert not store.holds(lease.epoch + 1)
+    leader = store._leader
+    assert leader is not None
+    replicas.silent_voters = {N2, N3}
+    begun = asyncio.get_running_loop().time()
+    while store.holds(lease.epoch):  # noqa: ASYNC110 - as a client would look
+        await asyncio.sleep(0.05)
+    assert 8 < asyncio.get_running_loop().time() - begun <= 10.1
+    await store.step_down("enough")
+    assert not store.holds(lease.epoch)
+
+
 @pytest.mark.requirement("A26", "G4")
 async def test_candidate_beyond_all_others_is_ignored_and_its_own_term_ends(
     replicas: Replicas,

@@ -312,6 +312,14 @@ class EtcdBackend:
     def _is_valid(self) -> bool:
         return asyncio.get_running_loop().time() < self._valid_until
 
+    def holds(self, epoch: int) -> bool:
+        """Whether the lease in etcd surely lasts: nobody else is elected before it ends."""
+        return (
+            isinstance(self._roles.role, Master)
+            and self._roles.role.lease.epoch == epoch
+            and self._is_valid()
+        )
+
     def _lost_lease(self, why: str) -> None:
         """Not the master any more, before anybody can do anything."""
         if self._end is None or self._end.done():

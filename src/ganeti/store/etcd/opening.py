@@ -56,7 +56,13 @@ async def open_etcd(paths: Paths, identity: Identity, ports: Ports) -> OpenedSta
     async def counted() -> Membership:
         return await backend.members()
 
-    fence = RegisterFence(identity, ports.voters, counted, ports.nodes)
+    fence = RegisterFence(
+        identity,
+        ports.voters,
+        counted,
+        ports.nodes,
+        holds=lambda epoch: backend.holds(epoch),  # noqa: PLW0108 - it is made below
+    )
     backend = EtcdBackend(
         open_gateway(paths, settings),
         identity,
