@@ -82,7 +82,8 @@ def test_the_state_moves_to_etcd_and_back_under_load(cluster: LocalCluster, seco
                     "gnt-cluster", "modify", f"--state={kind}", node=master, timeout_s=200
                 )
                 assert done.status == 0, done.out + done.err
-                cluster.run("gnt-cluster", "queue", "undrain", node=master)
+                said = cluster.run("gnt-cluster", "queue", "info", node=master).out
+                assert "unset" in said, "the repeated command leaves the queue drained"
             moved(cluster, kind)
             load.judge(master_of(cluster))
         done = cluster.run("gnt-cluster", "verify", node=master_of(cluster), timeout_s=120)

@@ -143,7 +143,7 @@ class LuxiMethods:
             "QueryConfigValues": _Method(self._query_config_values, 1, 1),
             "QueryClusterInfo": _Method(self._query_cluster_info, 0, 0),
             "QueryTags": _Method(self._query_tags, 2, 2),
-            "SetDrainFlag": _Method(self._set_drain_flag, 1, 1),
+            "SetDrainFlag": _Method(self._set_drain_flag, 1, 2),
             "SetWatcherPause": _Method(self._set_watcher_pause, 1, 1),
             "QueryWatcherMemory": _Method(self._query_watcher_memory, 0, 0),
             "SetWatcherMemory": _Method(self._set_watcher_memory, 1, 1),
@@ -340,7 +340,8 @@ class LuxiMethods:
         return list(await self._queue.change_priority(args.job_id(0), int(args.number(1))))
 
     async def _set_drain_flag(self, args: Arguments, _caller: Caller) -> bool:
-        await self._queue.set_drained(args.flag(0))
+        moving = args.raw(1) is not None and args.flag(1)
+        await self._queue.set_drained(args.flag(0), moving=moving)
         return True
 
     async def _replace_filter(self, args: Arguments, _caller: Caller) -> str:

@@ -68,7 +68,7 @@ class Queue(Protocol):
 
     async def change_priority(self, job_id: int, priority: int, /) -> tuple[bool, str]: ...
 
-    async def set_drained(self, drained: bool, /) -> None: ...  # noqa: FBT001 - a plain setter
+    async def set_drained(self, drained: bool, /, *, moving: bool = False) -> None: ...  # noqa: FBT001 - a plain setter
 
     @property
     def watcher_memory(self) -> str:

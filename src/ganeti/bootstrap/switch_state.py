@@ -45,6 +45,7 @@ from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.backend import Restoration
 from ganeti.store.election import Vote
 from ganeti.store.encoding import DIGEST_BYTES, MemberList
+from ganeti.store.epochs import outliers
 from ganeti.store.etcd.backend import HAND_OVER_S
 from ganeti.store.etcd.gateway import Gateway, GatewayError
 from ganeti.store.etcd.keys import Keys
@@ -64,6 +65,8 @@ from ganeti.store.restoring import EmbeddedRestorer
 QUIET_S = 120.0
 MASTER_LIMIT_S = 60.0
 _LOOK_S = 0.2
+MOVING = True
+"""The second argument of SetDrainFlag: the queue is drained for the move, and not by an administrator."""
 
 A = TypeVar("A", bound=msgspec.Struct)
 Say = Callable[[str], None]
@@ -177,18 +180,19 @@ class Switch:
     @contextlib.asynccontextmanager
     async def _quiet(self) -> AsyncIterator[None]:
         """No job runs, and none begins, while the block runs; PrereqError if one does not end."""
-        if (await self._call("QueryConfigValues", ["drain_flag"]))[0]:
-            self.say("the queue is drained, and stays so; 'gnt-cluster queue undrain' ends that")
-            await self._until_quiet()
-            yield
-            return
-        await self._call("SetDrainFlag", True)
+        await self._call("SetDrainFlag", True, MOVING)
         try:
             await self._until_quiet()
             yield
         finally:
             with contextlib.suppress(GanetiError, OSError):
-                await self._call("SetDrainFlag", False)
+                await self.undrain()
+
+    async def undrain(self) -> None:
+        """Let the queue accept jobs again, also after a command that was killed; an administrator's drain stays."""
+        await self._call("SetDrainFlag", False, MOVING)
+        if (await self._call("QueryConfigValues", ["drain_flag"]))[0]:
+            self.say("the queue is drained, and stays so; 'gnt-cluster queue undrain' ends that")
 
     async def _until_quiet(self) -> None:
         loop = asyncio.get_running_loop()
@@ -245,7 +249,9 @@ class Switch:
         cluster, me = self.identity.cluster_uuid, self.identity.node_uuid
         try:
             known = await _asked(rpc, asked, REGISTER_READ, Nothing())
-            epoch = max((vote.register.promised.epoch for vote in known.values()), default=0) + 1
+            promised = {uuid: vote.register.promised.epoch for uuid, vote in known.items()}
+            out = outliers(promised)
+            epoch = max([0, *(one for uuid, one in promised.items() if uuid not in out)]) + 1
             promise = PromiseArgs(
                 request=PromiseRequest(cluster, epoch, me), kind=CampaignKind.FORCE
             )
@@ -312,6 +318,7 @@ async def switch_state(
         )
     await switch.resumed()
     if state_settings(paths).kind == kind:
+        await switch.undrain()
         await switch.clean()
         say(f"the state is kept by {kind} already")
     elif kind == "etcd":

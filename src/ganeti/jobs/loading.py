@@ -15,6 +15,7 @@ from ganeti.jobs.record import (
     KEY_KIND,
     KINDS,
     LOG_KIND,
+    MOVING_KEY,
     QUEUE_KIND,
     WATCHER_KEY,
     LiveJob,
@@ -32,7 +33,8 @@ class Loaded:
     """What the store knows of the queue; `orphans` are rows of jobs that are gone."""
 
     jobs: dict[int, LiveJob] = field(default_factory=dict)
-    is_drained: bool = False
+    drained: set[str] = field(default_factory=set)
+    """The keys for which the queue accepts no jobs."""
     watcher_memory: str = ""
     orphans: list[Operation] = field(default_factory=list)
 
@@ -58,8 +60,8 @@ def _take(loaded: Loaded, row: Row) -> None:
             raise StoreError(f"job {stored.id} was written by a newer version; start that one")
         loaded.jobs[stored.id] = LiveJob(_in_this_format(stored))
     elif row.kind == QUEUE_KIND:
-        if row.key == DRAINED_KEY:
-            loaded.is_drained = True
+        if row.key in (DRAINED_KEY, MOVING_KEY):
+            loaded.drained.add(row.key)
         elif row.key == WATCHER_KEY:
             loaded.watcher_memory = row.value.decode()
     else:

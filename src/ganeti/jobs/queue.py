@@ -30,7 +30,7 @@ from ganeti.jobs.journal import Journal
 from ganeti.jobs.keys import Keys
 from ganeti.jobs.loading import load_queue
 from ganeti.jobs.pending_undo import PendingStep, PendingUndo
-from ganeti.jobs.record import DRAINED_KEY, QUEUE_KIND, WATCHER_KEY, LiveJob
+from ganeti.jobs.record import DRAINED_KEY, MOVING_KEY, QUEUE_KIND, WATCHER_KEY, LiveJob
 from ganeti.jobs.recovery import Recovery
 from ganeti.jobs.rules import MakeRulebook, no_rules
 from ganeti.jobs.run import Dependencies
@@ -100,7 +100,8 @@ class JobQueue:
         self._is_open = False
         self._pump_is_due = False
         self._rejecting: set[int] = set()
-        self._is_drained = False
+        self._drained: set[str] = set()
+        """The keys of what keeps the queue from accepting jobs."""
         self._watcher_memory = ""
         self.on_lost: Callable[[GanetiError], None] | None = None
         """Called once if the store cannot be written any more, or does not know what was (R13)."""
@@ -115,7 +116,7 @@ class JobQueue:
         loaded = await load_queue(self._store)
         self._jobs.update(loaded.jobs)
         self._observe(loaded.jobs.values())
-        self._is_drained = loaded.is_drained
+        self._drained = loaded.drained
         self._watcher_memory = loaded.watcher_memory
         self._keys.remember(loaded.jobs.values())
         self._delete_orphans(loaded.orphans)
@@ -202,13 +203,22 @@ class JobQueue:
     @property
     def is_drained(self) -> bool:
         """Whether no jobs are accepted."""
-        return self._is_drained
+        return bool(self._drained)
 
-    async def set_drained(self, drained: bool) -> None:  # noqa: FBT001 - says what it sets
-        """Accept no jobs from now on, or again; durable."""
-        row = Put(QUEUE_KIND, DRAINED_KEY, b"1") if drained else Delete(QUEUE_KIND, DRAINED_KEY)
-        await self._journal.commit([row])
-        self._is_drained = drained
+    async def set_drained(self, drained: bool, *, moving: bool = False) -> None:  # noqa: FBT001 - says what it sets
+        """Accept no jobs from now on, or again; durable.
+
+        With `moving` for the move of the state alone, which leaves an administrator's drain as it is; without
+        it, accepting jobs ends both.
+        """
+        key = MOVING_KEY if moving else DRAINED_KEY
+        if drained:
+            await self._journal.commit([Put(QUEUE_KIND, key, b"1")])
+            self._drained = self._drained | {key}
+            return
+        ended = {key} if moving else {DRAINED_KEY, MOVING_KEY}
+        await self._journal.commit([Delete(QUEUE_KIND, one) for one in sorted(ended)])
+        self._drained = self._drained - ended
 
     @property
     def watcher_memory(self) -> str:
@@ -479,7 +489,7 @@ class JobQueue:
     def _check_drained(self, *, even_if_drained: bool) -> None:
         self._journal.check()
         self._full_disk.check()
-        if self._is_drained and not even_if_drained:
+        if self._drained and not even_if_drained:
             raise JobQueueDrained(
                 "the job queue is drained and accepts no jobs; `gnt-cluster queue undrain` opens it"
             )

@@ -19,6 +19,8 @@ LOG_KIND = "joblog"
 KEY_KIND = "jobkey"
 QUEUE_KIND = "jobqueue"
 DRAINED_KEY = "drained"
+MOVING_KEY = "moving"
+"""The queue accepts no jobs because the state is being moved; an administrator's drain is another key."""
 WATCHER_KEY = "watcher"
 
 KINDS = frozenset({JOB_KIND, LOG_KIND, KEY_KIND, QUEUE_KIND})

@@ -124,7 +124,8 @@ class FakeQueue(FakeJobs):
             f"Priorities of pending opcodes for job {job_id} have been changed to {priority}",
         )
 
-    async def set_drained(self, drained: bool, /) -> None:
+    async def set_drained(self, drained: bool, /, *, moving: bool = False) -> None:
+        del moving
         self.is_drained = drained
 
     async def keep_watcher_memory(self, text: str, /) -> None:

@@ -207,6 +207,29 @@ async def test_a_drained_queue_refuses_jobs_even_after_a_restart() -> None:
     await rig.end()
 
 
+def drained(rig: Rig) -> bool:
+    return rig.queue.is_drained
+
+
+async def test_queue_that_is_drained_for_a_move_keeps_an_administrators_drain() -> None:
+    rig = await Rig.loaded()
+    await rig.queue.set_drained(True, moving=True)
+    rig = await rig.restart()
+    assert drained(rig)
+    await rig.queue.set_drained(False, moving=True)
+    assert not drained(rig)
+    await rig.queue.set_drained(True)
+    await rig.queue.set_drained(True, moving=True)
+    await rig.queue.set_drained(False, moving=True)
+    rig = await rig.restart()
+    assert drained(rig)
+    await rig.queue.set_drained(True, moving=True)
+    await rig.queue.set_drained(False)  # an administrator ends both
+    rig = await rig.restart()
+    assert not drained(rig)
+    await rig.end()
+
+
 @pytest.mark.requirement("F16")
 async def test_the_same_key_gives_the_same_job() -> None:
     rig = await Rig.loaded()
