@@ -14,6 +14,7 @@ import pytest
 
 from ganeti import ssconf
 from ganeti.base import certificates
+from ganeti.base.clock import SystemClock
 from ganeti.base.errors import (
     ExecError,
     GanetiError,
@@ -23,11 +24,14 @@ from ganeti.base.errors import (
     RpcFailed,
     RpcUnknown,
 )
+from ganeti.base.ids import RandomIds
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import init
+from ganeti.bootstrap import join as masters_join
 from ganeti.bootstrap.daemons import NODED
 from ganeti.bootstrap.destroy import is_member
 from ganeti.bootstrap.join import join, ssh_token
+from ganeti.bootstrap.join_messages import send
 from ganeti.bootstrap.token import decode_token
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.objects import Node, NodeUuid
@@ -449,9 +453,40 @@ async def test_a_token_comes_by_ssh_and_the_command_ends_with_the_join(
     async with ssh_token(node.name, words=words) as token:
         joined = await join(token, paths=world.master.paths)
     assert joined.name == node.name
-    with pytest.raises(PrereqError, match="belongs to a cluster already"):
+    with pytest.raises(
+        PrereqError, match=r"belongs to a cluster already.*ganeti-node-join --reset"
+    ) as told:
         async with ssh_token(node.name, words=words):
             pass
+    assert "cannot be reached" not in told.value.message
+
+
+@pytest.mark.parametrize("said", ["nothing", "proof", "admission"])
+async def test_a_master_that_dies_in_a_join_leaves_a_node_that_can_be_joined(
+    world: World, said: str
+) -> None:
+    node = world.nodes.new()
+    async with listening(node) as (token, process):
+        invitation, paths = decode_token(token), world.master.paths
+        async with masters_join._connected(invitation) as (reader, writer):
+            if said != "nothing":
+                application = await masters_join._apply(invitation, reader, writer)
+            if said == "admission":
+                uuid, now = RandomIds().uuid(), SystemClock().time()
+                authority = masters_join._authority(paths)
+                await send(
+                    writer, masters_join._admission(authority, application, uuid, paths, now)
+                )
+            writer.transport.abort()
+        if said != "nothing":  # a stranger could be that, too: the node goes on waiting
+            await process.wait()
+    if is_member(node.paths):
+        again = await node.start_command("ganeti.bootstrap.join_listener")
+        _, err = await again.communicate()
+        assert b"ganeti-node-join --reset" in err
+    async with listening(node, "--reset") as (token, process):
+        assert (await join(token, paths=world.master.paths)).name == node.name
+        assert await process.wait() == 0
 
 
 @pytest.mark.parametrize("token", ["", "x", "a" * 2000, "e30", "\x00", "ö", "aaaa bbbb"])
