@@ -37,6 +37,7 @@ _REFUSALS = {
     "403": "the user lacks the right",
     "404": "there is no such thing",
     "405": "the path has no such method; `Allow` lists those that it has",
+    "408": "the body comes too slowly",
     "409": "the cluster's state does not allow it",
     "413": "the body is too long",
     "415": "the body is not JSON",

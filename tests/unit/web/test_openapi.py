@@ -216,6 +216,14 @@ async def test_two_thousand_requests_an_operation_are_no_fault(rig: RestRig) -> 
         rig.master.queue.live.clear()
 
 
+def test_the_document_has_every_status_that_refuses() -> None:
+    wanted = {400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 501, 502, 503}
+    for path, methods in DOCUMENT["paths"].items():
+        for method, one in methods.items():
+            assert {int(code) for code in one["responses"]} == {200} | wanted, (method, path)
+            assert "reason" in {each["name"] for each in one["parameters"]}
+
+
 async def test_the_document_and_its_page_are_served(rig: RestRig) -> None:
     served = await rig.ask("GET", "/2/openapi.json")
     assert served.json == DOCUMENT
