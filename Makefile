@@ -26,7 +26,8 @@ $(STAMP): requirements/dev.txt requirements/run.in pyproject.toml scripts/make_v
 	@touch $@
 
 install: ## install on this host: programs in PREFIX (/opt/ganeti), links, systemd units
-	@scripts/install $(PYTHON) $(PREFIX)
+	@scripts/install $(if $(IALLOCATOR_SEARCH_PATH),--with-iallocator-search-path=$(IALLOCATOR_SEARCH_PATH)) \
+		$(PYTHON) $(PREFIX)
 
 uninstall: ## remove what install has made on this host, which must be in no cluster
 	@scripts/uninstall $(PREFIX)

@@ -16,13 +16,20 @@ TOP = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.requirement("S159", "S240")
 def test_an_installation_has_programs_an_allocator_and_units(tmp_path: Path) -> None:
     prefix, root = tmp_path / "opt", tmp_path / "root"
     gone = TOP / "build/lib/ganeti/units/gone.py"  # as an earlier version would have left it
     gone.parent.mkdir(parents=True, exist_ok=True)
     gone.write_text("import nosuch\n")
     subprocess.run(
-        [str(TOP / "scripts" / "install"), sys.executable, str(prefix), str(root)],
+        [
+            str(TOP / "scripts" / "install"),
+            "--with-iallocator-search-path=/usr/local/lib/iallocators,/usr/lib/ganeti/iallocators",
+            sys.executable,
+            str(prefix),
+            str(root),
+        ],
         check=True,
         env={**os.environ, "PYTHONPATH": str(TOP / "src")},  # nothing there counts as installed
     )
@@ -33,8 +40,12 @@ def test_an_installation_has_programs_an_allocator_and_units(tmp_path: Path) -> 
         text=True,
     )
     assert __version__ in shown.stdout
-    hail = (root / "usr/lib/ganeti/iallocators/hail").resolve()
+    hail = (root / "usr/local/lib/iallocators/hail").resolve()
     assert hail == (prefix / "bin" / "hail").resolve()
+    search_path = "from ganeti.base.paths import Paths; print(*Paths().iallocator_search_path)"
+    words = [str(prefix / "bin" / "python"), "-c", search_path]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["/usr/local/lib/iallocators", "/usr/lib/ganeti/iallocators"]
     unit = (root / "etc/systemd/system/ganeti-noded.service").read_text()
     assert f"ExecStart={prefix}/bin/ganeti-noded\n" in unit
     assert (root / "etc/systemd/system/ganeti-watcher.timer").exists()

@@ -10,7 +10,14 @@ from collections.abc import Callable, Sequence
 
 from ganeti.confd.answers import answer
 from ganeti.confd.facts import Facts
-from ganeti.protocols.confd import PACKET_LIMIT, ErrorDetail, Status, pack_answer, parse_request
+from ganeti.protocols.confd import (
+    PACKET_LIMIT,
+    WINDOW_S,
+    ErrorDetail,
+    Status,
+    pack_answer,
+    parse_request,
+)
 
 AT_ONCE = 256
 """Datagrams that are taken before other work of the loop has its turn."""
@@ -45,9 +52,14 @@ class ConfdServer:
     """Answers at a socket from `facts`, which has position 0 while nothing is known."""
 
     def __init__(
-        self, opened: socket.socket, keys: Sequence[bytes], facts: Callable[[], Facts]
+        self,
+        opened: socket.socket,
+        keys: Sequence[bytes],
+        facts: Callable[[], Facts],
+        tolerance_s: float = WINDOW_S,
     ) -> None:
         self._socket = opened
+        self._tolerance_s = tolerance_s
         self._keys = tuple(keys)
         self._facts = facts
         self._buffer = bytearray(PACKET_LIMIT + 1)
@@ -78,7 +90,7 @@ class ConfdServer:
 
     def reply(self, packet: bytes | memoryview, now: float) -> bytes | None:
         """The answer to a datagram; None for silence."""
-        asked = parse_request(packet, self._keys, now)
+        asked = parse_request(packet, self._keys, now, self._tolerance_s)
         if asked is None or not self._may_answer(asked.fingerprint, now):
             return None
         facts = self._facts()

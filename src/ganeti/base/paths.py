@@ -11,6 +11,9 @@ CONFD_PORT = 1814
 MOND_PORT = 1815
 RAPI_PORT = 5080
 
+INSTALLED_SEARCH_PATH = Path(__file__).with_name("iallocator-search-path")
+"""Made by the installation; a checkout has none."""
+
 
 class Paths(NamedTuple):
     """Where a node keeps its things; `root` is `/` except in a virtual cluster."""
@@ -334,11 +337,17 @@ class Paths(NamedTuple):
 
     @property
     def iallocator_search_path(self) -> tuple[Path, ...]:
-        """Where allocators are looked for (S159); `GANETI_IALLOCATOR_SEARCH_PATH` replaces the default."""
-        given = os.environ.get("GANETI_IALLOCATOR_SEARCH_PATH")
-        return tuple(
-            self.below(name) for name in (given or "/usr/lib/ganeti/iallocators").split(",")
-        )
+        """Where allocators are looked for: as the installation says (S159), or GANETI_IALLOCATOR_SEARCH_PATH."""
+        given = os.environ.get("GANETI_IALLOCATOR_SEARCH_PATH") or _installed_search_path()
+        return tuple(self.below(name) for name in given.split(","))
+
+
+def _installed_search_path() -> str:
+    """What `scripts/install --with-iallocator-search-path` wrote, or the default."""
+    try:
+        return INSTALLED_SEARCH_PATH.read_text("utf-8").strip()
+    except FileNotFoundError:
+        return "/usr/lib/ganeti/iallocators"
 
 
 def hostname() -> str:

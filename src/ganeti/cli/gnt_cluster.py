@@ -182,6 +182,7 @@ def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
     general[-1:-1] = [
         ("primary ip version", found["primary_ip_version"]),
         ("OS search path", ", ".join(map(str, Paths().os_search_path))),
+        ("iallocator search path", ", ".join(map(str, Paths().iallocator_search_path))),
     ]
     return lines
 

@@ -4,6 +4,7 @@ It reads the candidate's own copy of the state and contacts nobody to answer, so
 master is dead. Key and database are opened first; then the rights of root are given up.
 """
 
+import argparse
 import asyncio
 import contextlib
 import logging
@@ -11,8 +12,8 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
 
 from ganeti.api.confd_server import ConfdServer, bound_socket
 from ganeti.base.errors import ConfigurationError, GanetiError, HostError
@@ -23,9 +24,14 @@ from ganeti.confd.facts import Facts
 from ganeti.confd.keys import confd_keys
 from ganeti.confd.local_copy import LocalCopy
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
+from ganeti.protocols.confd import WINDOW_S
 from ganeti.store.register import RegisterFile
 
 PROGRAM = DaemonProgram("ganeti-confd", "The query daemon of a master candidate.", CONFD_LOG, CONFD)
+
+TOLERANCE_VARIABLE = "GANETI_CONFD_CLOCK_TOLERANCE"
+"""Sets `--clock-tolerance` where a service manager or Ganeti starts the daemon (S239)."""
+MOST_TOLERANCE_S = 86_400
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +46,15 @@ class Copy(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT."""
-    args = PROGRAM.listening_parser(CONFD_PORT).parse_args(argv)
+    parser = PROGRAM.listening_parser(CONFD_PORT)
+    parser.add_argument(
+        "--clock-tolerance",
+        type=_tolerance_s,
+        default=os.environ.get(TOLERANCE_VARIABLE, str(WINDOW_S)),
+        metavar="SECONDS",
+        help=f"answer clients whose clocks differ by at most so much ({WINDOW_S}; or {TOLERANCE_VARIABLE})",
+    )
+    args = parser.parse_args(argv)
     paths = Paths.from_environment()
     if not (paths.confd_key.exists() and (paths.state.exists() or paths.state_settings.exists())):
         return PROGRAM.refuse("this host is no master candidate", EXIT_NOT_A_NODE)
@@ -58,11 +72,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GanetiError as err:
         return PROGRAM.refuse(str(err), 1)
     with listening:
-        return PROGRAM.run(
-            args,
-            paths,
-            lambda ready, ending: _serve(begin(), listening, keys, ready, ending),
+
+        def serve(ready: Callable[[], None], ending: Ending) -> Coroutine[Any, Any, None]:
+            copy = begin()
+            server = ConfdServer(listening, keys, lambda: copy.facts, args.clock_tolerance)
+            return _serve(copy, server, listening, ready, ending)
+
+        return PROGRAM.run(args, paths, serve)
+
+
+def _tolerance_s(text: str) -> int:
+    """A number of seconds; argparse's error says which are possible."""
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= MOST_TOLERANCE_S:
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.40} is not a number of seconds from 1 to {MOST_TOLERANCE_S}"
         )
+    return int(text)
 
 
 def _copy(paths: Paths) -> Callable[[], Copy]:
@@ -85,12 +110,11 @@ def _copy(paths: Paths) -> Callable[[], Copy]:
 
 async def _serve(
     copy: Copy,
+    server: ConfdServer,
     listening: socket.socket,
-    keys: Sequence[bytes],
     ready: Callable[[], None],
     ending: Ending,
 ) -> None:
-    server = ConfdServer(listening, keys, lambda: copy.facts)
     ending.on_reload.append(lambda: server.use_keys(confd_keys(Paths.from_environment())))
     following = asyncio.create_task(_follow(copy, ending), name="follow the state")
     loop = asyncio.get_running_loop()

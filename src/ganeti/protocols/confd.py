@@ -163,13 +163,18 @@ def _packed(asked: Asked, answer: Answer) -> bytes:
     return pack(asked.key, asked.request.rsalt, _encode(answer))
 
 
-def parse_request(packet: bytes | memoryview, keys: Sequence[bytes], now: float) -> Asked | None:
-    """The query of a datagram, if one of `keys` has signed it in time; None is answered by silence."""
+def parse_request(
+    packet: bytes | memoryview, keys: Sequence[bytes], now: float, tolerance_s: float = WINDOW_S
+) -> Asked | None:
+    """The query of a datagram, if one of `keys` has signed it in time; None is answered by silence.
+
+    The clocks of client and server may differ by `tolerance_s`.
+    """
     opened = _opened(packet, keys)
     if opened is None:
         return None
     envelope, key = opened
-    if not _SALT.fullmatch(envelope.salt) or abs(now - int(envelope.salt)) > WINDOW_S:
+    if not _SALT.fullmatch(envelope.salt) or abs(now - int(envelope.salt)) > tolerance_s:
         return None
     try:
         request = _REQUEST.decode(envelope.msg)

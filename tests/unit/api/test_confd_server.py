@@ -51,6 +51,15 @@ def line() -> Iterator[Line]:
     made.close()
 
 
+@pytest.mark.requirement("S54", "S239")
+def test_clock_tolerance_is_a_setting_of_the_server() -> None:
+    facts = facts_of(objects())
+    late = query("a", now=NOW - 400)
+    with socket.socket() as line:
+        assert ConfdServer(line, (KEY,), lambda: facts, 600).reply(late, NOW) is not None
+        assert ConfdServer(line, (KEY,), lambda: facts).reply(late, NOW) is None
+
+
 @pytest.mark.requirement("S53", "S64")
 def test_answers_carry_the_position_of_the_state(line: Line) -> None:
     line.client.send(query("a"))
