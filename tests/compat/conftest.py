@@ -12,12 +12,12 @@ from ganeti.bootstrap.daemons import RAPI
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.rest import credentials
 
-USERS = "tour secret write\nreader secret read\n"
+USERS = "tour secret write\ntenant secret write,name=mine*\nreader secret read\n"
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    """Two nodes and a REST server, with users `tour` (write) and `reader`."""
+    """Two nodes and a REST server, with users `tour` (write), `tenant` (limited to `mine*`) and `reader`."""
     with local_cluster("--rapi", nodes=2) as one:
         one.install_noop()
         users = one.node(1).paths.rapi_users

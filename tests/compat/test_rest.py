@@ -156,6 +156,56 @@ def test_the_audit_log_tells_who_did_what(
     assert cluster.value("job", str(job_id), "source") == "rest:tour"
 
 
+@pytest.mark.requirement("G21")
+def test_a_limited_user_gets_nothing_of_another_tenant(
+    cluster: LocalCluster, address: str, trusted: Path
+) -> None:
+    """Neither its export nor its detached disk, its directory or its name; the user's own works."""
+    context = ssl.create_default_context(cafile=trusted)
+
+    def ask(method: str, path: str, body: Any) -> int:
+        request = urllib.request.Request(f"https://{address}{path}", method=method)
+        request.add_header("Authorization", credentials("tenant"))
+        request.add_header("Content-Type", "application/json")
+        data = json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(request, data, timeout=20, context=context) as answer:  # noqa: S310 - https
+                cluster.run("gnt-job", "watch", str(json.load(answer)))
+                return int(answer.status)
+        except urllib.error.HTTPError as err:
+            return err.code
+
+    theirs, mine = "theirs.vcluster.test", "mine1.vcluster.test"
+    new = {"__version__": 1, "mode": "create", "disk_template": "file", "disks": [{"size": 4}],
+           "nics": [], "no_install": True, "start": False}  # fmt: skip
+    cluster.ok("gnt-instance", "add", "-t", "file", "--disk", "0:size=4m", "--disk", "1:size=4m,name=loot",
+               "--no-install", "-n", "node1", theirs)  # fmt: skip
+    cluster.ok("gnt-backup", "export", "-n", "node1", theirs)
+    cluster.ok("gnt-instance", "modify", "--disk", "1:detach", theirs)
+    imported = {**new, "name": "mine2.vcluster.test", "mode": "import"}
+    inside = {**new, "name": "mine2.vcluster.test", "file_storage_dir": theirs}
+    assert ask("POST", "/2/instances", {**new, "name": mine}) == 200
+    assert ask("POST", "/2/instances", {**new, "name": "other.vcluster.test"}) == 403
+    assert ask("POST", "/2/instances", {**imported, "src_path": theirs}) == 403
+    assert ask("POST", "/2/instances", {**imported, "src_path": theirs, "src_node": "node1"}) == 403
+    assert ask("POST", "/2/instances", inside) == 403
+    change = f"/2/instances/{mine}/modify"
+    assert ask("PUT", change, {"disks": [["attach", -1, {"name": "loot"}]]}) == 403
+    assert ask("PUT", f"/2/instances/{mine}/rename", {"new_name": "other.vcluster.test"}) == 403
+    assert ask("PUT", change, {"beparams": {"vcpus": 2}}) == 200
+    assert cluster.names("instance") == {theirs, mine}
+    assert cluster.value("instance", mine, "disk.count") == "1"
+    assert cluster.value("instance", mine, "be/vcpus") == "2"
+    cluster.ok("gnt-backup", "export", "-n", "node1", mine)
+    own = {name: one for name, one in imported.items() if name != "no_install"}
+    assert ask("POST", "/2/instances", {**own, "src_path": mine}) == 200
+    assert cluster.names("instance") == {theirs, mine, "mine2.vcluster.test"}
+    for name in (theirs, mine):
+        cluster.ok("gnt-backup", "remove", name)
+    for name in (theirs, mine, "mine2.vcluster.test"):
+        cluster.ok("gnt-instance", "remove", "-f", name)
+
+
 @pytest.mark.requirement("S225")
 def test_the_server_is_started_again_and_goes_on_after_its_masters_death(
     cluster: LocalCluster, address: str, trusted: Path
