@@ -1,7 +1,7 @@
 """Where a new instance goes: the node or pair of nodes that leaves the cluster most even.
 
 Groups are tried apart: of those that have a place, the preferred ones win, then the lowest score. A place counts
-only if any one node may still fail afterwards (`redundancy`). In a group with exclusive storage the
+only if any one node may still fail afterwards (`redundancy`). Where all nodes have exclusive storage the
 place wins that costs the fewest further instances, see `dedicated`.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ganeti.base.errors import ErrorCode, PrereqError
-from ganeti.placement.dedicated import lost_allocations
+from ganeti.placement.dedicated import decided, lost_allocations
 from ganeti.placement.description import Failure, Instance
 from ganeti.placement.places import (
     CAPACITY_TRIES,
@@ -38,6 +38,7 @@ Causes = npt.NDArray[np.str_]
 def allocate(state: State, wanted: Instance, rules: Rules) -> tuple[Place, list[Place]]:
     """(the best place, the best of each group); PrereqError if there is none."""
     places = []
+    rules = decided(state, rules)
     for number, group in enumerate(state.groups):
         if rules.groups is not None and number not in rules.groups:
             continue
@@ -123,7 +124,7 @@ class ArraySearch:
             self.place.failures[Failure(str(causes[node]))] += int(weight[node])
         if self.is_pair:
             self._pairs(fits)
-        elif self.rules.dedicated and state.exclusive[self.open].any():
+        elif self.rules.dedicated:
             # Debian's hail allocates on exclusive storage even if the cluster is not redundant then.
             self.rules = msgspec.structs.replace(self.rules, capacity=False)
             self._dedicated(fits)
@@ -163,16 +164,17 @@ class ArraySearch:
         self._choose(scores)
 
     def _dedicated(self, fits: Bools) -> None:
-        """With exclusive storage: the fewest lost allocations, then the least disk left."""
-        ranked = sorted(
-            (lost_allocations(self.state, self.wanted, int(node)), int(node))
+        """The fewest lost allocations, then the least disk left; of equal ones the last."""
+        costs = {
+            int(node): lost_allocations(self.state, self.wanted, int(node))
             for node in np.flatnonzero(fits)
-        )
+        }
         order = np.full((len(fits), 1), np.inf)
-        for rank, (_lost, node) in enumerate(ranked):
+        for rank, node in enumerate(sorted(costs, key=lambda node: (costs[node], -node))):
             order[node, 0] = rank
         scores = added_scores(self.chunk)[0]
         self._choose(order)
+        self.place.costs = costs
         if self.place.nodes:
             self.place.score = float(scores[self.place.nodes[0]])
         self.place.scores = np.where(fits, scores, np.inf)[:, None]

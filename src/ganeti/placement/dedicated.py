@@ -1,27 +1,43 @@
-"""Exclusive storage: what an allocation costs is how many later ones it makes impossible."""
+"""Exclusive storage: what an allocation costs is how many later ones it makes impossible.
+
+That is so where every node that may be allocated to has exclusive storage; the groups are compared by it, too.
+"""
 
 from collections.abc import Mapping
 
+import msgspec
 import numpy as np
 
 from ganeti.placement.description import Instance, facts
+from ganeti.placement.places import Cost, Rules
 from ganeti.placement.state import State
 
 Spec = Mapping[str, float]
 
 
-def lost_allocations(state: State, wanted: Instance, node: int) -> tuple[tuple[float, ...], float]:
-    """(by policy interval, the largest first, how many smallest instances fit no more; disk left)."""
+def decided(state: State, rules: Rules) -> Rules:
+    """The rules, `dedicated` only if the nodes of all groups that can be chosen have exclusive storage."""
+    groups = rules.groups
+    if groups is None:
+        groups = [n for n, one in enumerate(state.groups) if one.alloc_policy != "unallocable"]
+    inside = np.isin(state.group, list(groups))
+    is_dedicated = bool(inside.any() and state.exclusive[inside].all())
+    return msgspec.structs.replace(rules, dedicated=rules.dedicated and is_dedicated)
+
+
+def lost_allocations(state: State, wanted: Instance, node: int) -> Cost:
+    """(by policy interval, the largest first, how many smallest instances fit no more; disk left).
+
+    Spindles do not count, as upstream has it.
+    """
     specs = [one["min"] for one in state.groups[state.group[node]].policy.get("minmax", ())]
     specs.sort(key=_size, reverse=True)
     before = _rooms(state, node)
-    spindles = wanted.spindles or 0
     local = wanted.disk if facts(wanted.template).uses_node_disk else 0
     taken = {"memory-size": wanted.memory, "disk-size": local, "cpu-count": wanted.vcpus}
-    taken["spindle-use"] = spindles
     after = {key: before[key] - taken[key] for key in before}
     lost = tuple(_number(one, before) - _number(one, after) for one in specs)
-    return lost, after["disk-size"]
+    return Cost(lost, after["disk-size"])
 
 
 def _size(spec: Spec) -> tuple[float, ...]:
@@ -36,7 +52,6 @@ def _rooms(state: State, node: int) -> dict[str, float]:
         "memory-size": float(state.free[node] - state.reserved[node]),
         "disk-size": float(state.free_disk[node]),
         "cpu-count": ratio * total - float(state.used_cpus[node]),
-        "spindle-use": float(state.free_spindles[node]),
     }
 
 

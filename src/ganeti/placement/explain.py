@@ -5,9 +5,10 @@ from functools import cached_property
 import numpy as np
 
 from ganeti.placement.allocate import CAUSES, allocate_in, primary_causes, secondary_causes
+from ganeti.placement.dedicated import decided
 from ganeti.placement.description import RUNNING, SWITCHED_OFF, Failure, Instance
 from ganeti.placement.digits import digits
-from ganeti.placement.places import ALLOCATION_ORDER, NO_NODE, TIE, Place, Rules, winner
+from ganeti.placement.places import ALLOCATION_ORDER, NO_NODE, TIE, Cost, Place, Rules, winner
 from ganeti.placement.policy import InstanceSize, policy_failure, policy_violations
 from ganeti.placement.redundancy import stranded_by_loss
 from ganeti.placement.score import everywhere
@@ -48,6 +49,7 @@ class _Comparison:
         self, state: State, wanted: Instance, rules: Rules, chosen: tuple[int, ...]
     ) -> None:
         self.state, self.rules, self.chosen = state, rules, chosen
+        rules = decided(state, rules)
         self.places = [
             allocate_in(state, wanted, group, rules) for group in range(len(state.groups))
         ]
@@ -72,9 +74,32 @@ class _Comparison:
         is_refused = primary in place.doomed and own <= place.score + TIE
         if not place.nodes or is_refused:
             return self._doomed(place, primary)
+        if node in place.costs:
+            return self._by_cost(place, place.costs[node])
         if self.group is not None and self.group != place.group:
             return self._other_group(place, self.places[self.group], own)
         return self._compared(own, self._chosen_score(place))
+
+    def _by_cost(self, place: Place, own: Cost) -> str:
+        """Lost allocations decide on exclusive storage, between nodes and between groups."""
+        other = place if self.group is None else self.places[self.group]
+        best = other.costs.get(self.chosen[0]) if self.chosen else other.cost
+        if other is not place and (why := self._preferred(place, other)):
+            return why
+        if best is None or own == best:
+            return f"as good as the one that was chosen ({_cost(own)})"
+        if own < best:
+            return f"{_cost(own)}, better than {_cost(best)}: the choice was not by these rules"
+        return f"{_cost(own)}, against {_cost(best)}"
+
+    def _preferred(self, place: Place, other: Place) -> str:
+        """The allocation policy that decided between the node's group and the one that was chosen, if one did."""
+        mine, theirs = (self.state.groups[one.group] for one in (place, other))
+        if ALLOCATION_ORDER[theirs.alloc_policy] < ALLOCATION_ORDER[mine.alloc_policy]:
+            return f"its group is {mine.alloc_policy}, group {theirs.name} is {theirs.alloc_policy}"
+        if theirs.alloc_policy != mine.alloc_policy:
+            return f"group {theirs.name} was chosen, although it is {theirs.alloc_policy}"
+        return ""
 
     def _chosen_score(self, place: Place) -> float:
         if not self.chosen or place.scores is None:
@@ -93,11 +118,9 @@ class _Comparison:
 
     def _other_group(self, place: Place, other: Place, own: float) -> str:
         """The rule that decided between the node's group and the one that was chosen."""
-        mine, theirs = (self.state.groups[one.group] for one in (place, other))
-        if ALLOCATION_ORDER[theirs.alloc_policy] < ALLOCATION_ORDER[mine.alloc_policy]:
-            return f"its group is {mine.alloc_policy}, group {theirs.name} is {theirs.alloc_policy}"
-        if theirs.alloc_policy != mine.alloc_policy:
-            return f"group {theirs.name} was chosen, although it is {theirs.alloc_policy}"
+        if why := self._preferred(place, other):
+            return why
+        theirs = self.state.groups[other.group]
         best, score = place.score, self._chosen_score(other)
         same = f"group {theirs.name} has a place with score {digits(score)}, its own has {digits(best)}"
         return same if own <= best + TIE else f"{same}, this node {digits(own)}"
@@ -119,6 +142,11 @@ class _Comparison:
         before = self.rules.before
         found = stranded_by_loss(self.state, lost) if before is None else before.of(lost)
         return ", ".join(f"{number} {cause}" for cause, number in sorted(found.items()))
+
+
+def _cost(cost: Cost) -> str:
+    lost = ",".join(f"{one:.0f}" for one in cost.lost)
+    return f"loses [{lost}] later allocations and leaves {_mib(cost.disk_left)} of disk"
 
 
 def _own(scores: Floats, node: int) -> tuple[float, int]:

@@ -59,9 +59,20 @@ class Rules(msgspec.Struct, frozen=True):
     before: "Trouble | None" = None
     """What is wrong before: a place need only leave it no worse, node by node; None asks for redundancy."""
     dedicated: bool = True
-    """Exclusive storage has its own way to choose (`dedicated`); `hspace` does without, as upstream's does."""
+    """Where all nodes have exclusive storage, lost allocations decide (`dedicated`); not in `hspace`, as in upstream's."""
     only_primary: int | None = None
     """The primary node is this one."""
+
+
+class Cost(NamedTuple):
+    """What a place costs on exclusive storage: lost allocations by policy interval, then the disk that is left."""
+
+    lost: tuple[float, ...]
+    disk_left: float
+
+    def text(self) -> str:
+        """As upstream shows it."""
+        return f"([{','.join(f'{one:.0f}' for one in self.lost)}],{self.disk_left:.0f})"
 
 
 class Place(msgspec.Struct):
@@ -77,6 +88,13 @@ class Place(msgspec.Struct):
     """By primary node: one whose loss speaks against it, NO_NODE for the last one found."""
     scores: "Floats | None" = None
     """By node (or by primary and secondary): the score, infinite where the instance cannot be."""
+    costs: dict[int, Cost] = msgspec.field(default_factory=dict)
+    """By node, what decides in place of the score on exclusive storage (`dedicated`)."""
+
+    @property
+    def cost(self) -> Cost | None:
+        """What the place costs; None if the score decides."""
+        return self.costs.get(self.nodes[0]) if self.nodes else None
 
     @property
     def pair(self) -> tuple[int, int]:
@@ -93,7 +111,7 @@ class Place(msgspec.Struct):
             return f"No valid allocation solutions, failure reasons: {count or 'unknown reasons'}"
         names = "/".join(state.nodes[node].name for node in self.nodes)
         return (
-            f"score: {digits(self.score)}, successes {self.successes},"
+            f"score: {self.cost.text() if self.cost else digits(self.score)}, successes {self.successes},"
             f" failures {self.failures.total()} ({count}) for node(s) {names}"
         )
 
@@ -105,11 +123,12 @@ def winner(state: Described, places: Sequence[Place], rules: Rules) -> Place | N
         for one in reversed(places)
         if one.nodes and (rules.allow_unallocable or _is_allocable(state.groups[one.group]))
     ]
-    return min(
-        usable,
-        key=lambda one: (ALLOCATION_ORDER[state.groups[one.group].alloc_policy], one.score),
-        default=None,
-    )
+
+    def rank(one: Place) -> tuple[Any, ...]:
+        order = ALLOCATION_ORDER[state.groups[one.group].alloc_policy]
+        return (order, *one.cost) if one.cost else (order, one.score)
+
+    return min(usable, key=rank, default=None)
 
 
 def _is_allocable(group: Group) -> bool:

@@ -1,0 +1,111 @@
+"""Exclusive storage: where every node has it, what an allocation makes impossible decides, and explanations say so."""
+
+import random
+
+import msgspec
+import pytest
+
+from ganeti.placement.allocate import allocate
+from ganeti.placement.description import Cluster, Instance
+from ganeti.placement.explain import explain
+from ganeti.placement.load.text import parse
+from ganeti.placement.places import Rules
+from ganeti.placement.state import State
+
+GIB = 1024
+POLICY = "1024,1,10240,1,1,1|1024,1,10240,1,1,1;16384,8,409600,1,1,8|plain,drbd|4.0|32.0"
+WANTED = Instance("new", 4096, 102400, 1, template="plain", spindles=4, disks=(102400.0,))
+
+
+def node(name: str, *, group: str = "u", flag: str = "Y", disk_gib: int = 800) -> str:
+    disk = disk_gib * GIB
+    role = "M" if name == "a" else "N"
+    return f"{name}|32768|0|32768|{800 * GIB}|{disk}|16|{role}|{group}|12||{flag}|12|1"
+
+
+def described(*nodes: str, groups: str = "g|u|preferred||") -> Cluster:
+    owners = ["", *(line.split("|")[0] for line in groups.split("\n"))]
+    policies = "\n".join(f"{owner}|{POLICY}" for owner in owners)
+    return parse("\n".join([groups, "", *nodes, "", "", "", policies, ""]))
+
+
+def chosen(given: Cluster, rules: Rules | None = None) -> str:
+    state = State(given)
+    place, _places = allocate(state, WANTED, rules or Rules())
+    return state.nodes[place.nodes[0]].name
+
+
+# What Debian's hail 3.0.2 answers.
+@pytest.mark.requirement("S168")
+def test_of_nodes_that_cost_the_same_the_last_is_chosen() -> None:
+    assert chosen(described(node("a"), node("b"))) == "b"
+
+
+@pytest.mark.requirement("S168")
+def test_the_node_with_less_disk_is_kept_for_smaller_instances() -> None:
+    assert chosen(described(node("a", disk_gib=600), node("b"))) == "a"
+
+
+TWO_GROUPS = "g|u|preferred||\nh|v|preferred||"
+
+
+@pytest.mark.requirement("S168")
+def test_groups_are_compared_by_what_is_lost_too() -> None:
+    """The score would choose the other group."""
+    given = described(
+        node("a"), node("b"), node("c", group="v", disk_gib=500), node("d", group="v"),
+        groups=TWO_GROUPS,
+    )  # fmt: skip
+    assert chosen(given) == "c"
+
+
+@pytest.mark.requirement("S168")
+def test_one_node_without_exclusive_storage_makes_the_score_decide() -> None:
+    given = described(node("a", disk_gib=600), node("b"), node("c", flag="N"))
+    assert chosen(given, Rules(capacity=False)) != "a"
+    closed = msgspec.structs.replace(
+        given,
+        nodes=[*given.nodes[:2], msgspec.structs.replace(given.nodes[2], group="v")],
+        groups=[*given.groups, msgspec.structs.replace(given.groups[0], name="h", uuid="v", alloc_policy="unallocable")],
+    )  # fmt: skip
+    assert chosen(closed) == "a"
+
+
+def test_the_place_says_what_it_costs_as_upstream_does() -> None:
+    state = State(described(node("a"), node("b")))
+    place, _places = allocate(state, WANTED, Rules())
+    assert place.describe(state).startswith("score: ([4],716800), successes 2")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_explanation_never_denies_the_rules_that_chose(seed: int) -> None:
+    chooser = random.Random(seed)
+    groups = TWO_GROUPS if seed % 2 else "g|u|preferred||"
+    given = described(
+        *(
+            node(
+                name,
+                group=chooser.choice("uv" if seed % 2 else "u"),
+                disk_gib=chooser.choice([200, 400, 600, 800]),
+                flag=chooser.choice("YYYN") if seed % 5 == 0 else "Y",
+            )
+            for name in "abcdef"
+        ),
+        groups=groups,
+    )
+    state = State(given)
+    rules = Rules(capacity=False)
+    place, _places = allocate(state, WANTED, rules)
+    reasons = dict(explain(state, WANTED, rules, place.nodes))
+    assert len(reasons) == 5
+    for reason in reasons.values():
+        assert "not by these rules" not in reason
+
+
+def test_the_reason_against_a_node_is_what_it_would_lose() -> None:
+    state = State(described(node("a", disk_gib=600), node("b")))
+    assert dict(explain(state, WANTED, Rules(), (0,))) == {
+        "b": "loses [4] later allocations and leaves 700.0 GiB of disk,"
+        " against loses [4] later allocations and leaves 500.0 GiB of disk"
+    }
+    assert "not by these rules" in dict(explain(state, WANTED, Rules(), (1,)))["a"]
