@@ -16,6 +16,8 @@ from ganeti.cli.errors import exit_code_of, format_error
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 COMPLETION = "--generate-completion"
+ABOUT = ("--version", "--help-completion")
+"""What a program and each of its commands says of itself, as upstream's compiled commands do."""
 
 
 class Option(NamedTuple):
@@ -149,9 +151,8 @@ class CommandTable:
         if name in ("--help", "-h"):
             say(self.usage())
             return 0
-        if name == "--version":
-            say(f"{self.prog} (ganeti) {__version__}")
-            return 0
+        if name in ABOUT:
+            return self._say_about(None, name)
         if name.startswith(COMPLETION):
             from ganeti.cli.completion import script_for
 
@@ -163,10 +164,24 @@ class CommandTable:
             say(f"{self.prog}: there is no command {name!r}{close}\n", file=sys.stderr)
             say(self.usage(), file=sys.stderr)
             return EXIT_FAILURE
+        if rest and rest[0] in ABOUT:
+            return self._say_about(command, rest[0])
         words = joined(rest, command.options)
         args = parser_of(self.prog, command).parse_intermixed_args(words)
         args.prog, args.command, args.op = self.prog, command.name, command.source
         return command.function(args)
+
+    def _say_about(self, command: Command | None, what: str) -> int:
+        """The version, or what completion has to know of a command or of the list of commands."""
+        from ganeti.cli.completion import option_lines
+
+        if what == "--version":
+            say(f"{self.prog} (ganeti) {__version__}")
+        elif command is not None:
+            say("\n".join(option_lines(command.options, command.arguments)))
+        else:
+            say("\n".join([*option_lines((), ()), f"choices={','.join(self.commands)} 1 1"]))
+        return 0
 
     def main(self, argv: Sequence[str] | None = None) -> NoReturn:
         """The program: never returns, never shows a traceback for what a user can meet."""

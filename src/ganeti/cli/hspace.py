@@ -184,9 +184,9 @@ def _standard(run: _Run, wanted: "Instance") -> None:
     number, before = len(filled.nodes), len(run.state.names)
     if run.is_machine:
         _keys(_statistics("FIN", filled.state))
-        usage = before / (before + number) if before + number else 0.0
+        usage = digits(before / (before + number)) if before + number else "NaN"
         reasons = [Failure.REDUNDANCY] if run.is_stopped else ranked(filled.failures)
-        _keys([("ALLOC_USAGE", digits(usage)), ("ALLOC_INSTANCES", str(number)),
+        _keys([("ALLOC_USAGE", usage), ("ALLOC_INSTANCES", str(number)),
                ("ALLOC_FAIL_REASON", reasons[0].upper())])  # fmt: skip
         _keys([(f"ALLOC_{one.upper()}_CNT", str(filled.failures[one])) for one in reasons])
         return

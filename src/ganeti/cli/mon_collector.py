@@ -107,12 +107,38 @@ def _pairing(text: str) -> dict[int, str]:
         ) from err
 
 
-@table.command("lv", INPUT)
+@table.command(
+    "lv", INPUT,
+    option("-i", "--instances", metavar="FILE", completion="file",
+           help="with -f: take the volumes' instances from this file, [[primary, ...], [secondary, ...]]"
+                " of instances as JSON, in place of the volumes' tags"),
+)  # fmt: skip
 def lv(args: argparse.Namespace) -> int:
     """Show the logical volumes of this node, and whose they are."""
+    from ganeti.base.errors import InputError
     from ganeti.monitoring.disks import parse_lvs
 
-    return _print("lv", parse_lvs(_read(args.input))) if args.input else _collect("lv")
+    if args.input:
+        owners = _owners(_read(args.instances)) if args.instances else None
+        return _print("lv", parse_lvs(_read(args.input), owners))
+    if args.instances:
+        raise InputError("needs the file of volumes (-f) too", "instances")
+    return _collect("lv")
+
+
+def _owners(text: str) -> dict[tuple[str, str], str]:
+    import json
+
+    from ganeti.base.errors import InputError
+    from ganeti.monitoring.disks import volume_owners
+
+    try:
+        primaries, secondaries = json.loads(text)
+        return volume_owners([*primaries, *secondaries])
+    except (ValueError, TypeError, LookupError, AttributeError) as err:
+        raise InputError(
+            f"is not [[instance, ...], [instance, ...]] as JSON: {err}", "instances"
+        ) from err
 
 
 def _add(name: str, what: str, *, samples: bool = False) -> None:

@@ -41,12 +41,16 @@ def load(args: argparse.Namespace) -> "Cluster":
 
 def text_cluster(name: str) -> "Cluster":
     """The cluster of a text file; PrereqError."""
-    from ganeti.placement.load.text import parse
+    from ganeti.placement.load.text import parse, repeated
 
     try:
-        return parse(read_input(name).decode())
+        cluster = parse(read_input(name).decode())
     except UnicodeDecodeError as err:
         raise InputError(str(err), name) from err
+    for what, every in (("node", cluster.nodes), ("instance", cluster.instances)):
+        for twin in repeated([one.name for one in every]):
+            say(f"Warning: {name} describes {what} {twin} more than once", file=sys.stderr)
+    return cluster
 
 
 def _message(name: str) -> "Cluster":

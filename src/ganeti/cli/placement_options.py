@@ -56,7 +56,7 @@ RAPI = option("-m", "--master", dest="rapi", metavar="ADDRESS",
 IALLOC = option("-I", "--ialloc-src", dest="message", metavar="FILE", completion="file",
                 help="read the cluster from an allocator's message")  # fmt: skip
 SIMULATE = option("--simulate", action="append", metavar="SPEC",
-                  help="an empty cluster: policy,nodes,disk,memory,processors[,spindles]; a group each time")  # fmt: skip
+                  help="an empty cluster: policy,nodes,disk,memory,processors[,spindles[,exclusive storage]]; each use is another group, the last one the first")  # fmt: skip
 BACKENDS = (TEXT_DATA, RAPI, LUXI, IALLOC)
 
 PRINT_NODES = _optional("-p", "--print-nodes", dest="print_nodes", metavar="FIELDS",

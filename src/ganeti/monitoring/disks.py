@@ -1,5 +1,6 @@
 """Figures of block devices and logical volumes. Pure."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ganeti.base.errors import HostError
@@ -62,8 +63,31 @@ def parse_diskstats(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def parse_lvs(text: str) -> list[dict[str, Any]]:
-    """The logical volumes, a segment each, that `LVS` prints; HostError."""
+def volume_owners(instances: Iterable[Any]) -> dict[tuple[str, str], str]:
+    """Instance by (volume group, volume), of instances in the configuration's form, as confd has them."""
+    found: dict[tuple[str, str], str] = {}
+
+    def add(name: str, disk: Mapping[str, Any]) -> None:
+        if disk.get("dev_type") == "plain":
+            group, volume = disk["logical_id"][:2]
+            found[group, volume] = name
+        for child in disk.get("children") or ():
+            add(name, child)
+
+    for one in instances:
+        for disk in one["disks"]:
+            if isinstance(disk, Mapping):
+                add(one["name"], disk)
+    return found
+
+
+def parse_lvs(
+    text: str, owners: Mapping[tuple[str, str], str] | None = None
+) -> list[dict[str, Any]]:
+    """The logical volumes, a segment each, that `LVS` prints; HostError.
+
+    Their instances come from `owners` by (volume group, volume), without it from the volumes' tags.
+    """
     names = [name.removeprefix("lv_") for name in _LV_FIELDS]
     found = []
     for line in filter(str.strip, text.splitlines()):
@@ -75,10 +99,15 @@ def parse_lvs(text: str) -> list[dict[str, Any]]:
             }
         except ValueError:
             raise HostError(f"lvs prints the line {line.strip()!r:.100}") from None
-        tags = volume["tags"].split(",")
-        owners = [tag.removeprefix(_OWNER_TAG) for tag in tags if tag.startswith(_OWNER_TAG)]
-        found.append(volume | {"instance": owners[0] if owners else None})
+        found.append(volume | {"instance": _owner(volume, owners)})
     return found
+
+
+def _owner(volume: Mapping[str, Any], owners: Mapping[tuple[str, str], str] | None) -> str | None:
+    if owners is not None:
+        return owners.get((volume["vg_name"], volume["name"]))
+    tags = (tag for tag in volume["tags"].split(",") if tag.startswith(_OWNER_TAG))
+    return next((tag.removeprefix(_OWNER_TAG) for tag in tags), None)
 
 
 def _number(word: str) -> int:

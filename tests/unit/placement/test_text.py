@@ -110,7 +110,7 @@ def test_rows_without_what_is_needed_are_refused() -> None:
 
 
 def test_clusters_are_simulated() -> None:
-    cluster = simulated(["p,2,100,50,4,3", "u,1,10,5,1"], float)
+    cluster = simulated(["u,1,10,5,1", "p,2,100,50,4,3"], float)
     assert [node.group for node in cluster.nodes] == ["fake-uuid-01"] * 2 + ["fake-uuid-02"]
     assert cluster.groups[1].alloc_policy == "unallocable"
     for wrong in ("p,2", "z,1,1,1,1", "p,x,1,1,1"):

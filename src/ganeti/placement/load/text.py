@@ -2,10 +2,12 @@
 
 Sections are separated by empty lines: groups, nodes, instances, cluster tags (a line each), instance policies.
 Columns are separated by `|`; later columns may be missing. A `?` among a node's numbers makes it offline.
+A name may occur twice among nodes or instances, as upstream has it; an instance is on the last node of its name.
 """
 
 import contextlib
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -41,23 +43,23 @@ def parse(text: str) -> Cluster:
     made = [_group(line, found, cluster_policy) for line in groups]
     _refuse_twins("group", [one.name for one in made])
     _refuse_twins("group", [one.uuid for one in made])
-    every_node = [_node(line) for line in nodes]
-    _refuse_twins("node", [one.name for one in every_node])
-    every_instance = [_instance(line) for line in instances]
-    _refuse_twins("instance", [one.name for one in every_instance])
     return Cluster(
         groups=made,
-        nodes=every_node,
-        instances=every_instance,
+        nodes=[_node(line) for line in nodes],
+        instances=[_instance(line) for line in instances],
         tags=[line.strip() for line in tags],
         policy=cluster_policy,
     )
 
 
 def _refuse_twins(what: str, names: Sequence[str]) -> None:
-    if len(set(names)) < len(names):
-        twin = next(name for number, name in enumerate(names) if name in names[:number])
-        raise InputError(f"{what} {twin} is described twice", "text")
+    if twins := repeated(names):
+        raise InputError(f"{what} {twins[0]} is described twice", "text")
+
+
+def repeated(names: Sequence[str]) -> list[str]:
+    """The names that occur more than once, each once, in order."""
+    return [name for name, number in Counter(names).items() if number > 1]
 
 
 def _sections(text: str) -> list[list[str]]:
