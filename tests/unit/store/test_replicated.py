@@ -5,6 +5,7 @@ import itertools
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ from ganeti.store.interface import (
     Position,
 )
 from ganeti.store.local_log import LocalLog, Options
-from ganeti.store.register import AcceptRequest
+from ganeti.store.register import Accepted, AcceptRequest
 from tests.support import replicas as replicas_module
 from tests.support.replicas import Replicas
 from tests.unit.store.conformance import (
@@ -925,3 +926,32 @@ async def test_node_that_missed_a_ceiling_learns_it_with_the_next_change_of_the_
     register = replicas.registers[N3].read()
     assert register is not None
     assert register.job_id_ceiling == 3000
+
+
+@pytest.mark.requirement("G1", "F3")
+async def test_majority_that_registered_an_older_set_does_not_elect_a_forced_master(
+    five: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, _lease = await forced_past(five, N4, N5)
+    leader = store._leader
+    assert leader is not None
+    real, agreed = leader._ask_to_accept, list[Accepted]()
+
+    async def ask(
+        accepted: Accepted,
+        nodes: frozenset[NodeUuid],
+        is_enough: Callable[[set[NodeUuid]], bool],
+    ) -> bool:
+        is_done = await real(accepted, nodes, is_enough)
+        if is_done and accepted is leader._accepted:
+            agreed.append(accepted)
+            if len(agreed) == 1:  # another set is registered meanwhile, by force alone
+                leader._version += 1
+                leader._accepted = replace(accepted, version=leader._version)
+        return is_done
+
+    monkeypatch.setattr(leader, "_ask_to_accept", ask)
+    five.silent_voters.clear()
+    await eventually(lambda: not store.statistics().degraded)
+    assert len(agreed) == 2
+    assert agreed[1].version > agreed[0].version
