@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
@@ -73,6 +73,13 @@ def mutations(top: Path) -> list[Mutation]:
     if twice := {name for name in names if names.count(name) > 1}:
         raise Stale(f"{TABLE} has twice: {', '.join(sorted(twice))}")
     return found
+
+
+def by_package(mutation: Mutation) -> Mutation:
+    """The same change, judged by the fast tests of its package as `make check` runs them: of like cases some."""
+    package = Path(mutation.file).relative_to("src/ganeti").parts[0]
+    name = package if not package.endswith(".py") else f"test_{package}"
+    return replace(mutation, tests=f"tests/unit/{name} --sampled")
 
 
 def changed(mutation: Mutation, top: Path) -> str:
@@ -193,9 +200,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--trust", action="store_true", help="the tests are known to pass without a change"
     )
+    parser.add_argument(
+        "--packages",
+        action="store_true",
+        help="run the fast tests of the changed package, as make check does, not the tests of the table",
+    )
     parser.add_argument("--at-once", type=int, default=os.cpu_count() or 1, metavar="N")
     args = parser.parse_args(argv)
     table = [one for one in mutations(TOP) if args.only in one.what]
+    if args.packages:
+        table = [by_package(one) for one in table]
     if args.check:
         return 1 if [one for one in table if not _can_be_made(one)] else 0
     with copies(max(1, min(args.at_once, len(table)))) as tops:

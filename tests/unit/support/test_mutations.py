@@ -78,3 +78,10 @@ def test_the_table_is_well_formed() -> None:
     for one in MUTATIONS.mutations(TOP):
         assert (TOP / one.file).is_file(), one.what
         assert one.before != one.after, one.what
+
+
+def test_each_change_has_fast_tests_of_its_package() -> None:
+    tests = {MUTATIONS.by_package(one).tests for one in MUTATIONS.mutations(TOP)}
+    assert {"tests/unit/store --sampled", "tests/unit/test_uidpool.py --sampled"} <= tests
+    for one in tests:
+        assert (TOP / one.removesuffix(" --sampled")).exists(), one
