@@ -152,6 +152,10 @@ class UnitContext:
             self.run.takes_kill()  # whatever failed, the unit brings things in order from here on
             raise
 
+    async def ask_beside(self, node: Node, procedure: Procedure[A, R], args: A) -> R:
+        """Ask a node while another call is under way; what was killed is that call, not this question."""
+        return await self._rpc.call(node, procedure, args)
+
     async def call_all(
         self, nodes: Iterable[Node], procedure: Procedure[A, R], args: A
     ) -> dict[NodeUuid, R | RpcError]:

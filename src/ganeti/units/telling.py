@@ -32,7 +32,7 @@ class ScriptWatch:
     async def tell(self) -> None:
         """Put what it has said since then into the job; a node that does not answer is asked again."""
         with contextlib.suppress(GanetiError):
-            found = await self.ctx.call(
+            found = await self.ctx.ask_beside(
                 self.node, SCRIPT_OUTPUT, OutputArgs(key=self.key, offset=self.offset)
             )
             self.offset = found.offset
@@ -100,7 +100,7 @@ async def showing(ctx: UnitContext, node: Node, what: str) -> AsyncIterator[None
 
     async def tell() -> None:
         with contextlib.suppress(GanetiError):  # one of an older version does not know
-            found = await ctx.call(node, CALL_PROGRESS, args)
+            found = await ctx.ask_beside(node, CALL_PROGRESS, args)
             if found is not None:
                 ctx.info(pace.words(found, loop.time()))
 

@@ -8,10 +8,11 @@ import pytest
 from ganeti.base.errors import GuestOsError
 from ganeti.model.names import JobStatus
 from ganeti.rpc.calls import Call
-from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE
+from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_REMOVE
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.programs import OS_CREATE, OS_VALIDATE
 from ganeti.rpc.procedures.stale_work import END_STALE_WORK, EndWorkArgs
+from tests.support.slow_calls import Slow
 from tests.support.units_cluster import Master, failed, node_name
 from tests.unit.units.opcodes import create
 
@@ -60,6 +61,18 @@ async def test_the_script_of_a_call_is_ended_and_what_was_done_is_undone(
         view = await master.final(job_id)
     assert "ended by signal 15" in failed(view)[1][0]
     assert "could not undo" not in failed(view)[1][0]
+    master.check()
+    master.check_nothing_is_held()
+
+
+async def test_a_question_how_far_a_call_is_does_not_take_the_kill(master: Master) -> None:
+    """Space that is being cleared is no program: the node goes on to its end, and the job ends behind it."""
+    Slow(master, 1, BLOCKDEV_CREATE.name)
+    job_id = await master.submit(create())
+    await asyncio.sleep(12)  # after the first question, before the next ones
+    assert (await master.queue.cancel(job_id, kill=True))[0]
+    text = failed(await master.final(job_id))[1][0]
+    assert "the job was told to end" in text
     master.check()
     master.check_nothing_is_held()
 
