@@ -70,6 +70,13 @@ def _repair(ops: Sequence[Any]) -> str | None:
     return f"Give up what lay on lost devices of {ops[0].name} on {ops[0].node_name}?"
 
 
+def _choose_copy(ops: Sequence[Any]) -> str | None:
+    keep = ops[0].keep
+    if not keep:
+        return None  # disks are replaced where the other copy has all data
+    return f"Keep the copy of {_names(ops)} on {keep}, and lose the writes that only its other copy has?"
+
+
 def _names(ops: Sequence[Any]) -> str:
     return ", ".join(op.instance_name for op in ops)
 
@@ -87,6 +94,7 @@ LOSSES: Mapping[str, Loss] = {
     "OP_INSTANCE_RECREATE_DISKS": Loss(
         "disks on a node that is given up", _recreate, scripts_mean_it=True
     ),
+    "OP_INSTANCE_REPAIR": Loss("the writes that only the copy has that is not kept", _choose_copy),
     "OP_NODE_POWERCYCLE": Loss(
         "the memory of the node's guests", _powercycle, ("force", "is_sure")
     ),
@@ -116,7 +124,6 @@ NOTHING_LOST: Mapping[str, str] = {
     "OP_CLUSTER_VERIFY_DISKS": "reads",
     "OP_GROUP_VERIFY_DISKS": "reads",
     "OP_INSTANCE_DISK_STATUS": "reads",
-    "OP_INSTANCE_REPAIR": "replaces disks, which see",
     "OP_NODE_LIST_DRBD": "reads",
     "OP_CLUSTER_ACTIVATE_MASTER_IP": "an address",
     "OP_CLUSTER_DEACTIVATE_MASTER_IP": "an address; the command asks for its clients' sake",

@@ -5,7 +5,6 @@ from typing import Any
 
 from ganeti.base.terminal import say
 from ganeti.cli.command import EXIT_FAILURE, CommandTable
-from ganeti.cli.confirmation import confirm
 from ganeti.cli.jobs import run_given, run_job, run_jobs, wait_for_result
 from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.opcode_options import OpOptions
@@ -94,14 +93,9 @@ def repair_disks(args: argparse.Namespace) -> int:
     that. With --keep, the copy on the other node is replaced by that of NODE, and the writes that only the other copy has are lost.
     The guest may run on NODE meanwhile; to keep the copy of the secondary node it must be down.
     """
-    if args.keep:
-        question = (
-            f"Keep the copy on {args.keep}, and lose what only the other copy of the disks has?"
-        )
-        confirm(question, is_sure=args.force)
     with LuxiClient() as client:
         result = run_job(client, args.op.opcode(args), args)
-        if args.dry_run or result is None:
+        if args.dry_run or args.keep or result is None:
             return 0
         return wait_for_all(client, result["jobs"])
 

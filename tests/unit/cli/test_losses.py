@@ -38,6 +38,7 @@ DESTROYING: dict[str, list[tuple[CommandTable, str, str]]] = {
         (gnt_instance, "recreate-disks -n node2 web1", "--force"),
         (gnt_instance, "recreate-disks -I hail web1", "--force"),
     ],
+    "OP_INSTANCE_REPAIR": [(gnt_instance, "repair-disks --keep=node2 web1", "--force")],
     "OP_OOB_COMMAND": [
         (gnt_node, "power off node2", "--force"),
         (gnt_node, "power cycle --all", "--force"),

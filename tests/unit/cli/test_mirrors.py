@@ -12,7 +12,9 @@ def test_choosing_a_copy_is_confirmed(master: FakeMaster, run: Run) -> None:
     table = table_of("gnt-instance")
     code, _, err = run(table, "repair-disks", "--keep=node2", "web1")
     assert code != 0
-    assert "Keep the copy on node2, and lose what only the other copy of the disks has?" in err
+    assert (
+        "Keep the copy of web1 on node2, and lose the writes that only its other copy has?" in err
+    )
     master.job(result={"jobs": []})
     assert run(table, "repair-disks", "--keep=node2", "-f", "web1")[0] == 0
     [op] = master.args_of("SubmitJob")[0]
