@@ -168,6 +168,12 @@ class EtcdBackend:
             except StoreError as err:
                 self._lose(err.message)
                 return
+            except (
+                Exception
+            ) as err:  # a fault of our own must not leave a candidate that never campaigns
+                _log.exception("the election in etcd failed")
+                self._lose(f"the election in etcd failed: {err!r}")
+                raise
             await self._serve_term(lease, number)
 
     async def _until_free(self) -> None:

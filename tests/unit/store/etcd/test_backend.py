@@ -46,8 +46,11 @@ class MemoryHarness(Harness):
         self.etcd = MemoryEtcd()
         self.opened: list[EtcdBackend] = []
         self.promised = 0
+        self.fault: Exception | None = None
 
     async def _promised(self, _taken: int) -> int:
+        if self.fault is not None:
+            raise self.fault
         return self.promised
 
     async def open(self, *, log_entries: int = 20_000, node: NodeUuid = NODE) -> EtcdBackend:
@@ -337,3 +340,13 @@ async def test_a_master_that_steps_down_leaves_the_election_to_others(
         await second.step_down("the test")
         await until(lambda: is_master(first) or is_master(second))
         assert is_master(first)
+
+
+async def test_an_election_that_fails_by_a_fault_of_our_own_ends_the_back_end(
+    harness: MemoryHarness,
+) -> None:
+    harness.fault = ZeroDivisionError("a fault of our own")
+    store = await harness.open()
+    await until(lambda: isinstance(store.statistics().role, Lost))
+    with pytest.raises(NotMaster, match="fault of our own"):
+        await become_master(store)
