@@ -3,19 +3,22 @@
 Rows are read by what they must have, so that one of an older or newer version is read too. Pure.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from sys import intern
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ganeti.base.errors import StoreError
+from ganeti.model.cluster_values import DEFAULT
 from ganeti.model.data_collectors import collecting
 from ganeti.model.disk_templates import TEMPLATES
+from ganeti.model.params import NIC_DEFAULTS
 from ganeti.protocols.confd import NodeRole
 
-CLUSTER, NODE, INSTANCE = "cluster", "node", "instance"
-KINDS = (CLUSTER, INSTANCE, NODE)
+CLUSTER, GROUP, INSTANCE, NODE = "cluster", "group", "instance", "node"
+KINDS = (CLUSTER, GROUP, INSTANCE, NODE)
 """Which rows of the state are read, in the order of the state's keys."""
 
 Item = str | int
@@ -29,14 +32,14 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     name: str
     master_node: str
     master_ip: str = ""
-    nicparams: Params = {}
+    nicparams: dict[str, Params] = {}
     enabled_data_collectors: dict[str, bool] = {}
     data_collector_interval: dict[str, int] = {}
 
     @property
     def default_link(self) -> str:
-        """Of NICs that name none."""
-        return str(self.nicparams.get("link", ""))
+        """The link of interfaces that name none."""
+        return str(self.nicparams.get(DEFAULT, {}).get("link") or NIC_DEFAULTS["link"])
 
     def collectors(self) -> dict[str, dict[str, Any]]:
         """In the form of Ganeti's configuration."""
@@ -45,6 +48,14 @@ class ClusterFacts(msgspec.Struct, frozen=True):
             name: {"active": one.active, "interval": one.interval_us}
             for name, one in wanted.items()
         }
+
+
+class GroupFacts(msgspec.Struct, frozen=True):
+    """A node group."""
+
+    uuid: str
+    networks: dict[str, Params] = {}
+    """Network -> how the group's nodes are connected to it."""
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
@@ -56,6 +67,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     master_candidate: bool = False
     offline: bool = False
     drained: bool = False
+    group: str = ""
 
 
 class DiskFacts(msgspec.Struct, frozen=True, omit_defaults=False):
@@ -103,6 +115,7 @@ class NicFacts(msgspec.Struct, frozen=True):
     mac: str = ""
     ip: str | None = None
     name: str | None = None
+    network: str | None = None
     nicparams: Params = {}
 
 
@@ -136,6 +149,16 @@ class InstanceFacts(msgspec.Struct, frozen=True):
         return fields
 
 
+class Wire(NamedTuple):
+    """What the link of an interface follows from (`Facts.link_of`); few, for many interfaces."""
+
+    network: str = ""
+    node: str = ""
+    """The primary node, of an interface in a network."""
+    link: str = ""
+    """The interface's own, which counts outside of networks; '' for the cluster's default."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where an instance is; all else of it is kept as it came, and read when it is asked for."""
@@ -143,8 +166,8 @@ class Place:
     name: str
     primary_node: str
     secondary_nodes: tuple[str, ...]
-    addresses: tuple[tuple[str, str], ...]
-    """(link, address) of each NIC that has an address; '' is the cluster's default link."""
+    addresses: tuple[tuple[Wire, str], ...]
+    """Of each interface that has one."""
     document: bytes
 
     def read(self) -> InstanceFacts:
@@ -152,6 +175,7 @@ class Place:
 
 
 _CLUSTER = msgspec.json.Decoder(ClusterFacts)
+_GROUP = msgspec.json.Decoder(GroupFacts)
 _NODE = msgspec.json.Decoder(NodeFacts)
 _INSTANCE = msgspec.json.Decoder(InstanceFacts)
 
@@ -162,12 +186,15 @@ class Facts:
     def __init__(self) -> None:
         self.position = 0
         self.cluster: ClusterFacts | None = None
+        self.groups: dict[str, GroupFacts] = {}
         self.nodes: dict[str, NodeFacts] = {}
         self.node_names: dict[str, str] = {}
         self.instances: dict[str, Place] = {}
         self.instance_names: dict[str, str] = {}
         self._by_node: dict[str, set[str]] = {}
-        self._by_address: dict[str, dict[str, str]] = {}
+        self._by_address: dict[str, set[str]] = {}
+        self._by_wire: dict[Wire, dict[str, int]] = {}
+        """Address -> how many have it there."""
 
     # Taking rows in
 
@@ -176,6 +203,8 @@ class Facts:
         try:
             if kind == CLUSTER:
                 self.cluster = _CLUSTER.decode(value)
+            elif kind == GROUP:
+                self.groups[key] = _GROUP.decode(value)
             elif kind == NODE:
                 self._put_node(key, _NODE.decode(value))
             elif kind == INSTANCE:
@@ -189,6 +218,8 @@ class Facts:
             self._drop_node(key)
         elif kind == INSTANCE:
             self._drop_instance(key)
+        elif kind == GROUP:
+            self.groups.pop(key, None)
 
     def _put_node(self, uuid: str, node: NodeFacts) -> None:
         self._drop_node(uuid)
@@ -203,7 +234,7 @@ class Facts:
     def _put_instance(self, uuid: str, instance: InstanceFacts) -> None:
         self._drop_instance(uuid)
         addresses = tuple(
-            (str(nic.nicparams.get("link", "")), nic.ip) for nic in instance.nics if nic.ip
+            (_wire_of(nic, instance.primary_node), nic.ip) for nic in instance.nics if nic.ip
         )
         place = Place(
             instance.name,
@@ -216,8 +247,10 @@ class Facts:
         self.instance_names[place.name] = uuid
         for node in (place.primary_node, *place.secondary_nodes):
             self._by_node.setdefault(node, set()).add(uuid)
-        for link, address in addresses:
-            self._by_address.setdefault(link, {})[address] = uuid
+        for wire, ip in addresses:
+            self._by_address.setdefault(ip, set()).add(uuid)
+            count = self._by_wire.setdefault(wire, {})
+            count[ip] = count.get(ip, 0) + 1
 
     def _drop_instance(self, uuid: str) -> None:
         place = self.instances.pop(uuid, None)
@@ -227,10 +260,16 @@ class Facts:
             del self.instance_names[place.name]
         for node in (place.primary_node, *place.secondary_nodes):
             self._by_node.get(node, set()).discard(uuid)
-        for link, address in place.addresses:
-            known = self._by_address.get(link, {})
-            if known.get(address) == uuid:
-                del known[address]
+        for wire, ip in place.addresses:
+            self._by_address.get(ip, set()).discard(uuid)
+            if not self._by_address.get(ip):
+                self._by_address.pop(ip, None)
+            count = self._by_wire[wire]
+            count[ip] -= 1
+            if not count[ip]:
+                del count[ip]
+            if not count:
+                del self._by_wire[wire]
 
     # Looking things up
 
@@ -258,19 +297,35 @@ class Facts:
         return sorted(found, key=lambda place: place.name)
 
     def addresses(self, link: str) -> list[str]:
-        """The addresses of instances at a link, also of those that take it as the default; sorted."""
-        return sorted({address for known in self._links(link) for address in known})
+        """The addresses of instances at a link, also of those that have it as the default; sorted."""
+        found = (known for wire, known in self._by_wire.items() if self.link_of(wire) == link)
+        return sorted({ip for known in found for ip in known})
 
-    def instance_at(self, link: str, address: str) -> Place | None:
-        """The instance with this address at this link."""
-        found = (known[address] for known in self._links(link) if address in known)
-        return self.instances.get(next(found, ""))
+    def instance_at(self, link: str, ip: str) -> Place | None:
+        """The instance with this address at this link; the first by name if several networks have that link."""
+        found = (
+            place
+            for place in map(self.instances.__getitem__, self._by_address.get(ip, ()))
+            for wire, own in place.addresses
+            if own == ip and self.link_of(wire) == link
+        )
+        return min(found, key=lambda place: place.name, default=None)
 
-    def _links(self, link: str) -> list[Mapping[str, str]]:
-        """Address -> UUID, at the link itself and, if it is the default, of NICs that name none."""
-        default = "" if self.cluster is None else self.cluster.default_link
-        names = (link, "") if link == default and link else (link,)
-        return [self._by_address[name] for name in names if name in self._by_address]
+    def link_of(self, wire: Wire) -> str:
+        """The link of an interface: of its network in the group of the primary node, or its own."""
+        link = wire.link
+        if wire.network:
+            node = self.nodes.get(wire.node)
+            group = self.groups.get(node.group) if node is not None else None
+            params = group.networks.get(wire.network, {}) if group is not None else {}
+            link = str(params.get("link") or "")
+        return link or (self.cluster.default_link if self.cluster is not None else "")
 
     def nodes_by_name(self) -> Iterable[NodeFacts]:
         return sorted(self.nodes.values(), key=lambda node: node.name)
+
+
+def _wire_of(nic: NicFacts, primary_node: str) -> Wire:
+    if nic.network:
+        return Wire(network=intern(nic.network), node=intern(primary_node))
+    return Wire(link=intern(str(nic.nicparams.get("link") or "")))

@@ -61,7 +61,9 @@ def mirrored() -> Instance:
 def objects() -> list[Stored]:
     return [
         sample_cluster(
-            master_ip="192.0.2.100", nicparams={"link": "br0"}, data_collector_interval={"lv": 7}
+            master_ip="192.0.2.100",
+            nicparams={"default": {"link": "br1"}},
+            data_collector_interval={"lv": 7},
         ),
         sample_group(),
         sample_node(1),

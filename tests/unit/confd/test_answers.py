@@ -7,10 +7,17 @@ import pytest
 
 from ganeti.confd.answers import ANSWERS
 from ganeti.confd.facts import Facts
-from ganeti.model.objects import Nic
+from ganeti.config.transaction import put_row
+from ganeti.model.objects import NetworkUuid, Nic
 from ganeti.protocols.confd import NodeRole, Query, QueryType, Status
 from tests.unit.confd.cluster import POSITION, SECRET, ask, facts_of, mirrored, objects
-from tests.unit.config.sample import NODES, sample_instance, sample_node
+from tests.unit.config.sample import (
+    NODES,
+    sample_cluster,
+    sample_group,
+    sample_instance,
+    sample_node,
+)
 
 OK, ERROR = Status.OK, Status.ERROR
 UNKNOWN, ARGUMENT = (ERROR, 0), (ERROR, 2)
@@ -35,7 +42,7 @@ def facts() -> Facts:
         (QueryType.NODE_IP_BY_INSTANCE_IP, "10.9.0.1", (OK, "192.0.2.1")),
         (QueryType.NODE_IP_BY_INSTANCE_IP, "10.9.0.2", UNKNOWN),
         (QueryType.NODE_IP_BY_INSTANCE_IP, {"0": "br7", "1": "10.9.0.2"}, (OK, "192.0.2.1")),
-        (QueryType.NODE_IP_BY_INSTANCE_IP, {"0": "br0", "1": "10.9.0.3"}, (OK, "192.0.2.1")),
+        (QueryType.NODE_IP_BY_INSTANCE_IP, {"0": "br1", "1": "10.9.0.3"}, (OK, "192.0.2.1")),
         (QueryType.NODE_IP_BY_INSTANCE_IP, {"1": "10.9.0.3"}, (OK, "192.0.2.1")),
         (
             QueryType.NODE_IP_BY_INSTANCE_IP,
@@ -58,7 +65,7 @@ def facts() -> Facts:
         (QueryType.NODE_IPS, None, (OK, [f"192.0.2.{number}" for number in range(1, 6)])),
         (QueryType.CANDIDATE_IPS, None, (OK, ["192.0.2.1", "192.0.2.4"])),
         (QueryType.INSTANCE_IPS, None, (OK, ["10.9.0.1", "10.9.0.3"])),
-        (QueryType.INSTANCE_IPS, "br0", (OK, ["10.9.0.1", "10.9.0.3"])),
+        (QueryType.INSTANCE_IPS, "br1", (OK, ["10.9.0.1", "10.9.0.3"])),
         (QueryType.INSTANCE_IPS, "br7", (OK, ["10.9.0.2"])),
         (QueryType.INSTANCE_IPS, "br8", (OK, [])),
         (QueryType.INSTANCE_IPS, {"0": "br7"}, ARGUMENT),
@@ -88,6 +95,44 @@ def facts() -> Facts:
 )  # fmt: skip
 def test_each_query_has_its_answer(facts: Facts, kind: QueryType, query: Any, wanted: Any) -> None:
     assert ask(facts, kind, query) == wanted
+
+
+@pytest.mark.requirement("S56")
+def test_the_default_link_is_that_of_a_new_cluster_where_none_is_set(facts: Facts) -> None:
+    row = put_row(sample_cluster())
+    facts.put(row.kind, row.key, row.value)
+    assert ask(facts, QueryType.INSTANCE_IPS, "br0") == (OK, ["10.9.0.1", "10.9.0.3"])
+
+
+@pytest.mark.requirement("S56")
+def test_an_interface_in_a_network_is_at_the_link_of_its_nodes_group(facts: Facts) -> None:
+    east, west = NetworkUuid("east"), NetworkUuid("west")
+    links = {east: {"link": "br8", "mode": "bridged"}, west: {"link": "br9"}}
+    own = {"link": "br7"}  # as an older version may have left it; the network counts
+    one, other = (
+        sample_instance(
+            number,
+            nics=(Nic(uuid=f"n{number}", mac="", ip="10.8.0.5", network=network, nicparams=own),),
+        )
+        for number, network in ((3, east), (4, west))
+    )
+    there = msgspec.structs.replace(other, primary_node=NODES[2])
+    for thing in (sample_group(networks=links), one, there):
+        row = put_row(thing)
+        facts.put(row.kind, row.key, row.value)
+    by_ip = QueryType.NODE_IP_BY_INSTANCE_IP
+    assert ask(facts, by_ip, {"0": "br8", "1": "10.8.0.5"}) == (OK, "192.0.2.1")
+    assert ask(facts, by_ip, {"0": "br9", "1": "10.8.0.5"}) == (OK, "192.0.2.3")
+    assert ask(facts, by_ip, {"0": "br7", "1": "10.8.0.5"}) == UNKNOWN
+    assert ask(facts, QueryType.INSTANCE_IPS, "br9") == (OK, ["10.8.0.5"])
+    # The group's connection changes, and the answers with it.
+    row = put_row(sample_group(networks={east: {"link": "br10"}}))
+    facts.put(row.kind, row.key, row.value)
+    assert ask(facts, by_ip, {"0": "br10", "1": "10.8.0.5"}) == (OK, "192.0.2.1")
+    assert ask(facts, by_ip, "10.8.0.5") == (OK, "192.0.2.3"), "at the default link now"
+    facts.delete("instance", one.uuid)
+    assert ask(facts, by_ip, {"0": "br10", "1": "10.8.0.5"}) == UNKNOWN
+    assert ask(facts, by_ip, "10.8.0.5") == (OK, "192.0.2.3")
 
 
 @pytest.mark.requirement("S60")
