@@ -239,6 +239,31 @@ def test_it_asks_nobody_and_writes_nothing(
     assert others == []
 
 
+@pytest.mark.requirement("S56")
+def test_one_address_in_two_networks_is_two_instances(
+    answering: LocalCluster, asking: Asking
+) -> None:
+    for number in (1, 2):
+        name, link = f"lan{number}", f"link={100 + number}"
+        answering.ok("gnt-network", "add", "--network=192.0.2.0/24", name)
+        answering.ok("gnt-network", "connect", name, f"--nic-parameters=mode=routed,{link}")
+        answering.ok(
+            "gnt-instance", "add", "-t", "diskless", "--no-install", "-n", f"node{number}",
+            f"--net=0:ip=192.0.2.7,network={name}", f"n{number}.example.com",
+        )  # fmt: skip
+    for number in (1, 2):
+        query: Query = {"0": str(100 + number), "1": "192.0.2.7"}
+        wanted = answering.node(number).address
+
+        def is_known(query: Query = query, wanted: str = wanted) -> bool:
+            return bool(asking.ask(3, QueryType.NODE_IP_BY_INSTANCE_IP, query).answer == wanted)
+
+        wait_until(is_known, f"the address at link {100 + number} is known")
+    assert asking.ask(3, QueryType.INSTANCE_IPS, "102").answer == ["192.0.2.7"]
+    for number in (1, 2):
+        answering.ok("gnt-instance", "remove", "-f", f"n{number}.example.com")
+
+
 @pytest.mark.requirement("S50", "S57")
 def test_debians_own_client_understands_the_answers(answering: LocalCluster) -> None:
     node = answering.node(1)
