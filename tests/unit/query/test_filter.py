@@ -1,3 +1,4 @@
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -102,6 +103,30 @@ def test_a_deep_filter_is_refused() -> None:
         raw = ["!", raw]
     with pytest.raises(InputError, match="nested deeper"):
         passes(raw)
+
+
+@pytest.mark.requirement("A23")
+@pytest.mark.parametrize(
+    ("operator", "fits", "what"),
+    [("=", 19_000, "operators"), ("=~", 400, "patterns"), ("=*", 400, "patterns")],
+)
+def test_a_long_filter_is_compiled_or_refused_at_once(operator: str, fits: int, what: str) -> None:
+    """The master does nothing else meanwhile."""
+
+    def compiled(count: int) -> float:
+        parts = [[operator, "name", f"web{number}.a+b(c|d)"] for number in range(count)]
+        begun = time.process_time()
+        try:
+            compile_filter(["|", *parts], FIELDS, "name")
+        finally:
+            longest.append(time.process_time() - begun)
+        return longest[-1]
+
+    longest = list[float]()
+    compiled(fits)
+    with pytest.raises(InputError, match=what):
+        compiled(30_000)
+    assert max(longest) < 1
 
 
 def test_a_filter_knows_what_it_needs_and_which_rows_it_names() -> None:
