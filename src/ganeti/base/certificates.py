@@ -144,6 +144,10 @@ def self_signed(key: bytes, name: str, now: float, lifetime_s: float) -> bytes:
     return _signed(builder, private)
 
 
+UPSTREAM_NAME = "ganeti.example.com"
+"""The name in every certificate of upstream's transfers and servers."""
+
+
 def for_transfer(key: bytes, name: str, now: float) -> bytes:
     """A certificate for either end of one transfer of disks, for a day (S205); it signs only itself."""
     private = _private(key)
@@ -154,7 +158,8 @@ def for_transfer(key: bytes, name: str, now: float) -> bytes:
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (_usage(signs=False), True),
         (x509.ExtendedKeyUsage(usages), False),
-        (x509.SubjectAlternativeName([x509.DNSName(name)]), False),
+        # Upstream's end looks for the second name.
+        (x509.SubjectAlternativeName([x509.DNSName(name), x509.DNSName(UPSTREAM_NAME)]), False),
     ):
         builder = builder.add_extension(extension, critical=is_critical)
     return _signed(builder, private)
@@ -168,9 +173,17 @@ def transfer_name(certificate: bytes, now: float) -> str:
     if found.public_bytes(serialization.Encoding.PEM).strip() != certificate.strip():
         raise InputError("this is more than one certificate in PEM form")
     names = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    if len(names) != 1 or found.subject != found.issuer:
+    if len(names) != 1 or found.subject != found.issuer or _is_authority(found):
         raise InputError("this is not the certificate of a transfer")
     return str(names[0].value)
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    try:
+        basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except x509.ExtensionNotFound:
+        return False
+    return basic.value.ca
 
 
 def for_rest(key: bytes, names: Sequence[str], addresses: Sequence[str], now: float) -> bytes:

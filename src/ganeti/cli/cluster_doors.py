@@ -1,5 +1,6 @@
 """A cluster that is not our own, as a program that submits jobs sees it: by its master's socket, or by REST."""
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError
 
 if TYPE_CHECKING:  # slow to import
     import ssl
+    from http.client import HTTPSConnection
 
     from ganeti.clients.luxi import LuxiClient
     from ganeti.model.opcodes import OpCode
@@ -89,19 +91,33 @@ class RestAccess:
 
 
 class RestDoor:
-    """A cluster by its REST server, whose certificate must be good for its name."""
+    """A cluster by its REST server.
+
+    Its certificate must be good for its name, or must be the very one in the file of trusted certificates:
+    upstream's certificates name no host.
+    """
 
     def __init__(self, host: str, access: RestAccess) -> None:
         self._host, self._access = host, access
+        self._pinned = _certificates_in(access.ca_file)
         self._context = _context(access.ca_file)
 
     def submit(self, op: "OpCode") -> int:
+        from msgspec import structs
+
         from ganeti.model import wire
         from ganeti.model.opcodes.base import OpCode
 
-        # What every opcode has is no part of a request's body.
+        # What every opcode has is no part of a request's body. Upstream refuses fields that it does not know, so
+        # what is as without it is not sent; but for two, which upstream has otherwise without it.
         common = {"OP_ID", *OpCode.__struct_fields__}
-        fields = {name: value for name, value in wire.plain(op).items() if name not in common}
+        needed = [one.name for one in structs.fields(op) if one.required]
+        usual = wire.plain(type(op)(**{name: getattr(op, name) for name in needed}))
+        fields = {
+            name: _without_none(value)
+            for name, value in wire.plain(op).items()
+            if name not in common and (name in {*needed, *_ALWAYS} or value != usual[name])
+        }
         match op.op_id():
             case "OP_INSTANCE_CREATE":
                 return int(self._ask("POST", "/2/instances", {"__version__": 1, **fields}))
@@ -169,32 +185,46 @@ class RestDoor:
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         import base64
         import json
-        import urllib.error
-        import urllib.request
+        from http import HTTPStatus
+        from http.client import HTTPException
 
-        host = f"[{self._host}]" if ":" in self._host else self._host
         pair = f"{self._access.username}:{self._access.password}".encode()
-        request = urllib.request.Request(
-            f"https://{host}:{self._access.port}{path}",
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={
-                "Authorization": f"Basic {base64.b64encode(pair).decode()}",
-                "Content-Type": "application/json",
-            },
-        )
+        data = None if body is None else json.dumps(body).encode()
+        headers = {
+            "Authorization": f"Basic {base64.b64encode(pair).decode()}",
+            "Content-Type": "application/json",
+            "Connection": "close",
+        }
         try:
-            with urllib.request.urlopen(  # noqa: S310 - https
-                request, timeout=ANSWER_S, context=self._context
-            ) as answer:
+            with contextlib.closing(self._connected()) as connection:
+                connection.request(method, path, body=data, headers=headers)
+                answer = connection.getresponse()
+                if answer.status != HTTPStatus.OK:
+                    raise _refusal(self._host, answer.status, answer.read(64 * 1024))
                 return json.load(answer)
-        except urllib.error.HTTPError as err:
-            with err:
-                raise _refusal(self._host, err.code, err.read(64 * 1024)) from None
-        except (OSError, ValueError) as err:
+        except (OSError, ValueError, HTTPException) as err:
             raise _NoAnswerError(
                 f"cannot ask {self._host} port {self._access.port}: {err}", ErrorCode.ENVIRONMENT
             ) from err
+
+    def _connected(self) -> "HTTPSConnection":
+        """Return a connection whose other end is the one that is meant; OSError."""
+        import ssl
+        from http.client import HTTPSConnection
+
+        host, port = self._host, self._access.port
+        if self._pinned:
+            pinned = HTTPSConnection(
+                host, port, timeout=ANSWER_S, context=_without_names(self._access.ca_file)
+            )
+            with contextlib.suppress(ssl.SSLError):  # then it may be good for its name
+                pinned.connect()
+                if pinned.sock.getpeercert(binary_form=True) in self._pinned:
+                    return pinned
+            pinned.close()
+        connection = HTTPSConnection(host, port, timeout=ANSWER_S, context=self._context)
+        connection.connect()
+        return connection
 
 
 class _NoAnswerError(PrereqError):
@@ -203,10 +233,13 @@ class _NoAnswerError(PrereqError):
 
 def _refusal(host: str, status: int, body: bytes) -> PrereqError:
     import json
+    from http import HTTPStatus
 
     try:
         said = json.loads(body)
-        text = str(said.get("explain") or said.get("message"))
+        # Here the reason is in the explanation, in upstream in the message.
+        message, explain = (str(said.get(one) or "") for one in ("message", "explain"))
+        text = explain if message in ("", HTTPStatus(status).phrase) else f"{message} ({explain})"
     except (ValueError, AttributeError):
         text = "it does not say why"
     if status in (502, 503, 504):
@@ -218,6 +251,43 @@ def _instance(name: str, what: str) -> str:
     from urllib.parse import quote
 
     return f"/2/instances/{quote(name, safe='')}/{what}"
+
+
+_ALWAYS = ("mode", "disks", "nics", "instances", "start", "ip_check", "name_check")
+"""What is sent although it is as without it: upstream needs it, or takes something else without it."""
+_NOTHING: tuple[Any, ...] = (None, [], {}, "")
+
+
+def _without_none(value: Any) -> Any:
+    """Return a list of disks or interfaces without what they leave open; any other value as it is."""
+    if not isinstance(value, list):
+        return value
+    return [
+        {name: part for name, part in one.items() if part not in _NOTHING}
+        if isinstance(one, dict)
+        else one
+        for one in value
+    ]
+
+
+def _certificates_in(ca_file: str) -> frozenset[bytes]:
+    """Return the certificates of a file in DER form; none if it cannot be read, which `_context` reports."""
+    import re
+    import ssl
+
+    expression = r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----"
+    try:
+        found = re.findall(expression, Path(ca_file).read_text("ascii"), re.DOTALL)
+        return frozenset(ssl.PEM_cert_to_DER_cert(one) for one in found)
+    except (OSError, ValueError):
+        return frozenset()
+
+
+def _without_names(ca_file: str) -> "ssl.SSLContext":
+    """Return a context for a server whose certificate is compared as a whole."""
+    context = _context(ca_file)
+    context.check_hostname = False
+    return context
 
 
 def _context(ca_file: str) -> "ssl.SSLContext":

@@ -143,7 +143,7 @@ def import_opcode(
         hypervisor=instance["hypervisor"],
         hvparams=_changed(instance["hv_instance"], changes.hvparams),
         beparams=_changed(instance["be_instance"], changes.beparams),
-        tags=list(instance["tags"]),
+        tags=list(instance.get("tags", ())),  # upstream does not say them
         pnode=primary or None,
         snode=secondary or None,
         iallocator=wishes.iallocator,
@@ -232,7 +232,7 @@ def parser() -> argparse.ArgumentParser:
         found.add_argument(
             f"--{short}-ca-file",
             metavar="FILE",
-            help=f"certificates that its certificate is checked with{otherwise}",
+            help=f"file with the {cluster}'s certificate itself, or with the authorities that signed it{otherwise}",
         )
         found.add_argument(f"--{short}-username", metavar="USER", help=f"user there{otherwise}")
         found.add_argument(
@@ -342,6 +342,11 @@ def _in_threads(
                 name, is_well = left.get_nowait(), False
                 try:
                     is_well = work(name)
+                except Exception as err:  # noqa: BLE001 - a cluster may answer anything; others are moved on
+                    what = (
+                        f"the answer of a cluster was not understood ({type(err).__name__}: {err})"
+                    )
+                    say(f"{name}: was not moved: {what}", file=sys.stderr)
                 finally:
                     ended.put(is_well)
 

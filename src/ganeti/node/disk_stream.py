@@ -46,6 +46,7 @@ from ganeti.node.stream_frames import (
     split_zeros,
     writer,
 )
+from ganeti.node.stream_plain import PlainReader, PlainWriter, check_first_words, first_words
 from ganeti.node.stream_tls import LAST_WORDS_S, Connection, TlsFiles, accept, connect
 
 HOLD_LOOK_S, HOLD_SAY_S = 0.2, 20.0
@@ -79,6 +80,8 @@ class StreamOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Tell the sender only once we are told to (`.commit`): its data may be removed then."""
     wait_s: float = 60.0
     """How long the receiver waits for its sender."""
+    plain: bool = False
+    """The other end is upstream's."""
     token: str
     address: str
     port: int = 0
@@ -158,11 +161,15 @@ class _Sender:
                 with open_source(order.path, order.argv, order.size, own_environment()) as source:
                     key = secrets.token_bytes(KEY_BYTES) if order.sealed else b""
                     said = Greeting(order.form, order.compress, key)
-                    there.write(greeting(order.token, said))
-                    length, digest, seal = self._send(source, FrameWriter(there.write, said.key))
-                answer = answer_of(read_line(there.read))
-                while "wait" in answer:
-                    answer = answer_of(read_line(there.read))
+                    frames: FrameWriter | PlainWriter
+                    if order.plain:  # its end of TLS says something that is no word of ours
+                        there.tell(first_words(order.token))
+                        frames = PlainWriter(there.tell)
+                    else:
+                        there.write(greeting(order.token, said))
+                        frames = FrameWriter(there.write, said.key)
+                    length, digest, seal = self._send(source, frames)
+                answer = self._answered(there)
             except (OSError, HostError) as err:
                 if isinstance(err, ProgramFailed):
                     raise
@@ -176,7 +183,17 @@ class _Sender:
             raise HostError(f"the receiver at {order.address} refused the data: {why}")
         return {"data_bytes": length, "sha256": digest, "seconds": time.monotonic() - begun}
 
-    def _send(self, source: Source, frames: FrameWriter) -> tuple[int, str, str]:
+    def _answered(self, there: Connection) -> dict[str, Any]:
+        """What the receiver says once it has all; nothing is said by upstream's, which only ends."""
+        if self._order.plain:
+            there.finish()
+            return {"seal": ""}
+        answer = answer_of(read_line(there.read))
+        while "wait" in answer:
+            answer = answer_of(read_line(there.read))
+        return answer
+
+    def _send(self, source: Source, frames: FrameWriter | PlainWriter) -> tuple[int, str, str]:
         """Length and digest of the data, and the seal of what was sent."""
         raw = _Count(self._progress, counts_digest=self._order.digests)
         packer = COMPRESSIONS[self._order.compress]
@@ -237,7 +254,8 @@ class _Receiver:
             standard_input(),
             order.tls,
             wait_s=order.wait_s,
-            greet=lambda line: check_greeting(line, order.token, has_digest=bool(order.sha256)),
+            greet=self._greeted,
+            length=len(first_words(order.token)) if order.plain else 0,
         )
         try:
             try:
@@ -253,6 +271,13 @@ class _Receiver:
             there.close()
         return result
 
+    def _greeted(self, said: bytes) -> Greeting:
+        order = self._order
+        if order.plain:
+            expected = Greeting(order.form, order.compress, b"")
+            return check_first_words(said, order.token, expected)
+        return check_greeting(said, order.token, has_digest=bool(order.sha256))
+
     def _hold(self, there: Connection, result: dict[str, Any]) -> None:
         """All is synced: say so here, and wait until the master has what it needs to keep it."""
         received, commit = self._file.with_suffix(".received"), self._file.with_suffix(".commit")
@@ -266,6 +291,7 @@ class _Receiver:
 
     @staticmethod
     def _tell(there: Connection, answer: dict[str, Any]) -> None:
+        """Tell the sender; upstream's has gone by then, or does not listen."""
         with contextlib.suppress(OSError, HostError):
             there.tell(json.dumps(answer).encode() + b"\n")
 
@@ -282,6 +308,11 @@ class _Receiver:
         ) as sink:
             raw, seal = self._take(sink, there)
             digest = raw.digest()
+            if order.plain and not order.argv and raw.length != order.size:
+                raise HostError(
+                    f"{raw.length} bytes were sent for a disk of {order.size}: it was cut off, or made by a script"
+                    " of an OS that is not chosen here"
+                )
             if digest != order.sha256:
                 raise HostError(
                     "the data is not what was exported: its digest is another one than that in the"
@@ -295,7 +326,9 @@ class _Receiver:
         raw = _Count(self._progress, counts_digest=bool(self._order.sha256))
         limit, unpacker = self._order.limit, COMPRESSIONS[self._order.compress]
         came = limit if unpacker is None else 2 * limit + CHUNK
-        frames = FrameReader(there.fill, self._theirs.key, came)
+        frames: FrameReader | PlainReader = FrameReader(there.fill, self._theirs.key, came)
+        if self._order.plain:
+            frames = PlainReader(there.fill_to_end, came)
         if unpacker is None:
             for zeros, data in frames.pieces():
                 sink.take(zeros, data)

@@ -53,7 +53,9 @@ class Expected(Generic[Said]):
     check: Callable[[ssl.SSLSocket], None]
     """HostError if its certificate is another one."""
     greet: Callable[[bytes], Said]
-    """What its first line means; GanetiError or ValueError if it means something else."""
+    """What its first words mean; GanetiError or ValueError if they mean something else."""
+    length: int = 0
+    """How long its first words are; 0: a line."""
 
 
 def standard_input() -> socket.socket:
@@ -122,7 +124,11 @@ class _Callers(Generic[Said]):
         try:
             plain.setblocking(False)
             stream = self._expected.context.wrap_socket(
-                plain, server_side=True, do_handshake_on_connect=False
+                plain,
+                server_side=True,
+                do_handshake_on_connect=False,
+                # Who sends no lines says by the end of TLS that all was sent.
+                suppress_ragged_eofs=not self._expected.length,
             )
         except OSError as err:
             plain.close()
@@ -160,10 +166,10 @@ class _Callers(Generic[Said]):
 def _introduced(stream: ssl.SSLSocket, expected: Expected[Said]) -> Steps[Said]:
     yield from _patiently(stream.do_handshake)
     expected.check(stream)
-    line = b""
-    while not line.endswith(b"\n"):
-        line = _longer(line, (yield from _patiently(lambda: stream.recv(1))))
-    return expected.greet(line)
+    said, length = b"", expected.length
+    while len(said) < length if length else not said.endswith(b"\n"):
+        said = _longer(said, (yield from _patiently(lambda: stream.recv(1))))
+    return expected.greet(said)
 
 
 _Done = TypeVar("_Done")

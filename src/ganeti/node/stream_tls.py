@@ -62,6 +62,30 @@ class Connection:
                     raise HostError("the connection ended in the middle of the data")
                 view = view[count:]
 
+    def fill_to_end(self, view: memoryview) -> int:
+        """Read as much as fits, or what is left; how many bytes. HostError if the data was cut off."""
+        filled = 0
+        with self._in_time():
+            while filled < len(view):
+                try:
+                    count = self._stream.recv_into(view[filled:])
+                except ssl.SSLEOFError as err:
+                    raise HostError("the connection ended in the middle of the data") from err
+                if not count:
+                    break
+                filled += count
+        return filled
+
+    def finish(self) -> None:
+        """End what is sent, and return when the other end has ended too; HostError if it broke off."""
+        try:
+            with self._in_time():
+                self._stream.unwrap()
+        except OSError as err:  # ssl.SSLError is one
+            raise HostError(
+                f"the other end broke off before it had read everything: {err}"
+            ) from err
+
     def write(self, *parts: Piece) -> None:
         """Send all of it; HostError if the other end has said something, which can only be why it wants no more."""
         if self._stream.pending() or select.select([self._stream], [], [], 0)[0]:
@@ -117,14 +141,19 @@ def connect(address: str, port: int, files: TlsFiles) -> Connection:
 
 
 def accept(
-    listener: socket.socket, files: TlsFiles, *, wait_s: float, greet: Callable[[bytes], Greeting]
+    listener: socket.socket,
+    files: TlsFiles,
+    *,
+    wait_s: float,
+    greet: Callable[[bytes], Greeting],
+    length: int = 0,
 ) -> tuple[Connection, Greeting]:
-    """The one caller that shows the right certificate and whose first line is right; all others are hung up on.
+    """The one caller that shows the right certificate and whose first words are right; all others are hung up on.
 
-    Nobody is accepted any more afterwards. HostError if it does not come in time.
+    Its first words are so long, or a line. Nobody is accepted any more afterwards. HostError if it does not come in time.
     """
     context = tls.server_context(files.certificate, files.key, files.peer)
-    expected = Expected(context, lambda stream: _check(stream, files), greet)
+    expected = Expected(context, lambda stream: _check(stream, files), greet, length)
     found = listen(listener, expected, wait_s=wait_s)
     if found is None:
         raise HostError(f"nobody sent the data within {wait_s:g} s")

@@ -294,6 +294,7 @@ class Streams:
             "certificate": str(tls.certificate),
             "key": str(tls.key),
             "peer": str(tls.peer),
+            "plain": self.keys.is_upstream(args.peer),
             **start.part,
         }
         if isinstance(args, ReceiveArgs):

@@ -8,6 +8,7 @@ from ganeti.base import certificates
 from ganeti.base.clock import Clock
 from ganeti.base.errors import HostError, InputError
 from ganeti.base.files import write_atomically
+from ganeti.base.identifiers import host_name
 from ganeti.node.stream_tls import TlsFiles
 
 _NAME = re.compile(r"x509-[0-9a-z]{8,64}", re.ASCII)
@@ -52,12 +53,18 @@ class TransferKeys:
                 f"this node has no key {name}: the transfer was ended, or the node was restarted"
             )
         self._check(name, instance)
-        check_key_name(
-            certificates.transfer_name(peer.encode("ascii", "replace"), self._clock.time())
-        )
+        self.is_upstream(peer)  # refuses what is not the certificate of a transfer
         other = beside.with_suffix(".peer")
         write_atomically(other, peer.encode("ascii"))
         return TlsFiles(place / "cert.pem", place / "key.pem", other)
+
+    def is_upstream(self, peer: str) -> bool:
+        """Return whether a certificate is one of upstream's: that names a host. InputError if it is not of a transfer."""
+        name = certificates.transfer_name(peer.encode("ascii", "replace"), self._clock.time())
+        if _NAME.fullmatch(name):
+            return False
+        host_name(name.lower(), "peer")
+        return True
 
     def names(self) -> list[str]:
         """The keys that are there."""

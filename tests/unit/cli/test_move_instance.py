@@ -268,3 +268,21 @@ def test_wrong_words_are_refused() -> None:
     ):
         with pytest.raises(InputError):
             run(words)
+
+
+def test_an_instance_of_upstream_says_no_tags() -> None:
+    told = {name: value for name, value in INSTANCE.items() if name != "tags"}
+    op: Any = import_opcode(told, PREPARED, Wishes())
+    assert op.tags == []
+
+
+def test_an_answer_that_is_not_understood_ends_one_move_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, target = source(OP_INSTANCE_QUERY_DATA={NAME: {"name": NAME}}), FakeDoor({})
+    doors = {"/one": one, "/other": target}
+    monkeypatch.setattr(move_instance, "door", lambda where, _access: doors[where])
+    assert run(["/one", "/other", NAME, NAME]) == 1
+    said = capsys.readouterr().err.splitlines()
+    why = "was not moved: the answer of a cluster was not understood (KeyError"
+    assert [line.partition(": ")[2].startswith(why) for line in said] == [True, True]
