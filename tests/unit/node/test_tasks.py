@@ -310,12 +310,14 @@ async def test_a_port_is_open_before_its_program_begins_and_only_once(
     tasks = bench.daemon()
     await asyncio.gather(*(tasks.begin("7/0/1", program) for _ in range(2)))
     port = int(port_file.read_text())
-    await bench.daemon().begin("7/0/1", program)
+    restarted = bench.daemon()
+    await restarted.begin("7/0/1", program)
     assert int(port_file.read_text()) == port
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     assert await reader.read() == b"hello"
     writer.close()
     assert await tasks.complete("7/0/1", program) == 0
+    assert await restarted.complete("7/0/1", program) == 0
     elsewhere = replace(program, listens=partial(open_port, "192.0.2.1", port_file))
     with pytest.raises(HostError, match="nothing can listen"):
         await tasks.begin("7/0/2", elsewhere)

@@ -416,7 +416,8 @@ async def test_what_waits_behind_a_refused_batch_is_refused_with_it(
 ) -> None:
     store, lease = await opened(harness)
     await store.commit(lease, put("before"))
-    harness.script.failures["COMMIT"] = sqlite_error(sqlite3.SQLITE_FULL, "disk is full")
+    for statement in ("COMMIT", "PRAGMA wal_checkpoint"):
+        harness.script.failures[statement] = sqlite_error(sqlite3.SQLITE_FULL, "disk is full")
     harness.hold_sync(store)
     first = asyncio.create_task(store.commit(lease, put("first")))
     await asyncio.sleep(0)

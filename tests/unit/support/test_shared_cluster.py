@@ -12,10 +12,14 @@ from tests.support.shared_cluster import shared_cluster
 def test_a_cluster_is_lent_again_until_a_test_fails() -> None:
     events: list[str] = []
 
+    class Lent(LocalCluster):
+        def check_roles(self) -> None:
+            events.append("roles")
+
     @contextmanager
     def make() -> Iterator[LocalCluster]:
         events.append("up")
-        yield LocalCluster(cast("Any", None))
+        yield Lent(cast("Any", None))
         events.append("down")
 
     session = SimpleNamespace(testsfailed=1)
@@ -25,4 +29,7 @@ def test_a_cluster_is_lent_again_until_a_test_fails() -> None:
             with shared.lent(request):
                 events.append(name)
                 session.testsfailed += name == "fails"
-    assert events == ["up", "first", "tidy", "fails", "down", "up", "last", "tidy", "down"]
+    assert events == [
+        *("up", "first", "roles", "tidy", "fails", "down"),
+        *("up", "last", "roles", "tidy", "down"),
+    ]
