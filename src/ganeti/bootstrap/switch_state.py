@@ -45,7 +45,7 @@ from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.backend import Restoration
 from ganeti.store.election import Vote
 from ganeti.store.encoding import DIGEST_BYTES, MemberList
-from ganeti.store.epochs import outliers
+from ganeti.store.epochs import outliers, reference_epoch
 from ganeti.store.etcd.backend import HAND_OVER_S
 from ganeti.store.etcd.gateway import Gateway, GatewayError
 from ganeti.store.etcd.keys import Keys
@@ -250,7 +250,7 @@ class Switch:
         try:
             known = await _asked(rpc, asked, REGISTER_READ, Nothing())
             promised = {uuid: vote.register.promised.epoch for uuid, vote in known.items()}
-            out = outliers(promised)
+            out = outliers(promised, reference_epoch(promised, voters, 0))
             epoch = max([0, *(one for uuid, one in promised.items() if uuid not in out)]) + 1
             promise = PromiseArgs(
                 request=PromiseRequest(cluster, epoch, me), kind=CampaignKind.FORCE

@@ -15,7 +15,6 @@ from ganeti.model.objects import NodeUuid
 from ganeti.store import election
 from ganeti.store.database import HistoryDiffers
 from ganeti.store.election import Ballot, Electing, NoVote, Refusal, Tail, Vote
-from ganeti.store.epochs import outliers
 from ganeti.store.follower import SNAPSHOT_S, FollowerSession, HighestEpoch
 from ganeti.store.interface import CampaignKind, Identity, NotYet, Position
 from ganeti.store.leader import ANSWER_S
@@ -74,9 +73,11 @@ async def run_campaign(mine: Candidate, kind: CampaignKind, last: Accepted | Non
     survey = await _ask(asked | mine.ports.nodes(), voters.read)
     others = {node: vote for node, vote in survey.items() if node not in asked}
     ballot = mine.session.with_local_heartbeat({node: survey[node] for node in asked})
-    epoch = _judged(election.judge_survey(electing, ballot, log.epoch, others))
-    for node, out in outliers(election.promised_epochs(survey), log.epoch).items():
-        _log.warning("node %s: %s", node, election.ignored(node, out))
+    taken = max(log.epoch, log.tail.position.epoch)
+    epoch = _judged(election.judge_survey(electing, ballot, taken, others))
+    for node, found in election.without_outliers(survey, taken, electing.voters).items():
+        if isinstance(found, NoVote) and isinstance(survey[node], Vote):
+            _log.warning("node %s: %s", node, found.reason)
     request = PromiseRequest(mine.identity.cluster_uuid, epoch, mine.node)
     ballot = await _ask(frozenset(ballot), lambda node: voters.promise(node, request, kind))
     accepted = _judged(election.judge_promises(electing, ballot))

@@ -17,7 +17,14 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ganeti.model.objects import NodeUuid
-from ganeti.store.epochs import CEILING_BOUND, EXHAUSTED, outliers
+from ganeti.store.epochs import (
+    BOUND,
+    CEILING_BOUND,
+    EXHAUSTED,
+    outliers,
+    reference_epoch,
+    usual_epoch,
+)
 from ganeti.store.interface import MAX_EPOCH, ZERO, CampaignKind, Position
 from ganeti.store.reason import Reason, joined, naming
 from ganeti.store.register import (
@@ -173,14 +180,19 @@ def next_voters(
     return None
 
 
-def without_outliers(ballot: Ballot, own_epoch: int) -> Ballot:
+def without_outliers(
+    ballot: Ballot, own_epoch: int, voters: frozenset[NodeUuid], *, bound: int = BOUND
+) -> Ballot:
     """Return the ballot with a refusal in the place of each register that is out of bounds (`epochs`).
 
     `own_epoch` is the greatest one that the candidate's own state has seen.
     """
-    votes, out = _votes(ballot), outliers(promised_epochs(ballot), own_epoch)
+    promised = promised_epochs(ballot)
+    out = outliers(promised, reference_epoch(promised, voters, own_epoch), bound=bound)
     refused = {node: NoVote(ignored(node, epoch)) for node, epoch in out.items()}
-    false = {node: _FALSE for node, found in votes.items() if not _is_sound(found.register)}
+    false = {
+        node: _FALSE for node, found in _votes(ballot).items() if not _is_sound(found.register)
+    }
     return {**ballot, **refused, **false}
 
 
@@ -214,8 +226,11 @@ def judge_survey(
     greater than theirs, and nothing else of theirs counts.
     """
     own = ballot.get(electing.candidate)
-    everybody = without_outliers({**(others or {}), **ballot}, own_epoch)
-    ballot = without_outliers(ballot, own_epoch)
+    # What force chooses must be within the bound for others, also where a register was just within it.
+    bound = BOUND // 2 if electing.kind is CampaignKind.FORCE else BOUND
+    asked = {**(others or {}), **ballot}
+    everybody = without_outliers(asked, own_epoch, electing.voters, bound=bound)
+    ballot = {node: everybody[node] for node in ballot}
     if isinstance(own, Vote) and isinstance(without := ballot[electing.candidate], NoVote):
         return Refusal(Reason("this node cannot be the master: {}", without.reason))
     answered = _votes(ballot)
@@ -427,7 +442,8 @@ def greatest_ceiling(ballot: Ballot, stored: int = 0) -> int:
         node: max(found.register.job_id_ceiling, found.voter.last_job_id)
         for node, found in _votes(ballot).items()
     }
-    out = outliers(known, stored, bound=CEILING_BOUND)
+    reference = max(usual_epoch(known.values()), stored)
+    out = outliers(known, reference, bound=CEILING_BOUND)
     return max([stored, *(ceiling for node, ceiling in known.items() if node not in out)])
 
 

@@ -28,15 +28,23 @@ def usual_epoch(promised: Collection[int]) -> int:
     return ordered[len(ordered) // 2] if ordered else 0
 
 
-def outliers(
-    promised: Mapping[NodeUuid, int], known: int = 0, *, bound: int = BOUND
-) -> dict[NodeUuid, int]:
-    """Return the registers whose promise is beyond the bound, with their epochs.
+def reference_epoch(
+    promised: Mapping[NodeUuid, int], voters: Collection[NodeUuid], known: int
+) -> int:
+    """Return the epoch that promises are compared with: what a majority of the voters has, or `known`.
 
-    `known` is an epoch that certainly was taken, such as that of the state.
+    `known` is an epoch that certainly was taken, such as that of the state. Where no majority of the voters
+    answers, it alone counts: a register must not vouch for itself.
     """
-    limit = max(usual_epoch(promised.values()), known) + bound
-    return {node: epoch for node, epoch in promised.items() if epoch > limit}
+    counted = [epoch for node, epoch in promised.items() if node in voters]
+    return max(usual_epoch(counted) if 2 * len(counted) > len(voters) else 0, known)
+
+
+def outliers(
+    promised: Mapping[NodeUuid, int], reference: int, *, bound: int = BOUND
+) -> dict[NodeUuid, int]:
+    """Return the registers whose promise is beyond the bound, with their epochs."""
+    return {node: epoch for node, epoch in promised.items() if epoch > reference + bound}
 
 
 def is_leap(promised: int, epoch: int) -> bool:

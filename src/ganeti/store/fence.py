@@ -69,10 +69,11 @@ class RegisterFence:
 
         A new one is greater. `taken` is an epoch that a master certainly had.
         """
-        nodes = sorted((await self._counted()).voters | self._nodes())
+        voters = (await self._counted()).voters
+        nodes = sorted(voters | self._nodes())
         votes = await asyncio.gather(*(self._voters.read(node) for node in nodes))
         ballot = dict(zip(nodes, votes, strict=True))
-        known = promised_epochs(without_outliers(ballot, taken))
+        known = promised_epochs(without_outliers(ballot, taken, voters))
         for node, epoch in promised_epochs(ballot).items():
             if node not in known:
                 self._ignore(node, epoch)

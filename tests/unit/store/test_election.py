@@ -14,7 +14,7 @@ from ganeti.store.election import (
     Vote,
     Voter,
 )
-from ganeti.store.epochs import BOUND
+from ganeti.store.epochs import BOUND, LEAP
 from ganeti.store.interface import MAX_EPOCH, CampaignKind, Position
 from ganeti.store.register import Accepted, Promise, PromiseRequest, Register
 
@@ -150,6 +150,21 @@ def test_candidate_whose_own_register_is_beyond_all_others_says_so() -> None:
         refusal = election.judge_survey(by_vote(kind=kind), ballot, 3)
         assert isinstance(refusal, Refusal)
         assert f"gnt-node add --readd {B}" in refusal.reason
+
+
+@pytest.mark.requirement("A26", "G4")
+def test_register_does_not_vouch_for_itself() -> None:
+    """Force on a node that alone answers: an epoch out of bounds would last, and two masters would write."""
+    ballot: dict[NodeUuid, Vote | NoVote] = {
+        A: NoVote("down"),
+        B: Vote(True, register(LEAP)),
+        C: NoVote("down"),
+    }
+    refusal = election.judge_survey(by_vote(kind=FORCE), ballot, 3)
+    assert isinstance(refusal, Refusal)
+    assert f"has promised epoch {LEAP}" in refusal.reason
+    ballot[B] = Vote(True, register(2000))
+    assert isinstance(election.judge_survey(by_vote(kind=FORCE), ballot, 3), int)
 
 
 @pytest.mark.requirement("A26")

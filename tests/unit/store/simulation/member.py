@@ -291,7 +291,8 @@ class Member:
         electing = Electing(self.uuid, kind, self.own_voters, self.software)
         asked = electing.voters.union(*(self._known_voters()))
         ballot = await self.ask(asked, lambda member: member.read())
-        epoch = rules.judge_survey(electing, ballot, self.own_epoch)
+        taken = max(self.own_epoch, self.tail.position.epoch)
+        epoch = rules.judge_survey(electing, ballot, taken)
         if isinstance(epoch, Refusal):
             return epoch
         if kind is CampaignKind.FORCE and not rules.force_takes_an_epoch:
