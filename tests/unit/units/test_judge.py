@@ -149,6 +149,13 @@ def test_a_copy_without_its_dead_peer_is_chosen_only_if_it_lacks_writes() -> Non
     found = problem(both(stale, None, OFFLINE), WEB, is_up=True)
     assert found is not None
     assert found.command == "gnt-instance repair-disks --keep=node1 web1"
+    dead_primary = judge(
+        [part(None, why=OFFLINE), part(stale, primary=False)],
+        mirrored=True,
+    )
+    found = problem(dead_primary, WEB, is_up=True)
+    assert found is not None
+    assert found.command == "gnt-instance failover --ignore-consistency web1"
     for info, why in ((stale, "no answer"), (there(sync("A")), OFFLINE)):
         found = problem(both(info, None, why), WEB, is_up=True)
         assert found is not None

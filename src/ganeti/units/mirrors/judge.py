@@ -245,6 +245,8 @@ def _without(verdict: Verdict, instance: str, silent: Seen) -> str:
     ]
     if silent.why != OFFLINE or MirrorState.STALE not in states:
         return ""
+    if silent.is_primary:
+        return f"gnt-instance failover --ignore-consistency {instance}"
     (other,) = verdict.others(silent.node)
     return f"gnt-instance repair-disks --keep={other.node} {instance}"
 

@@ -121,7 +121,8 @@ async def check_copy(
             continue
         found = problem(verdict, instance.name, is_up=instance.admin_state is AdminState.UP)
         text = f"cannot {to} {instance.name}: disk {verdict.disk}: {why}"
-        if found is not None and found.command:
+        is_forced = found is not None and "--ignore-consistency" in found.command
+        if found is not None and found.command and not is_forced:
             text += f"; run: {found.command}"
         if to in ("fail over", "move") and state not in UNUSABLE:
             text += "; --ignore-consistency goes on all the same, and these writes are lost"
