@@ -57,8 +57,8 @@ from ganeti.store.interface import (
 
 ANSWER_LIMIT_S = 30.0
 HOW_TO_LEAVE = (
-    "'gnt-cluster destroy' ends a cluster whose master runs; 'node-cleanup --yes-do-it' removes what is left of"
-    " one, also if it was never completed"
+    "'gnt-cluster destroy' ends a cluster whose master runs; 'node-cleanup --yes-do-it' removes the remains of a"
+    " cluster, also of one that was never completed"
 )
 
 

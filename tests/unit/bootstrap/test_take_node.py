@@ -124,6 +124,7 @@ async def test_the_configuration_of_another_cluster_is_not_put_in_its_place(
     assert await asyncio.to_thread(main, [*words, "--dry-run"]) == 0
 
 
+@pytest.mark.requirement("G28")
 async def test_a_second_way_back_works_as_the_first(paths: Paths) -> None:
     before = contents(paths.data)
     for _ in range(3):
@@ -169,6 +170,7 @@ async def test_guests_keep_their_variables_and_removed_clusters_their_copies(pat
     assert (paths.uefi_variables / "guest.fd").exists()
 
 
+@pytest.mark.requirement("G28")
 @pytest.mark.parametrize("renames", range(6))
 async def test_a_way_back_that_was_killed_goes_on(
     paths: Paths, monkeypatch: pytest.MonkeyPatch, renames: int

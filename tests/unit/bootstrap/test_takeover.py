@@ -129,6 +129,7 @@ def exported(plan: ImportPlan, document: sample.Document, **joined: bool) -> sam
     return written
 
 
+@pytest.mark.requirement("G28")
 @pytest.mark.parametrize("state", ["offline", "drained", "master_candidate"])
 @pytest.mark.parametrize("value", [False, True])
 def test_nodes_that_have_not_joined_yet_are_exported_as_they_were(state: str, value: bool) -> None:
