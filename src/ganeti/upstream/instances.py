@@ -77,10 +77,8 @@ class InstanceReader:
         reading.rest(what, given, _READ)
         has_disks, state = given.get("disks_active"), given.get("admin_state")
         if has_disks is not None and bool(has_disks) is not (state == AdminState.UP.value):
-            now = "are" if has_disks else "are not"
-            reading.keep(
-                what, "disks_active", f"its disks {now} in use there although it is {state}"
-            )
+            now = "active" if has_disks else "not active"
+            reading.keep(what, "disks_active", f"its disks are {now}, and the instance is {state}")
         disks, template = self._read_disks(what, given, primary)
         nodes = dict.fromkeys(str(node) for disk in disks for node in disk.parts)
         if nodes and primary not in nodes:

@@ -430,8 +430,8 @@ def test_nothing_of_a_disk_is_dropped_in_silence() -> None:
     said = {(one.what, one.field): one.text for one in found.report.decisions}
     assert said["instance web1.example.com: disk 0", "spindles"] == "a disk of drbd has none here"
     assert ("instance web2.example.com: disk 0", "spindles") not in said
-    assert "are not in use there" in said["instance web1.example.com", "disks_active"]
-    assert "are in use there" in said["instance web2.example.com", "disks_active"]
+    assert "are not active" in said["instance web1.example.com", "disks_active"]
+    assert "are active" in said["instance web2.example.com", "disks_active"]
     assert said["disks", "ctime, mtime"].startswith("2 disks")
     written, _ = document_of(found.objects)
     assert written["disks"][sample.PLAIN]["spindles"] == 3
