@@ -5,8 +5,8 @@ from ganeti.base.identifiers import host_name, os_name
 from ganeti.config.os_states import base_name, is_blacklisted
 from ganeti.layouts.planner import Site
 from ganeti.layouts.registry import PLANNERS
-from ganeti.model.disk_templates import DiskTemplate
-from ganeti.model.hypervisor_params import check_hypervisor_params
+from ganeti.model.disk_templates import DISK_TEMPLATES, DiskTemplate
+from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, check_hypervisor_params
 from ganeti.model.iallocator import named_allocators
 from ganeti.model.objects import Instance, InstanceUuid, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
@@ -54,9 +54,30 @@ def check_create_arguments(op: OpInstanceCreate) -> None:
     if op.mode == IMPORT and op.no_install:
         raise InputError("an import installs nothing anyway", "no_install")
     check_tags(op.tags)
-    check_disks(op.disks, None)
+    _check_names(op)
+    # An import may take its disks from the export.
+    template = (
+        DISK_TEMPLATES[op.disk_template] if op.disk_template and op.mode == "create" else None
+    )
+    check_disks(op.disks, template)
     check_nics(op.nics)
     check_backend_params(op.beparams, "beparams")
+
+
+def _check_names(op: OpInstanceCreate) -> None:
+    """Refuse a disk template and a hypervisor that no cluster has, and parameters that this hypervisor lacks."""
+    if op.disk_template and op.disk_template not in DISK_TEMPLATES:
+        raise InputError(
+            f"{op.disk_template!r:.40} is not a disk template; known: {', '.join(DISK_TEMPLATES)}",
+            "disk_template",
+        )
+    if op.hypervisor:
+        if op.hypervisor not in HYPERVISOR_PARAMS:
+            raise InputError(
+                f"{op.hypervisor!r:.40} is not a hypervisor; known: {', '.join(HYPERVISOR_PARAMS)}",
+                "hypervisor",
+            )
+        check_hypervisor_params(op.hypervisor, op.hvparams, of_instance=True, field="hvparams")
 
 
 def _check_placement(op: OpInstanceCreate) -> None:

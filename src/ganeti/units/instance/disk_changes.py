@@ -92,6 +92,13 @@ def changed_disks(
     return DiskChanges(after, results, tuple(attached), tuple(detached))
 
 
+def check_sizes(changes: list[DeviceChange]) -> None:
+    """Refuse new disks without a size, or with one that is no size."""
+    for number, change in enumerate(changes):
+        if change.action == "add":
+            size_of(change.params, f"disks[{number}]")
+
+
 def wanted_disk(view: View, params: Params, field: str) -> DetachedDisk:
     """The detached disk that is named; InputError, or PrereqError if there is none."""
     match sorted(params.items()):

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError
+from ganeti.base.identifiers import os_name
 from ganeti.config.fill import (
     filled_beparams,
     instance_spec,
@@ -53,7 +54,12 @@ from ganeti.units.instance.convert import (
     plan_conversion,
 )
 from ganeti.units.instance.device_changes import DISK_ACTIONS, parse_changes, text_or_none
-from ganeti.units.instance.disk_changes import DiskChanges, changed_disks, wanted_disk
+from ganeti.units.instance.disk_changes import (
+    DiskChanges,
+    changed_disks,
+    check_sizes,
+    wanted_disk,
+)
 from ganeti.units.instance.disks import (
     create_disks,
     label_disks,
@@ -66,7 +72,7 @@ from ganeti.units.instance.hot_steps import HotStep, hot_steps
 from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
 from ganeti.units.instance.install import check_os, osparams_with
 from ganeti.units.instance.new_primary import check_alone, wanted_primary, with_new_primary
-from ganeti.units.instance.nic_changes import changed_nics
+from ganeti.units.instance.nic_changes import changed_nics, check_new_nics
 from ganeti.units.instance.nic_checks import check_links, check_no_conflicts, network_locks
 from ganeti.units.instance.param_changes import backend_changes, changed_params
 from ganeti.units.instance.policy import check_instance_policy
@@ -122,8 +128,10 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
             raise InputError("this version cannot change that", "instance_communication")
         if op.pnode or op.pnode_uuid:
             check_alone(op)
-        parse_changes(op.disks, "disks", DISK_ACTIONS)
-        parse_changes(op.nics, "nics")
+        check_sizes(parse_changes(op.disks, "disks", DISK_ACTIONS))
+        check_new_nics(parse_changes(op.nics, "nics"))
+        if op.os_name is not None:
+            os_name(op.os_name, "os_name")
         backend_changes(op.beparams)
         if op.disk_template is not None:
             check_conversion(op)

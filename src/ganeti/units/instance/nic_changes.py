@@ -69,6 +69,13 @@ def changed_nics(
     return tuple(left), results
 
 
+def check_new_nics(changes: list[DeviceChange]) -> None:
+    """Refuse new interfaces that no cluster could make."""
+    for number, change in enumerate(changes):
+        if change.action == "add":
+            _request(change.params, f"nics[{number}]")
+
+
 def _request(params: Params, field: str) -> NicRequest:
     only_known(params, _KEYS, field)
     given = {name: text_or_none(value, f"{field}.{name}") for name, value in params.items()}

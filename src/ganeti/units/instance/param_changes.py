@@ -6,7 +6,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
-from ganeti.base.identifiers import os_name
 from ganeti.config.fill import filled_beparams
 from ganeti.model.hypervisor_params import check_hypervisor_params, hypervisor_defaults
 from ganeti.model.names import AdminState, AdminStateSource
@@ -91,7 +90,6 @@ def _hypervisor(hypervisor: str, given: Mapping[str, Any]) -> Params:
 def _with_os(instance: Instance, op: OpInstanceSetParams, results: Results) -> Instance:
     """Another OS keeps the parameters (S148)."""
     if op.os_name is not None:
-        os_name(op.os_name, "os_name")
         results.append(FieldChange("os", "", op.os_name, Applies.NOW))
         instance = replace(instance, os=op.os_name)
     public = _os_params(
