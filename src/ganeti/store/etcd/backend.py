@@ -168,12 +168,10 @@ class EtcdBackend:
             except StoreError as err:
                 self._lose(err.message)
                 return
-            except (
-                Exception
-            ) as err:  # a fault of our own must not leave a candidate that never campaigns
+            except Exception as err:  # noqa: BLE001 - or this candidate would never campaign again
                 _log.exception("the election in etcd failed")
                 self._lose(f"the election in etcd failed: {err!r}")
-                raise
+                return
             await self._serve_term(lease, number)
 
     async def _until_free(self) -> None:
