@@ -207,6 +207,7 @@ def test_why_a_guest_does_not_go_to_the_other_copy(
         (there(sync("A", up_to_date=False)), there(sync("A")), "is older than the other copy"),
         (there(sync("A")), None, "cannot be compared"),
         (there(sync("A")), there(), "cannot be compared"),
+        (there(sync("A")), closed("A"), "is not open"),
         (DiskInfo(exists=False), there(sync("A")), "is missing"),
     ],
 )

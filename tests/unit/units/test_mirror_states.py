@@ -159,6 +159,24 @@ async def test_a_cut_link_has_one_name_everywhere(
     assert await statuses(master) == ["ok", "ok"]
 
 
+@pytest.mark.requirement("G13", "F22")
+async def test_a_link_that_is_cut_during_a_failover_lets_the_guest_start_again_where_it_was(
+    master: Master, kernels: Kernels, web: Instance
+) -> None:
+    def cut(_act: int) -> None:
+        kernels.world.cut(TWO, THREE)
+
+    master.rpc.before_act = cut
+    text = await refused(master, failover())
+    master.rpc.before_act = None
+    assert f"the copy on {THREE} is older than the other copy" in text
+    assert where(master) == {TWO: "running"}
+    assert master.instance(NAME).all_nodes == web.all_nodes
+    await master.nothing_is_left()
+    kernels.world.heal()
+    assert await statuses(master) == ["ok", "ok"]
+
+
 async def verify(master: Master) -> Any:
     return await master.run(OpClusterVerifyGroup(group_name="default"))
 

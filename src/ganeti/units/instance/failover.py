@@ -116,12 +116,25 @@ async def fail_over(ctx: UnitContext, plan: FailoverPlan) -> None:
     moved = relocated(instance, NodeUuid(target.uuid))
     async with stopped(ctx, instance, restart=plan.start) as restart:
         await shut_down_source(ctx, instance, source, plan.shutdown_timeout_s)
+        await _compare_again(ctx, plan)
         await _switch(ctx, plan)
         restart.commit()
         if plan.start:
             await _start(ctx, moved, target, force=plan.force)
         else:
             await close_secondaries(ctx, moved)
+
+
+async def _compare_again(ctx: UnitContext, plan: FailoverPlan) -> None:
+    """Refuse if the link was cut since the copies were compared; the guest starts again where it was."""
+    if plan.force or not is_mirrored(plan.instance):
+        return
+    try:
+        await check_copy(ctx, plan.instance, plan.target, to="fail over")
+    except PrereqError:
+        if plan.start and not plan.source.offline:
+            await run_again(ctx, plan.instance)
+        raise
 
 
 async def _start(ctx: UnitContext, moved: Instance, target: Node, *, force: bool) -> None:

@@ -311,6 +311,8 @@ def why_not_alone(verdict: Verdict) -> str:
                 f"the copy on {other.node} cannot be compared with that on {part.node}"
                 + _because(other)
             )
+        if other.copy.up_to_date and not other.is_open:
+            return f"the copy on {other.node} is not open, so it cannot be marked as out of date"
         if other.copy.up_to_date and state in (MirrorState.STALE, MirrorState.SPLIT_BRAIN):
             return f"the copy on {part.node} {state.meaning}"
         if lacks_writes(part.copy, other.copy):
