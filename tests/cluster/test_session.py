@@ -303,7 +303,9 @@ def test_a_session_on_a_terminal_and_in_a_pipe_looks_as_ever(
     add = ("gnt-instance", "add", "-n", "node2", *cluster.noop_options(), name)
     status, screen = on_terminal(cluster, *add)
     assert status == 0
-    assert [line[25:] for line in screen.splitlines()] == [
+    said = [line[25:] for line in screen.splitlines()]
+    assert said.pop(3).startswith(" - INFO: the instance's UUID is ")
+    assert said == [
         "* creating instance disks...",
         " - INFO: disk 0 (1 MiB) on node2.vcluster.test",
         f"adding instance {name} to cluster config",
