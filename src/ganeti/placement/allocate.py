@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.placement.dedicated import decided, lost_allocations
 from ganeti.placement.description import Failure, Instance
+from ganeti.placement.pairs import best_pair, can_search
 from ganeti.placement.places import (
     CAPACITY_TRIES,
     NO_NODE,
@@ -119,12 +120,9 @@ class ArraySearch:
         fits = self.open & (causes == "")
         if self.rules.only_primary is not None:
             fits &= np.arange(len(fits)) == self.rules.only_primary
-        weight = self.partners.sum(axis=1) - 1 if self.is_pair else np.ones(len(fits))
-        for node in np.flatnonzero(self.open & (causes != "")):
-            self.place.failures[Failure(str(causes[node]))] += int(weight[node])
         if self.is_pair:
             self._pairs(fits)
-        elif self.rules.dedicated:
+        elif self.rules.dedicated and state.exclusive[self.open].all():
             # Debian's hail allocates on exclusive storage even if the cluster is not redundant then.
             self.rules = msgspec.structs.replace(self.rules, capacity=False)
             self._dedicated(fits)
@@ -133,7 +131,16 @@ class ArraySearch:
             self._choose(np.where(fits, scores, np.inf)[:, None])
         if self.place.nodes:
             self.place.group = int(state.group[self.place.nodes[0]])
+        if not (self.rules.best_only and self.place.nodes):
+            self._count(causes)
         return self.place
+
+    def _count(self, causes: Causes) -> None:
+        """Count the places that cannot be because of their primary node."""
+        weight = self.partners.sum(axis=1) - 1 if self.is_pair else np.ones(len(causes))
+        for cause in set(causes[self.open].tolist()) - {""}:
+            these = self.open & (causes == cause)
+            self.place.failures[Failure(cause)] += int(weight[these].sum())
 
     def _forbidden(self) -> Causes:
         """By node: what the policy of its group forbids."""
@@ -148,6 +155,11 @@ class ArraySearch:
 
     def _pairs(self, fits: Bools) -> None:
         """Pairs of different nodes of one group."""
+        is_quick = self.rules.best_only and not self.rules.capacity and can_search(self.chunk)
+        if is_quick and (found := self._best_pair(fits)) is not None:
+            *nodes, self.place.score = found
+            self.place.nodes = tuple(nodes)
+            return
         rows, columns = np.flatnonzero(fits), np.flatnonzero(self.open)
         scores = np.full((len(fits),) * 2, np.inf)
         if len(rows):
@@ -162,6 +174,14 @@ class ArraySearch:
             if possible.any():
                 scores[part] = np.where(possible, pair_scores(self.chunk)[part], np.inf)
         self._choose(scores)
+
+    def _best_pair(self, fits: Bools) -> tuple[int, int, float] | None:
+        demands, state = self.chunk.demands, self.state
+        seconds = self.open & self.chunk.hard_disk[0] & self.chunk.soft_disk[0]
+        seconds &= (demands.reserve < state.free)[0] & (demands.reserve < state.free_if_all)[0]
+        partners = self.partners.copy()
+        np.fill_diagonal(partners, val=False)
+        return best_pair(self.chunk, fits, seconds, partners)
 
     def _dedicated(self, fits: Bools) -> None:
         """The fewest lost allocations, then the least disk left; of equal ones the last."""

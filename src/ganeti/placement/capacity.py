@@ -63,7 +63,7 @@ def fill(
     open_ = open_nodes(state) if open_ is None else open_
     rules = msgspec.structs.replace(rules, dedicated=False)
     filled = Filled(state.copy(), [], [], Counter())
-    unchecked = msgspec.structs.replace(rules, capacity=False)
+    unchecked = msgspec.structs.replace(rules, capacity=False, best_only=True)
     steps = [_guess(state, wanted), SMALL_STEP] if rules.capacity else []
     for size in steps:
         while _add(filled, wanted, unchecked, open_, _least(size, _left(filled, limit))):

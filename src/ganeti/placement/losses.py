@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ganeti.placement.fit import Demands
 from ganeti.placement.places import TIE
 from ganeti.placement.score import SPREAD_WEIGHTS, everywhere
-from ganeti.placement.spread import Chunk, Field
+from ganeti.placement.spread import Field, amounts_of
 from ganeti.placement.state import MIRROR_EXTERNAL, MIRROR_INTERNAL, Bools, Floats, Indices, State
 from ganeti.placement.weights import (
     CPU,
@@ -130,15 +131,15 @@ class Rows:
         """What nodes reserve: nothing for the lost one any more, which reserves for its partners instead."""
         state = self.state
         new, reserve = state.secondary[which], state.instances.reserve[which]
-        size = len(state.nodes)
-        rest = self.state.peers[:, lost].T.copy()
+        rest = state.peers[:, lost].T.copy()
         np.subtract.at(rest, (where, new), reserve)
-        largest = np.argmax(state.peers, axis=1)
-        without = np.where(largest == lost[:, None], self.field.second, state.reserved)
-        # A float may be left over where all that was reserved is gone.
-        touched = np.zeros((len(lost), size), dtype=bool)
+        # Only where something changes: a float may be left over where all that was reserved is gone.
+        touched = np.zeros(rest.shape, dtype=bool)
         touched[where, new] = True
-        self.reserved = np.where(touched, np.maximum(without, rest), self.reserved)
+        changed = np.nonzero(touched)
+        others = state.peers[changed[1]]
+        others[np.arange(len(others)), lost[changed[0]]] = 0.0
+        self.reserved[changed] = np.maximum(others.max(axis=1), rest[changed])
         own = state.peers[lost].copy()
         np.add.at(own, (where, new), reserve)
         rows = np.arange(len(lost))
@@ -147,12 +148,13 @@ class Rows:
     def _read(self, which: Indices) -> None:
         """(rows, turns): what the instances take."""
         shape = which.shape
-        chunk = Chunk(self.field, which.ravel(), force=True)
-        self.memory = np.maximum(0.0, chunk.demands.memory[:, 0]).reshape(shape)
-        self.disk = chunk.demands.disk[:, 0].reshape(shape)
-        self.spindles = chunk.demands.spindles[:, 0].reshape(shape)
-        self.amounts = chunk.amounts.reshape(SPREADS, *shape)
-        self.spindle_amounts = chunk.spindle_amount.reshape(shape)
+        demands = Demands.of(self.state, which.ravel())
+        amounts, spindle_amounts = amounts_of(self.state, which.ravel())
+        self.memory = np.maximum(0.0, demands.memory[:, 0]).reshape(shape)
+        self.disk = demands.disk[:, 0].reshape(shape)
+        self.spindles = demands.spindles[:, 0].reshape(shape)
+        self.amounts = amounts.reshape(SPREADS, *shape)
+        self.spindle_amounts = spindle_amounts.reshape(shape)
         self.parts = self._distinct()
 
     def _distinct(self) -> list[tuple[int, float]]:

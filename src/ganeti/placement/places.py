@@ -54,6 +54,8 @@ class Rules(msgspec.Struct, frozen=True):
     """Only these groups, by index."""
     exempt: Exempt = NOBODY
     allow_unallocable: bool = False
+    best_only: bool = False
+    """How many other places there are, and their scores, does not matter if there is one."""
     by_room: bool = False
     """The capacity check only counts room: a place that it refuses is refused for larger instances too."""
     before: "Trouble | None" = None

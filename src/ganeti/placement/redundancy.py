@@ -103,11 +103,7 @@ def _lacks_room(state: State, nodes: Indices, queues: Queues, mirrored: Bools) -
     open_ = state.group[nodes][:, None] == state.group
     open_[np.arange(len(nodes)), nodes] = False
     memory = these.memory * these.uses_memory
-    row_of = np.full(len(state.nodes), -1, dtype=np.intp)
-    row_of[nodes] = np.arange(len(nodes))
-    failing = np.flatnonzero(mirrored & (row_of[state.primary] >= 0))
-    taken = np.zeros(open_.shape)
-    np.add.at(taken, (row_of[state.primary[failing]], state.secondary[failing]), memory[failing])
+    taken = _taken(state, nodes, mirrored)
     used = np.arange(which.shape[1]) < counts[:, None]
     lacks = np.zeros(len(nodes), dtype=bool)
     for sizes, free in (
@@ -173,7 +169,7 @@ def _surely_evacuable(state: State) -> Bools:
     wrong = others & ~policy_fits(state) & (state.instances.mirror != MIRROR_EXTERNAL)
     sure[state.primary[wrong]] = False
     taken = _most_taken_over(state, mirrored)
-    return sure & _rooms_suffice(state, np.flatnonzero(others), state.free - taken)
+    return sure & _rooms_suffice(state, np.flatnonzero(others), mirrored, state.free - taken)
 
 
 def _mirrored_fit(state: State, mirrored: Bools) -> Bools:
@@ -212,8 +208,12 @@ def _most_taken_over(state: State, mirrored: Bools) -> Floats:
     return taken
 
 
-def _rooms_suffice(state: State, others: Indices, free: Floats) -> Bools:
-    """By node: whatever the order, the rest of its group has room for its instances."""
+def _rooms_suffice(state: State, others: Indices, mirrored: Bools, free: Floats) -> Bools:
+    """By node: whatever the order, the rest of its group has room for its instances.
+
+    `free` is what nodes have left whichever other node is lost; where that does not suffice, what they have if the node
+    itself is lost.
+    """
     size, these = len(state.nodes), state.instances
     where = state.primary[others]
     number = np.bincount(where, minlength=size)
@@ -233,15 +233,21 @@ def _rooms_suffice(state: State, others: Indices, free: Floats) -> Bools:
         open_nodes = np.flatnonzero(members & ~sure)
         for start in range(0, len(open_nodes), ROWS):
             part = open_nodes[start : start + ROWS]
-            sure[part] = _surely_fit(state, _without(room, part), *queues.of(part))
+            rest = np.where(np.isfinite(room), state.free - _taken(state, part, mirrored), -np.inf)
+            rest[np.arange(len(part)), part] = -np.inf
+            sure[part] = _surely_fit(state, rest, *queues.of(part))
     return np.asarray(sure)
 
 
-def _without(room: Floats, nodes: Indices) -> Floats:
-    """(nodes, all nodes): the room that is left if each of the nodes is lost."""
-    rest = np.repeat(room[None], len(nodes), axis=0)
-    rest[np.arange(len(nodes)), nodes] = -np.inf
-    return rest
+def _taken(state: State, nodes: Indices, mirrored: Bools) -> Floats:
+    """(nodes, all nodes): the memory that each takes over if one of `nodes` is lost."""
+    row_of = np.full(len(state.nodes), -1, dtype=np.intp)
+    row_of[nodes] = np.arange(len(nodes))
+    failing = np.flatnonzero(mirrored & (row_of[state.primary] >= 0))
+    memory = state.instances.memory[failing] * state.instances.uses_memory[failing]
+    taken = np.zeros((len(nodes), len(state.nodes)))
+    np.add.at(taken, (row_of[state.primary[failing]], state.secondary[failing]), memory)
+    return taken
 
 
 def _rooms(free: Floats, free_disk: Floats, memory: float, disk: float) -> Floats:

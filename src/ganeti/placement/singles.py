@@ -5,7 +5,7 @@ import numpy as np
 from ganeti.placement.places import TIE
 from ganeti.placement.score import SPREAD_WEIGHTS
 from ganeti.placement.spread import AS_PRIMARY, Chunk
-from ganeti.placement.state import Floats
+from ganeti.placement.state import Floats, Indices
 from ganeti.placement.weights import (
     CONFLICT_WEIGHT,
     DISK,
@@ -15,7 +15,7 @@ from ganeti.placement.weights import (
     SPINDLES,
 )
 
-_SHARED = (DISK, DISK_LOAD_SPREAD, SPINDLES)
+SHARED = (DISK, DISK_LOAD_SPREAD, SPINDLES)
 """What both nodes of a mirrored instance change."""
 ROWS = 64
 
@@ -62,32 +62,41 @@ def added_scores(chunk: Chunk) -> Floats:
     return total
 
 
-def pair_scores(chunk: Chunk) -> Floats:
-    """(primary, secondary): the score with the only instance of the chunk on each pair of nodes."""
-    field = chunk.field
-    state, these, index = field.state, field.state.instances, chunk.which[0]
+def fixed_scores(chunk: Chunk) -> Floats:
+    """By primary: what of the score with the only instance of the chunk does not depend on the secondary."""
+    field, these = chunk.field, chunk.field.state.instances
     memory = (these.memory[chunk.which] * these.uses_memory[chunk.which])[:, None]
-    alone = [spread for spread in AS_PRIMARY if spread not in _SHARED]
+    alone = [spread for spread in AS_PRIMARY if spread not in SHARED]
     fixed = chunk.spread([], alone)[0] - _still(chunk)
     fixed += field.fixed + _failing(chunk, memory)[0]
     tags = _primary_tags(chunk)
-    fixed += tags if isinstance(tags, float) else tags[0]
-    reserve = float(these.reserve[index])
+    return np.asarray(fixed + (tags if isinstance(tags, float) else tags[0]))
+
+
+def row_scores(chunk: Chunk, fixed: Floats, rows: Indices) -> Floats:
+    """(rows, secondary): the score on these primaries and each secondary, but for tags and failing secondaries."""
+    field = chunk.field
+    part = fixed[rows, None] + sum(_both(chunk, spread, rows) for spread in SHARED)
+    change = field.state.peers[:, rows].T + float(chunk.reserve[0])
+    change -= field.state.reserved
+    np.maximum(change, 0.0, out=change)
+    change *= field.coefficients[RESERVED]
+    return np.asarray(part + chunk.reserved_spread([], change, field.values[RESERVED]))
+
+
+def pair_scores(chunk: Chunk) -> Floats:
+    """(primary, secondary): the score with the only instance of the chunk on each pair of nodes."""
+    field = chunk.field
+    fixed = fixed_scores(chunk)
     scores = np.empty((len(fixed), len(fixed)))
-    shared = state.tags.shared_places() if state.tags.has_locations else None
+    shared = field.state.tags.shared_places() if field.state.tags.has_locations else None
     for start in range(0, len(fixed), ROWS):
-        rows = slice(start, start + ROWS)
-        part = fixed[rows, None] + sum(_both(chunk, spread, rows) for spread in _SHARED)
-        change = field.peers_by_primary[rows] + reserve
-        change -= state.reserved
-        np.maximum(change, 0.0, out=change)
-        change *= field.coefficients[RESERVED]
-        part += chunk.reserved_spread([], change, field.values[RESERVED])
+        rows = np.arange(start, min(start + ROWS, len(fixed)))
+        scores[rows] = row_scores(chunk, fixed, rows)
         if shared is not None:
-            part += shared[rows]
-        scores[rows] = part
+            scores[rows] += shared[rows]
     if field.is_risky or chunk.force:
-        scores += _secondary_failing(chunk, reserve)
+        scores += _secondary_failing(chunk, float(chunk.reserve[0]))
     return scores
 
 
@@ -95,10 +104,10 @@ def _still(chunk: Chunk) -> float:
     """The spreads that both nodes change, as they are now: `spread` counts them as fixed."""
     field = chunk.field
     now = SPREAD_WEIGHTS * np.sqrt(field.squares / field.number)
-    return float(now[list(_SHARED)].sum())
+    return float(now[list(SHARED)].sum())
 
 
-def _both(chunk: Chunk, spread: int, rows: slice) -> Floats:
+def _both(chunk: Chunk, spread: int, rows: Indices) -> Floats:
     field, number = chunk.field, chunk.field.number
     amount = np.full(len(field.live), chunk.amounts[spread, 0])
     if spread == DISK:

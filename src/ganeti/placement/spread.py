@@ -95,6 +95,19 @@ class Field:
         return np.maximum(rest, np.where(peers < reserved, 0.0, peers - reserve))
 
 
+def amounts_of(state: State, which: Indices) -> tuple[Floats, Floats]:
+    """((spreads, instances) what a primary adds at its node, in units; what replaces the disk's share, in spindles)."""
+    these = state.instances
+    amounts = np.zeros((SPREADS, len(which)))
+    amounts[MEMORY] = -these.memory[which] * these.uses_memory[which]
+    amounts[MEMORY_IF_ALL] = -these.memory[which]
+    amounts[DISK] = -np.where(these.is_local[which], these.disk[which], 0.0)
+    amounts[CPU] = these.vcpus[which] * these.counts[which]
+    amounts[LOAD : LOAD + LOADS] = these.loads[:, which]
+    amounts[SPINDLES] = np.where(these.is_local[which], these.spindle_use[which], 0.0)
+    return amounts, -np.nan_to_num(these.spindles[which]) * these.is_local[which]
+
+
 class Chunk:
     """The moves of some instances with the same kind of mirror."""
 
@@ -104,26 +117,13 @@ class Chunk:
         self.primary, self.secondary = state.primary[which], state.secondary[which]
         self.demands = Demands.of(state, which)
         self.reserve = state.instances.reserve[which]
-        self.amounts = self._amounts(state)
+        self.amounts, self.spindle_amount = amounts_of(state, which)
         rules = state.tags
         self.clashes = rules.clashes(which) if rules.has_exclusion else None
         self.relief: Floats | float = (
             rules.relief(which, self.primary) if rules.has_exclusion else 0.0
         )
         self._fit_targets()
-
-    def _amounts(self, state: State) -> Floats:
-        """(spreads, instances): what a primary adds at its node, in units; a spindle share replaces the disk's."""
-        these, which = state.instances, self.which
-        amounts = np.zeros((SPREADS, len(which)))
-        amounts[MEMORY] = -these.memory[which] * these.uses_memory[which]
-        amounts[MEMORY_IF_ALL] = -these.memory[which]
-        amounts[DISK] = -np.where(these.is_local[which], these.disk[which], 0.0)
-        amounts[CPU] = these.vcpus[which] * these.counts[which]
-        amounts[LOAD : LOAD + LOADS] = these.loads[:, which]
-        amounts[SPINDLES] = np.where(these.is_local[which], these.spindle_use[which], 0.0)
-        self.spindle_amount = -np.nan_to_num(these.spindles[which]) * these.is_local[which]
-        return amounts
 
     def _fit_targets(self) -> None:
         field, demands = self.field, self.demands

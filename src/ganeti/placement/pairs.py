@@ -1,0 +1,111 @@
+"""The best pair of nodes for one more instance, without the scores of all pairs: for large clusters.
+
+The score of a pair is nearly a sum of what each node contributes. Its concave parts lie above their chords, its convex
+part above its tangent, so that a lower bound of each primary's best pair takes one pass over the nodes. Primaries are
+looked at by that bound until it exceeds the best score found.
+"""
+
+import numpy as np
+
+from ganeti.placement.places import TIE
+from ganeti.placement.score import SPREAD_WEIGHTS
+from ganeti.placement.singles import SHARED, fixed_scores, row_scores
+from ganeti.placement.spread import Chunk
+from ganeti.placement.state import Bools, Floats, Indices
+from ganeti.placement.weights import RESERVED, RESERVED_TOTAL_WEIGHT
+
+FEWEST_NODES = 64
+AT_ONCE = 16
+SLACK = 1e-9
+"""Rounding may put a bound so much above a score."""
+
+
+def can_search(chunk: Chunk) -> bool:
+    """Whether `best_pair` knows all that decides for the chunk's only instance."""
+    state = chunk.field.state
+    return (
+        len(state.nodes) >= FEWEST_NODES
+        and not state.tags.has_locations
+        and not chunk.field.is_risky
+        and not chunk.force
+    )
+
+
+def best_pair(
+    chunk: Chunk, primaries: Bools, secondaries: Bools, partners: Bools
+) -> tuple[int, int, float] | None:
+    """(primary, secondary, score); of equal scores the last pair. None if no pair is possible.
+
+    `partners` (primary, secondary) says which nodes may be a pair at all.
+    """
+    rows, columns = np.flatnonzero(primaries), np.flatnonzero(secondaries)
+    if not len(rows) or not len(columns):
+        return None
+    fixed = fixed_scores(chunk)
+    bounds = _bounds(chunk, fixed, rows, columns)
+    rows, bounds = rows[order := np.argsort(bounds, kind="stable")], bounds[order]
+    best, found = np.inf, []
+    for start in range(0, len(rows), AT_ONCE):
+        if bounds[start] > best + TIE + SLACK:
+            break
+        part = rows[start : start + AT_ONCE]
+        possible = partners[part] & secondaries & _reserves(chunk, part)
+        scores = np.where(possible, row_scores(chunk, fixed, part), np.inf)
+        found.append((part, scores))
+        best = min(best, float(scores.min()))
+    if not np.isfinite(best):
+        return None
+    pairs = [
+        (int(part[row]), int(column))
+        for part, scores in found
+        for row, column in zip(*np.nonzero(scores <= best + TIE), strict=True)
+    ]
+    first, second = max(pairs)
+    return (
+        first,
+        second,
+        next(
+            float(scores[list(part).index(first), second])
+            for part, scores in found
+            if first in part
+        ),
+    )
+
+
+def _reserves(chunk: Chunk, rows: Indices) -> Bools:
+    """(rows, secondary): whether the memory that the second reserves for the first is there."""
+    state = chunk.field.state
+    reserved = state.peers[:, rows].T + chunk.reserve[0]
+    np.maximum(reserved, state.reserved, out=reserved)
+    return np.asarray((reserved < state.free) | state.fails)
+
+
+def _bounds(chunk: Chunk, fixed: Floats, rows: Indices, columns: Indices) -> Floats:
+    """By row: what no score of its pairs is below."""
+    field, number = chunk.field, chunk.field.number
+    bounds, rest = fixed[rows].copy(), _reserved_bound(chunk)[columns]
+    for spread in SHARED:
+        scale = SPREAD_WEIGHTS[spread] ** 2 / number
+        change = chunk.amounts[spread, 0] * field.coefficients[spread]
+        square = scale * (change * (2 * field.values[spread] + change) - change**2 / number)
+        cross = 2.0 * scale / number * np.abs(change[rows]).max() * np.abs(change[columns]).max()
+        now = scale * field.squares[spread]
+        low = max(0.0, now + square[rows].min() + square[columns].min() - cross)
+        high = max(low, now + square[rows].max() + square[columns].max() + cross)
+        slope = 1.0 / (np.sqrt(high) + np.sqrt(low)) if high > 0 else 0.0
+        bounds += np.sqrt(low) + slope * (now - low - cross + square[rows])
+        rest = rest + slope * square[columns]
+    return np.asarray(bounds + rest.min())
+
+
+def _reserved_bound(chunk: Chunk) -> Floats:
+    """By secondary: what the part of the reserved memory is not below, whatever the primary."""
+    field, state, number = chunk.field, chunk.field.state, chunk.field.number
+    unit, reserve = field.coefficients[RESERVED], float(chunk.reserve[0])
+    least, most = np.maximum(0.0, reserve - state.reserved) * unit, reserve * unit
+    value, weight = field.values[RESERVED], float(SPREAD_WEIGHTS[RESERVED] / np.sqrt(number))
+    inner = field.squares[RESERVED] + least * (least * (1.0 - 1.0 / number) + 2.0 * value)
+    root = np.sqrt(np.maximum(inner, 0.0))
+    slope = weight * (least * (1.0 - 1.0 / number) + value) / np.maximum(root, 1e-30)
+    slope = np.minimum(0.0, slope + RESERVED_TOTAL_WEIGHT)
+    return np.asarray(weight * root + RESERVED_TOTAL_WEIGHT * least + slope * (most - least))
