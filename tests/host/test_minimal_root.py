@@ -125,3 +125,19 @@ def test_the_demo_and_the_tests_find_what_they_need(root: Root) -> None:
     assert [line for line in said.splitlines() if "there is no" in line] == [], (
         "a program is missing"
     )
+
+
+def test_an_installation_is_taken_back_with_users_and_files(root: Root) -> None:
+    prefix = "PREFIX=/srv/programs"  # /opt is this host's
+    before = root.run("find / -xdev -path /srv/checkout -prune -o -type f -print | sort")
+    root.run(f"make install {prefix} && /usr/local/sbin/ganeti-users-setup")
+    shown = root.run(
+        "getent passwd; gnt-cluster --version; ls /usr/local/share/man/man8 /etc/ganeti"
+    )
+    for sign in ("gnt-masterd", "ganeti", "gnt-instance.8.gz", "users"):
+        assert sign in shown
+    root.run(f"make uninstall {prefix}")
+    assert "gnt-" not in root.run("getent passwd; getent group")
+    after = root.run("find / -xdev -path /srv/checkout -prune -o -type f -print | sort")
+    left = set(after.splitlines()) - set(before.splitlines())
+    assert [one for one in left if "ganeti" in one or "gnt" in one or "/srv/" in one] == []
