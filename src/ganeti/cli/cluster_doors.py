@@ -124,6 +124,8 @@ class RestDoor:
             case "OP_INSTANCE_QUERY_DATA":
                 [name] = fields["instances"]
                 return int(self._ask("GET", _instance(name, "info?static=1")))
+            case "OP_INSTANCE_REMOVE":
+                return int(self._ask("DELETE", _instance(fields["instance_name"])))
             case "OP_BACKUP_PREPARE":
                 name = fields["instance_name"]
                 return int(
@@ -247,10 +249,10 @@ def _refusal(host: str, status: int, body: bytes) -> PrereqError:
     return PrereqError(f"{host} refuses ({status}): {text:.2000}", ErrorCode.WRONG_INPUT)
 
 
-def _instance(name: str, what: str) -> str:
+def _instance(name: str, what: str = "") -> str:
     from urllib.parse import quote
 
-    return f"/2/instances/{quote(name, safe='')}/{what}"
+    return f"/2/instances/{quote(name, safe='')}" + (f"/{what}" if what else "")
 
 
 _ALWAYS = ("mode", "disks", "nics", "instances", "start", "ip_check", "name_check")

@@ -6,6 +6,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from getpass import getpass
@@ -39,6 +40,8 @@ _FOR_ONE = (
     "--os-parameters",
 )
 _NIC_KEYS = ("mac", "ip", *_LINKED, "name", "network")
+_NOT_IMPORTED = "were not imported successfully"
+"""What upstream's job warns of, and succeeds."""
 LOOK_S = 0.1
 """How soon an interrupt is noticed."""
 COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow", "zstd", "lz4")
@@ -82,7 +85,7 @@ def move(
     `is_stopped` says whether to begin with nothing more.
     """
     from ganeti.model.opcodes.backup import OpBackupExport, OpBackupPrepare
-    from ganeti.model.opcodes.instance import OpInstanceQueryData
+    from ganeti.model.opcodes.instance import OpInstanceQueryData, OpInstanceRemove
 
     described = _run(source, OpInstanceQueryData(instances=[name], static=True))
     if len(described) != 1:
@@ -96,6 +99,7 @@ def move(
     )
     try:
         info = _waited_for(target, job, is_stopped)
+        says_all = not _is_upstream(info["x509_ca"])
         tell("sending the disks")
         export = OpBackupExport(
             instance_name=instance["name"],
@@ -104,9 +108,9 @@ def move(
             x509_key_name=prepared["x509_key_name"],
             destination_x509_ca=info["x509_ca"],
             compress=wishes.compress,
-            remove_instance=not wishes.keep_source,
+            remove_instance=says_all and not wishes.keep_source,
         )
-        # It succeeds only after the destination has every disk and its entry (G14).
+        # It succeeds only after the destination has every disk and its entry (G14), but for upstream's.
         _run(source, export)
     except GanetiError:
         # It would wait for long; what it has committed is not undone by this.
@@ -114,10 +118,28 @@ def move(
             target.cancel(job)
         raise
     tell("waiting for the destination to finish")
-    for _news in target.watch(job):
-        pass
+    entries = [entry for news in target.watch(job) for entry in news.entries]
     target.result(job)
+    if not says_all:
+        if any(isinstance(said, str) and _NOT_IMPORTED in said for _kind, said in entries):
+            raise ExecError(
+                f"job {job} of the destination did not import every disk; the instance is kept, down, at the source:"
+                " remove the one at the destination, and move it again"
+            )
+        if not wishes.keep_source:
+            _run(source, OpInstanceRemove(instance_name=instance["name"]))
     tell("moved" + (", and kept, down, at the source" if wishes.keep_source else ""))
+
+
+def _is_upstream(signed: str) -> bool:
+    """Return whether the certificate of a destination is upstream's, which never says that it has every disk."""
+    from ganeti.base.domain_secret import verified_certificate
+    from ganeti.node.transfer_keys import is_upstream
+
+    try:
+        return is_upstream(verified_certificate(None, signed), time.time())
+    except InputError:  # the source refuses it
+        return False
 
 
 def import_opcode(

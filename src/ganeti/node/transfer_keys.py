@@ -59,12 +59,8 @@ class TransferKeys:
         return TlsFiles(place / "cert.pem", place / "key.pem", other)
 
     def is_upstream(self, peer: str) -> bool:
-        """Return whether a certificate is one of upstream's: that names a host. InputError if it is not of a transfer."""
-        name = certificates.transfer_name(peer.encode("ascii", "replace"), self._clock.time())
-        if _NAME.fullmatch(name):
-            return False
-        host_name(name.lower(), "peer")
-        return True
+        """As `is_upstream`, now."""
+        return is_upstream(peer, self._clock.time())
 
     def names(self) -> list[str]:
         """The keys that are there."""
@@ -84,6 +80,15 @@ class TransferKeys:
 
     def _place(self, name: str) -> Path:
         return self._directory / check_key_name(name)
+
+
+def is_upstream(peer: str, now: float) -> bool:
+    """Return whether a certificate is one of upstream's: that names a host. InputError if it is not of a transfer."""
+    name = certificates.transfer_name(peer.encode("ascii", "replace"), now)
+    if _NAME.fullmatch(name):
+        return False
+    host_name(name.lower(), "peer")
+    return True
 
 
 def check_key_name(name: str) -> str:

@@ -3,11 +3,13 @@
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from ganeti.base import certificates, domain_secret
 from ganeti.base.errors import ExecError, GanetiError, InputError
 from ganeti.cli import move_instance
 from ganeti.cli.cluster_doors import News, RestAccess, door
@@ -286,3 +288,40 @@ def test_an_answer_that_is_not_understood_ends_one_move_and_no_other(
     said = capsys.readouterr().err.splitlines()
     why = "was not moved: the answer of a cluster was not understood (KeyError"
     assert [line.partition(": ")[2].startswith(why) for line in said] == [True, True]
+
+
+class UpstreamDoor(FakeDoor):
+    """A destination of upstream's kind, whose job succeeds also if disks were not imported."""
+
+    def __init__(self, warning: str = "") -> None:
+        super().__init__({"OP_INSTANCE_REMOVE": None})
+        certificate = certificates.for_transfer(
+            certificates.new_key(), "node1.example.com", time.time()
+        )
+        signed = domain_secret.sign_certificate("secret", certificate.decode())
+        self._said = [("remote-import", {**SAID, "x509_ca": signed}), ("message", warning)]
+
+    def watch(self, job_id: int) -> Iterator[News]:
+        yield News("running", self._said)
+        yield News("success", [])
+
+
+@pytest.mark.requirement("G14")
+def test_the_source_is_removed_only_after_the_job_of_upstream_has_ended() -> None:
+    one = source(OP_INSTANCE_REMOVE=None)
+    move(one, UpstreamDoor(), "web1", Wishes(), list[str]().append)
+    assert one.kinds[-2:] == ["OP_BACKUP_EXPORT", "OP_INSTANCE_REMOVE"]
+    assert [op.remove_instance for op in one.ops if op.op_id() == "OP_BACKUP_EXPORT"] == [False]
+    assert one.ops[-1].instance_name == NAME
+    one = source()
+    move(one, UpstreamDoor(), "web1", Wishes(keep_source=True), list[str]().append)
+    assert one.kinds[-1] == "OP_BACKUP_EXPORT"
+
+
+@pytest.mark.requirement("G14")
+def test_the_source_is_kept_if_upstream_did_not_import_every_disk() -> None:
+    one = source()
+    warning = " - WARNING: Some disks for instance web1 on node n1 were not imported successfully"
+    with pytest.raises(ExecError, match="did not import every disk"):
+        move(one, UpstreamDoor(warning), "web1", Wishes(), list[str]().append)
+    assert one.kinds[-1] == "OP_BACKUP_EXPORT"
