@@ -15,7 +15,7 @@ from ganeti.api.audit import RequestAudit
 from ganeti.api.cluster_info import cluster_info
 from ganeti.api.luxi_arguments import Arguments
 from ganeti.api.luxi_server import Caller
-from ganeti.api.not_master import ALREADY_MASTER, TAKE_OVER
+from ganeti.api.not_master import TAKE_OVER
 from ganeti.api.ports import Backups, Configuration, Filters, Queue, Screenshots, WatcherPause
 from ganeti.api.rest_methods import MAY, Method
 from ganeti.base.clock import Clock
@@ -406,7 +406,7 @@ class LuxiMethods:
         raise PrereqError(f"there are no tags of the kind {kind!r:.40}", ErrorCode.WRONG_INPUT)
 
     async def _is_master(self, _args: Arguments, _caller: Caller) -> list[str]:
-        raise PrereqError(ALREADY_MASTER, ErrorCode.WRONG_INPUT)
+        return ["this node is the master already"]
 
     async def _backup(self, args: Arguments, caller: Caller) -> int:
         """Only for callers with the daemon's own rights, since it writes any file that is named."""

@@ -8,9 +8,6 @@ from ganeti.base.errors import GanetiError, InputError, NotMaster
 from ganeti.protocols.luxi import Answer, Request, refusal
 
 TAKE_OVER = "MasterFailover"
-ALREADY_MASTER = (
-    "this node is the master already; run the command on the node that is to become the master"
-)
 
 
 class NotMasterMethods:

@@ -8,7 +8,7 @@ from functools import partial
 
 from ganeti import ssconf
 from ganeti.api.luxi_server import Dispatcher, LuxiServer
-from ganeti.api.not_master import ALREADY_MASTER, NotMasterMethods
+from ganeti.api.not_master import NotMasterMethods
 from ganeti.base import tls
 from ganeti.base.addresses import address_of_environment, is_loopback
 from ganeti.base.errors import ErrorCode, GanetiError, NotMaster, PrereqError, StoreError
@@ -204,7 +204,7 @@ class Member:
     async def _taken_over(self, *, force: bool) -> list[str]:
         roles = self._require_roles()
         if roles.is_master:
-            raise PrereqError(ALREADY_MASTER, ErrorCode.WRONG_INPUT)
+            return ["this node is the master already"]
         parts = self._require_parts()
         before = parts.store.statistics()
         lines: list[str] = []
