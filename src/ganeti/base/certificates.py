@@ -8,6 +8,7 @@ times are seconds since the epoch.
 import datetime as dt
 import hashlib
 import ipaddress
+import re
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ganeti.base.errors import InputError
+from ganeti.base.identifiers import host_name
 
 DAY_S = 24 * 3600.0
 NODE_LIFETIME_S = 5 * 365 * DAY_S
@@ -144,6 +146,8 @@ def self_signed(key: bytes, name: str, now: float, lifetime_s: float) -> bytes:
     return _signed(builder, private)
 
 
+KEY_NAME = re.compile(r"x509-[0-9a-z]{8,64}", re.ASCII)
+"""Names of keys of transfers, which are in their certificates."""
 UPSTREAM_NAME = "ganeti.example.com"
 """The name in every certificate of upstream's transfers and servers."""
 
@@ -176,6 +180,15 @@ def transfer_name(certificate: bytes, now: float) -> str:
     if len(names) != 1 or found.subject != found.issuer or _is_authority(found):
         raise InputError("this is not the certificate of a transfer")
     return str(names[0].value)
+
+
+def is_upstream(certificate: bytes, now: float) -> bool:
+    """Return whether a certificate is one of upstream's transfers: that names a host. InputError if it is of no transfer."""
+    name = transfer_name(certificate, now)
+    if KEY_NAME.fullmatch(name):
+        return False
+    host_name(name.lower(), "peer")
+    return True
 
 
 def _is_authority(certificate: x509.Certificate) -> bool:

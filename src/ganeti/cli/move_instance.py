@@ -133,11 +133,11 @@ def move(
 
 def _is_upstream(signed: str) -> bool:
     """Return whether the certificate of a destination is upstream's, which never says that it has every disk."""
+    from ganeti.base.certificates import is_upstream
     from ganeti.base.domain_secret import verified_certificate
-    from ganeti.node.transfer_keys import is_upstream
 
     try:
-        return is_upstream(verified_certificate(None, signed), time.time())
+        return is_upstream(verified_certificate(None, signed).encode("ascii"), time.time())
     except InputError:  # the source refuses it
         return False
 

@@ -1,6 +1,5 @@
 """Keys for one transfer each: made here, never sent, removed with the transfer (S204, S210, S216)."""
 
-import re
 import shutil
 from pathlib import Path
 
@@ -8,10 +7,7 @@ from ganeti.base import certificates
 from ganeti.base.clock import Clock
 from ganeti.base.errors import HostError, InputError
 from ganeti.base.files import write_atomically
-from ganeti.base.identifiers import host_name
 from ganeti.node.stream_tls import TlsFiles
-
-_NAME = re.compile(r"x509-[0-9a-z]{8,64}", re.ASCII)
 
 _INSTANCE = "instance"
 
@@ -59,8 +55,8 @@ class TransferKeys:
         return TlsFiles(place / "cert.pem", place / "key.pem", other)
 
     def is_upstream(self, peer: str) -> bool:
-        """As `is_upstream`, now."""
-        return is_upstream(peer, self._clock.time())
+        """As `certificates.is_upstream`, now."""
+        return certificates.is_upstream(peer.encode("ascii", "replace"), self._clock.time())
 
     def names(self) -> list[str]:
         """The keys that are there."""
@@ -82,17 +78,8 @@ class TransferKeys:
         return self._directory / check_key_name(name)
 
 
-def is_upstream(peer: str, now: float) -> bool:
-    """Return whether a certificate is one of upstream's: that names a host. InputError if it is not of a transfer."""
-    name = certificates.transfer_name(peer.encode("ascii", "replace"), now)
-    if _NAME.fullmatch(name):
-        return False
-    host_name(name.lower(), "peer")
-    return True
-
-
 def check_key_name(name: str) -> str:
     """The name of a key, if it is one; InputError (A43)."""
-    if not _NAME.fullmatch(name):
+    if not certificates.KEY_NAME.fullmatch(name):
         raise InputError(f"{name!r:.80} is not the name of a transfer's key", "key_name")
     return name
