@@ -244,6 +244,9 @@ def main() -> None:
         figures[f"capacity_{nodes}_s"] = round(
             max(value for key, value in figures.items() if f"d_{nodes}_" in key), 2
         )
+    if not quick:
+        for template in ("plain", "drbd"):
+            figures[f"standard_1000_{template}_s"] = round(capacity(1000, template)[1], 2)
     figures["peak_mib"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     peer = Peer()
     why_not = peer.fetch()

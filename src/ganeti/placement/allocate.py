@@ -6,6 +6,7 @@ place wins that costs the fewest further instances, see `dedicated`.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -104,7 +105,11 @@ class ArraySearch:
         self.index = len(state.names) - 1
         field = Field(state, everywhere(state))
         self.chunk = Chunk(field, np.array([self.index]), force=rules.ignore_soft_errors)
-        self.partners = open_ & (state.group[:, None] == state.group) if self.is_pair else open_
+
+    @cached_property
+    def partners(self) -> Bools:
+        """(primary, secondary): the open nodes of the primary's group."""
+        return np.asarray(self.open & (self.state.group[:, None] == self.state.group))
 
     @property
     def is_pair(self) -> bool:
@@ -179,9 +184,7 @@ class ArraySearch:
         demands, state = self.chunk.demands, self.state
         seconds = self.open & self.chunk.hard_disk[0] & self.chunk.soft_disk[0]
         seconds &= (demands.reserve < state.free)[0] & (demands.reserve < state.free_if_all)[0]
-        partners = self.partners.copy()
-        np.fill_diagonal(partners, val=False)
-        return best_pair(self.chunk, fits, seconds, partners)
+        return best_pair(self.chunk, fits, seconds)
 
     def _dedicated(self, fits: Bools) -> None:
         """The fewest lost allocations, then the least disk left; of equal ones the last."""

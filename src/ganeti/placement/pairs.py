@@ -31,13 +31,9 @@ def can_search(chunk: Chunk) -> bool:
     )
 
 
-def best_pair(
-    chunk: Chunk, primaries: Bools, secondaries: Bools, partners: Bools
-) -> tuple[int, int, float] | None:
-    """(primary, secondary, score); of equal scores the last pair. None if no pair is possible.
-
-    `partners` (primary, secondary) says which nodes may be a pair at all.
-    """
+def best_pair(chunk: Chunk, primaries: Bools, secondaries: Bools) -> tuple[int, int, float] | None:
+    """(primary, secondary, score) of one group; of equal scores the last pair. None if no pair is possible."""
+    state = chunk.field.state
     rows, columns = np.flatnonzero(primaries), np.flatnonzero(secondaries)
     if not len(rows) or not len(columns):
         return None
@@ -49,8 +45,11 @@ def best_pair(
         if bounds[start] > best + TIE + SLACK:
             break
         part = rows[start : start + AT_ONCE]
-        possible = partners[part] & secondaries & _reserves(chunk, part)
-        scores = np.where(possible, row_scores(chunk, fixed, part), np.inf)
+        reserved = state.peers[:, part].T + chunk.reserve[0]
+        possible = secondaries & (state.group[part][:, None] == state.group)
+        possible &= (np.maximum(reserved, state.reserved) < state.free) | state.fails
+        possible[np.arange(len(part)), part] = False
+        scores = np.where(possible, row_scores(chunk, fixed, part, reserved), np.inf)
         found.append((part, scores))
         best = min(best, float(scores.min()))
     if not np.isfinite(best):
@@ -70,14 +69,6 @@ def best_pair(
             if first in part
         ),
     )
-
-
-def _reserves(chunk: Chunk, rows: Indices) -> Bools:
-    """(rows, secondary): whether the memory that the second reserves for the first is there."""
-    state = chunk.field.state
-    reserved = state.peers[:, rows].T + chunk.reserve[0]
-    np.maximum(reserved, state.reserved, out=reserved)
-    return np.asarray((reserved < state.free) | state.fails)
 
 
 def _bounds(chunk: Chunk, fixed: Floats, rows: Indices, columns: Indices) -> Floats:

@@ -73,12 +73,14 @@ def fixed_scores(chunk: Chunk) -> Floats:
     return np.asarray(fixed + (tags if isinstance(tags, float) else tags[0]))
 
 
-def row_scores(chunk: Chunk, fixed: Floats, rows: Indices) -> Floats:
-    """(rows, secondary): the score on these primaries and each secondary, but for tags and failing secondaries."""
+def row_scores(chunk: Chunk, fixed: Floats, rows: Indices, reserved: Floats) -> Floats:
+    """(rows, secondary): the score on these primaries and each secondary, but for tags and failing secondaries.
+
+    `reserved` is what each secondary reserves for the primary's instances then.
+    """
     field = chunk.field
     part = fixed[rows, None] + sum(_both(chunk, spread, rows) for spread in SHARED)
-    change = field.state.peers[:, rows].T + float(chunk.reserve[0])
-    change -= field.state.reserved
+    change = reserved - field.state.reserved
     np.maximum(change, 0.0, out=change)
     change *= field.coefficients[RESERVED]
     return np.asarray(part + chunk.reserved_spread([], change, field.values[RESERVED]))
@@ -92,7 +94,8 @@ def pair_scores(chunk: Chunk) -> Floats:
     shared = field.state.tags.shared_places() if field.state.tags.has_locations else None
     for start in range(0, len(fixed), ROWS):
         rows = np.arange(start, min(start + ROWS, len(fixed)))
-        scores[rows] = row_scores(chunk, fixed, rows)
+        reserved = field.peers_by_primary[rows] + float(chunk.reserve[0])
+        scores[rows] = row_scores(chunk, fixed, rows, reserved)
         if shared is not None:
             scores[rows] += shared[rows]
     if field.is_risky or chunk.force:
