@@ -96,10 +96,51 @@ def _sorted_out(state: State) -> tuple[Queues, Bools]:
 
 def _lacks_room(state: State, nodes: Indices, queues: Queues, mirrored: Bools) -> Bools:
     """By node: whether for some number of its largest instances the rest of its group has no room."""
+    lacks = np.zeros(len(nodes), dtype=bool)
+    open_rows = np.flatnonzero(~_a_node_each(state, nodes, queues, mirrored))
+    if len(open_rows):
+        lacks[open_rows] = _rows_lacking(state, nodes[open_rows], queues, mirrored)
+    return lacks
+
+
+def _a_node_each(state: State, nodes: Indices, queues: Queues, mirrored: Bools) -> Bools:
+    """By node: whether more online nodes of its group have room for each instance than there are larger ones.
+
+    Then neither lacks room nor can earlier instances have filled all of them. Much cheaper than counting how many
+    instances each node takes, and in large clusters mostly enough.
+    """
     these = state.instances
     which, counts = queues.of(nodes)
     if not which.size:
-        return np.zeros(len(nodes), dtype=bool)
+        return np.ones(len(nodes), dtype=bool)
+    least = (these.memory * these.uses_memory)[which] + 1.0
+    disk = (these.disk * these.is_local)[which].max()
+    taken = _taken(state, nodes, mirrored)
+    rows, takers = np.nonzero(taken)
+    number = np.zeros(least.shape, dtype=np.intp)
+    for group in set(state.group[nodes].tolist()):
+        mine = state.group[nodes] == group
+        room = np.where(
+            (state.group == group) & ~state.offline & (state.free_disk > disk), state.free, -np.inf
+        )
+        number[mine] = len(room) - np.searchsorted(np.sort(room), least[mine])
+        number[mine] -= room[nodes[mine]][:, None] >= least[mine]
+        those = mine[rows]
+        row, node = rows[those], takers[those]
+        before = room[node][:, None] >= least[row]
+        after = (room[node] - taken[row, node])[:, None] >= least[row]
+        np.subtract.at(number, row, (before & ~after).astype(np.intp))
+    turns = np.arange(least.shape[1])
+    falls = (np.diff(least, axis=1, prepend=np.inf) <= 0) | (turns >= counts[:, None])
+    return np.asarray(
+        ((number > turns) | (turns >= counts[:, None])).all(axis=1) & falls.all(axis=1)
+    )
+
+
+def _rows_lacking(state: State, nodes: Indices, queues: Queues, mirrored: Bools) -> Bools:
+    """As `_lacks_room`, counted in full."""
+    these = state.instances
+    which, counts = queues.of(nodes)
     open_ = state.group[nodes][:, None] == state.group
     open_[np.arange(len(nodes)), nodes] = False
     memory = these.memory * these.uses_memory
@@ -233,6 +274,11 @@ def _rooms_suffice(state: State, others: Indices, mirrored: Bools, free: Floats)
         open_nodes = np.flatnonzero(members & ~sure)
         for start in range(0, len(open_nodes), ROWS):
             part = open_nodes[start : start + ROWS]
+            clear = _a_node_each(state, part, queues, mirrored)
+            sure[part[clear]] = True
+            part = part[~clear]
+            if not len(part):
+                continue
             rest = np.where(np.isfinite(room), state.free - _taken(state, part, mirrored), -np.inf)
             rest[np.arange(len(part)), part] = -np.inf
             sure[part] = _surely_fit(state, rest, *queues.of(part))

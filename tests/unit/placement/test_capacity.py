@@ -2,6 +2,7 @@ import itertools
 from collections import Counter
 
 import msgspec
+import numpy as np
 import placement_clusters as clusters
 import pytest
 
@@ -11,7 +12,13 @@ from ganeti.placement.allocate import allocate, allocate_on
 from ganeti.placement.capacity import fill, open_nodes, shrinks, tiers
 from ganeti.placement.description import Cluster, Failure, Instance
 from ganeti.placement.places import Rules
-from ganeti.placement.redundancy import can_be_lost, doomed_nodes, is_redundant, surely_doomed
+from ganeti.placement.redundancy import (
+    can_be_lost,
+    doomed_by_arrays,
+    doomed_nodes,
+    is_redundant,
+    surely_doomed,
+)
 from ganeti.placement.small.cluster import Small
 from ganeti.placement.state import State
 from ganeti.placement.trials import first_size
@@ -239,6 +246,23 @@ def test_nodes_that_are_surely_doomed_are_doomed(seed: int) -> None:
     assert surely
     assert surely <= set(doomed_nodes(full))
     assert not set(surely_doomed(State(clusters.cluster(5, seed))))
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("capacity", [True, False])
+@pytest.mark.parametrize("template", ["plain", "drbd"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_node_for_each_instance_is_enough_and_never_too_much(
+    seed: int, template: str, capacity: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = sized(clusters.POLICY["minmax"][0]["max"], template)
+    full = fill(State(clusters.cluster(20, seed)), wanted, Rules(capacity=capacity)).state
+    quick, lacking = set(doomed_by_arrays(full)), set(surely_doomed(full))
+    assert quick == {node for node in range(20) if not can_be_lost(full, node)}
+    monkeypatch.setattr(
+        redundancy, "_a_node_each", lambda _state, nodes, *_rest: np.zeros(len(nodes), dtype=bool)
+    )
+    assert (set(doomed_by_arrays(full)), set(surely_doomed(full))) == (quick, lacking)
 
 
 @pytest.mark.parametrize("scarce", [Failure.MEMORY, Failure.DISK, Failure.CPU, Failure.SPINDLES])
