@@ -65,7 +65,7 @@ def test_modify_reads_policies(master: FakeMaster, run: Run) -> None:
         (["modify"], "nothing to change: pass at least one option"),
         (["modify", "--ipolicy-bounds-specs=most:a=1"], "must begin with min: or max:"),
         (["modify", "--ipolicy-std-specs=cpu-count=x"], "not a whole number"),
-        (["add-tags"], "give at least one"),
+        (["add-tags"], "name at least one"),
         (["add-tags", "--from=/nonexistent"], "cannot be read"),
         (["watcher", "pause"], "say for how long"),
         (["watcher", "pause", "soon"], "not a duration"),
