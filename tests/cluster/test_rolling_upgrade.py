@@ -35,6 +35,7 @@ NOT_TOURED = {
     "OP_CLUSTER_POST_INIT": "for hooks of gnt-cluster init",
     "OP_CLUSTER_DESTROY": "the end of the cluster",
     "OP_BACKUP_PREPARE": "needs a secret that two clusters share",
+    "OP_BACKUP_ABANDON": "the same",
     "OP_CLUSTER_RENEW_CRYPTO": "once, between the tours",
     "OP_CLUSTER_ACTIVATE_MASTER_IP": "the cluster's address is that of a host",
     "OP_CLUSTER_DEACTIVATE_MASTER_IP": "the same",

@@ -131,6 +131,9 @@ class RestDoor:
                 return int(
                     self._ask("PUT", _instance(name, f"prepare-export?mode={fields['mode']}"))
                 )
+            case "OP_BACKUP_ABANDON":
+                name = fields.pop("instance_name")
+                return int(self._ask("PUT", _instance(name, "abandon-export"), fields))
             case "OP_BACKUP_EXPORT":
                 name = fields.pop("instance_name")
                 # Its name in this interface.

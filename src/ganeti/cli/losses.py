@@ -104,6 +104,7 @@ LOSSES: Mapping[str, Loss] = {
 
 NOTHING_LOST: Mapping[str, str] = {
     "OP_BACKUP_EXPORT": "an older export goes once the new one is whole; the instance, if that is said",
+    "OP_BACKUP_ABANDON": "removes the key of a move that is given up",
     "OP_BACKUP_PREPARE": "makes a key",
     "OP_BACKUP_QUERY": "reads",
     "OP_BACKUP_REMOVE": "the export that is named; Ganeti's command has no other way to say so",

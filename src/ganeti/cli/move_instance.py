@@ -27,6 +27,7 @@ from ganeti.model.instance_view import NicView
 
 if TYPE_CHECKING:  # slow to import
     from ganeti.model.opcodes import OpCode
+    from ganeti.model.opcodes.backup import OpBackupExport
     from ganeti.model.opcodes.base import NicRequest
 
 PROG = "move-instance"
@@ -91,31 +92,21 @@ def move(
     if len(described) != 1:
         raise PrereqError(f"there is no instance {name}", ErrorCode.UNKNOWN_ENTITY)
     instance = next(iter(described.values()))
-    was_up = instance["config_state"] == "up"
+    wishes = wishes._replace(start=wishes.start and instance["config_state"] == "up")
     prepared = _run(source, OpBackupPrepare(instance_name=instance["name"], mode="remote"))
     tell("waiting for the destination to be ready")
-    job = target.submit(
-        import_opcode(instance, prepared, wishes._replace(start=wishes.start and was_up))
-    )
     try:
-        info = _waited_for(target, job, is_stopped)
-        says_all = not _is_upstream(info["x509_ca"])
-        tell("sending the disks")
+        job = target.submit(import_opcode(instance, prepared, wishes))
         export = OpBackupExport(
             instance_name=instance["name"],
             mode="remote",
-            target_node=info["disks"],
             x509_key_name=prepared["x509_key_name"],
-            destination_x509_ca=info["x509_ca"],
             compress=wishes.compress,
-            remove_instance=says_all and not wishes.keep_source,
+            remove_instance=not wishes.keep_source,
         )
-        # It succeeds only after the destination has every disk and its entry (G14), but for upstream's.
-        _run(source, export)
+        says_all = _sent(source, target, job, export, tell, is_stopped=is_stopped)
     except GanetiError:
-        # It would wait for long; what it has committed is not undone by this.
-        with contextlib.suppress(GanetiError):
-            target.cancel(job)
+        _abandon(source, instance["name"], prepared)
         raise
     tell("waiting for the destination to finish")
     entries = [entry for news in target.watch(job) for entry in news.entries]
@@ -131,6 +122,38 @@ def move(
     tell("moved" + (", and kept, down, at the source" if wishes.keep_source else ""))
 
 
+def _sent(
+    source: Door,
+    target: Door,
+    job: int,
+    export: "OpBackupExport",
+    tell: Callable[[str], None],
+    *,
+    is_stopped: Callable[[], bool],
+) -> bool:
+    """Send the disks to the destination's job; whether its end says that it has every disk (upstream's does not)."""
+    from msgspec.structs import replace
+
+    try:
+        info = _waited_for(target, job, is_stopped)
+        says_all = not _is_upstream(info["x509_ca"])
+        tell("sending the disks")
+        export = replace(
+            export,
+            target_node=info["disks"],
+            destination_x509_ca=info["x509_ca"],
+            remove_instance=says_all and export.remove_instance,
+        )
+        # It succeeds only after the destination has every disk and its entry (G14), but for upstream's.
+        _run(source, export)
+    except GanetiError:
+        # It would wait for long; what it has committed is not undone by this.
+        with contextlib.suppress(GanetiError):
+            target.cancel(job)
+        raise
+    return says_all
+
+
 def _is_upstream(signed: str) -> bool:
     """Return whether the certificate of a destination is upstream's, which never says that it has every disk."""
     from ganeti.base.certificates import is_upstream
@@ -140,6 +163,17 @@ def _is_upstream(signed: str) -> bool:
         return is_upstream(verified_certificate(None, signed).encode("ascii"), time.time())
     except InputError:  # the source refuses it
         return False
+
+
+def _abandon(source: Door, name: str, prepared: Mapping[str, Any]) -> None:
+    """Remove the source's key of a move that has failed (S241); upstream's servers keep theirs for a day.
+
+    The job waits for an export that may still run, so its end is not waited for.
+    """
+    from ganeti.model.opcodes.backup import OpBackupAbandon
+
+    with contextlib.suppress(GanetiError):
+        source.submit(OpBackupAbandon(instance_name=name, x509_key_name=prepared["x509_key_name"]))
 
 
 def import_opcode(

@@ -6,11 +6,12 @@ import sys
 import time
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from ganeti.base import certificates, domain_secret
-from ganeti.base.errors import ExecError, GanetiError, InputError
+from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError
 from ganeti.cli import move_instance
 from ganeti.cli.cluster_doors import News, RestAccess, door
 from ganeti.cli.move_instance import COMPRESSIONS, Changes, Wishes, import_opcode, move, run
@@ -104,6 +105,25 @@ def test_the_source_is_prepared_then_the_target_waits_then_the_data_goes() -> No
     assert (export.x509_key_name, export.remove_instance) == (PREPARED["x509_key_name"], True)
     assert (export.compress, made.compress) == ("zstd", "zstd")
     assert said[-1] == "moved"
+
+
+@pytest.mark.requirement("S218", "S241")
+@pytest.mark.parametrize("refuses", ["target", "import", "export"])
+def test_key_of_a_move_that_fails_is_removed_from_the_source(
+    monkeypatch: pytest.MonkeyPatch, refuses: str
+) -> None:
+    one, other = source(), FakeDoor({})
+    error = PrereqError("no room", ErrorCode.NO_RESOURCES)
+    if refuses == "target":
+        monkeypatch.setattr(other, "submit", Mock(side_effect=error))
+    elif refuses == "import":
+        monkeypatch.setattr(other, "watch", Mock(side_effect=error))
+    else:
+        one.answers["OP_BACKUP_EXPORT"] = error
+    with pytest.raises(PrereqError):
+        move(one, other, "web1", Wishes(), lambda _text: None)
+    assert one.kinds[-1] == "OP_BACKUP_ABANDON"
+    assert one.ops[-1].x509_key_name == PREPARED["x509_key_name"]
 
 
 @pytest.mark.requirement("S221", "S217")

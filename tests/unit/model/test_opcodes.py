@@ -145,6 +145,7 @@ def test_null_means_not_given_in_an_opcode_within_another_too() -> None:
 
 
 _SOUND = {
+    "x509_key_name": ["x509-a", "0", "a"],
     "tags": ["x"],
     "nodes": ["x"],
     "disk": 0,

@@ -12,7 +12,7 @@ from ganeti.base.domain_secret import sign_certificate, sign_disk
 from ganeti.config.transaction import Draft
 from ganeti.model.names import AdminState, JobStatus
 from ganeti.model.objects import Node
-from ganeti.model.opcodes.backup import OpBackupExport, OpBackupPrepare
+from ganeti.model.opcodes.backup import OpBackupAbandon, OpBackupExport, OpBackupPrepare
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.opcodes.instance import OpInstanceCreate
@@ -172,6 +172,23 @@ async def test_a_wrong_source_is_refused(
     _, (message, _code) = failed(await clusters.target.final(job))
     assert text in message
     assert clusters.target.rpc.acts() == []
+
+
+@pytest.mark.requirement("S218", "S241")
+async def test_move_that_is_given_up_leaves_no_key(clusters: Clusters) -> None:
+    prepared = await clusters.prepared()
+    signed = prepared["x509_key_name"]
+    node = clusters.node(clusters.source, 1)
+    assert node.keys
+    forged = OpBackupAbandon(instance_name=NAME, x509_key_name=[signed[0], "0" * 40, signed[2]])
+    _, (message, _code) = failed(await clusters.source.run(forged))
+    assert "x509_key_name: is not signed with the cluster domain secret" in message
+    assert node.keys
+    for _ in range(2):  # a repetition is harmless
+        succeeded(
+            await clusters.source.run(OpBackupAbandon(instance_name=NAME, x509_key_name=signed))
+        )
+        assert not node.keys
 
 
 @pytest.mark.requirement("S220")

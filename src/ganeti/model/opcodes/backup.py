@@ -16,6 +16,12 @@ class OpBackupPrepare(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_PREP
     mode: Annotated[str, RefersTo.NOTHING]
 
 
+class OpBackupAbandon(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_ABANDON"):
+    """Give up a move to another cluster that was prepared: remove its key from the instance's node (S241)."""
+
+    x509_key_name: Annotated[list[Any], RefersTo.NOTHING]
+
+
 class OpBackupExport(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_EXPORT"):
     """Write the disks of an instance into an export on a node, or send them to another cluster.
 

@@ -32,7 +32,8 @@ class LUBackupPrepare(InstanceUnit[OpBackupPrepare, Instance]):
         secret = ctx.services.domain_secret()
         async with ctx.undo_log() as undo:
             end = await make_end(ctx, undo, plan.name, primary_node(ctx, plan))
-            # Nothing is undone: the export takes the key; one that no export takes is forgotten in a day.
+            # Nothing is undone: the export takes the key, or OP_BACKUP_ABANDON removes it; one that is left
+            # is forgotten in a day.
             undo.commit()
         return Outcome(
             {

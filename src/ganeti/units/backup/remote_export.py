@@ -63,13 +63,7 @@ async def plan_remote(ctx: UnitContext, op: OpBackupExport, instance: Instance) 
     source = primary_node(ctx, instance)
     check_online(source)
     secret = secret_of_others(ctx)
-    match op.x509_key_name:
-        case [str() as key_name, str() as claimed, str() as salt]:
-            pass
-        case _:
-            raise InputError("must be a name, a digest and a salt", "x509_key_name")
-    if not is_signed(secret, key_name, claimed, salt):
-        raise InputError("is not signed with the cluster domain secret", "x509_key_name")
+    key_name = verified_key_name(secret, op.x509_key_name)
     certificate = verified_certificate(secret, op.destination_x509_ca or "")
     check_not_expired(certificate, ctx.now)
     assert isinstance(op.target_node, list)  # noqa: S101 - checked before
@@ -88,6 +82,18 @@ async def plan_remote(ctx: UnitContext, op: OpBackupExport, instance: Instance) 
     return RemotePlan(
         instance, source, was_running, by_script, key_name, certificate, disks, osparams
     )
+
+
+def verified_key_name(secret: str | None, signed: Sequence[object] | None) -> str:
+    """Return the name of a transfer's key if this cluster has signed it; InputError."""
+    match signed:
+        case [str() as key_name, str() as claimed, str() as salt]:
+            pass
+        case _:
+            raise InputError("must be a name, a digest and a salt", "x509_key_name")
+    if not is_signed(secret, key_name, claimed, salt):
+        raise InputError("is not signed with the cluster domain secret", "x509_key_name")
+    return key_name
 
 
 def _checked(index: int, host: str, port: int, token: str) -> tuple[str, int, str]:

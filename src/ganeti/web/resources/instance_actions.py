@@ -98,6 +98,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "Find out what an export needs",
         JobOf("OP_BACKUP_PREPARE", {**THIS, "mode": _export_mode}, has_body=False),
         Argument("mode", Kind.TEXT, "local or remote")),
+    job("PUT", f"{INSTANCE}/abandon-export", "instances_name_abandon_export",
+        "Remove the key of a move to another cluster that was prepared", JobOf("OP_BACKUP_ABANDON", THIS)),
     job("PUT", f"{INSTANCE}/export", "instances_name_export", "Export an instance",
         JobOf("OP_BACKUP_EXPORT", THIS, {"destination": "target_node"})),
     job("DELETE", f"{INSTANCE}/export", "instances_name_export", "Remove an instance's export",
