@@ -44,7 +44,8 @@ def hspace(args: argparse.Namespace) -> int:
 
     cluster = source.load(args)
     state = source.state_of(cluster, args)
-    run = _prepared(state, args)
+    template = args.template or next(iter(cluster.policy["disk-templates"]))
+    run = _prepared(state, template, args)
     source.print_nodes(state, args, "Initial cluster", sys.stderr)
     if run.is_machine:
         _keys(_cluster_keys(state))
@@ -56,7 +57,6 @@ def hspace(args: argparse.Namespace) -> int:
         say(f"There are {count} initial instances on the cluster.")
     if not open_nodes(state).any():
         raise PrereqError("nothing can be allocated: no online nodes", ErrorCode.NO_RESOURCES)
-    template = args.template or next(iter(cluster.policy["disk-templates"]))
     use = (
         args.spindle_use
         if args.spindle_use is not None
@@ -72,13 +72,16 @@ def hspace(args: argparse.Namespace) -> int:
     return 0
 
 
-def _prepared(state: "State", args: argparse.Namespace) -> _Run:
+def _prepared(state: "State", template: str, args: argparse.Namespace) -> _Run:
     """The rules; groups with nodes that fail N+1 take nothing, and without `--independent-groups` nor do others.
 
     With it groups that cannot lose a node are left out, too, and need not be able to.
     """
+    from msgspec.structs import replace
+
+    from ganeti.placement.description import facts
     from ganeti.placement.places import Exempt, Rules
-    from ganeti.placement.redundancy import doomed_nodes
+    from ganeti.placement.redundancy import Trouble, doomed_nodes, is_redundant
 
     failing = {int(group) for group in state.group[state.fails & ~state.offline]}
     closed: set[int] = set() if args.accept_errors else failing
@@ -94,6 +97,9 @@ def _prepared(state: "State", args: argparse.Namespace) -> _Run:
     )
     is_stopped = bool(failing) and not args.accept_errors and not (args.independent and remaining)
     rules = Rules(capacity=not args.no_capacity, exempt=exempt)
+    if args.accept_errors and facts(template).mirrored and not is_redundant(state, exempt):
+        # A mirrored instance need only leave each node that cannot be lost no worse than it is.
+        rules = replace(rules, before=Trouble(state.copy(), exempt))
     limit = args.max_length if args.max_length >= 0 else None
     return _Run(state, rules, tuple(sorted(closed)), is_stopped, limit, args)
 

@@ -146,7 +146,8 @@ def _placed(state: State, wanted: Instance, rules: Rules) -> tuple[Place, str]:
         place, places = allocate(state, wanted, rules)
     except PrereqError as err:
         why = summary(explain(state, wanted, rules))
-        raise PrereqError(f"{err.message}; {why}" if why else err.message, err.code) from None
+        # Scripts look for upstream's counts at the end.
+        raise PrereqError(f"{why}; {err.message}" if why else err.message, err.code) from None
     return place, describe_choice(state, place, places)
 
 

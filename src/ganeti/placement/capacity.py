@@ -64,7 +64,8 @@ def fill(
     rules = msgspec.structs.replace(rules, dedicated=False)
     filled = Filled(state.copy(), [], [], Counter())
     unchecked = msgspec.structs.replace(rules, capacity=False, best_only=True)
-    steps = [_guess(state, wanted), SMALL_STEP] if rules.capacity else []
+    at_once = rules.capacity and rules.before is None
+    steps = [_guess(state, wanted), SMALL_STEP] if at_once else []
     for size in steps:
         while _add(filled, wanted, unchecked, open_, _least(size, _left(filled, limit))):
             if filled.failures or _left(filled, limit) == 0:

@@ -80,6 +80,10 @@ def mirrored(name: str, first: str, second: str, memory: int = 4096) -> str:
 TWO = [node("a.example.com", 8192, "M", "rack:1"), node("b.example.com", 16384, "N", "rack:2")]
 PAIR = [shared("one.example.com", "a.example.com"), shared("two.example.com", "a.example.com")]
 FILES: Mapping[str, str] = {
+    "lossy": text(
+        "n1|8000|0|1400|99999|98976|16|N|u|1\nn2|8000|0|8000|99999|99999|16|N|u|1\nn3|4000|0|4000|99999|98976|16|N|u|1",
+        "web1|6600|1024|1|running|Y|n1|n3|drbd||1",
+    ),
     "pair": text("\n".join(TWO), "\n".join(PAIR)),
     "masters": text("\n".join([node("a", 16384, "M"), node("b", 16384, "M")])),
     "no-master": text(node("a", 16384)),
@@ -252,6 +256,10 @@ FACTS = [
          out="HTS_TSPEC='131072,1048576,4,12=4 129984,1048320,4,12=2'"),
     Fact("hspace --machine-readable --no-capacity-checks -t {hspace-tiered.data}", 0, out="HTS_ALLOC_INSTANCES=6"),
     Fact("hspace -t {hspace-groups-one.data}", 0, out="  0 instances allocated"),
+    Fact("hspace --accept-existing -t {hspace-groups-one.data}", 0, out="  2 instances allocated"),
+    Fact("hspace --disk-template drbd --standard-alloc 1g,128,1 -t {lossy}", 0, out="  0 instances allocated"),
+    Fact("hspace --disk-template drbd --standard-alloc 1g,128,1 --accept-existing -t {lossy}", 0,
+         out=r"  [1-9]\d* instances allocated"),
     Fact("hspace --independent-groups -t {hspace-groups-one.data}", 0, out="  0 instances allocat"),
     Fact("hspace -t {hspace-existing.data} --machine-readable", 0, out="HTS_OK=1"),
     Fact("hspace -pname,pcnt -t {hspace-tiered.data}", 0, err="Tiered allocation status:\n Name"),
