@@ -86,8 +86,8 @@ def test_down_ends_scripts_that_still_run() -> None:
         cluster.ok("gnt-instance", "add", "--submit", "-n", "node1", *options, "a.example.com")
         wait_until(cluster.record.exists, "the create script runs")
         directory = cluster.directory
+        wait_until(lambda: bool(_sleepers()), "the create script sleeps")
         sleeps = _sleepers()
-        assert sleeps
         vcluster(directory, "down")
         assert processes_of(directory) == {}
         assert not _sleepers() & sleeps

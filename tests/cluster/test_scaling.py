@@ -58,7 +58,7 @@ async def lines_of(client: AsyncLuxiClient, job_id: int) -> list[float]:
 @contextlib.asynccontextmanager
 async def talking(client: AsyncLuxiClient, count: int, pause_s: float) -> AsyncIterator[list[int]]:
     """Jobs that run and say a line every `pause_s`; they are cancelled at the end."""
-    ids = await submit_many(client, [[delay(pause_s, repeat=10_000)]] * count)
+    ids = await submit_many(client, [[delay(pause_s, repeat=10_000, interruptible=True)]] * count)
     try:
         await all_running(client, ids)
         yield ids

@@ -108,7 +108,7 @@ def nic(**fields: Any) -> list[NicRequest]:
         ({"osparams_secret": {"key": "a\nb"}}, WRONG, "osparams_secret.key: must be one line"),
         ({"tags": ["with space"]}, WRONG, "tags: 'with space' is not a tag"),
         ({"tags": [""]}, WRONG, "tags: '' is not a tag"),
-        ({"hypervisor": "xen-pvm"}, WRONG, "hypervisor: 'xen-pvm' is not enabled"),
+        ({"hypervisor": "xen-pvm"}, WRONG, "hypervisor: 'xen-pvm' is not a hypervisor"),
         (
             {"hvparams": {"nosuch": 1}},
             WRONG,
