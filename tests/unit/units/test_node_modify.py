@@ -168,6 +168,8 @@ async def test_a_node_that_cannot_be_made_a_candidate_stays_as_it_is(master: Mas
     name, (text,) = failed(await master.run(modify(master_candidate=True)))
     assert (name, "cannot hold the state" in text) == ("OpExecError", True)
     assert role(master.node(2)) == "R"
+    # It keeps no secret that only candidates may hold.
+    assert master.candidates.acts == [("enforce", "node2.example.com")]
 
 
 async def test_a_candidate_that_does_not_listen_is_none_all_the_same(master: Master) -> None:

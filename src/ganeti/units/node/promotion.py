@@ -1,9 +1,12 @@
 """Making nodes fit to be master candidates, before the configuration says that they are."""
 
+import contextlib
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from ganeti.base.errors import ExecError, GanetiError
-from ganeti.model.objects import Node
+from ganeti.model.objects import Node, NodeUuid
 from ganeti.units.context import UnitContext
 from ganeti.units.shared_files import distribute_files
 
@@ -24,6 +27,15 @@ async def make_fit(
         try:
             await ctx.services.candidates.promote(node)
         except GanetiError as err:
+            await _take_back(ctx, node)
             raise ExecError(
                 f"node {node.name} cannot be made a master candidate: {err.message}"
             ) from err
+
+
+async def _take_back(ctx: UnitContext, node: Node) -> None:
+    """Take what only candidates may hold from a node that did not become one; if it is silent, its watcher does."""
+    known = ctx.snapshot.nodes.get(NodeUuid(node.uuid))
+    if known is None or not known.master_candidate:
+        with contextlib.suppress(GanetiError):
+            await ctx.services.candidates.enforce(replace(node, master_candidate=False))
