@@ -179,11 +179,11 @@ class EtcdServers:
         own = peer_url(node.primary_ip)
         end = asyncio.get_running_loop().time() + CAUGHT_UP_S
         while True:
-            listed = (await gateway.members()).members
-            found = [member for member in listed if own in member.peerURLs]
-            if not found or not found[0].isLearner:
-                return
             try:
+                listed = (await gateway.members()).members
+                found = [member for member in listed if own in member.peerURLs]
+                if not found or not found[0].isLearner:
+                    return
                 await gateway.promote_member(found[0].ID)
             except GatewayError:
                 if asyncio.get_running_loop().time() > end:

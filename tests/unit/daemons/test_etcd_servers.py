@@ -186,3 +186,28 @@ def test_a_server_without_its_data_takes_new_settings_and_one_with_them_keeps_it
     keep_server_settings(paths, settings("third"))
     assert server_settings(paths) == settings("third")
     assert not paths.etcd_data.exists()
+
+
+@pytest.mark.virtual_time
+async def test_new_member_gets_its_vote_although_no_server_answers_for_a_moment(
+    candidates: Candidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = NODE_LIST[2]
+    learner = msgspec.structs.replace(candidates.etcd.listed[2], isLearner=True)
+    candidates.etcd.listed[2] = learner
+    usual = candidates.etcd.members
+    answers = iter([NotSent("connection refused"), NotSent("connection refused"), None])
+    promoted: list[int] = []
+
+    async def members() -> MembersAnswer:
+        if error := next(answers):
+            raise error
+        return await usual()
+
+    async def promote_member(number: int) -> None:
+        promoted.append(number)
+
+    monkeypatch.setattr(candidates.etcd, "members", members)
+    monkeypatch.setattr(candidates.etcd, "promote_member", promote_member, raising=False)
+    await candidates.servers.settle(node)
+    assert promoted == [learner.ID]
