@@ -317,7 +317,7 @@ class EtcdBackend:
         return asyncio.get_running_loop().time() < self._valid_until
 
     def holds(self, epoch: int) -> bool:
-        """Whether the lease in etcd surely lasts: nobody else is elected before it ends."""
+        """Return whether the lease in etcd surely lasts: no other candidate is elected before it ends."""
         return (
             isinstance(self._roles.role, Master)
             and self._roles.role.lease.epoch == epoch

@@ -140,7 +140,7 @@ class StartAgain(Step, frozen=True, kw_only=True):
 
 
 def _cannot_run(snapshot: Snapshot, instance: Instance) -> bool:
-    """Whether nobody can start it, or an open migration decides where it is."""
+    """Return whether it cannot be started, or an open migration decides where it is."""
     return instance.migrating_to is not None or snapshot.nodes[instance.primary_node].offline
 
 
