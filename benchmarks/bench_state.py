@@ -36,6 +36,7 @@ LOOK_S = 0.2
 SETTLED_S = 8.0
 """A new cluster of etcd moves its own leader about, and members have come one after the other."""
 ASK_AGAIN_S = 0.02
+ACKNOWLEDGED_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -148,8 +149,9 @@ def slow_follower(cluster: VirtualCluster, scale: Scale) -> dict[str, float]:
 
 
 def acknowledging(nodes: Sequence[VirtualNode]) -> VirtualNode:
-    """The first of these nodes that acknowledges a job, once one does."""
-    while True:
+    """Return the first of these nodes that acknowledges a job, once one does; RuntimeError after two minutes."""
+    end = time.monotonic() + ACKNOWLEDGED_S
+    while time.monotonic() < end:
         for node in nodes:
             try:
                 with LuxiClient(node.paths, timeout_s=5) as client:
@@ -158,6 +160,7 @@ def acknowledging(nodes: Sequence[VirtualNode]) -> VirtualNode:
             except (GanetiError, OSError):
                 continue
         time.sleep(ASK_AGAIN_S)
+    raise RuntimeError(f"no node acknowledged a job within {ACKNOWLEDGED_S:g} s")
 
 
 def failover_s(cluster: VirtualCluster) -> float:
