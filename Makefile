@@ -71,7 +71,7 @@ soak: packages $(STAMP) ## the tests that run for a long time; each rule broken 
 bench: $(STAMP) ## measure; ONLY=jobs for one subject, QUICK=1 for a short run
 	@$(BIN)/python scripts/bench.py $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
 
-requirements: ## each row of requirements.md and guarantees.md: tested or open
+requirements: ## each rule of docs/rules.md: tested or open
 	@$(PYTHON) scripts/requirements.py
 
 pins: ## choose the newest versions of all dependencies, with hashes

@@ -1,18 +1,19 @@
-"""Records which rows of requirements.md and guarantees.md have tests that passed.
+"""Records which rules of docs/rules.md have tests that passed.
 
-`@pytest.mark.requirement("S16", "G1")` names the rows; an unknown row is an error.  Each run
+`@pytest.mark.requirement("S16", "G1")` names the rules; an unknown one is an error. Each run
 replaces what the cache says about the test functions that it ran, so runs add up.
 """
 
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
-ROWS_FILE = Path(__file__).with_name("requirement_rows.txt")
+RULES_FILE = Path(__file__).resolve().parents[2] / "docs" / "rules.md"
 CACHE_FILE = Path(".cache") / "requirements-passed.json"
 
 PROPERTY = "requirement"
@@ -22,10 +23,10 @@ PROPERTY = "requirement"
 Passed = dict[str, list[str]]
 
 
-def known_rows() -> dict[str, str]:
-    """Row id -> short text."""
-    lines = ROWS_FILE.read_text(encoding="utf-8").splitlines()
-    return dict(line.split("\t", 1) for line in lines)
+def known_rows() -> frozenset[str]:
+    """The codes of all rules, such as `S16`."""
+    text = RULES_FILE.read_text(encoding="utf-8")
+    return frozenset(re.findall(r"^\| ([A-Z]\d+) \|", text, re.MULTILINE))
 
 
 def merged(
@@ -57,14 +58,14 @@ def write_cache(path: Path, passed: Passed) -> None:
     draft.replace(path)
 
 
-def rows_of_item(item: pytest.Item, known: Mapping[str, str]) -> frozenset[str]:
+def rows_of_item(item: pytest.Item, known: frozenset[str]) -> frozenset[str]:
     """The rows that a test's markers name."""
     rows = frozenset(row for mark in item.iter_markers("requirement") for row in mark.args)
     unknown = sorted(row for row in rows if row not in known)
     if unknown:
         raise pytest.UsageError(
-            f"{item.nodeid}: no row {', '.join(unknown)} in {ROWS_FILE.name}; "
-            "correct the marker, or add the row there"
+            f"{item.nodeid}: no rule {', '.join(unknown)} in docs/{RULES_FILE.name}; "
+            "correct the marker, or add the rule there"
         )
     return rows
 

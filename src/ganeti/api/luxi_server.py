@@ -49,7 +49,7 @@ _PEER = struct.Struct("3i")
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on what clients can make the daemon hold (guarantees.md, limits)."""
+    """Bounds on what clients can make the daemon hold (docs/rules.md, limits)."""
 
     clients: int = 12_000
     message_bytes: int = MESSAGE_LIMIT

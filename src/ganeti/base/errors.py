@@ -35,7 +35,7 @@ from typing import ClassVar
 
 
 class ErrorCode(enum.StrEnum):
-    """The error types that commands print (interfaces.md, section 2)."""
+    """The error types that commands print."""
 
     RESOLVER = "resolver_error"
     NO_RESOURCES = "insufficient_resources"
@@ -114,7 +114,7 @@ class JobLost(GanetiError):
 
 
 class JobQueueFull(GanetiError):
-    """Too many live jobs (guarantees.md, limits)."""
+    """Too many live jobs (docs/rules.md, limits)."""
 
     wire_name = "JobQueueFull"
 

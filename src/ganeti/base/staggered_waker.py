@@ -2,7 +2,7 @@
 
 A batch of commits may have a thousand transactions, as many clients may ask at the same moment, and
 each goes on for a part of a millisecond when it is its turn. All in one turn would keep everything
-else from running for longer than the loop may be blocked (architecture.md, section 5).
+else from running for longer than the loop may be blocked.
 """
 
 import asyncio

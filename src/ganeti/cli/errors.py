@@ -1,4 +1,4 @@
-"""Errors as commands show them (interfaces.md, section 2), and what commands end with."""
+"""Errors as commands show them, and the exit codes of commands."""
 
 from ganeti.base.errors import (
     ErrorCode,
@@ -86,7 +86,7 @@ def _refusal(node: str, script: str, output: str) -> str:
 
 
 def exit_code_of(err: GanetiError) -> int:
-    """What a command ends with (interfaces.md, section 2)."""
+    """The exit code of a command."""
     return err.exit_code
 
 

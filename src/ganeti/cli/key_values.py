@@ -1,4 +1,4 @@
-"""`key=value,…` on a command line (interfaces.md, section 2).
+"""`key=value,…` on a command line.
 
 `k=v` sets, `k` alone is true, `no_k` false, `-k` takes the default again; a comma in a value is escaped by a backslash.
 """

@@ -1,4 +1,4 @@
-"""How to undo what an opcode does, recorded before it is done (style.md, 4.1).
+"""How to undo what an opcode does, recorded before it is done.
 
 A step is recorded durably before the act that it undoes, because the outcome of an act may stay
 unknown; so every step must succeed when there is nothing to undo. Steps are recorded in the order

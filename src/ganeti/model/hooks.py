@@ -1,7 +1,7 @@
 """The places at which an administrator's programs run: names, phases and the form of their variables.
 
 A place `instance-start` has the directories `instance-start-pre.d` and `instance-start-post.d`
-below `/etc/ganeti/hooks`, on every node (interfaces.md, section 6).
+below `/etc/ganeti/hooks`, on every node.
 """
 
 import enum

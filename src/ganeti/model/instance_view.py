@@ -1,4 +1,4 @@
-"""Parts of what OP_INSTANCE_QUERY_DATA answers that its clients unpack by position (interfaces.md, section 4)."""
+"""Parts of what OP_INSTANCE_QUERY_DATA answers that its clients unpack by position."""
 
 from collections.abc import Mapping
 from enum import IntEnum

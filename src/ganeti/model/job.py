@@ -46,7 +46,7 @@ LogEntry = tuple[int, Timestamp, str, Any]
 class UndoStep(msgspec.Struct, frozen=True):
     """How to undo one act: a named procedure with arguments, run by the master of that time.
 
-    A step must succeed when there is nothing to undo (style.md, 4.1).
+    A step must succeed when there is nothing to undo.
     """
 
     procedure: str

@@ -38,7 +38,7 @@ class AdminStateSource(enum.StrEnum):
 
 
 class InstanceStatus(enum.StrEnum):
-    """What is wanted and what is, in one word (interfaces.md, section 2)."""
+    """An instance's desired and actual state in one word, as upstream's commands show it."""
 
     RUNNING = "running"
     ADMIN_DOWN = "ADMIN_down"
@@ -89,7 +89,7 @@ class AllocPolicy(enum.StrEnum):
 
 
 class ResultStatus(enum.IntEnum):
-    """What a value in a query's answer is (peer.md)."""
+    """The status of a value in a query's answer; upstream's numbers."""
 
     NORMAL = 0
     UNKNOWN = 1

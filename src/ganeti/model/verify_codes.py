@@ -1,4 +1,4 @@
-"""The codes of what `gnt-cluster verify` finds: Ganeti's names, because scripts parse them (interfaces.md)."""
+"""The codes of the errors that `gnt-cluster verify` reports: upstream's names, because scripts parse them."""
 
 import enum
 from typing import Self

@@ -12,7 +12,7 @@ from ganeti.base.errors import InputError
 T = TypeVar("T")
 
 DEPTH_LIMIT = 64
-"""How deep a document from outside may be nested (guarantees.md, limits)."""
+"""How deep a document from outside may be nested (docs/rules.md, limits)."""
 
 _BRACKET_OR_STRING = re.compile(rb'"(?:[^"\\\\]|\\\\.)*+"?|[\[\]{}]', re.DOTALL)
 _DEPTH_STEP = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}

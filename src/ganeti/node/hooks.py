@@ -1,4 +1,4 @@
-"""Answers the calls that list and run an administrator's programs (interfaces.md, section 6; A47).
+"""Answers the calls that list and run an administrator's programs (docs/design/hooks.md; A47).
 
 What cannot be trusted (`base/run_parts.py`) is not run; before an operation that refuses the operation,
 so that a check is never left out silently.

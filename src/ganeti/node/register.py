@@ -1,4 +1,4 @@
-"""The node's register on the wire: who may be master (architecture.md, section 5).
+"""The node's register on the wire: who may be master (R2, R3, R8).
 
 Nothing here waits for storage work: the register has a thread of its own, for its syncs.
 """

@@ -17,9 +17,9 @@ from ganeti.base.errors import ErrorCode, GanetiError, HooksAbort, PrereqError, 
 
 END = b"\x03"
 MESSAGE_LIMIT = 64 * 1024 * 1024
-"""Bytes of one message, without its end (guarantees.md, limits)."""
+"""Bytes of one message, without its end (docs/rules.md, limits)."""
 VERSION = 3_000_000
-"""What clients of version 3 send; other versions are accepted as well (peer.md)."""
+"""What clients of version 3 send; other versions are accepted as well."""
 NO_CHANGE = "nochange"
 """The answer of WaitForJobChange to a client that is to go on waiting (S195)."""
 UPSTREAM_ERRORS = frozenset({

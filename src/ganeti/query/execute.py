@@ -294,7 +294,7 @@ class QueryExecutor:
     async def job_values(
         self, ids: Sequence[int], field_names: Sequence[str]
     ) -> list[list[Any] | None]:
-        """Values of jobs (all that live for no ids); a job that is not there has nulls (peer.md)."""
+        """Values of jobs (all that live for no ids); a job that is not there has nulls."""
         fields = [known_field(KINDS["job"], name) for name in field_names]
         if not ids:
             return await self._worked_on(

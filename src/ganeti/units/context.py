@@ -163,7 +163,7 @@ class UnitContext:
         return await self._rpc.call_all(nodes, procedure, args)
 
     def undo_log(self) -> UndoLog:
-        """The durable record of how to undo what is about to be done (style.md, 4.1)."""
+        """The durable record of how to undo what is about to be done."""
         return UndoLog(self.run, self._run_undo, self._undo_logs)
 
     async def _run_undo(self, steps: Sequence[UndoStep]) -> list[tuple[UndoStep, str]]:

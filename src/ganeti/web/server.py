@@ -33,7 +33,7 @@ _NOISE.setLevel(logging.CRITICAL)
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on what clients can make the server hold (guarantees.md, limits)."""
+    """Bounds on what clients can make the server hold (docs/rules.md, limits)."""
 
     connections: int = 4096
     connections_of_address: int = 64

@@ -45,7 +45,7 @@ EXCEPTIONS: dict[str, list[str]] = {
         "gnt-backup export --transport-compression",
     ],
     "a parameter of the hypervisor says it (user_shutdown)": ["gnt-cluster * --user-shutdown"],
-    "gluster is for later (interfaces.md, section 6)": ["gnt-cluster init --gluster-storage-dir"],
+    "Gluster is not supported": ["gnt-cluster init --gluster-storage-dir"],
     "numbers are shown in one way": ["gnt-* --roman"],
     "instances that are only planned are for later": [
         "gnt-instance add --commit",

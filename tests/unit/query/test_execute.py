@@ -35,7 +35,7 @@ H_TOOLS = {
     " disk_template be/spindle_use disk.sizes disk.spindles forthcoming",
     "group": "uuid name alloc_policy ipolicy tags",
 }
-"""What hbal, hinfo and the others ask (peer.md)."""
+"""The fields that upstream's hbal, hinfo and other h-tools query."""
 
 UPSTREAM_TITLES = {
     "instance": {

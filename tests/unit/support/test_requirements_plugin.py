@@ -41,7 +41,7 @@ def test_every_kind_of_row_is_known() -> None:
 
 
 def test_unknown_row_is_an_error_that_names_test_and_row() -> None:
-    with pytest.raises(pytest.UsageError, match=r"test_y: no row S9999 "):
+    with pytest.raises(pytest.UsageError, match=r"test_y: no rule S9999 "):
         _rows("S1", "S9999")
 
 

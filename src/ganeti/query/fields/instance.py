@@ -1,4 +1,4 @@
-"""Fields of instances (peer.md: the h-tools read these as well)."""
+"""Fields of instances; the h-tools read them as well."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Fields of nodes (peer.md: the h-tools read these as well)."""
+"""Fields of nodes; the h-tools read them as well."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

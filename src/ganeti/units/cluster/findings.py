@@ -1,6 +1,6 @@
 """What `gnt-cluster verify` finds: pure checks of the configuration and of what nodes said.
 
-The codes are Ganeti's, because scripts parse them (interfaces.md, section 2).
+The codes are upstream's, because scripts parse them.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

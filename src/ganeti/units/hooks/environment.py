@@ -1,4 +1,4 @@
-"""The variables of hooks, from objects of the configuration (interfaces.md, section 6); pure.
+"""The variables of hooks, from objects of the configuration (docs/design/hooks.md); pure.
 
 Values go to programs as they are: the author of a hook quotes them. Nothing secret is among them (G23).
 """

@@ -1,4 +1,4 @@
-"""From a node and a wish to the node as it will be; pure (interfaces.md, section 2)."""
+"""From a node and the requested role to the node as it will be; pure."""
 
 from msgspec.structs import replace
 

@@ -13,7 +13,7 @@ from ganeti.model.objects import Cluster, Instance, Network, Node, NodeGroup
 from ganeti.model.stored import Stored
 
 TAGS_LIMIT = 4096
-"""Tags of one object (guarantees.md, limits)."""
+"""Tags of one object (docs/rules.md, limits)."""
 
 KINDS = ("cluster", "node", "nodegroup", "instance", "network")
 
