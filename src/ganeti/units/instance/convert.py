@@ -17,7 +17,7 @@ from ganeti.layouts.places import creation_order, holders
 from ganeti.layouts.planner import NewDisk, Site, placed_disks
 from ganeti.layouts.registry import PLANNERS
 from ganeti.model.disk_params import check_disk_params
-from ganeti.model.disk_templates import DiskTemplate
+from ganeti.model.disk_templates import DISK_TEMPLATES, DiskTemplate
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.model.objects import Disk, Instance, Node, NodeUuid
@@ -37,11 +37,11 @@ from ganeti.units.instance.disks import (
     sync_of,
     wait_for_sync,
 )
-from ganeti.units.instance.local_copy import copy_disks
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.requests import check_template
 from ganeti.units.mirrors.opening import check_copy
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
+from ganeti.units.relocation.copying import DiskOn, copy_disk
 from ganeti.units.spindles import check_asked, check_spindles
 from ganeti.units.undo.disks import CloseDisk, RemoveDisk, SetDiskRole
 from ganeti.units.undo.step import Step
@@ -205,10 +205,21 @@ async def convert(ctx: UnitContext, plan: ConvertPlan, *, wait: bool) -> Outcome
                 await _synchronise(ctx, after, wait=wait)
         else:
             async with _opened(ctx, before, plan.node), _opened(ctx, after, plan.node):
-                await copy_disks(ctx, plan.node, before, after)
+                await _copy(ctx, plan)
                 await _synchronise(ctx, after, wait=wait)
         undo.commit(put_instance(after), then=_removals(ctx, before, keeping=after))
     return Outcome([["disk_template", after.disk_template]])
+
+
+async def _copy(ctx: UnitContext, plan: ConvertPlan) -> None:
+    """Copy every disk to the new one at its place; both are open on the primary node."""
+    node, uuid = plan.node, NodeUuid(plan.node.uuid)
+    disks = zip(disks_on(ctx, plan.before, uuid), disks_on(ctx, plan.after, uuid), strict=True)
+    for old, new in disks:
+        ctx.step(f"copying disk {old.index} ({old.size} MiB)")
+        reads_as_zeros = new.wipe or DISK_TEMPLATES[new.template].in_files
+        source, target = DiskOn(node, old), DiskOn(node, new)
+        await copy_disk(ctx, plan.before.name, source, target, leaves_out_zeros=reads_as_zeros)
 
 
 async def _check_own_copy(ctx: UnitContext, plan: ConvertPlan) -> None:

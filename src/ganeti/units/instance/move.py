@@ -12,17 +12,10 @@ from ganeti.jobs.undo_log import UndoLog
 from ganeti.layouts.places import Way, relocate
 from ganeti.locking.requests import LockRequest
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.model.opcodes.moving import OpInstanceMove
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
-from ganeti.rpc.procedures.transfers import (
-    DISK_LISTEN,
-    DISK_SEND,
-    DiskListenArgs,
-    DiskSendArgs,
-)
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import text
 from ganeti.units.instance.access import (
@@ -50,14 +43,12 @@ from ganeti.units.instance.replace_disks import (
 from ganeti.units.instance.targets import MOVE, TargetChoice
 from ganeti.units.mirrors.opening import check_copy, check_source
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
+from ganeti.units.relocation.copying import DiskOn, copy_disk
 from ganeti.units.spindles import check_spindles
-from ganeti.units.telling import showing
 from ganeti.units.undo.disks import RemoveDisk, removals
 from ganeti.units.undo.step import Step
 
 COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow")
-"""How often a long copy says how far it has come."""
-MIB = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -181,35 +172,8 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
             # What an earlier attempt left there is not zeros.
             await ctx.call(plan.target, BLOCKDEV_REMOVE, what)
             await make_disk(ctx, plan.target, what)
-            await self._copy(ctx, plan, disk)
-
-    async def _copy(self, ctx: UnitContext, plan: MovePlan, disk: DiskSpec) -> None:
-        """Let the source send one disk to the target; the two talk directly."""
-        token, address = ctx.ids.token(), plan.target.secondary_ip
-        name = plan.instance.name
-        wanted = DiskListenArgs(
-            instance_name=name,
-            disk=disk,
-            address=address,
-            peer=plan.source.certificate,
-            token=token,
-        )
-        listening = await ctx.call(plan.target, DISK_LISTEN, wanted)
-        order = DiskSendArgs(
-            instance_name=name,
-            disk=disk,
-            address=address,
-            port=listening.port,
-            peer=plan.target.certificate,
-            token=token,
-            compress=self.op.compress,
-        )
-        async with showing(ctx, plan.source, f"disk {disk.index}"):
-            sent = await ctx.call(plan.source, DISK_SEND, order)
-        rate = sent.data_bytes / MIB / max(sent.seconds, 0.001)
-        ctx.info(
-            f"disk {disk.index}: {sent.data_bytes // MIB} MiB in {sent.seconds:.1f} s ({rate:.0f} MiB/s)"
-        )
+            source, target = DiskOn(plan.source, disk), DiskOn(plan.target, disk)
+            await copy_disk(ctx, spec.name, source, target, compress=self.op.compress)
 
 
 def _superfluous(ctx: UnitContext, instance: Instance, node: Node, *, disks: bool) -> list[Step]:
