@@ -1,7 +1,6 @@
 """Model nodes whose disks are kept by the real driver of DRBD, over files, with a DRBD in memory below."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from ganeti.rpc.procedures.disks import MIRRORED_DEVICES, MirroredDevice
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import NODE_VERIFY, VerifyArgs, VerifyReport
 from ganeti.storage import assemble
-from ganeti.storage.assemble import device
 from ganeti.storage.drbd.driver import DrbdDisk, mirrored_devices
 from ganeti.storage.interface import BlockDevice
 from tests.support.memory_disks import NODES, WRITTEN, MemoryNode
@@ -108,15 +106,17 @@ class Kernels:
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Let nodes keep `plain` in files and `drbd` here."""
 
-        def plain(paths: Paths, disk: DiskSpec) -> BlockDevice:
+        def plain(paths: Paths, disk: DiskSpec, _layer: object) -> BlockDevice:
             return CountedLayer(self.of(paths.root.name).directory, disk)
 
-        def drbd(paths: Paths, disk: DiskSpec) -> BlockDevice:
+        def drbd(
+            paths: Paths, disk: DiskSpec, layer: Callable[[DiskSpec], BlockDevice]
+        ) -> BlockDevice:
             node = self.of(paths.root.name)
             if node.address.startswith("?"):
                 node.address = disk.address
             assert node.address == disk.address, f"{node.name} cannot listen at {disk.address}"
-            return CountedDisk(disk, partial(device, paths, ""), node)
+            return CountedDisk(disk, layer, node)
 
         KERNELS[:] = [self]
         patch.setitem(assemble.DRIVERS, "plain", plain)

@@ -394,7 +394,7 @@ class PairDisk(BlockDevice):
             other[1]._below.content = self._latest
 
 
-DRIVERS = {MEMORY.name: MemoryDisk, PAIR.name: PairDisk}
+DRIVERS: dict[str, type[BlockDevice]] = {MEMORY.name: MemoryDisk, PAIR.name: PairDisk}
 
 
 # --- the storage kind ---
@@ -402,6 +402,8 @@ DRIVERS = {MEMORY.name: MemoryDisk, PAIR.name: PairDisk}
 
 class Pools(StorageKind):
     """Pools in memory."""
+
+    name: ClassVar[str] = UNIT.kind
 
     async def units(self, paths: Paths) -> list[UnitState]:
         pool = memory_of(paths).pool
@@ -422,10 +424,10 @@ def add_templates(monkeypatch: pytest.MonkeyPatch) -> None:
     for row in (MEMORY, PAIR):
         monkeypatch.setitem(TEMPLATES, row.name, row)
         monkeypatch.setitem(DISK_TEMPLATES, row.name, row)
-        monkeypatch.setitem(assemble.DRIVERS, row.name, DRIVERS[row.name])
+        monkeypatch.setitem(assemble.DRIVERS, row.name, DRIVERS[row.name].of)
     for planner in (MemoryPlanner(), PairPlanner()):
         monkeypatch.setitem(PLANNERS, planner.template.name, planner)
-    monkeypatch.setitem(KINDS, "memory", Pools())
+    monkeypatch.setitem(KINDS, Pools.name, Pools())
     NODES.clear()
     WRITTEN.clear()
 

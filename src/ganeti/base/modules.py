@@ -1,6 +1,7 @@
 """The modules of a package, so that what they declare need not be listed a second time."""
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Iterator
 from types import ModuleType
@@ -26,3 +27,10 @@ def declared_in(package: str, kind: type[T]) -> Iterator[type[T]]:
                 and value.__module__ == module.__name__
             ):
                 yield value
+
+
+def implementations(package: str, kind: type[T]) -> Iterator[type[T]]:
+    """The classes of `kind` without abstract methods that modules of `package`, and of packages below, define."""
+    yield from (found for found in declared_in(package, kind) if not inspect.isabstract(found))
+    for inner in modules_below(package, packages_only=True):
+        yield from implementations(inner.__name__, kind)

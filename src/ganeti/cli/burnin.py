@@ -41,7 +41,6 @@ OPTIONAL = (
     (CONFD, "do not ask the query daemons"),
 )
 """Steps that may be left out, by `--no-NAME`."""
-TEMPLATES = ("diskless", "file", "sharedfile", "plain", "drbd", "rbd")
 REBOOTS = ("soft", "hard", "full")
 HTTP_AGAIN_S = 0.5
 
@@ -226,6 +225,9 @@ _FLAGS = (
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
+    from ganeti.model.disk_templates import DISK_TEMPLATES
+
+    rows = DISK_TEMPLATES.values()
     found = Parser(
         prog=PROG,
         description="Tests a cluster: makes instances, does with each what can be done with an instance, one step"
@@ -240,7 +242,7 @@ def parser() -> argparse.ArgumentParser:
         )
     found.add_argument(
         *("-t", "--disk-template"),
-        choices=TEMPLATES,
+        choices=[row.name for row in rows if not (row.only_adopts or row.by_provider)],
         default="drbd",
         help="how disks are kept (drbd)",
     )
@@ -261,11 +263,12 @@ def parser() -> argparse.ArgumentParser:
 def wishes_of(args: argparse.Namespace) -> "Wishes":
     """What the command line means; InputError."""
     from ganeti.cli.burnin_steps import Wishes
+    from ganeti.model.disk_templates import DISK_TEMPLATES
     from ganeti.model.names import RebootType
 
     if not args.os:
         raise InputError("say which OS definition to install, as -o NAME", "--os")
-    has_disks = args.disk_template != "diskless"
+    has_disks = DISK_TEMPLATES[args.disk_template].has_disks
     sizes = _sizes(args.disk_size, "--disk-size") if has_disks else ()
     growths = _sizes(args.disk_growth, "--disk-growth") if has_disks else ()
     if len(sizes) != len(growths):

@@ -10,7 +10,7 @@ from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.process import CLEAN_ENVIRONMENT
-from ganeti.model.disk_templates import DISK_TEMPLATES, RBD_SCHEME
+from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.instance_spec import NO_FACTS, DiskSpec, InstanceSpec, NicSpec, OsFacts
 
 Environment = dict[str, str]
@@ -166,7 +166,7 @@ def disk_of_script(script: str, place: str, index: int) -> Environment:
 
 def _place(prefix: str, place: str) -> Environment:
     """Return where a disk is: a path on the node, or the URI of a disk that only QEMU opens."""
-    return {prefix + ("URI" if place.startswith(RBD_SCHEME) else "PATH"): place}
+    return {prefix + ("PATH" if place.startswith("/") else "URI"): place}
 
 
 def verify_environment(chosen: ChosenOs) -> Environment:

@@ -1,9 +1,8 @@
 """Disks that somebody else keeps: block devices that are adopted."""
 
 from ganeti.base.errors import InputError
-from ganeti.base.identifiers import is_absolute_path
 from ganeti.layouts.planner import Names, NewDisk, Planner, Site
-from ganeti.model.disk_templates import ADOPTED_DRIVER, BLOCK_DEVICE, BLOCK_DEVICE_ROOT
+from ganeti.model.disk_templates import BLOCK_DEVICE
 from ganeti.model.objects import Cluster, Disk
 
 
@@ -19,16 +18,17 @@ class BlockDevicePlanner(Planner):
                 f"disks of template {self.template.name} are devices that are there: adopt=PATH",
                 f"disks[{site.index}]",
             )
-        if not is_absolute_path(path) or not path.startswith(BLOCK_DEVICE_ROOT):
+        form = self.template.disk_id
+        if not form.is_path(path):
             raise InputError(
-                f"must be the path of a device below {BLOCK_DEVICE_ROOT}, where names stay with devices",
+                f"must be the path of a device below {form.root}, where names stay with devices",
                 f"disks[{site.index}].adopt",
             )
         return Disk(
             uuid=names.uuid(),
             size=request.size,
             template=self.template.name,
-            logical_id=(ADOPTED_DRIVER, path),
+            logical_id=(form.driver, path),
             mode=request.mode,
             name=request.name,
             params=request.params or {},

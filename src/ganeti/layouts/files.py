@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import plain_name
 from ganeti.layouts.planner import Names, NewDisk, Planner, Site
-from ganeti.model.disk_templates import FILE, FILE_DRIVER, SHARED_FILE
+from ganeti.model.disk_templates import FILE, SHARED_FILE
 from ganeti.model.objects import Disk
 
 DIRECTORY_LIMIT = 512
@@ -26,7 +26,10 @@ class FilePlanner(Planner):
             uuid=uuid,
             size=request.size,
             template=kind,
-            logical_id=(FILE_DRIVER, f"{self._directory(site)}/{uuid}.{kind}.disk{site.index}"),
+            logical_id=(
+                self.template.disk_id.driver,
+                f"{self._directory(site)}/{uuid}.{kind}.disk{site.index}",
+            ),
             mode=request.mode,
             name=request.name,
             params=request.params or {},

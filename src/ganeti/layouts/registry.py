@@ -1,23 +1,15 @@
-"""The planner of each disk template."""
+"""The planner of each disk template: what the modules of this package declare."""
 
-from ganeti.layouts.devices import BlockDevicePlanner
-from ganeti.layouts.diskless import DisklessPlanner
-from ganeti.layouts.files import FilePlanner, SharedFilePlanner
-from ganeti.layouts.mirrors import DrbdPlanner
+from collections.abc import Iterator
+
+from ganeti.base.modules import implementations
 from ganeti.layouts.planner import Planner
-from ganeti.layouts.remote import ExternalPlanner, RbdPlanner
-from ganeti.layouts.volumes import PlainPlanner
 
-PLANNERS: dict[str, Planner] = {
-    planner.template.name: planner
-    for planner in (
-        DisklessPlanner(),
-        FilePlanner(),
-        SharedFilePlanner(),
-        PlainPlanner(),
-        BlockDevicePlanner(),
-        RbdPlanner(),
-        ExternalPlanner(),
-        DrbdPlanner(),
-    )
-}
+
+def find_planners() -> Iterator[tuple[str, Planner]]:
+    """Each planner, with the name of its template."""
+    for planner in implementations("ganeti.layouts", Planner):  # type: ignore[type-abstract]  # only looked for
+        yield planner.template.name, planner()
+
+
+PLANNERS: dict[str, Planner] = dict(find_planners())

@@ -20,7 +20,7 @@ class RbdPlanner(Planner):
             uuid=names.uuid(),
             size=request.size,
             template=kind,
-            logical_id=(kind, f"{names.uuid()}.{kind}.disk{site.index}"),
+            logical_id=(self.template.disk_id.driver, f"{names.uuid()}.{kind}.disk{site.index}"),
             mode=request.mode,
             name=request.name,
             params={**given, "pool": pool},

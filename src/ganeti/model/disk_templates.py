@@ -1,14 +1,16 @@
 """Facts about disk templates: one table for the master, the nodes, placement, policies and commands.
 
-Nobody asks for a template's name. A new template is a row here, a planner (`ganeti.layouts`) and a
-driver on the node (`ganeti.storage`).
+No other module asks for a template's name. A new template is a row here, a planner (`ganeti.layouts`) and a
+driver on the node (`ganeti.storage`); the planner and the driver are discovered.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
 import msgspec
+
+from ganeti.base.identifiers import is_absolute_path, plain_name, volume_name
 
 
 class Mirror(StrEnum):
@@ -43,6 +45,23 @@ class StorageFacts(msgspec.Struct, frozen=True):
     """The option of `gnt-cluster init` that sets the field."""
 
 
+class DiskId(msgspec.Struct, frozen=True, kw_only=True):
+    """The two words of the `logical_id` of a disk without parts: what holds the disk, and what it is called there."""
+
+    driver: str = ""
+    """The first word, where it is the same for all disks of the template."""
+    param: str = ""
+    """The disk parameter that has the first word, where it is not."""
+    root: str = ""
+    """The second word is a path below this directory; '' if it is a name."""
+    checked_name: Callable[[str, str], str] = plain_name
+    """Returns a name, or raises InputError with the given field."""
+
+    def is_path(self, word: str) -> bool:
+        """Whether the second word of an id is a path where disks of the template may be."""
+        return is_absolute_path(word) and word.startswith(self.root)
+
+
 class DiskTemplate(msgspec.Struct, frozen=True):
     """What a caller may want to know about a way of keeping disks."""
 
@@ -53,6 +72,10 @@ class DiskTemplate(msgspec.Struct, frozen=True):
     """Whether this version can make such disks; the others are known to allocators and as parameters."""
     in_files: bool = False
     """Disks are files below a directory that the administrator allowed."""
+    disk_id: DiskId = DiskId()
+    """The form of the id that all nodes share, unless each node has a part of its own."""
+    remote: Callable[[str], Mapping[str, str]] | None = None
+    """From a path that is no file to the options with which QEMU opens it; None if paths are files or devices."""
     storage: StorageFacts | None = None
     """What its own layer takes space from; None if only the layers below take any."""
     lower: str = ""
@@ -115,11 +138,14 @@ class DiskTemplate(msgspec.Struct, frozen=True):
 
 _ACCESS = {"access": "kernelspace"}
 
+_IN_FILES = DiskId(driver="loop", root="/")
+
 DISKLESS = DiskTemplate("diskless", Mirror.EXTERNAL, has_disks=False, has_driver=True)
 FILE = DiskTemplate(
     "file",
     has_driver=True,
     in_files=True,
+    disk_id=_IN_FILES,
     storage=StorageFacts("file", "file_storage_dir", option="--file-storage-dir"),
 )
 SHARED_FILE = DiskTemplate(
@@ -127,6 +153,7 @@ SHARED_FILE = DiskTemplate(
     Mirror.EXTERNAL,
     has_driver=True,
     in_files=True,
+    disk_id=_IN_FILES,
     storage=StorageFacts(
         "sharedfile", "shared_file_storage_dir", option="--shared-file-storage-dir"
     ),
@@ -135,6 +162,7 @@ SHARED_FILE = DiskTemplate(
 PLAIN = DiskTemplate(
     "plain",
     has_driver=True,
+    disk_id=DiskId(param="vg", checked_name=volume_name),
     storage=StorageFacts("lvm-vg", "vg_name", param="vg", option="--vg-name"),
     uses_node_disk=True,
     adopts=True,
@@ -147,29 +175,11 @@ BLOCK_DEVICE = DiskTemplate(
     "blockdev",
     Mirror.EXTERNAL,
     has_driver=True,
+    disk_id=DiskId(driver="manual", root="/dev/disk/"),  # where names stay with devices
     is_balanced=True,
     adopts=True,
     only_adopts=True,
 )
-RBD = DiskTemplate(
-    "rbd",
-    Mirror.EXTERNAL,
-    has_driver=True,
-    is_balanced=True,
-    params={**_ACCESS, "pool": "rbd"},
-    fixed_params=("pool",),
-)
-EXTERNAL = DiskTemplate(
-    "ext",
-    Mirror.EXTERNAL,
-    has_driver=True,
-    is_balanced=True,
-    params=_ACCESS,
-    open_params=True,
-    by_provider=True,
-    fixed_params=("provider",),
-)
-
 DRBD = DiskTemplate(
     "drbd",
     Mirror.INTERNAL,
@@ -203,24 +213,47 @@ DRBD = DiskTemplate(
     fixed_params=("meta_size", "metavg", "vg"),
 )
 
+RBD_SCHEME = "rbd:"
+"""Before pool and image, where the hypervisor reads an image of Ceph by itself."""
+
+
+def _rbd_options(path: str) -> dict[str, str]:
+    pool, _, image = path.removeprefix(RBD_SCHEME).partition("/")
+    image, _, snapshot = image.partition("@")
+    found = {"driver": "rbd", "pool": pool, "image": image}
+    return {**found, "snapshot": snapshot} if snapshot else found
+
+
+RBD = DiskTemplate(
+    "rbd",
+    Mirror.EXTERNAL,
+    has_driver=True,
+    disk_id=DiskId(driver="rbd"),
+    remote=_rbd_options,
+    is_balanced=True,
+    params={**_ACCESS, "pool": "rbd"},
+    fixed_params=("pool",),
+)
+EXTERNAL = DiskTemplate(
+    "ext",
+    Mirror.EXTERNAL,
+    has_driver=True,
+    disk_id=DiskId(param="provider"),
+    is_balanced=True,
+    params=_ACCESS,
+    open_params=True,
+    by_provider=True,
+    fixed_params=("provider",),
+)
+GLUSTER = DiskTemplate(
+    "gluster",
+    Mirror.EXTERNAL,
+    is_balanced=True,
+    params={**_ACCESS, "host": "127.0.0.1", "port": 24007, "volume": "gv0"},
+)
+
 TEMPLATES: dict[str, DiskTemplate] = {
-    template.name: template
-    for template in (
-        DISKLESS,
-        FILE,
-        SHARED_FILE,
-        PLAIN,
-        BLOCK_DEVICE,
-        DRBD,
-        RBD,
-        EXTERNAL,
-        DiskTemplate(
-            "gluster",
-            Mirror.EXTERNAL,
-            is_balanced=True,
-            params={**_ACCESS, "host": "127.0.0.1", "port": 24007, "volume": "gv0"},
-        ),
-    )
+    row.name: row for row in list(globals().values()) if isinstance(row, DiskTemplate)
 }
 """Every template that allocators may be told of."""
 
@@ -229,13 +262,6 @@ DISK_TEMPLATES: dict[str, DiskTemplate] = {
 }
 """Those that this version can make."""
 
-FILE_DRIVER = "loop"
-"""First word of the `logical_id` of disks in files, as Ganeti has it; the second is the path."""
-
-ADOPTED_DRIVER = "manual"
-"""First word of the `logical_id` of adopted block devices, as Ganeti has it; the second is the path."""
-BLOCK_DEVICE_ROOT = "/dev/disk/"
-"""Where names of devices stay with them."""
 DRBD_HELPERS_OFF = ("/bin/true", "/usr/bin/true", "disabled")
 """What the module of DRBD may be told to ask when something happens: nobody."""
 
@@ -244,9 +270,6 @@ def original_resource(minor: int) -> str:
     """What the original calls a resource of DRBD; here it has the UUID of its disk as name."""
     return f"resource{minor}"
 
-
-RBD_SCHEME = "rbd:"
-"""Before pool and image, where the hypervisor reads an image of Ceph by itself."""
 
 ENABLED_BY_DEFAULT = ("sharedfile", "file", "diskless")
 """The templates of a new cluster, the default first."""

@@ -1,41 +1,33 @@
 """From a disk of the model to the driver that handles it on this node."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from ganeti.base.errors import StorageError
+from ganeti.base.modules import implementations
 from ganeti.base.paths import Paths
 from ganeti.model.instance_spec import DiskSpec
-from ganeti.storage.block_device import AdoptedDevice
-from ganeti.storage.drbd.driver import DrbdDisk
-from ganeti.storage.external.volume import ExternalVolume
-from ganeti.storage.file import FileDisk
 from ganeti.storage.interface import BlockDevice
-from ganeti.storage.lvm.volume import LogicalVolume
-from ganeti.storage.rbd import RadosImage
-from ganeti.storage.shared_file import SharedFileDisk
+
+Driver = Callable[[Paths, DiskSpec, Callable[[DiskSpec], BlockDevice]], BlockDevice]
+"""Makes the driver object of one disk, as `BlockDevice.of` does."""
 
 
-def _drbd(paths: Paths, disk: DiskSpec) -> BlockDevice:
-    return DrbdDisk(disk, lambda layer: device(paths, f"disk {disk.uuid}", layer))
+def find_drivers() -> Iterator[tuple[str, Driver]]:
+    """Each driver that this package declares, with the name of its template."""
+    for driver in implementations("ganeti.storage", BlockDevice):  # type: ignore[type-abstract]  # only looked for
+        yield driver.template.name, driver.of
 
 
-DRIVERS: dict[str, Callable[[Paths, DiskSpec], BlockDevice]] = {
-    FileDisk.template.name: FileDisk,
-    SharedFileDisk.template.name: SharedFileDisk,
-    LogicalVolume.template.name: LogicalVolume,
-    AdoptedDevice.template.name: AdoptedDevice,
-    RadosImage.template.name: RadosImage,
-    ExternalVolume.template.name: ExternalVolume,
-    DrbdDisk.template.name: _drbd,
-}
+DRIVERS: dict[str, Driver] = dict(find_drivers())
 
 
 def device(paths: Paths, instance_name: str, disk: DiskSpec) -> BlockDevice:
-    """The driver object of one disk; StorageError if its template or place is unknown."""
+    """The driver object of one disk; StorageError if its template or location is unknown."""
     driver = DRIVERS.get(disk.template)
     if driver is None:
         raise StorageError(
             f"disk {disk.index} of {instance_name}: no driver keeps disks of template"
-            f" {disk.template!r:.60} (known: {', '.join(DRIVERS)})"
+            f" {disk.template!r:.60} (known: {', '.join(sorted(DRIVERS))})"
         )
-    return driver(paths, disk)
+    return driver(paths, disk, partial(device, paths, f"disk {disk.uuid}"))

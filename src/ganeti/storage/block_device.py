@@ -8,14 +8,8 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 from ganeti.base.errors import StorageError
-from ganeti.base.identifiers import is_absolute_path
 from ganeti.base.paths import Paths
-from ganeti.model.disk_templates import (
-    ADOPTED_DRIVER,
-    BLOCK_DEVICE,
-    BLOCK_DEVICE_ROOT,
-    DiskTemplate,
-)
+from ganeti.model.disk_templates import BLOCK_DEVICE, DiskTemplate
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.storage.interface import Adoption, BlockDevice
@@ -42,13 +36,14 @@ class AdoptedDevice(BlockDevice, Adoption):
         del (
             paths
         )  # what is shared is the same place on every node, also on those of a virtual cluster
+        wanted = self.template.disk_id.driver
         match disk.logical_id:
-            case (str(driver), str(path)) if driver == ADOPTED_DRIVER:
+            case (str(driver), str(path)) if driver == wanted:
                 self._path = checked_path(path)
             case _:
                 raise StorageError(
                     f"disk {disk.index} ({disk.uuid}): {disk.logical_id!r:.200} is not"
-                    f" ({ADOPTED_DRIVER!r}, path), which template {self.template.name} needs"
+                    f" ({wanted!r}, path), which template {self.template.name} needs"
                 )
         self._disk, self._size_of = disk, size_of
         self._real = str(root / self._path.lstrip("/"))
@@ -132,6 +127,7 @@ class AdoptedDevice(BlockDevice, Adoption):
 
 def checked_path(path: str) -> str:
     """A path below /dev/disk; StorageError if it is another."""
-    if not is_absolute_path(path) or not path.startswith(BLOCK_DEVICE_ROOT):
-        raise StorageError(f"{path!r:.200} is not the path of a device below {BLOCK_DEVICE_ROOT}")
+    form = BLOCK_DEVICE.disk_id
+    if not form.is_path(path):
+        raise StorageError(f"{path!r:.200} is not the path of a device below {form.root}")
     return path

@@ -5,8 +5,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from ganeti.base.errors import StorageError
 from ganeti.base.paths import Paths
@@ -21,13 +20,13 @@ T = TypeVar("T")
 _MIB = 1024 * 1024
 
 
-@dataclass
 class Directories(StorageKind, Making):
-    """The directories that the administrator allowed, and those right below them."""
+    """The directories of a node that the administrator allowed, and those right below them."""
 
-    shared: bool
+    name: ClassVar[str] = "file"
+    shared: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
         self.making = self
 
     async def units(self, paths: Paths) -> list[UnitState]:
@@ -75,6 +74,13 @@ class Directories(StorageKind, Making):
 
     def _allowed(self, paths: Paths) -> AllowedDirectories:
         return AllowedDirectories.read(paths, shared=self.shared)
+
+
+class SharedDirectories(Directories):
+    """The same of those that every node sees."""
+
+    name: ClassVar[str] = "sharedfile"
+    shared: ClassVar[bool] = True
 
 
 async def _looking(key: str, work: Callable[[], T]) -> T:

@@ -14,7 +14,7 @@ from typing import ClassVar, NoReturn, TypeVar
 from ganeti.base.errors import StorageError
 from ganeti.base.files import is_full
 from ganeti.base.paths import Paths
-from ganeti.model.disk_templates import FILE, FILE_DRIVER, DiskTemplate
+from ganeti.model.disk_templates import FILE, DiskTemplate
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.storage.confinement import AllowedDirectories, DirectoryMissing, Place
@@ -40,13 +40,14 @@ class FileDisk(BlockDevice):
     def __init__(
         self, paths: Paths, disk: DiskSpec, *, preallocate: Preallocate = preallocate
     ) -> None:
+        wanted = self.template.disk_id.driver
         match disk.logical_id:
-            case (str(driver), str(path)) if driver == FILE_DRIVER:
+            case (str(driver), str(path)) if driver == wanted:
                 self._name = path
             case _:
                 raise StorageError(
                     f"disk {disk.index} ({disk.uuid}): {disk.logical_id!r:.200} is not"
-                    f" ({FILE_DRIVER!r}, path), which template {self.template.name} needs"
+                    f" ({wanted!r}, path), which template {self.template.name} needs"
                 )
         self._paths, self._disk, self._preallocate = paths, disk, preallocate
 

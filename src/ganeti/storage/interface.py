@@ -1,9 +1,12 @@
 """What every storage driver offers, and what some offer besides."""
 
 import abc
+from collections.abc import Callable
 from typing import ClassVar, Protocol
 
+from ganeti.base.paths import Paths
 from ganeti.model.disk_templates import DiskTemplate
+from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.rpc.procedures.disks import SyncStatus
 
@@ -92,6 +95,17 @@ class BlockDevice(abc.ABC):
     snapshots: Snapshots | None = None
     adoption: Adoption | None = None
     labels: Labels | None = None
+
+    @abc.abstractmethod
+    def __init__(self, paths: Paths, disk: DiskSpec) -> None: ...
+
+    @classmethod
+    def of(
+        cls, paths: Paths, disk: DiskSpec, layer: Callable[[DiskSpec], "BlockDevice"]
+    ) -> "BlockDevice":
+        """The driver of one disk on this node; `layer` gives the driver of a layer below."""
+        del layer
+        return cls(paths, disk)
 
     @property
     @abc.abstractmethod

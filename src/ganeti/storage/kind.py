@@ -5,7 +5,7 @@ can do is a part of the kind, and None where it cannot. A kind knows nothing of 
 """
 
 import abc
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from ganeti.base.errors import StorageError
 from ganeti.base.paths import Paths
@@ -41,6 +41,9 @@ class Repair(Protocol):
 
 class StorageKind(abc.ABC):
     """All units of one kind on this node. Methods raise StorageError."""
+
+    name: ClassVar[str]
+    """The kind in a template's `StorageFacts`, and the word that commands use."""
 
     allocation: Allocation | None = None
     making: Making | None = None

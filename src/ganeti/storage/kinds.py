@@ -1,22 +1,21 @@
 """The kinds of storage units that a node knows."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ganeti.base.errors import StorageError
+from ganeti.base.modules import implementations
 from ganeti.base.paths import Paths
 from ganeti.model.disk_templates import StorageUnit
-from ganeti.storage.directories import Directories
 from ganeti.storage.kind import StorageKind
-from ganeti.storage.lvm.groups import VolumeGroups
-from ganeti.storage.lvm.physical import PhysicalVolumes
 
-KINDS: dict[str, StorageKind] = {
-    "file": Directories(shared=False),
-    "sharedfile": Directories(shared=True),
-    "lvm-vg": VolumeGroups(),
-    "lvm-pv": PhysicalVolumes(),
-}
-"""By the kind in a template's `StorageFacts`, and the word that commands use."""
+
+def find_kinds() -> Iterator[tuple[str, StorageKind]]:
+    """Each kind that this package declares, with its name."""
+    for kind in implementations("ganeti.storage", StorageKind):  # type: ignore[type-abstract]  # only looked for
+        yield kind.name, kind()
+
+
+KINDS: dict[str, StorageKind] = dict(find_kinds())
 
 
 def kind_of_storage(name: str) -> StorageKind:

@@ -9,16 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ganeti.base.errors import InputError
-from ganeti.base.identifiers import is_absolute_path, is_uuid, plain_name, volume_name
+from ganeti.base.identifiers import is_uuid, plain_name
 from ganeti.model import wire
 from ganeti.model.disk_params import check_disk_params
-from ganeti.model.disk_templates import (
-    ADOPTED_DRIVER,
-    BLOCK_DEVICE_ROOT,
-    DISK_TEMPLATES,
-    FILE_DRIVER,
-    TEMPLATES,
-)
+from ganeti.model.disk_templates import DISK_TEMPLATES, PLAIN, TEMPLATES
 from ganeti.model.objects import DetachedDisk, Disk, Instance, InstanceUuid, NodeUuid
 from ganeti.model.params import Params, layered
 from ganeti.upstream.choices import Reading
@@ -62,9 +56,10 @@ def read_disk(reading: Reading, what: str, given: Document, layers: Layers) -> D
         what, "params", given.get("params"), lambda one: check_disk_params(kind, one, "")
     )
     own = {name: value for name, value in checked.items() if name not in _STRIPES}
-    if given.get("spindles") and kind != "plain":
+    row = DISK_TEMPLATES[kind]
+    if given.get("spindles") and "spindles" not in row.own_params:
         reading.keep(what, "spindles", f"a disk of {kind} has none here")
-    parts = _mirrored if kind == "drbd" else _single
+    parts = _mirrored if row.mirrored else _single
     disk: Disk = wire.convert(
         {
             "uuid": given.get("uuid"),
@@ -93,33 +88,30 @@ def device_name(reading: Reading, what: str, given: Document) -> str | None:
 
 def _single(given: Document, layers: Layers) -> dict[str, Any]:
     kind, words = given["dev_type"], given.get("logical_id")
+    row, form = DISK_TEMPLATES[kind], DISK_TEMPLATES[kind].disk_id
     if not isinstance(words, list) or len(words) != 2 or not all(isinstance(w, str) for w in words):  # noqa: PLR2004 - driver and name
         raise NotOurs(f"{words!r:.80} does not name a disk of {kind}")
     first, second = words
-    own: Params = {}
-    if kind == "plain":
-        volume_name(first, "logical_id"), volume_name(second, "logical_id")
-        own = {"vg": first}
-        if isinstance(given.get("spindles"), int) and given["spindles"] > 0:
-            own["spindles"] = given["spindles"]
-    elif DISK_TEMPLATES[kind].in_files:
-        _check_path(second, "/")
-        first = FILE_DRIVER
-    elif kind == "blockdev":
-        _check_path(second, BLOCK_DEVICE_ROOT)
-        first = ADOPTED_DRIVER
-    elif kind == "rbd":
-        plain_name(second, "logical_id")
-        own = {"pool": str(layers(kind)["pool"])}
-    elif kind == "ext":
-        plain_name(second, "logical_id")
-        own = {"provider": plain_name(first, "logical_id")}
-    return {"logical_id": (first, second), "params": {**(given.get("params") or {}), **own}}
-
-
-def _check_path(path: str, below: str) -> None:
-    if not is_absolute_path(path) or not path.startswith(below):
-        raise NotOurs(f"{path!r:.200} is not a path below {below}")
+    if form.root and not form.is_path(second):
+        raise NotOurs(f"{second!r:.200} is not a path below {form.root}")
+    if not form.root:
+        form.checked_name(second, "logical_id")
+    # What the original reads from the cluster's parameters stays with the disk here.
+    own: Params = {
+        name: str(layers(kind)[name])
+        for name in row.fixed_params
+        if name in row.params and name != form.param
+    }
+    if form.param:
+        own[form.param] = form.checked_name(first, "logical_id")
+    if (
+        "spindles" in row.own_params
+        and isinstance(given.get("spindles"), int)
+        and given["spindles"] > 0
+    ):
+        own["spindles"] = given["spindles"]
+    params = {**(given.get("params") or {}), **own}
+    return {"logical_id": (form.driver or first, second), "params": params}
 
 
 def _mirrored(given: Document, layers: Layers) -> dict[str, Any]:
@@ -154,11 +146,11 @@ def _volume(given: Document, nodes: Iterable[str], stripes: int) -> Document:
     words = given.get("logical_id") or ()
     if len(words) != 2 or not all(isinstance(word, str) for word in words):  # noqa: PLR2004 - group and name
         raise NotOurs(f"{words!r:.80} does not name a volume")
-    group, volume = (volume_name(word, "logical_id") for word in words)
+    group, volume = (PLAIN.disk_id.checked_name(word, "logical_id") for word in words)
     return {
         "uuid": given.get("uuid"),
         "size": given.get("size"),
-        "template": "plain",
+        "template": PLAIN.name,
         "parts": dict.fromkeys(nodes, (group, volume)),
         "params": {"vg": group, "stripes": stripes},
     }
@@ -191,7 +183,7 @@ def written_disk(
         found["name"] = disk.name
     if "spindles" in disk.params:
         found["spindles"] = disk.params["spindles"]
-    if disk.template == "drbd":
+    if DISK_TEMPLATES[disk.template].mirrored:
         minors = [disk.part(node)[0] for node in nodes]
         found["logical_id"] = [*nodes, disk.logical_id[0], *minors, disk.secret]
         found["children"] = [

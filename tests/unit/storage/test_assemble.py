@@ -27,5 +27,5 @@ def test_a_file_disk_lies_below_the_prefix_and_a_shared_one_does_not() -> None:
 
 
 def test_an_unknown_template_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(StorageError, match=r"disk 1 of web1.*'gluster'.*known: file, sharedfile"):
+    with pytest.raises(StorageError, match=r"disk 1 of web1.*'gluster'.*known: blockdev, drbd"):
         device(Paths(), "web1", spec("gluster"))

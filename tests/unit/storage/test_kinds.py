@@ -24,6 +24,13 @@ def paths(tmp_path: Path) -> Paths:
     return paths
 
 
+def test_help_texts_name_every_kind() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "man" / "gnt-node.md").read_text()
+    lines = [line for line in page.splitlines() if "kind of storage: " in line]
+    assert lines
+    assert [name for name in KINDS for line in lines if name not in line] == []
+
+
 async def test_the_space_is_that_of_the_file_system_in_mib(paths: Paths) -> None:
     space = await storage_kind(HERE).space(paths, HERE)
     real = os.statvfs(paths.below(ROOT))

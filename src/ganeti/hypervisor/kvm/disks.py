@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm.command_line import DiskBackend
-from ganeti.model.disk_templates import DISK_TEMPLATES, RBD_SCHEME
+from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 
 
@@ -31,13 +31,9 @@ def cache_mode(disk: DiskSpec, cache: str) -> str:
 
 def _resolve(disk: DiskSpec, path: str, cache: str) -> DiskBackend:
     mode = cache_mode(disk, cache)
-    if path.startswith(RBD_SCHEME):
-        pool, _, image = path.removeprefix(RBD_SCHEME).partition("/")
-        image, _, snapshot = image.partition("@")
-        remote = {"driver": "rbd", "pool": pool, "image": image}
-        if snapshot:
-            remote["snapshot"] = snapshot
-        return DiskBackend(path=path, is_block=False, direct=True, remote=remote)
+    template = DISK_TEMPLATES.get(disk.template)
+    if template is not None and template.remote is not None and not path.startswith("/"):
+        return DiskBackend(path=path, is_block=False, direct=True, remote=template.remote(path))
     try:
         status = Path(path).stat()
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISBLK(status.st_mode)):

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any, ClassVar
 
+from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.names import AdminStateSource, RebootType
 from ganeti.model.opcodes.base import (
@@ -32,9 +33,7 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     instance_name: Annotated[str, RefersTo.NEW_INSTANCE]
     mode: Annotated[str, RefersTo.NOTHING] = "create"
     disk_template: Annotated[str | None, Field(
-        "how the disks are kept: diskless, file, sharedfile, plain, blockdev, rbd, ext; the cluster's"
-        " first without", "-t",
-        "TEMPLATE"
+        f"how the disks are kept: {', '.join(DISK_TEMPLATES)}; the cluster's first without", "-t", "TEMPLATE"
     ), RefersTo.NOTHING] = None  # fmt: skip
     disks: Annotated[list[DiskRequest], Field(
         "disk N, with size and perhaps mode=ro, name, vg, provider, spindles (with exclusive storage), and"

@@ -17,6 +17,7 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from ganeti.base.errors import HostError, StorageError
+from ganeti.base.paths import Paths
 from ganeti.base.process import Completed, Run, run
 from ganeti.model.disk_templates import (
     DRBD,
@@ -128,6 +129,13 @@ class DrbdDisk(BlockDevice):
         meta = replace(meta, wipe=False)  # DRBD writes all that it reads there
         self._below = _Layers(layer(data), layer(meta), meta, data)
         self.mirror = self
+
+    @classmethod
+    def of(
+        cls, paths: Paths, disk: DiskSpec, layer: Callable[[DiskSpec], BlockDevice]
+    ) -> "DrbdDisk":
+        del paths
+        return cls(disk, layer)
 
     @property
     def path(self) -> str:

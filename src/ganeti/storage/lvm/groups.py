@@ -1,6 +1,7 @@
 """Volume groups of LVM as storage units."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from ganeti.base.errors import StorageError
 from ganeti.base.paths import Paths
@@ -19,6 +20,8 @@ MIB = 1024 * 1024
 
 class VolumeGroups(StorageKind, Repair):
     """All volume groups of this node."""
+
+    name: ClassVar[str] = "lvm-vg"
 
     def __init__(self, lvm: Lvm | None = None) -> None:
         self._lvm = lvm or Lvm()

@@ -1,5 +1,7 @@
 """Physical volumes of LVM as storage units."""
 
+from typing import ClassVar
+
 from ganeti.base.errors import StorageError
 from ganeti.base.paths import Paths
 from ganeti.rpc.procedures.storage_units import UnitState
@@ -13,6 +15,8 @@ MIB = 1024 * 1024
 
 class PhysicalVolumes(StorageKind, Allocation):
     """All physical volumes of this node that are in a group."""
+
+    name: ClassVar[str] = "lvm-pv"
 
     def __init__(self, lvm: Lvm | None = None) -> None:
         self._lvm = lvm or Lvm()

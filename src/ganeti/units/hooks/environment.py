@@ -15,6 +15,7 @@ from ganeti.config.fill import (
     network_spec,
 )
 from ganeti.config.snapshot import Snapshot
+from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import (
     Disk,
     Instance,
@@ -89,8 +90,6 @@ def _nic_variables(prefix: str, filled: Mapping[str, Any], nic: Nic) -> dict[str
 
 
 _WITH_BRIDGE = ("bridged", "openvswitch")
-_DRIVER = {"plain": "VG", "ext": "PROVIDER"}
-"""What upstream calls the first part of a disk's location; `DRIVER` for all other templates."""
 
 
 def _disk_variables(prefix: str, instance: Instance, disk: Disk) -> dict[str, str]:
@@ -115,7 +114,8 @@ def _location(disk: Disk, logical_id: Sequence[object]) -> dict[str, str]:
     """Return where upstream says that a disk is: a driver, provider or volume group, and a name there."""
     match logical_id:
         case [first, second]:
-            return {_DRIVER.get(disk.template, "DRIVER"): text(first), "ID": text(second)}
+            holder = DISK_TEMPLATES[disk.template].disk_id.param.upper() or "DRIVER"
+            return {holder: text(first), "ID": text(second)}
     return {}
 
 

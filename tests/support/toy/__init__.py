@@ -1,0 +1,26 @@
+"""What a new disk template and a new hypervisor consist of, as files beside those of the program.
+
+`discovered` puts these directories into the packages of the program: what finds the files there would find them
+in the program's own directories, too.
+"""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def discovered(*packages: str) -> Iterator[None]:
+    """Let `ganeti.PACKAGE` have the files of the directory PACKAGE here, too."""
+    found = [importlib.import_module(f"ganeti.{package}") for package in packages]
+    before = [list(one.__path__) for one in found]
+    for package, one in zip(packages, found, strict=True):
+        one.__path__.append(str(Path(__file__).parent / package))
+    try:
+        yield
+    finally:
+        for package, one, path in zip(packages, found, before, strict=True):
+            one.__path__[:] = path
+            sys.modules.pop(f"ganeti.{package}.toy", None)
