@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ganeti.base.errors import GanetiError, NotMaster
 from ganeti.base.terminal import say
+from ganeti.cli.confirmation import confirm_losses
 from ganeti.cli.errors import JobFailed, JobSubmitted
-from ganeti.cli.losses import confirm_losses
 from ganeti.cli.output import format_table
 from ganeti.clients.luxi import (
     ConnectionBrokenError,

@@ -9,7 +9,6 @@ from ganeti.cli.command import CommandTable
 from ganeti.cli.gnt_cluster import table as gnt_cluster
 from ganeti.cli.gnt_instance.table import table as gnt_instance
 from ganeti.cli.gnt_node import table as gnt_node
-from ganeti.cli.losses import LOSSES, NOTHING_LOST
 from ganeti.model.opcodes import OPCODES
 from tests.unit.cli.fake_master import FakeMaster, Run
 
@@ -20,9 +19,11 @@ def nobody_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.requirement("G12")
-def test_of_every_opcode_it_is_known_what_it_destroys() -> None:
-    assert LOSSES.keys() | NOTHING_LOST.keys() == OPCODES.keys()
-    assert LOSSES.keys() & NOTHING_LOST.keys() == set()
+def test_opcode_that_changes_something_declares_either_a_loss_or_why_there_is_none() -> None:
+    changing = [kind for kind in OPCODES.values() if kind.host_changing]
+    assert [one.op_id() for one in changing if bool(one.loss) is bool(one.no_loss)] == []
+    reading = [kind for kind in OPCODES.values() if not kind.host_changing]
+    assert [one.op_id() for one in reading if one.loss or one.no_loss] == []
 
 
 DESTROYING: dict[str, list[tuple[CommandTable, str, str]]] = {
@@ -55,7 +56,7 @@ COMMAND_LINES = [
 
 
 def test_every_destroying_opcode_has_a_command_line_here() -> None:
-    assert DESTROYING.keys() == LOSSES.keys()
+    assert DESTROYING.keys() == {name for name, kind in OPCODES.items() if kind.loss}
 
 
 def _answer(master: FakeMaster) -> None:
@@ -89,7 +90,9 @@ def test_what_destroys_data_is_refused_where_nobody_can_be_asked(
     monkeypatch.setattr("ganeti.bootstrap.destroy.destroy", destroy)
     _answer(master)
     code, _out, err = run(program, *words.split())
-    if LOSSES[kind].scripts_mean_it:
+    loss = OPCODES[kind].loss
+    assert loss is not None
+    if loss.terminal_only:
         assert (code, _submitted(master)) == (0, [kind])
         return
     assert (code, _submitted(master)) == (13, [])

@@ -8,7 +8,6 @@ from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.cli.command import EXIT_FAILURE, Argument, Option, option
 from ganeti.cli.confirmation import confirm
 from ganeti.cli.jobs import run_jobs
-from ganeti.cli.losses import LOSSES
 from ganeti.clients.luxi import LuxiClient
 
 
@@ -123,7 +122,7 @@ def on_each(args: argparse.Namespace, **more: Any) -> int:
     with LuxiClient() as client:
         names = chosen_names(client, args)
         jobs = [(name, args.op.opcode(args, instance_name=name, **more)) for name in names]
-        if not any(op.op_id() in LOSSES for _name, op in jobs):
+        if not any(op.loss for _name, op in jobs):
             confirm_many(args, names)
         done = run_jobs(client, jobs, args)
     return 0 if done else EXIT_FAILURE

@@ -15,11 +15,15 @@ class OpBackupPrepare(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_PREP
 
     mode: Annotated[str, RefersTo.NOTHING]
 
+    no_loss: ClassVar[str] = "creates a key"
+
 
 class OpBackupAbandon(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_ABANDON"):
     """Give up a move to another cluster that was prepared: remove its key from the instance's node (S241)."""
 
     x509_key_name: Annotated[list[Any], RefersTo.NOTHING]
+
+    no_loss: ClassVar[str] = "removes only the key of a move that was given up"
 
 
 class OpBackupExport(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_EXPORT"):
@@ -54,9 +58,15 @@ class OpBackupExport(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_EXPOR
         "keep the guest down until all is written, also where the storage has snapshots"
     )] = False  # fmt: skip
 
+    no_loss: ClassVar[str] = (
+        "replaces an older export once the new one is complete; removes the instance only on request"
+    )
+
 
 class OpBackupRemove(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_REMOVE"):
     """Remove the exports of an instance, which need not exist any more, from all nodes."""
+
+    no_loss: ClassVar[str] = "removes the named export, as the name of the command says"
 
 
 class OpBackupQuery(OpCode, frozen=True, kw_only=True, tag="OP_BACKUP_QUERY"):

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from ganeti.model.fields import Field, Form, RefersTo
+from ganeti.model.operation import Loss
 from ganeti.model.params import Params
 
 Reason = tuple[str, str, int]
@@ -41,6 +42,10 @@ class OpCode(
     """The field that holds a list of opcodes, with secrets of their own."""
     host_changing: ClassVar[bool] = True
     """False if the opcode only reads; then its start need not be durable before it acts (T2)."""
+    loss: ClassVar[Loss | None] = None
+    """What the opcode destroys (G12)."""
+    no_loss: ClassVar[str] = ""
+    """Why an opcode that changes hosts or the configuration destroys nothing."""
 
     @classmethod
     def op_id(cls) -> str:

@@ -7,6 +7,7 @@ import msgspec
 from ganeti.model.cluster_params import CLUSTER_PARAMS, UNKNOWN_PARAMS
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import OpCode
+from ganeti.model.operation import Loss
 from ganeti.model.uid_ranges import UidRange
 
 
@@ -17,9 +18,15 @@ def _uids(text: str) -> Field:
 class OpClusterPostInit(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_POST_INIT"):
     """The first job of a cluster: bring every node's files up to date."""
 
+    no_loss: ClassVar[str] = "writes files that belong to the cluster"
+
 
 class OpClusterDestroy(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_DESTROY"):
     """Refuse unless only the master is left; the command then removes its data."""
+
+    loss: ClassVar[Loss | None] = Loss(
+        lambda _ops: "Destroying a cluster cannot be taken back.", ("is_sure",), asks=False
+    )
 
 
 class OpClusterQuery(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_QUERY"):
@@ -123,7 +130,8 @@ else:
             "__doc__": """Change the cluster's parameters; None leaves a thing as it is.
 
     Of dictionaries only the given names change; None as a value takes the default again.
-    """
+    """,
+            "no_loss": "changes parameters, and keeps the disks",
         },
         module=__name__,
         frozen=True,
@@ -138,17 +146,25 @@ class OpClusterRedistConf(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RED
     renewed: Annotated[list[str], RefersTo.PATH] = []
     """Paths of those that were just renewed on the master: what it has of them counts from now on."""
 
+    no_loss: ClassVar[str] = "writes files that belong to the cluster"
+
 
 class OpClusterActivateMasterIp(
     OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_ACTIVATE_MASTER_IP"
 ):
     """Configure the cluster's address on the master."""
 
+    no_loss: ClassVar[str] = "configures an address"
+
 
 class OpClusterDeactivateMasterIp(
     OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_DEACTIVATE_MASTER_IP"
 ):
     """Take the cluster's address from the master."""
+
+    no_loss: ClassVar[str] = (
+        "removes an address; the command asks because clients lose their connections"
+    )
 
 
 class OpClusterRenewCrypto(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RENEW_CRYPTO"):
@@ -171,6 +187,8 @@ class OpClusterRenewCrypto(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RE
     verbose: bool = False
     debug: bool = False
 
+    no_loss: ClassVar[str] = "old keys are valid until the new ones are; the command asks"
+
 
 class OpClusterRename(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RENAME"):
     """Give the cluster another name, and the address of that name."""
@@ -180,3 +198,6 @@ class OpClusterRename(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RENAME"
     """The address; what the name resolves to without it."""
 
     summary_field: ClassVar[str | None] = "name"
+    no_loss: ClassVar[str] = (
+        "changes a name and an address; the command asks because clients lose their connections"
+    )

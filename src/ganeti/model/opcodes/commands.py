@@ -1,9 +1,18 @@
 """Opcodes by which nodes are switched on and off, and run programs of their administrators."""
 
-from typing import Annotated, ClassVar
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, RefersTo
 from ganeti.model.opcodes.base import OpCode
+from ganeti.model.operation import Loss
+
+
+def _ask_power(ops: Sequence[Any]) -> str | None:
+    op = ops[0]
+    what = {"power-off": "Switch off", "power-cycle": "Switch off and on again"}.get(op.command)
+    nodes = ", ".join(op.node_names) or "all nodes but the master"
+    return f"{what} {nodes}? Whatever runs there is lost." if what else None
 
 
 class OpOobCommand(OpCode, frozen=True, kw_only=True, tag="OP_OOB_COMMAND"):
@@ -25,6 +34,8 @@ class OpOobCommand(OpCode, frozen=True, kw_only=True, tag="OP_OOB_COMMAND"):
         "how long to wait between two nodes that are switched on (2)", metavar="SECONDS"
     )] = 2.0  # fmt: skip
 
+    loss: ClassVar[Loss | None] = Loss(_ask_power)
+
 
 class OpRestrictedCommand(OpCode, frozen=True, kw_only=True, tag="OP_RESTRICTED_COMMAND"):
     """Run a program of nodes' own `restricted-commands`; the result is `[succeeded, output]` for each node."""
@@ -34,12 +45,16 @@ class OpRestrictedCommand(OpCode, frozen=True, kw_only=True, tag="OP_RESTRICTED_
     command: Annotated[str, RefersTo.CLUSTER]
     use_locking: Annotated[bool, Field("wait until no job works on the nodes", "! --sync")] = False
 
+    no_loss: ClassVar[str] = "runs only programs that the nodes offer"
+
 
 class OpClusterCommand(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_COMMAND"):
     """Run a line of shell on nodes that allow it; the result is `[name, status, output]` for each."""
 
     command: Annotated[str, RefersTo.CLUSTER]
     node_names: Annotated[list[str], RefersTo.NODE]
+
+    no_loss: ClassVar[str] = "runs the administrator's own line, where nodes allow it"
 
 
 class OpClusterCopyFile(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_COPY_FILE"):
@@ -49,3 +64,4 @@ class OpClusterCopyFile(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_COPY_
     node_names: Annotated[list[str], RefersTo.NODE]
 
     summary_field: ClassVar[str | None] = "path"
+    no_loss: ClassVar[str] = "replaces only files that the nodes list for it"

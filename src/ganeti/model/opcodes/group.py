@@ -41,9 +41,13 @@ class GroupParams(OnGroup, frozen=True, kw_only=True):
 class OpGroupAdd(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_ADD"):
     """Make a node group, without nodes."""
 
+    no_loss: ClassVar[str] = "adds an entry to the configuration"
+
 
 class OpGroupRemove(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_REMOVE"):
     """Remove a node group that has no nodes."""
+
+    no_loss: ClassVar[str] = "removes a group without nodes"
 
 
 class OpGroupRename(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_RENAME"):
@@ -52,10 +56,13 @@ class OpGroupRename(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_RENAME"):
     new_name: Annotated[str, RefersTo.GROUP]
 
     summary_field: ClassVar[str | None] = None
+    no_loss: ClassVar[str] = "changes an entry of the configuration"
 
 
 class OpGroupSetParams(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_SET_PARAMS"):
     """Change a node group; None as a value of a parameter takes the cluster's again."""
+
+    no_loss: ClassVar[str] = "changes parameters"
 
 
 class OpGroupAssignNodes(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_ASSIGN_NODES"):
@@ -64,6 +71,8 @@ class OpGroupAssignNodes(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_ASSIG
     nodes: Annotated[list[str], RefersTo.NODE]
     node_uuids: Annotated[list[str] | None, RefersTo.NODE] = None
     force: bool = False
+
+    no_loss: ClassVar[str] = "changes entries of the configuration"
 
 
 class OpGroupEvacuate(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_EVACUATE"):

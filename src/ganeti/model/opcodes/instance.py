@@ -1,5 +1,6 @@
 """Opcodes about instances."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 from ganeti.model.disk_templates import DISK_TEMPLATES
@@ -22,6 +23,7 @@ from ganeti.model.opcodes.base import (
     SecretOsParams,
     ShutdownTimeout,
 )
+from ganeti.model.operation import Loss
 from ganeti.model.params import Params
 
 DEFAULT_SHUTDOWN_TIMEOUT_S = 120
@@ -118,6 +120,7 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
         *OpCode.null_is_default,
         *("osparams_private", "osparams_secret"),
     )
+    no_loss: ClassVar[str] = "creates new disks, and refuses disks that exist"
 
 
 class OnInstance(OpCode, frozen=True, kw_only=True):
@@ -129,6 +132,15 @@ class OnInstance(OpCode, frozen=True, kw_only=True):
     summary_field: ClassVar[str | None] = "instance_name"
 
 
+def instance_names(ops: Sequence[Any]) -> str:
+    """Return the names of the opcodes' instances, for a question."""
+    return ", ".join(op.instance_name for op in ops)
+
+
+def _ask_removal(ops: Sequence[Any]) -> str:
+    return f"Remove instance {instance_names(ops)} and all data on its disks?"
+
+
 class OpInstanceRemove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_REMOVE"):
     """Shut an instance down and remove its disks and its entry."""
 
@@ -136,6 +148,8 @@ class OpInstanceRemove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
         bool, Field("go on where a node does not answer or a disk cannot be removed")
     ] = False
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
+
+    loss: ClassVar[Loss | None] = Loss(_ask_removal)
 
 
 IgnoreOffline = Annotated[bool, Field("only mark it, if its node is offline", "! --ignore-offline")]
@@ -162,6 +176,8 @@ class OpInstanceStartup(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
     """Do nothing unless it is to run and is nowhere: what the watcher asks for, decided under its lock."""
     shutdown_timeout: int = DEFAULT_SHUTDOWN_TIMEOUT_S
 
+    no_loss: ClassVar[str] = "keeps the disks"
+
 
 class OpInstanceShutdown(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_SHUTDOWN"):
     """Ask the guest to shut down, end it after `timeout` seconds, and remember that it is to be down.
@@ -177,6 +193,8 @@ class OpInstanceShutdown(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
     no_remember: NoRemember = False
     admin_state_source: Annotated[AdminStateSource | None, RefersTo.NOTHING] = None
 
+    no_loss: ClassVar[str] = "keeps the disks"
+
 
 class OpInstanceReboot(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_REBOOT"):
     """Reboot an instance."""
@@ -187,6 +205,8 @@ class OpInstanceReboot(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     ), RefersTo.NOTHING] = RebootType.HARD  # fmt: skip
     ignore_secondaries: Annotated[bool, Field("told to hooks, and nothing else")] = False
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
+
+    no_loss: ClassVar[str] = "keeps the disks"
 
 
 Cleanup = Annotated[bool, Field("clean up what a broken migration left")]
@@ -209,6 +229,8 @@ class OpInstanceMigrate(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
     ignore_hvversions: Annotated[bool, Field(
         "accepted, without effect: versions are not compared, QEMU refuses what does not fit"
     )] = False  # fmt: skip
+
+    no_loss: ClassVar[str] = "moves an instance with all its data"
 
 
 class OpInstanceQueryData(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_QUERY_DATA"):

@@ -1,5 +1,6 @@
 """Opcodes that change what an instance has: its parameters, its devices, its disks."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, Form, RefersTo
@@ -11,8 +12,23 @@ from ganeti.model.opcodes.base import (
     NoConflictsCheck,
     NoWaitForSync,
 )
-from ganeti.model.opcodes.instance import OnInstance
+from ganeti.model.opcodes.instance import OnInstance, instance_names
+from ganeti.model.operation import Loss
 from ganeti.model.params import Params
+
+
+def _ask_removed_disks(ops: Sequence[Any]) -> str | None:
+    disks = [str(which) for op in ops for action, which, _params in op.disks if action == "remove"]
+    if not disks:
+        return None
+    shown = ", ".join("the last one" if disk == "-1" else disk for disk in disks)
+    return f"Remove from {instance_names(ops)} disk {shown}, and all data on it?"
+
+
+def _ask_recreation(ops: Sequence[Any]) -> str | None:
+    if not any(op.nodes or op.iallocator for op in ops):
+        return None  # the job refuses a disk that exists
+    return f"Give up what the present node may still have on the disks of {instance_names(ops)}?"
 
 
 class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_SET_PARAMS"):
@@ -95,6 +111,7 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     instance_communication: bool | None = None
 
     secret_fields: ClassVar[tuple[str, ...]] = ("osparams_private",)
+    loss: ClassVar[Loss | None] = Loss(_ask_removed_disks, terminal_only=True)
 
 
 class OpInstanceGrowDisk(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_GROW_DISK"):
@@ -105,6 +122,8 @@ class OpInstanceGrowDisk(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
     absolute: Annotated[bool, Field("the amount is the new size")] = False
     wait_for_sync: NoWaitForSync = True
     ignore_ipolicy: IgnoreIpolicy = False
+
+    no_loss: ClassVar[str] = "disks never shrink"
 
 
 class OpInstanceRecreateDisks(
@@ -119,6 +138,8 @@ class OpInstanceRecreateDisks(
     nodes: Annotated[list[str], RefersTo.NODE] = []
     node_uuids: Annotated[list[str] | None, RefersTo.NODE] = None
     iallocator: Iallocator = None
+
+    loss: ClassVar[Loss | None] = Loss(_ask_recreation, terminal_only=True)
 
 
 class OpInstanceReplaceDisks(
@@ -140,6 +161,8 @@ class OpInstanceReplaceDisks(
     early_release: EarlyRelease = False
     ignore_ipolicy: IgnoreIpolicy = False
 
+    no_loss: ClassVar[str] = "replaces a copy only if the other copy has all data"
+
 
 class OpInstanceActivateDisks(
     OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_ACTIVATE_DISKS"
@@ -155,6 +178,8 @@ class OpInstanceActivateDisks(
     if_wanted: bool = False
     """Do nothing unless the instance is to run."""
 
+    no_loss: ClassVar[str] = "keeps the disks"
+
 
 class OpInstanceDeactivateDisks(
     OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_DEACTIVATE_DISKS"
@@ -162,3 +187,5 @@ class OpInstanceDeactivateDisks(
     """Undo the activation of disks; refused while the guest runs, unless forced."""
 
     force: bool = False
+
+    no_loss: ClassVar[str] = "keeps the disks"

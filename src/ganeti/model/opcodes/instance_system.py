@@ -1,10 +1,17 @@
 """Opcodes about what is installed on an instance, and under which name."""
 
-from typing import Annotated, ClassVar
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import ForceVariant, PrivateOsParams, SecretOsParams
-from ganeti.model.opcodes.instance import OnInstance
+from ganeti.model.opcodes.instance import OnInstance, instance_names
+from ganeti.model.operation import Loss
+
+
+def _ask_reinstall(ops: Sequence[Any]) -> str:
+    what = f"OS {ops[0].os_type}" if ops[0].os_type else "the OS that each has"
+    return f"Install {what} on {instance_names(ops)}? All data on the disks is lost."
 
 
 class OpInstanceReinstall(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_REINSTALL"):
@@ -25,6 +32,7 @@ class OpInstanceReinstall(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     osparams_secret: Annotated[dict[str, str] | None, SecretOsParams, RefersTo.OS_PARAMS] = None
 
     secret_fields: ClassVar[tuple[str, ...]] = ("osparams_secret",)
+    loss: ClassVar[Loss | None] = Loss(_ask_reinstall, ("force", "force_multi"))
 
 
 class OpInstanceRename(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_RENAME"):
@@ -42,3 +50,4 @@ class OpInstanceRename(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     )] = False  # fmt: skip
 
     summary_field: ClassVar[str | None] = None
+    no_loss: ClassVar[str] = "keeps the disks and renames their files"

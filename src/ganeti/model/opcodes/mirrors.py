@@ -1,11 +1,13 @@
 """Opcodes that look at mirrored disks, and mend them."""
 
-from typing import Annotated, ClassVar
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, RefersTo
 from ganeti.model.opcodes.base import EarlyRelease, OpCode
 from ganeti.model.opcodes.group import OnGroup
-from ganeti.model.opcodes.instance import OnInstance
+from ganeti.model.opcodes.instance import OnInstance, instance_names
+from ganeti.model.operation import Loss
 
 
 class OpClusterVerifyDisks(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VERIFY_DISKS"):
@@ -41,6 +43,13 @@ class OpInstanceDiskStatus(OnInstance, frozen=True, kw_only=True, tag="OP_INSTAN
     host_changing: ClassVar[bool] = False
 
 
+def _ask_kept_copy(ops: Sequence[Any]) -> str | None:
+    keep = ops[0].keep
+    if not keep:
+        return None  # disks are replaced only where the other copy has all data
+    return f"Keep the copy of {instance_names(ops)} on {keep}, and lose the writes that only its other copy has?"
+
+
 class OpInstanceRepair(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_REPAIR"):
     """Make broken disks of a mirrored instance again on its primary node, filled from the other one (S98).
 
@@ -52,6 +61,8 @@ class OpInstanceRepair(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
         "after a split brain, keep the copy of this node; the writes that only the other copy has are lost",
         metavar="NODE",
     ), RefersTo.NODE] = None  # fmt: skip
+
+    loss: ClassVar[Loss | None] = Loss(_ask_kept_copy)
 
 
 class OpNodeListDrbd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_LIST_DRBD"):

@@ -29,6 +29,8 @@ class OpInstanceFailover(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
     cleanup: Cleanup = False
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
 
+    no_loss: ClassVar[str] = "keeps the disks; the command asks because the guest is shut down"
+
 
 class OpInstanceMove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MOVE"):
     """Stop an instance, copy its disks to another node, and start it there."""
@@ -43,6 +45,8 @@ class OpInstanceMove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MOV
     ignore_consistency: IgnoreConsistency = False
     ignore_ipolicy: IgnoreIpolicy = False
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
+
+    no_loss: ClassVar[str] = "removes the old disks after they were copied"
 
 
 class OnNode(OpCode, frozen=True, kw_only=True):

@@ -55,12 +55,15 @@ class OpNetworkAdd(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWORK_ADD
         list[str], Field("tags of the network", metavar="TAG,...", form=Form.WORDS), RefersTo.TAG
     ] = []
     null_is_default: ClassVar[tuple[str, ...]] = (*OpCode.null_is_default, "tags")
+    no_loss: ClassVar[str] = "adds an entry to the configuration"
 
 
 class OpNetworkRemove(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_REMOVE"):
     """Remove a network that is connected to no group; with `force` it is disconnected first."""
 
     force: bool = False
+
+    no_loss: ClassVar[str] = "removes a network that no instance uses"
 
 
 class OpNetworkSetParams(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWORK_SET_PARAMS"):
@@ -71,11 +74,15 @@ class OpNetworkSetParams(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWO
         form=Form.WORDS
     ), RefersTo.NOTHING] = None  # fmt: skip
 
+    no_loss: ClassVar[str] = "changes an entry of the configuration"
+
 
 class OpNetworkRename(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_RENAME"):
     """Give a network another name."""
 
     new_name: Annotated[str, RefersTo.NETWORK]
+
+    no_loss: ClassVar[str] = "changes an entry of the configuration"
 
 
 class OpNetworkConnect(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_CONNECT"):
@@ -90,8 +97,14 @@ class OpNetworkConnect(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_CON
         "! --no-conflicts-check", form=Form.OFF
     )] = True  # fmt: skip
 
+    no_loss: ClassVar[str] = "changes an entry of the configuration"
+
 
 class OpNetworkDisconnect(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_DISCONNECT"):
     """Disconnect a network from a group where no instance uses it."""
 
     group_name: Annotated[str, RefersTo.GROUP]
+
+    no_loss: ClassVar[str] = (
+        "removes the mode and link of a group where no instance uses the network"
+    )

@@ -1,9 +1,11 @@
 """Opcodes about nodes."""
 
-from typing import Annotated, ClassVar
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import OpCode
+from ganeti.model.operation import Loss
 from ganeti.model.params import Params
 
 SecondaryIp = Annotated[
@@ -53,6 +55,7 @@ class OpNodeAdd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_ADD"):
         *OpCode.null_is_default,
         *("master_capable", "vm_capable", "ndparams"),
     )
+    no_loss: ClassVar[str] = "refuses a host that belongs to a cluster"
 
 
 class OpNodeRemove(OpCode, frozen=True, kw_only=True, tag="OP_NODE_REMOVE"):
@@ -62,6 +65,7 @@ class OpNodeRemove(OpCode, frozen=True, kw_only=True, tag="OP_NODE_REMOVE"):
     node_uuid: Annotated[str | None, RefersTo.NODE] = None
 
     summary_field: ClassVar[str | None] = "node_name"
+    no_loss: ClassVar[str] = "removes a node without instances"
 
 
 class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS"):
@@ -99,6 +103,11 @@ class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS
     )] = None  # fmt: skip
 
     summary_field: ClassVar[str | None] = "node_name"
+    no_loss: ClassVar[str] = "changes an entry of the configuration"
+
+
+def _ask_powercycle(ops: Sequence[Any]) -> str:
+    return f"Restart node {ops[0].node_name} at once? Whatever runs there is lost."
 
 
 class OpNodePowercycle(OpCode, frozen=True, kw_only=True, tag="OP_NODE_POWERCYCLE"):
@@ -109,6 +118,7 @@ class OpNodePowercycle(OpCode, frozen=True, kw_only=True, tag="OP_NODE_POWERCYCL
     force: Annotated[bool, Field("do it without asking, and even to the master", "-f")] = False
 
     summary_field: ClassVar[str | None] = "node_name"
+    loss: ClassVar[Loss | None] = Loss(_ask_powercycle, ("force", "is_sure"))
 
 
 class OpNodeRename(OpCode, frozen=True, kw_only=True, tag="OP_NODE_RENAME"):
@@ -119,3 +129,4 @@ class OpNodeRename(OpCode, frozen=True, kw_only=True, tag="OP_NODE_RENAME"):
     new_name: Annotated[str, RefersTo.NODE]
 
     summary_field: ClassVar[str | None] = "node_name"
+    no_loss: ClassVar[str] = "changes an entry of the configuration"

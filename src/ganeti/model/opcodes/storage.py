@@ -1,9 +1,11 @@
 """Opcodes about the places of nodes where disks are kept."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, RefersTo
 from ganeti.model.opcodes.base import OpCode
+from ganeti.model.operation import Loss
 
 StorageType = Annotated[str | None, Field(
     "kind of storage: lvm-vg, lvm-pv, file, sharedfile; without it volume groups, or files if the"
@@ -40,6 +42,14 @@ class OpNodeModifyStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_NODE
 
     changes: Annotated[dict[str, Any], RefersTo.CLUSTER]
 
+    no_loss: ClassVar[str] = "removes a directory only if it is empty"
+
+
+def _ask_repair(ops: Sequence[Any]) -> str | None:
+    if not ops[0].ignore_consistency:
+        return None  # the job refuses where data would be lost
+    return f"Give up what lay on lost devices of {ops[0].name} on {ops[0].node_name}?"
+
 
 class OpRepairNodeStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_REPAIR_NODE_STORAGE"):
     """Make a storage unit consistent; what lay on lost devices is given up (S6, S94)."""
@@ -47,6 +57,8 @@ class OpRepairNodeStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_REPA
     ignore_consistency: Annotated[
         bool, Field("do it although data is lost for which there is no other good copy")
     ] = False
+
+    loss: ClassVar[Loss | None] = Loss(_ask_repair)
 
 
 class OpNodeQueryvols(OpCode, frozen=True, kw_only=True, tag="OP_NODE_QUERYVOLS"):
@@ -64,3 +76,5 @@ class OpClusterRepairDiskSizes(
     """Record the sizes that disks really have: of these instances, or of all."""
 
     instances: Annotated[list[str], RefersTo.INSTANCE] = []
+
+    no_loss: ClassVar[str] = "records sizes, and keeps the disks"

@@ -24,6 +24,8 @@ class OpTagsSet(OpCode, frozen=True, kw_only=True, tag="OP_TAGS_SET"):
     name: Annotated[str | None, RefersTo.TAGGED] = None
     tags: Annotated[list[str], RefersTo.TAG]
 
+    no_loss: ClassVar[str] = "adds tags"
+
 
 class OpTagsDel(OpCode, frozen=True, kw_only=True, tag="OP_TAGS_DEL"):
     """Take tags from one object; all of them must be there."""
@@ -31,6 +33,8 @@ class OpTagsDel(OpCode, frozen=True, kw_only=True, tag="OP_TAGS_DEL"):
     kind: Annotated[str, RefersTo.NOTHING]
     name: Annotated[str | None, RefersTo.TAGGED] = None
     tags: Annotated[list[str], RefersTo.TAG]
+
+    no_loss: ClassVar[str] = "removes tags, which can be added again"
 
 
 class OpTagsSearch(OpCode, frozen=True, kw_only=True, tag="OP_TAGS_SEARCH"):
