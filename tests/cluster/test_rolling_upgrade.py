@@ -229,8 +229,13 @@ def lists(cluster: Mixed, master: int) -> dict[str, str]:
         for kind, fields in kinds.items()
     }
     cluster_info = cluster.do(master, "gnt-cluster info").splitlines()
-    changing = ("Modification time", "State:")
-    return {**found, "cluster": str([one for one in cluster_info if not one.startswith(changing)])}
+    changing = ("Modification time", "State:", "State kept by:")
+    shown = {
+        f"cluster {number}": one
+        for number, one in enumerate(cluster_info)
+        if not one.startswith(changing)
+    }
+    return {**found, **shown}
 
 
 @pytest.fixture
