@@ -167,12 +167,13 @@ def test_no_interface_has_too_many_methods() -> None:
 
 
 def _methods(interface: ast.ClassDef) -> list[str]:
-    """What an implementation must have; properties are facts and may be more."""
+    """What an implementation must have; properties are facts, and a constructor is how it is made."""
     is_protocol = any(ast.unparse(base).startswith("Protocol") for base in interface.bases)
     return [
         one.name
         for one in interface.body
         if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+        and one.name != "__init__"
         and "property" not in (marks := {ast.unparse(each) for each in one.decorator_list})
         and (is_protocol or marks & {"abc.abstractmethod", "abstractmethod"})
     ]

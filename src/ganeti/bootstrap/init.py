@@ -40,6 +40,7 @@ from ganeti.config.ssconf_writer import ssconf_values
 from ganeti.config.transaction import put_row
 from ganeti.model import wire
 from ganeti.model.cluster_params import CLUSTER_PARAMS
+from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.model.objects import Cluster, GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.params import Params
@@ -393,11 +394,14 @@ def first_cluster(options: InitOptions, uuid: str, master: NodeUuid, now: float)
         name: param.initial for name, param in CLUSTER_PARAMS.items() if param.initial is not None
     }
     params = {**first, **options.params}
-    hypervisors = params.get("enabled_hypervisors", cluster.enabled_hypervisors)
-    if params.get("uid_pool") and "kvm" in hypervisors:
-        # Where there are ids for guests, guests have them, unless somebody says otherwise.
+    if params.get("uid_pool"):
+        # Where there are ids for guests, guests have them, unless the administrator sets otherwise.
+        enabled = params.get("enabled_hypervisors", cluster.enabled_hypervisors)
         given = params.get("hvparams", {})
-        params["hvparams"] = {**given, "kvm": {"security_model": "pool", **given.get("kvm", {})}}
+        rows = (HYPERVISORS[name] for name in enabled if name in HYPERVISORS)
+        first = {row.name: row.with_uid_pool for row in rows if row.with_uid_pool}
+        own = {name: {**layer, **given.get(name, {})} for name, layer in first.items()}
+        params["hvparams"] = {**given, **own}
     wish: OpClusterSetParams = wire.convert(params, OpClusterSetParams, what="options")
     check_cluster_wish(wish)
     return msgspec.structs.replace(cluster, **changed_cluster(cluster, wish))

@@ -16,9 +16,11 @@ from ganeti.base.clock import Clock, SystemClock
 from ganeti.base.errors import HypervisorError, InputError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
+from ganeti.base.process import Run, run
 from ganeti.hypervisor.abilities import Options
 from ganeti.hypervisor.fake_hotplug import FakeHotplug
 from ganeti.hypervisor.interface import Hypervisor
+from ganeti.model.hypervisors.fake import FAKE
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 from ganeti.model.wire import decode, encode
@@ -47,16 +49,18 @@ class _Guest(msgspec.Struct, frozen=True, kw_only=True):
 class FakeHypervisor(Hypervisor):
     """Pretends, and keeps the accounts: `memory_mib` is all that its guests may use together."""
 
-    name: ClassVar[str] = "fake"
+    name: ClassVar[str] = FAKE.name
 
     def __init__(
         self,
         paths: Paths,
+        run: Run = run,
         *,
         memory_mib: int | None = None,
         failures: Mapping[str, str] | None = None,
         clock: Clock | None = None,
     ) -> None:
+        del run
         self._directory = paths.fake_hypervisor
         self._memory_mib = memory_mib
         self._failures = failures or {}

@@ -4,6 +4,8 @@ import abc
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from ganeti.base.paths import Paths
+from ganeti.base.process import Run
 from ganeti.hypervisor.abilities import NO_OPTIONS, Options
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
@@ -26,6 +28,10 @@ class Hypervisor(abc.ABC):
     """
 
     name: ClassVar[str]
+
+    @abc.abstractmethod
+    def __init__(self, paths: Paths, run: Run) -> None:
+        """Work on the node with these paths; `run` runs programs there."""
 
     @property
     def options(self) -> Options:

@@ -2,8 +2,10 @@
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from ipaddress import ip_address
+from typing import Any
 
 from ganeti.base.identifiers import is_absolute_path
 from ganeti.model.param import Param
@@ -46,6 +48,22 @@ class HypervisorParam(Param, frozen=True):
     """Names a file that all nodes must have alike, because its instance may go to any (S71)."""
     touches_host: bool = False
     """Can reach the host beyond the guest; refused from remote users unless a policy allows it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HypervisorRow:
+    """What every part of the program may want to know about a hypervisor."""
+
+    name: str
+    params: tuple[HypervisorParam, ...]
+    runs_guests: bool = True
+    """Whether guests are real: they need bridges, images and OS definitions on their nodes."""
+    with_uid_pool: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters that a new cluster with a pool of user ids has unless the administrator sets others."""
+    upstream_defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults of upstream Ganeti where they differ."""
+    upstream_lacks: Mapping[str, bool] = field(default_factory=dict)
+    """Parameters that upstream Ganeti does not have; whether another value than the default changes the machine."""
 
 
 def absolute_or_empty(value: str) -> str | None:

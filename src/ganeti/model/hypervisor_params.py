@@ -6,18 +6,14 @@ from typing import Any
 from ganeti.base.errors import InputError
 from ganeti.base.suggestions import did_you_mean
 from ganeti.model.hypervisor_param import HypervisorParam
-from ganeti.model.kvm_params import KVM_PARAMS
+from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.model.param import checked_value, defaults
 from ganeti.model.params import Params
 
 ONLY_GLOBAL = "can only be set for the whole cluster"
-_FAKE = (
-    HypervisorParam("migration_mode", "live", "accepted and ignored", choices=("live", "non-live")),
-)
 
-HYPERVISOR_PARAMS: Mapping[str, Mapping[str, HypervisorParam]] = {
-    "kvm": {param.name: param for param in KVM_PARAMS},
-    "fake": {param.name: param for param in _FAKE},
+HYPERVISOR_PARAMS: dict[str, Mapping[str, HypervisorParam]] = {
+    name: {param.name: param for param in row.params} for name, row in HYPERVISORS.items()
 }
 
 

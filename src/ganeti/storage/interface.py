@@ -97,7 +97,8 @@ class BlockDevice(abc.ABC):
     labels: Labels | None = None
 
     @abc.abstractmethod
-    def __init__(self, paths: Paths, disk: DiskSpec) -> None: ...
+    def __init__(self, paths: Paths, disk: DiskSpec) -> None:
+        """Handle `disk` on the node with these paths."""
 
     @classmethod
     def of(

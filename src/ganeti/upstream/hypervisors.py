@@ -1,8 +1,10 @@
 """Hypervisor parameters in and out: names are the same on both sides, defaults and some values are not."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
+
+from msgspec.structs import replace
 
 from ganeti.base.errors import InputError
 from ganeti.model.hypervisor_param import CD_DRIVES, EMPTY_DRIVE, unfit_for_images
@@ -11,25 +13,12 @@ from ganeti.model.hypervisor_params import (
     check_hypervisor_params,
     hypervisor_defaults,
 )
+from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.model.objects import Cluster, Instance
 from ganeti.model.params import Params
 from ganeti.upstream.choices import Reading
 from ganeti.upstream.report import Judge
 
-KVM = "kvm"
-DEFAULTS: Mapping[str, Params] = {
-    KVM: {
-        "kernel_path": "/boot/vmlinuz-3-kvmU",
-        "kvm_path": "/usr/bin/kvm",
-        "scsi_controller_type": "lsi",
-        "vnc_password_file": "",
-    }
-}
-"""Where the original's defaults are not ours."""
-OURS = ("accelerator", "firmware", "image_directories", "tpm")
-"""Parameters that the original does not have."""
-_GUEST_NEEDS = {"firmware": "bios", "tpm": False}
-"""Those without which a guest is another machine, and the values with which it is not."""
 _IMAGES = (*CD_DRIVES, "floppy_image_path")
 _DIRECTORIES = "image_directories"
 
@@ -38,8 +27,8 @@ def read_of_cluster(reading: Reading, given: Any, *, shutdown_counts: bool) -> d
     """Hypervisor -> parameters that are not our defaults."""
     layers = given if isinstance(given, Mapping) else {}
     found = {}
-    for name in HYPERVISOR_PARAMS:
-        own = {**DEFAULTS.get(name, {}), **_an_object(layers.get(name))}
+    for name, row in HYPERVISORS.items():
+        own = {**row.upstream_defaults, **_an_object(layers.get(name))}
         params = read(reading, "cluster", "hvparams", name, own, shutdown_counts=shutdown_counts)
         base = hypervisor_defaults(name)
         params = {key: value for key, value in params.items() if value != base[key]}
@@ -90,23 +79,35 @@ def read(
 
     def check(params: Params) -> Params:
         (name,) = params
-        if name in OURS:
+        if name in HYPERVISORS[hypervisor].upstream_lacks:
             raise InputError("there is no such field here")
         return check_hypervisor_params(hypervisor, params, of_instance=of_instance, field="")
 
     return reading.params(what, f"{field}.{hypervisor}", own, check)
 
 
-def own_layers(cluster: Cluster, instances: Iterable[Instance]) -> list[Params]:
-    """What cluster, OSes and instances say about KVM, each by itself."""
-    layers = [cluster.hvparams.get(KVM, {})]
-    layers += [one.get(KVM, {}) for one in cluster.os_hvp.values()]
-    return layers + [one.hvparams for one in instances if one.hypervisor == KVM]
+def own_layers(cluster: Cluster, instances: Iterable[Instance], hypervisor: str) -> list[Params]:
+    """What cluster, OSes and instances say about a hypervisor, each by itself."""
+    layers = [cluster.hvparams.get(hypervisor, {})]
+    layers += [one.get(hypervisor, {}) for one in cluster.os_hvp.values()]
+    return layers + [one.hvparams for one in instances if one.hypervisor == hypervisor]
 
 
-def image_directories(reading: Reading, layers: list[Params]) -> str:
+def with_images(reading: Reading, cluster: Cluster, instances: Collection[Instance]) -> Cluster:
+    """The cluster, which allows the directories in which images for its guests are."""
+    hvparams = dict(cluster.hvparams)
+    for name, params in HYPERVISOR_PARAMS.items():
+        if _DIRECTORIES not in params:
+            continue
+        default = str(hypervisor_defaults(name)[_DIRECTORIES])
+        layers = own_layers(cluster, instances, name)
+        if found := _image_directories(reading, layers, default):
+            hvparams[name] = {**hvparams.get(name, {}), _DIRECTORIES: found}
+    return replace(cluster, hvparams=hvparams)
+
+
+def _image_directories(reading: Reading, layers: list[Params], default: str) -> str:
     """The directories in which images of all these layers are: what the cluster must allow; '' for the default."""
-    default = str(hypervisor_defaults(KVM)[_DIRECTORIES])
     found: dict[str, None] = {}
     for params in layers:
         for name in _IMAGES:
@@ -127,9 +128,10 @@ def image_directories(reading: Reading, layers: list[Params]) -> str:
 
 def written(judge: Judge, what: str, hypervisor: str, params: Mapping[str, Any]) -> Params:
     """One layer as the original has it."""
-    new = {name: value for name, value in params.items() if name not in OURS}
-    for name, harmless in _GUEST_NEEDS.items():
-        if params.get(name, harmless) != harmless:
+    lacks, base = HYPERVISORS[hypervisor].upstream_lacks, hypervisor_defaults(hypervisor)
+    new = {name: value for name, value in params.items() if name not in lacks}
+    for name, changes_machine in lacks.items():
+        if changes_machine and params.get(name, base[name]) != base[name]:
             judge.unknown(what, f"{hypervisor}.{name}", f"the original has no {params[name]}")
     if params.get("accelerator") == "tcg":
         new["kvm_flag"] = "disabled"

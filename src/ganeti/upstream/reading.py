@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-from msgspec.structs import replace
+from typing import TypeVar
 
 from ganeti.model.address_pool import AddressPool
 from ganeti.model.objects import Cluster, DetachedDisk, Instance, Network, NodeGroup
@@ -66,7 +64,7 @@ def translate(document: Document, choices: Choices | None = None) -> Imported:
     )
     instances = _all(document, "instances", reader.read)
     _judge_addresses(reading, document, networks, instances)
-    cluster = _with_images(reading, cluster, instances)
+    cluster = hypervisors.with_images(reading, cluster, instances.values())
     used = {uuid for one in document["instances"].values() for uuid in one.get("disks") or ()}
     free = {uuid: one for uuid, one in document.get("disks", {}).items() if uuid not in used}
 
@@ -132,12 +130,3 @@ def _judge_addresses(
                 "reservations",
                 f"{len(lost)} addresses that no interface has are free, as {pool.address(lost[0])}",
             )
-
-
-def _with_images(reading: Reading, cluster: Cluster, instances: Mapping[str, Instance]) -> Cluster:
-    kvm, layers = hypervisors.KVM, hypervisors.own_layers(cluster, instances.values())
-    directories = hypervisors.image_directories(reading, layers)
-    if not directories:
-        return cluster
-    own: dict[str, Any] = {**cluster.hvparams.get(kvm, {}), "image_directories": directories}
-    return replace(cluster, hvparams={**cluster.hvparams, kvm: own})

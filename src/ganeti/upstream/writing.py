@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ganeti.base.errors import InputError
+from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.model.job_filter import JobFilter
 from ganeti.model.objects import Cluster, DetachedDisk, Instance, Network, Node, NodeGroup
 from ganeti.model.stored import Stored
@@ -77,7 +78,9 @@ def _written(judge: Judge, objects: tuple[Stored, ...]) -> Document:
     }
     instances = [one for one in objects if isinstance(one, Instance)]
     new["cluster"]["enabled_user_shutdown"] = any(
-        layer.get("user_shutdown") for layer in own_layers(cluster, instances)
+        layer.get("user_shutdown")
+        for name in HYPERVISORS
+        for layer in own_layers(cluster, instances, name)
     )
     for instance in instances:
         node = nodes.get(instance.primary_node)

@@ -11,6 +11,7 @@ from types import FrameType
 
 from ganeti.base.errors import GanetiError, InputError
 from ganeti.base.terminal import Parser, say
+from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.vcluster.layout import DOMAIN, VirtualCluster, load, plan
 
 DEFAULT_DIRECTORY = Path("/var/tmp/ganeti-vcluster")  # noqa: S108 - made 0700, and long names do not fit
@@ -48,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
 def _add_up(make: argparse.ArgumentParser) -> None:
     make.add_argument("--nodes", type=int, default=3, help="how many nodes (default: %(default)s)")
     make.add_argument(
-        "--hypervisor", choices=("fake", "kvm"), default="fake", help="default: %(default)s"
+        "--hypervisor", choices=sorted(HYPERVISORS), default="fake", help="default: %(default)s"
     )
     make.add_argument(
         "--state",

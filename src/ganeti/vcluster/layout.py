@@ -15,6 +15,7 @@ from ganeti.base.identifiers import host_name
 from ganeti.base.paths import NODED_PORT, Paths
 from ganeti.bootstrap.daemons import CONFD_VARIABLE, RAPI_VARIABLE
 from ganeti.model import wire
+from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.uidpool import DIRECTORY_VARIABLE
 
 DOMAIN = "vcluster.test"
@@ -194,7 +195,9 @@ def plan(  # noqa: PLR0913 - each is an option of the command
         bridge=f"gnt-{tag}" if netns else "",
         domain=host_name(domain, "--domain"),
         # Only root can make one, or interfaces of guests at all.
-        guest_bridge=f"br-{tag}" if hypervisor == "kvm" and os.geteuid() == 0 else "",
+        guest_bridge=f"br-{tag}"
+        if HYPERVISORS[hypervisor].runs_guests and os.geteuid() == 0
+        else "",
         guest=str(guest) if guest else "",
         has_monitoring=monitoring,
         state=state,

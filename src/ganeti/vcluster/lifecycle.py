@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
 from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, RAPI, Daemons
+from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
+from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.vcluster import network
 from ganeti.vcluster.layout import (
     VOLUME_GROUP,
@@ -285,7 +287,7 @@ def init_command(cluster: VirtualCluster) -> list[str]:
         words.append(f"--nic-parameters=link={cluster.guest_bridge}")
     if cluster.machines:
         words += [f"--vg-name={VOLUME_GROUP}", "--enabled-disk-templates=drbd,plain,diskless"]
-    if cluster.guest and cluster.hypervisor == "kvm":
+    if cluster.guest and "kernel_path" in HYPERVISOR_PARAMS[cluster.hypervisor]:
         guest = Path(cluster.guest)
         params = {
             "kernel_path": guest / "vmlinuz",
@@ -293,7 +295,7 @@ def init_command(cluster: VirtualCluster) -> list[str]:
             "kernel_args": _kernel_args(guest),
         }
         given = ",".join(f"{name}={value}" for name, value in params.items())
-        words.append(f"--hypervisor-parameters=kvm:{given}")
+        words.append(f"--hypervisor-parameters={cluster.hypervisor}:{given}")
     return [*words, cluster.name]
 
 
@@ -362,7 +364,7 @@ def _furnish(cluster: VirtualCluster, node: VirtualNode) -> None:
     paths.below("/srv/ganeti/file-storage").mkdir(mode=0o700, parents=True, exist_ok=True)
     paths.file_storage_paths.write_text(f"/srv/ganeti/file-storage\n{cluster.shared_directory}\n")
     _link(paths.iallocator_search_path[0] / "hail", Path(sys.executable).parent / "hail")
-    if cluster.hypervisor == "kvm":
+    if HYPERVISORS[cluster.hypervisor].runs_guests:
         program = str(Path(sys.executable).parent / "ganeti-os-image")
         words = [program, "--install", str(paths.os_search_path[0] / "image"), str(paths.root)]
         subprocess.run(words, check=True, env=node.environment())

@@ -13,11 +13,11 @@ from pathlib import Path
 
 @contextmanager
 def discovered(*packages: str) -> Iterator[None]:
-    """Let `ganeti.PACKAGE` have the files of the directory PACKAGE here, too."""
+    """Let `ganeti.PACKAGE` have the files of the directory PACKAGE here, too; dots lead into directories."""
     found = [importlib.import_module(f"ganeti.{package}") for package in packages]
     before = [list(one.__path__) for one in found]
     for package, one in zip(packages, found, strict=True):
-        one.__path__.append(str(Path(__file__).parent / package))
+        one.__path__.append(str(Path(__file__).parent.joinpath(*package.split("."))))
     try:
         yield
     finally:

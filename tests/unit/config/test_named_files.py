@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ganeti.config.named_files import named_files
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.view import Tables
-from ganeti.model.kvm_params import VNC_PASSWORD_FILE
+from ganeti.model.hypervisors.kvm import VNC_PASSWORD_FILE
 from ganeti.model.objects import Cluster, Instance
 from tests.unit.query.cluster import snapshot
 

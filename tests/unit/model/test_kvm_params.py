@@ -9,7 +9,7 @@ from ganeti.model.hypervisor_params import (
     check_hypervisor_params,
     hypervisor_defaults,
 )
-from ganeti.model.kvm_params import KVM_PARAMS, VNC_PASSWORD_FILE
+from ganeti.model.hypervisors.kvm import KVM, VNC_PASSWORD_FILE
 
 UPSTREAM = """
 acpi boot_order cdrom2_image_path cdrom_disk_type cdrom_image_path cpu_cores cpu_mask cpu_sockets
@@ -30,7 +30,7 @@ def check(**params: object) -> dict[str, object]:
 
 
 def test_every_parameter_that_administrators_know_is_there_once() -> None:
-    names = [param.name for param in KVM_PARAMS]
+    names = [param.name for param in KVM.params]
     own = {"accelerator", "firmware", "image_directories", "tpm"}
     assert set(names) - set(UPSTREAM.split()) == own
     assert set(UPSTREAM.split()) <= set(names)
@@ -50,7 +50,7 @@ def test_the_default_password_file_is_where_it_always_was() -> None:
 
 @pytest.mark.requirement("S83")
 @pytest.mark.parametrize(
-    "name", [param.name for param in KVM_PARAMS if param.is_global], ids=lambda name: name
+    "name", [param.name for param in KVM.params if param.is_global], ids=lambda name: name
 )
 def test_a_global_parameter_is_refused_for_one_instance(name: str) -> None:
     value = HYPERVISOR_PARAMS["kvm"][name].default
@@ -76,7 +76,7 @@ use_localtime user_shutdown vga virtio_net_queues vnet_hdr
 
 
 @pytest.mark.requirement("A44")
-@pytest.mark.parametrize("param", KVM_PARAMS, ids=[param.name for param in KVM_PARAMS])
+@pytest.mark.parametrize("param", KVM.params, ids=[param.name for param in KVM.params])
 def test_of_every_parameter_it_is_decided_whether_it_touches_the_host(
     param: HypervisorParam,
 ) -> None:
@@ -120,9 +120,9 @@ def test_a_path_that_no_host_can_have_is_refused(name: str, value: str) -> None:
 
 
 def test_what_names_a_file_of_the_host_touches_the_host() -> None:
-    assert [p.name for p in KVM_PARAMS if p.is_path and not p.touches_host] == []
+    assert [p.name for p in KVM.params if p.is_path and not p.touches_host] == []
     wanted = {"kvm_extra", "usb_devices", "vnc_bind_address", "spice_bind", "security_model"}
-    assert wanted <= {param.name for param in KVM_PARAMS if param.touches_host}
+    assert wanted <= {param.name for param in KVM.params if param.touches_host}
 
 
 @pytest.mark.requirement("A44")

@@ -35,8 +35,8 @@ from ganeti.hypervisor.kvm.rules import accelerator
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.hypervisor.kvm.screenshot import screenshot
 from ganeti.hypervisor.kvm.validation import machines, problems_here
+from ganeti.model.hypervisors.kvm import KVM, SPICE_FILES, VNC_PASSWORD_FILE
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
-from ganeti.model.kvm_params import SPICE_FILES, VNC_PASSWORD_FILE
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
 from ganeti.rpc.procedures.migration import (
@@ -80,7 +80,7 @@ class KvmHypervisor(
 ):
     """Guests as QEMU processes, which outlive this object and the daemon that has it."""
 
-    name: ClassVar[str] = "kvm"
+    name: ClassVar[str] = KVM.name
 
     def __init__(
         self,

@@ -1,11 +1,12 @@
-"""The parameters of the kvm hypervisor, under the names that Ganeti's administrators know.
+"""The kvm hypervisor: its parameters, under the names that Ganeti's administrators know.
 
-`accelerator`, `firmware`, `image_directories` and `tpm` are this project's own. `touches_host` marks what
+`KVM.upstream_lacks` has the parameters that are new here. `touches_host` marks what
 reaches beyond the guest: files, programs, devices, listening sockets and users of the host.
 """
 
 from ganeti.model.hypervisor_param import (
     HypervisorParam,
+    HypervisorRow,
     absolute_or_empty,
     address_or_directory,
     address_or_interface,
@@ -366,6 +367,22 @@ _HOST = (
     ),
 )
 
-KVM_PARAMS: tuple[HypervisorParam, ...] = (
-    *(*_BOOT, *_IMAGES, *_DISKS, *_NETWORK, *_DISPLAY, *_SPICE, *_CPU, *_MIGRATION, *_HOST),
+KVM = HypervisorRow(
+    name="kvm",
+    params=(
+        *(*_BOOT, *_IMAGES, *_DISKS, *_NETWORK, *_DISPLAY, *_SPICE, *_CPU, *_MIGRATION, *_HOST),
+    ),
+    with_uid_pool={"security_model": "pool"},
+    upstream_defaults={
+        "kernel_path": "/boot/vmlinuz-3-kvmU",
+        "kvm_path": "/usr/bin/kvm",
+        "scsi_controller_type": "lsi",
+        "vnc_password_file": "",
+    },
+    upstream_lacks={
+        "accelerator": False,
+        "firmware": True,
+        "image_directories": False,
+        "tpm": True,
+    },
 )
