@@ -107,12 +107,23 @@ COMMON = (DEBUG, REASON)
 """Options of every command, as scripts give them; one that submits no job has no use for them."""
 
 
+class ErrorForm(NamedTuple):
+    """How a program reports errors: the text of one, and the parser that refuses a command line."""
+
+    text: Callable[[GanetiError], str] = format_error
+    parser: Callable[..., argparse.ArgumentParser] = Parser
+
+
+GNT_FORM = ErrorForm()
+
+
 class CommandTable:
     """A program such as `gnt-instance` and its commands."""
 
-    def __init__(self, prog: str, purpose: str) -> None:
+    def __init__(self, prog: str, purpose: str, errors: ErrorForm = GNT_FORM) -> None:
         self.prog = prog
         self.purpose = purpose
+        self.errors = errors
         self.commands: dict[str, Command] = {}
         self._by_alias: dict[str, Command] = {}
 
@@ -167,7 +178,7 @@ class CommandTable:
         if rest and rest[0] in ABOUT:
             return self._say_about(command, rest[0])
         words = joined(rest, command.options)
-        args = parser_of(self.prog, command).parse_intermixed_args(words)
+        args = parser_of(self.prog, command, self.errors).parse_intermixed_args(words)
         args.prog, args.command, args.op = self.prog, command.name, command.source
         return command.function(args)
 
@@ -185,17 +196,20 @@ class CommandTable:
 
     def main(self, argv: Sequence[str] | None = None) -> NoReturn:
         """The program: never returns, never shows a traceback for what a user can meet."""
-        sys.exit(run_guarded(lambda: self.run(sys.argv[1:] if argv is None else argv)))
+        words = sys.argv[1:] if argv is None else argv
+        sys.exit(run_guarded(lambda: self.run(words), self.errors.text))
 
 
-def run_guarded(work: Callable[[], int]) -> int:
+def run_guarded(
+    work: Callable[[], int], error_text: Callable[[GanetiError], str] = format_error
+) -> int:
     """`work`'s exit code; errors for users are printed in the form that scripts know."""
     try:
         code = work()
         sys.stdout.flush()
     except GanetiError as err:
         sys.stdout.flush()
-        if text := format_error(err):
+        if text := error_text(err):
             say(text, file=sys.stderr)
         return exit_code_of(err)
     except KeyboardInterrupt:
@@ -208,9 +222,9 @@ def run_guarded(work: Callable[[], int]) -> int:
     return code
 
 
-def parser_of(prog: str, command: Command) -> argparse.ArgumentParser:
+def parser_of(prog: str, command: Command, errors: ErrorForm = GNT_FORM) -> argparse.ArgumentParser:
     """The parser of one command: abbreviated options, options between arguments."""
-    parser = Parser(
+    parser = errors.parser(
         prog=f"{prog} {command.name}",
         description="\n\n".join(part for part in (command.summary, command.text) if part),
         formatter_class=argparse.RawDescriptionHelpFormatter,

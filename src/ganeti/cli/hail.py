@@ -51,7 +51,9 @@ def hail(args: argparse.Namespace) -> int:
     rules = Rules(
         capacity=not args.no_capacity,
         ignore_soft_errors=args.ignore_soft_errors,
-        only_nodes=frozenset(placement_input.resolved(known, only, "node")) if only else None,
+        only_nodes=frozenset(placement_input.resolved(known, only, "Unknown node(s)"))
+        if only
+        else None,
     )
     needs_state = args.explain or args.save or args.print_nodes is not None or args.ignore_load
     found = None if needs_state else quick_answer(cluster, request, rules)

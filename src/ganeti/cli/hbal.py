@@ -27,9 +27,8 @@ def hbal(args: argparse.Namespace) -> int:
     from ganeti.placement.score import best_possible, components, score
 
     if args.priority not in (None, *PRIORITIES):
-        raise InputError(f"unknown priority {args.priority!r:.40}: low, normal or high", "priority")
-    if args.execute and args.luxi is None:
-        raise InputError("execution of commands is possible only with -L", "exec")
+        raise InputError(f"Unknown priority {args.priority!r:.40}; use low, normal or high")
+    source.check_execution(args)
     state = source.state_of(source.load(args), args)
     wanted = goals(args, state)
     if options.verbosity(args) > 1:
@@ -77,7 +76,7 @@ def goals(args: argparse.Namespace, state: "State") -> "Goals":
     from ganeti.placement.candidates import Options
 
     def instances(text: str) -> list[str]:
-        return source.resolved(state.names, source.split_names(text), "instance")
+        return source.resolved(state.names, source.split_names(text), "Unknown instance(s)")
 
     return Goals(
         options=Options(

@@ -33,7 +33,7 @@ def hroller(args: argparse.Namespace) -> int:
     if args.skip_alone:
         nodes &= ~non_redundant(state)
     if not nodes.any():
-        raise InputError("cannot create node graph: no node is to be rebooted", "nodes")
+        raise InputError("Cannot create node graph: the options leave no node to reboot")
     groups = reboot_groups(state, nodes, is_offline=args.is_offline)
     needs_no_moves = args.is_offline or (args.ignore_alone and not args.full)
     steps = (
@@ -53,11 +53,11 @@ def hroller(args: argparse.Namespace) -> int:
 def _check_master(state: "State", *, force: bool) -> None:
     masters = [node.name for node in state.nodes if node.is_master]
     if len(masters) > 1:
-        raise InputError(f"found more than one master node: {', '.join(masters)}", "data")
+        raise InputError(f"Found more than one master node: {', '.join(masters)}")
     if not masters:
-        what = "no master node found (perhaps the backend does not tell)"
+        what = "No master node found (maybe not supported by backend)"
         if not force:
-            raise InputError(f"{what}; -f goes on without", "data")
+            raise InputError(f"{what}; pass -f to continue without one")
         say(f"Warning: {what}.", file=sys.stderr)
 
 

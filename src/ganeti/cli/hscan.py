@@ -4,12 +4,16 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ganeti.base.errors import GanetiError
 from ganeti.base.terminal import say
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
 from ganeti.cli.command import EXIT_FAILURE, Argument, option
+
+if TYPE_CHECKING:  # msgspec takes longer to load than `--help` may
+    from ganeti.placement.description import Cluster
 
 FIRST_LINE = f"{'Name':<24} {'Nodes':>5} {'Inst':>5} {'BNode':>5} {'BInst':>5}"
 FIRST_LINE += f" {'t_mem':>8} {'f_mem':>8} {'t_disk':>9} {'f_disk':>9} {'Score':>12}"
@@ -24,21 +28,19 @@ def hscan(args: argparse.Namespace) -> int:
     if args.luxi is not None or not targets:
         targets.insert(0, ("luxi", "LOCAL", args.luxi or ""))
     for backend, name, address in targets:
-        given = argparse.Namespace(**{backend: address})
         try:
-            _scan(given, name, args)
+            _scan(source.cluster_of(backend, address), name, args)
         except GanetiError as err:
             say(f"{name:<24} ERROR: {err.message}")
             code = EXIT_FAILURE
     return code
 
 
-def _scan(given: argparse.Namespace, name: str, args: argparse.Namespace) -> None:
+def _scan(cluster: "Cluster", name: str, args: argparse.Namespace) -> None:
     from ganeti.placement.digits import digits
     from ganeti.placement.load.text import format_cluster
     from ganeti.placement.totals import totals
 
-    cluster = source.load(given)
     state = source.state_of(cluster, args)
     bad = state.fails & ~state.offline
     touched = bad[state.primary] | (bad[state.secondary] & (state.secondary >= 0))

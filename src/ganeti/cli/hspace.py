@@ -56,7 +56,7 @@ def hspace(args: argparse.Namespace) -> int:
         count = now.instances or "no"
         say(f"There are {count} initial instances on the cluster.")
     if not open_nodes(state).any():
-        raise PrereqError("nothing can be allocated: no online nodes", ErrorCode.NO_RESOURCES)
+        raise PrereqError("failure during allocation: No online nodes", ErrorCode.NO_RESOURCES)
     use = (
         args.spindle_use
         if args.spindle_use is not None
@@ -110,11 +110,13 @@ def _given(text: str | None, spec: dict[str, Any]) -> dict[str, Any]:
         return spec
     parts = text.split(",")
     if len(parts) != SPEC_PARTS:
-        raise InputError(f"{text!r:.60} is not disk,memory,processors", "size")
+        raise InputError(f"Invalid specification: {text!r:.60}, expected disk,ram,cpu")
     try:
         cpus = int(parts[2])
     except ValueError as err:
-        raise InputError(str(err), "size") from err
+        raise InputError(
+            f"cannot parse string {parts[2]!r:.40}, expected a number of processors"
+        ) from err
     unit_mib = source.unit_mib
     sizes = {"disk-size": unit_mib(parts[0], "disk"), "memory-size": unit_mib(parts[1], "memory")}
     return {**spec, **sizes, "cpu-count": cpus, "spindle-use": 1}

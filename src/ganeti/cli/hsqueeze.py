@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.terminal import say
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
@@ -24,8 +24,7 @@ def hsqueeze(args: argparse.Namespace) -> int:
     """Print the nodes, a line each."""
     from ganeti.placement.squeeze import idle_candidates, plan, room_for, standby_nodes
 
-    if args.execute and args.luxi is None:
-        raise InputError("execution of commands is possible only with -L", "exec")
+    source.check_execution(args)
     state = source.state_of(source.load(args), args)
     source.save(state, args.save, "original", "before hsqueeze run", sys.stderr)
     if options.verbosity(args) > 1:
@@ -38,7 +37,9 @@ def hsqueeze(args: argparse.Namespace) -> int:
     for node in found.nodes:
         say(state.nodes[node].name)
     if not found.suffices:
-        say("Onlining all nodes will not yield enough capacity", file=sys.stderr)
+        # Without -v only names are on standard output, for scripts.
+        out = sys.stdout if options.verbosity(args) > 1 else sys.stderr
+        say("Onlining all nodes will not yield enough capacity", file=out)
     if args.commands is not None:
         _show_commands(state, found, args.commands)
     source.save(found.after, args.save, "squeezed", "after hsqueeze run", sys.stderr)

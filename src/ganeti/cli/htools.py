@@ -37,8 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _refuse(role: str) -> int:
     width = max(map(len, ROLES))
     say(
-        f"{role!r:.80} is none of the placement commands. Set {VARIABLE} to one of them, or link this"
-        " program to its name:",
+        f"Unrecognised personality {role!r:.80}.",
+        f"Set {VARIABLE} to one of these commands, or install this program under its name:",
         *(f"  {name:<{width}}  {what}" for name, what in ROLES.items()),
         sep="\n",
         file=sys.stderr,

@@ -17,9 +17,8 @@ def read_input(name: str, most_bytes: int = MOST_BYTES) -> bytes:
             with open(name, "rb") as file:  # noqa: PTH123 - pathlib takes as long to load as a small command
                 data = file.read(most_bytes + 1)
     except OSError as err:
-        raise PrereqError(
-            f"failed to load data: {name}: {err.strerror}", ErrorCode.ENVIRONMENT
-        ) from err
+        why = "does not exist" if isinstance(err, FileNotFoundError) else err.strerror
+        raise PrereqError(f"{name}: {why}", ErrorCode.ENVIRONMENT) from err
     if len(data) > most_bytes:
         raise InputError(f"is larger than {most_bytes // MIB} MiB, too large for its kind", name)
     return data

@@ -1,11 +1,13 @@
 """`mon-collector`: what one data collector of the monitoring daemon finds, printed as its report."""
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.base.errors import ErrorCode, HostError, InputError, PrereqError
 from ganeti.base.terminal import say
 from ganeti.cli.command import CommandTable, Handler, option
+from ganeti.cli.compiled import COLLECTOR
 
 if TYPE_CHECKING:  # asyncio takes longer to load than `--help` may
     from ganeti.monitoring.collectors import Collectors
@@ -20,29 +22,46 @@ INPUT = option(
     "-f", "--file", dest="input", metavar="FILE", completion="file", help="read this file instead"
 )
 
-table = CommandTable("mon-collector", "Shows what a data collector of this node finds, as JSON.")
+table = CommandTable(
+    "mon-collector", "Shows what a data collector of this node finds, as JSON.", COLLECTOR
+)
 
 
 def _print(name: str, data: Any) -> int:
-    import json
     import time
 
     from ganeti.monitoring.collectors import DESCRIPTIONS
 
-    say(json.dumps(DESCRIPTIONS[name].report(data, time.time_ns())))
+    return _print_report(DESCRIPTIONS[name].report(data, time.time_ns()))
+
+
+def _print_report(report: dict[str, Any]) -> int:
+    """Print JSON without spaces, as upstream does: scripts look for a key and its value as one text."""
+    import json
+
+    say(json.dumps(report, separators=(",", ":")))
     return 0
 
 
-def _read(name: str) -> str:
+def _read(name: str, parse: Callable[[str], Any]) -> Any:
+    """What a file holds; PrereqError begins as upstream's messages do."""
     from ganeti.cli.input_file import read_input
 
-    return read_input(name, MOST_BYTES).decode(errors="replace")
+    try:
+        text = read_input(name, MOST_BYTES).decode(errors="replace")
+    except InputError as err:
+        raise InputError(f"Failed reading: {err.message}") from err
+    except PrereqError as err:
+        raise PrereqError(f"reading from file: {err.message}", err.code) from err
+    try:
+        return parse(text)
+    except HostError as err:
+        raise InputError(f"Failed reading: {err.message}") from err
 
 
 def _collect(name: str, *, samples: bool = False) -> int:
     """The report of a collector as the daemon would make it."""
     import asyncio
-    import json
 
     from ganeti.base.paths import Paths
     from ganeti.model.data_collectors import collecting
@@ -59,8 +78,7 @@ def _collect(name: str, *, samples: bool = False) -> int:
     found = asyncio.run(report())
     if why := found["data"].get("error") if isinstance(found["data"], dict) else None:
         raise PrereqError(why, ErrorCode.ENVIRONMENT)
-    say(json.dumps(found))
-    return 0
+    return _print_report(found)
 
 
 async def _sample_twice(collectors: "Collectors", name: str) -> None:
@@ -76,7 +94,7 @@ def diskstats(args: argparse.Namespace) -> int:
     """Show what block devices have read and written."""
     from ganeti.monitoring.disks import parse_diskstats
 
-    return _print("diskstats", parse_diskstats(_read(args.input or "/proc/diskstats")))
+    return _print("diskstats", _read(args.input or "/proc/diskstats", parse_diskstats))
 
 
 @table.command(
@@ -90,54 +108,52 @@ def drbd(args: argparse.Namespace) -> int:
     """Show the state of mirrored disks, and what to think of it."""
     from ganeti.monitoring.drbd import parse
 
-    owners = _pairing(_read(args.pairing)) if args.pairing else {}
-    return _print("drbd", parse(_read(args.status or "/proc/drbd"), owners))
+    owners = _read(args.pairing, _pairing) if args.pairing else {}
+    found = _read(args.status or "/proc/drbd", lambda text: parse(text, owners))
+    return _print("drbd", found)
 
 
 def _pairing(text: str) -> dict[int, str]:
     import json
 
-    from ganeti.base.errors import InputError
-
     try:
         return {int(row[1]): str(row[2]) for row in json.loads(text)}
     except (ValueError, TypeError, IndexError, KeyError) as err:
         raise InputError(
-            f"is not a list of [node, minor, instance, ...]: {err}", "drbd-pairing"
+            f"Can't get pairing info: Malformed JSON: {err};"
+            " the file of -p must be a list of [node, minor, instance, ...]"
         ) from err
 
 
 @table.command(
     "lv", INPUT,
     option("-i", "--instances", metavar="FILE", completion="file",
-           help="with -f: take the volumes' instances from this file, [[primary, ...], [secondary, ...]]"
-                " of instances as JSON, in place of the volumes' tags"),
+           help="with -f: take the volumes' instances from this file, [[instance, [disk, ...]], ...]"
+                " as JSON, in place of the volumes' tags"),
 )  # fmt: skip
 def lv(args: argparse.Namespace) -> int:
     """Show the logical volumes of this node, and whose they are."""
-    from ganeti.base.errors import InputError
     from ganeti.monitoring.disks import parse_lvs
 
     if args.input:
-        owners = _owners(_read(args.instances)) if args.instances else None
-        return _print("lv", parse_lvs(_read(args.input), owners))
+        owners = _read(args.instances, _owners) if args.instances else None
+        return _print("lv", _read(args.input, lambda text: parse_lvs(text, owners)))
     if args.instances:
-        raise InputError("needs the file of volumes (-f) too", "instances")
+        raise InputError("-i needs the file of volumes too; pass it with -f")
     return _collect("lv")
 
 
 def _owners(text: str) -> dict[tuple[str, str], str]:
     import json
 
-    from ganeti.base.errors import InputError
     from ganeti.monitoring.disks import volume_owners
 
     try:
-        primaries, secondaries = json.loads(text)
-        return volume_owners([*primaries, *secondaries])
+        return volume_owners(json.loads(text))
     except (ValueError, TypeError, LookupError, AttributeError) as err:
         raise InputError(
-            f"is not [[instance, ...], [instance, ...]] as JSON: {err}", "instances"
+            f"Unable to obtain the list of instances: Not a list of instances: {err};"
+            " the file of -i must be [[instance, [disk, ...]], ...]"
         ) from err
 
 

@@ -25,6 +25,7 @@ FILES = "file://"
 """What follows is a directory with answers of a RAPI server."""
 RAPI_TIMEOUT_S = 60.0
 LOAD_COLUMNS = 5
+_BAD_LOADS = "can't parse utilisation data"
 MIB = 1024 * 1024
 MISSING_MEMORY_MIB, MISSING_DISK_MIB = 512, 1024
 
@@ -32,11 +33,27 @@ MISSING_MEMORY_MIB, MISSING_DISK_MIB = 512, 1024
 def load(args: argparse.Namespace) -> "Cluster":
     """The cluster that exactly one of the backend options names; PrereqError."""
     given = [name for name in _BACKENDS if getattr(args, name, None) is not None]
-    if len(given) != 1:
-        what = "only one of" if given else "one of"
-        raise InputError(f"{what} -t, -L, -m, -I or --simulate must be given", "backend")
-    cluster: Cluster = _BACKENDS[given[0]](getattr(args, given[0]))
+    if len(given) > 1:
+        raise InputError("Only one of the rapi, luxi, and data files options should be given.")
+    try:
+        if not given:
+            raise InputError("No backend selected: pass one of -t, -L, -m, -I or --simulate")
+        cluster = cluster_of(given[0], getattr(args, given[0]))
+    except PrereqError as err:
+        raise PrereqError(f"failed to load data, aborting: {err.message}", err.code) from err
     return _with_options(cluster, args)
+
+
+def cluster_of(backend: str, value: Any) -> "Cluster":
+    """The cluster that one backend option names; PrereqError."""
+    cluster: Cluster = _BACKENDS[backend](value)
+    return cluster
+
+
+def check_execution(args: argparse.Namespace) -> None:
+    """Raise InputError for -X without the master that would carry out the jobs."""
+    if args.execute and args.luxi is None:
+        raise InputError(f"{args.prog}: Execution of commands possible only on LUXI; pass -L")
 
 
 def text_cluster(name: str) -> "Cluster":
@@ -204,15 +221,21 @@ def _with_static_memory(cluster: "Cluster", args: argparse.Namespace) -> "Cluste
     return msgspec.structs.replace(cluster, nodes=nodes)
 
 
-def resolved(known: Sequence[str], wanted: Sequence[str], what: str) -> list[str]:
-    """The full names of what is wanted, given whole or up to a dot; InputError names what is unknown or ambiguous."""
-    found = []
+def resolved(known: Sequence[str], wanted: Sequence[str], complaint: str) -> list[str]:
+    """The full names of what is wanted, given whole or up to a dot.
+
+    InputError has the complaint and all names that are unknown or ambiguous.
+    """
+    found, wrong = [], []
     for name in wanted:
         alike = [name] if name in known else [one for one in known if one.startswith(f"{name}.")]
-        if len(alike) != 1:
-            why = f"it may be {' or '.join(alike)}" if alike else "none has that name"
-            raise InputError(f"unknown {what} {name!r:.80}: {why}", what)
-        found += alike
+        if len(alike) == 1:
+            found += alike
+        else:
+            why = f" (may be {' or '.join(alike)})" if alike else ""
+            wrong.append(f"{name:.80}{why}")
+    if wrong:
+        raise InputError(f"{complaint}: {', '.join(wrong)}")
     return found
 
 
@@ -224,7 +247,9 @@ def split_names(text: str | None) -> list[str]:
 def _offline(cluster: "Cluster", wanted: Sequence[str]) -> list[Any]:
     import msgspec
 
-    names = resolved([node.name for node in cluster.nodes], wanted, "node")
+    names = resolved(
+        [node.name for node in cluster.nodes], wanted, "wrong node name(s) set as offline"
+    )
     return [
         msgspec.structs.replace(node, offline=True) if node.name in names else node
         for node in cluster.nodes
@@ -238,17 +263,22 @@ def _loads(cluster: "Cluster", text: str) -> Mapping[str, tuple[float, ...]]:
         name, *values = line.split()
         if len(values) != LOAD_COLUMNS - 1:
             raise InputError(
-                f"cannot parse line {line!r:.80}: not an instance and four numbers", "dynu-file"
+                f"{_BAD_LOADS}: Cannot parse line {line:.80}; it must have an instance and four numbers"
             )
-        try:
-            numbers = tuple(map(float, values))
-        except ValueError as err:
-            raise InputError(f"cannot parse line {line!r:.80}: {err}", "dynu-file") from err
-        if not all(0 <= one < math.inf for one in numbers):
-            raise InputError(f"cannot parse line {line!r:.80}: that is no load", "dynu-file")
+        numbers = tuple([_load(name, value) for value in values])
         if name in known:  # Instances may have gone since they were measured.
             loads[name] = numbers
     return loads
+
+
+def _load(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError as err:
+        raise InputError(f"{_BAD_LOADS}: {name}: cannot parse string '{text:.40}'") from err
+    if not 0 <= value < math.inf:
+        raise InputError(f"{_BAD_LOADS}: {name}: {text:.40} must be a number from 0")
+    return value
 
 
 def state_of(cluster: "Cluster", args: argparse.Namespace) -> "State":
@@ -306,13 +336,13 @@ def group_scope(state: "State", wanted: str | None) -> Any:
     if wanted is None:
         if len(used) > 1:
             names = ", ".join(state.groups[group].name for group in used)
-            raise InputError(f"found multiple node groups ({names}): name one", "group")
+            raise InputError(f"Found multiple node groups: {names}; choose one with -G")
         return scope_of(state, used[0] if used else 0)
     for number, group in enumerate(state.groups):
         if wanted in (group.name, group.uuid):
             return scope_of(state, number)
     names = ", ".join(group.name for group in state.groups)
-    raise InputError(f"node group {wanted!r:.80} not found; there are: {names}", "group")
+    raise InputError(f"Node group {wanted:.80} not found. Node group list is: {names}")
 
 
 def print_nodes(

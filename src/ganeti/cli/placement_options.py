@@ -6,11 +6,12 @@ import math
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from ganeti import __version__
-from ganeti.base.terminal import Parser, say
-from ganeti.cli.command import EXIT_FAILURE, EXIT_USAGE, Argument, Option, option, run_guarded
+from ganeti.base.terminal import say
+from ganeti.cli.command import Argument, Option, option, run_guarded
+from ganeti.cli.compiled import NO_ARGUMENTS, ONE_FILE, CompiledParser, error_line
 
 YES_NO = ("yes", "no")
 RARE_COLLECTION = 100_000
@@ -125,21 +126,6 @@ BALANCING = (
 )  # fmt: skip
 
 
-class _Parser(Parser):
-    """argparse with upstream's exit codes: 2 for options, 1 for arguments."""
-
-    def error(self, message: str) -> NoReturn:
-        is_argument = message.startswith("the following arguments are required")
-        if message.startswith("unrecognized arguments: "):
-            words = message.removeprefix("unrecognized arguments: ").split()
-            is_argument = not any(word.startswith("-") for word in words)
-        if is_argument:
-            message = f"This program takes no such arguments or needs some: {message}"
-        self.print_usage(sys.stderr)
-        say(f"Error: {message}", file=sys.stderr)
-        raise SystemExit(EXIT_FAILURE if is_argument else EXIT_USAGE)
-
-
 _ABOUT_ITSELF = ("-h", "--help", "-V", "--version", "--help-completion")
 
 
@@ -155,9 +141,10 @@ class Tool(NamedTuple):
 
     def parser(self) -> argparse.ArgumentParser:
         """Abbreviated options and options between arguments, as everywhere."""
-        parser = _Parser(
+        parser = CompiledParser(
             prog=self.prog, description=f"{self.purpose}\n\n{self.text}".strip(),
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            surplus=ONE_FILE if self.arguments else NO_ARGUMENTS,
         )  # fmt: skip
         version = f"{self.prog} (ganeti) version {__version__}"
         parser.add_argument("-V", "--version", action="version", version=version)
@@ -203,7 +190,7 @@ class Tool(NamedTuple):
         }
         args = self._parsed([bare.get(word, word) for word in words])
         args.prog = args.command = self.prog
-        return run_guarded(lambda: self.function(args))
+        return run_guarded(lambda: self.function(args), error_line)
 
 
 class _Completion(argparse.Action):

@@ -64,7 +64,7 @@ def parse_diskstats(text: str) -> list[dict[str, Any]]:
 
 
 def volume_owners(instances: Iterable[Any]) -> dict[tuple[str, str], str]:
-    """Instance by (volume group, volume), of instances in the configuration's form, as confd has them."""
+    """Instance by (volume group, volume), of pairs (instance, disks) in the form of upstream's configuration."""
     found: dict[tuple[str, str], str] = {}
 
     def add(name: str, disk: Mapping[str, Any]) -> None:
@@ -74,10 +74,9 @@ def volume_owners(instances: Iterable[Any]) -> dict[tuple[str, str], str]:
         for child in disk.get("children") or ():
             add(name, child)
 
-    for one in instances:
-        for disk in one["disks"]:
-            if isinstance(disk, Mapping):
-                add(one["name"], disk)
+    for instance, disks in instances:
+        for disk in disks:
+            add(instance["name"], disk)
     return found
 
 

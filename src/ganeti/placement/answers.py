@@ -59,7 +59,7 @@ def answered(state: State, request: Request, settings: Settings) -> Answer:
     kind = request.get("type")
     work = _KINDS.get(str(kind))
     if work is None:
-        raise InputError(f"is {kind!r:.40}; known: {', '.join(_KINDS)}", "request.type")
+        raise InputError(f"Invalid request type {kind!r:.40}; use one of {', '.join(_KINDS)}")
     try:
         info, result = work(state, request, settings)
     except InputError:
@@ -174,7 +174,7 @@ def _multi_allocate(state: State, request: Request, settings: Settings) -> tuple
 
 
 def _relocate(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
-    index = _index(state, str(request.get("name")))
+    index = _index(state, messages.instance_name(request))
     names = [one.name for one in state.nodes]
     leave = messages.names(request, "relocate_from")
     if unknown := [name for name in leave if name not in names]:
@@ -232,7 +232,7 @@ def _evacuated(state: State, done: Evacuation) -> tuple[str, Any]:
 
 
 def _allocate_secondary(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
-    index = _index(state, str(request.get("name")))
+    index = _index(state, messages.instance_name(request))
     place = allocate_secondary(state, index, _knowing_trouble(state, settings.rules))
     return place.describe(state), state.nodes[place.nodes[1]].name
 

@@ -68,20 +68,25 @@ def _copy_elsewhere(state: State, index: int) -> None:
             for one in np.flatnonzero(open_)
         )
         why = "; ".join(shown) or "all are offline or down at the same time"
-        raise _no_room(state, index, f"no other node of its group has room ({why})")
+        what = "Not enough capacity to move non-redundant instances"
+        raise _no_room(what, state, index, f"no other node of its group has room ({why})")
     state.settle_at(index, target, NO_NODE)
 
 
 def _leave(state: State, index: int, mode: Mode) -> None:
     for _index, why in evacuate(state, [index], mode, force=True).failed:
-        raise _no_room(state, index, why)
+        raise _no_room(_WHAT_FAILED[mode], state, index, why)
 
 
-def _no_room(state: State, index: int, why: str) -> PrereqError:
-    return PrereqError(
-        f"Not enough capacity to move {state.names[index]} off its nodes: {why}",
-        ErrorCode.NO_RESOURCES,
-    )
+_WHAT_FAILED = {
+    Mode.PRIMARY: "Failed to migrate instances off nodes",
+    Mode.SECONDARY: "Not enough capacity to move secondaries",
+}
+"""Upstream's words, which scripts match."""
+
+
+def _no_room(what: str, state: State, index: int, why: str) -> PrereqError:
+    return PrereqError(f"{what}: {state.names[index]}: {why}", ErrorCode.NO_RESOURCES)
 
 
 def split_by_room(

@@ -125,7 +125,7 @@ def test_htools_is_the_command_that_it_is_called_by_or_that_a_variable_names(
     for role in ("htools", "", "../hinfo"):
         monkeypatch.setenv("HTOOLS", role)
         assert htools.main(["htools"]) == 1
-        assert "link this program" in capsys.readouterr().err
+        assert f"Unrecognised personality {role!r}" in capsys.readouterr().err
 
 
 def test_htools_knows_all_placement_commands() -> None:

@@ -27,7 +27,8 @@ def test_a_collector_refuses_a_file_without_an_end(
     with pytest.raises(SystemExit) as ended:
         mon_collector.main()
     assert ended.value.code == 1
-    assert "/dev/zero: is larger than 1 MiB" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert err.startswith("Error: Failed reading: /dev/zero: is larger than 1 MiB")
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_a_placement_command_refuses_a_file_without_an_end(
 
 
 def test_a_file_that_cannot_be_read_is_named() -> None:
-    with pytest.raises(PrereqError, match="/nonexistent: No such file"):
+    with pytest.raises(PrereqError, match=r"^/nonexistent: does not exist$"):
         read_input("/nonexistent")
     with pytest.raises(InputError, match="larger than 0 MiB"):
         read_input("/dev/zero", 10)

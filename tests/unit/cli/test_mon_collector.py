@@ -43,23 +43,26 @@ def disk(kind: str, *logical_id: str, children: object = ()) -> dict[str, object
 def test_a_file_says_whose_the_volumes_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    primary = {"name": "web1", "disks": [disk("plain", "xenvg", "disk0")]}
+    first = [{"name": "web1"}, [disk("plain", "xenvg", "disk0")]]
     mirror = disk("drbd", children=[disk("plain", "xenvg", "disk1_data")])
-    secondary = {"name": "web2", "disks": [mirror]}
     (tmp_path / "lvs").write_text(VOLUMES)
-    (tmp_path / "instances").write_text(json.dumps([[primary], [secondary]]))
+    (tmp_path / "instances").write_text(json.dumps([first, [{"name": "web2"}, [mirror]]]))
     assert run(["lv", "-f", f"{tmp_path}/lvs", "-i", f"{tmp_path}/instances"]) == 0
-    volumes = json.loads(capsys.readouterr().out)["data"]
+    out = capsys.readouterr().out
+    assert '"name":"disk0",' in out
+    volumes = json.loads(out)["data"]
     assert {one["name"]: one["instance"] for one in volumes} == {
         "disk0": "web1", "disk1_data": "web2", "other": None,
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["", "[]", "[[1], []]", '[[{"name": "a"}], []]'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[[1], []]", '[[{"name": "a"}]]', '[[{}, [{"dev_type": "plain"}]]]']
+)
 def test_a_file_of_instances_that_cannot_be_read_is_refused(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "lvs").write_text(VOLUMES)
     (tmp_path / "instances").write_text(text)
     assert run(["lv", "-f", f"{tmp_path}/lvs", "-i", f"{tmp_path}/instances"]) == 1
-    assert "instances: is not [[instance, ...], [instance, ...]]" in capsys.readouterr().err
+    assert "the file of -i must be [[instance, [disk, ...]], ...]" in capsys.readouterr().err

@@ -123,4 +123,4 @@ async def test_reports_that_cannot_be_read_refuse_the_allocation(
     found = await allocator.answer(message(), {"mond-data": "/nonexistent"})
     assert found is not None
     assert not found["success"]
-    assert "/nonexistent: No such file" in found["info"]
+    assert "/nonexistent: does not exist" in found["info"]

@@ -12,8 +12,24 @@ from typing import NamedTuple
 
 import pytest
 
-from ganeti.cli import hail, hbal, hcheck, hinfo, hroller, hscan, hspace
+from ganeti.cli import (
+    hail,
+    harep,
+    hbal,
+    hcheck,
+    hinfo,
+    hroller,
+    hscan,
+    hspace,
+    hsqueeze,
+    mon_collector,
+)
 from tests.support.htools_fixtures import fixture_path
+
+
+def collect(words: list[str]) -> int:
+    mon_collector.table.main(words)
+
 
 TOOLS: Mapping[str, Callable[[list[str]], int]] = {
     "hail": hail.main,
@@ -23,6 +39,9 @@ TOOLS: Mapping[str, Callable[[list[str]], int]] = {
     "hroller": hroller.main,
     "hscan": hscan.main,
     "hspace": hspace.main,
+    "hsqueeze": hsqueeze.main,
+    "harep": harep.main,
+    "mon-collector": collect,
 }
 
 DIFFERENCES = {
@@ -39,8 +58,8 @@ DIFFERENCES = {
     " With -l all instances of the tiered allocation count; upstream stops earlier",
     "hroller refuges": "we put instances where nodes stay most even, upstream on the first node with room; groups may"
     " come in another order",
-    "messages": "errors name the field and what to do; upstream's words are kept where scripts look for them."
-    " Negative limits are refused with exit code 2; upstream reads them as no limit",
+    "messages": "errors begin with upstream's words, which scripts look for, and then say what to do."
+    " Negative limits are refused; upstream reads them as no limit",
     "small numbers": "0 is printed as 0, not as 0.000000, among the scores of a balanced cluster",
 }
 
@@ -79,6 +98,7 @@ def mirrored(name: str, first: str, second: str, memory: int = 4096) -> str:
 
 TWO = [node("a.example.com", 8192, "M", "rack:1"), node("b.example.com", 16384, "N", "rack:2")]
 PAIR = [shared("one.example.com", "a.example.com"), shared("two.example.com", "a.example.com")]
+NO_NODES: Mapping[str, object] = {"nodegroups": {}, "nodes": {}, "instances": {}}
 FILES: Mapping[str, str] = {
     "lossy": text(
         "n1|8000|0|1400|99999|98976|16|N|u|1\nn2|8000|0|8000|99999|99999|16|N|u|1\nn3|4000|0|4000|99999|98976|16|N|u|1",
@@ -88,6 +108,7 @@ FILES: Mapping[str, str] = {
     "masters": text("\n".join([node("a", 16384, "M"), node("b", 16384, "M")])),
     "no-master": text(node("a", 16384)),
     "empty": text(""),
+    "no-third": text("\n".join([node("a", 16384, "M"), node("b", 16384)]), mirrored("x", "a", "b")),
     "two-groups": text(
         "\n".join([node("a", 16384, "M"), node("b", 16384, group="v")]),
         groups="g|u|preferred||\nh|v|preferred||",
@@ -130,25 +151,39 @@ FILES: Mapping[str, str] = {
     "loads-unknown": "no-such-instance 2 2 2 2\n",
     "loads": "one.example.com 2 2 2 2\n",
     "array": "[]",
+    "array-of-text": '["text"]',
+    "nothing-at-all": "",
     "nothing": "{}",
     "number": '{"request": 0}',
+    "bad-name": json.dumps({**NO_NODES, "request": {"type": "relocate", "name": 0}}),
+    "dance": json.dumps({**NO_NODES, "request": {"type": "dance"}}),
     "latin": "caf\xe9",
 }
+MESSAGE = r"(?m)^Error: Parsing input IAllocator message: "
+PARSING = r"\AError while parsing command line arguments:\n"
 BALANCED = r"Nothing to do, exiting|No solution found"
 
 FACTS = [
     # Options and arguments.
     *(Fact(f"{tool} --version", out=rf"{tool} \(ganeti\)") for tool in TOOLS),
-    *(Fact(f"{tool} --help", out="usage") for tool in TOOLS),
-    *(Fact(f"{tool} --no-such-option", 2) for tool in TOOLS),
-    *(Fact(f"{tool} unexpected", 1, err="arguments")
-      for tool in ("hspace", "hbal", "hinfo", "hcheck", "hroller")),
-    *(Fact(tool, 1) for tool in ("hail", "hbal", "hspace", "hinfo", "hroller")),
-    Fact("hbal -t {pair} -m localhost", 1, err="[Oo]nly one of"),
-    Fact("hbal -t {pair} --priority=abc", 1, err="[Uu]nknown priority"),
+    *(Fact(f"{tool} --help", out="[Uu]sage") for tool in TOOLS),
+    *(Fact(f"{tool} --no-such-option", 2,
+           err=r"\ACommand line error: unrecognized option `--no-such-option'.*\n\nusage: ")
+      for tool in TOOLS if tool != "mon-collector"),
+    Fact("hspace --no-such=2", 2, err=r"\ACommand line error: unrecognized option `--no-such'\n"),
+    Fact("hspace --machine-readable=foo", 1, err=PARSING + "argument --machine-readable: invalid"),
+    *(Fact(f"{tool} unexpected", 1, err=r"(?m)^Error: This program doesn't take any arguments.\n\Z")
+      for tool in TOOLS if tool not in ("hail", "hscan", "mon-collector")),
+    Fact("hail", 1, err=r"(?m)^Error: This program needs an input file.\n\Z"),
+    Fact("hail a b", 1, err=r"(?m)^Error: Only one argument is accepted \(the input file\)\n\Z"),
+    *(Fact(tool, 1, err=r"(?m)^Error: failed to load data, aborting: No backend selected: pass one of")
+      for tool in ("hbal", "hspace", "hinfo", "hroller", "hcheck", "hsqueeze")),
+    Fact("hbal -t {pair} -m localhost", 1,
+         err=r"(?m)^Error: Only one of the rapi, luxi, and data files options should be given.\n\Z"),
+    Fact("hbal -t {pair} --priority=abc", 1, err=r"(?m)^Error: Unknown priority 'abc'; use low,"),
     Fact("hbal -t {pair} --priority=low -C", 0, out="gnt-instance (failover|migrate)"),
-    Fact("hbal -t {pair} -l -1", 2, err="0 or more"),
-    Fact("hbal -t {pair} --min-disk 2", 2, err="0 to 1"),
+    Fact("hbal -t {pair} -l -1", 1, err=f"{PARSING}argument .*0 or more"),
+    Fact("hbal -t {pair} --min-disk 2", 1, err=f"{PARSING}argument .*0 to 1"),
     # Text.
     Fact("hbal -t {unknown-node}", 1, err="Unknown node 'nowhere' for instance lost"),
     Fact("hspace -t {unknown-node}", 1, err="Unknown node 'nowhere' for instance lost"),
@@ -158,31 +193,37 @@ FACTS = [
     Fact("hinfo -t {group-twice}", 1, err="group g is described twice"),
     Fact("hinfo -t {short-line}", 1, err="columns"),
     Fact("hinfo -t {latin}", 1, err="decode"),
-    Fact("hinfo -t /nonexistent", 1, err="failed to load data"),
+    Fact("hinfo -t /nonexistent", 1,
+         err=r"(?m)^Error: failed to load data, aborting: /nonexistent: does not exist\n"),
+    Fact("hinfo -t /dev/null", 1,
+         err=r"(?m)^Error: failed to load data, aborting: Invalid format of the input file: 1 sections"),
     Fact("hinfo -t {missing}", 0, err="node b is missing .* ram"),
     Fact("hbal -t {missing}", 0, err="node b is missing .* ram"),
     # Names.
-    Fact("hbal -t {pair} --exclude-instances no-such", 1, err="unknown instance 'no-such'"),
-    Fact("hbal -t {pair} --select-instances no-such", 1, err="unknown instance 'no-such'"),
-    Fact("hcheck -t {pair} --exclude-instances no-such", 1, err="unknown instance 'no-such'"),
+    Fact("hbal -t {pair} --exclude-instances no-such", 1, err=r"(?m)^Error: Unknown instance\(s\): no-such\n"),
+    Fact("hbal -t {pair} --select-instances no-such", 1, err=r"(?m)^Error: Unknown instance\(s\): no-such\n"),
+    Fact("hcheck -t {pair} --exclude-instances no-such", 1, err=r"(?m)^Error: Unknown instance\(s\): no-such\n"),
+    Fact("hbal -t {pair} --select-instances no,one,such", 1, err=r"instance\(s\): no, such\n"),
     Fact("hbal -t {pair} --select-instances one", 0, out=r" 1\. one "),
     Fact("hbal -t {pair} --exclude-instances one --select-instances two", 0, out=r" 1\. two"),
-    Fact("hbal -t {pair} -O no-such", 1, err="unknown node 'no-such'"),
-    Fact("hinfo -t {pair} -O no-such", 1, err="unknown node 'no-such'"),
+    Fact("hbal -t {pair} -O no-such", 1, err=r"(?m)^Error: wrong node name\(s\) set as offline: no-such\n"),
+    Fact("hinfo -t {pair} -O no-such", 1, err=r"(?m)^Error: wrong node name\(s\) set as offline: no-such\n"),
     Fact("hbal -t {pair} -O a", 0, out="Solution length=2"),
-    Fact("hail {hail-alloc-drbd.json} --restrict-allocation-to no-such", 1, err="unknown node"),
+    Fact("hail {hail-alloc-drbd.json} --restrict-allocation-to no-such", 1, err=r"Unknown node\(s\): no-such"),
     # hbal.
     Fact("hbal -t {pair}", 0, out=f"!{BALANCED}"),
     Fact("hbal -t {pair} -C", 0, out="gnt-instance (failover|migrate|replace-disks)"),
-    Fact("hbal -t {pair} -X", 1, err="possible only with -L"),
+    Fact("hbal -t {pair} -X", 1, err=r"(?m)^Error: hbal: Execution of commands possible only on LUXI; pass -L\n"),
+    Fact("hsqueeze -t {pair} -X", 1, err=r"(?m)^Error: hsqueeze: Execution of commands possible only on LUXI; "),
     Fact("hbal -t {pair} --min-gain 10000 --min-gain-limit 10000", 0, out="No solution found"),
     Fact("hbal -t {empty}", 0, out="Cluster is empty"),
     Fact("hbal -t {two-groups}", 0, out="Cluster is empty"),
     Fact("hbal -t {n1-failure.data}", 0, out="Initial check done: 4 bad nodes, 8 bad instances"),
     Fact("hbal -t {n1-failure.data} -G group-02", 0, out="Group size 0 nodes, 0 instances"),
     Fact("hbal -t {n1-failure.data} -G group-01", 0, out=r"Cluster is not N\+1 happy, continuing"),
-    Fact("hbal -t {n1-failure.data} -G no-such", 1, err="not found"),
-    Fact("hbal -t {hbal-split-insts.data}", 1, err="[Ff]ound multiple node groups"),
+    Fact("hbal -t {n1-failure.data} -G no-such", 1,
+         err=r"(?m)^Error: Node group no-such not found. Node group list is: group-01, "),
+    Fact("hbal -t {hbal-split-insts.data}", 1, err=r"(?m)^Error: Found multiple node groups: .*; choose one with -G\n"),
     Fact("hbal -t {hbal-split-insts.data} -G group-01 -O node-01-001 -v", 0,
          out="Cluster score improved from .* to", err="Found instances belonging to multiple"),
     Fact("hbal -t {hbal-dyn.data}", 0, out="Solution length=1"),
@@ -199,8 +240,9 @@ FACTS = [
     Fact("hbal -t {exclusive} --exclusion-tags test -v -v", 0, out="pri_tags_score +1.0"),
     Fact("hbal -t {exclusive} --exclusion-tags te -v -v", 0, out="pri_tags_score +0.0"),
     Fact("hbal -t {colon} -v -v", 0, out="pri_tags_score +0.0"),
-    Fact("hbal -t {pair} -U {loads-short}", 1, err="cannot parse line"),
-    Fact("hbal -t {pair} -U {loads-words}", 1, err="cannot parse line.*'cpu'"),
+    Fact("hbal -t {pair} -U {loads-short}", 1, err=r"(?m)^Error: can't parse utilisation data: Cannot parse line one; it must"),
+    Fact("hbal -t {pair} -U {loads-words}", 1,
+         err=r"(?m)^Error: can't parse utilisation data: one.example.com: cannot parse string 'cpu'\n"),
     Fact("hbal -t {pair} -U {loads-unknown}", 0),
     Fact("hbal -t {pair} -U {loads}", 0),
     # hcheck.
@@ -217,22 +259,24 @@ FACTS = [
     Fact("hinfo -v -v -p --print-instances -t {hspace-existing.data}", 0, out="Cluster score"),
     Fact("hinfo -t {hbal-split-insts.data}", 0, out="2 node groups"),
     # hroller.
-    Fact("hroller -t {empty}", 1, err="no master node found"),
-    Fact("hroller -f -t {empty}", 1, err="cannot create node graph"),
-    Fact("hroller -f -t {masters}", 1, err="found more than one master node"),
-    Fact("hroller -t {no-master}", 1, err="no master node found"),
+    Fact("hroller -t {empty}", 1, err=r"(?m)^Error: No master node found \(maybe not supported by backend\); pass -f"),
+    Fact("hroller -f -t {empty}", 1, err=r"\AWarning: No master node.*\nError: Cannot create node graph: the"),
+    Fact("hroller -f -t {masters}", 1, err=r"(?m)^Error: Found more than one master node: a, b\n"),
+    Fact("hroller -t {no-master}", 1, err=r"(?m)^Error: No master node found \(maybe not supported by backend\); pass -f"),
     Fact("hroller -f -t {no-master}", 0, out="'Node Reboot Groups'\na\n"),
     Fact("hroller --no-headers -t {chain}", 0, out=r"\A\S+\n\S+\n(\S+\n)?\Z"),
     Fact("hroller --no-headers -O b -t {chain}", 0, out=r"\Ac,a\n\Z"),
     Fact("hroller --no-headers --node-tags=red -t {tags}", 0, out=r"\Ab,a\n\Z"),
     Fact("hroller --no-headers --node-tags=blue -t {tags}", 0, out=r"\Ab\n\Z"),
-    Fact("hroller --node-tags=none -t {tags}", 1, err="cannot create node graph"),
+    Fact("hroller --node-tags=none -t {tags}", 1, err=r"(?m)^Error: Cannot create node graph: the options leave"),
     Fact("hroller --one-step-only -t {tags}", 0, out=r"\A'First Reboot Group'\nb\nc\na\n\Z"),
     Fact("hroller --no-headers -t {hroller-online.data}", 0,
          out=r"\Anode-01-00.,node-01-00.\nnode-01-002\nnode-01-003\n\Z"),
     Fact("hroller --no-headers --offline-maintenance -t {hroller-online.data}", 0,
          out=r"\Anode-01-00.,node-01-00.\nnode-01-00.,node-01-00.\n\Z"),
     Fact("hroller --no-headers --skip-non-redundant -t {pair}", 0, out=r"\Ab.example.com\n\Z"),
+    Fact("hroller --full-evacuation -t {no-third}", 1,
+         err=r"(?m)^Error: Not enough capacity to move secondaries: x: "),
     # hspace.
     Fact("hspace --simulate p,4,8T,64g,16 --machine-readable --disk-template drbd -l 8", 0,
          out="HTS_OK=1"),
@@ -264,12 +308,15 @@ FACTS = [
     Fact("hspace -t {hspace-existing.data} --machine-readable", 0, out="HTS_OK=1"),
     Fact("hspace -pname,pcnt -t {hspace-tiered.data}", 0, err="Tiered allocation status:\n Name"),
     # hail.
-    *(Fact(f"hail {{{name}}}", 1, err=why) for name, why in
-      (("array", "object"), ("nothing", "missing"), ("number", "request|missing"), ("latin", "."))),
-    Fact("hail /dev/null", 1, err="/dev/null: is empty; an allocator's message is a JSON object"),
-    Fact("hail {loads}", 1, err=r"loads: is not JSON \(.*\); an allocator's message is a JSON obj"),
-    Fact("hail {array}", 1, err="array: is not an allocator's message: Expected `object`"),
-    Fact("hail /nonexistent", 1, err="failed to load data: /nonexistent: No such file"),
+    Fact("hail /dev/null", 1, err=MESSAGE + "Invalid JSON: /dev/null is empty; an allocator's message is"),
+    Fact("hail {loads}", 1, err=MESSAGE + r"Invalid JSON: .*loads is not JSON \(.*\); an allocator's"),
+    Fact("hail {latin}", 1, err=MESSAGE + "Invalid JSON: "),
+    Fact("hail {array}", 1, err=r"(?m)^Error: invalid iallocator message: Unable to read JSObject, got array, in "),
+    Fact("hail {nothing}", 1, err=r"(?m)^Error: invalid iallocator message: key 'request' not found, in .*; an allo"),
+    Fact("hail {number}", 1, err=r"(?m)^Error: invalid iallocator message: key 'request': Unable to read JSObject"),
+    Fact("hail {bad-name}", 1, err=r"(?m)^Error: invalid request dict: key 'name': Unable to read String, got"),
+    Fact("hail {dance}", 1, err=r"(?m)^Error: Invalid request type 'dance'; use one of allocate, relocate"),
+    Fact("hail /nonexistent", 1, err=r"(?m)^Error: /nonexistent: does not exist\n"),
     Fact("hail {hail-alloc-drbd.json}", 0, out=r'"success":true.*"result":\["node2","node1"\]'),
     Fact("hail {hail-reloc-drbd.json}", 0, out=r'"success":true.*"result":\["node1"\]'),
     Fact("hail {hail-node-evac.json}", 0,
@@ -283,6 +330,20 @@ FACTS = [
     Fact("hail -t {hspace-existing.data} {hail-alloc-drbd.json}", 0, out='"success":'),
     Fact("hail -v -v -p {hail-alloc-drbd.json}", 0, err='Received request: .*"type":"allocate"'),
     Fact("hail -p {hail-alloc-drbd.json}", 0, err=r"Initial cluster status:(.|\n)*Final cluster s"),
+    # mon-collector.
+    *(Fact(f"mon-collector {name} unexpected", 1,
+           err=r"(?m)^Error: This program takes exactly zero arguments, got 'unexpected'\n\Z")
+      for name in ("drbd", "diskstats", "lv")),
+    Fact("mon-collector drbd --no-such", 2, err=r"\ACommand line error: unrecognized option `--no-such'"),
+    *(Fact(f"mon-collector {words} /nonexistent", 1,
+           err=r"(?m)^Error: reading from file: /nonexistent: does not exist\n")
+      for words in ("drbd -s", "drbd -p", "diskstats -f", "lv -f")),
+    *(Fact(f"mon-collector {words} {{array-of-text}}", 1, err=r"(?m)^Error: Failed reading: .* line '\[")
+      for words in ("diskstats -f", "lv -f")),
+    Fact("mon-collector drbd -s {array-of-text}", 1, err=r"(?m)^Error: Failed reading: .* begin with a version"),
+    Fact("mon-collector drbd -p /dev/null", 1, err=r"(?m)^Error: Can't get pairing info: Malformed JSON: "),
+    Fact("mon-collector lv -f {array} -i {nothing-at-all}", 1,
+         err=r"(?m)^Error: Unable to obtain the list of instances: Not a list of instances: "),
 ]  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """The allocator's message, version 2 (seed 004), as a description and a request."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -140,10 +141,10 @@ class _Group(msgspec.Struct):
 
 
 class _Message(msgspec.Struct):
+    request: dict[str, Any]  # first, because a message without one is no message of an allocator
     nodegroups: dict[str, _Group]
     nodes: dict[str, _Node]
     instances: dict[str, Wanted]
-    request: dict[str, Any]
     cluster_tags: tuple[str, ...] = ()
 
 
@@ -153,17 +154,24 @@ _FORM = "an allocator's message is a JSON object with nodegroups, nodes, instanc
 def read(
     message: bytes | Mapping[str, Any], source: str = "message"
 ) -> tuple[Cluster, dict[str, Any]]:
-    """(cluster, request) of a message, encoded or not; InputError names `source` and what is wrong."""
+    """(cluster, request) of a message, encoded or not; InputError names `source` and what is wrong.
+
+    Scripts match the first words of these errors, so those words are upstream's.
+    """
     try:
         if isinstance(message, bytes):
             parsed = msgspec.json.decode(message, type=_Message)
         else:
             parsed = msgspec.convert(message, _Message)
     except msgspec.ValidationError as err:
-        raise InputError(f"is not an allocator's message: {err}; {_FORM}", source) from err
+        raise InputError(
+            f"invalid iallocator message: {_wrong(err)}, in {source}; {_FORM}"
+        ) from err
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
         why = f"is not JSON ({err})" if message else "is empty"
-        raise InputError(f"{why}; {_FORM}", source) from err
+        raise InputError(
+            f"Parsing input IAllocator message: Invalid JSON: {source} {why}; {_FORM}"
+        ) from err
     for name, wanted in parsed.instances.items():
         if not wanted.nodes:
             raise InputError("has no nodes", f"instances[{name}]")
@@ -182,7 +190,7 @@ def wanted_instance(request: Mapping[str, Any]) -> Instance:
     try:
         wanted = msgspec.convert(request, Wanted)
     except (msgspec.ValidationError, RecursionError) as err:
-        raise InputError(str(err), "request") from err
+        raise InputError(f"invalid request dict: {_wrong(err)}") from err
     one = wanted.described(wanted.name)
     if one.nodes_needed != wanted.required_nodes:
         raise InputError(
@@ -197,5 +205,23 @@ def names(request: Mapping[str, Any], key: str) -> Sequence[str]:
     try:
         found: list[str] = msgspec.convert(request.get(key), list[str])
     except msgspec.ValidationError as err:
-        raise InputError(str(err), f"request.{key}") from err
+        raise InputError(f"invalid request dict: key '{key}': {_wrong(err)}") from err
     return found
+
+
+def instance_name(request: Mapping[str, Any]) -> str:
+    """The name in a request; InputError."""
+    try:
+        return msgspec.convert(request.get("name"), str)
+    except msgspec.ValidationError as err:
+        raise InputError(f"invalid request dict: key 'name': {_wrong(err)}") from err
+
+
+def _wrong(err: Exception) -> str:
+    """What msgspec complains of, beginning with upstream's words for it."""
+    what, _, path = str(err).partition(" - at `$")
+    what = re.sub(r"Object missing required field `(\w+)`", r"key '\1' not found", what)
+    for ours, theirs in (("str", "String"), ("object", "JSObject")):
+        what = re.sub(f"Expected `{ours}`, got `(.+)`", rf"Unable to read {theirs}, got \1", what)
+    key = path.strip(".`")
+    return f"key '{key}': {what}" if key else what

@@ -72,7 +72,8 @@ def _sections(text: str) -> list[list[str]]:
     sections = sections[:SECTIONS]
     if len(sections) < 3:  # noqa: PLR2004 - groups, nodes, instances
         raise InputError(
-            f"has {len(sections)} sections, not at least 3 (groups, nodes, instances)", "text"
+            f"Invalid format of the input file: {len(sections)} sections instead of 3 or more"
+            " (groups, nodes, instances)"
         )
     return sections + [[] for _ in range(SECTIONS - len(sections))]
 
