@@ -267,7 +267,7 @@ CLUSTER_PARAMS_ELSEWHERE = {
     "upstream/shapes.py": "what kind of value the original gives them",
     "upstream/forms.py": "fields of the original's configuration",
     "clients/fields.py": "second names that REST clients know",
-    "web/resources/cluster.py": "what REST never sets",
+    "model/opcodes/cluster.py": "which one the REST interface never sets",
     "web/submission.py": "what remote users may set of the host",
 }
 """Who else writes the name of a parameter that only the cluster has, and why."""

@@ -1,9 +1,11 @@
 """What an opcode declares beside its fields, for the programs that offer it to people and to other programs.
 
-`ganeti.cli` reads what an opcode destroys (`Loss`).
+What it destroys (`Loss`) is read by `ganeti.cli`, its routes of the REST interface (`Rest`) by `ganeti.web`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 Question = Callable[[Sequence[Any]], str | None]
@@ -20,3 +22,84 @@ class Loss(NamedTuple):
     """False: a command never asks, and needs the option."""
     terminal_only: bool = False
     """Upstream Ganeti does not ask: a command without a terminal goes on."""
+
+
+class Right(Enum):
+    """The right that a user of the REST interface needs for an operation."""
+
+    KNOWN = "known"
+    """Every user who has logged in has it."""
+    READ = "read"
+    OPERATE = "operate"
+    """Start, stop and move existing instances; wait for jobs."""
+    WRITE = "write"
+
+
+class Kind(Enum):
+    """The type of a parameter of a query, by the name that OpenAPI has for it or for its text."""
+
+    FLAG = "integer"
+    """0 or 1, as clients of Ganeti say no and yes."""
+    INTEGER = "number"
+    TEXT = "string"
+    WORDS = "words"
+    """`a,b`; it must be given."""
+    TEXTS = "array"
+
+
+class Parameter(NamedTuple):
+    """A parameter of a query (`?dry-run=1`)."""
+
+    name: str
+    kind: Kind
+    help: str
+    field: str = ""
+    """The field of the opcode that has its value; then the body must not have the field."""
+    is_required: bool = False
+
+
+DRY_RUN = Parameter("dry-run", Kind.FLAG, "check only, and change nothing", "dry_run")
+FORCE = Parameter(
+    "force", Kind.FLAG, "do it even against a check that may be overruled", field="force"
+)
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Rest(NamedTuple):
+    """One route of the REST interface that submits the opcode; the permission is named for the opcode."""
+
+    method: str
+    path: str
+    """`/2/nodes/{node}`: a word in braces has the value of a field, for example `node_name` (`PATH_FIELDS`)."""
+    query: tuple[Parameter, ...] = ()
+    right: Right = Right.WRITE
+    summary: str = ""
+    """Default: the first sentence of the opcode's docstring."""
+    name: str = ""
+    """The name in a job's reason; default: the words of the path."""
+    path_fields: Mapping[str, str] = _NOTHING
+    """Fields of words in braces that differ from `PATH_FIELDS`."""
+    constants: Mapping[str, Any] = _NOTHING
+    """Values of fields that the body must not have."""
+    renamed: Mapping[str, str] = _NOTHING
+    """Names that clients use -> names of fields."""
+    forbidden: tuple[str, ...] = ()
+    """Fields that the REST interface never sets."""
+    has_body: bool = True
+    body_schema: Mapping[str, Any] | None = None
+    """The JSON schema of a body that differs from the opcode's fields."""
+
+    def field_of(self, word: str) -> str:
+        """Return the field that has the value of a word in braces."""
+        return self.path_fields.get(word) or PATH_FIELDS[word]
+
+
+PATH_FIELDS = {
+    "instance": "instance_name",
+    "node": "node_name",
+    "group": "group_name",
+    "network": "network_name",
+    "disk": "disk",
+}
+"""Words in braces -> fields of opcodes."""

@@ -1,15 +1,17 @@
 """The OpenAPI 3.1 document, made of the tables of operations and the fields of opcodes."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from ganeti import __version__
 from ganeti.model.fields import fields_of
-from ganeti.model.opcodes import OPCODES, OpCode
+from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.base import SUBMITTABLE_PRIORITIES
-from ganeti.web.operations import Argument, JobOf, Kind, Operation
+from ganeti.model.opcodes.instance import OpInstanceCreate
+from ganeti.model.operation import Kind, Parameter
+from ganeti.web.operations import JobOf, Operation
 
 _ITEMS: dict[str, dict[str, Any]] = {
     "job": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
@@ -20,6 +22,7 @@ _KINDS: dict[Kind, dict[str, Any]] = {
     Kind.FLAG: {"type": "integer", "enum": [0, 1]},
     Kind.INTEGER: {"type": "integer", "minimum": 1, "maximum": 100_000},
     Kind.TEXT: {"type": "string"},
+    Kind.WORDS: {"type": "string"},
     Kind.TEXTS: {"type": "array", "items": {"type": "string"}},
 }
 _RESULTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -119,8 +122,8 @@ def _refusal_schema() -> dict[str, Any]:
 
 def _schemas(operations: Iterable[Operation]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The schema of each opcode by its name, and all others that these refer to."""
-    names = sorted({one.does.opcode for one in operations if isinstance(one.does, JobOf)})
-    kinds = [OPCODES[name] for name in names if name in OPCODES]
+    used = {one.does.opcode for one in operations if isinstance(one.does, JobOf)}
+    kinds = sorted(used, key=lambda kind: kind.op_id())
     _, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     found = {}
     for kind in kinds:
@@ -155,7 +158,7 @@ def _operation(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         },
     }
     if isinstance(one.does, JobOf):
-        found["x-ganeti-opcode"] = one.does.opcode
+        found["x-ganeti-opcode"] = one.does.opcode.op_id()
     body = _body(one, schemas)
     if body is not None:
         content = {"application/json": {"schema": body}}
@@ -170,7 +173,7 @@ def _item(kind: str) -> dict[str, Any]:
     return {"name": kind, "in": "path", "required": True, "schema": schema}
 
 
-def _argument(one: Argument) -> dict[str, Any]:
+def _argument(one: Parameter) -> dict[str, Any]:
     return {
         "name": one.name,
         "in": "query",
@@ -193,26 +196,26 @@ def _refusal(text: str) -> dict[str, Any]:
 def _body(one: Operation, schemas: dict[str, Any]) -> dict[str, Any] | None:
     if one.body_schema is not None:
         return dict(one.body_schema)
-    if not isinstance(one.does, JobOf) or not one.does.has_body:
+    if not isinstance(one.does, JobOf) or not one.does.route.has_body:
         return None
-    schema = schemas.get(one.does.opcode)
-    if schema is None:
-        return {"type": "object"}
-    found = _shown(schema, one.does)
-    if one.does.opcode == "OP_INSTANCE_CREATE":
+    opcode, route = one.does.opcode, one.does.route
+    hidden = _OWN_FIELDS | one.does.fixed | set(route.forbidden)
+    found = _shown(schemas[opcode.op_id()], hidden, route.renamed)
+    if opcode is OpInstanceCreate:
         found["properties"]["__version__"] = {"const": 1}
         found["required"].append("__version__")
-    if nested := OPCODES[one.does.opcode].nested_field:
-        each = JobOf("OP_INSTANCE_CREATE", renamed=one.does.nested_names)
-        items = _shown(schemas["OP_INSTANCE_CREATE"], each)
+    if nested := opcode.nested_field:
+        names = OpInstanceCreate.rest[0].renamed
+        items = _shown(schemas[OpInstanceCreate.op_id()], _OWN_FIELDS, names)
         found["properties"][nested] = {"type": "array", "items": items}
     return found
 
 
-def _shown(schema: dict[str, Any], does: JobOf) -> dict[str, Any]:
+def _shown(
+    schema: dict[str, Any], hidden: Collection[str], renamed: Mapping[str, str]
+) -> dict[str, Any]:
     """An opcode's schema as clients see it: without what the path says, by the names that they use."""
-    hidden = _OWN_FIELDS | does.fixed.keys() | set(does.forbidden)
-    names = {new: old for old, new in does.renamed.items()}
+    names = {new: old for old, new in renamed.items()}
     return {
         "type": "object",
         "description": schema.get("description", ""),

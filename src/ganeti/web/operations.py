@@ -1,17 +1,18 @@
-"""How an operation of the REST interface is declared: method, path, right, arguments, and what it does.
+"""How an operation of the REST interface is declared: method, path, right, parameters, and what it does.
 
-The tables in `ganeti.web.resources` declare each operation once; routes, checks and the OpenAPI
-document are made from them.
+Opcodes declare the operations that submit them (`ganeti.model.operation.Rest`), the tables in `ganeti.web.resources`
+all others. Routes, checks and the OpenAPI document are made from both.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from ganeti.model.job import JOB_BYTES
+from ganeti.model.opcodes import OpCode
+from ganeti.model.operation import Kind, Parameter, Rest, Right
 from ganeti.web.refusals import bad_request
-from ganeti.web.rights import Right
 from ganeti.web.users import User
 
 if TYPE_CHECKING:
@@ -23,34 +24,13 @@ BODY_LIMIT = 10 * 1024 * 1024
 """Bytes of a body; one that becomes a job may have no more than a job."""
 
 
-class Kind(Enum):
-    """What text an argument of a query is."""
-
-    FLAG = "integer"
-    """0 or 1, as clients of Ganeti say no and yes."""
-    INTEGER = "number"
-    TEXT = "string"
-    TEXTS = "array"
-
-
-@dataclass(frozen=True)
-class Argument:
-    """One argument of a query (`?bulk=1`)."""
-
-    name: str
-    kind: Kind
-    help: str
-
-
-BULK = Argument("bulk", Kind.FLAG, "whole objects in place of their names")
-LOCK = Argument(
+BULK = Parameter("bulk", Kind.FLAG, "whole objects in place of their names")
+LOCK = Parameter(
     "lock", Kind.FLAG, "accepted, without effect: queries read one state and wait for nobody"
 )
-DRY_RUN = Argument("dry-run", Kind.FLAG, "check only, and change nothing")
-FORCE = Argument("force", Kind.FLAG, "do it even against a check that may be overruled")
-REASON = Argument("reason", Kind.TEXT, "why; it is kept with the job, if there is one")
-LIMIT = Argument("limit", Kind.INTEGER, "at most so many, in the order of their names")
-AFTER = Argument("after", Kind.TEXT, "only those after this one, the last of the page before")
+REASON = Parameter("reason", Kind.TEXT, "why; it is kept with the job, if there is one")
+LIMIT = Parameter("limit", Kind.INTEGER, "at most so many, in the order of their names")
+AFTER = Parameter("after", Kind.TEXT, "only those after this one, the last of the page before")
 PAGES = (LIMIT, AFTER)
 
 
@@ -118,6 +98,16 @@ class Arguments:
         """All values."""
         return list(self._given.get(name, ()))
 
+    def value(self, one: Parameter) -> Any:
+        """Return the value for a field of an opcode, None for a text that is not there; Refusal."""
+        if one.kind is Kind.FLAG:
+            return self.flag(one.name)
+        if one.kind is Kind.TEXTS:
+            return self.texts(one.name)
+        if one.kind is Kind.WORDS:
+            return self.needed(one.name).split(",")
+        return self.needed(one.name) if one.is_required else self.text(one.name)
+
 
 @dataclass
 class Call:
@@ -147,27 +137,24 @@ class Call:
 
 
 Handler = Callable[[Call], Awaitable[Any]]
-Fixed = Callable[[Call], Any]
-"""The value of an opcode's field that path and query decide; None leaves it out."""
 MakeBody = Callable[[Call], dict[str, Any]]
+"""Makes the fields of an opcode from requests in another form, such as those of old clients."""
 
 
 @dataclass(frozen=True)
 class JobOf:
-    """An operation that submits one opcode."""
+    """An operation that submits one opcode, by one of the opcode's routes."""
 
-    opcode: str
-    fixed: Mapping[str, Fixed] = field(default_factory=dict)
-    """Fields that the body must not have."""
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    """Names that clients use, and those of the fields."""
-    nested_names: Mapping[str, str] = field(default_factory=dict)
-    """The same of the opcodes in it."""
-    forbidden: tuple[str, ...] = ()
-    """Fields that nobody sets by REST."""
-    has_body: bool = True
+    opcode: type[OpCode]
+    route: Rest
     make_body: MakeBody | None = None
-    """The body of requests that say it in another way."""
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """Fields that path and query decide: the body must not have them."""
+        words = (self.route.field_of(word) for word in words_of(self.route.path))
+        parameters = (one.field for one in self.route.query if one.field)
+        return frozenset((*words, *parameters, *self.route.constants))
 
 
 @dataclass(frozen=True)
@@ -182,7 +169,7 @@ class Operation:
     summary: str
     right: Right
     does: Handler | JobOf
-    arguments: tuple[Argument, ...] = ()
+    arguments: tuple[Parameter, ...] = ()
     body_schema: Mapping[str, Any] | None = None
     """Of handlers that take a body; that of opcodes is made from their fields."""
     result: str = "value"
@@ -194,7 +181,7 @@ class Operation:
     """Whether limited users may use it as a whole: it tells nothing of others, or is cut to what is theirs."""
 
     @property
-    def accepted(self) -> tuple[Argument, ...]:
+    def accepted(self) -> tuple[Parameter, ...]:
         """The arguments of its query; a reason is accepted everywhere, as clients of Ganeti send one."""
         return self.arguments if REASON in self.arguments else (*self.arguments, REASON)
 
@@ -211,7 +198,7 @@ class Operation:
     @property
     def kinds(self) -> tuple[str, ...]:
         """Of what kind the items of the path are."""
-        return tuple(part[1:-1] for part in self.path.split("/") if part.startswith("{"))
+        return words_of(self.path)
 
 
 def read(
@@ -219,7 +206,7 @@ def read(
     name: str,
     summary: str,
     handler: Handler,
-    *arguments: Argument,
+    *arguments: Parameter,
     right: Right = Right.KNOWN,
     result: str = "object",
     is_open: bool = False,
@@ -230,49 +217,39 @@ def read(
     )
 
 
-def job(
-    method: str,
-    path: str,
-    name: str,
-    summary: str,
-    does: JobOf,
-    *arguments: Argument,
-    right: Right = Right.WRITE,
-) -> Operation:
-    """An operation that submits one opcode and answers with the job's number."""
-    return Operation(
-        method,
-        path,
-        name,
-        summary,
-        right,
-        does,
-        (*arguments, REASON),
-        result="job",
-        permission=does.opcode.removeprefix("OP_").lower(),
-    )
+def operations_of(
+    opcodes: Iterable[type[OpCode]], bodies: Mapping[str, MakeBody]
+) -> Iterator[Operation]:
+    """The operations that opcodes declare; `bodies` are those in another form, by the id in the document."""
+    for opcode in opcodes:
+        for route in opcode.rest:
+            name = route.name or _name_of(route.path)
+            make_body = bodies.get(f"{route.method.lower()}_{name}")
+            yield Operation(
+                route.method,
+                route.path,
+                name,
+                route.summary or _summary_of(opcode),
+                route.right,
+                JobOf(opcode, route, make_body),
+                (*route.query, REASON),
+                route.body_schema,
+                "job",
+                permission=opcode.op_id().removeprefix("OP_").lower(),
+            )
 
 
-def item(index: int = 0) -> Fixed:
-    """A word of the path."""
-    return lambda call: call.items[index]
+def words_of(path: str) -> tuple[str, ...]:
+    """The words in braces of a path: each names the kind of an object."""
+    return tuple(part[1:-1] for part in path.split("/") if part.startswith("{"))
 
 
-def item_list(index: int = 0) -> Fixed:
-    """A word of the path, as the only one of a list."""
-    return lambda call: [call.items[index]]
+def _name_of(path: str) -> str:
+    """As clients of Ganeti know it: `groups_name_rename`."""
+    words = ("name" if word.startswith("{") else word for word in path.split("/")[2:])
+    return "_".join(words).replace("-", "_")
 
 
-def flag(name: str) -> Fixed:
-    """A flag of the query."""
-    return lambda call: call.arguments.flag(name)
-
-
-def text(name: str) -> Fixed:
-    """A text of the query, if there is one."""
-    return lambda call: call.arguments.text(name)
-
-
-def constant(value: Any) -> Fixed:
-    """Always the same."""
-    return lambda _call: value
+def _summary_of(opcode: type[OpCode]) -> str:
+    """The first clause of the opcode's docstring."""
+    return re.split(r"[.,:;]", opcode.__doc__ or "", maxsplit=1)[0]

@@ -15,22 +15,10 @@ import datetime as dt
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from ganeti.base.errors import InputError
+from ganeti.model.operation import Right
 from ganeti.model.scope import BY_PATTERN, Scope
-
-
-class Right(Enum):
-    """What an operation asks of its user."""
-
-    KNOWN = "known"
-    """Whoever has logged in."""
-    READ = "read"
-    OPERATE = "operate"
-    """Start, stop and move what there is; wait for jobs."""
-    WRITE = "write"
-
 
 ROLES: dict[str, frozenset[Right]] = {
     "read": frozenset((Right.KNOWN, Right.READ)),

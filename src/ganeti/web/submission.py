@@ -4,14 +4,14 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
-from ganeti.model.opcodes import OPCODES, OpCode, parse_opcode
+from ganeti.model.opcodes import OpCode, parse_opcode
 from ganeti.web.operations import Call, JobOf
 from ganeti.web.refusals import Refusal, bad_request, forbidden
 
@@ -53,28 +53,43 @@ async def submit_opcodes(call: Call, ops: Sequence[OpCode]) -> int:
 
 async def opcode_of(call: Call, does: JobOf) -> OpCode:
     """The opcode that the request describes; Refusal names what is wrong with it."""
-    kind = OPCODES.get(does.opcode)
-    if kind is None:
-        why = f"this version has no {does.opcode}"
-        raise Refusal(HTTPStatus.NOT_IMPLEMENTED, why)
     if does.make_body is not None:
         body = does.make_body(call)
     else:
-        body = dict(call.object_body()) if does.has_body else {}
-    fields = renamed(body, does)
-    fixed = {name: made for name, make in does.fixed.items() if (made := make(call)) is not None}
-    if overwritten := (does.fixed.keys() | set(_OWN_FIELDS)) & fields.keys():
+        body = dict(call.object_body()) if does.route.has_body else {}
+    fields = renamed(body, does.route.renamed)
+    if overwritten := (does.fixed | set(_OWN_FIELDS)) & fields.keys():
         raise bad_request(f"Can't overwrite static parameters {sorted(overwritten)}")
-    for name in does.forbidden:
+    for name in does.route.forbidden:
         if name in fields:
             raise forbidden(f"The parameter {name} cannot be set via RAPI")
-    return parsed(call, {**fields, **fixed, "OP_ID": does.opcode})
+    return parsed(call, {**fields, **_fixed(call, does), "OP_ID": does.opcode.op_id()})
 
 
-def renamed(body: dict[str, Any], does: JobOf) -> dict[str, Any]:
+def _fixed(call: Call, does: JobOf) -> dict[str, Any]:
+    """The fields that path and query decide."""
+    fixed = dict(does.route.constants)
+    for kind, word in zip(call.operation.kinds, call.items, strict=True):
+        name = does.route.field_of(kind)
+        fixed[name] = _FROM_PATH.get(name, str)(word)
+    for one in does.route.query:
+        if one.field and (value := call.arguments.value(one)) is not None:
+            fixed[one.field] = value
+    return fixed
+
+
+_FROM_PATH: dict[str, Callable[[str], Any]] = {
+    "disk": int,
+    "instances": lambda word: [word],
+    "nodes": lambda word: [word],
+}
+"""Fields that are not a name -> how they are made from a word of the path."""
+
+
+def renamed(body: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """The body with the fields' own names; Refusal where both are given."""
     fields = dict(body)
-    for old, new in does.renamed.items():
+    for old, new in names.items():
         if old in fields:
             if new in fields:
                 raise bad_request(

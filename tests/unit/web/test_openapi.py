@@ -9,10 +9,10 @@ import pytest
 from ganeti.base.clock import FrozenClock
 from ganeti.model import wire
 from ganeti.model.fields import fields_of
-from ganeti.model.opcodes import OPCODES
 from ganeti.web.openapi import document
 from ganeti.web.operations import Arguments, Call, JobOf, Operation
 from ganeti.web.refusals import Refusal
+from ganeti.web.resources import instances, nodes
 from ganeti.web.resources.every import OPERATIONS
 from ganeti.web.rights import Rights
 from ganeti.web.services import Services
@@ -99,7 +99,7 @@ def body_schema(operation: Operation) -> Any:
 
 OF_JOBS = [
     one for one in OPERATIONS
-    if isinstance(one.does, JobOf) and one.does.opcode in OPCODES and one.does.make_body is None
+    if isinstance(one.does, JobOf) and one.does.make_body is None
 ]  # fmt: skip
 
 
@@ -118,18 +118,23 @@ def test_the_document_has_every_operation_and_refers_only_to_what_it_has() -> No
 def test_the_body_has_the_fields_of_the_opcode(operation: Operation) -> None:
     does, schema = operation.does, body_schema(operation)
     assert isinstance(does, JobOf)
-    if not does.has_body:
+    if not does.route.has_body:
         assert schema is None
         return
-    names = {new: old for old, new in does.renamed.items()}
-    hidden = {*does.fixed, *does.forbidden, "reason", "debug_level"}
-    kind = OPCODES[does.opcode]
+    names = {new: old for old, new in does.route.renamed.items()}
+    hidden = {*does.fixed, *does.route.forbidden, "reason", "debug_level"}
+    kind = does.opcode
     wanted = {names.get(name, name) for name in kind.__struct_fields__ if name not in hidden}
     assert set(schema["properties"]) - {"__version__"} == wanted
     helps = {name: field.help for name, (field, _) in fields_of(kind).items() if field.help}
     for name, text in helps.items():
         if name not in hidden:
             assert schema["properties"][names.get(name, name)]["description"] == text
+
+
+def test_every_body_in_another_form_belongs_to_a_declared_operation() -> None:
+    ids = {f"{one.method.lower()}_{one.name}" for one in OPERATIONS if isinstance(one.does, JobOf)}
+    assert {*nodes.BODIES, *instances.BODIES} <= ids
 
 
 async def test_what_the_schema_allows_is_taken_and_what_it_does_not_is_refused() -> None:
@@ -140,7 +145,7 @@ async def test_what_the_schema_allows_is_taken_and_what_it_does_not_is_refused()
         for _ in range(CASES if schema else 1):
             body = value_of(schema, chance) if schema else None
             op = await opcode_of(call_of(operation, body), does)
-            assert op.op_id() == does.opcode
+            assert isinstance(op, does.opcode)
             if body is None:
                 continue
             for wrong in broken(body, schema, chance):
@@ -177,7 +182,7 @@ async def test_strange_values_never_are_a_fault() -> None:
     chance = random.Random(12)
     for operation in OPERATIONS:
         does = operation.does
-        if not isinstance(does, JobOf) or does.opcode not in OPCODES:
+        if not isinstance(does, JobOf):
             continue
         schema = body_schema(operation) or {"properties": {"x": {}}}
         for _ in range(CASES):

@@ -10,7 +10,8 @@ import pytest
 
 from ganeti.base.errors import InputError
 from ganeti.model.fields import RefersTo
-from ganeti.web.rights import Right, parse_options
+from ganeti.model.operation import Right
+from ganeti.web.rights import parse_options
 from ganeti.web.users import REALM, Users, parse_users
 from tests.support.rest import credentials
 

@@ -6,6 +6,7 @@ from ganeti.model.compression import COMPRESSIONS
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import OpCode, ShutdownTimeout
 from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, OnInstance
+from ganeti.model.operation import Kind, Parameter, Rest
 
 LOCAL, REMOTE = "local", "remote"
 
@@ -16,6 +17,11 @@ class OpBackupPrepare(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_PREP
     mode: Annotated[str, RefersTo.NOTHING]
 
     no_loss: ClassVar[str] = "creates a key"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/instances/{instance}/prepare-export", (
+            Parameter("mode", Kind.TEXT, "local or remote", "mode", is_required=True),
+        ), summary="Find out what an export needs", has_body=False),
+    )  # fmt: skip
 
 
 class OpBackupAbandon(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_ABANDON"):
@@ -24,6 +30,10 @@ class OpBackupAbandon(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_ABAN
     x509_key_name: Annotated[list[Any], RefersTo.NOTHING]
 
     no_loss: ClassVar[str] = "removes only the key of a move that was given up"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/instances/{instance}/abandon-export",
+            summary="Remove the key of a move to another cluster that was prepared"),
+    )  # fmt: skip
 
 
 class OpBackupExport(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_EXPORT"):
@@ -61,12 +71,19 @@ class OpBackupExport(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_EXPOR
     no_loss: ClassVar[str] = (
         "replaces an older export once the new one is complete; removes the instance only on request"
     )
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/instances/{instance}/export",
+            summary="Export an instance", renamed={"destination": "target_node"}),
+    )  # fmt: skip
 
 
 class OpBackupRemove(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_REMOVE"):
     """Remove the exports of an instance, which need not exist any more, from all nodes."""
 
     no_loss: ClassVar[str] = "removes the named export, as the name of the command says"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("DELETE", "/2/instances/{instance}/export", summary="Remove an instance's export", has_body=False),
+    )  # fmt: skip
 
 
 class OpBackupQuery(OpCode, frozen=True, kw_only=True, tag="OP_BACKUP_QUERY"):

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from ganeti.model.fields import Field, Form, RefersTo
-from ganeti.model.operation import Loss
+from ganeti.model.operation import Loss, Rest
 from ganeti.model.params import Params
 
 Reason = tuple[str, str, int]
@@ -46,6 +46,8 @@ class OpCode(
     """What the opcode destroys (G12)."""
     no_loss: ClassVar[str] = ""
     """Why an opcode that changes hosts or the configuration destroys nothing."""
+    rest: ClassVar[tuple[Rest, ...]] = ()
+    """Its routes of the REST interface."""
 
     @classmethod
     def op_id(cls) -> str:

@@ -7,7 +7,7 @@ import msgspec
 from ganeti.model.cluster_params import CLUSTER_PARAMS, UNKNOWN_PARAMS
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import OpCode
-from ganeti.model.operation import Loss
+from ganeti.model.operation import Loss, Rest
 from ganeti.model.uid_ranges import UidRange
 
 
@@ -132,6 +132,9 @@ else:
     Of dictionaries only the given names change; None as a value takes the default again.
     """,
             "no_loss": "changes parameters, and keeps the disks",
+            "rest": (
+                Rest("PUT", "/2/modify", name="cluster_modify", forbidden=("compression_tools",)),
+            ),
         },
         module=__name__,
         frozen=True,
@@ -147,6 +150,9 @@ class OpClusterRedistConf(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RED
     """Paths of those that were just renewed on the master: what it has of them counts from now on."""
 
     no_loss: ClassVar[str] = "writes files that belong to the cluster"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/redistribute-config", summary="Give all nodes the cluster's files again", name="redist_config"),
+    )  # fmt: skip
 
 
 class OpClusterActivateMasterIp(

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.names import AllocPolicy
 from ganeti.model.opcodes.base import EarlyRelease, Iallocator, OpCode, TargetGroups
+from ganeti.model.operation import DRY_RUN, FORCE, Rest
 from ganeti.model.params import Params
 
 
@@ -42,12 +43,18 @@ class OpGroupAdd(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_ADD"):
     """Make a node group, without nodes."""
 
     no_loss: ClassVar[str] = "adds an entry to the configuration"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("POST", "/2/groups", (DRY_RUN,), renamed={"name": "group_name"}),
+    )
 
 
 class OpGroupRemove(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_REMOVE"):
     """Remove a node group that has no nodes."""
 
     no_loss: ClassVar[str] = "removes a group without nodes"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("DELETE", "/2/groups/{group}", (DRY_RUN,), summary="Remove a node group", has_body=False),
+    )  # fmt: skip
 
 
 class OpGroupRename(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_RENAME"):
@@ -57,12 +64,17 @@ class OpGroupRename(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_RENAME"):
 
     summary_field: ClassVar[str | None] = None
     no_loss: ClassVar[str] = "changes an entry of the configuration"
+    rest: ClassVar[tuple[Rest, ...]] = (Rest("PUT", "/2/groups/{group}/rename", (DRY_RUN,)),)
 
 
 class OpGroupSetParams(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_SET_PARAMS"):
     """Change a node group; None as a value of a parameter takes the cluster's again."""
 
     no_loss: ClassVar[str] = "changes parameters"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/groups/{group}/modify",
+            renamed={f"custom_{name}": name for name in ("ndparams", "ipolicy", "diskparams")}),
+    )  # fmt: skip
 
 
 class OpGroupAssignNodes(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_ASSIGN_NODES"):
@@ -73,6 +85,9 @@ class OpGroupAssignNodes(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_ASSIG
     force: bool = False
 
     no_loss: ClassVar[str] = "changes entries of the configuration"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/groups/{group}/assign-nodes", (DRY_RUN, FORCE)),
+    )
 
 
 class OpGroupEvacuate(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_EVACUATE"):

@@ -23,7 +23,7 @@ from ganeti.model.opcodes.base import (
     SecretOsParams,
     ShutdownTimeout,
 )
-from ganeti.model.operation import Loss
+from ganeti.model.operation import DRY_RUN, FORCE, Kind, Loss, Parameter, Rest, Right
 from ganeti.model.params import Params
 
 DEFAULT_SHUTDOWN_TIMEOUT_S = 120
@@ -121,6 +121,10 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
         *("osparams_private", "osparams_secret"),
     )
     no_loss: ClassVar[str] = "creates new disks, and refuses disks that exist"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("POST", "/2/instances", (DRY_RUN,),
+            summary="Make an instance", renamed={"os": "os_type", "name": "instance_name"}),
+    )  # fmt: skip
 
 
 class OnInstance(OpCode, frozen=True, kw_only=True):
@@ -150,10 +154,19 @@ class OpInstanceRemove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
 
     loss: ClassVar[Loss | None] = Loss(_ask_removal)
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("DELETE", "/2/instances/{instance}", (DRY_RUN,), summary="Remove an instance and its disks",
+             constants={"ignore_failures": False}),
+    )  # fmt: skip
 
 
 IgnoreOffline = Annotated[bool, Field("only mark it, if its node is offline", "! --ignore-offline")]
 NoRemember = Annotated[bool, Field("do not remember the new state as the wanted one")]
+
+
+NO_REMEMBER = Parameter(
+    "no_remember", Kind.FLAG, "do not remember the new state as the wanted one", "no_remember"
+)
 
 
 class OpInstanceStartup(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_STARTUP"):
@@ -177,6 +190,10 @@ class OpInstanceStartup(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
     shutdown_timeout: int = DEFAULT_SHUTDOWN_TIMEOUT_S
 
     no_loss: ClassVar[str] = "keeps the disks"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/instances/{instance}/startup", (FORCE, NO_REMEMBER, DRY_RUN),
+            Right.OPERATE, "Start an instance", has_body=False),
+    )  # fmt: skip
 
 
 class OpInstanceShutdown(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_SHUTDOWN"):
@@ -194,6 +211,9 @@ class OpInstanceShutdown(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
     admin_state_source: Annotated[AdminStateSource | None, RefersTo.NOTHING] = None
 
     no_loss: ClassVar[str] = "keeps the disks"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/instances/{instance}/shutdown", (NO_REMEMBER, DRY_RUN), Right.OPERATE, "Shut an instance down"),
+    )  # fmt: skip
 
 
 class OpInstanceReboot(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_REBOOT"):
@@ -207,6 +227,13 @@ class OpInstanceReboot(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
 
     no_loss: ClassVar[str] = "keeps the disks"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("POST", "/2/instances/{instance}/reboot", (
+            Parameter("type", Kind.TEXT, "soft, hard or full", "reboot_type"),
+            Parameter("ignore_secondaries", Kind.FLAG, "accepted, without effect", "ignore_secondaries"),
+            DRY_RUN,
+        ), Right.OPERATE),
+    )  # fmt: skip
 
 
 Cleanup = Annotated[bool, Field("clean up what a broken migration left")]
@@ -231,6 +258,10 @@ class OpInstanceMigrate(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
     )] = False  # fmt: skip
 
     no_loss: ClassVar[str] = "moves an instance with all its data"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/instances/{instance}/migrate", right=Right.OPERATE,
+            summary="Move an instance to another node without stopping it"),
+    )  # fmt: skip
 
 
 class OpInstanceQueryData(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_QUERY_DATA"):
@@ -241,6 +272,10 @@ class OpInstanceQueryData(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_QU
     use_locking: bool = False
 
     host_changing: ClassVar[bool] = False
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("GET", "/2/instances/{instance}/info", (Parameter("static", Kind.FLAG, "do not ask the nodes", "static"),),
+             Right.KNOWN, "Everything about an instance, by a job", path_fields={"instance": "instances"}, has_body=False),
+    )  # fmt: skip
 
 
 class OpInstanceConsole(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_CONSOLE"):

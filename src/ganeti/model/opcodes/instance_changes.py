@@ -13,7 +13,7 @@ from ganeti.model.opcodes.base import (
     NoWaitForSync,
 )
 from ganeti.model.opcodes.instance import OnInstance, instance_names
-from ganeti.model.operation import Loss
+from ganeti.model.operation import FORCE, Kind, Loss, Parameter, Rest, Right
 from ganeti.model.params import Params
 
 
@@ -112,6 +112,10 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
 
     secret_fields: ClassVar[tuple[str, ...]] = ("osparams_private",)
     loss: ClassVar[Loss | None] = Loss(_ask_removed_disks, terminal_only=True)
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/instances/{instance}/modify",
+            renamed={"custom_beparams": "beparams", "custom_hvparams": "hvparams"}),
+    )  # fmt: skip
 
 
 class OpInstanceGrowDisk(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_GROW_DISK"):
@@ -124,6 +128,10 @@ class OpInstanceGrowDisk(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
     ignore_ipolicy: IgnoreIpolicy = False
 
     no_loss: ClassVar[str] = "disks never shrink"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("POST", "/2/instances/{instance}/disk/{disk}/grow",
+            summary="Make a disk larger", name="instances_name_disk_grow"),
+    )  # fmt: skip
 
 
 class OpInstanceRecreateDisks(
@@ -140,6 +148,9 @@ class OpInstanceRecreateDisks(
     iallocator: Iallocator = None
 
     loss: ClassVar[Loss | None] = Loss(_ask_recreation, terminal_only=True)
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("POST", "/2/instances/{instance}/recreate-disks", summary="Make disks anew that are lost"),
+    )  # fmt: skip
 
 
 class OpInstanceReplaceDisks(
@@ -162,6 +173,12 @@ class OpInstanceReplaceDisks(
     ignore_ipolicy: IgnoreIpolicy = False
 
     no_loss: ClassVar[str] = "replaces a copy only if the other copy has all data"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("POST", "/2/instances/{instance}/replace-disks", (
+            *(Parameter(name, Kind.TEXT, "for old clients, which send no body") for name in ("remote_node", "mode", "disks", "iallocator")),
+            Parameter("early_release", Kind.FLAG, "for old clients, which send no body"),
+        ), summary="Put new disks, or another node, in the place of mirrors"),
+    )  # fmt: skip
 
 
 class OpInstanceActivateDisks(
@@ -179,6 +196,11 @@ class OpInstanceActivateDisks(
     """Do nothing unless the instance is to run."""
 
     no_loss: ClassVar[str] = "keeps the disks"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/instances/{instance}/activate-disks", (
+            Parameter("ignore_size", Kind.FLAG, "whatever size they are recorded with", "ignore_size"),
+        ), Right.OPERATE, "Make an instance's disks usable on its node", has_body=False),
+    )  # fmt: skip
 
 
 class OpInstanceDeactivateDisks(
@@ -189,3 +211,6 @@ class OpInstanceDeactivateDisks(
     force: bool = False
 
     no_loss: ClassVar[str] = "keeps the disks"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/instances/{instance}/deactivate-disks", (FORCE,), Right.OPERATE, "The reverse", has_body=False),
+    )  # fmt: skip

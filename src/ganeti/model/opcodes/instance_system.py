@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import ForceVariant, PrivateOsParams, SecretOsParams
 from ganeti.model.opcodes.instance import OnInstance, instance_names
-from ganeti.model.operation import Loss
+from ganeti.model.operation import Loss, Rest
 
 
 def _ask_reinstall(ops: Sequence[Any]) -> str:
@@ -51,3 +51,6 @@ class OpInstanceRename(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
 
     summary_field: ClassVar[str | None] = None
     no_loss: ClassVar[str] = "keeps the disks and renames their files"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/instances/{instance}/rename", summary="Give an instance another name"),
+    )

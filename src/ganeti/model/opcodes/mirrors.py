@@ -7,7 +7,7 @@ from ganeti.model.fields import Field, RefersTo
 from ganeti.model.opcodes.base import EarlyRelease, OpCode
 from ganeti.model.opcodes.group import OnGroup
 from ganeti.model.opcodes.instance import OnInstance, instance_names
-from ganeti.model.operation import Loss
+from ganeti.model.operation import DRY_RUN, Loss, Rest
 
 
 class OpClusterVerifyDisks(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VERIFY_DISKS"):
@@ -63,6 +63,10 @@ class OpInstanceRepair(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     ), RefersTo.NODE] = None  # fmt: skip
 
     loss: ClassVar[Loss | None] = Loss(_ask_kept_copy)
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("POST", "/2/instances/{instance}/repair", (DRY_RUN,),
+            summary="Replace disks that are broken on the primary node, from their other copies"),
+    )  # fmt: skip
 
 
 class OpNodeListDrbd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_LIST_DRBD"):

@@ -16,6 +16,7 @@ from ganeti.model.opcodes.base import (
     TargetNode,
 )
 from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, Cleanup, OnInstance
+from ganeti.model.operation import DRY_RUN, Kind, Parameter, Rest, Right
 
 
 class OpInstanceFailover(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_FAILOVER"):
@@ -30,6 +31,10 @@ class OpInstanceFailover(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
 
     no_loss: ClassVar[str] = "keeps the disks; the command asks because the guest is shut down"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/instances/{instance}/failover", right=Right.OPERATE,
+            summary="Stop an instance, and start it on another node"),
+    )  # fmt: skip
 
 
 class OpInstanceMove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MOVE"):
@@ -71,6 +76,14 @@ class OpNodeMigrate(OnNode, frozen=True, kw_only=True, tag="OP_NODE_MIGRATE"):
     allow_runtime_changes: NoRuntimeChanges = True
     ignore_ipolicy: IgnoreIpolicy = False
 
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("POST", "/2/nodes/{node}/migrate", (
+            Parameter("live", Kind.FLAG, "the same as mode=live"),
+            Parameter("mode", Kind.TEXT, "live or non-live"),
+            DRY_RUN,
+        ), Right.OPERATE),
+    )  # fmt: skip
+
 
 class OpNodeEvacuate(OnNode, frozen=True, kw_only=True, tag="OP_NODE_EVACUATE"):
     """Take instances off a node: primaries, secondaries or both, a job for each."""
@@ -84,3 +97,7 @@ class OpNodeEvacuate(OnNode, frozen=True, kw_only=True, tag="OP_NODE_EVACUATE"):
     ignore_soft_errors: Annotated[
         bool | None, Field("let the allocator pass over what is only unwise")
     ] = None
+
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("POST", "/2/nodes/{node}/evacuate", (DRY_RUN,), summary="Move instances away from a node"),
+    )  # fmt: skip

@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar
 
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import OpCode
+from ganeti.model.operation import DRY_RUN, Rest
 
 Addresses = Annotated[list[str] | None, Field(
     "reserve these addresses for others; a range is FIRST-LAST", metavar="ADDRESS,...",
@@ -56,6 +57,9 @@ class OpNetworkAdd(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWORK_ADD
     ] = []
     null_is_default: ClassVar[tuple[str, ...]] = (*OpCode.null_is_default, "tags")
     no_loss: ClassVar[str] = "adds an entry to the configuration"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("POST", "/2/networks", (DRY_RUN,), renamed={"name": "network_name"}),
+    )
 
 
 class OpNetworkRemove(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_REMOVE"):
@@ -64,6 +68,9 @@ class OpNetworkRemove(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_REMO
     force: bool = False
 
     no_loss: ClassVar[str] = "removes a network that no instance uses"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("DELETE", "/2/networks/{network}", (DRY_RUN,), summary="Remove a network"),
+    )
 
 
 class OpNetworkSetParams(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWORK_SET_PARAMS"):
@@ -75,6 +82,7 @@ class OpNetworkSetParams(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWO
     ), RefersTo.NOTHING] = None  # fmt: skip
 
     no_loss: ClassVar[str] = "changes an entry of the configuration"
+    rest: ClassVar[tuple[Rest, ...]] = (Rest("PUT", "/2/networks/{network}/modify"),)
 
 
 class OpNetworkRename(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_RENAME"):
@@ -83,6 +91,7 @@ class OpNetworkRename(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_RENA
     new_name: Annotated[str, RefersTo.NETWORK]
 
     no_loss: ClassVar[str] = "changes an entry of the configuration"
+    rest: ClassVar[tuple[Rest, ...]] = (Rest("PUT", "/2/networks/{network}/rename", (DRY_RUN,)),)
 
 
 class OpNetworkConnect(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_CONNECT"):
@@ -98,6 +107,9 @@ class OpNetworkConnect(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_CON
     )] = True  # fmt: skip
 
     no_loss: ClassVar[str] = "changes an entry of the configuration"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/networks/{network}/connect", (DRY_RUN,), summary="Connect a network to a node group"),
+    )  # fmt: skip
 
 
 class OpNetworkDisconnect(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_DISCONNECT"):
@@ -108,3 +120,6 @@ class OpNetworkDisconnect(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_
     no_loss: ClassVar[str] = (
         "removes the mode and link of a group where no instance uses the network"
     )
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/networks/{network}/disconnect", (DRY_RUN,), summary="Disconnect a network from a node group"),
+    )  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import OpCode
-from ganeti.model.operation import Loss
+from ganeti.model.operation import FORCE, Kind, Loss, Parameter, Rest
 from ganeti.model.params import Params
 
 SecondaryIp = Annotated[
@@ -68,6 +68,18 @@ class OpNodeRemove(OpCode, frozen=True, kw_only=True, tag="OP_NODE_REMOVE"):
     no_loss: ClassVar[str] = "removes a node without instances"
 
 
+ROLE_CHANGES: dict[str, dict[str, bool]] = {
+    "regular": {"master_candidate": False, "offline": False, "drained": False},
+    "master-candidate": {"master_candidate": True},
+    "drained": {"drained": True},
+    "offline": {"offline": True},
+}
+"""Roles that the REST interface can give a node -> fields of `OpNodeSetParams`."""
+AUTO_PROMOTE = Parameter(
+    "auto-promote", Kind.FLAG, "let another node become a master candidate instead", "auto_promote"
+)
+
+
 class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS"):
     """Change a node's role and parameters; None leaves a thing as it is.
 
@@ -104,6 +116,11 @@ class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS
 
     summary_field: ClassVar[str | None] = "node_name"
     no_loss: ClassVar[str] = "changes an entry of the configuration"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/nodes/{node}/role", (FORCE, AUTO_PROMOTE), summary="Give a node another role",
+             body_schema={"type": "string", "enum": list(ROLE_CHANGES)}),
+        Rest("POST", "/2/nodes/{node}/modify", summary="Change a node's parameters"),
+    )  # fmt: skip
 
 
 def _ask_powercycle(ops: Sequence[Any]) -> str:
@@ -119,6 +136,9 @@ class OpNodePowercycle(OpCode, frozen=True, kw_only=True, tag="OP_NODE_POWERCYCL
 
     summary_field: ClassVar[str | None] = "node_name"
     loss: ClassVar[Loss | None] = Loss(_ask_powercycle, ("force", "is_sure"))
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("POST", "/2/nodes/{node}/powercycle", (FORCE,), summary="Restart a node's host at once"),
+    )  # fmt: skip
 
 
 class OpNodeRename(OpCode, frozen=True, kw_only=True, tag="OP_NODE_RENAME"):

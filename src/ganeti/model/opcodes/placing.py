@@ -11,6 +11,7 @@ from ganeti.model.opcodes.base import (
     OpportunisticLocking,
 )
 from ganeti.model.opcodes.instance import OpInstanceCreate
+from ganeti.model.operation import DRY_RUN, Rest
 
 
 class OpInstanceMultiAlloc(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_MULTI_ALLOC"):
@@ -23,6 +24,9 @@ class OpInstanceMultiAlloc(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_M
     nested_field: ClassVar[str | None] = "instances"
     host_changing: ClassVar[bool] = False
     """It only submits jobs."""
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("POST", "/2/instances-multi-alloc", (DRY_RUN,), summary="Place several instances at once, and make them"),
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         """Secrets of one opcode are never stored; inside another one nobody would look for them (G23)."""

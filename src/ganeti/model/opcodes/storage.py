@@ -5,12 +5,16 @@ from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, RefersTo
 from ganeti.model.opcodes.base import OpCode
-from ganeti.model.operation import Loss
+from ganeti.model.operation import Kind, Loss, Parameter, Rest
 
 StorageType = Annotated[str | None, Field(
     "kind of storage: lvm-vg, lvm-pv, file, sharedfile; without it volume groups, or files if the"
     " cluster has no group", "! -t --storage-type", "KIND"
 ), RefersTo.NOTHING]  # fmt: skip
+
+
+STORAGE_TYPE = Parameter("storage_type", Kind.TEXT, "as file or lvm-vg", "storage_type")
+STORAGE_NAME = Parameter("name", Kind.TEXT, "of the storage unit", "name", is_required=True)
 
 
 class OpNodeQueryStorage(OpCode, frozen=True, kw_only=True, tag="OP_NODE_QUERY_STORAGE"):
@@ -24,6 +28,12 @@ class OpNodeQueryStorage(OpCode, frozen=True, kw_only=True, tag="OP_NODE_QUERY_S
     """Only this unit."""
 
     host_changing: ClassVar[bool] = False
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("GET", "/2/nodes/{node}/storage", (
+            STORAGE_TYPE,
+            Parameter("output_fields", Kind.WORDS, "names of fields, with commas", "output_fields"),
+        ), summary="List a node's storage units", path_fields={"node": "nodes"}, has_body=False),
+    )  # fmt: skip
 
 
 class OnStorageUnit(OpCode, frozen=True, kw_only=True):
@@ -43,6 +53,13 @@ class OpNodeModifyStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_NODE
     changes: Annotated[dict[str, Any], RefersTo.CLUSTER]
 
     no_loss: ClassVar[str] = "removes a directory only if it is empty"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/nodes/{node}/storage/modify", (
+            STORAGE_TYPE,
+            STORAGE_NAME,
+            Parameter("allocatable", Kind.FLAG, "whether space is taken from it"),
+        ), summary="Change a storage unit", has_body=False),
+    )  # fmt: skip
 
 
 def _ask_repair(ops: Sequence[Any]) -> str | None:
@@ -59,6 +76,10 @@ class OpRepairNodeStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_REPA
     ] = False
 
     loss: ClassVar[Loss | None] = Loss(_ask_repair)
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/nodes/{node}/storage/repair", (STORAGE_TYPE, STORAGE_NAME),
+            summary="Repair a storage unit", has_body=False),
+    )  # fmt: skip
 
 
 class OpNodeQueryvols(OpCode, frozen=True, kw_only=True, tag="OP_NODE_QUERYVOLS"):

@@ -3,8 +3,8 @@
 from typing import Any
 
 from ganeti.clients.fields import with_aliases
-from ganeti.web.operations import Call, JobOf, Operation, job, read
-from ganeti.web.resources.tags import tag_operations
+from ganeti.web.operations import Call, Operation, read
+from ganeti.web.resources.tags import tags_of
 
 VERSION = 2
 FEATURES = (
@@ -50,9 +50,5 @@ OPERATIONS: tuple[Operation, ...] = (
     read("/2/features", "features", "What this server can do beyond the first one", _features,
          result="list", is_open=True),
     read("/2/os", "os", "The OS definitions that can be installed", _os, result="list", is_open=True),
-    job("PUT", "/2/modify", "cluster_modify", "Change the cluster's parameters",
-        JobOf("OP_CLUSTER_SET_PARAMS", forbidden=("compression_tools",))),
-    job("PUT", "/2/redistribute-config", "redist_config", "Give all nodes the cluster's files again",
-        JobOf("OP_CLUSTER_REDIST_CONF")),
-    *tag_operations("/2/tags", "cluster", "tags"),
+    tags_of("cluster", "/2/tags", "tags"),
 )  # fmt: skip

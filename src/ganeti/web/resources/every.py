@@ -3,22 +3,22 @@
 from functools import cache
 
 from ganeti.model import wire
+from ganeti.model.opcodes import OPCODES
+from ganeti.model.operation import Kind, Parameter, Right
 from ganeti.web.application import Streamed, Text
 from ganeti.web.events import KINDS, stream
 from ganeti.web.lists import Encoded, tagged
 from ganeti.web.metrics import metrics
 from ganeti.web.openapi import PAGE, document
-from ganeti.web.operations import Argument, Call, Kind, Operation, read
+from ganeti.web.operations import Call, Operation, operations_of, read
 from ganeti.web.resources import (
     cluster,
     groups,
-    instance_actions,
     instances,
     jobs,
     networks,
     nodes,
 )
-from ganeti.web.rights import Right
 
 
 async def _events(call: Call) -> Streamed:
@@ -42,13 +42,13 @@ OPERATIONS: tuple[Operation, ...] = (
     *cluster.OPERATIONS,
     *nodes.OPERATIONS,
     *instances.OPERATIONS,
-    *instance_actions.OPERATIONS,
     *groups.OPERATIONS,
     *networks.OPERATIONS,
     *jobs.OPERATIONS,
+    *operations_of(OPCODES.values(), {**nodes.BODIES, **instances.BODIES}),
     read("/2/events", "events", "What happens, as server-sent events", _events,
-         Argument("after", Kind.TEXT, "only what came after this one, as Last-Event-ID"),
-         Argument("kinds", Kind.TEXT, f"of {', '.join(KINDS)}, with commas"),
+         Parameter("after", Kind.TEXT, "only what came after this one, as Last-Event-ID"),
+         Parameter("kinds", Kind.TEXT, f"of {', '.join(KINDS)}, with commas"),
          right=Right.READ, result="events", is_open=True),
     read("/2/openapi.json", "openapi", "This document", _document, is_open=True),
     read("/2/docs", "docs", "A page that shows the document", _page, result="page", is_open=True),

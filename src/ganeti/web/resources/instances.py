@@ -6,33 +6,17 @@ from typing import Any
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.clients import fields
 from ganeti.model.opcodes import OpCode
+from ganeti.model.opcodes.instance import OpInstanceCreate
+from ganeti.model.operation import Kind, Parameter, Right
 from ganeti.web.lists import Listed
-from ganeti.web.operations import (
-    BULK,
-    DRY_RUN,
-    LOCK,
-    PAGES,
-    Argument,
-    Call,
-    JobOf,
-    Kind,
-    Operation,
-    constant,
-    flag,
-    item,
-    item_list,
-    job,
-    read,
-)
+from ganeti.web.operations import BULK, LOCK, PAGES, REASON, Call, Operation, read
 from ganeti.web.refusals import Refusal, bad_request, not_found
-from ganeti.web.resources.tags import tag_operations
-from ganeti.web.rights import Right
+from ganeti.web.resources.tags import tags_of
 from ganeti.web.submission import parsed, renamed, submit_opcodes
 
 REQUEST_VERSION = "__version__"
-_NAMES = {"os": "os_type", "name": "instance_name"}
+_DISK_DIGITS = 4
 INSTANCE = "/2/instances/{instance}"
-THIS = {"instance_name": item()}
 
 
 INSTANCES = Listed(
@@ -62,8 +46,26 @@ def _several(call: Call) -> dict[str, Any]:
 def _nested(given: Any) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise bad_request("'instances' must be a list of objects")
-    fields_ = renamed(given, JobOf("OP_INSTANCE_CREATE", renamed=_NAMES))
+    fields_ = renamed(given, OpInstanceCreate.rest[0].renamed)
     return {**fields_, "OP_ID": "OP_INSTANCE_CREATE"}
+
+
+def _replacement(call: Call) -> dict[str, Any]:
+    """The body; old clients say it in the query, and disks as `1,2`."""
+    body = dict(call.object_body())
+    if not body:
+        given = (one for one in call.operation.arguments if one.name in call.arguments)
+        body = {one.name: call.arguments.value(one) for one in given if one is not REASON}
+    disks = body.pop("disks", None)
+    if isinstance(disks, str) and disks:
+        disks = [_disk(part.strip()) for part in disks.split(",")]
+    return {**body, "disks": disks} if disks else body
+
+
+def _disk(word: str) -> int:
+    if not (word.isascii() and word.isdecimal() and len(word) <= _DISK_DIGITS):
+        raise bad_request(f"Invalid disk index passed: {word!r:.40}")
+    return int(word)
 
 
 async def _reinstall(call: Call) -> int:
@@ -77,7 +79,7 @@ async def _reinstall(call: Call) -> int:
     start = body.pop("start", True)
     if not isinstance(start, bool):
         raise bad_request("'start' parameter: give true or false")
-    install = renamed(body, JobOf("OP_INSTANCE_REINSTALL", renamed={"os": "os_type"}))
+    install = renamed(body, {"os": "os_type"})
     if unknown := install.keys() - {"os_type", "osparams"}:
         raise bad_request(f"there is no parameter {min(unknown)!r:.60}")
     name = {"instance_name": call.items[0]}
@@ -124,25 +126,19 @@ OPERATIONS: tuple[Operation, ...] = (
     read("/2/instances", "instances", "All instances", INSTANCES.collection(), BULK, LOCK, *PAGES,
          result="list", is_open=True),
     read(INSTANCE, "instances_name", "One instance", INSTANCES.one(), LOCK),
-    job("GET", f"{INSTANCE}/info", "instances_name_info", "Everything about an instance, by a job",
-        JobOf("OP_INSTANCE_QUERY_DATA", {"instances": item_list(), "static": flag("static")},
-              has_body=False),
-        Argument("static", Kind.FLAG, "do not ask the nodes"), right=Right.KNOWN),
     read(f"{INSTANCE}/console", "instances_name_console", "How an instance's console is reached",
          _console, right=Right.READ),
-    job("POST", "/2/instances", "instances", "Make an instance",
-        JobOf("OP_INSTANCE_CREATE", {"dry_run": flag("dry-run")}, _NAMES, make_body=_creation),
-        DRY_RUN),
-    job("POST", "/2/instances-multi-alloc", "instances_multi_alloc",
-        "Place several instances at once, and make them",
-        JobOf("OP_INSTANCE_MULTI_ALLOC", {"dry_run": flag("dry-run")}, nested_names=_NAMES, make_body=_several), DRY_RUN),
-    job("DELETE", INSTANCE, "instances_name", "Remove an instance and its disks",
-        JobOf("OP_INSTANCE_REMOVE",
-              {**THIS, "ignore_failures": constant(False), "dry_run": flag("dry-run")}), DRY_RUN),
     Operation("POST", f"{INSTANCE}/reinstall", "instances_name_reinstall",
               "Install an instance's OS anew", Right.WRITE, _reinstall,
-              (Argument("os", Kind.TEXT, "for old clients, which send no body"),
-               Argument("nostartup", Kind.FLAG, "the same")),
+              (Parameter("os", Kind.TEXT, "for old clients, which send no body"),
+               Parameter("nostartup", Kind.FLAG, "the same")),
               REINSTALL_BODY, "job", permission="instance_reinstall"),
-    *tag_operations(f"{INSTANCE}/tags", "instance", "instances_name_tags"),
+    tags_of("instance", f"{INSTANCE}/tags", "instances_name_tags"),
 )  # fmt: skip
+
+BODIES = {
+    "post_instances": _creation,
+    "post_instances_multi_alloc": _several,
+    "post_instances_name_replace_disks": _replacement,
+}
+"""Operations whose opcodes are made of requests in another form than a body with the opcode's fields."""
