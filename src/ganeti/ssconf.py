@@ -208,6 +208,13 @@ class SimpleStore:
     def GetMaintainNodeHealth(self) -> bool:
         return self.read("maintain_node_health") == "True"
 
+    def has_confd_on_all_nodes(self) -> bool:
+        """Whether confd answers on all nodes; False where the master is of a version without that."""
+        try:
+            return self.read("confd_on_all_nodes") == "True"
+        except ConfigurationError:
+            return False
+
     def GetUidPool(self) -> str:
         """The definition of the pool, its parts on lines of their own, for `uidpool.ParseUidPool`."""
         return self.read("uid_pool")

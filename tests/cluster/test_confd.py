@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.paths import CONFD_PORT
+from ganeti.base.roles import held_files
 from ganeti.bootstrap.daemons import CONFD, MASTERD
 from ganeti.node.files import candidates_only
 from ganeti.protocols.confd import (
@@ -153,6 +154,67 @@ def test_it_comes_and_goes_with_the_candidates_role(
     ]
     assert secrets_of[0] == secrets_of[1]
     assert len(secrets_of[0]) >= 2
+
+
+@pytest.mark.requirement("S238", "G23", "S51")
+def test_regular_node_answers_by_option_and_loses_everything_without_it(
+    answering: LocalCluster, asking: Asking
+) -> None:
+    node = answering.node(3)
+    paths = node.paths
+    copy = (paths.own_confd_key, paths.confd_copy)
+    answering.ok("gnt-node", "modify", "--master-candidate=no", "-f", "node3")
+    wait_until(lambda: not answering.runs(CONFD, 3), "confd of node 3 has ended")
+    answering.ok("gnt-cluster", "modify", "--confd-on-all-nodes=yes")
+    assert "confd on all nodes: True" in answering.ok("gnt-cluster", "info").out
+
+    def primary_node(instance: str, asked_from: int = 3) -> str:
+        words = ("-t", "1", "-a", node.address, "primary-node", instance)
+        return answering.run("ganeti-confd-client", *words, node=asked_from).out.strip()
+
+    try:
+        wait_until(lambda: answering.runs(CONFD, 3), "confd of node 3 runs")
+        answering.ok(
+            "gnt-instance",
+            "add",
+            "-t",
+            "diskless",
+            "--no-install",
+            "-n",
+            "node2",
+            "copied.example.com",
+        )
+        wanted = "node2.vcluster.test"
+        wait_until(lambda: primary_node("copied.example.com") == wanted, "node 3 asks itself")
+        assert primary_node("copied.example.com", asked_from=1) == wanted
+        # It holds neither the cluster's key nor another secret of candidates.
+        assert not asking.answers(3)
+        assert {
+            path.name.partition("-wal")[0].partition("-shm")[0] for path in held_files(paths)
+        } == {path.name for path in copy}
+        answering.kill(CONFD, 3)
+        assert answering.run("ganeti-watcher", node=3).status == 0
+        assert answering.runs(CONFD, 3)
+        paths.confd_copy.unlink()
+        wait_until(lambda: not answering.runs(CONFD, 3), "confd ends without its copy")
+        answering.ok("gnt-cluster", "modify", "--confd-on-all-nodes=no")
+        wait_until(lambda: held_files(paths) == [], "node 3 has lost what it answered from")
+        assert not answering.runs(CONFD, 3)
+        # What comes back otherwise goes with the next run of the watcher.
+        paths.own_confd_key.write_bytes(b"k" * 64)
+        assert answering.run("ganeti-watcher", node=3).status == 0
+        assert held_files(paths) == []
+        # A node that becomes a candidate has the cluster's key in the place of its own.
+        answering.ok("gnt-cluster", "modify", "--confd-on-all-nodes=yes")
+        wait_until(lambda: primary_node("copied.example.com") == wanted, "node 3 answers again")
+        answering.ok("gnt-node", "modify", "--master-candidate=yes", "node3")
+        wait_until(lambda: asking.answers(3), "node 3 answers as a candidate")
+        assert not any(path.exists() for path in copy)
+        answering.ok("gnt-cluster", "verify")
+    finally:
+        answering.ok("gnt-cluster", "modify", "--confd-on-all-nodes=no")
+        answering.ok("gnt-instance", "remove", "-f", "copied.example.com")
+        answering.run("gnt-node", "modify", "--master-candidate=yes", "node3")
 
 
 @pytest.mark.requirement("S63")

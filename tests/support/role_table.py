@@ -22,16 +22,19 @@ SHORT = {
 def violations(nodes: Sequence[VirtualNode]) -> list[str]:
     """Return what a node holds or runs against its role; empty where no master says the roles."""
     found = []
-    roles = _roles(nodes)
+    roles, confd_on_all = _roles(nodes)
     for node in nodes:
         role = roles.get(node.name, Role.OFFLINE)
         if role is Role.OFFLINE:
             continue  # gone, or it may be cut off
         daemons = Daemons(node.paths, environment=node.environment())
-        found += [f"{node.name} ({role}) has {path}" for path in forbidden_files(node.paths, role)]
+        found += [
+            f"{node.name} ({role}) has {path}"
+            for path in forbidden_files(node.paths, role, confd_on_all=confd_on_all)
+        ]
         found += [
             f"{node.name} ({role}) runs {name}"
-            for name in forbidden_daemons(role)
+            for name in forbidden_daemons(role, confd_on_all=confd_on_all)
             if daemons.status(name).is_alive
         ]
     return found
@@ -45,12 +48,14 @@ def check_roles(nodes: Sequence[VirtualNode], limit_s: float) -> None:
     assert not found, "the table of roles is broken: " + "; ".join(found)
 
 
-def _roles(nodes: Sequence[VirtualNode]) -> dict[str, Role]:
+def _roles(nodes: Sequence[VirtualNode]) -> tuple[dict[str, Role], bool]:
+    """The roles of all nodes, and whether confd answers on all of them."""
     for node in nodes:
         with (
             contextlib.suppress(GanetiError, OSError),
             LuxiClient(node.paths, timeout_s=20) as client,
         ):
             rows = client.call("QueryNodes", [], ["name", "role"], False)
-            return {name: SHORT[role] for name, role in rows}
-    return {}
+            confd_on_all = client.call("QueryClusterInfo").get("confd_on_all_nodes", False)
+            return {name: SHORT[role] for name, role in rows}, confd_on_all
+    return {}, False

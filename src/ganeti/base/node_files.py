@@ -5,7 +5,7 @@ programs and the table of permissions all read it, and tests compare it with the
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -45,6 +45,14 @@ class Lifetime(Enum):
     ADMINISTRATOR = "an administrator wrote it"
 
 
+class Holders(Enum):
+    """Which nodes may have a file (`ganeti.base.roles`)."""
+
+    ALL = "every node"
+    CANDIDATES = "master candidates"
+    COPIES = "nodes that answer confd queries from a copy"
+
+
 @dataclass(frozen=True)
 class Access:
     """Owner and group are roles (`ganeti.base.users`)."""
@@ -64,8 +72,7 @@ class NodeFile:
     lifetime: Lifetime
     access: Access | None = None
     """None: as its directory and its writer have it."""
-    candidates_only: bool = False
-    """Whether only master candidates may have it."""
+    holders: Holders = Holders.ALL
 
     def covers(self, name: str) -> bool:
         """Whether a file in the directory is this one, or what a writer that died has left of it."""
@@ -83,15 +90,25 @@ def node_files(paths: Paths) -> tuple[NodeFile, ...]:
     return (*_of_the_cluster(paths), *_of_guests(paths), *_of_the_host(paths))
 
 
-def existing(paths: Paths, lifetime: Lifetime, *, candidates_only: bool = False) -> list[Path]:
+def existing(
+    paths: Paths, lifetime: Lifetime, holders: Collection[Holders] = tuple(Holders)
+) -> list[Path]:
     """Paths on this node that have this lifetime, in the order of the list; none below another of them."""
     found: dict[Path, None] = {}
     for one in node_files(paths):
-        if one.lifetime is lifetime and (one.candidates_only or not candidates_only):
+        if one.lifetime is lifetime and one.holders in holders:
             for path in _children(one.path.parent):
                 if one.covers(path.name) and path.parent not in found:
                     found[path] = None
     return list(found)
+
+
+def holders_of(paths: Paths, path: Path) -> Holders:
+    """Return which nodes may have a path of the list; candidates for a path that the list does not have."""
+    for one in node_files(paths):
+        if one.path.parent == path.parent and one.covers(path.name):
+            return one.holders
+    return Holders.CANDIDATES
 
 
 def unexplained(paths: Paths) -> list[Path]:
@@ -118,17 +135,19 @@ def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
     of_root = Access(ROOT, DAEMONS, 0o600, is_secret=True)
     public = Access(MASTERD, DAEMONS, 0o644)
 
-    def held(
-        path: Path, access: Access | None = None, *, candidates_only: bool = False
-    ) -> NodeFile:
-        return NodeFile(path, Lifetime.CLUSTER, access, candidates_only)
+    def held(path: Path, access: Access | None = None, holders: Holders = Holders.ALL) -> NodeFile:
+        return NodeFile(path, Lifetime.CLUSTER, access, holders)
 
     def candidates(*found: Path, access: Access | None = None) -> Iterator[NodeFile]:
-        return (held(path, access, candidates_only=True) for path in found)
+        return (held(path, access, Holders.CANDIDATES) for path in found)
 
     yield from candidates(paths.authority_key, access=secret)
     yield from candidates(paths.imported)
     yield from candidates(paths.confd_key, paths.former_confd_key, access=secret)
+    yield held(paths.own_confd_key, of_root, Holders.COPIES)
+    copy = paths.confd_copy
+    parts = (copy.with_name(copy.name + part) for part in DATABASE_PARTS)
+    yield from (held(part, of_root, Holders.COPIES) for part in parts)
     yield held(paths.node_key, secret)
     yield held(paths.next_node_key, secret)
     yield held(paths.next_node_certificate)
@@ -138,9 +157,7 @@ def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
     yield held(paths.node_certificate, public)
     yield held(paths.authority_certificate, public)
     yield held(paths.spice_certificate, of_root)
-    yield held(paths.spice_authority)
-    yield held(data / "ssconf")
-    yield held(data / "ssconf[._-]*")
+    yield from map(held, (paths.spice_authority, data / "ssconf", data / "ssconf[._-]*"))
     for database in (paths.state, paths.job_archive):
         parts = (database.with_name(database.name + part) for part in DATABASE_PARTS)
         yield from candidates(*parts, access=secret)

@@ -245,6 +245,16 @@ class Paths(NamedTuple):
         return self.data / "hmac.key.former"
 
     @property
+    def own_confd_key(self) -> Path:
+        """The key of confd's datagrams on a node that answers from a copy: of this node alone."""
+        return self.data / "node-hmac.key"
+
+    @property
+    def confd_copy(self) -> Path:
+        """What confd answers from on such a node: the configuration without secrets."""
+        return self.data / "confd.db"
+
+    @property
     def rapi_certificate(self) -> Path:
         return self.data / "rapi.pem"
 

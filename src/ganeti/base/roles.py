@@ -7,7 +7,7 @@ verify` compares every online node with it.
 import enum
 from pathlib import Path
 
-from ganeti.base.node_files import Lifetime, existing
+from ganeti.base.node_files import Holders, Lifetime, existing, holders_of
 from ganeti.base.paths import Paths
 
 
@@ -26,12 +26,16 @@ KEEPERS = CANDIDATES | {Role.OFFLINE}
 """A node that is marked offline keeps what it had: its copy of the state may be the last one that is left. It is
 cleaned when it returns in another role."""
 
+COPY_HOLDERS = frozenset((Role.REGULAR, Role.DRAINED))
+"""Where confd answers from a copy, with a key of the node's own, while the cluster has `confd_on_all_nodes`."""
+
+_CONFD = "ganeti-confd"
 
 NEEDED = frozenset(("ca.key",))
 """Files that every candidate must have, of those that only candidates may have."""
 
 DAEMONS: dict[str, frozenset[Role]] = {
-    "ganeti-confd": CANDIDATES,
+    _CONFD: CANDIDATES,
     "ganeti-rapi": CANDIDATES,
     "ganeti-masterd": CANDIDATES,
     "ganeti-etcd": CANDIDATES,
@@ -40,15 +44,39 @@ DAEMONS: dict[str, frozenset[Role]] = {
 
 
 def held_files(paths: Paths) -> list[Path]:
-    """Return what is here of the files that only candidates may have (`ganeti.base.node_files`)."""
-    return existing(paths, Lifetime.CLUSTER, candidates_only=True)
+    """Return what is here of the files that only some roles may have (`ganeti.base.node_files`)."""
+    return existing(paths, Lifetime.CLUSTER, (Holders.CANDIDATES, Holders.COPIES))
 
 
-def forbidden_files(paths: Paths, role: Role) -> list[Path]:
-    """Return the files that are here and must not be on a node of this role."""
-    return [] if role in KEEPERS else held_files(paths)
+def forbidden_files(paths: Paths, role: Role, *, confd_on_all: bool) -> list[Path]:
+    """Return the files that are here and must not be on a node of this role.
+
+    `confd_on_all` is the cluster's parameter `confd_on_all_nodes`, here and below.
+    """
+    return [
+        path
+        for path in held_files(paths)
+        if not may_hold(holders_of(paths, path), role, confd_on_all=confd_on_all)
+    ]
 
 
-def forbidden_daemons(role: Role) -> list[str]:
+def may_hold(holders: Holders, role: Role, *, confd_on_all: bool) -> bool:
+    """Return whether a node of this role may have files of these holders."""
+    if holders is Holders.CANDIDATES:
+        return role in KEEPERS
+    return holders is Holders.ALL or holds_copy(role, confd_on_all=confd_on_all)
+
+
+def holds_copy(role: Role, *, confd_on_all: bool) -> bool:
+    """Return whether confd of such a node answers from a copy that the master sends."""
+    return confd_on_all and role in COPY_HOLDERS
+
+
+def forbidden_daemons(role: Role, *, confd_on_all: bool) -> list[str]:
     """Return the daemons that a node of this role must not run."""
-    return [name for name, roles in DAEMONS.items() if role not in roles]
+    copies = COPY_HOLDERS if confd_on_all else frozenset()
+    return [
+        name
+        for name, roles in DAEMONS.items()
+        if role not in (roles | copies if name == _CONFD else roles)
+    ]

@@ -2,15 +2,17 @@
 
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from ganeti import ssconf
 from ganeti.base import certificates
 from ganeti.base.errors import GanetiError, HostError
 from ganeti.base.files import sync_directory
+from ganeti.base.node_files import Holders, Lifetime, existing
 from ganeti.base.paths import Paths
-from ganeti.base.roles import CANDIDATES, Role, forbidden_daemons, forbidden_files
-from ganeti.bootstrap.daemons import Daemons
+from ganeti.base.roles import CANDIDATES, Role, forbidden_daemons, forbidden_files, holds_copy
+from ganeti.bootstrap.daemons import CONFD, Daemons
 from ganeti.store.register import RegisterFile
 from ganeti.store.stored_tail import read_stored_tail
 
@@ -37,12 +39,44 @@ def own_role(paths: Paths) -> Role | None:
 
 async def enforce_role(paths: Paths, daemons: Daemons, role: Role) -> list[str]:
     """Stop what a node of this role must not run and remove what it must not hold; what was done. HostError."""
+    confd_on_all = ssconf.SimpleStore(paths).has_confd_on_all_nodes()
     done = []
-    for name in forbidden_daemons(role):
+    for name in forbidden_daemons(role, confd_on_all=confd_on_all):
         if daemons.status(name).is_alive:
             await daemons.stop(name)
             done.append(f"{name} was stopped: a {role} node must not run it")
-    removed = forbidden_files(paths, role)
+    removed = forbidden_files(paths, role, confd_on_all=confd_on_all)
+    return done + await _remove_all(paths, daemons, removed, f"a {role} node must not have it")
+
+
+async def end_confd_copy(paths: Paths, daemons: Daemons) -> list[str]:
+    """Remove the copy that confd answers from unless this node's role and the cluster allow it; what was done.
+
+    What only candidates have is left alone: the master takes it away when the store no longer counts on the node.
+    """
+    role = own_role(paths)
+    if role is None or may_answer_from_copy(paths):
+        return []
+    removed = existing(paths, Lifetime.CLUSTER, (Holders.COPIES,))
+    return await _remove_all(paths, daemons, removed, "confd does not answer from a copy here")
+
+
+def may_answer_from_copy(paths: Paths) -> bool:
+    """Return whether confd of this node answers from a copy, after the ssconf files."""
+    role = own_role(paths)
+    confd_on_all = ssconf.SimpleStore(paths).has_confd_on_all_nodes()
+    return role is not None and holds_copy(role, confd_on_all=confd_on_all)
+
+
+async def _remove_all(
+    paths: Paths, daemons: Daemons, removed: Sequence[Path], why: str
+) -> list[str]:
+    """Remove files, after stopping confd if it answers from one of them; what was done. HostError."""
+    done = []
+    read = (paths.confd_key, paths.state, paths.own_confd_key, paths.confd_copy)
+    if any(path in removed for path in read) and daemons.status(CONFD).is_alive:
+        await daemons.stop(CONFD)
+        done.append(f"{CONFD} was stopped: what it answered from is removed")
     try:
         for path in removed:
             _remove(path)
@@ -50,7 +84,7 @@ async def enforce_role(paths: Paths, daemons: Daemons, role: Role) -> list[str]:
             sync_directory(paths.data)
     except OSError as err:
         raise HostError(f"cannot remove {err.filename}: {err.strerror}") from err
-    return [*done, *(f"{path} was removed: a {role} node must not have it" for path in removed)]
+    return [*done, *(f"{path} was removed: {why}" for path in removed)]
 
 
 async def enforce_own_role(paths: Paths, daemons: Daemons) -> list[str]:

@@ -1,4 +1,4 @@
-"""`ganeti-confd-client`: asks the query daemons of the master candidates, from a node that has the key."""
+"""`ganeti-confd-client`: asks the query daemons, from a node that has a key of confd."""
 
 import argparse
 import sys
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made = Parser(
         prog="ganeti-confd-client",
-        description="Ask the query daemons of the master candidates.",
+        description="Ask the query daemons of the master candidates, or, on another node, its own.",
         epilog=f"queries:\n{queries}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -52,11 +52,9 @@ def parser() -> argparse.ArgumentParser:
         "--address",
         action="append",
         metavar="ADDRESS",
-        help="ask there; may be repeated (default: all candidates)",
+        help="ask there; may be repeated (default: all candidates, or this node where it is not one)",
     )
-    made.add_argument(
-        "--hmac-file", metavar="FILE", help="the cluster's key (default: that of this node)"
-    )
+    made.add_argument("--hmac-file", metavar="FILE", help="the key (default: that of this node)")
     made.add_argument(
         "-p", "--port", type=int, default=CONFD_PORT, help="port (default: %(default)s)"
     )
@@ -82,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     answer = found.answer
     if args.verbose:
         say(
-            f"serial {answer.serial}, {found.answered} of {found.asked} candidates",
+            f"serial {answer.serial}, {found.answered} of {found.asked} nodes",
             file=sys.stderr,
         )
     if answer.status:
@@ -116,24 +114,40 @@ def _ask(args: argparse.Namespace) -> "Found":
 def client_of_node(
     key_file: str | None = None, addresses: Sequence[str] | None = None, port: int = CONFD_PORT
 ) -> "ConfdClient":
-    """Asks as this node, with its key, all candidates that it knows; PrereqError if it has no key."""
+    """Asks as this node: a candidate asks all candidates, another node with a key of its own asks itself.
+
+    A candidate asks another node that `addresses` name with that node's key. PrereqError without a key.
+    """
     from pathlib import Path
 
-    from ganeti.base.paths import Paths
+    from ganeti.base.paths import Paths, hostname
     from ganeti.clients.confd import ConfdClient
+    from ganeti.confd.keys import key_of_node
     from ganeti.ssconf import SimpleStore
 
     paths = Paths.from_environment()
-    path = Path(key_file) if key_file else paths.confd_key
+    facts = SimpleStore(paths)
+    is_own = not key_file and not paths.confd_key.exists() and paths.own_confd_key.exists()
+    path = Path(key_file) if key_file else paths.own_confd_key if is_own else paths.confd_key
     try:
         key = path.read_bytes()
     except OSError as err:
         raise PrereqError(
-            f"{path}: {err.strerror}; only root of a master candidate has the cluster's key",
+            f"{path}: {err.strerror}; only root of a master candidate has the cluster's key, and of"
+            " another node that node's key where confd answers on all nodes",
             ErrorCode.ENVIRONMENT,
         ) from err
-    asked = addresses or SimpleStore(paths).lines("master_candidates_ips")
-    return ConfdClient(key, asked, port=port)
+    if is_own:
+        own = facts.pairs("node_primary_ips").get(hostname(), "")
+        return ConfdClient(key, addresses or [own], port=port)
+    candidates = facts.lines("master_candidates_ips")
+    if addresses and not key_file:
+        regular = {
+            ip: name for name, ip in facts.pairs("node_primary_ips").items() if ip not in candidates
+        }
+        if len(addresses) == 1 and addresses[0] in regular:
+            key = key_of_node(key, regular[addresses[0]])
+    return ConfdClient(key, addresses or candidates, port=port)
 
 
 if __name__ == "__main__":

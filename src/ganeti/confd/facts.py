@@ -3,7 +3,7 @@
 Rows are read by what they must have, so that one of an older or newer version is read too. Pure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from sys import intern
 from typing import Any, NamedTuple
@@ -84,24 +84,28 @@ class DiskFacts(msgspec.Struct, frozen=True, omit_defaults=False):
 
     def minors(self, node: str) -> list[int]:
         """The numbers by which this node calls mirrored layers."""
-        part = self.parts.get(node, ())
-        own = [part[0]] if part and isinstance(part[0], int) else []
+        own = [number for number in self.parts.get(node, ()) if isinstance(number, int)]
         return own + [minor for child in self.children for minor in child.minors(node)]
 
-    def shown(self) -> Params:
-        """Without what is secret; `dev_type` is Ganeti's word."""
+    def without_secrets(self) -> "DiskFacts":
+        """Return the same layers; of a mirror only its port and its numbers on the nodes are left."""
         template = TEMPLATES.get(self.template)
         is_mirror = template is None or template.has_port or template.has_numbers
+        return msgspec.structs.replace(
+            self,
+            logical_id=self.logical_id[:1] if is_mirror else self.logical_id,
+            parts={node: part[:1] for node, part in self.parts.items() if isinstance(part[0], int)},
+            children=tuple(child.without_secrets() for child in self.children),
+        )
+
+    def shown(self) -> Params:
+        """`dev_type` is Ganeti's word."""
         return {
             "uuid": self.uuid,
             "size": self.size,
             "dev_type": self.template,
-            "logical_id": self.logical_id[:1] if is_mirror else self.logical_id,
-            "minors": {
-                node: part[0]
-                for node, part in self.parts.items()
-                if part and isinstance(part[0], int)
-            },
+            "logical_id": self.logical_id,
+            "minors": {node: part[0] for node, part in self.parts.items()},
             "children": [child.shown() for child in self.children],
             "mode": self.mode,
             "name": self.name,
@@ -180,6 +184,25 @@ _NODE = msgspec.json.Decoder(NodeFacts)
 _INSTANCE = msgspec.json.Decoder(InstanceFacts)
 
 
+def _read_instance(value: bytes) -> InstanceFacts:
+    instance = _INSTANCE.decode(value)
+    disks = tuple(disk.without_secrets() for disk in instance.disks)
+    return msgspec.structs.replace(instance, disks=disks)
+
+
+_READ: dict[str, Callable[[bytes], msgspec.Struct]] = {
+    CLUSTER: _CLUSTER.decode,
+    GROUP: _GROUP.decode,
+    NODE: _NODE.decode,
+    INSTANCE: _read_instance,
+}
+
+
+def without_secrets(kind: str, value: bytes) -> bytes:
+    """Return a row of one of `KINDS` with the fields of the facts only, as nodes that hold a copy get it."""
+    return msgspec.json.encode(_READ[kind](value))
+
+
 class Facts:
     """All that can be asked, at one position of the state."""
 
@@ -208,7 +231,7 @@ class Facts:
             elif kind == NODE:
                 self._put_node(key, _NODE.decode(value))
             elif kind == INSTANCE:
-                self._put_instance(key, _INSTANCE.decode(value))
+                self._put_instance(key, _read_instance(value))
         except (msgspec.DecodeError, UnicodeError) as err:
             raise StoreError(f"{kind} {key} cannot be read: {err}") from err
 

@@ -1,9 +1,15 @@
-"""The key with which confd's datagrams are signed: one a cluster, on its master candidates only (S51).
+"""The keys with which confd's datagrams are signed (S51, S238).
 
-A file's whole content is the key, as Ganeti's own clients read it. While a key is renewed the former one
-is beside it, and both count.
+One key belongs to the cluster and is on its master candidates only. Where confd answers on all nodes, each
+other node has a key of its own: it follows from the cluster's key and the node's name, so candidates can
+talk to every node, and a node only to itself.
+
+A file's whole content is the key, as Ganeti's own clients read it. While the cluster's key is renewed the
+former one is beside it, and both count.
 """
 
+import hashlib
+import hmac
 import secrets
 import stat
 from pathlib import Path
@@ -41,6 +47,22 @@ def distributed_keys(paths: Paths) -> tuple[bytes, bytes]:
     return key, former[0] if former else b""
 
 
+def key_of_node(cluster_key: bytes, node_name: str) -> bytes:
+    """Return the own key of a node that answers from a copy."""
+    return hmac.digest(cluster_key, f"confd of {node_name}".encode(), hashlib.sha256).hex().encode()
+
+
+def own_key(paths: Paths) -> tuple[bytes, ...]:
+    """Return this node's own key; ConfigurationError."""
+    return (_read(paths.own_confd_key),)
+
+
+def keep_own_key(paths: Paths, key: bytes) -> bool:
+    """Store this node's own key; whether that is a change. InputError for what is no key."""
+    _check(key, "key")
+    return _keep(paths.own_confd_key, key)
+
+
 def keep_key(paths: Paths, key: bytes, former: bytes = b"") -> bool:
     """Have exactly these from now on; whether that is a change. InputError for what is no key.
 
@@ -49,13 +71,18 @@ def keep_key(paths: Paths, key: bytes, former: bytes = b"") -> bool:
     if not key:
         return False
     for one in (key, former):
-        if one and not _LEAST <= len(one) <= _MOST:
-            raise InputError(f"a key of confd has from {_LEAST} to {_MOST} bytes", "confd_key")
+        if one:
+            _check(one, "confd_key")
     changed = [
         _keep(path, content)
         for path, content in ((paths.former_confd_key, former), (paths.confd_key, key))
     ]
     return any(changed)
+
+
+def _check(key: bytes, field: str) -> None:
+    if not _LEAST <= len(key) <= _MOST:
+        raise InputError(f"a key of confd has from {_LEAST} to {_MOST} bytes", field)
 
 
 def _keep(path: Path, content: bytes) -> bool:

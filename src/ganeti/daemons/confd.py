@@ -1,7 +1,8 @@
 """`ganeti-confd`: answers, on each master candidate, what the cluster knows, by signed datagrams.
 
 It reads the candidate's own copy of the state and contacts nobody to answer, so it goes on while the
-master is dead. Key and database are opened first; then the rights of root are given up.
+master is dead. Where the cluster has `confd_on_all_nodes`, it also runs on other nodes and reads what the
+master sends there. Key and database are opened first; then the rights of root are given up.
 """
 
 import argparse
@@ -21,13 +22,13 @@ from ganeti.base.node_files import CONFD_LOG
 from ganeti.base.paths import CONFD_PORT, Paths
 from ganeti.base.users import CONFD, MASTERD, ServiceUsers, acting_as
 from ganeti.confd.facts import Facts
-from ganeti.confd.keys import confd_keys
+from ganeti.confd.keys import confd_keys, own_key
 from ganeti.confd.local_copy import LocalCopy
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
 from ganeti.protocols.confd import WINDOW_S
 from ganeti.store.register import RegisterFile
 
-PROGRAM = DaemonProgram("ganeti-confd", "The query daemon of a master candidate.", CONFD_LOG, CONFD)
+PROGRAM = DaemonProgram("ganeti-confd", "The query daemon of a node.", CONFD_LOG, CONFD)
 
 TOLERANCE_VARIABLE = "GANETI_CONFD_CLOCK_TOLERANCE"
 """Sets `--clock-tolerance` where a service manager or Ganeti starts the daemon (S239)."""
@@ -56,16 +57,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     paths = Paths.from_environment()
-    if not (paths.confd_key.exists() and (paths.state.exists() or paths.state_settings.exists())):
-        return PROGRAM.refuse("this host is no master candidate", EXIT_NOT_A_NODE)
+    is_candidate = paths.confd_key.exists() and (
+        paths.state.exists() or paths.state_settings.exists()
+    )
+    if not is_candidate and not (paths.own_confd_key.exists() and paths.confd_copy.exists()):
+        return PROGRAM.refuse(
+            "this host is neither a master candidate nor has a copy to answer from", EXIT_NOT_A_NODE
+        )
+    keys_of = confd_keys if is_candidate else own_key
     where = f"{args.bind_address or '*'} port {args.port}"
     try:
-        keys = confd_keys(paths)
+        keys = keys_of(paths)
         with contextlib.ExitStack() as opened:
-            if (users := ServiceUsers.of_node(paths)) is not None and os.geteuid() == 0:
+            users = ServiceUsers.of_node(paths) if is_candidate else None
+            if users is not None and os.geteuid() == 0:
                 # What opening makes beside the database belongs to the database's owner.
                 opened.enter_context(acting_as(users.accounts[MASTERD]))
-            begin = _copy(paths)
+            begin = _copy(paths, is_candidate=is_candidate)
         listening = bound_socket(args.bind_address, args.port)
     except OSError as err:
         return PROGRAM.refuse(f"cannot listen at {where}: {err.strerror or err}", 1)
@@ -76,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         def serve(ready: Callable[[], None], ending: Ending) -> Coroutine[Any, Any, None]:
             copy = begin()
             server = ConfdServer(listening, keys, lambda: copy.facts, args.clock_tolerance)
+            ending.on_reload.append(lambda: server.use_keys(keys_of(paths)))
             return _serve(copy, server, listening, ready, ending)
 
         return PROGRAM.run(args, paths, serve)
@@ -90,10 +99,10 @@ def _tolerance_s(text: str) -> int:
     return int(text)
 
 
-def _copy(paths: Paths) -> Callable[[], Copy]:
+def _copy(paths: Paths, *, is_candidate: bool) -> Callable[[], Copy]:
     """What reads the state, with all opened that needs rights; called once the loop runs."""
-    if not paths.state_settings.exists():
-        copy = LocalCopy(paths.state)
+    if not is_candidate or not paths.state_settings.exists():
+        copy = LocalCopy(paths.state if is_candidate else paths.confd_copy)
         return lambda: copy
     # etcd's client is as large as all else together.
     from ganeti.confd.etcd_copy import EtcdCopy  # noqa: PLC0415
@@ -115,7 +124,6 @@ async def _serve(
     ready: Callable[[], None],
     ending: Ending,
 ) -> None:
-    ending.on_reload.append(lambda: server.use_keys(confd_keys(Paths.from_environment())))
     following = asyncio.create_task(_follow(copy, ending), name="follow the state")
     loop = asyncio.get_running_loop()
     loop.add_reader(listening.fileno(), server.readable, time.time)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -34,6 +34,7 @@ from ganeti.config.transaction import Draft
 from ganeti.daemons.announcer import EpochAnnouncer, register_states
 from ganeti.daemons.built_in_allocator import BuiltInAllocator
 from ganeti.daemons.candidates import NodeDirectory, RpcVoters
+from ganeti.daemons.confd_copies import ConfdCopies
 from ganeti.daemons.etcd_servers import EtcdServers
 from ganeti.daemons.figures import figures
 from ganeti.daemons.master_address import MasterAddress
@@ -88,6 +89,13 @@ class CandidateParts:
     fence: Fence
     archive: JobArchive | None = None
     """None where it could not be opened."""
+
+
+class Part(Protocol):
+    """What a master runs beside its services."""
+
+    def start(self) -> None: ...
+    async def close(self) -> None: ...
 
 
 class Mastership:
@@ -166,22 +174,22 @@ class Mastership:
         distributor.start()
         await queue.load()
         self._keep(fence.sweep(lambda: list(config.snapshot.nodes.values())), "stale work")
-        members.start()
-        self._opened.push_async_callback(members.close)
-        renewal.start()
-        self._opened.push_async_callback(renewal.close)
-        address = MasterAddress(config, rpc, lease.epoch)
-        address.start()
-        self._opened.push_async_callback(address.close)
+        self._begin(members)
+        self._begin(renewal)
+        self._begin(ConfdCopies(config, rpc, lambda: servers.confd_keys()[0]))
+        self._begin(MasterAddress(config, rpc, lease.epoch))
         self._start_rest(config, rpc)
         _log.info("master of cluster %s in epoch %d", config.snapshot.cluster.name, lease.epoch)
         return self._methods(queue, config, locks, rpc)
 
+    def _begin(self, part: "Part") -> None:
+        """Start something that runs as long as this node is the master."""
+        part.start()
+        self._opened.push_async_callback(part.close)
+
     def _start_rest(self, config: Config, rpc: RpcClient) -> None:
         if Daemons(self._paths).has_rest:
-            rest = RestDaemon(config, rpc, self._lease.epoch)
-            rest.start()
-            self._opened.push_async_callback(rest.close)
+            self._begin(RestDaemon(config, rpc, self._lease.epoch))
 
     async def _announce(self) -> None:
         """Let the nodes without a vote know the epoch, now and as long as this node is the master."""

@@ -308,6 +308,15 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
         field=Field("how exports, imports and moves may compress what they send", metavar="NAME,...", form=Form.WORDS),
         check=values.one_of(TOOLS), change=values.as_set, heading="compression tools", is_general=True,
     )] = TOOLS
+    confd_on_all_nodes: Annotated[bool, ClusterParam(
+        given=bool,
+        field=Field(
+            "whether ganeti-confd also answers on nodes that are not master candidates: each gets a copy"
+            " of the configuration without secrets, and a key of its own",
+            form=Form.YES_NO,
+        ),
+        heading="confd on all nodes", is_general=True, ssconf="confd_on_all_nodes", upstream="",
+    )] = False
     check_domain_signatures: Annotated[bool, ClusterParam(
         given=bool,
         field=Field(

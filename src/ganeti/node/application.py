@@ -18,6 +18,7 @@ from ganeti.node import (
     agent,
     allocator,
     candidate,
+    confd_copy,
     devices,
     exports,
     external,
@@ -87,10 +88,12 @@ class NodeApplication:
         own.append(self._work.handlers())
         own.append(NodeHooks(paths).handlers())
         own.append(NodeCommands(paths).handlers())
-        own.append(membership.handlers(paths, self._cluster_uuid, left_cluster))
-        own.append(candidate.handlers(paths, Daemons(paths)))
+        daemons = Daemons(paths)
+        own.append(membership.handlers(paths, daemons, self._cluster_uuid, left_cluster))
+        own.append(candidate.handlers(paths, daemons))
+        own.append(confd_copy.handlers(paths, daemons))
         own.append(identity.handlers(paths))
-        own.append(rest.handlers(Daemons(paths)))
+        own.append(rest.handlers(daemons))
         self.handlers = Repeats().wrap(Meters().wrap(merged(own)))
         self.checks = {**candidate.CHECKS, **membership.checks(self._cluster_uuid)}
 

@@ -65,6 +65,8 @@ def handlers(paths: Paths, daemons: Daemons) -> Handlers:
             except OSError as err:
                 raise HostError(f"cannot keep the cluster's keys: {err.strerror}") from err
             is_new = await _begin_state(paths, daemons, args) or is_new
+            for done in await enforce_role(paths, daemons, Role.CANDIDATE):
+                log.info("a master candidate: %s", done)
             await daemons.start(MASTERD)
             await _begin_confd(paths, daemons, is_new=is_new)
         return Nothing()

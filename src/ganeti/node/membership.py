@@ -10,7 +10,9 @@ from ganeti.base.errors import ErrorCode, HostError, InputError, PrereqError
 from ganeti.base.identifiers import is_uuid
 from ganeti.base.paths import Paths
 from ganeti.base.tls import is_fingerprint
+from ganeti.bootstrap.daemons import CONFD, Daemons
 from ganeti.bootstrap.destroy import forget_cluster
+from ganeti.bootstrap.own_role import end_confd_copy
 from ganeti.rpc.calls import Call, Checks, Handlers
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.procedures.form import Nothing
@@ -94,7 +96,10 @@ def checks(cluster_uuid: Callable[[], str]) -> Checks:
 
 
 def handlers(
-    paths: Paths, cluster_uuid: Callable[[], str], left_cluster: Callable[[], None]
+    paths: Paths,
+    daemons: Daemons,
+    cluster_uuid: Callable[[], str],
+    left_cluster: Callable[[], None],
 ) -> Handlers:
     """`cluster_uuid` tells which cluster this node is in; `left_cluster` is called when it is in none."""
     writing = asyncio.Lock()
@@ -111,6 +116,11 @@ def handlers(
         if not is_written:
             what = f"the ssconf set of position {args.position} is older than the one that is here"
             raise PrereqError(what, ErrorCode.WRONG_STATE)
+        try:
+            for done in await end_confd_copy(paths, daemons):
+                log.info("confd: %s", done)
+        except HostError as err:
+            log.warning("what confd answered from is still here: %s", err)
         return Nothing()
 
     own_checks = checks(cluster_uuid)
@@ -118,6 +128,7 @@ def handlers(
     async def leave_cluster(args: LeaveArgs, _call: Call) -> Nothing:
         await asyncio.to_thread(own_checks[LEAVE_CLUSTER.name], args)
         log.warning("leaving the cluster %s, as its master wants", args.cluster_uuid)
+        await daemons.stop(CONFD)
         await asyncio.to_thread(forget_cluster, paths)
         left_cluster()
         return Nothing()

@@ -428,7 +428,8 @@ def _daemons_of(cluster: VirtualCluster, node: VirtualNode) -> list[str]:
         names.insert(0, MASTERD)
     if node.paths.etcd_server_settings.exists():
         names.append(ETCD)
-    if node.has_confd and node.paths.confd_key.exists():
+    keys = (node.paths.confd_key, node.paths.own_confd_key)
+    if node.has_confd and any(key.exists() for key in keys):
         names.append(CONFD)
     if cluster.has_monitoring:
         names.append(MOND)

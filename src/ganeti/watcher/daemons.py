@@ -3,6 +3,7 @@
 import logging
 from pathlib import Path
 
+from ganeti import ssconf
 from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
 from ganeti.base.pidfile import pid_file
@@ -21,13 +22,14 @@ def wanted(paths: Paths, *, has_confd: bool = True) -> list[str]:
     A daemon that was stopped has taken its pid file along; one that has died has left it.
     """
     role = own_role(paths)
-    forbidden = set(forbidden_daemons(role)) if role else set()
+    confd_on_all = ssconf.SimpleStore(paths).has_confd_on_all_nodes()
+    forbidden = set(forbidden_daemons(role, confd_on_all=confd_on_all)) if role else set()
     needed = {NODED}
     if paths.etcd_server_settings.exists():
         needed.add(ETCD)
     if role in CANDIDATES:
         needed.add(MASTERD)
-    if has_confd and paths.confd_key.exists():
+    if has_confd and (paths.confd_key.exists() or paths.own_confd_key.exists()):
         needed.add(CONFD)
     died = {name for name in MODULES if name not in START_ORDER and _has_died(paths.run, name)}
     return [name for name in (*START_ORDER, *sorted(died)) if name in (needed | died) - forbidden]

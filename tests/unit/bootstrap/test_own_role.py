@@ -8,6 +8,7 @@ import pytest
 
 from ganeti import ssconf
 from ganeti.base import certificates
+from ganeti.base.errors import HostError
 from ganeti.base.paths import Paths
 from ganeti.base.pidfile import identity_of
 from ganeti.base.roles import Role, forbidden_daemons, forbidden_files, held_files
@@ -21,7 +22,13 @@ from ganeti.bootstrap.daemons import (
     Daemons,
     DaemonStatus,
 )
-from ganeti.bootstrap.own_role import GRACE_S, enforce_own_role, enforce_role, own_role
+from ganeti.bootstrap.own_role import (
+    GRACE_S,
+    end_confd_copy,
+    enforce_own_role,
+    enforce_role,
+    own_role,
+)
 from ganeti.model.objects import NodeUuid
 from ganeti.store.register import Accepted, Promise, Register, RegisterFile, encode_register
 from tests.support.node_certificates import Authority
@@ -43,6 +50,8 @@ SECRETS = (
     "archive.db-wal",
     "state-backend.json",
 )
+COPY = ("node-hmac.key", "confd.db", "confd.db-wal", "confd.db-shm")
+"""What a node has that answers confd queries from a copy."""
 
 
 class FakeDaemons(Daemons):
@@ -76,8 +85,18 @@ def own_uuid(paths: Paths) -> NodeUuid:
     return NodeUuid(certificates.node_identity(paths.node_certificate.read_bytes())[0])
 
 
-def is_told(paths: Paths, *, candidate: str = OTHER, offline: str = "", position: int = 5) -> None:
-    values = {"master_candidates_certs": f"{candidate}={'ab' * 32}" if candidate else ""}
+def is_told(
+    paths: Paths,
+    *,
+    candidate: str = OTHER,
+    offline: str = "",
+    position: int = 5,
+    confd_on_all: bool = False,
+) -> None:
+    values = {
+        "master_candidates_certs": f"{candidate}={'ab' * 32}" if candidate else "",
+        "confd_on_all_nodes": str(confd_on_all),
+    }
     ssconf.write_set(paths, position, {**values, "offline_nodes": offline})
 
 
@@ -99,12 +118,87 @@ async def test_node_of_a_role_holds_and_runs_what_the_table_says(paths: Paths, r
     if role in (Role.REGULAR, Role.DRAINED, Role.OFFLINE):
         assert not {CONFD, RAPI, MASTERD, ETCD} & set(daemons.running)
         assert NODED in daemons.running
-    assert forbidden_files(paths, role) == []
+    assert forbidden_files(paths, role, confd_on_all=False) == []
     assert await enforce_role(paths, daemons, role) == []
 
 
 def test_master_may_run_everything() -> None:
-    assert forbidden_daemons(Role.MASTER) == []
+    assert forbidden_daemons(Role.MASTER, confd_on_all=False) == []
+
+
+def answers_from_copy(paths: Paths) -> FakeDaemons:
+    """The node has both a candidate's files and a copy; its confd runs."""
+    for name in COPY:
+        (paths.data / name).write_text("copy")
+    return FakeDaemons(paths, (CONFD,))
+
+
+@pytest.mark.requirement("S238", "G23")
+@pytest.mark.parametrize("role", list(Role))
+@pytest.mark.parametrize("confd_on_all", [True, False])
+async def test_only_nodes_that_are_not_candidates_hold_a_copy_and_only_by_option(
+    paths: Paths, role: Role, *, confd_on_all: bool
+) -> None:
+    daemons = answers_from_copy(paths)
+    is_told(paths, confd_on_all=confd_on_all)
+    done = await enforce_role(paths, daemons, role)
+    left = {path.name for path in held_files(paths)} & set(COPY)
+    keeps = confd_on_all and role in (Role.REGULAR, Role.DRAINED)
+    assert left == (set(COPY) if keeps else set())
+    # Of a process that has an earlier role's files open only a stopped one forgets them.
+    assert daemons.running == []
+    assert any(one.startswith(f"{CONFD} was stopped") for one in done)
+    assert await enforce_role(paths, daemons, role) == []
+    allowed = CONFD not in forbidden_daemons(role, confd_on_all=confd_on_all)
+    assert allowed == (keeps or role in (Role.MASTER, Role.CANDIDATE))
+
+
+@pytest.mark.requirement("S238")
+async def test_confd_that_answers_from_an_allowed_copy_goes_on(paths: Paths) -> None:
+    await enforce_role(paths, FakeDaemons(paths, ()), Role.REGULAR)
+    daemons = answers_from_copy(paths)
+    is_told(paths, confd_on_all=True)
+    assert await enforce_role(paths, daemons, Role.REGULAR) == []
+    assert await end_confd_copy(paths, daemons) == []
+    assert daemons.running == [CONFD]
+
+
+@pytest.mark.requirement("S238")
+async def test_copy_goes_when_the_option_ends_and_what_candidates_have_stays(paths: Paths) -> None:
+    daemons = answers_from_copy(paths)
+    assert await end_confd_copy(paths, daemons) == []  # nothing says what this node is
+    is_told(paths)
+    done = await end_confd_copy(paths, daemons)
+    assert len(done) == 1 + len(COPY)
+    assert daemons.running == []
+    assert {path.name for path in held_files(paths)} == {*SECRETS, "etcd"}
+
+
+@pytest.mark.requirement("S238")
+async def test_copy_stays_while_confd_cannot_be_stopped_and_goes_the_next_time(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemons = answers_from_copy(paths)
+    is_told(paths)
+
+    async def refuse(_name: str) -> None:
+        raise HostError("it does not end")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(daemons, "stop", refuse)
+        with pytest.raises(HostError, match="does not end"):
+            await end_confd_copy(paths, daemons)
+    assert paths.own_confd_key.exists()
+    with monkeypatch.context() as patched:
+
+        def fail(path: Path, **_options: bool) -> None:
+            raise OSError(5, "Input/output error", str(path))
+
+        patched.setattr(Path, "unlink", fail)
+        with pytest.raises(HostError, match=r"node-hmac\.key: Input/output error"):
+            await end_confd_copy(paths, daemons)
+    assert await end_confd_copy(paths, daemons)
+    assert not paths.own_confd_key.exists()
 
 
 async def test_role_is_read_from_the_latest_facts(paths: Paths) -> None:

@@ -60,5 +60,22 @@ def test_another_key_is_met_by_silence(
     assert "is the key theirs" in capsys.readouterr().err
 
 
+@pytest.mark.requirement("S238")
+def test_regular_node_is_asked_with_its_own_key_by_itself_and_by_candidates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
+    monkeypatch.setenv("GANETI_HOSTNAME", "node5.example.com")
+    paths = Paths(tmp_path)
+    with serving(paths, regular_node="node5.example.com") as port:
+        # A candidate has the cluster's key, and derives the node's from it.
+        assert run(port, "-a", "127.0.0.1", "master") == 0
+        paths.confd_key.unlink()
+        assert run(port, "master") == 0
+        assert capsys.readouterr().out == 2 * "node1.example.com\n"
+        paths.own_confd_key.write_bytes(b"of another node" * 4)
+        assert run(port, "-t", "0.05", "master") == 1
+
+
 def test_every_query_has_a_command() -> None:
     assert {name for name, _takes, _what in QUERIES.values()} == {one.name for one in QueryType}

@@ -6,6 +6,7 @@ import pytest
 from ganeti import ssconf
 from ganeti.base.errors import InputError, PrereqError
 from ganeti.base.paths import Paths
+from ganeti.bootstrap.daemons import Daemons
 from ganeti.node.membership import CandidateCertificates, handlers, parse_candidates
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures import host
@@ -76,7 +77,7 @@ def test_a_list_that_becomes_damaged_admits_nobody_until_it_is_whole(
 
 
 def made(paths: Paths, left: Callable[[], None] = lambda: None) -> Handlers:
-    return handlers(paths, lambda: "mine", left)
+    return handlers(paths, Daemons(paths), lambda: "mine", left)
 
 
 @pytest.mark.requirement("A28", "F8")

@@ -1,6 +1,7 @@
 """What the check of a cluster finds about files, disks, memory and candidates."""
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -132,14 +133,38 @@ def test_what_a_role_does_not_allow_is_named_with_the_command_that_repairs_it() 
     files = [f"/var/lib/ganeti/{name}" for name in held]
     leftover = report(role_files=files, role_daemons=["ganeti-masterd", "ganeti-confd"])
     for fields in ({}, {"drained": True}):
-        found = list(role_findings([(node(2, **fields), leftover)], NODES[0]))
+        found = list(of_roles([(node(2, **fields), leftover)]))
         assert all("gnt-cluster redist-conf" in one.text and one.is_error for one in found)
         for path in (*files, "ganeti-masterd", "ganeti-confd"):
             assert sum(f"{path} " in one.text or f"{path}," in one.text for one in found) == 1
     fine = (node(1), leftover), (node(2, master_candidate=True), leftover)
-    assert list(role_findings([*fine, (SECOND, SILENT), (SECOND, report())], NODES[0])) == []
+    assert list(of_roles([*fine, (SECOND, SILENT), (SECOND, report())])) == []
     bare = (node(2, master_candidate=True), report(role_files=[]))
-    assert "lacks ca.key" in one(role_findings([bare], NODES[0])).text
+    assert "lacks ca.key" in one(of_roles([bare])).text
+
+
+def of_roles(answers: list[Any], *, confd_on_all: bool = False) -> Iterator[Finding]:
+    return role_findings(answers, NODES[0], confd_on_all=confd_on_all)
+
+
+@pytest.mark.requirement("S238")
+def test_copy_of_confd_belongs_to_regular_nodes_while_the_cluster_asks_for_it() -> None:
+    copy = report(
+        role_files=["/var/lib/ganeti/node-hmac.key", "/var/lib/ganeti/confd.db"],
+        role_daemons=["ganeti-confd"],
+    )
+    assert list(of_roles([(SECOND, copy)], confd_on_all=True)) == []
+    assert len(list(of_roles([(SECOND, copy)]))) == 3
+    candidate = (node(2, master_candidate=True), copy)
+    assert (
+        "node-hmac.key, which a candidate node"
+        in next(of_roles([candidate], confd_on_all=True)).text
+    )
+    lacks = list(of_roles([(SECOND, report(role_files=[]))], confd_on_all=True))
+    assert [(one.is_error, one.text.split()[1]) for one in lacks] == [
+        (False, "confd.db,"),
+        (False, "node-hmac.key,"),
+    ]
 
 
 def test_files_that_are_the_master_s_are_fine() -> None:

@@ -48,6 +48,7 @@ CHANGED: dict[str, Any] = {
     "ipolicy": {"vcpu-ratio": 9.0},
     "maintain_node_health": True,
     "compression_tools": ("gzip", "lz4"),
+    "confd_on_all_nodes": True,
     "check_domain_signatures": False,
 }
 """A value that is not the default."""

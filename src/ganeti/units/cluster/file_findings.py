@@ -4,10 +4,12 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path
 
 from ganeti.base.errors import RpcError
-from ganeti.base.roles import KEEPERS, NEEDED, Role, forbidden_daemons
+from ganeti.base.node_files import holders_of
+from ganeti.base.paths import Paths
+from ganeti.base.roles import NEEDED, Role, forbidden_daemons, holds_copy, may_hold
 from ganeti.model.objects import Node
 from ganeti.rpc.procedures.files import SharedFiles
 from ganeti.rpc.procedures.host import VerifyReport
@@ -77,28 +79,41 @@ def shared_findings(
                 yield Finding("ECLUSTERFILECHECK", "node", node.name, text)
 
 
-def role_findings(answers: Iterable[Answer], master: str) -> Iterator[Finding]:
+def role_findings(
+    answers: Iterable[Answer], master: str, *, confd_on_all: bool
+) -> Iterator[Finding]:
     """What a node holds or runs and its role does not allow, or lacks (`ganeti.base.roles`)."""
+    usual = Paths()
     for node, report in answers:
         if isinstance(report, RpcError) or report.role_files is None:
             continue
         role = role_of(node, is_master=node.uuid == master)
-        for path in report.role_files if role not in KEEPERS else ():
+        for path in report.role_files:
+            holders = holders_of(usual, Path(path))
+            if may_hold(holders, role, confd_on_all=confd_on_all):
+                continue
             text = (
                 f"has {path}, which a {role} node must not have; run 'gnt-cluster redist-conf', which"
                 " removes it"
             )
             yield Finding("ECLUSTERFILECHECK", "node", node.name, text)
-        for name in sorted(set(report.role_daemons).intersection(forbidden_daemons(role))):
+        forbidden = forbidden_daemons(role, confd_on_all=confd_on_all)
+        for name in sorted(set(report.role_daemons).intersection(forbidden)):
             text = (
                 f"runs {name}, which a {role} node must not run; run 'gnt-cluster redist-conf', which"
                 " ends it"
             )
             yield Finding("ENODESETUP", "node", node.name, text)
-        missing = NEEDED - {PurePosixPath(path).name for path in report.role_files}
-        for name in sorted(missing) if role is Role.CANDIDATE else ():
+        found = {Path(path).name for path in report.role_files}
+        for name in sorted(NEEDED - found) if role is Role.CANDIDATE else ():
             text = f"lacks {name}, which every master candidate must have; run 'gnt-cluster redist-conf'"
             yield Finding("ECLUSTERFILECHECK", "node", node.name, text)
+        copy = {usual.own_confd_key.name, usual.confd_copy.name}
+        for name in sorted(copy - found) if holds_copy(role, confd_on_all=confd_on_all) else ():
+            text = (
+                f"lacks {name}, which confd answers with there; the master sends it within a minute"
+            )
+            yield Finding("ECLUSTERFILECHECK", "node", node.name, text, is_error=False)
 
 
 def role_of(node: Node, *, is_master: bool) -> Role:

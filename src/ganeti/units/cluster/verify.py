@@ -283,7 +283,7 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
         cluster = answers.before.cluster
         yield from shared_findings(said, answers.shared, cluster.master_node, cluster.renewed_files)
         yield from renewed_findings(said, cluster.renewed_files, cluster.master_node)
-        yield from role_findings(said, cluster.master_node)
+        yield from role_findings(said, cluster.master_node, confd_on_all=cluster.confd_on_all_nodes)
         yield from aside_findings(said)
 
     def _nodes(self, ctx: UnitContext, answers: Answers, online: list[Node]) -> Iterator[Finding]:
