@@ -1,6 +1,7 @@
 """What confd answers from on a node that is not a candidate: it comes by a call and goes with the ssconf files."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from ganeti import ssconf
 from ganeti.base.errors import HostError, PrereqError
 from ganeti.base.paths import Paths
-from ganeti.base.pidfile import identity_of
+from ganeti.base.pidfile import ProcessIdentity, identity_of
 from ganeti.base.roles import held_files
 from ganeti.bootstrap.daemons import CONFD, Daemons, DaemonStatus
 from ganeti.model.objects import NodeUuid
@@ -40,11 +41,12 @@ class FakeDaemons(Daemons):
     def status(self, name: str) -> DaemonStatus:
         return DaemonStatus(name, identity_of(os.getpid()) if name in self.running else None)
 
-    async def start(self, name: str) -> None:
+    async def start(self, name: str, _arguments: Sequence[str] = ()) -> ProcessIdentity:
         if self.fails == "start":
             raise HostError("it does not start")
         self.starts += name not in self.running
         self.running.add(name)
+        return ProcessIdentity(1, 1)
 
     async def stop(self, name: str) -> None:
         if self.fails == "stop":
@@ -167,10 +169,9 @@ async def test_copy_that_comes_late_is_removed_at_once(
     await host.learns(confd_on_all=True)
     begin = host.daemons.start
 
-    async def start(name: str) -> None:
-        await begin(name)
+    async def start(name: str) -> ProcessIdentity:
         await host.learns(confd_on_all=False)
-        host.daemons.running.add(CONFD)
+        return await begin(name)
 
     monkeypatch.setattr(host.daemons, "start", start)
     await host.gets()
