@@ -11,7 +11,8 @@ import pytest_asyncio
 from ganeti.base.paths import Paths
 from ganeti.base.process import run
 from ganeti.hypervisor.kvm.acceleration import Acceleration
-from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
+from ganeti.hypervisor.kvm.driver import KvmHypervisor
+from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from tests.support.kvm_nodes import Node
 from tests.support.node_certificates import Authority
@@ -36,7 +37,7 @@ def guest() -> Path:
 def acceleration(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """What one look at this host found out, so that not every test has to look."""
     paths = Paths(tmp_path_factory.mktemp("probe"))
-    asyncio.run(Acceleration(paths, run).kvm_works(find_program({})))
+    asyncio.run(Acceleration(paths, run).kvm_works(Programs.find({})))
     known = paths.kvm / "acceleration"
     return known.read_bytes() if known.exists() else b""
 

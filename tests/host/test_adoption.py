@@ -9,8 +9,8 @@ import pytest
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm.adoption import adopt_guests, directory, our_guests
-from ganeti.hypervisor.kvm.driver import find_program
 from ganeti.hypervisor.kvm.processes import HostProcesses
+from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.model.instance_spec import InstanceSpec
 from tests.support.debian_ganeti import COMMANDS
 from tests.support.debian_packages import PYTHON, environment, unpacked
@@ -34,7 +34,7 @@ def start_as_the_original(node: Node, instance: InstanceSpec, guest: Path, disk:
         (root / one).mkdir(parents=True, exist_ok=True)
     control = root / "ctrl" / name
     words = [
-        find_program({}), "-name", name, "-m", str(instance.memory), "-smp", "1",
+        Programs.find({}), "-name", name, "-m", str(instance.memory), "-smp", "1",
         "-pidfile", str(root / "pid" / name), "-device", "virtio-balloon", "-daemonize",
         "-D", str(node.paths.log / "original.log"), "-machine", "pc",
         "-drive", f"file={disk},format=raw,if=none,cache=writeback,id=disk-0",
@@ -65,7 +65,7 @@ def start_by_the_original(node: Node, instance: InstanceSpec, guest: Path, disk:
     there = environment(packages)
     programs = packages / "usr/share/ganeti/3.0"
     hvparams = {
-        "kvm_path": find_program({}),
+        "kvm_path": Programs.find({}),
         "kvm_flag": "disabled",
         "kernel_path": str(guest / "vmlinuz"),
         "initrd_path": str(guest / "initrd"),

@@ -64,7 +64,7 @@ async def test_a_frozen_guest_writes_nothing_until_it_is_thawed_or_its_time_is_o
 
     await node.driver.agents.freeze(instance, 0.1)
     await asyncio.sleep(0.2)
-    await node.driver.look_after()
+    await node.driver.upkeep.look_after()
     await node.beats(instance)
 
     loop = asyncio.get_running_loop()

@@ -20,9 +20,10 @@ from ganeti.base.paths import Paths
 from ganeti.base.process import run
 from ganeti.hypervisor.hotplug import incoming_instance
 from ganeti.hypervisor.kvm.acceleration import Acceleration
-from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
+from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.hypervisor.kvm.network import tap_name
+from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs
@@ -94,7 +95,7 @@ async def nodes(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[list[Node]]:
     probed = Paths(tmp_path_factory.getbasetemp() / "probe")
-    await Acceleration(probed, run).kvm_works(find_program({}))
+    await Acceleration(probed, run).kvm_works(Programs.find({}))
     known = probed.kvm / "acceleration"
     made, authority = [], Authority()
     for name in ("a", "b"):

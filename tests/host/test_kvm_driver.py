@@ -19,8 +19,9 @@ from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import run
 from ganeti.hypervisor.kvm.acceleration import Acceleration
-from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
+from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.network import tap_name
+from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.model.data_collectors import KVM_MEMORY, KVM_STATUS, collecting
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.monitoring.collectors import DESCRIPTIONS, Collectors, Host
@@ -416,7 +417,7 @@ async def test_the_counting_guest_ends_under_emulation_and_the_choice_is_remembe
 ) -> None:
     paths = Paths(tmp_path)
     probe = Acceleration(paths, run)
-    program = find_program({})
+    program = Programs.find({})
     assert await probe.runs_to_its_end(program, "tcg")
     works = await probe.kvm_works(program)
     assert await probe.choose("auto", program) == ("kvm" if works else "tcg")

@@ -75,7 +75,7 @@ async def test_uefi_variables_are_made_once_survive_moves_and_restarts_and_go_wh
     """On q35, a machine that the guest keeps; the node that it moves to has no variables."""
     source, target = nodes
     driver, disks = source.driver, [str(disk)]
-    pinned = await driver.pinned({"machine_version": "q35"})
+    pinned = await driver.programs.pinned({"machine_version": "q35"})
     assert str(pinned["machine_version"]).startswith("pc-q35-")
     instance = roomy(tiny_instance(guest, firmware="uefi", **pinned))
     install(guest, disk, instance.name)
@@ -84,7 +84,7 @@ async def test_uefi_variables_are_made_once_survive_moves_and_restarts_and_go_wh
     await wait_for_text(source.console(instance), READY, 150)
     assert source.record(instance).machine == pinned["machine_version"]
     with pytest.raises(HypervisorError, match="in use"):
-        await driver.forget_nvram(instance, disks, everywhere=True)
+        await driver.nvram.forget_nvram(instance, disks, everywhere=True)
     await migrate(source, target, instance, disk)
     await target.driver.stop(instance, 0)
     there, here = (firmware.read(one.paths, instance, disks) for one in (target, source))
@@ -95,15 +95,15 @@ async def test_uefi_variables_are_made_once_survive_moves_and_restarts_and_go_wh
     await driver.start(instance, disks, paused=True)
     assert variables.read_bytes() == written
     await driver.stop(instance, 0)
-    carried = await driver.read_nvram(instance, disks)
+    carried = await driver.nvram.read_nvram(instance, disks)
     assert carried is not None
-    await driver.forget_nvram(instance, disks, everywhere=True)
-    await driver.forget_nvram(instance, disks, everywhere=True)
+    await driver.nvram.forget_nvram(instance, disks, everywhere=True)
+    await driver.nvram.forget_nvram(instance, disks, everywhere=True)
     assert not variables.exists()
-    await driver.write_nvram(instance, disks, carried)
+    await driver.nvram.write_nvram(instance, disks, carried)
     assert variables.read_bytes() == written
-    await driver.forget_nvram(instance, disks, everywhere=True)
-    assert await driver.read_nvram(instance, disks) is None
+    await driver.nvram.forget_nvram(instance, disks, everywhere=True)
+    assert await driver.nvram.read_nvram(instance, disks) is None
 
 
 @pytest.mark.requirement("S73", "G23", "A63")
@@ -142,7 +142,7 @@ async def test_the_screen_of_a_guest_is_a_picture_and_a_guest_without_one_says_s
     install(guest, disk, seeing.name)
     await driver.start(seeing, [str(disk)])
     await asyncio.sleep(0.1)
-    picture = await driver.screenshot(seeing)
+    picture = await driver.screens.screenshot(seeing)
     assert picture.startswith(PNG)
     assert picture.rstrip().endswith(b"IEND\xaeB`\x82")
     assert not list(paths.kvm.glob("*.png"))
@@ -150,7 +150,7 @@ async def test_the_screen_of_a_guest_is_a_picture_and_a_guest_without_one_says_s
     blind = tiny_instance(guest)
     await driver.start(blind, [str(disk)], paused=True)
     with pytest.raises(HypervisorError, match="vga=std"):
-        await driver.screenshot(blind)
+        await driver.screens.screenshot(blind)
 
 
 @pytest.mark.parametrize(

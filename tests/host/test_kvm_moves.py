@@ -317,6 +317,6 @@ async def test_the_key_of_a_migration_that_broke_off_leaves_the_process_with_the
     os.kill(there.record(instance).pid, signal.SIGKILL)
     await migration.stop_sending(ask)
     successor = Node(here.paths, KvmHypervisor(here.paths, run))
-    await successor.driver.warm_up()
+    await successor.driver.upkeep.warm_up()
     assert CREDENTIALS not in await names()
     assert await successor.state(instance) in ("running", "postmigrate")

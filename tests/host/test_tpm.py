@@ -71,13 +71,13 @@ async def test_a_tpm_lives_and_moves_with_its_guest(
     assert not Path(f"/proc/{pid}").exists() or "State:\tZ" in status_of(pid)
     assert swtpm(there, instance)
     assert state(there, instance), "it came with the guest"
-    await here.driver.forget_nvram(instance, [str(disk)], everywhere=False)
+    await here.driver.nvram.forget_nvram(instance, [str(disk)], everywhere=False)
     assert state(here, instance) is None
     await there.driver.stop(instance, 0)
     kept = state(there, instance)
-    carried = await there.driver.read_nvram(instance, [str(disk)])
+    carried = await there.driver.nvram.read_nvram(instance, [str(disk)])
     assert carried is not None
-    await here.driver.write_nvram(instance, [str(disk)], carried)
+    await here.driver.nvram.write_nvram(instance, [str(disk)], carried)
     await here.driver.start(instance, [str(disk)], paused=True)
     assert state(here, instance) == kept
     await here.driver.stop(instance, 0)

@@ -3,40 +3,33 @@
 import asyncio
 import contextlib
 import logging
-import re
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from ganeti.base.errors import HostError, HypervisorError
+from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
-from ganeti.base.process import CLEAN_ENVIRONMENT, Run
-from ganeti.hypervisor.abilities import (
-    ChecksNics,
-    KeepsNvram,
-    LooksAfterGuests,
-    Options,
-    PinsMachine,
-    TakesScreenshots,
-    WarmsUp,
-)
+from ganeti.base.process import Run
+from ganeti.hypervisor.abilities import Options
 from ganeti.hypervisor.interface import Hypervisor
-from ganeti.hypervisor.kvm import links, migration, nvram
+from ganeti.hypervisor.kvm import migration
 from ganeti.hypervisor.kvm.agents import Agents
 from ganeti.hypervisor.kvm.console import console_info
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
-from ganeti.hypervisor.kvm.machine import DEFAULT_MACHINE
+from ganeti.hypervisor.kvm.links import HostLinks
 from ganeti.hypervisor.kvm.migration_endpoint import MigrationEndpoint
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorSilent, Talk
+from ganeti.hypervisor.kvm.nvram import NvramFiles
 from ganeti.hypervisor.kvm.processes import HostProcesses, Processes
+from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.rules import accelerator
 from ganeti.hypervisor.kvm.runtime import GuestFiles
-from ganeti.hypervisor.kvm.screenshot import screenshot
-from ganeti.hypervisor.kvm.validation import machines, problems_here
+from ganeti.hypervisor.kvm.screenshot import Screens
+from ganeti.hypervisor.kvm.upkeep import Upkeep
+from ganeti.hypervisor.kvm.validation import problems_here
 from ganeti.model.hypervisors.kvm import KVM, SPICE_FILES, VNC_PASSWORD_FILE
-from ganeti.model.instance_spec import InstanceSpec, NicSpec
+from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
 from ganeti.rpc.procedures.migration import (
@@ -47,7 +40,6 @@ from ganeti.rpc.procedures.migration import (
     MigrationResult,
 )
 
-PROGRAM = "qemu-system-x86_64"
 LOOK_S = 2.0
 """How long a QEMU may take to say its state when all are listed."""
 ASK_AGAIN_S = 5.0
@@ -69,15 +61,7 @@ _STATES = {
 _MIGRATING = frozenset(("migrating", "incoming", "postmigrate"))
 
 
-class KvmHypervisor(
-    Hypervisor,
-    WarmsUp,
-    LooksAfterGuests,
-    PinsMachine,
-    TakesScreenshots,
-    KeepsNvram,
-    ChecksNics,
-):
+class KvmHypervisor(Hypervisor):
     """Guests as QEMU processes, which outlive this object and the daemon that has it."""
 
     name: ClassVar[str] = KVM.name
@@ -93,25 +77,24 @@ class KvmHypervisor(
         self._paths, self._run = paths, run
         self._guests = Guests(paths, run, processes or HostProcesses(), monitor)
         self._endpoint = MigrationEndpoint(paths)
-        self._versions: dict[tuple[str, int, int], str] = {}
-        self._hotplug = KvmHotplug(paths, run, self._guests)
+        self.programs = Programs(run)
+        self.hotplug = KvmHotplug(paths, run, self._guests)
         self.agents = Agents(self._guests)
-
-    @property
-    def hotplug(self) -> KvmHotplug:
-        return self._hotplug
+        self.screens = Screens(self._guests)
+        self.nvram = NvramFiles(paths, self._guests)
+        self.upkeep = Upkeep(self._guests, self.programs, self._endpoint, self.agents)
 
     @property
     def options(self) -> Options:
         return Options(
-            hotplug=self._hotplug,
-            networks=self,
-            machines=self,
-            screens=self,
-            nvram=self,
+            hotplug=self.hotplug,
+            networks=HostLinks(),
+            machines=self.programs,
+            screens=self.screens,
+            nvram=self.nvram,
             agents=self.agents,
-            warm_up=self,
-            upkeep=self,
+            warm_up=self.upkeep,
+            upkeep=self.upkeep,
             shared_files=(VNC_PASSWORD_FILE, *SPICE_FILES),
         )
 
@@ -134,19 +117,7 @@ class KvmHypervisor(
         return problems
 
     async def version(self) -> str:
-        return await self._version_of(find_program({}))
-
-    async def warm_up(self) -> None:
-        await self._endpoint.clean_up(self._guests)
-        program = find_program({})
-        await self._version_of(program)
-        await self._guests.confinement.abilities(program)
-        await self._guests.acceleration.kvm_works(program)
-
-    async def look_after(self) -> None:
-        for files in list(self._guests.known()):
-            await asyncio.to_thread(files.shorten_logs)
-            await self.agents.thaw_in_time(files)
+        return await self.programs.version_of(self.programs.find({}))
 
     async def running(self) -> list[RunningInstance]:
         found = await asyncio.gather(*(self._look(files) for files in list(self._guests.known())))
@@ -166,7 +137,7 @@ class KvmHypervisor(
                 await self._go_on(guest, paused=paused)
                 return
             hvparams = complete(instance.hvparams)
-            program = find_program(hvparams)
+            program = self.programs.find(hvparams)
             guest = await self._guests.launch(
                 Launch(
                     instance=instance,
@@ -195,7 +166,7 @@ class KvmHypervisor(
     async def reboot(self, instance: InstanceSpec, *, soft: bool, timeout_s: float) -> None:
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
-            guest = await self._here(files, instance)
+            guest = self._guests.here(instance)
             if soft:
                 # The guest's own shutdown then leaves QEMU standing, to be reset and to go on.
                 await guest.ask("set-action", {"shutdown": "pause"})
@@ -214,14 +185,12 @@ class KvmHypervisor(
                 await guest.ask("set-action", {"reboot": "shutdown"})
 
     async def console(self, instance: InstanceSpec) -> ConsoleInfo:
-        return console_info(await self._here(self._guests.files(instance.uuid), instance))
+        return console_info(self._guests.here(instance))
 
     async def migration_info(self, instance: InstanceSpec) -> MigrationInfo:
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
-            guest = await self.hotplug.reconciled(
-                (await self._here(files, instance)).own("move live")
-            )
+            guest = await self.hotplug.reconciled(self._guests.here(instance).own("move live"))
         return MigrationInfo(
             instance=guest.instance,
             slots=guest.record.slots,
@@ -242,10 +211,10 @@ class KvmHypervisor(
             if guest is not None and not await self._ended_if_half_accepted(guest):
                 return await self._accepted_before(guest, wanted.address)
             hvparams = complete(instance.hvparams)
-            program = find_program(hvparams)
+            program = self.programs.find(hvparams)
             chosen = await self._guests.acceleration.choose(accelerator(hvparams), program)
             migration.check_compatible(
-                info, accelerator=chosen, version=await self._version_of(program)
+                info, accelerator=chosen, version=await self.programs.version_of(program)
             )
             guest = await self._guests.launch(
                 Launch(
@@ -277,7 +246,7 @@ class KvmHypervisor(
         instance = where.instance
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
-            guest = await self._here(files, instance)
+            guest = self._guests.here(instance)
             if guest.record.is_incoming:
                 raise HypervisorError(
                     f"{instance.name} has only arrived here, and that migration is not finished"
@@ -309,53 +278,14 @@ class KvmHypervisor(
     async def validate(self, hvparams: Params) -> list[str]:
         filled = complete(hvparams)
         try:
-            program = find_program(filled)
+            program = self.programs.find(filled)
             problems = await problems_here(self._paths, self._run, program, filled)
             await self._guests.acceleration.choose(accelerator(filled), program)
         except HypervisorError as err:
             return [str(err)]
         return problems
 
-    async def pinned(self, hvparams: Params) -> Params:
-        filled = complete(hvparams)
-        wanted = str(filled["machine_version"]) or DEFAULT_MACHINE
-        known = await machines(self._run, find_program(filled))
-        return {"machine_version": known[wanted]} if wanted in known else {}
-
-    async def screenshot(self, instance: InstanceSpec) -> bytes:
-        return await screenshot(await self._here(self._guests.files(instance.uuid), instance))
-
-    async def read_nvram(self, instance: InstanceSpec, disk_paths: Sequence[str]) -> bytes | None:
-        return await asyncio.to_thread(nvram.read, self._paths, instance, disk_paths)
-
-    async def write_nvram(
-        self, instance: InstanceSpec, disk_paths: Sequence[str], content: bytes
-    ) -> None:
-        self._check_down(instance)
-        await asyncio.to_thread(nvram.write, self._paths, instance, disk_paths, content)
-
-    async def forget_nvram(
-        self, instance: InstanceSpec, disk_paths: Sequence[str], *, everywhere: bool
-    ) -> None:
-        self._check_down(instance)
-        await asyncio.to_thread(
-            nvram.forget, self._paths, instance, disk_paths, everywhere=everywhere
-        )
-
-    def _check_down(self, instance: InstanceSpec) -> None:
-        if self._guests.peek(self._guests.files(instance.uuid)) is not None:
-            raise HypervisorError(f"{instance.name} runs on this node; its NVRAM is in use")
-
-    async def wrong_nics(self, nics: Sequence[NicSpec]) -> list[str]:
-        return links.wrong_nics(nics)
-
     # --- pieces of the operations above ------------------------------------------------------
-
-    async def _here(self, files: GuestFiles, instance: InstanceSpec) -> Guest:
-        guest = self._guests.peek(files)
-        if guest is None:
-            raise HypervisorError(f"{instance.name} does not run on this node")
-        return guest
 
     async def _look(self, files: GuestFiles) -> RunningInstance | None:
         """One entry of the list; a QEMU that does not answer counts as running."""
@@ -561,40 +491,3 @@ class KvmHypervisor(
             return await guest.status(timeout_s=LOOK_S) == "running"
         except (MonitorSilent, MonitorGone):
             return False
-
-    async def _version_of(self, program: str) -> str:
-        """QEMU's version; asked again only when the program was replaced."""
-        identity = _identity(program)
-        if identity not in self._versions:
-            self._versions = {identity: await self._said_version(program)}
-        return self._versions[identity]
-
-    async def _said_version(self, program: str) -> str:
-        try:
-            text = (await self._run([program, "--version"])).text
-        except HostError as err:
-            raise HypervisorError(f"QEMU cannot be asked for its version: {err}") from err
-        found = re.search(r"version (\d+(?:\.\d+)+)", text)
-        if found is None:
-            raise HypervisorError(f"{program} says no version: {text!r:.80}")
-        return found[1]
-
-
-def find_program(hvparams: Params) -> str:
-    """The QEMU program; HypervisorError if there is none."""
-    wanted = str(hvparams.get("kvm_path") or PROGRAM)
-    found = shutil.which(wanted, path=CLEAN_ENVIRONMENT["PATH"])
-    if found is None:
-        raise HypervisorError(
-            f"there is no program {wanted} on this node; install qemu-system-x86 or set kvm_path"
-        )
-    return found
-
-
-def _identity(program: str) -> tuple[str, int, int]:
-    """Changes when the program is replaced."""
-    try:
-        status = Path(program).stat()
-    except OSError:
-        return program, 0, 0
-    return program, status.st_ino, status.st_mtime_ns

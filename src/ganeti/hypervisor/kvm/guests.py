@@ -131,6 +131,13 @@ class Guests:
         """The files of all guests that have a record, alive or not."""
         return all_guest_files(self._paths)
 
+    def here(self, instance: InstanceSpec) -> Guest:
+        """The live guest of an instance; HypervisorError if there is none."""
+        guest = self.peek(self.files(instance.uuid))
+        if guest is None:
+            raise HypervisorError(f"{instance.name} does not run on this node")
+        return guest
+
     def peek(self, files: GuestFiles) -> Guest | None:
         """The live guest, if there is one; changes nothing."""
         record = files.read()

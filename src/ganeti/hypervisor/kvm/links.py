@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ganeti.base.process import CLEAN_ENVIRONMENT
+from ganeti.hypervisor.abilities import ChecksNics
 from ganeti.model.instance_spec import NicSpec
 
 DEVICES = Path("/sys/class/net")
@@ -12,6 +13,13 @@ TABLES = (Path("/etc/iproute2/rt_tables"), Path("/usr/share/iproute2/rt_tables")
 BUILT_IN_TABLES = ("", "main", "local", "default")
 GREATEST_TABLE = (1 << 32) - 1
 SWITCH_PROGRAM = "ovs-vsctl"
+
+
+class HostLinks(ChecksNics):
+    """The networks of this host."""
+
+    async def wrong_nics(self, nics: Sequence[NicSpec]) -> list[str]:
+        return wrong_nics(nics)
 
 
 def wrong_nics(

@@ -1,16 +1,19 @@
 """What a guest's board remembers while the guest is down: its UEFI variables and its TPM's state.
 
 Both go with the instance: `read` on one node, `write` on another, `forget` where it was. What lies
-beside disks that all nodes see stays there. All of this blocks, and raises HypervisorError.
+beside disks that all nodes see stays there. All but `NvramFiles` blocks, and raises HypervisorError.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 import msgspec
 
 from ganeti.base.errors import HypervisorError, InputError
 from ganeti.base.paths import Paths
+from ganeti.hypervisor.abilities import KeepsNvram
 from ganeti.hypervisor.kvm import firmware, tpm
+from ganeti.hypervisor.kvm.guests import Guests
 from ganeti.model import wire
 from ganeti.model.instance_spec import InstanceSpec
 
@@ -20,6 +23,32 @@ class _Nvram(msgspec.Struct, frozen=True, kw_only=True):
 
     uefi: bytes | None = None
     tpm: bytes | None = None
+
+
+class NvramFiles(KeepsNvram):
+    """What this node keeps for the boards of its guests."""
+
+    def __init__(self, paths: Paths, guests: Guests) -> None:
+        self._paths, self._guests = paths, guests
+
+    async def read_nvram(self, instance: InstanceSpec, disk_paths: Sequence[str]) -> bytes | None:
+        return await asyncio.to_thread(read, self._paths, instance, disk_paths)
+
+    async def write_nvram(
+        self, instance: InstanceSpec, disk_paths: Sequence[str], content: bytes
+    ) -> None:
+        self._check_down(instance)
+        await asyncio.to_thread(write, self._paths, instance, disk_paths, content)
+
+    async def forget_nvram(
+        self, instance: InstanceSpec, disk_paths: Sequence[str], *, everywhere: bool
+    ) -> None:
+        self._check_down(instance)
+        await asyncio.to_thread(forget, self._paths, instance, disk_paths, everywhere=everywhere)
+
+    def _check_down(self, instance: InstanceSpec) -> None:
+        if self._guests.peek(self._guests.files(instance.uuid)) is not None:
+            raise HypervisorError(f"{instance.name} runs on this node; its NVRAM is in use")
 
 
 def read(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> bytes | None:

@@ -7,14 +7,26 @@ import secrets
 from pathlib import Path
 
 from ganeti.base.errors import HypervisorError
-from ganeti.hypervisor.kvm.guests import Guest
+from ganeti.hypervisor.abilities import TakesScreenshots
+from ganeti.hypervisor.kvm.guests import Guest, Guests
 from ganeti.hypervisor.kvm.monitor import CommandRefused
+from ganeti.model.instance_spec import InstanceSpec
 
 SIZE_LIMIT = 8 * 1024 * 1024
 """Bytes of a picture; more is refused, because a guest chooses the size of its screen."""
 _FDSET = 0x46000
 """Below those of disks; used for one conversation at a time."""
 _PNG = b"\x89PNG\r\n\x1a\n"
+
+
+class Screens(TakesScreenshots):
+    """The screens of a node's guests."""
+
+    def __init__(self, guests: Guests) -> None:
+        self._guests = guests
+
+    async def screenshot(self, instance: InstanceSpec) -> bytes:
+        return await screenshot(self._guests.here(instance))
 
 
 async def screenshot(guest: Guest) -> bytes:

@@ -13,7 +13,6 @@ from ganeti import ssconf, uidpool
 from ganeti.base.errors import HypervisorError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.base.process import CommandFailed, Completed
-from ganeti.hypervisor.kvm import driver as driver_module
 from ganeti.hypervisor.kvm.confinement import (
     Abilities,
     Confinement,
@@ -24,6 +23,7 @@ from ganeti.hypervisor.kvm.confinement import (
     words,
 )
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
+from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.hypervisor_params import hypervisor_defaults
 from tests.unit.hypervisor.kvm.test_driver import INSTANCE, UUID, Host, no_commands
@@ -172,7 +172,7 @@ def test_a_user_is_one_of_the_host_and_never_root(
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(driver_module, "find_program", lambda _hvparams: "/nowhere/qemu")
+    monkeypatch.setattr(Programs, "find", lambda _self, _hvparams: "/nowhere/qemu")
     return Host()
 
 

@@ -15,12 +15,12 @@ from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Completed
 from ganeti.hypervisor.kvm import agents as agents_module
-from ganeti.hypervisor.kvm import driver as driver_module
 from ganeti.hypervisor.kvm.agent import AgentSilent
 from ganeti.hypervisor.kvm.confinement import SETPRIV
-from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
+from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.processes import ProcessId
+from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs, MigrationInfo
@@ -127,7 +127,7 @@ async def no_commands(
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(driver_module, "find_program", lambda _hvparams: "/usr/bin/qemu")
+    monkeypatch.setattr(Programs, "find", lambda _self, _hvparams: "/usr/bin/qemu")
     return Host()
 
 
@@ -327,7 +327,7 @@ async def test_an_instance_without_serial_console_says_so(kvm: KvmHypervisor) ->
 
 def test_a_missing_qemu_is_named_with_the_remedy() -> None:
     with pytest.raises(HypervisorError, match=r"/nowhere/qemu.*install qemu-system-x86"):
-        find_program({"kvm_path": "/nowhere/qemu"})
+        Programs.find({"kvm_path": "/nowhere/qemu"})
 
 
 @pytest.mark.requirement("G11")
@@ -460,11 +460,11 @@ async def test_a_frozen_guest_goes_on_in_time_whatever_becomes_of_the_daemon(
     assert await kvm.agents.thaw(TALKS) == 0
     assert await kvm.agents.freeze(TALKS, 60) == 2
     successor = KvmHypervisor(paths, no_commands, processes=host, monitor=host.monitor)
-    await successor.look_after()
+    await successor.upkeep.look_after()
     assert agent.frozen == 2
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 61)
-    await successor.look_after()
+    await successor.upkeep.look_after()
     assert agent.frozen == 0
     kept = record(paths)
     assert kept is not None

@@ -19,13 +19,13 @@ from msgspec.structs import replace
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Completed
-from ganeti.hypervisor.kvm import driver as driver_module
 from ganeti.hypervisor.kvm import hotplug as hotplug_module
 from ganeti.hypervisor.kvm import migration_tls
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, Talk
 from ganeti.hypervisor.kvm.network import tap_add, tap_name, tap_remove
 from ganeti.hypervisor.kvm.processes import ProcessId
+from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs
@@ -253,7 +253,7 @@ def opened(*_tap: str, queues: int = 1, has_header: bool = True) -> Iterator[lis
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(driver_module, "find_program", lambda _hvparams: "/usr/bin/qemu")
+    monkeypatch.setattr(Programs, "find", lambda _self, _hvparams: "/usr/bin/qemu")
     monkeypatch.setattr(hotplug_module, "open_tap", opened)
     monkeypatch.setattr(migration_tls, "SHARED_DIRECTORY", tmp_path / "shared")
 

@@ -1,0 +1,32 @@
+"""What is done for guests without a request: when the daemon starts, and from time to time."""
+
+import asyncio
+from dataclasses import dataclass
+
+from ganeti.hypervisor.abilities import LooksAfterGuests, WarmsUp
+from ganeti.hypervisor.kvm.agents import Agents
+from ganeti.hypervisor.kvm.guests import Guests
+from ganeti.hypervisor.kvm.migration_endpoint import MigrationEndpoint
+from ganeti.hypervisor.kvm.programs import Programs
+
+
+@dataclass(frozen=True)
+class Upkeep(WarmsUp, LooksAfterGuests):
+    """Remnants of migrations, what this host can do, logs, and file systems that were frozen."""
+
+    guests: Guests
+    programs: Programs
+    endpoint: MigrationEndpoint
+    agents: Agents
+
+    async def warm_up(self) -> None:
+        await self.endpoint.clean_up(self.guests)
+        program = self.programs.find({})
+        await self.programs.version_of(program)
+        await self.guests.confinement.abilities(program)
+        await self.guests.acceleration.kvm_works(program)
+
+    async def look_after(self) -> None:
+        for files in list(self.guests.known()):
+            await asyncio.to_thread(files.shorten_logs)
+            await self.agents.thaw_in_time(files)
