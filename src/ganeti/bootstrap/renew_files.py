@@ -55,10 +55,6 @@ class FileRenewal:
         found += [paths.cluster_domain_secret] * bool(self.domain_secret or self.domain_secret_file)
         return ["/" + str(path.relative_to(paths.root)) for path in found]
 
-    @property
-    def is_any(self) -> bool:
-        return any(getattr(self, name) for name in self.__dataclass_fields__)
-
 
 def renew_files(paths: Paths, wanted: FileRenewal, cluster_name: str, now: float) -> list[str]:
     """Write what is wanted; a line about each. InputError or PrereqError before anything is written."""

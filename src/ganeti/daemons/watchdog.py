@@ -33,16 +33,6 @@ STALL_TICK_S = 5.0
 
 
 @dataclass(frozen=True)
-class WatchdogStatistics:
-    """How often the loop was blocked, and what did it last."""
-
-    blocked: int
-    last_culprit: str
-    longest_ms: float
-    """The longest of these blocks, from the last turn of the loop to the next one."""
-
-
-@dataclass(frozen=True)
 class _Block:
     """What the signal's handler has seen."""
 
@@ -68,9 +58,6 @@ class LoopWatchdog:
         self._begun = self._waited_ms = 0.0
         """When the last turn was, and how long this thread had waited for a processor by then."""
         self._previous: Any = signal.SIG_DFL
-        self._blocked = 0
-        self._last_culprit = ""
-        self._longest_ms = 0.0
         self._seen: _Block | None = None
 
     def start(self) -> None:
@@ -91,10 +78,6 @@ class LoopWatchdog:
             signal.signal(signal.SIGALRM, self._previous)
             self._queue.close()
 
-    def statistics(self) -> WatchdogStatistics:
-        """What was seen since the start."""
-        return WatchdogStatistics(self._blocked, self._last_culprit, self._longest_ms)
-
     def _turn(self) -> None:
         """Forty times a second in every daemon, so it is a callback and no task."""
         assert self._loop is not None  # noqa: S101 - `start` has set both
@@ -111,10 +94,7 @@ class LoopWatchdog:
     def _report(self, block: _Block, took_ms: float) -> None:
         if took_ms < self._limit_s * 1000:
             return  # the rest of the time other programs had the processors
-        self._blocked += 1
-        self._last_culprit = str(block)
-        self._longest_ms = max(self._longest_ms, took_ms)
-        _log.warning("the loop was blocked for %.0f ms by %s", took_ms, self._last_culprit)
+        _log.warning("the loop was blocked for %.0f ms by %s", took_ms, block)
 
     def _fired(self, _number: int, frame: FrameType | None) -> None:
         try:

@@ -46,7 +46,7 @@ VERIFY_TIMEOUT_S = 120.0
 SCRIPT_TIMEOUT_S = 5.5 * 3600
 """Below the deadline of the call, so that the node can still say what happened."""
 
-_TIMED_OUT = 124
+TIMED_OUT = 124
 _SIGNALLED = 128
 
 
@@ -318,7 +318,7 @@ def _script(info: OsInfo, name: str) -> list[str]:
 
 def _ended(status: int) -> str:
     """How a script ended, after the status that a shell, `timeout` or our runner gives it."""
-    if status == _TIMED_OUT:
+    if status == TIMED_OUT:
         return "did not end in time and was ended"
     signal_number = -status if status < 0 else status - _SIGNALLED
     if signal_number > 0:

@@ -7,7 +7,6 @@ from typing import TypeAlias
 Owner: TypeAlias = Hashable  # a job id; locks belong to jobs, not to tasks
 
 HIGHEST_PRIORITY = -20  # most urgent, as for opcodes
-LOWEST_PRIORITY = 19
 
 CLUSTER_LOCK = "BGL"  # the one name of level CLUSTER: Ganeti's "big lock"
 

@@ -185,20 +185,6 @@ class LockSet:
             if entry.lock.mode is not None and entry.lock.is_owned_by(owner)
         }
 
-    def is_whole_owned_by(self, owner: Owner) -> bool:
-        """Whether `owner` holds ALL, and so keeps new names out."""
-        return self._whole.is_owned_by(owner)
-
-    def is_free(self, names: Names, mode: Mode) -> bool:
-        """Whether a newcomer would get all of `names` without waiting."""
-        if isinstance(names, AllNames):
-            locks = [self._whole, *(entry.lock for entry in self._entries.values())]
-            return all(lock.is_free_for(mode) for lock in locks)
-        entries = [self._entries.get(name) for name in names]
-        if None in entries and not self._whole.is_free_for(Mode.EXCLUSIVE):
-            return False
-        return all(entry is None or entry.lock.is_free_for(mode) for entry in entries)
-
     def owners(self) -> frozenset[Owner]:
         """All that own locks of this level, or wait for them."""
         return frozenset(self._claims)

@@ -50,7 +50,6 @@ class LockWait:
     ahead: tuple[Owner, ...]  # who will be served before it
     since: float
     tries: int  # how often it has given all back
-    is_pausing: bool  # between two tries; then it holds nothing and stands in no queue
 
     def __str__(self) -> str:
         parts = [f"waiting for {self.lock} ({self.mode.value})"]
@@ -206,10 +205,6 @@ class LockManager:
         by_level = {level: locks.owned(owner) for level, locks in self._sets.items()}
         return {level: names for level, names in by_level.items() if names}
 
-    def owns_all(self, owner: Owner, level: Level) -> bool:
-        """Whether `owner` took ALL of a level and still has it."""
-        return owner not in self._acquisitions and self._sets[level].is_whole_owned_by(owner)
-
     def owners(self) -> frozenset[Owner]:
         """All jobs that own locks or wait for them, to be compared with the jobs that live."""
         used = [locks.owners() for locks in self._sets.values()]
@@ -228,7 +223,6 @@ class LockManager:
             lock.ahead_of(owner),
             acquisition.since,
             acquisition.tries,
-            acquisition.level_set is None,
         )
 
     def names(self, level: Level) -> list[str]:
@@ -246,13 +240,6 @@ class LockManager:
         """Every lock, in the order in which jobs take them; for thousands, slice with `names`."""
         every = (self.info(level, name) for level in Level for name in self.names(level))
         return [info for info in every if info is not None]
-
-    def can_start(self, requests: Iterable[LockRequest]) -> bool:
-        """Whether a job that asked now would get all without waiting; takes nothing (S28)."""
-        return all(
-            self._sets[request.level].is_free(request.names, request.mode)
-            for request in in_order(requests)
-        )
 
     def statistics(self) -> LockManagerStatistics:
         waiting = len(self._acquisitions)

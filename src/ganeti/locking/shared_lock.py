@@ -102,10 +102,6 @@ class SharedLock:
     def is_owned_by(self, owner: Owner) -> bool:
         return owner in self._owners
 
-    def is_free_for(self, mode: Mode, *, priority: int = 0) -> bool:
-        """Whether a newcomer would get the lock without waiting."""
-        return self._may_grant(mode) and not (self._queues and min(self._queues) <= priority)
-
     def try_acquire(self, owner: Owner, mode: Mode, *, priority: int = 0) -> bool:
         """Take the lock if nobody must be waited for; never touches the queue (S24)."""
         if self._is_deleted:

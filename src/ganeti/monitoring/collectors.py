@@ -44,7 +44,6 @@ DESCRIPTIONS = {
         Description(LV, STORAGE, Kind.PERFORMANCE),
     )
 }
-XEN_ONLY = frozenset((XEN_CPU_LOAD,))
 
 
 @dataclass(frozen=True)

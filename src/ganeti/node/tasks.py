@@ -42,8 +42,6 @@ KILLED_TOGETHER_S = 5.0
 """How long after its supervisor a program may go that was killed with it."""
 ENDING_S = 0.5
 """What ends within this time after its task is not left behind."""
-TIMED_OUT = 124
-"""The status of a program that was ended at its deadline."""
 
 # $1: the record's path without ending, $2: deadline in seconds, the rest: the program.
 SUPERVISOR = f"""

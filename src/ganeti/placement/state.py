@@ -230,15 +230,6 @@ class State:
         if min_disk is not None:
             self.low_disk = np.floor(min_disk * self.total_disk)
 
-    def disk_share(self, node: Any, instance: Any) -> Any:
-        """The share of a node's disk that an instance takes; of its spindles with exclusive storage."""
-        these = self.instances
-        disk = np.where(these.is_local[instance], these.disk[instance], 0.0)
-        spindles = np.nan_to_num(these.spindles[instance])
-        whole = np.where(self.exclusive, self.total_spindles, self.total_disk)
-        part = np.where(self.exclusive[node], spindles, disk)
-        return np.where(whole[node] > 0, part / np.maximum(whole[node], 1.0), 0.0)
-
     def append(self, wanted: Instance, primary: int, secondary: int = NO_NODE) -> int:
         """Put a new instance on its nodes; its index."""
         index = len(self.names)

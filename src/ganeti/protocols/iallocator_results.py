@@ -82,14 +82,6 @@ def _opcode(allocator: str, value: dict[str, Any], known: Collection[str]) -> Op
         raise _nonsense(allocator, err.message) from err
 
 
-def old_moves(allocator: str, answer: AllocatorAnswer) -> list[tuple[str, str]]:
-    """The result of the old `multi-evacuate`: (instance, new secondary node) pairs."""
-    pairs: list[tuple[str, str]] = _converted(
-        allocator, succeeded(allocator, answer), list[tuple[str, str]]
-    )
-    return pairs
-
-
 def placed(
     allocator: str, answer: AllocatorAnswer, wanted: dict[str, int]
 ) -> tuple[dict[str, list[str]], list[str]]:

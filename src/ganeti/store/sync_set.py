@@ -43,7 +43,6 @@ class SyncSetStatistics:
     """For `gnt-debug` and tests."""
 
     members: frozenset[NodeUuid]
-    changing_to: frozenset[NodeUuid] | None
     acknowledged: Position
     acked: dict[NodeUuid, Position] = field(default_factory=dict)
 
@@ -80,14 +79,9 @@ class SyncSet:
         """Whom a write waits for now: the old set, and the new one while it is being registered (R5)."""
         return self._members | self._change.members if self._change else self._members
 
-    @property
-    def is_changing(self) -> bool:
-        return self._change is not None
-
     def statistics(self) -> SyncSetStatistics:
         acked = {node: follower.acked for node, follower in self._followers.items()}
-        changing = self._change.members if self._change else None
-        return SyncSetStatistics(self._members, changing, self._acknowledged, acked)
+        return SyncSetStatistics(self._members, self._acknowledged, acked)
 
     def candidates_are(self, candidates: Iterable[NodeUuid]) -> None:
         """Who may be a member; one that may not any more is dropped by the next `tick`."""

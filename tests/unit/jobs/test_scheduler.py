@@ -15,6 +15,7 @@ from ganeti.model.names import JobStatus
 SUCCESS = frozenset({JobStatus.SUCCESS})
 
 
+@pytest.mark.requirement("S28")
 def test_urgent_jobs_come_first_and_then_those_that_came_first() -> None:
     scheduler = Scheduler()
     for job_id, priority in ((1, 0), (2, 5), (3, -5), (4, 0)):

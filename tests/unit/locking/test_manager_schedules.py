@@ -6,9 +6,10 @@ import random
 import pytest
 
 from ganeti.base.errors import LockDeleted, LockError
-from ganeti.locking.levels import CLUSTER_LOCK, HIGHEST_PRIORITY, LOWEST_PRIORITY, Level, Mode
+from ganeti.locking.levels import CLUSTER_LOCK, HIGHEST_PRIORITY, Level, Mode
 from ganeti.locking.manager import LockManager
 from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.opcodes.base import PRIORITY_LOWEST
 from tests.support.virtual_time import LoopClock, run_virtual
 
 SHARED, EXCLUSIVE = Mode.SHARED, Mode.EXCLUSIVE
@@ -49,7 +50,7 @@ class Load:
         source = self.random
         await asyncio.sleep(source.uniform(0, 20))
         requests = self.requests()
-        priority = source.randint(HIGHEST_PRIORITY, LOWEST_PRIORITY)
+        priority = source.randint(HIGHEST_PRIORITY, PRIORITY_LOWEST)
         self.outcomes[owner] = "cancelled"
         try:
             async with self.manager.holding(owner, requests, priority=priority):
@@ -87,7 +88,7 @@ class Load:
                 self.forget(requests, request, name)
         elif act == "priority":
             for other in manager.owners():
-                manager.set_priority(other, source.randint(HIGHEST_PRIORITY, LOWEST_PRIORITY))
+                manager.set_priority(other, source.randint(HIGHEST_PRIORITY, PRIORITY_LOWEST))
         manager.validate()
         await asyncio.sleep(source.choice([0, 1, 5]))
 

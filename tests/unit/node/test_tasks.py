@@ -13,11 +13,11 @@ import pytest
 
 from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import HostError, InputError
+from ganeti.guest_os.scripts import TIMED_OUT
 from ganeti.node import tasks as node_tasks
 from ganeti.node.tasks import (
     RECORD_LIFETIME_S,
     SUPERVISOR,
-    TIMED_OUT,
     Program,
     Tasks,
     open_port,

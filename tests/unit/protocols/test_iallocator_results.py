@@ -7,7 +7,7 @@ import pytest
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.model.iallocator import AllocatorAnswer
 from ganeti.model.opcodes.instance import OpInstanceMigrate
-from ganeti.protocols.iallocator_results import fitting, moves, old_moves, placed
+from ganeti.protocols.iallocator_results import fitting, moves, placed
 
 MIGRATE = {"OP_ID": "OP_INSTANCE_MIGRATE", "instance_name": "web1", "target_node": "n2"}
 
@@ -83,13 +83,6 @@ def test_many_placements_at_once() -> None:
 def test_each_instance_has_one_answer(result: Any) -> None:
     with pytest.raises(PrereqError, match="wrong result"):
         placed("hail", _answer(result), {"a": 1, "b": 1})
-
-
-@pytest.mark.requirement("S169")
-def test_the_old_evacuation_names_pairs() -> None:
-    assert old_moves("x", _answer([["i1", "n3"], ["i2", "n1"]])) == [("i1", "n3"), ("i2", "n1")]
-    with pytest.raises(PrereqError):
-        old_moves("x", _answer([["i1"]]))
 
 
 @pytest.mark.requirement("S187")

@@ -257,11 +257,6 @@ class Gateway:
         fields = {"ID": str(member)}
         await self._write("/v3/cluster/member/remove", fields, Nothing, ADMINISTRATION_S)
 
-    async def update_member(self, member: int, peer_url: str) -> None:
-        """A member has another address from now on."""
-        fields = {"ID": str(member), "peerURLs": [peer_url]}
-        await self._write("/v3/cluster/member/update", fields, Nothing, ADMINISTRATION_S)
-
     async def status(self, endpoint: str, *, timeout_s: float = REQUEST_S) -> StatusAnswer:
         """What one server says of itself; it needs no quorum."""
         return await self._post(endpoint, "/v3/maintenance/status", {}, StatusAnswer, timeout_s)
