@@ -385,8 +385,10 @@ async def test_a_master_that_hears_nobody_leaves_the_set_as_it_is(
     writing = asyncio.create_task(store.commit(lease, put("unheard")))
 
     def is_changing() -> bool:
-        sync_set = store._leader and store._leader.sync_set
-        return sync_set is not None and sync_set.must_acknowledge > sync_set.members
+        if store._leader is None:
+            return False
+        sync_set = store._leader.sync_set
+        return sync_set.must_acknowledge > sync_set.members
 
     await eventually(is_changing)
     began = asyncio.get_running_loop().time()
