@@ -369,6 +369,30 @@ def test_every_package_has_a_page_in_the_design_notes() -> None:
     assert [name for name in packages if name not in pages or not pages[name].exists()] == []
 
 
+def test_index_of_the_design_notes_names_every_page() -> None:
+    notes = TOP / "docs" / "design"
+    named = set(re.findall(r"\((\w+\.md)\)", (notes / "README.md").read_text()))
+    assert {page.name for page in notes.glob("*.md")} - named == {"README.md"}
+
+
+def test_picture_of_the_layers_is_that_of_the_contract() -> None:
+    page = (TOP / "docs" / "design" / "house.md").read_text()
+    picture = page.split("## Layers")[1].split("```")[1]
+    drawn = [set(re.findall(r"\w+", re.split(r" {4,}", line)[0])) for line in picture.splitlines()]
+    contracts = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = next(one["layers"] for one in contracts if one["id"] == "layers")
+    assert [row for row in drawn if row] == [set(layer.split(" | ")) for layer in layers]
+
+
+def test_table_of_base_names_no_module_that_is_gone() -> None:
+    page = (TOP / "docs" / "design" / "base.md").read_text()
+    cells = re.findall(r"^\| (`.+?`) \|", page, re.MULTILINE)
+    named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+    assert named - {path.stem for path in (SOURCE / "base").glob("*.py")} == set()
+
+
 # A handler of Python's signal module runs between any two steps of the main thread, which may hold any lock.
 SIGNAL_SAFE_CALLS = {"asyncio.current_task", "os.write", "len", "_Block"}
 SIGNAL_SAFE_NODES = (
