@@ -18,7 +18,7 @@ from ganeti.rpc.procedures.storage_units import (
     VolumePart,
 )
 from ganeti.storage.kinds import kind_of_storage
-from ganeti.storage.lvm.tools import Lvm
+from ganeti.storage.lvm.tools import Lvm, LvmMissing
 
 _MIB = 1024 * 1024
 
@@ -63,9 +63,13 @@ class _Units:
         return await kind.repairing.repair(self.paths, args.unit.key)
 
     async def volumes(self, _args: Nothing, _call: Call) -> list[VolumePart]:
+        try:
+            parts = await self.lvm.parts()
+        except LvmMissing:
+            return []
         return [
             VolumePart(
                 group=one.group, name=one.name, size=one.size // _MIB, devices=list(one.devices)
             )
-            for one in await self.lvm.parts()
+            for one in parts
         ]

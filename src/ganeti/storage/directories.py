@@ -21,7 +21,10 @@ _MIB = 1024 * 1024
 
 
 class Directories(StorageKind, Making):
-    """The directories of a node that the administrator allowed, and those right below them."""
+    """The directories of a node that the administrator allowed, and those right below them.
+
+    The directories of instances, with disks right in them, are not storage units.
+    """
 
     name: ClassVar[str] = "file"
     shared: ClassVar[bool] = False
@@ -93,13 +96,18 @@ async def _looking(key: str, work: Callable[[], T]) -> T:
 
 
 def _all(allowed: AllowedDirectories) -> list[str]:
-    """Each allowed directory, and what is a directory right below it."""
+    """Each allowed directory, and the directories right below it that are not of an instance."""
     found = []
     for entry in allowed.entries:
         found.append(entry)
         with contextlib.suppress(StorageError, OSError):
-            found += [f"{entry}/{name}" for name in allowed.directories(entry)]
+            below = [f"{entry}/{name}" for name in allowed.directories(entry)]
+            found += [path for path in below if not _has_disks(allowed, path)]
     return list(dict.fromkeys(found))
+
+
+def _has_disks(allowed: AllowedDirectories, path: str) -> bool:
+    return any(file.rpartition("/")[0] == path for file, _size in allowed.files(path))
 
 
 def _state(allowed: AllowedDirectories, path: str) -> UnitState:

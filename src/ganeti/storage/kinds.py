@@ -23,7 +23,7 @@ def kind_of_storage(name: str) -> StorageKind:
     found = KINDS.get(name)
     if found is None:
         raise StorageError(
-            f"this node knows no storage of kind {name!r:.40}; known: {', '.join(KINDS)}"
+            f"no storage of kind {name!r:.40} exists; known kinds: {', '.join(KINDS)}"
         )
     return found
 

@@ -71,6 +71,16 @@ async def test_files_of_disks_are_listed_with_their_paths_and_sizes(paths: Paths
     ]
 
 
+@pytest.mark.requirement("S2")
+async def test_directories_of_instances_are_not_storage_units(paths: Paths) -> None:
+    for name in ("web1.example.com", "fast", "fast/web2.example.com"):
+        (paths.below(ROOT) / name).mkdir()
+    for name in ("web1.example.com", "fast/web2.example.com"):
+        (paths.below(ROOT) / name / "d0").touch()
+    units = await storage_kind(HERE).units(paths)
+    assert [one.name for one in units] == [ROOT, f"{ROOT}/fast"]
+
+
 async def test_a_directory_that_is_not_there_has_no_files(paths: Paths) -> None:
     paths.below(ROOT).rmdir()
     assert await storage_kind(HERE).disks(paths, HERE) == []
@@ -81,5 +91,5 @@ async def test_a_directory_that_is_not_there_has_no_files(paths: Paths) -> None:
 def test_every_template_that_is_made_here_has_its_kind_of_storage() -> None:
     found = {storage_facts(row) for row in DISK_TEMPLATES.values()}
     assert {facts.kind for facts in found if facts} <= KINDS.keys()
-    with pytest.raises(StorageError, match="knows no storage of kind 'tape'"):
+    with pytest.raises(StorageError, match="no storage of kind 'tape' exists"):
         storage_kind(StorageUnit(kind="tape", key="x"))

@@ -1,13 +1,15 @@
 """Storage units of nodes: listed, changed, repaired; the nodes answer with their real handlers."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from ganeti.base.errors import StorageError
 from ganeti.base.paths import Paths
+from ganeti.base.process import CommandFailed, Completed
 from ganeti.model.job import Submitter, remote_source
 from ganeti.model.opcodes.storage import (
     OpNodeModifyStorage,
@@ -112,12 +114,58 @@ async def test_every_kind_is_listed_on_every_node(units: Master) -> None:
     assert [row[:2] for row in rows] == [[WHERE[0], ROOT]]
 
 
-async def test_a_node_that_cannot_answer_is_a_warning_and_one_offline_is_not_asked(
+@pytest.mark.requirement("S2")
+async def test_nodes_that_fail_for_one_reason_are_one_warning_or_the_job_s_error(
+    units: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = failed(await units.run(query("nosuch")))[1][0]
+    assert text == (
+        f"all 3 nodes: no storage of kind 'nosuch' exists; known kinds: {', '.join(KINDS)}"
+    )
+
+    torn = iter((False, True, True))
+
+    class TornTapes(Tapes):
+        async def units(self, paths: Paths) -> list[UnitState]:
+            if next(torn):
+                raise StorageError("the tape is torn")
+            return await super().units(paths)
+
+    monkeypatch.setitem(KINDS, "tape", TornTapes())
+    view = await units.run(query("tape"))
+    [row] = succeeded(view)
+    others = [name for name in WHERE if name != row[0]]
+    assert f"{', '.join(others)}: the tape is torn" in said(view)
+    assert said(view).count("torn") == 1
+
+
+@pytest.mark.requirement("S2")
+async def test_node_without_lvm_has_no_groups_and_no_volumes(
+    units: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(argv: Sequence[str], **_options: Any) -> Completed:
+        raise CommandFailed(Completed(tuple(argv), 127, b"", b""), "no such program")
+
+    lvm = Lvm(run=run)
+    monkeypatch.setattr(UnitsNode, "lvm", lvm)
+    monkeypatch.setitem(KINDS, "lvm-vg", VolumeGroups(lvm))
+    monkeypatch.setitem(KINDS, "lvm-pv", PhysicalVolumes(lvm))
+    for kind in ("lvm-vg", "lvm-pv"):
+        view = await units.run(query(kind))
+        assert (succeeded(view), said(view)) == ([], "")
+
+
+async def test_default_kind_is_that_of_the_first_template_with_storage_on_nodes(
     units: Master,
 ) -> None:
-    view = await units.run(query("nosuch"))
-    assert succeeded(view) == []
-    assert "knows no storage of kind 'nosuch'" in said(view)
+    assert {row[1] for row in succeeded(await units.run(query()))} == {"xenvg"}
+    cluster = units.config.snapshot.cluster
+    templates = ("diskless", "file", "plain")
+    await units.change(lambda draft: draft.put(replace(cluster, enabled_disk_templates=templates)))
+    assert {row[1] for row in succeeded(await units.run(query()))} == {ROOT}
+
+
+async def test_node_that_is_offline_is_not_asked(units: Master) -> None:
     await units.change(lambda draft: draft.put(replace(draft.nodes[NODES[1]], offline=True)))
     rows = succeeded(await units.run(query()))
     assert [row[0] for row in rows] == [WHERE[0], WHERE[2]]

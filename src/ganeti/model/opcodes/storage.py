@@ -8,8 +8,8 @@ from ganeti.model.opcodes.base import OpCode
 from ganeti.model.operation import Kind, Loss, Parameter, Rest
 
 StorageType = Annotated[str | None, Field(
-    "kind of storage: lvm-vg, lvm-pv, file, sharedfile; without it volume groups, or files if the"
-    " cluster has no group", "! -t --storage-type", "KIND"
+    "kind of storage: lvm-vg, lvm-pv, file, sharedfile; without it that of the first enabled disk"
+    " template", "! -t --storage-type", "KIND"
 ), RefersTo.NOTHING]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from ganeti.storage.kind import Repair, StorageKind
 from ganeti.storage.lvm import commands
 from ganeti.storage.lvm.exclusive import sharing, unused
 from ganeti.storage.lvm.reports import Group, Physical
-from ganeti.storage.lvm.tools import Lvm
+from ganeti.storage.lvm.tools import Lvm, LvmMissing
 
 MIB = 1024 * 1024
 
@@ -29,7 +29,10 @@ class VolumeGroups(StorageKind, Repair):
 
     async def units(self, paths: Paths) -> list[UnitState]:
         del paths
-        groups = await self._lvm.groups()
+        try:
+            groups = await self._lvm.groups()
+        except LvmMissing:
+            return []
         devices = await self._lvm.physical() if groups else []
         return [state(group, devices) for group in groups]
 

@@ -8,7 +8,7 @@ from ganeti.rpc.procedures.storage_units import UnitState
 from ganeti.storage.kind import Allocation, StorageKind
 from ganeti.storage.lvm import commands
 from ganeti.storage.lvm.reports import Physical
-from ganeti.storage.lvm.tools import Lvm
+from ganeti.storage.lvm.tools import Lvm, LvmMissing
 
 MIB = 1024 * 1024
 
@@ -24,7 +24,11 @@ class PhysicalVolumes(StorageKind, Allocation):
 
     async def units(self, paths: Paths) -> list[UnitState]:
         del paths
-        return [_state(one) for one in await self._lvm.physical() if one.group]
+        try:
+            devices = await self._lvm.physical()
+        except LvmMissing:
+            return []
+        return [_state(one) for one in devices if one.group]
 
     async def set_allocatable(self, paths: Paths, key: str, *, allocatable: bool) -> None:
         words = commands.set_allocatable(key, allocatable=allocatable)

@@ -14,6 +14,10 @@ TIMEOUT_S = 120.0
 _NO_PROGRAM = 127
 
 
+class LvmMissing(StorageError):
+    """LVM is not installed on this node."""
+
+
 @dataclass(frozen=True)
 class Lvm:
     """LVM's own programs; `options` stand right behind each program's name."""
@@ -28,7 +32,7 @@ class Lvm:
             return await self.run([program, *self.options, *rest], timeout_s=TIMEOUT_S)
         except CommandFailed as err:
             if err.completed.status == _NO_PROGRAM:
-                raise StorageError(
+                raise LvmMissing(
                     f"{program} cannot be run; install the package lvm2 on this node"
                 ) from err
             raise StorageError(err.message) from err

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ganeti.base.errors import InputError, RpcError
+from ganeti.base.errors import ExecError, InputError, RpcError
 from ganeti.base.identifiers import plain_name
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
@@ -12,7 +12,7 @@ from ganeti.jobs.executor import Outcome
 from ganeti.layouts.places import holders
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
-from ganeti.model.disk_templates import PLAIN, StorageUnit
+from ganeti.model.disk_templates import DISK_TEMPLATES, PLAIN, StorageUnit, storage_facts
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.model.opcodes.storage import OpNodeModifyStorage, OpNodeQueryStorage, OpNodeQueryvols
 from ganeti.rpc.procedures.form import Nothing, Procedure
@@ -36,8 +36,9 @@ CHANGES = ("allocatable", "present")
 
 
 def default_kind(snapshot: Snapshot) -> str:
-    """The kind that is listed by default."""
-    return "lvm-vg" if snapshot.cluster.vg_name else "file"
+    """The kind that is listed by default: that of the first enabled template with storage on nodes."""
+    templates = (DISK_TEMPLATES[name] for name in snapshot.cluster.enabled_disk_templates)
+    return next((facts.kind for one in templates if (facts := storage_facts(one))), "file")
 
 
 def check_fields(given: Sequence[str], known: Sequence[str]) -> None:
@@ -62,15 +63,20 @@ def chosen_nodes(snapshot: Snapshot, names: Sequence[str]) -> list[Node]:
 async def _asked(
     ctx: UnitContext, nodes: list[Node], procedure: Procedure[Any, Any], args: Any
 ) -> list[tuple[Node, Any]]:
-    """The answers of nodes; one that does not answer, or cannot, is a warning."""
+    """The answers of nodes; nodes that fail are one warning a reason, or ExecError if all fail for one reason."""
     answers = await ctx.call_all(nodes, procedure, args)
-    found = []
+    found, failed = [], dict[str, list[str]]()
     for node in nodes:
         answer = answers[node.uuid]
         if isinstance(answer, RpcError):
-            ctx.warn(str(answer))
+            failed.setdefault(answer.reason, []).append(node.name)
         else:
             found.append((node, answer))
+    if not found and len(failed) == 1:
+        [(reason, names)] = failed.items()
+        raise ExecError(f"{names[0] if len(names) == 1 else f'all {len(names)} nodes'}: {reason}")
+    for reason, names in failed.items():
+        ctx.warn(f"{', '.join(names)}: {reason}")
     return found
 
 
