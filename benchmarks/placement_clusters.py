@@ -157,8 +157,8 @@ def _node(one: Node) -> dict[str, Any]:
         "free_disk": one.free_disk,
         "total_cpus": one.total_cpus,
         "reserved_cpus": one.node_cpus,
-        "total_spindles": 0,
-        "free_spindles": 0,
+        "total_spindles": one.total_spindles if one.exclusive_storage else 0,
+        "free_spindles": one.free_spindles if one.exclusive_storage else 0,
         "group": one.group,
         "tags": list(one.tags),
         "offline": one.offline and one.why_offline != "drained",
@@ -199,7 +199,7 @@ def wanted(one: Instance) -> dict[str, Any]:
         "tags": list(one.tags),
         "hypervisor": "kvm",
         "os": "noop",
-        "disks": [{"mode": "rw", "size": size, "spindles": None} for size in one.disks],
+        "disks": _disks(one),
         "disk_space_total": one.disk,
         "nics": [
             {
@@ -213,11 +213,22 @@ def wanted(one: Instance) -> dict[str, Any]:
     }
 
 
+def _disks(one: Instance) -> list[dict[str, Any]]:
+    """The disks, among which the spindles are split evenly."""
+    each = None if one.spindles is None else one.spindles / len(one.disks)
+    return [{"mode": "rw", "size": size, "spindles": each} for size in one.disks]
+
+
 def allocation(template: str = "drbd") -> dict[str, Any]:
     """A request to allocate an instance of middle size."""
     one = Instance("new", 4 * GIB, 20 * GIB, 2, template=template, disks=(20 * GIB,))
-    number = 2 if template == "drbd" else 1
-    return {"type": "allocate", "name": "new", "required_nodes": number, **wanted(one)}
+    return request(one)
+
+
+def request(one: Instance) -> dict[str, Any]:
+    """A request to allocate an instance."""
+    shared = {"type": "allocate", "name": one.name, "required_nodes": one.nodes_needed}
+    return {**shared, **wanted(one)}
 
 
 def encoded(given: dict[str, Any]) -> bytes:

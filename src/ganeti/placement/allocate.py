@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ganeti.base.errors import ErrorCode, PrereqError
-from ganeti.placement.dedicated import decided, lost_allocations
+from ganeti.placement.dedicated import Costs, decided
 from ganeti.placement.description import Failure, Instance
 from ganeti.placement.pairs import best_pair, can_search
 from ganeti.placement.places import (
@@ -127,13 +127,9 @@ class ArraySearch:
             fits &= np.arange(len(fits)) == self.rules.only_primary
         if self.is_pair:
             self._pairs(fits)
-        elif self.rules.dedicated and state.exclusive[self.open].all():
-            # Debian's hail allocates on exclusive storage even if the cluster is not redundant then.
-            self.rules = msgspec.structs.replace(self.rules, capacity=False)
-            self._dedicated(fits)
         else:
             scores = added_scores(self.chunk)[0]
-            self._choose(np.where(fits, scores, np.inf)[:, None])
+            self._decide(np.where(fits, scores, np.inf)[:, None])
         if self.place.nodes:
             self.place.group = int(state.group[self.place.nodes[0]])
         if not (self.rules.best_only and self.place.nodes):
@@ -151,9 +147,9 @@ class ArraySearch:
         """By node: what the policy of its group forbids."""
         state = self.state
         causes = np.full(len(self.open), "", dtype="U16")
-        for group in set(state.group[self.open].tolist()):
-            mine = self.open & (state.group == group)
-            exclusive = bool(state.exclusive[mine].any())
+        kinds = set(zip(state.group[self.open].tolist(), state.exclusive[self.open].tolist(), strict=True))
+        for group, exclusive in kinds:
+            mine = self.open & (state.group == group) & (state.exclusive == exclusive)
             policy = state.groups[group].policy
             causes[mine] = policy_failure(policy, self.wanted, exclusive=exclusive) or ""
         return causes
@@ -178,7 +174,7 @@ class ArraySearch:
             possible = (causes == 0) & others
             if possible.any():
                 scores[part] = np.where(possible, pair_scores(self.chunk)[part], np.inf)
-        self._choose(scores)
+        self._decide(scores)
 
     def _best_pair(self, fits: Bools) -> tuple[int, int, float] | None:
         demands, state = self.chunk.demands, self.state
@@ -186,21 +182,19 @@ class ArraySearch:
         seconds &= (demands.reserve < state.free)[0] & (demands.reserve < state.free_if_all)[0]
         return best_pair(self.chunk, fits, seconds)
 
-    def _dedicated(self, fits: Bools) -> None:
-        """The fewest lost allocations, then the least disk left; of equal ones the last."""
-        costs = {
-            int(node): lost_allocations(self.state, self.wanted, int(node))
-            for node in np.flatnonzero(fits)
-        }
-        order = np.full((len(fits), 1), np.inf)
-        for rank, node in enumerate(sorted(costs, key=lambda node: (costs[node], -node))):
-            order[node, 0] = rank
-        scores = added_scores(self.chunk)[0]
-        self._choose(order)
-        self.place.costs = costs
+    def _decide(self, scores: Floats) -> None:
+        """Choose by the scores, or on exclusive storage by the lost allocations, a place that has a score."""
+        if not (self.rules.dedicated and self.state.exclusive[self.open].all()):
+            self._choose(scores)
+            return
+        costs = Costs(self.chunk, int(self.state.group[self.open][0]), is_pair=self.is_pair)
+        # Debian's hail allocates on exclusive storage even if the cluster is not redundant then.
+        self.rules = msgspec.structs.replace(self.rules, capacity=False)
+        ranks = costs.ranks.reshape(scores.shape)
+        self._choose(np.where(np.isfinite(scores), ranks, np.inf))
+        self.place.costs, self.place.scores = costs, scores
         if self.place.nodes:
-            self.place.score = float(scores[self.place.nodes[0]])
-        self.place.scores = np.where(fits, scores, np.inf)[:, None]
+            self.place.score = float(scores[self.place.nodes if self.is_pair else (*self.place.nodes, 0)])
 
     def _choose(self, scores: Floats) -> None:
         """The lowest score whose place leaves the cluster redundant; of equal ones the last."""

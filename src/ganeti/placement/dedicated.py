@@ -4,13 +4,15 @@ That is so where every node that may be allocated to has exclusive storage; the 
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import msgspec
 import numpy as np
 
-from ganeti.placement.description import Instance, facts
+from ganeti.placement.fit import Room
 from ganeti.placement.places import Cost, Rules
-from ganeti.placement.state import State
+from ganeti.placement.spread import Chunk
+from ganeti.placement.state import Floats, State
 
 Spec = Mapping[str, float]
 
@@ -21,46 +23,116 @@ def decided(state: State, rules: Rules) -> Rules:
     if groups is None:
         groups = [n for n, one in enumerate(state.groups) if one.alloc_policy != "unallocable"]
     inside = np.isin(state.group, list(groups))
-    is_dedicated = bool(inside.any() and state.exclusive[inside].all())
+    is_dedicated = bool(state.exclusive[inside].all())
     return msgspec.structs.replace(rules, dedicated=rules.dedicated and is_dedicated)
 
 
-def lost_allocations(state: State, wanted: Instance, node: int) -> Cost:
-    """(by policy interval, the largest first, how many smallest instances fit no more; disk left).
+class Costs:
+    """What each place of a group costs: the lost allocations, then the disk that is left.
 
-    Spindles do not count, as upstream has it.
+    Each interval of the group's policy counts the instances of its smallest size that no longer fit, one by one and by all
+    limits of `fit`. The intervals with the largest smallest disk come first. As upstream has it, these instances take no spindles
+    but find no place where more are in use than there are, which an instance in files can bring about.
     """
-    specs = [one["min"] for one in state.groups[state.group[node]].policy.get("minmax", ())]
-    specs.sort(key=_size, reverse=True)
-    before = _rooms(state, node)
-    local = wanted.disk if facts(wanted.template).uses_node_disk else 0
-    taken = {"memory-size": wanted.memory, "disk-size": local, "cpu-count": wanted.vcpus}
-    after = {key: before[key] - taken[key] for key in before}
-    lost = tuple(_number(one, before) - _number(one, after) for one in specs)
-    return Cost(lost, after["disk-size"])
+
+    def __init__(self, chunk: Chunk, group: int, *, is_pair: bool) -> None:
+        state, room = chunk.field.state, chunk.field.room
+        [index] = chunk.which
+        specs = [one["min"] for one in state.groups[group].policy.get("minmax", ())]
+        specs.sort(key=lambda one: -one.get("disk-size", 0))
+        before = _numbers(specs, room)
+        as_primary = _with_primary(state, room, int(index))
+        self.lost = before - _numbers(specs, as_primary)
+        """By interval and primary, or by interval, primary and secondary."""
+        self.disk_left = as_primary.disk
+        if is_pair:
+            as_secondary = _with_secondary(chunk, int(index))
+            also_lost = before[:, None, :] - _numbers(specs, as_secondary)
+            self.lost = self.lost[:, :, None] + also_lost
+            self.disk_left = as_primary.disk[:, None] + as_secondary.disk
+
+    def of(self, nodes: tuple[int, ...]) -> Cost:
+        """The cost of one place."""
+        lost = self.lost[(slice(None), *nodes)]
+        return Cost(tuple(lost.tolist()), float(self.disk_left[nodes]))
+
+    def least_with(self, node: int, scores: Floats) -> Cost:
+        """The lowest cost of the places that have a score and the node, as primary or as secondary."""
+        if self.disk_left.ndim == 1:
+            return self.of((node,))
+        ranks = np.where(np.isfinite(scores), self.ranks, np.inf)
+        places = ((node, int(ranks[node].argmin())), (int(ranks[:, node].argmin()), node))
+        return self.of(min(places, key=lambda place: ranks[place]))
+
+    @cached_property
+    def ranks(self) -> Floats:
+        """By place: how many different costs are lower."""
+        keys = [self.disk_left.ravel(), *(lost.ravel() for lost in self.lost[::-1])]
+        order = np.lexsort(keys)
+        ordered = np.array(keys)[:, order]
+        differs = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
+        ranks = np.zeros(len(order))
+        ranks[order[1:]] = differs.cumsum()
+        return ranks.reshape(self.disk_left.shape)
 
 
-def _size(spec: Spec) -> tuple[float, ...]:
-    return tuple(
-        spec.get(key, 0) for key in ("memory-size", "disk-size", "cpu-count", "spindle-use")
+def _with_primary(state: State, room: Room, index: int) -> Room:
+    """The rooms of nodes, each with the instance as a further primary."""
+    these = state.instances
+    taken = float(these.memory[index] * these.uses_memory[index])
+    disk = float(these.disk[index] * these.is_local[index])
+    free = room.memory - taken
+    fails = state.fails | (free <= state.reserved)
+    return room._replace(
+        memory=free,
+        memory_and_reserve=np.where(fails, free, free - state.reserved),
+        disk=room.disk - disk,
+        disk_above_low=room.disk_above_low - disk,
+        spindles=room.spindles - float(np.nan_to_num(these.spindles[index])),
+        vcpus=room.vcpus - float(these.vcpus[index] * these.counts[index]),
+        memory_if_all=room.memory_if_all - float(these.memory[index]),
     )
 
 
-def _rooms(state: State, node: int) -> dict[str, float]:
-    ratio, total = float(state.cpu_ratio[node]), float(state.total_cpus[node])
-    return {
-        "memory-size": float(state.free[node] - state.reserved[node]),
-        "disk-size": float(state.free_disk[node]),
-        "cpu-count": ratio * total - float(state.used_cpus[node]),
-    }
+def _with_secondary(chunk: Chunk, index: int) -> Room:
+    """(primary, secondary): the rooms of nodes, each with the instance of a primary as a further secondary."""
+    state, room = chunk.field.state, chunk.field.room
+    disk = float(state.instances.disk[index] * state.instances.is_local[index])
+    spindles = float(np.nan_to_num(state.instances.spindles[index]))
+    reserved = chunk.field.peers_by_primary + float(chunk.reserve[0])
+    np.maximum(reserved, state.reserved, out=reserved)
+    fails = state.fails | (room.memory <= reserved)
+    return room._replace(
+        memory_and_reserve=np.where(fails, room.memory, room.memory - reserved),
+        disk=room.disk - disk,
+        disk_above_low=room.disk_above_low - disk,
+        spindles=room.spindles - spindles,
+    )
 
 
-def _number(spec: Spec, rooms: Mapping[str, float]) -> float:
-    """How many instances of that size fit into what is left; memory and disk must not be used up."""
-    number = np.inf
-    for key, room in rooms.items():
-        one = spec.get(key, 0)
-        if one > 0:
-            is_strict = key in ("memory-size", "disk-size")
-            number = min(number, np.ceil(room / one) - 1 if is_strict else np.floor(room / one))
-    return float(max(0.0, number))
+def _numbers(specs: list[Spec], room: Room) -> Floats:
+    """By size and place: how many instances of that size fit, one after the other."""
+    numbers = []
+    for one in specs:
+        memory, disk, cpus = (one.get(key, 0) for key in ("memory-size", "disk-size", "cpu-count"))
+        limits = [
+            _below(room.memory, memory),
+            _below(room.memory_and_reserve, memory),
+            _below(room.memory_if_all, memory),
+            _below(room.disk, disk),
+            _up_to(room.disk_above_low, disk),
+            _up_to(room.vcpus, cpus),
+        ]
+        least = np.minimum.reduce(np.broadcast_arrays(*limits))
+        numbers.append(np.where(room.spindles >= 0, np.maximum(0.0, least), 0.0))
+    return np.array(numbers)
+
+
+def _below(room: Floats, one: float) -> Floats:
+    """How many fit if something must be left."""
+    return np.ceil(room / one) - 1 if one > 0 else np.full_like(room, np.inf)
+
+
+def _up_to(room: Floats, one: float) -> Floats:
+    """How many fit if all may be used."""
+    return np.floor(room / one) if one > 0 else np.full_like(room, np.inf)

@@ -74,8 +74,8 @@ class _Comparison:
         is_refused = primary in place.doomed and own <= place.score + TIE
         if not place.nodes or is_refused:
             return self._doomed(place, primary)
-        if node in place.costs:
-            return self._by_cost(place, place.costs[node])
+        if place.costs is not None:
+            return self._by_cost(place, place.costs.least_with(node, place.scores))
         if self.group is not None and self.group != place.group:
             return self._other_group(place, self.places[self.group], own)
         return self._compared(own, self._chosen_score(place))
@@ -83,7 +83,7 @@ class _Comparison:
     def _by_cost(self, place: Place, own: Cost) -> str:
         """Lost allocations decide on exclusive storage, between nodes and between groups."""
         other = place if self.group is None else self.places[self.group]
-        best = other.costs.get(self.chosen[0]) if self.chosen else other.cost
+        best = other.cost if not self.chosen or other.costs is None else other.costs.of(self.chosen)
         if other is not place and (why := self._preferred(place, other)):
             return why
         if best is None or own == best:
@@ -174,13 +174,15 @@ def _closed(state: State, wanted: Instance, node: int, rules: Rules) -> str:
     exclusive = bool(state.exclusive[node])
     if policy_failure(group.policy, wanted, exclusive=exclusive) is None:
         return ""
+    if exclusive and wanted.spindles is None:
+        return short_of(state, wanted, node, Failure.SPINDLES)
     size = InstanceSize(
         memory=int(wanted.memory),
         vcpus=int(wanted.vcpus),
         disks=tuple(int(disk) for disk in wanted.disks),
         nics=wanted.nics or 0,
         disk_template=wanted.template,
-        spindle_use=int(wanted.spindle_use),
+        spindle_use=int((wanted.spindles or 0) if exclusive else wanted.spindle_use),
     )
     wrong = policy_violations(group.policy, size)
     return f"the policy of its group forbids it: {'; '.join(wrong)}"

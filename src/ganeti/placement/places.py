@@ -11,6 +11,7 @@ from ganeti.placement.description import Failure, Group, Node
 from ganeti.placement.digits import digits
 
 if TYPE_CHECKING:
+    from ganeti.placement.dedicated import Costs
     from ganeti.placement.redundancy import Trouble
     from ganeti.placement.state import Floats
 
@@ -90,13 +91,13 @@ class Place(msgspec.Struct):
     """By primary node: one whose loss speaks against it, NO_NODE for the last one found."""
     scores: "Floats | None" = None
     """By node (or by primary and secondary): the score, infinite where the instance cannot be."""
-    costs: dict[int, Cost] = msgspec.field(default_factory=dict)
-    """By node, what decides in place of the score on exclusive storage (`dedicated`)."""
+    costs: "Costs | None" = None
+    """What decides in place of the scores on exclusive storage (`dedicated`)."""
 
     @property
     def cost(self) -> Cost | None:
         """What the place costs; None if the score decides."""
-        return self.costs.get(self.nodes[0]) if self.nodes else None
+        return None if self.costs is None or not self.nodes else self.costs.of(self.nodes)
 
     @property
     def pair(self) -> tuple[int, int]:

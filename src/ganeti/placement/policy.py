@@ -55,25 +55,27 @@ def _outside(bounds: Mapping[str, Mapping[str, int]], size: InstanceSize) -> lis
 
 
 def policy_failure(policy: Policy, one: Instance, *, exclusive: bool = False) -> Failure | None:
-    """What of an instance the policy of a group forbids, in one word.
+    """Return the first limit of a group's policy that an instance breaks, in upstream's order, or None.
 
-    With exclusive storage the disks' spindles count in place of the instance's share. Interfaces are not
+    With exclusive storage the disks' spindles count in place of the instance's share, and must be known. Interfaces are not
     counted: that is for the instance's creation (`policy_violations`).
     """
-    if one.template not in policy.get("disk-templates", (one.template,)):
-        return Failure.DISK
     failures = []
     for bounds in policy.get("minmax", ()):
         failure = _first_outside(bounds, one, exclusive=exclusive)
         if failure is None:
-            return None
+            failures = []
+            break
         failures.append(failure)
-    return failures[0] if failures else None
+    if failures:
+        return failures[0]
+    return None if one.template in policy.get("disk-templates", (one.template,)) else Failure.DISK
 
 
 def _first_outside(
     bounds: Mapping[str, Mapping[str, float]], one: Instance, *, exclusive: bool
 ) -> Failure | None:
+    """Return the first value that is too small, else the first that is too large."""
     spindles = one.spindles if exclusive else one.spindle_use
     values = [
         ("memory-size", one.memory, Failure.MEMORY),
@@ -86,6 +88,9 @@ def _first_outside(
         values = [value for value in values if not value[0].startswith("disk")]
     lowest, highest = bounds.get("min", {}), bounds.get("max", {})
     for key, value, failure in values:
-        if value is not None and not lowest.get(key, 0) <= value <= highest.get(key, value):
+        if value is None or value < lowest.get(key, 0):
+            return failure
+    for key, value, failure in values:
+        if value is not None and value > highest.get(key, value):
             return failure
     return None

@@ -41,7 +41,6 @@ def _within(state: State, mine: Indices, bounds: Mapping[str, Mapping[str, float
     within = np.ones(len(mine), dtype=bool)
     for key, (least, most) in values.items():
         low, high = bounds.get("min", {}).get(key, 0), bounds.get("max", {}).get(key, np.inf)
-        # What is not known (NaN) passes.
-        outside = (least < low) | (most > high)
-        within &= ~outside | (diskless & key.startswith("disk"))
+        inside = (least >= low) & (most <= high)  # Spindles that are not known (NaN) are outside.
+        within &= inside | (diskless & key.startswith("disk"))
     return within

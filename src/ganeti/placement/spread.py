@@ -105,7 +105,7 @@ def amounts_of(state: State, which: Indices) -> tuple[Floats, Floats]:
     amounts[CPU] = these.vcpus[which] * these.counts[which]
     amounts[LOAD : LOAD + LOADS] = these.loads[:, which]
     amounts[SPINDLES] = np.where(these.is_local[which], these.spindle_use[which], 0.0)
-    return amounts, -np.nan_to_num(these.spindles[which]) * these.is_local[which]
+    return amounts, -np.nan_to_num(these.spindles[which])
 
 
 class Chunk:
