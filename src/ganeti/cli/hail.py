@@ -45,6 +45,8 @@ def hail(args: argparse.Namespace) -> int:
         cluster = placement_input.text_cluster(args.text)
     elif args.simulate:
         cluster = placement_input.simulated_cluster(args.simulate)
+    else:
+        cluster = placement_input.with_static_memory(cluster, args.static_memory)
     cluster = placement_input.monitored(cluster, args)
     known = [node.name for node in cluster.nodes]
     only = placement_input.split_names(args.only_nodes)
@@ -99,6 +101,7 @@ TOOL = options.Tool(
     (
         *(options.PRINT_NODES, options.SAVE, options.TEXT_DATA, options.SIMULATE, options.VERBOSE),
         *(options.IGNORE_LOAD, options.SOFT_ERRORS, options.NO_CAPACITY, RESTRICT, EXPLAIN),
+        options.STATIC_MEMORY,
         *options.MONITORING,
     ),
     hail,

@@ -24,7 +24,7 @@ def hbal(args: argparse.Namespace) -> int:
     """Balance one group."""
     from ganeti.placement.balance import balance
     from ganeti.placement.digits import digits, short
-    from ganeti.placement.score import best_possible, components, score
+    from ganeti.placement.score import best_possible, score
 
     if args.priority not in (None, *PRIORITIES):
         raise InputError(f"Unknown priority {args.priority!r:.40}; use low, normal or high")
@@ -37,8 +37,7 @@ def hbal(args: argparse.Namespace) -> int:
         say("Cluster is empty, exiting.")
         return 0
     say(f"Loaded {len(state.nodes)} nodes, {len(state.names)} instances")
-    if state.domain and options.verbosity(args) > 2:  # noqa: PLR2004 - upstream's level
-        say(f"Note: Stripping common suffix of '{state.domain}' from names")
+    source.note_domain(state, args, 1)
     source.save(state, args.save, "original", "before balancing")
     scope = source.group_scope(state, args.group)
     _introduce(state, scope, args)
@@ -47,11 +46,7 @@ def hbal(args: argparse.Namespace) -> int:
     before = state.copy()
     first = score(state, scope)
     if options.verbosity(args) > 2:  # noqa: PLR2004 - upstream's level
-        say(
-            f"Initial coefficients: overall {digits(first)}",
-            *source.components(components(state, scope)),
-            sep="\n",
-        )
+        source.print_coefficients(state, scope)
     else:
         say(f"Initial score: {digits(first)}")
     best = best_possible(state, scope)

@@ -24,9 +24,16 @@ def hinfo(args: argparse.Namespace) -> int:
     is_verbose = options.verbosity(args) > 1
     if is_verbose and not state.names:
         say("Cluster is empty.")
-    groups = len(state.groups)
-    word = "node group" if groups == 1 else "node groups"
-    say(f"Loaded {len(state.nodes)} nodes, {len(state.names)} instances, {groups} {word}")
+    counts = (
+        (len(state.nodes), "node"),
+        (len(state.names), "instance"),
+        (len(state.groups), "node group"),
+    )
+    say(
+        "Loaded",
+        ", ".join(f"{number} {what}{'' if number == 1 else 's'}" for number, what in counts),
+    )
+    source.note_domain(state, args, 2)
     split = (state.secondary >= 0) & (state.group[state.primary] != state.group[state.secondary])
     if split.any():
         say("Found instances belonging to multiple node groups:")

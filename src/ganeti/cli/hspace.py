@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -40,21 +41,30 @@ class _Run(NamedTuple):
 def hspace(args: argparse.Namespace) -> int:
     """Fill the cluster twice, each time from its present state."""
     from ganeti.placement.capacity import open_nodes
+    from ganeti.placement.score import everywhere
     from ganeti.placement.totals import totals
 
     cluster = source.load(args)
     state = source.state_of(cluster, args)
     template = args.template or next(iter(cluster.policy["disk-templates"]))
     run = _prepared(state, template, args)
+    source.note_domain(state, args, 1, sys.stderr)
     source.print_nodes(state, args, "Initial cluster", sys.stderr)
+    if options.verbosity(args) > 2:  # noqa: PLR2004 - upstream's level
+        source.print_coefficients(state, everywhere(state), sys.stderr)
     if run.is_machine:
         _keys(_cluster_keys(state))
     else:
         now = totals(state)
-        say(f"The cluster has {len(state.nodes)} nodes and the following resources:\n"
-              f"  MEM {now.memory:.0f}, DSK {now.disk:.0f}, CPU {now.cpus:.0f}, VCPU {now.virtual_cpus:.0f}.")  # fmt: skip
+        sizes = [("MEM", now.memory), ("DSK", now.disk), ("CPU", now.cpus)]
+        sizes += [("VCPU", now.virtual_cpus), *_spindles(run, now.spindles)]
+        say(
+            f"The cluster has {len(state.nodes)} nodes and the following resources:\n  {_shown(sizes)}."
+        )
         count = now.instances or "no"
         say(f"There are {count} initial instances on the cluster.")
+    if options.verbosity(args) > 3:  # noqa: PLR2004 - upstream's level
+        _bad(run)
     if not open_nodes(state).any():
         raise PrereqError("failure during allocation: No online nodes", ErrorCode.NO_RESOURCES)
     use = (
@@ -70,6 +80,21 @@ def hspace(args: argparse.Namespace) -> int:
     if run.is_machine:
         say("HTS_OK=1")
     return 0
+
+
+def _bad(run: _Run) -> None:
+    """Name the nodes that fail N+1, and the groups that cannot lose a node."""
+    from ganeti.placement.redundancy import doomed_nodes
+
+    state, exempt = run.state, run.rules.exempt._replace(groups=())
+    failing = (state.fails & ~state.offline).nonzero()[0]
+    groups = sorted({int(state.group[node]) for node in doomed_nodes(state, exempt)})
+    for what, names in (
+        ("nodes", [state.nodes[node].name for node in failing]),
+        ("groups", [state.groups[group].name for group in groups]),
+    ):
+        if names:
+            say(f"Bad {what}: {json.dumps(names, separators=(',', ':'))}", file=sys.stderr)
 
 
 def _prepared(state: "State", template: str, args: argparse.Namespace) -> _Run:
@@ -170,8 +195,9 @@ def _tiered(run: _Run, wanted: "list[Instance]") -> None:
         _keys([("TSPEC", shown), *_delta(run.state, filled.state)])
         return
     say("Tiered allocation results:")
-    for (memory, disk, cpus, _spindles), count in specs:
-        say(f"  - {count:3} instances of spec MEM {memory}, DSK {disk}, CPU {cpus}")
+    for (memory, disk, cpus, spindles), count in specs:
+        sizes = [("MEM", memory), ("DSK", disk), ("CPU", cpus), *_spindles(run, spindles)]
+        say(f"  - {count:3} instances of spec {_shown(sizes)}")
     if not specs:
         say("  - no instances allocated")
     _scores(run, filled)
@@ -214,14 +240,40 @@ def _spec(run: _Run, one: "Instance", what: str, prefix: str) -> None:
         )
         _keys([(f"{prefix}_RQN", str(one.nodes_needed)), (f"{prefix}_DISK_TEMPLATE", one.template)])
         return
-    shown = ", ".join(f"{key} {value:.0f}" for key, value in sizes)
-    say(f"{what} instance spec is:\n  {shown}, using disk template '{one.template}'.")
+    sizes += _spindles(run, one.spindles or 0)
+    say(f"{what} instance spec is:\n  {_shown(sizes)}, using disk template '{one.template}'.")
+
+
+def _spindles(run: _Run, number: float) -> list[tuple[str, float]]:
+    """The spindles among sizes, which say something with exclusive storage only."""
+    return [("SPN", number)] if run.state.exclusive.any() else []
+
+
+def _shown(sizes: "Sequence[tuple[str, float]]") -> str:
+    return ", ".join(f"{key} {value:.0f}" for key, value in sizes)
 
 
 def _after(run: _Run, filled: "Filled", title: str, suffix: str) -> None:
+    if options.verbosity(run.args) > 1:
+        say(f"{title} map", *_map(filled), sep="\n", file=sys.stderr)
     source.print_nodes(filled.state, run.args, title, sys.stderr)
     out = sys.stderr if run.is_machine else sys.stdout
     source.save(filled.state, run.args.save, suffix, f"after {title.lower()}", out)
+
+
+def _map(filled: "Filled") -> list[str]:
+    """Where each instance went: its name, nodes and sizes."""
+    from ganeti.placement.report import padded
+
+    nodes, has_spindles = filled.state.nodes, filled.state.exclusive.any()
+    rows = []
+    for one, places in zip(filled.instances, filled.nodes, strict=True):
+        names = [nodes[place].name for place in places]
+        sizes = (one.memory, one.disk, one.vcpus, *((one.spindles or 0,) if has_spindles else ()))
+        rows.append(
+            [one.name, *names, *([""] * (2 - len(names))), *(f"{size:.0f}" for size in sizes)]
+        )
+    return [f" {line}" for line in padded(rows, (False, False, False, *(True,) * 4))]
 
 
 def _scores(run: _Run, filled: "Filled") -> None:
@@ -233,10 +285,13 @@ def _scores(run: _Run, filled: "Filled") -> None:
     say(f"  - most likely failure reason: {filled.main_failure}")
     say(f"  - initial cluster score: {digits(score(run.state))}")
     say(f"  -   final cluster score: {digits(now.score)}")
-    parts = (("memory", now.memory_instances, now.memory), ("disk", now.disk_instances, now.disk),
-             ("vcpu", now.cpus_instances, now.virtual_cpus))  # fmt: skip
+    parts = [("memory", now.memory_instances, now.memory), ("disk", now.disk_instances, now.disk),
+             ("vcpu", now.cpus_instances, now.virtual_cpus)]  # fmt: skip
+    if run.state.exclusive.any():
+        parts.append(("spindles", now.spindles_instances, now.spindles))
+    width = max(len(name) for name, _part, _whole in parts)
     for name, part, whole in parts:
-        say(f"  - {name:>6} usage efficiency: {100 * part / whole if whole else 0:5.2f}%")
+        say(f"  - {name:>{width}} usage efficiency: {100 * part / whole if whole else 0:5.2f}%")
 
 
 def _keys(pairs: "Sequence[tuple[str, str]]") -> None:

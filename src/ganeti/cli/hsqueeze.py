@@ -70,12 +70,13 @@ def _commands(state: "State", found: "Plan") -> list[str]:
     if found.action is Action.NONE:
         return ["echo Nothing to do"]
     if found.action is Action.ONLINE:
+        power = [f"  gnt-node power -f on {name}" for name in names]
         back = [f"  gnt-node modify --offline=no {name}" for name in names]
-        return ["echo Nodes come back; they must be switched on", *back, *moves]
+        return ["echo Power Commands", *power, *back, *moves]
     tags = [f"  gnt-node add-tags {name} {STANDBY_AUTO}" for name in names]
     away = [f"  gnt-node modify --offline=yes {name}" for name in names]
-    rest = ["", "echo Tagging Commands", *tags, "", "echo Nodes that can be switched off then"]
-    return [*moves, *rest, *away]
+    power = [f"  gnt-node power -f off {name}" for name in names]
+    return [*moves, "", "echo Tagging Commands", *tags, "", "echo Power Commands", *away, *power]
 
 
 def _move_commands(state: "State", found: "Plan") -> list[str]:
@@ -167,7 +168,8 @@ TOOL = options.Tool(
                help="nodes are given up as long as each keeps room for so many standard instances (2)"),
         options.SAVE,
         option("-C", "--print-commands", dest="commands", nargs="?", const="", metavar="FILE",
-               help="show the commands that do it, or write them to FILE"),
+               help="show the commands that do it, or write them to FILE; those that switch nodes off and on"
+                    " need the nodes' out-of-band program"),
         options.VERBOSE, options.NO_HEADERS, options.STATIC_MEMORY,
     ),
     hsqueeze,

@@ -197,7 +197,10 @@ def _with_options(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
         )
     elif name := getattr(args, "load_file", None):
         changes["utilisation"] = _loads(cluster, read_input(name).decode(errors="replace"))
-    return monitored(_with_static_memory(msgspec.structs.replace(cluster, **changes), args), args)
+    cluster = msgspec.structs.replace(cluster, **changes)
+    if getattr(args, "luxi", None) is not None or getattr(args, "rapi", None) is not None:
+        cluster = with_static_memory(cluster, getattr(args, "static_memory", None))
+    return monitored(cluster, args)
 
 
 def monitored(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
@@ -210,12 +213,11 @@ def monitored(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
     return monitoring_input.monitored(cluster, args, read_input(name) if name else None)
 
 
-def _with_static_memory(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
+def with_static_memory(cluster: "Cluster", memory: int | None) -> "Cluster":
+    """The cluster with so much as the memory that each node uses itself; 0 and None are what it reports."""
     import msgspec
 
-    memory = getattr(args, "static_memory", None)
-    is_live = getattr(args, "luxi", None) is not None or getattr(args, "rapi", None) is not None
-    if not memory or not is_live:
+    if not memory:
         return cluster
     nodes = [msgspec.structs.replace(node, node_memory=memory) for node in cluster.nodes]
     return msgspec.structs.replace(cluster, nodes=nodes)
@@ -366,6 +368,27 @@ def print_state(state: "State", args: argparse.Namespace, title: str, scope: Any
         lines = instance_table(state, scope)
         say("", f"{what} instance map:", *lines, sep="\n", file=sys.stderr)
     print_nodes(state, args, title, sys.stderr, scope)
+
+
+def note_domain(
+    state: "State", args: argparse.Namespace, level: int, out: TextIO | None = None
+) -> None:
+    """Say which end of the names is left out, above a level of verbosity."""
+    from ganeti.cli.placement_options import verbosity
+
+    if state.domain and verbosity(args) > level:
+        say(f"Note: Stripping common suffix of '{state.domain}' from names", file=out)
+
+
+def print_coefficients(state: "State", scope: Any, out: TextIO | None = None) -> None:
+    """What the score is made of before anything is changed."""
+    from ganeti.placement.digits import digits
+    from ganeti.placement.score import components as found
+    from ganeti.placement.score import score
+
+    overall = digits(score(state, scope))
+    lines = components(found(state, scope))
+    say(f"Initial coefficients: overall {overall}", *lines, sep="\n", file=out)
 
 
 def components(found: Any) -> list[str]:

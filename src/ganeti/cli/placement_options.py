@@ -96,7 +96,8 @@ MONITORING = (
            help="end if a node has no report; without, reports that are not complete are ignored"),
 )  # fmt: skip
 STATIC_MEMORY = option("--static-kvm-node-memory", dest="static_memory", type=int, metavar="MIB",
-                       help="with -L and -m: take so much as the nodes' own memory; 0 is what they report")  # fmt: skip
+                       help="assume that each node uses so much memory itself, not what it reports; 0 is what it"
+                            " reports. Descriptions in files (-t, -I) have memory of their own")  # fmt: skip
 EXCLUSION = option("--exclusion-tags", dest="exclusion", metavar="TAG,...",
                    help="instances that share a tag with this prefix exclude each other")  # fmt: skip
 SOFT_ERRORS = option("--ignore-soft-errors", dest="ignore_soft_errors", action="store_true",

@@ -147,7 +147,9 @@ class ArraySearch:
         """By node: what the policy of its group forbids."""
         state = self.state
         causes = np.full(len(self.open), "", dtype="U16")
-        kinds = set(zip(state.group[self.open].tolist(), state.exclusive[self.open].tolist(), strict=True))
+        kinds = set(
+            zip(state.group[self.open].tolist(), state.exclusive[self.open].tolist(), strict=True)
+        )
         for group, exclusive in kinds:
             mine = self.open & (state.group == group) & (state.exclusive == exclusive)
             policy = state.groups[group].policy
@@ -184,7 +186,8 @@ class ArraySearch:
 
     def _decide(self, scores: Floats) -> None:
         """Choose by the scores, or on exclusive storage by the lost allocations, a place that has a score."""
-        if not (self.rules.dedicated and self.state.exclusive[self.open].all()):
+        is_dedicated = self.rules.dedicated and self.state.exclusive[self.open].all()
+        if not (is_dedicated and np.isfinite(scores).any()):
             self._choose(scores)
             return
         costs = Costs(self.chunk, int(self.state.group[self.open][0]), is_pair=self.is_pair)
@@ -194,7 +197,9 @@ class ArraySearch:
         self._choose(np.where(np.isfinite(scores), ranks, np.inf))
         self.place.costs, self.place.scores = costs, scores
         if self.place.nodes:
-            self.place.score = float(scores[self.place.nodes if self.is_pair else (*self.place.nodes, 0)])
+            self.place.score = float(
+                scores[self.place.nodes if self.is_pair else (*self.place.nodes, 0)]
+            )
 
     def _choose(self, scores: Floats) -> None:
         """The lowest score whose place leaves the cluster redundant; of equal ones the last."""

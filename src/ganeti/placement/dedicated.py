@@ -53,7 +53,7 @@ class Costs:
 
     def of(self, nodes: tuple[int, ...]) -> Cost:
         """The cost of one place."""
-        lost = self.lost[(slice(None), *nodes)]
+        lost = np.array([one[nodes] for one in self.lost])
         return Cost(tuple(lost.tolist()), float(self.disk_left[nodes]))
 
     def least_with(self, node: int, scores: Floats) -> Cost:

@@ -79,7 +79,9 @@ class Obstacles:
         return "" if is_free else self._short(node, cause, primary)
 
     def _short(self, node: int, cause: Failure, partner: int | None = None) -> str:
-        return short_of(self.alone, self.state.descriptions[self.index], node, cause, partner)
+        """What the node lacks, and upstream's word for it, which scripts look for."""
+        text = short_of(self.alone, self.state.descriptions[self.index], node, cause, partner)
+        return f"{text} ({cause})"
 
     def _tags(self, node: int) -> str:
         forbidden, source = self.state.tags.forbidden, int(self.state.primary[self.index])

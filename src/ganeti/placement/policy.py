@@ -60,7 +60,7 @@ def policy_failure(policy: Policy, one: Instance, *, exclusive: bool = False) ->
     With exclusive storage the disks' spindles count in place of the instance's share, and must be known. Interfaces are not
     counted: that is for the instance's creation (`policy_violations`).
     """
-    failures = []
+    failures: list[Failure] = []
     for bounds in policy.get("minmax", ()):
         failure = _first_outside(bounds, one, exclusive=exclusive)
         if failure is None:

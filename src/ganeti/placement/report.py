@@ -69,14 +69,18 @@ DEFAULT_COLUMNS = (
 def table(
     titles: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool]
 ) -> list[str]:
-    """Padded columns with one space between them."""
-    every = [list(titles), *map(list, rows)]
-    widths = [max(len(row[index]) for row in every) for index in range(len(titles))]
+    """Padded columns with one space between them, under their titles."""
+    return padded([titles, *rows], numeric)
+
+
+def padded(rows: Sequence[Sequence[str]], numeric: Sequence[bool]) -> list[str]:
+    """Padded columns with one space between them; rows may have fewer cells than `numeric`."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
-    for row in every:
+    for row in rows:
         cells = [
             cell.rjust(width) if number else cell.ljust(width)
-            for cell, width, number in zip(row, widths, numeric, strict=True)
+            for cell, width, number in zip(row, widths, numeric, strict=False)
         ]
         lines.append(" ".join(cells).rstrip())
     return lines

@@ -289,7 +289,9 @@ class State:
             self.free_disk[node] -= sign * these.disk[index]
             if not self.exclusive[node]:
                 self.used_spindles[node] += sign * these.spindle_use[index]
-        if self.exclusive[node] and not np.isnan(these.spindles[index]):
+        if not self.exclusive[node]:
+            self.free_spindles[node] = 0.0  # As upstream reports what has none to give.
+        elif not np.isnan(these.spindles[index]):
             self.free_spindles[node] -= sign * these.spindles[index]
 
     def remove_secondary(self, index: int, node: int, primary: int) -> None:
@@ -327,8 +329,15 @@ class State:
         free_memory = self.total_memory - used
         changes = {
             "nodes": [
-                _changed(node, free_disk=float(disk), free_memory=float(free))
-                for node, disk, free in zip(self.nodes, self.free_disk, free_memory, strict=True)
+                _changed(
+                    node,
+                    free_disk=float(disk),
+                    free_memory=float(free),
+                    free_spindles=float(spindles),
+                )
+                for node, disk, free, spindles in zip(
+                    self.nodes, self.free_disk, free_memory, self.free_spindles, strict=True
+                )
             ],
             "instances": [
                 _changed(one, primary=names[first], secondary=names[second])

@@ -37,6 +37,7 @@ def test_the_nodes_their_commands_and_the_state_afterwards(
         "gnt-instance migrate -f -n node0 inst1-0",
         "gnt-node add-tags node1 htools:standby:auto",
         "gnt-node modify --offline=yes node1",
+        "gnt-node power -f off node1",
     ]
     squeezed = parse((tmp_path / "saved.squeezed").read_text())
     assert {one.primary for one in squeezed.instances} == {"node0"}
@@ -52,7 +53,18 @@ def test_too_little_room_is_said(tmp_path: Path, capsys: Printed) -> None:
     out, err = capsys.readouterr()
     assert out.splitlines()[:2] == ["'Nodes to online'", "node2"]
     assert "not yield enough" in err
-    assert "gnt-node modify --offline=no node2" in script.read_text()
+    power, back = (line.strip() for line in script.read_text().splitlines() if "gnt-node" in line)
+    assert power == "gnt-node power -f on node2"
+    assert back == "gnt-node modify --offline=no node2"
+
+
+def test_too_little_room_is_part_of_the_output_with_verbose(
+    tmp_path: Path, capsys: Printed
+) -> None:
+    path = tmp_path / "full.data"
+    path.write_text(format_cluster(a_cluster([7, 7, 0], offline=1)))
+    assert main(["-t", str(path), "--minimal-resources=12", "-v"]) == 0
+    assert "Onlining all nodes will not yield enough capacity" in capsys.readouterr().out
 
 
 def luxi_answers(master: FakeMaster) -> None:

@@ -49,16 +49,18 @@ DIFFERENCES = {
     " node; we refuse only what makes it worse, counted by node and cause",
     "hcheck OFFLINE_SEC": "upstream counts nodes that are offline; we count instances, as the title says",
     "hcheck FINAL NEED_REBALANCE": "upstream repeats the first verdict; we say what holds after balancing",
-    "cluster tags htools:iextags": "upstream takes any tag that begins with the prefix; ours ends at a colon, as all"
-    " other prefixes do",
-    "migration tags of lost nodes": "upstream lets migration tags keep instances from failing over from an offline"
-    " node, in capacity checks too; here they bind migrations only",
+    "tags": "upstream takes any tag that begins with htools:iextags:PREFIX; ours ends at a colon, as all other"
+    " prefixes do. Upstream lets migration tags keep instances from failing over from an offline node, in capacity"
+    " checks too; here they bind migrations only",
+    "memory of KVM nodes": "upstream takes 4096 MiB as what a node uses itself, unless --static-kvm-node-memory says"
+    " otherwise; here it is what the node reports, unless the option says otherwise",
     "hail -S": "free memory after it is what nodes would report then; upstream's keeps what it was",
     "hspace": "mirrored instances are checked as hail checks them; upstream promises some that its hail refuses."
     " With -l all instances of the tiered allocation count; upstream stops earlier",
     "hroller refuges": "we put instances where nodes stay most even, upstream on the first node with room; groups may"
     " come in another order",
-    "messages": "errors begin with upstream's words, which scripts look for, and then say what to do."
+    "messages": "errors begin with upstream's words, which scripts look for, and then say what to do. What -v shows of"
+    " a request is JSON, not a record of Haskell's; hspace does not list the nodes that it may allocate to."
     " Negative limits are refused; upstream reads them as no limit",
     "small numbers": "0 is printed as 0, not as 0.000000, among the scores of a balanced cluster",
 }
@@ -145,6 +147,14 @@ FILES: Mapping[str, str] = {
     "stopped": text(
         "\n".join([node("a", 16384, "M"), node("b", 16384)]),
         shared("off", "a", memory=14000, status="ADMIN_down"),
+    ),
+    "half-exclusive": text(
+        "\n".join(
+            [
+                node("a", 16384, "M").replace("|N|0|1", "|Y|8|1"),
+                node("b", 16384).replace("|N|0|1", "|N|8|1"),
+            ]
+        )
     ),
     "loads-short": "one\n",
     "loads-words": "one.example.com cpu mem dsk net\n",
@@ -258,6 +268,10 @@ FACTS = [
     # hinfo.
     Fact("hinfo -v -v -p --print-instances -t {hspace-existing.data}", 0, out="Cluster score"),
     Fact("hinfo -t {hbal-split-insts.data}", 0, out="2 node groups"),
+    Fact("hinfo -t {masters}", 0, out="Loaded 2 nodes, 0 instances, 1 node group\n"),
+    Fact("hinfo -t {stopped}", 0, out="Loaded 2 nodes, 1 instance, 1 node group\n"),
+    *(Fact(f"{words} -t {{pair}}", 0, out="Note: Stripping common suffix of '.example.com' from names")
+      for words in ("hinfo -v -v", "hbal -v")),
     # hroller.
     Fact("hroller -t {empty}", 1, err=r"(?m)^Error: No master node found \(maybe not supported by backend\); pass -f"),
     Fact("hroller -f -t {empty}", 1, err=r"\AWarning: No master node.*\nError: Cannot create node graph: the"),
@@ -307,6 +321,18 @@ FACTS = [
     Fact("hspace --independent-groups -t {hspace-groups-one.data}", 0, out="  0 instances allocat"),
     Fact("hspace -t {hspace-existing.data} --machine-readable", 0, out="HTS_OK=1"),
     Fact("hspace -pname,pcnt -t {hspace-tiered.data}", 0, err="Tiered allocation status:\n Name"),
+    Fact("hspace -v -v -v -t {lossy}", 0, err=r'Bad groups: \["g"\]'),
+    Fact("hspace -v -v -v -t {n1-failure.data}", 0, err=r'Bad nodes: \["node-01-001","node-01-00'),
+    Fact("hspace -v -t {pair}", 0, err="Note: Stripping common suffix of '.example.com' from names"),
+    Fact("hspace -v -v --simulate p,3,1T,8g,4 -l 1", 0, err="Initial coefficients: overall 0.000"),
+    Fact("hspace -v --simulate p,3,1T,8g,4 -l 1 --disk-template drbd", 0,
+         err="Standard allocation map\n new-0 node-01-003 node-01-002 128 1024 1\n"),
+    Fact("hspace --simulate p,3,1T,8g,4,4,True -l 1 --disk-template plain", 0,
+         out=r"VCPU 48, SPN 12\.\n(.|\n)*CPU 1, SPN 1, using(.|\n)*- spindles usage efficiency: 100.00%"),
+    Fact("hspace --machine-readable --no-capacity-checks -t {half-exclusive}", 0,
+         out=r"HTS_INI_SPN_FREE=16\n(.|\n)*HTS_TRL_SPN_FREE=0\n(.|\n)*HTS_FIN_SPN_FREE=0\n"),
+    Fact("hspace --machine-readable --no-capacity-checks -l 2 -t {half-exclusive}", 0,
+         out=r"HTS_INI_SPN_FREE=16\n(.|\n)*HTS_FIN_SPN_FREE=7\n"),
     # hail.
     Fact("hail /dev/null", 1, err=MESSAGE + "Invalid JSON: /dev/null is empty; an allocator's message is"),
     Fact("hail {loads}", 1, err=MESSAGE + r"Invalid JSON: .*loads is not JSON \(.*\); an allocator's"),
@@ -328,6 +354,8 @@ FACTS = [
     Fact("hail {hail-alloc-plain-tags.json} --ignore-soft-errors", 0, out='"success":true'),
     Fact("hail --simulate p,8,8T,16g,16 {hail-alloc-drbd.json}", 0, out='"success":true'),
     Fact("hail -t {hspace-existing.data} {hail-alloc-drbd.json}", 0, out='"success":'),
+    Fact("hail {hail-alloc-drbd.json} --static-kvm-node-memory 4096", 0, out='"success":true'),
+    Fact("hail {hail-alloc-drbd.json} --static-kvm-node-memory 65536", 0, out="FailMem: "),
     Fact("hail -v -v -p {hail-alloc-drbd.json}", 0, err='Received request: .*"type":"allocate"'),
     Fact("hail -p {hail-alloc-drbd.json}", 0, err=r"Initial cluster status:(.|\n)*Final cluster s"),
     # mon-collector.

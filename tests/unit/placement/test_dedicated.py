@@ -82,9 +82,7 @@ def test_one_node_without_exclusive_storage_makes_the_score_decide() -> None:
     assert chosen(closed) == "a"
 
 
-TWO_INTERVALS = (
-    f"{STANDARD}|8192,1,10240,1,1,1;16384,8,409600,1,1,16;1024,1,51200,1,1,1;16384,8,409600,1,1,16|{TEMPLATES}"
-)
+TWO_INTERVALS = f"{STANDARD}|8192,1,10240,1,1,1;16384,8,409600,1,1,16;1024,1,51200,1,1,1;16384,8,409600,1,1,16|{TEMPLATES}"
 STOPPED = "i|16268|1024|1|ADMIN_down|Y|b||plain||1|1"
 
 # What Debian's hail 3.0.2 says.
@@ -105,7 +103,9 @@ COSTS = [
 
 @pytest.mark.requirement("S168")
 @pytest.mark.parametrize(
-    ("instance", "policy", "changes", "said"), [one[1:] for one in COSTS], ids=[one[0] for one in COSTS]
+    ("instance", "policy", "changes", "said"),
+    [one[1:] for one in COSTS],
+    ids=[one[0] for one in COSTS],
 )
 def test_a_place_says_what_it_costs_as_upstream_does(
     instance: str, policy: str, changes: dict[str, Any], said: str

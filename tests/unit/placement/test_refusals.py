@@ -72,9 +72,12 @@ def test_a_soft_limit_does_not_keep_an_instance_on_an_offline_node(mode: str) ->
 @pytest.mark.parametrize(
     ("mode", "why"),
     [
-        ("primary-only", "It cannot fail over to b: 2.0 GiB of memory short"),
-        ("secondary-only", "Can't find any good node: c, d: 2.0 GiB of memory short"),
-        ("all", "Can't find any good nodes for relocation: c, d: 2.0 GiB of memory short"),
+        ("primary-only", "It cannot fail over to b: 2.0 GiB of memory short (FailMem)"),
+        ("secondary-only", "Can't find any good node: c, d: 2.0 GiB of memory short (FailMem)"),
+        (
+            "all",
+            "Can't find any good nodes for relocation: c, d: 2.0 GiB of memory short (FailMem)",
+        ),
     ],
 )
 def test_an_evacuation_that_is_refused_names_the_cause(mode: str, why: str) -> None:
@@ -82,6 +85,34 @@ def test_an_evacuation_that_is_refused_names_the_cause(mode: str, why: str) -> N
     moved, [[_name, said]] = evacuated(given, mode)
     assert moved == []
     assert said == why
+
+
+def exclusive() -> dict[str, Any]:
+    """A message in which nodes have exclusive storage and the spindles of x are not given."""
+    message = clusters.message(four_nodes(mirrored("x", "a", "b", 1024)), {})
+    for one in message["nodes"].values():
+        one["ndparams"]["exclusive_storage"] = True
+    return message
+
+
+UNKNOWN_SPINDLES = (
+    "c, d: the node has exclusive storage, and the disks' spindles are not given (FailSpindles)"
+)
+
+
+@pytest.mark.requirement("S172", "S237")
+def test_a_relocation_that_is_refused_has_upstreams_word_for_the_cause() -> None:
+    request = {"type": "relocate", "name": "x", "relocate_from": ["b"], "required_nodes": 1}
+    found = answer(clusters.encoded(exclusive() | {"request": request}))
+    assert not found["success"]
+    assert UNKNOWN_SPINDLES in found["info"]
+
+
+@pytest.mark.requirement("S173", "S237")
+def test_an_evacuation_that_is_refused_has_upstreams_word_for_the_cause() -> None:
+    message = exclusive() | {"request": evacuation("secondary-only")}
+    [[_name, why]] = answer(clusters.encoded(message))["result"][1]
+    assert UNKNOWN_SPINDLES in why
 
 
 def test_a_failover_to_a_drained_node_is_refused_as_such() -> None:
@@ -98,4 +129,7 @@ def test_memory_that_stopped_instances_will_need_is_named_as_such() -> None:
     ]  # running, they would leave 1 GiB
     given = four_nodes(mirrored("x", "a", "b", 4096), *down)
     _moved, [[_name, why]] = evacuated(given, "primary-only")
-    assert why == "It cannot fail over to b: 2.7 GiB of memory short once its stopped instances run"
+    assert (
+        why
+        == "It cannot fail over to b: 2.7 GiB of memory short once its stopped instances run (FailMem)"
+    )
