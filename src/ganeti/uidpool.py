@@ -1,4 +1,4 @@
-"""The user-id pool: ids under which this node runs processes that nobody else shares an id with.
+"""The user-id pool: ids under which this node runs processes, one process tree per id.
 
 A pool is a list of ranges, both ends included. An id is handed out with the lock on its file held,
 after a look at all processes: a lock file only says that the id is probably in use, and its absence
@@ -73,7 +73,7 @@ def host_conflicts(uid_pool: Iterable[UidRange]) -> list[str]:
 
 
 class LockedUid:
-    """An id that nobody else gets as long as its lock is held, or a process runs with it."""
+    """An id that is reserved while its lock is held or a process runs with it."""
 
     def __init__(self, uid: int, lock: int, directory: Path) -> None:
         self._uid, self._lock, self._directory = uid, lock, directory
@@ -162,7 +162,7 @@ def ReleaseUid(uid: LockedUid | int | str, *, directory: Path | None = None) -> 
             return
     else:
         path = _lock_file(lock_directory() if directory is None else directory, int(uid))
-    # Removing a file that somebody has locked would let a third one lock a new one beside it.
+    # Removing a locked file would let a third process lock a new file of the same name.
     lock = _locked(path, create=False)
     if lock is not None:
         path.unlink(missing_ok=True)

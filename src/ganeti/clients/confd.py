@@ -141,4 +141,4 @@ class _Conversation(asyncio.DatagramProtocol):
             self.has_all.set()
 
     def error_received(self, exc: Exception) -> None:
-        """Nobody listens there now; others may, and it is asked again."""
+        """No process listens there now; other candidates may, and this one is asked again."""

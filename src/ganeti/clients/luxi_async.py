@@ -72,7 +72,7 @@ class AsyncLuxiClient:
 async def _connected(path: Path) -> socket.socket:
     """A socket that is connected.
 
-    A listener that is behind refuses with EAGAIN, which is no beginning of a connection here although
+    A listener that is behind refuses with EAGAIN, which does not begin a connection, although
     asyncio would take it for one.
     """
     one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -21,7 +21,7 @@ def check_cluster_wish(op: OpClusterSetParams) -> None:
     """Refuse values that no cluster can have; InputError names the field."""
     for one in UNKNOWN_PARAMS:
         if one.request and getattr(op, one.request) not in (None, [], {}):
-            raise InputError("this version cannot do that", one.request)
+            raise InputError("this implementation does not support it", one.request)
     for name, given in given_params(op).items():
         if check := CLUSTER_PARAMS[name].check:
             check(given, name)

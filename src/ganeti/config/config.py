@@ -217,7 +217,7 @@ class Config:
                 _log.exception("a listener of the configuration failed at position %d", position)
 
     def _lose(self, batch: list[_Change], err: GanetiError) -> None:
-        """The pending snapshot may or may not be what is stored: nobody may use it (R13)."""
+        """The pending snapshot may or may not be what is stored; no reader may get it (R13)."""
         self._lost = err
         self._fail(batch, err)
         self._fail(list(self._waiting), NotMaster(f"not written: {err.message}"))

@@ -207,7 +207,7 @@ def _diskparams(snapshot: View, instance: Instance, disk: Disk) -> Params:
 
 
 def network_spec(network: Network) -> NetworkSpec:
-    """A network as nodes and scripts are told about it."""
+    """A network in the form that nodes and scripts get."""
     return NetworkSpec(
         name=network.name,
         uuid=network.uuid,

@@ -16,13 +16,13 @@ SHORTEST_S = 1.0
 LONGEST_S = 300.0
 """Pauses between tries, growing."""
 TRY_FOR_S = 6 * 3600.0
-"""Afterwards the node is left alone, until it comes back or another master begins."""
+"""Afterwards the master does not call the node until it returns or another master starts."""
 
 _log = logging.getLogger(__name__)
 
 
 class OfflineNotifier:
-    """One task for each node that is offline and has not heard of it; `tell` hands it the latest set.
+    """One task per offline node that does not know of its mark; `tell` sends the node the latest set.
 
     `offline_node` gives a node by its UUID if it is marked offline, and `has_heard` says whether the last set
     that it took shows that.
@@ -66,7 +66,7 @@ class OfflineNotifier:
             del self._tasks[uuid]
 
     async def close(self) -> None:
-        """Give up what is on its way."""
+        """Cancel all tasks."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

@@ -25,7 +25,7 @@ class Reservations:
         self._of_job: dict[int, set[tuple[str, str]]] = {}
 
     def new_mac(self, job_id: int, snapshot: View, network: Network | None = None) -> str:
-        """A MAC address that nobody has, with the prefix of the network, or else of the cluster."""
+        """An unused MAC address with the prefix of the network, or of the cluster."""
         prefix = (network.mac_prefix if network else None) or snapshot.cluster.mac_prefix
         for _ in range(MAC_TRIES):
             suffix = self._ids.number(MAC_SUFFIXES).to_bytes(3, "big").hex(":")
@@ -47,7 +47,7 @@ class Reservations:
         return mac
 
     def new_port(self, job_id: int, snapshot: View) -> int | None:
-        """A port for a display that nobody has, or None if all are taken; the least recently given first."""
+        """An unused port for a display, the least recently used first; None if all are in use."""
         count = PORTS.stop - PORTS.start
         for offset in range(count):
             port = PORTS.start + (self._next_port - PORTS.start + offset) % count
@@ -74,7 +74,7 @@ class Reservations:
         self._take_unowned(job_id, "IP address", f"{ip} on {link}", snapshot)
 
     def take_address(self, job_id: int, network: Network, ip: str, snapshot: View) -> None:
-        """Reserve an address of a network; PrereqError if another has it, or it is no interface's to have."""
+        """Reserve an address of a network; PrereqError if it is in use or reserved."""
         why = AddressPool(network).why_not(ip)
         if why is not None:
             raise PrereqError(
@@ -89,7 +89,7 @@ class Reservations:
             )
 
     def new_address(self, job_id: int, network: Network, snapshot: View) -> str:
-        """The first address of a network's pool that nobody has; PrereqError if there is none."""
+        """The first free address of a network's pool; PrereqError if there is none."""
 
         def is_taken(ip: str) -> bool:
             claim = address_claim(network.uuid, ip)

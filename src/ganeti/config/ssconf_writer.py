@@ -75,7 +75,7 @@ def _lines(items: Iterable[str]) -> str:
 class SsconfDistributor:
     """Keeps the sets of all online nodes up to date; a slow node delays only itself.
 
-    A node that is marked offline gets the set that says so, if it can be reached, and then no other.
+    A node that is marked offline gets the set with its mark, if it can be reached, and no later set.
     """
 
     def __init__(self, config: Config, push: Push) -> None:

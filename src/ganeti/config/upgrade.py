@@ -1,4 +1,4 @@
-"""From stored rows to objects of this version: what an earlier one wrote is brought up to date."""
+"""Convert stored rows of earlier versions to objects of this version."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,5 +94,5 @@ class Reader:
 def _type(name: str) -> type[Stored]:
     kind = kind_named(name)
     if kind is None:
-        raise ConfigurationError(f"there is no kind of objects {name}")
+        raise ConfigurationError(f"{name} is not a kind of object")
     return kind.type

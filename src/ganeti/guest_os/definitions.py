@@ -141,7 +141,7 @@ def _is_name(name: str) -> bool:
 
 
 def _check_trusted(path: Path, status: os.stat_result) -> None:
-    """What is run as root must be in nobody else's hands."""
+    """Refuse what runs as root unless only root can write it."""
     if status.st_uid not in (0, os.geteuid()):
         raise _Unusable(f"{path.name} belongs to user {status.st_uid}, not to root")
     if status.st_mode & stat.S_IWOTH:

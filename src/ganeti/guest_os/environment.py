@@ -251,7 +251,7 @@ def _params(prefix: str, params: Mapping[str, Any], field: str) -> Environment:
 
 
 def _finished(full: Environment, api_version: int) -> Environment:
-    """Without what this version's scripts do not know (S116), and checked."""
+    """The checked variables, without those that the scripts' version lacks (S116)."""
     known = re.compile("|".join(one.pattern for one in VARIABLES if one.since <= api_version))
     environment = {name: value for name, value in full.items() if known.fullmatch(name)}
     total = 0

@@ -37,10 +37,10 @@ TAIL_BYTES = 4096
 """How much of a script's output goes into results and errors."""
 
 OUTPUT_BYTES = 16 * 1024
-"""How much of what a running script says is told at once; what it says faster is left out."""
+"""Bytes of a running script's output that are reported at once; faster output is dropped."""
 
 OUTPUT_SUFFIX = ".out"
-"""Of the file with what `create` and `rename` say on standard output, which is for nobody in particular (S134)."""
+"""Suffix of the file with the standard output of `create` and `rename` (S134)."""
 
 VERIFY_TIMEOUT_S = 120.0
 SCRIPT_TIMEOUT_S = 5.5 * 3600

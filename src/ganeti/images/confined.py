@@ -1,7 +1,7 @@
 """A program that reads a stranger's file, with next to nothing that it may do.
 
 `python -m ganeti.images.confined UID MEMORY FILE-SIZE SECONDS PROGRAM ...` starts PROGRAM in the present directory:
-as a user that nobody else is (if we are root), without capabilities, network, other users' files, and
+as a user of its own (if the caller is root), without capabilities, network, other users' files, and
 with limits. Three walls, each of which would do for most: the user, a filter of system calls, and Landlock,
 which lets it open only its own directory and, to read, programs and libraries. It imports little, because
 what is imported here is in the process that is confined.
@@ -96,7 +96,7 @@ _RIGHTS_SINCE_3 = 0x7FFF
 
 
 def main(words: Sequence[str]) -> NoReturn:
-    """Give up everything, and become the program."""
+    """Drop all rights and become the program."""
     uid, memory, file_size, seconds = (int(word) for word in words[:4])
     argv = list(words[4:])
     libc = ctypes.CDLL(None, use_errno=True)
@@ -118,7 +118,7 @@ def main(words: Sequence[str]) -> NoReturn:
     _must(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
     _landlock(libc)
     _filter(libc)
-    os.execv(argv[0], argv)  # noqa: S606 - a program of ours, by its path
+    os.execv(argv[0], argv)  # noqa: S606 - a program of this package, by its path
 
 
 def _must(result: int, what: str) -> int:

@@ -1,6 +1,6 @@
 """Images become raw disks: what a package has, written into a directory as the dumps of an export.
 
-What is converted is a copy that nobody else can change, looked at again; the tool that reads it is confined
+The tool converts a private copy, whose header is checked again; the tool that reads it is confined
 (`confined.py`). A raw image is only copied.
 """
 
@@ -37,7 +37,7 @@ from ganeti.uidpool import ReleaseUid, RequestUnusedUid
 
 QEMU_IMG = "/usr/bin/qemu-img"
 UIDS = range(61184, 65520)
-"""Ids that systemd keeps for services without a user of their own, and that nobody else may have."""
+"""User ids that systemd reserves for services without an own user."""
 MEMORY_LIMIT = 2 << 30
 TIME_LIMIT_S = 12 * 3600
 MIB = 1 << 20
@@ -93,7 +93,7 @@ def _plain_host_name(text: str) -> str:
 
 
 def convert_package(package: Package, directory: Path) -> None:
-    """Write the dump of each disk into a directory of ours; on an error some may be there."""
+    """Write the dump of each disk into a directory of this node; after an error some may exist."""
     for number, image in enumerate(package.disks):
         if image is not None:
             convert_image(image, directory / dump_name(number))
@@ -179,7 +179,7 @@ def _next_data(member: Member, offset: int) -> int:
 
 
 def write_all(target: int, data: bytes, offset: int) -> None:
-    """Write all of it at an offset; a full disk takes a part, and says so only at the next."""
+    """Write all bytes at an offset; a full disk stores a part and reports it only at the next write."""
     view = memoryview(data)
     while view:
         written = os.pwrite(target, view, offset)
@@ -199,7 +199,7 @@ def _check_again(path: Path, facts: ImageFacts) -> None:
 
 @contextlib.contextmanager
 def _work_directory(parent: Path) -> Iterator[tuple[Path, int]]:
-    """A directory for a user that nobody else is; root makes one, others are themselves."""
+    """A directory for a user of its own; callers other than root keep their user."""
     work = parent / _WORK
     shutil.rmtree(work, ignore_errors=True)
     with contextlib.ExitStack() as stack:

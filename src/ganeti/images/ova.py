@@ -31,14 +31,14 @@ _CONFIG_LIMIT = 1 << 20
 
 
 def check_can_be_packed(export: ExportDescription) -> None:
-    """Refuse dumps that are no images of disks."""
+    """Refuse dumps that are not images of disks."""
     if export.compression != NONE:
         raise InputError(
             f"the dumps are compressed by {export.compression}; export without --compress", "export"
         )
     if export.data == SCRIPT:
         raise InputError(
-            "the dumps were written by the export script of the OS: they are no images", "export"
+            "the export script of the OS wrote the dumps, so they are not images of disks", "export"
         )
 
 

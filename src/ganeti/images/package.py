@@ -138,7 +138,9 @@ def _members(source: Member) -> dict[str, Member]:
         try:
             info = tarfile.TarInfo.frombuf(head, "utf-8", "strict")
         except (tarfile.HeaderError, UnicodeDecodeError, ValueError) as err:
-            raise _refused(f"it is no tar archive, or damaged at byte {offset}: {err}") from err
+            raise _refused(
+                f"it is not a tar archive, or is damaged at byte {offset}: {err}"
+            ) from err
         if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
             raise _refused(
                 f"{info.name!r:.80} in it is a link, a directory or something else that is not a file"
@@ -211,7 +213,7 @@ def _text(member: Member, limit: int) -> bytes:
 
 
 def _refused(why: str) -> InputError:
-    return InputError(f"is not taken: {why}", "OVA")
+    return InputError(f"cannot be imported: {why}", "OVA")
 
 
 def open_beside(directory: int, name: str) -> int:

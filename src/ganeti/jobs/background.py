@@ -1,4 +1,4 @@
-"""Work of the queue that goes on although nobody waits for it any more."""
+"""Work of the queue that continues although no caller waits for it."""
 
 import asyncio
 import logging

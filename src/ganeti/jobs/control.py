@@ -41,7 +41,7 @@ class Control:
     ) -> Answer:
         """Let nothing of a job start any more (G9); the answer yes is durable. `kill` ends also what runs.
 
-        Without `kill` the answer is no where the job could still succeed. Refused leaves the job as it was: `enqueue` takes it back into the queue. `ended` is told of
+        Without `kill` the answer is no where the job could still succeed. Refused leaves the job as it was: `enqueue` takes it back into the queue. `ended` gets
         a job that is over with this.
         """
         async with job.cancelling:  # or one that is refused would take back what another has said

@@ -87,7 +87,7 @@ class OpRun(Protocol):
         ...
 
     def takes_kill(self) -> bool:
-        """Whether somebody killed the job since this was asked last: its next call to a node is to fail."""
+        """Whether the job was killed since the last call; its next call to a node must fail."""
         ...
 
     def killable(
@@ -104,7 +104,7 @@ class OpRun(Protocol):
         ...
 
     def check_canceled(self) -> None:
-        """Raise JobCanceled if somebody cancelled the job; for units that can stop in between."""
+        """Raise JobCanceled if the job was cancelled; for units that can stop in between."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What jobs say: kept in memory at once, stored in batches for which nobody waits (S199)."""
+"""Log lines of jobs: in memory at once, stored in batches for which no job waits (S199)."""
 
 import asyncio
 import logging

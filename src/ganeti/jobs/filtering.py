@@ -23,7 +23,7 @@ class Filtering:
         scheduler: Scheduler,
         reject: Callable[[LiveJob, str], None],
     ) -> None:
-        """`reject` is told of queued jobs that are to be cancelled, and who says so."""
+        """`reject` gets queued jobs that a filter cancels, and the filter."""
         self._config = config
         self._make = make
         self._jobs = jobs
@@ -36,7 +36,7 @@ class Filtering:
         self._unsubscribe: Callable[[], None] | None = None
 
     def follow(self, background: Background, on_done: Callable[[], None]) -> None:
-        """Ask anew about all jobs whenever filters change, and tell `on_done`, until `close`."""
+        """Check all jobs again whenever filters change, and call `on_done`, until `close`."""
 
         def changed(snapshot: Snapshot) -> None:
             filters = snapshot.table(JobFilter)

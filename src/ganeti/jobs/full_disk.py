@@ -1,7 +1,7 @@
 """What an administrator can do while the state's disk is full: cancel, and archive.
 
 A file on the same disk keeps the room that these need. When one of them is refused, the file is given up
-and the store tries again by itself; until there is space for the file again, no jobs are taken, so that
+and the store retries; until there is space for the file again, the queue accepts no jobs, so that
 nothing else uses the room up.
 """
 

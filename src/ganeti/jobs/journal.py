@@ -36,7 +36,7 @@ class Journal:
             self._on_end(error)
 
     def close(self, error: GanetiError) -> None:
-        """Nothing is to be written any more, by our own wish: nobody needs to be told."""
+        """Stop writing on request of the daemon; nobody is notified."""
         if self._ended is None:
             self._ended = error
 

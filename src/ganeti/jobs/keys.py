@@ -75,7 +75,7 @@ class Keys:
             else:
                 self._forget(key)
                 answer.set_exception(result)
-                answer.exception()  # nobody else may be waiting
+                answer.exception()  # there may be no other waiter
         return await answer
 
     async def submit_batch(

@@ -109,7 +109,7 @@ class PendingUndo:
     async def abandon(self, job_id: int, ident: str) -> str:
         """Give a step up for good, under the locks of what it concerns; what is left, and where.
 
-        Waits while it is being tried. PrereqError if there is no such step.
+        Waits while the step runs. PrereqError if the step does not exist.
         """
         job = self._jobs.get(job_id)
         if job is None:

@@ -310,7 +310,7 @@ class JobQueue:
         """Wait until the job has ended, `info_of` it has changed or it has said something.
 
         None if none of this happened in time (then the client asks again, S195). JobLost if there
-        is no such job, NotMaster if nothing can happen to it here any more.
+        is no such job, NotMaster if this daemon can no longer change it.
         """
         serial = previous_log_serial or 0
         job = self._jobs.get(job_id)
@@ -473,7 +473,7 @@ class JobQueue:
         return answer
 
     async def _recover(self, broken: Sequence[tuple[LiveJob, str]]) -> None:
-        """End the jobs that cannot go on; only then others may touch what they worked on."""
+        """End the jobs that cannot continue; only then may other jobs use their objects."""
         await self._recovery.end_all(broken)
         self._is_open = True
         self._pending_undo.open()

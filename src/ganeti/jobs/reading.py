@@ -1,7 +1,7 @@
 """Jobs as another version has stored them (G28): after an upgrade, and after the way back.
 
-A field of an opcode that this version does not know is left out if it says nothing (null, false, 0 or empty), as
-fields do that nobody has used yet. If it says something, the job may mean something else without it: it is not read.
+A field of an opcode that this version does not know is dropped if it is null, false, 0 or empty, as
+unused fields have. With any other value the job could mean something else without it, so it is not read.
 """
 
 import re
@@ -18,7 +18,7 @@ _UNKNOWN = re.compile(r"unknown field `([^`]+)`")
 
 
 def read_stored(data: bytes, kind: type[T], *, what: str) -> T:
-    """The bytes of a stored or archived job as a struct; InputError names what this version does not understand."""
+    """The bytes of a stored or archived job as a struct; InputError names the part that this version does not know."""
     try:
         return wire.decode(data, kind, what=what)
     except InputError as err:

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class Recovery:
-    """Sorts the jobs that were found in the store, and ends those that cannot go on."""
+    """Sorts the stored jobs, and ends those that cannot continue."""
 
     def __init__(
         self,

@@ -177,7 +177,7 @@ class Run:
         job, journal = self._job, self._dependencies.journal
         async with job.writing:
             if self.is_stopped:
-                raise NotMaster("the master daemon stops; the next master goes on from here")
+                raise NotMaster("the master daemon stops; the next master continues the job")
             self.go()
             ops = list(job.ops)
             ops[self.index] = msgspec.structs.replace(

@@ -106,7 +106,7 @@ class Runner:
             self._kills.spawn(end(), f"kill-{job.id}-{number}")
 
     def stop(self) -> None:
-        """Let no opcode go on, as if we died; only results that are being written are waited for."""
+        """Stop all opcodes as after a crash; wait only for results that are being written."""
         self._is_stopping = True
         for job_id, task in self._tasks.items():
             run = self._runs.get(job_id)
@@ -274,7 +274,7 @@ class Runner:
 def ended_ops(job: LiveJob, ending: Ending, now: float, *, cancel: bool) -> list[OpState]:
     """The opcodes of a job when the current one has ended; a failure or a cancel ends all others.
 
-    Nothing is kept of what has ended that may not be shown: nobody needs it again (G23).
+    Secrets of opcodes that have ended are dropped, because nothing needs them again (G23).
     """
     ops = list(job.ops)
     index = job.index

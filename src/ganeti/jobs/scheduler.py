@@ -149,7 +149,7 @@ class Scheduler:
         return is_current and self._rulings.get(job_id, FREE).paused is None
 
     def _full(self, ruling: Ruling) -> Limit | None:
-        """A bucket of the job in which there is no place."""
+        """A full bucket of the job, or None."""
         limits = ruling.limits
         return next((one for one in limits if self._used[one.bucket] >= one.most), None)
 
@@ -212,7 +212,7 @@ class Scheduler:
         )
         pairs = {(need, job_id) for job_id in waiting for need in self._queued[job_id].needs}
         rules = {
-            "nobody is both queued and running": not self._queued.keys() & self._running,
+            "no job is both queued and running": not self._queued.keys() & self._running,
             "jobs that need nothing are in the heap": ready - held <= set(self._ready),
             "jobs that wait for a place wait for one that is taken": not stuck,
             "places in buckets are counted": used == self._used,

@@ -13,7 +13,7 @@ class Event(enum.Enum):
 
     START = "its first opcode was taken up"
     GO = "its opcode has its locks"
-    CANCEL = "somebody cancels it"
+    CANCEL = "a client cancels it"
     SUCCEED = "its last opcode succeeded"
     FAIL = "an opcode failed"
     STOP = "it ends because it was cancelled"
@@ -51,7 +51,7 @@ def after(status: JobStatus, event: Event) -> JobStatus:
         return TRANSITIONS[status, event]
     except KeyError:
         raise IllegalTransition(
-            f"a job that is {status} cannot be told that {event.value}"
+            f"a job that is {status} does not accept the event: {event.value}"
         ) from None
 
 

@@ -210,7 +210,7 @@ class Submission:
         return prepared
 
     async def _take_ids(self, count: int) -> range:
-        """Ids that nobody had before, below a ceiling that is registered (R12)."""
+        """Unused ids below the registered ceiling (R12)."""
         async with self._numbering:
             self._journal.check()
             if self._ids is None or self._raise_ceiling is None:
@@ -296,7 +296,7 @@ def _final_states(states: Sequence[str]) -> frozenset[JobStatus]:
     wrong = [state for state in states if state not in known]
     if wrong:
         raise InputError(
-            f"{wrong[0]!r:.40} is no final state: {', '.join(sorted(known))}", "depends"
+            f"{wrong[0]!r:.40} is not a final state: {', '.join(sorted(known))}", "depends"
         )
     return frozenset(known[state] for state in states) or FINAL_STATES
 

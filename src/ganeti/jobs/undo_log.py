@@ -65,7 +65,7 @@ class UndoLog:
         `change` is made to the configuration in the same transaction as that is recorded; if it
         cannot be made, all is undone. `then` are the steps that remove what `change` makes superfluous:
         recorded in the same transaction, and run, last first, by us or, if we die, by the next master.
-        Those that fail are no error: they stay recorded with the job, and are tried again.
+        A failed step raises nothing: it stays recorded with the job and is retried.
         """
         self._is_committed = True
         self._change = change
@@ -131,7 +131,7 @@ class UndoLog:
 
     async def _run_back(self) -> list[str]:
         """Undo all steps, last first; what could not be undone stays recorded, and is returned as text."""
-        # Whoever is not the master any more finds out here, and leaves the steps to the next one.
+        # A former master learns of it here, and leaves the steps to the next master.
         if not await self._leave(self._steps):
             return []
         failed = await self._undo(self._steps)
@@ -153,8 +153,6 @@ class UndoLog:
             await record
         except (NotMaster, CommitUnknown):
             return False
-        except (
-            StoreError
-        ) as err:  # a full disk: for now the record names every step; the job's end mends it
+        except StoreError as err:  # a full disk: for now the record names every step; the end of the job corrects it
             _log.warning("job %d: %s", self._run.job_id, err)
         return True

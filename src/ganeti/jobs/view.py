@@ -79,7 +79,7 @@ def view_of(job: LiveJob, waiting_for: str | None = None) -> JobView:
 
 
 def shown(state: OpState) -> OpState:
-    """An opcode's state without what nobody may see."""
+    """An opcode's state without secrets."""
     public = redacted(state.op)
     return state if public is state.op else msgspec.structs.replace(state, op=public)
 

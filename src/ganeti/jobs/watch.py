@@ -1,4 +1,4 @@
-"""Waiting for a job to change, by subscription: nobody polls (S192, S196)."""
+"""Wait for a job to change, by subscription instead of polling (S192, S196)."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Disks that somebody else keeps: block devices that are adopted."""
+"""Disks outside of Ganeti's storage: block devices that are adopted."""
 
 from ganeti.base.errors import InputError
 from ganeti.layouts.planner import Names, NewDisk, Planner, Site

@@ -29,7 +29,7 @@ class Relocation:
 
     way: Way
     after: Instance
-    """The instance there; with REPLACE, its disks are placed anew first."""
+    """The instance there; with REPLACE, its disks get new locations first."""
 
     @property
     def copies(self) -> bool:

@@ -19,7 +19,7 @@ class Names(Protocol):
     def uuid(self) -> str: ...
 
     def secret(self) -> str:
-        """Something that nobody can guess."""
+        """A random secret."""
         ...
 
     def port(self) -> int:
@@ -40,7 +40,7 @@ class NewDisk:
     name: str | None = None
     params: Params | None = None
     adopt: str | None = None
-    """What becomes the disk, if it is not made anew."""
+    """The existing object that becomes the disk, if none is created."""
 
 
 @dataclass(frozen=True)

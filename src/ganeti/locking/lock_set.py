@@ -1,7 +1,7 @@
 """The locks of one level, by name (rows S9, S10, S12).
 
 A job takes the names it asks for in alphabetical order.  A name that is not known is made for the
-job and vanishes with its last user, unless somebody adds it; so an instance is locked before it
+job and vanishes with its last user, unless it is added; so an instance is locked before it
 exists.  Who asks for ALL takes a set-wide lock first, in the mode asked for, and then every name;
 a new name is made under that lock held exclusively, so none appears while ALL is held.
 
@@ -121,7 +121,7 @@ class LockSet:
                 _downgrade_if_exclusive(entry.lock, owner)
 
     def add(self, names: Iterable[str], *, owner: Owner | None = None) -> None:
-        """Register names, so that they stay when nobody uses them; known ones are fine.
+        """Register names, so that they stay without a user; known names are ignored.
 
         LockError, adding none, if a name is new while another owner than `owner` holds ALL;
         if `owner` itself does, it gets the new names too.
@@ -144,7 +144,7 @@ class LockSet:
                 entry.lock.try_acquire(claim.owner, claim.mode)
 
     def remove(self, names: Iterable[str], *, owner: Owner | None = None) -> None:
-        """Forget names that `owner` holds exclusively or nobody holds; who waits gets LockDeleted.
+        """Remove names that `owner` holds exclusively or that are free; waiters get LockDeleted.
 
         LockError, removing none, if another owner holds one of them.  Unknown names are fine.
         """

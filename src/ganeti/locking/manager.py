@@ -1,9 +1,9 @@
 """All locks of the cluster, level by level (rows S13-S16, G10).
 
 A job takes everything it needs for an opcode at once.  While it waits for one lock it keeps the
-others only for a while: after 1, 2, 4, ... seconds it gives all back, pauses, and begins anew;
+others only for a while: after 1, 2, 4, ... seconds it releases all, pauses, and starts again;
 after a few such tries it keeps its place for as long as it takes.  A job that needs one lock only
-keeps nobody waiting, so it stays in its place from the start.
+blocks no other job, so it stays in the queue from the start.
 
 The longer a job waits the more urgent it becomes, so that none starves behind more urgent ones.
 """

@@ -5,7 +5,7 @@ shared waiters share the *active* one, wherever in the queue it was begun.  When
 notified, it leaves the queue and the next shared waiter begins another, at the end.
 
 A notification hands the lock over at once: the waiters own it before their tasks run again.  So
-nobody can slip in between, and a free lock never has waiters.
+no other job can slip in between, and a free lock never has waiters.
 """
 
 import asyncio
@@ -103,7 +103,7 @@ class SharedLock:
         return owner in self._owners
 
     def try_acquire(self, owner: Owner, mode: Mode, *, priority: int = 0) -> bool:
-        """Take the lock if nobody must be waited for; never touches the queue (S24)."""
+        """Take the lock if it can be granted at once; never touches the queue (S24)."""
         if self._is_deleted:
             raise self._deleted_error(owner)
         if owner in self._owners or owner in self._waiting:
@@ -223,7 +223,7 @@ class SharedLock:
             "an exclusive owner is alone": not self._is_exclusive or len(self._owners) == 1,
             "a free lock has no waiters": bool(self._owners) or not conditions,
             "an owner does not wait": not self._owners & self._waiting.keys(),
-            "nobody is left behind": top is None or not self._may_grant(top.mode),
+            "no grantable waiter is left": top is None or not self._may_grant(top.mode),
             "no condition is empty": all(c.waiters for c in conditions),
             "no queue is empty": all(queue.conditions for queue in self._queues.values()),
             "one exclusive waiter a condition": all(len(c.waiters) == 1 for c in exclusive),

@@ -69,7 +69,7 @@ class Window:
 
     def rates(self, least_s: float = 0.0) -> dict[str, float]:
         """Growth per second of each counter that did not fall, over at least `least_s` of the window."""
-        if len(self._samples) < 2:  # noqa: PLR2004 - one sample is no growth
+        if len(self._samples) < 2:  # noqa: PLR2004 - one sample shows no growth
             return {}
         latest = self._samples[-1]
         found = {}
@@ -82,7 +82,7 @@ class Window:
 
 
 def _first_rising(samples: Sequence[Sample], name: str) -> Sample:
-    """The oldest sample from which the counter only grew: it begins anew with a domain or a processor."""
+    """The oldest sample from which the counter only grew: it restarts with a domain or a processor."""
     first = samples[-1]
     for sample in reversed(samples):
         if sample.values.get(name, float("inf")) > first.values[name]:

@@ -21,10 +21,10 @@ class Code(IntEnum):
 
     GOOD = 0
     MENDING = 1
-    """Something is wrong for a time, and is being mended."""
+    """A temporary fault that is being repaired."""
     UNKNOWN = 2
     BAD = 4
-    """Somebody must act."""
+    """An administrator must act."""
 
 
 class Status(NamedTuple):

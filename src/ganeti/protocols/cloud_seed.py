@@ -34,7 +34,7 @@ def seed_files(
 
 
 def renamed(files: Mapping[str, bytes], environment: Mapping[str, str]) -> dict[str, bytes]:
-    """The same seed under another name; the instance stays who it is. InputError if it is no seed of ours."""
+    """The same seed with another name and the same instance id. InputError if the seed was not written by this package."""
     try:
         facts = json.loads(files[META_DATA])
         facts["local-hostname"] = environment["INSTANCE_NAME"]

@@ -1,7 +1,7 @@
 """Datagrams of confd (S57-S62, X23): `plj0`, then a JSON object with `msg`, `salt` and `hmac`. Pure.
 
 A query's salt is the client's unix time; an answer's is the `rsalt` that the query asks for. The HMAC is
-that of SHA-1 over salt and message. Whoever has the key may ask; for everybody else there is silence.
+that of SHA-1 over salt and message. A client with the key gets answers; others get none.
 """
 
 import enum
@@ -26,7 +26,7 @@ _HMAC = re.compile(r"[0-9a-f]{40}", re.ASCII)
 
 
 class QueryType(enum.IntEnum):
-    """What can be asked; those from 100 on are of this version, the others are Ganeti's."""
+    """Types of queries; those from 100 on are additions of this implementation."""
 
     PING = 0
     NODE_ROLE_BY_NAME = 1
@@ -151,7 +151,7 @@ def pack_request(key: bytes, request: Request, now: float) -> bytes:
 
 
 def pack_answer(asked: Asked, status: Status, answer: Any, serial: int) -> bytes:
-    """An answer; one that is too long for a datagram says so instead."""
+    """An answer; too long for a datagram, it becomes an error."""
     packet = _packed(asked, Answer(PROTOCOL, status, answer, serial))
     if len(packet) > PACKET_LIMIT:
         text = "the answer is too long for a datagram: ask for less at once, or ask the master"

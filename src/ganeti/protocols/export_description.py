@@ -4,7 +4,7 @@
     [instance]    name, memory, vcpus, disk_template, hypervisor, tags, nic<N>_*, disk<N>_*, counts
     [hypervisor]  [backend]  [os]  [os_private]     parameters that the instance itself has
 
-Ours adds what Ganeti passes over: how a dump is compressed and made, and the digest of what is in it.
+This implementation adds fields that upstream ignores: compression and kind of a dump, and the digest of its content.
 A description is a stranger's text (A54): names of files are plain, numbers have bounds, a value is one
 line, and nothing in it refers to anything else.
 """

@@ -82,7 +82,7 @@ def _long_entries(name: str, short: bytes) -> list[bytes]:
 def fat_files(image: bytes) -> dict[str, bytes]:
     """The files of an image as `fat_image` makes them, by their long names; InputError for any other."""
     if len(image) < SECTOR or image[3:11] != b"GANETI  " or image[510:512] != b"\x55\xaa":
-        raise InputError("has no file system of ours", "seed disk")
+        raise InputError("has no file system that this implementation wrote", "seed disk")
     fat_sectors = struct.unpack_from("<H", image, 22)[0]
     root = (1 + 2 * fat_sectors) * SECTOR
     data = root + _ROOT_SECTORS * SECTOR

@@ -1,7 +1,7 @@
 """LUXI: one JSON document per message, ended by the byte 0x03; strictly request and answer.
 
 Bytes in, messages out: framing for both ends, and the client's half; the server's half, which
-trusts nobody, is in `luxi_requests.py`. Commands import this at their start, so it imports little.
+checks untrusted requests, is in `luxi_requests.py`. Commands import this at their start, so it imports little.
 
 Requests are `{"method", "args"}` and perhaps `version`, answers
 `{"success", "result"}`; an answer's `degraded` is set while writes have one copy only (R6).
@@ -21,7 +21,7 @@ MESSAGE_LIMIT = 64 * 1024 * 1024
 VERSION = 3_000_000
 """What clients of version 3 send; other versions are accepted as well."""
 NO_CHANGE = "nochange"
-"""The answer of WaitForJobChange to a client that is to go on waiting (S195)."""
+"""The answer of WaitForJobChange to a client that should keep waiting (S195)."""
 UPSTREAM_ERRORS = frozenset({
     *("GenericError", "OpPrereqError", "OpExecError", "HooksAbort", "ConfigurationError", "LockError"),
     *("JobLost", "JobCanceled", "JobQueueFull", "JobQueueDrainError"),
@@ -109,7 +109,7 @@ def parse_answer(data: bytes) -> Answer:
 
 
 class RemoteError(GanetiError):
-    """An error for which there is no class here; `name` is what the master called it."""
+    """An error without a class here; `name` is the master's name for it."""
 
     def __init__(self, message: str, name: str = "GenericError") -> None:
         super().__init__(message)

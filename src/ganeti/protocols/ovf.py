@@ -34,12 +34,12 @@ class OvfDisk:
     file: str
     capacity: int
     is_vmdk: bool = True
-    """The description says so; the file's header decides."""
+    """The format by the description; the header of the file decides."""
 
 
 @dataclass(frozen=True)
 class OvfMachine:
-    """A machine; memory in MiB, None where nothing is said."""
+    """A machine; memory in MiB, None if the description has no value."""
 
     name: str
     memory: int | None
@@ -99,7 +99,7 @@ def _local(name: str) -> str:
 
 
 def _refused(why: str) -> InputError:
-    return InputError(f"is not taken: {why}", "OVF description")
+    return InputError(f"cannot be imported: {why}", "OVF description")
 
 
 def _refuse_declaration(*_what: object) -> NoReturn:

@@ -424,7 +424,7 @@ def job_row(fields: Sequence[Field[Any]], context: JobContext) -> list[Any]:
 
 
 def _columns(kind: str, names: Sequence[str]) -> _Columns:
-    """The columns of these names; they are kept where all are known, so that nobody fills the memory with others."""
+    """The columns of these names; they are cached only if all are known, so that clients cannot fill the memory."""
     _check_count(names)
     if KINDS[kind].fields.keys() >= set(names):
         return _known_columns(kind, tuple(names))

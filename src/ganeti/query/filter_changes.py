@@ -57,7 +57,7 @@ class FilterChanges:
             filters = draft.table(JobFilter)
             thing = draft.find(own)
             if thing is not None and not isinstance(thing, JobFilter):
-                raise PrereqError(f"{own} is no job filter", ErrorCode.NOT_UNIQUE)
+                raise PrereqError(f"{own} is not a job filter", ErrorCode.NOT_UNIQUE)
             if own not in filters and len(filters) >= FILTERS_LIMIT:
                 raise PrereqError(
                     f"there are {len(filters)} job filters, the most that are possible;"

@@ -1,4 +1,4 @@
-"""What is wanted of an instance and what is, in one word."""
+"""Desired and actual state of an instance in one word."""
 
 import enum
 

@@ -32,7 +32,7 @@ class ScreenshotSource:
         picture = bytes(answer.png)
         if len(picture) > SIZE_LIMIT or not picture.startswith(_PNG):
             raise PrereqError(
-                f"node {node.name} sent {len(picture)} bytes that are no picture of {found.name}",
+                f"node {node.name} sent {len(picture)} bytes that are not a picture of {found.name}",
                 ErrorCode.ENVIRONMENT,
             )
         return base64.b64encode(picture).decode()

@@ -43,12 +43,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--ignore-hostname",
         action="store_true",
-        help="go on also where this host is not the master",
+        help="continue although this host is not the master",
     )
     made.add_argument(
         "--path", metavar="DIRECTORY", help="where config.data is (default: /var/lib/ganeti)"
     )
-    made.add_argument("--confdir", metavar="DIRECTORY", help="accepted, without effect")
+    made.add_argument(
+        "--confdir", metavar="DIRECTORY", help="ignored; kept for compatibility with Ganeti 3"
+    )
     made.add_argument(
         "--no-verify",
         action="store_true",
@@ -90,7 +92,7 @@ def _upgrade(args: argparse.Namespace, paths: Paths) -> int:
 def upgraded(content: bytes, *, verify: bool = True) -> tuple[dict[str, Any] | None, list[str]]:
     """The document in the form of 3.0, None if it has that or a newer one; and what became of what.
 
-    InputError if it is no configuration, PrereqError if what is written would be read as something else.
+    InputError if it is not a configuration, PrereqError if the new form would be read as something else.
     """
     from ganeti.upstream.forms import VERSION_3_0, parse, version_of  # noqa: PLC0415 - heavy
     from ganeti.upstream.reading import translate  # noqa: PLC0415
@@ -125,8 +127,11 @@ def _check_host(document: dict[str, Any], *, ignore: bool) -> None:
 
 def _agrees(path: Path) -> bool:
     if not sys.stdin.isatty():
-        raise PrereqError("give --force where nobody can be asked", ErrorCode.WRONG_INPUT)
-    say(f"No daemon of Ganeti may run on any node. Write {path} anew? [y/N] ", end="", flush=True)
+        raise PrereqError(
+            "pass --force: standard input is not a terminal, so there is no confirmation prompt",
+            ErrorCode.WRONG_INPUT,
+        )
+    say(f"No daemon of Ganeti may run on any node. Rewrite {path}? [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

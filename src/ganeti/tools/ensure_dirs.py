@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
         "-f",
         "--full-run",
         action="store_true",
-        help="accepted, without effect: archived jobs are one file",
+        help="ignored; kept for compatibility with Ganeti 3",
     )
     return made
 

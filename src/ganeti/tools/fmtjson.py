@@ -10,7 +10,7 @@ PROG = "fmtjson"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0, or 1 if standard input is no JSON."""
+    """0, or 1 if standard input is not JSON."""
     Parser(
         prog=PROG,
         description="Read JSON from standard input, and write it sorted and indented to standard output.",
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         content = json.loads(sys.stdin.buffer.read())
     except (ValueError, RecursionError) as err:
-        say(f"{PROG}: standard input is no JSON: {err}", file=sys.stderr)
+        say(f"{PROG}: standard input is not JSON: {err}", file=sys.stderr)
         return 1
     say(json.dumps(content, indent=2, sort_keys=True))
     return 0

@@ -9,7 +9,7 @@ from ganeti.base.errors import ErrorCode, PrereqError
 SECTOR = 512
 """What sysfs counts sizes in, whatever the disk has."""
 VIRTUAL = ("loop", "ram", "zram", "dm-", "sr", "fd", "drbd", "nbd", "rbd", "mtdblock")
-"""What is no disk of its own."""
+"""Prefixes of devices that are not disks."""
 _NUMBER, _PLACE, _SOURCE = 2, 4, 2
 """Where they are in a line of mountinfo, the last of them counted from the line's separator."""
 

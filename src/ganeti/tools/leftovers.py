@@ -1,4 +1,4 @@
-"""What nobody finished leaves on a node: each function removes some of it, and returns what it did, to be told."""
+"""Remove leftovers of unfinished work on a node; each function returns the actions that it took."""
 
 import re
 import shutil

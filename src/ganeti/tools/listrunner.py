@@ -17,7 +17,7 @@ BATCH_SIZE = 15
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 also where hosts have failed, which is said; 1 if nothing could be begun."""
+    """0 also if hosts failed, which is printed; 1 if no host could be started."""
     args = parser().parse_args(argv)
     return ended(PROG, lambda: _run(args))
 
@@ -67,7 +67,7 @@ def _run(args: argparse.Namespace) -> int:
     files = [Path(name) for name in (*args.files, *([args.program] if args.program else []))]
     for path in files:
         if not path.is_file():
-            raise HostError(f"{path} is no file")
+            raise HostError(f"{path} is not a file")
     password = None if args.agent else args.password or _asked_password(args.user)
     from ganeti.tools.remote_runs import Login, Work, run_on_all  # noqa: PLC0415 - heavy
 
@@ -98,7 +98,10 @@ def hosts_of(text: str) -> list[str]:
 
 def _asked_password(user: str) -> str:
     if not sys.stdin.isatty():
-        raise PrereqError("give -p or -A where nobody can be asked", ErrorCode.WRONG_INPUT)
+        raise PrereqError(
+            "pass -p or -A: standard input is not a terminal, so the program cannot ask for a password",
+            ErrorCode.WRONG_INPUT,
+        )
     return getpass.getpass(f"Password of {user} on all hosts: ")
 
 

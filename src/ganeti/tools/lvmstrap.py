@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--use-sfdisk",
         action="store_true",
-        help="accepted, without effect: disks are used as a whole",
+        help="ignored; kept for compatibility with Ganeti 3",
     )
     return made
 

@@ -37,8 +37,12 @@ def parser() -> argparse.ArgumentParser:
         description="End the daemons of this node, and remove what it has of a cluster. Guests, their disks"
         " and logs stay.",
     )
-    made.add_argument("-d", "--debug", action="store_true", help="accepted, without effect")
-    made.add_argument("-v", "--verbose", action="store_true", help="accepted, without effect")
+    made.add_argument(
+        "-d", "--debug", action="store_true", help="ignored; kept for compatibility with Ganeti 3"
+    )
+    made.add_argument(
+        "-v", "--verbose", action="store_true", help="ignored; kept for compatibility with Ganeti 3"
+    )
     made.add_argument("--yes-do-it", "--ya-rly", action="store_true", help="really do it")
     made.add_argument(
         "--no-backup", dest="backup", action="store_false", help="keep no copies of what is removed"

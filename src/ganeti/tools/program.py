@@ -9,7 +9,7 @@ from ganeti.base.terminal import say
 
 
 def ended(prog: str, work: Callable[[], int]) -> int:
-    """The exit status of `work`; an error is said, and is 1."""
+    """The exit status of `work`; 1 for an error, which is printed."""
     try:
         return work()
     except GanetiError as err:

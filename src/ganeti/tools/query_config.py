@@ -15,7 +15,7 @@ LIMIT_S = 5.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0, or 1 if there is no answer to one of the questions."""
+    """0, or 1 if a query got no answer."""
     args = parser().parse_args(argv)
     return ended(PROG, lambda: asyncio.run(_ask(args)))
 

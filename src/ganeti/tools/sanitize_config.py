@@ -29,7 +29,9 @@ def parser() -> argparse.ArgumentParser:
         description="Write a configuration without its secrets, and without names and addresses.",
     )
     made.add_argument("output", help="where to write it")
-    made.add_argument("-v", "--verbose", action="store_true", help="accepted, without effect")
+    made.add_argument(
+        "-v", "--verbose", action="store_true", help="ignored; kept for compatibility with Ganeti 3"
+    )
     made.add_argument(
         "--path", metavar="FILE", help="a config.data (default: that of the running master here)"
     )

@@ -22,7 +22,7 @@ PUBLIC_KEYS = ("rsahostkeypub", "dsahostkeypub")
 _SECRET_WORD = 5
 """Where it is in the words of a mirrored disk."""
 _V4, _V6 = 0x0A000000, 0x20010DB8 << 96
-"""10.0.0.0/8 and 2001:db8::/32, which nobody has in the Internet."""
+"""10.0.0.0/8 and 2001:db8::/32, which are not routed in the Internet."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Wishes:
 
 
 def parsed(data: bytes) -> Document:
-    """A file as it is; InputError if it is no configuration."""
+    """A file unchanged; InputError if it is not a configuration."""
     document = wire.parse_foreign(data, what="configuration")
     if not isinstance(document, dict) or not isinstance(document.get("cluster"), dict):
-        raise InputError("this is no config.data of Ganeti: it has no cluster", "configuration")
+        raise InputError("this is not a config.data of Ganeti: it has no cluster", "configuration")
     return document
 
 
@@ -206,7 +206,7 @@ class _Addresses:
         return start
 
     def new(self, text: str) -> str:
-        """What is no address stays."""
+        """Text that is not an address stays."""
         try:
             network = ip_network(text, strict=False)
         except ValueError:

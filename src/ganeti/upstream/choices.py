@@ -57,7 +57,7 @@ def parse_hypervisors(given: Collection[str], known: Collection[str]) -> dict[st
 
 
 class Reading(Judge):
-    """An import that goes on."""
+    """An import that continues."""
 
     def __init__(self, choices: Choices) -> None:
         super().__init__(keep_unknown=choices.keep_unknown)
@@ -83,7 +83,7 @@ class Reading(Judge):
         return str(new)
 
     def rest(self, what: str, given: Mapping[str, Any], known: Collection[str]) -> None:
-        """Judge the fields that nobody knows; those that say nothing are nothing."""
+        """Report unknown fields; empty ones are ignored."""
         for name in given.keys() - known:
             if given[name] not in NOTHING:
                 self.unknown(what, name, "there is no such field here")

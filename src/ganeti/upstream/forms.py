@@ -35,11 +35,13 @@ def parse(data: bytes) -> Document:
     """A file as a document in the form of 3.0; InputError says what it is instead."""
     document = _json(data)
     if not isinstance(document, dict) or not isinstance(document.get("cluster"), dict):
-        raise InputError("this is no config.data of Ganeti: it has no cluster", "configuration")
+        raise InputError("this is not a config.data of Ganeti: it has no cluster", "configuration")
     _check_version(document.get("version"))
     for name in TABLES:
         if name in NEVER_WITHOUT and name not in document:
-            raise InputError(f"this is no config.data of Ganeti: it has no {name}", "configuration")
+            raise InputError(
+                f"this is not a config.data of Ganeti: it has no {name}", "configuration"
+            )
         table = document.setdefault(name, {})
         if not isinstance(table, dict) or not all(isinstance(one, dict) for one in table.values()):
             raise InputError("must have objects by their keys", name)
@@ -61,7 +63,7 @@ def _json(data: bytes) -> Any:
         return wire.parse_foreign(data, what="configuration")
     except InputError as err:
         why = err.message.removeprefix(f"{err.field}: ")
-        raise InputError(f"this is no config.data of Ganeti: {why}", "configuration") from err
+        raise InputError(f"this is not a config.data of Ganeti: {why}", "configuration") from err
 
 
 @contextmanager
@@ -75,7 +77,7 @@ def damage_named(what: str) -> Iterator[None]:
 
 def _check_version(version: Any) -> None:
     if not isinstance(version, int):
-        raise InputError("this is no config.data of Ganeti: it has no version", "version")
+        raise InputError("this is not a config.data of Ganeti: it has no version", "version")
     found = version // _MAJOR, version % _MAJOR // _MINOR
     if not (OLDEST <= found <= NEWEST_2 or (3, 0) <= found <= NEWEST):
         raise InputError(

@@ -49,15 +49,15 @@ class InstanceReader:
         self._group_of, self._layers_of = group_of, layers_of
 
     def read(self, given: Document) -> Instance | None:
-        """An instance; None if this version cannot have it, which is said."""
+        """An instance; None if this implementation does not support it, which is reported."""
         reading, what = self._reading, f"instance {given.get('name')}"
         if given.get("forthcoming"):
-            reading.unknown(what, "forthcoming", "this version has no instances that are to come")
+            reading.unknown(what, "forthcoming", "forthcoming instances are not supported")
             return None
         given_hypervisor = str(given.get("hypervisor"))
         hypervisor = reading.choices.hypervisors.get(given_hypervisor, given_hypervisor)
         if hypervisor not in HYPERVISOR_PARAMS:
-            reading.unknown(what, "hypervisor", f"this version does not have {hypervisor}")
+            reading.unknown(what, "hypervisor", f"the hypervisor {hypervisor} is not supported")
             return None
         try:
             fields = self._fields(what, given, hypervisor)
@@ -129,7 +129,7 @@ class InstanceReader:
             raise NotOurs(f"it has disks of several templates: {', '.join(sorted(kinds))}")
         template = kinds.pop() if kinds else str(given.get("disk_template") or _NO_TEMPLATE)
         if template not in DISK_TEMPLATES:
-            raise NotOurs(f"this version does not have disks of {template}")
+            raise NotOurs(f"the disk template {template} is not supported")
         layers = self._layers_of(primary)
         try:
             disks = [
@@ -169,7 +169,7 @@ class InstanceReader:
             try:
                 address = str(ip_address(address))
             except ValueError:
-                reading.unknown(what, "ip", f"{address!r:.60} is no address")
+                reading.unknown(what, "ip", f"{address!r:.60} is not an IP address")
                 address = None
         if not is_uuid(str(given.get("uuid"))):
             reading.refuse(what, "uuid", "is not a UUID")

@@ -1,4 +1,4 @@
-"""Networks, in and out: the original has a bit for each address, here there are ranges."""
+"""Import and export of networks: upstream has a bit per address, this implementation has ranges."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -71,7 +71,7 @@ def written_network(judge: Judge, network: Network, taken: Iterable[str]) -> Doc
     what = f"network {network.name}"
     pool = AddressPool(network)
     if pool.subnet.version != 4:  # noqa: PLR2004 - IPv4
-        judge.unknown(what, "network", "the original has no pools of IPv6 addresses")
+        judge.unknown(what, "network", "upstream Ganeti has no pools of IPv6 addresses")
         return None
     numbers = [number for ip in taken if (number := pool.number(ip)) is not None]
     found: dict[str, Any] = {

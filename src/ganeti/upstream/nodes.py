@@ -62,7 +62,7 @@ def _address(reading: Reading, what: str, field: str, given: Any) -> str:
     try:
         return str(ip_address(str(given)))
     except ValueError:
-        reading.refuse(what, field, f"{given!r:.60} is no address")
+        reading.refuse(what, field, f"{given!r:.60} is not an IP address")
         return ""
 
 
@@ -141,7 +141,7 @@ def written_group(judge: Judge, group: NodeGroup) -> Document:
 
 
 def written_connection(params: Mapping[str, Any]) -> Params:
-    """How a group is connected to a network; the original has all three of it."""
+    """How a group is connected to a network; upstream has all three parameters."""
     return layered({"vlan": NIC_DEFAULTS["vlan"]}, params)
 
 

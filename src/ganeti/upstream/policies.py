@@ -54,7 +54,9 @@ def _templates(reading: Reading, what: str, given: Any) -> list[str]:
     known = [name for name in given if name in DISK_TEMPLATES] if isinstance(given, list) else []
     if isinstance(given, list) and len(known) < len(given):
         others = ", ".join(str(name) for name in given if name not in DISK_TEMPLATES)
-        reading.keep(what, f"ipolicy.{_TEMPLATES}", f"this version does not have {others}")
+        reading.keep(
+            what, f"ipolicy.{_TEMPLATES}", f"these disk templates are not supported: {others}"
+        )
     return known
 
 
@@ -65,7 +67,7 @@ def _filled(pair: Any) -> Any:
 
 
 def written_policy(policy: Params, *, of_group: bool) -> Document:
-    """The original's groups have no `std` of their own."""
+    """Groups of upstream have no `std` of their own."""
     if of_group:
         return {name: value for name, value in policy.items() if name != "std"}
     return layered(IPOLICY_DEFAULTS, policy)

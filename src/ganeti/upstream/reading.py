@@ -1,4 +1,4 @@
-"""A document in the form of 3.0 as objects of this version, and a report of every decision."""
+"""Convert a document in the form of 3.0 to objects, with a report of every decision."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

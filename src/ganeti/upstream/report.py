@@ -13,7 +13,7 @@ class Verdict(enum.StrEnum):
     """What was decided."""
 
     REFUSED = "refused"
-    """Nothing is made until somebody has answered."""
+    """Nothing is created until the administrator has decided."""
     CHANGED = "changed"
     """It goes over as something else."""
     KEPT = "kept"
@@ -93,7 +93,7 @@ class Judge:
         self._decide(Verdict.CHANGED, what, field, text, advice)
 
     def _decide(self, verdict: Verdict, what: str, field: str, text: str, advice: str = "") -> None:
-        # Texts of errors begin with a name of the field, which is said already.
+        # Messages of errors begin with the name of the field, which is printed already.
         for name in (field, field.rpartition(".")[2]):
             text = text.removeprefix(f"{name}: ")
         self.report.decisions.append(Decision(verdict, what, field, text, advice))

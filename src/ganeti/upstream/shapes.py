@@ -1,4 +1,4 @@
-"""What kind of value each field of a configuration has, in any version; what no field may be is said by its name.
+"""What kind of value each field of a configuration has, in any version; a wrong type is an error with the name of the field.
 
 Names that are not here are judged where they are read. All may be absent or null: what that means is the
 readers' business.

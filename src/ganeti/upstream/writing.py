@@ -1,4 +1,4 @@
-"""Objects of this version as a document in the form of 3.0, and a report of every decision."""
+"""Convert objects to a document in the form of 3.0, with a report of every decision."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ from ganeti.upstream.report import Judge, Report
 from ganeti.upstream.stored import KIND_WORDS
 
 PORTS = range(11000, 15000)
-"""What the original gives out."""
+"""Ports that upstream hands out."""
 _PORT_WORD = 2
 """Where the port is in the `logical_id` of a mirrored disk."""
 _NOWHERE = object()
@@ -30,7 +30,7 @@ _NOWHERE = object()
 def document_of(
     objects: Iterable[Stored], original: Document | None = None, *, keep_unknown: bool = False
 ) -> tuple[Document, Report]:
-    """A configuration that the original reads.
+    """A configuration that upstream reads.
 
     With the document that was imported (`forms.parse`), what has not changed since is as it was there, and
     what had no meaning here is there again.
@@ -55,7 +55,7 @@ def document_of(
 
 
 def _as_imported(before: Iterable[Stored], objects: Iterable[Stored]) -> tuple[Stored, ...]:
-    """The original's objects as the import made them: nodes that have not joined since are still apart."""
+    """Upstream's objects as the import made them: nodes that have not joined since are still separate."""
     waiting = {one.uuid for one in objects if isinstance(one, Node) and not one.certificate}
     return tuple(
         apart(one) if isinstance(one, Node) and one.uuid in waiting else one for one in before
@@ -139,7 +139,7 @@ def merged(original: Any, old: Any, new: Any) -> Any:
 
 
 def _number_ports(judge: Judge, document: Document) -> None:
-    """Say which ports are free: all that were given out and that nobody has."""
+    """List the free ports: all that were handed out and are unused."""
     used: dict[int, str] = {}
     claims = [
         (one["network_port"], f"instance {one.get('name')}")

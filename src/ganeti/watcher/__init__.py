@@ -1,1 +1,1 @@
-"""`ganeti-watcher`: every five minutes it looks whether all that should run does, and mends what it may."""
+"""`ganeti-watcher`: checks every five minutes that everything runs that should run, and repairs what it safely can."""

@@ -1,7 +1,7 @@
 """What the watcher does about what it has found: pure, so that eight hours pass in a test in no time (G20, F28).
 
-It only proposes jobs. Whether an instance is still to be started is decided anew under its lock, by the job
-(`if_wanted`): so nothing that a job moves, or somebody has stopped meanwhile, is started (F27).
+It only proposes jobs. The job decides again, under the lock of the instance, whether it should start
+(`if_wanted`): so it never starts an instance that a job moves or that was stopped meanwhile (F27).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

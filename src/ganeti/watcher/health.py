@@ -54,7 +54,7 @@ def candidates_of(paths: Paths) -> ConfdClient | None:
 
 
 async def end_guests(drivers: Mapping[str, Hypervisor], say: Callable[[str], None]) -> None:
-    """End every guest of this node at once; what cannot be ended is said, and tried again by the next run."""
+    """End every guest of this node at once; failures are logged, and the next run tries again."""
     for kind, driver in drivers.items():
         try:
             found = await driver.running()

@@ -36,7 +36,7 @@ class Wishes:
     job_age_s: int = 6 * 3600
     verify_disks: bool = True
     wait_s: float = 0.0
-    """How long to wait for checks of disks, so that what they find is mended in this run."""
+    """How long to wait for checks of disks, so that this run repairs what they report."""
 
 
 @dataclass

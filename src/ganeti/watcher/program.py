@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The options, with Ganeti's names."""
     made = Parser(
-        prog="ganeti-watcher", description="Look whether all that should run does, and mend it."
+        prog="ganeti-watcher",
+        description="Check that everything runs that should run, and repair it.",
     )
     made.add_argument("-d", "--debug", action="store_true", help="log everything, also here")
     made.add_argument(
@@ -74,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
         "--wait-children",
         action=argparse.BooleanOptionalAction,
         default=False,
-        help=f"wait up to {WAIT_S:g} s for checks of disks, and mend at once what they find",
+        help=f"wait up to {WAIT_S:g} s for checks of disks, and repair at once",
     )
     made.add_argument(
         "--no-verify-disks",
@@ -83,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
         help="do not check the disks of mirrored instances",
     )
     made.add_argument(
-        "--no-strict", action="store_true", help="accepted, without effect: checks are not strict"
+        "--no-strict", action="store_true", help="ignored; kept for compatibility with Ganeti 3"
     )
     return made
 
@@ -133,7 +134,7 @@ async def _look_after_all(paths: Paths, wishes: Wishes) -> int:
         finally:
             await client.close()
     except NotMaster:
-        return 0  # while mastership changes, nothing is mended (F6)
+        return 0  # no repairs while mastership changes (F6)
     except (GanetiError, OSError) as err:
         log.warning("the master was not asked: %s", err)
         say(f"ganeti-watcher: {err}", file=sys.stderr)

@@ -85,7 +85,7 @@ async def test_a_node_is_taken_over_and_given_back_as_it_was(
     ("words", "why"),
     [
         (["--config", "given"], "is only of use with --back"),
-        (["--back", "--config", "given"], "this is no config.data of Ganeti"),
+        (["--back", "--config", "given"], "this is not a config.data of Ganeti"),
         (["--back", "--config", "missing"], "No such file"),
     ],
 )

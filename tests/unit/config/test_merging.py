@@ -369,7 +369,7 @@ def test_what_our_cluster_has_and_theirs_has_not_cannot_be_taken_away() -> None:
 def test_a_policy_cannot_be_kept_where_the_nodes_join_our_group() -> None:
     ours, theirs = cluster(1), changed(cluster(2), ipolicy={"vcpu-ratio": 9.0})
     options = MergeOptions(default=Choice.KEEP, group_names={"group2": "group1"})
-    assert "its nodes join a group of ours" in only_error(merge(ours, [theirs], options))
+    assert "its nodes join a local group" in only_error(merge(ours, [theirs], options))
 
 
 def test_templates_and_hypervisors_in_use_are_enabled_or_stop_the_merge() -> None:

@@ -101,7 +101,7 @@ def test_what_a_named_format_says_counts(images: Path, tmp_path: Path) -> None:
     for name, form, why in (
         ("raw", "qcow2", "no header"),
         ("qcow2", "vmdk", "no header"),
-        ("raw", "ova", "no tar archive"),
+        ("raw", "ova", "not a tar archive"),
         ("raw", "ovf", "more than"),
         ("raw", "iso", "none of"),
     ):
@@ -329,7 +329,7 @@ def test_an_export_packed_is_read_by_others_and_by_us(export: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("data = raw", "data = script", "no images"),
+        ("data = raw", "data = script", "not images"),
         ("compression = none", "compression = gzip", "compressed"),
         ("disk0_size = 10", "disk0_size = 9", "longer"),
         ("disk0_dump = disk0.raw", "disk0_dump = gone", "gone"),

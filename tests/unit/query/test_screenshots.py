@@ -42,7 +42,7 @@ async def test_the_primary_node_is_asked_for_the_picture() -> None:
 async def test_what_is_no_picture_or_too_large_is_refused(png: bytes) -> None:
     found = snapshot()
     name = next(iter(found.instances.values())).name
-    with pytest.raises(PrereqError, match="no picture"):
+    with pytest.raises(PrereqError, match="not a picture"):
         await ScreenshotSource(OneNode(png)).screenshot(found, name)
 
 

@@ -152,4 +152,4 @@ def test_nobody_is_asked_where_nobody_is(
     assert run(tmp_path, "-h", "a", "-c", "true") == 1
     assert "-p or -A" in capsys.readouterr().err
     assert run(tmp_path, "-p", "x", "-h", "a", "-x", str(tmp_path / "none")) == 1
-    assert "is no file" in capsys.readouterr().err
+    assert "is not a file" in capsys.readouterr().err

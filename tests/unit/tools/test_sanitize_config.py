@@ -114,6 +114,6 @@ def test_a_file_is_written_for_root_alone(
     assert "203.0.113" not in made.read_text()
     given.write_text("[]")
     assert main([f"--path={given}", str(made)]) == 1
-    assert "no config.data" in capsys.readouterr().err
+    assert "not a config.data" in capsys.readouterr().err
     with pytest.raises(InputError):
         parsed(b"{}")

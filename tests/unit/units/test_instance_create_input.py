@@ -140,7 +140,7 @@ def nic(**fields: Any) -> list[NicRequest]:
         ({"file_storage_dir": "a\0b"}, WRONG, "file_storage_dir: "),
         ({"file_storage_dir": ".hidden"}, WRONG, "file_storage_dir: "),
         ({"file_driver": "blktap"}, WRONG, "file_driver: the only file driver is loop"),
-        ({"forthcoming": True}, WRONG, "forthcoming: this version cannot do that"),
+        ({"forthcoming": True}, WRONG, "forthcoming: this implementation does not support it"),
         ({"group_name": "default"}, WRONG, "group_name: give either a node or the group"),
         (
             {"pnode": None, "iallocator": "hail", "group_name": "nosuch"},

@@ -60,7 +60,7 @@ def test_other_versions_are_refused_by_name(version: object) -> None:
      b'{"cluster": {}, "version": 3000000, "nodes": {"a": {}}}', b'{"version": NaN}'],
 )  # fmt: skip
 def test_what_is_no_configuration_is_refused(data: bytes) -> None:
-    with pytest.raises(InputError, match=r"no config\.data of Ganeti|nodes"):
+    with pytest.raises(InputError, match=r"not a config\.data of Ganeti|nodes"):
         forms.parse(data)
 
 

@@ -17,7 +17,7 @@ def _problems(view: View, cluster: Cluster) -> Iterator[Problem]:
     elif master.offline:
         yield ErrorCode.WRONG_STATE, f"the master node {master.name} is marked offline"
     elif not master.master_candidate:
-        yield ErrorCode.WRONG_STATE, f"the master node {master.name} is no master candidate"
+        yield ErrorCode.WRONG_STATE, f"the master node {master.name} is not a master candidate"
 
 
 CLUSTER = Kind("cluster", Cluster, problems=_problems)

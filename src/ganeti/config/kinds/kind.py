@@ -33,7 +33,7 @@ class Kind:
     nodes: Callable[[Any], tuple[str, ...]] = lambda _thing: ()
     """The nodes that an object is on."""
     upgraded: Callable[[Any], Any] = lambda thing: thing
-    """The object as this version writes it."""
+    """The object in the stored form of this version."""
 
 
 def name_problems(check: Callable[[str, str], str], text: str, field: str) -> Iterator[Problem]:

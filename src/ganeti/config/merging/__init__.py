@@ -1,4 +1,4 @@
-"""Merging the configurations of other clusters into ours, offline (S40, S41, S49).
+"""Merge the configurations of other clusters into the local one, offline (S40, S41, S49).
 
     plan = merge(ours, [theirs, ...], MergeOptions(...))
     plan.snapshot    # our configuration with all that they had

@@ -27,15 +27,17 @@ class Findings:
         self.all.append(Finding(Severity.NOTE, self.cluster, text))
 
     def differs(self, part: Part, text: str, *, keep: str, why_not: str = "") -> bool:
-        """Say a difference and what becomes of it; whether theirs is kept (by `keep`, unless `why_not`)."""
+        """Record a difference and its resolution; return whether the other value is kept (by `keep`, unless `why_not`)."""
         choice = self.options.choice(part)
         if choice is Choice.OURS:
-            self.decision(f"{text}; ours holds")
+            self.decision(f"{text}; the local value applies")
         elif choice is Choice.KEEP and not why_not:
             self.decision(f"{text}; {keep}")
             return True
         elif choice is Choice.KEEP:
-            self.error(f"{text}; theirs cannot be kept: {why_not} (or choose {part}=ours)")
+            self.error(
+                f"{text}; the other cluster's value cannot be kept: {why_not}; choose {part}=ours to use the local value"
+            )
         else:
             ways = f"{part}=ours" if why_not else f"{part}=keep or {part}=ours"
             self.error(f"{text}; choose with --parameters {ways}")

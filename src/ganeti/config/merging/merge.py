@@ -1,4 +1,4 @@
-"""Taking the nodes and instances of other clusters into ours (S40, S41)."""
+"""Merge the nodes and instances of other clusters into the local one (S40, S41)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -31,8 +31,8 @@ def merge(
 ) -> MergePlan:
     """Our configuration with all nodes, groups, networks and instances of the others, one after the other.
 
-    UUIDs stay. New nodes are no candidates and are marked offline until they are added again; DRBD disks
-    get new ports (S41), displays where theirs is taken. Nothing raises: what stops it is in the plan.
+    UUIDs stay. New nodes are regular nodes, marked offline until they join; DRBD disks
+    get new ports (S41), displays where the port is taken. The function never raises: errors are in the plan.
     """
     plan = MergePlan(ours, tuple(_unknown_names(others, options or MergeOptions())))
     for theirs in others:
@@ -204,7 +204,7 @@ def _merged_filters(theirs: Snapshot, findings: Findings) -> list[JobFilter]:
 def _snapshot(
     ours: Snapshot, cluster: Cluster, changed: Iterable[Stored], findings: Findings
 ) -> Snapshot:
-    """All of ours, with what is new or changed; what both claim and what breaks a rule are errors."""
+    """The local objects with the new and changed ones; claims of both clusters and broken rules are errors."""
     things = {thing.uuid: thing for thing in ours.objects()}
     new = {thing.uuid: thing for thing in changed if things.get(thing.uuid) != thing}
     tables = tables_of({**things, **new}.values())

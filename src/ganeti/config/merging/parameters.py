@@ -1,7 +1,7 @@
 """Parameters that two clusters have differently: found where they matter to an object, and decided.
 
 A layer of parameters matters by what it gives in the end. So each of their objects is filled with its
-own cluster's layers and with ours; where that differs, the object gets its former value as its own, or ours.
+own cluster's layers and with the local ones; where these differ, the object keeps its former value or gets the local one.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -39,11 +39,11 @@ _COMPARED_IN_USE = frozenset(
         *("enabled_hypervisors", "enabled_disk_templates", "hidden_os", "blacklisted_os"),
     )
 )
-"""What is compared where it matters; other parameters of the cluster are ours, and noted."""
+"""Parameters that are compared per object; for the others the local value applies, with a note."""
 _SHOWN = 100
 
 Difference = dict[str, tuple[Any, Any]]
-"""Name -> theirs and ours."""
+"""Name -> the other cluster's value and the local one."""
 
 
 def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Difference:
@@ -70,7 +70,7 @@ class _Collected:
                 self._why_not[key] = why_not[name]
 
     def kept(self) -> frozenset[str]:
-        """The names of what objects keep; everything is said."""
+        """The names of the values that objects keep; each difference is recorded."""
         names = set()
         for key, whose in sorted(self._found.items()):
             name, theirs, ours = key
@@ -106,7 +106,7 @@ def _with_kept(
 
 
 def merged_cluster(ours: View, theirs: View, findings: Findings) -> Cluster:
-    """Our cluster, with what is taken over from theirs."""
+    """The local cluster with what it adopts from the other one."""
     mine, other = ours.cluster, theirs.cluster
     used = {
         "enabled_hypervisors": {one.hypervisor for one in theirs.instances.values()},
@@ -139,7 +139,7 @@ def _text(value: Any) -> str:
 def kept_groups(theirs: View, cluster: Cluster, groups: Groups, findings: Findings) -> Groups:
     """The groups afterwards, by their UUID, with what they keep of their cluster's parameters."""
     new = {uuid: group for uuid, group in groups.items() if group.uuid == uuid}
-    joined = "its nodes join a group of ours"
+    joined = "its nodes join a local group"
 
     def why_not(group: NodeGroup, _name: str) -> str:
         return "" if group.uuid in new else joined
@@ -186,7 +186,9 @@ def kept_connections(
     groups = []
     for group in sorted(theirs.groups.values(), key=lambda one: one.name):
         for gone in group.networks.keys() - networks.keys():
-            findings.error(f"group {group.name} is connected to {gone}, which is no network there")
+            findings.error(
+                f"group {group.name} is connected to {gone}, which is not a network of that cluster"
+            )
         known = {networks[u].uuid: how for u, how in group.networks.items() if u in networks}
         groups.append(replace(group, networks=known))
 

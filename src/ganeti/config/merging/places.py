@@ -1,4 +1,4 @@
-"""Groups and networks: which stay as they are, which become one with ours, which get another name."""
+"""Groups and networks: which stay unchanged, which merge with a local one, which get another name."""
 
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_network
@@ -13,7 +13,7 @@ from ganeti.model.address_pool import AddressPool, ranges_of
 from ganeti.model.objects import Cluster, GroupUuid, Network, NetworkUuid, Nic, NodeGroup
 
 Networks = dict[NetworkUuid, Network]
-"""Their UUID -> the network as it is afterwards, which may be ours."""
+"""UUID in the other cluster -> the merged network, which may be a local one."""
 Groups = dict[GroupUuid, NodeGroup]
 
 
@@ -35,12 +35,12 @@ def merged_networks(ours: View, theirs: View, findings: Findings) -> Networks:
 
 
 def _one_network(ours: Network, theirs: Network, findings: Findings) -> Network:
-    """Ours, in which the addresses that their side gave to others are reserved too."""
+    """The local network with the external reservations of the other one added."""
     for name in ("network", "gateway", "network6", "gateway6", "mac_prefix"):
         here, there = getattr(ours, name), getattr(theirs, name)
         if here != there:
             findings.error(
-                f"network {theirs.name} cannot become one with ours: its {name} is {there}, ours"
+                f"network {theirs.name} cannot merge with the local one: its {name} is {there}, the local"
                 f" {here}; give it another name (--network {theirs.name}=NAME)"
             )
             return ours
@@ -51,7 +51,7 @@ def _one_network(ours: Network, theirs: Network, findings: Findings) -> Network:
         for number in range(first, last + 1)
         if number < pool.size
     }
-    findings.decision(f"network {theirs.name} becomes one with ours")
+    findings.decision(f"network {theirs.name} merges with the local one")
     _say_lost_tags("network", theirs.name, theirs.tags, ours.tags, findings)
     return replace(ours, external=ranges_of(numbers))
 
@@ -78,7 +78,7 @@ def _check_ranges(ours: Mapping[str, Network], network: Network, findings: Findi
 def merged_groups(
     ours: View, theirs: Iterable[NodeGroup], cluster: Cluster, findings: Findings
 ) -> Groups:
-    """What becomes of each of their groups, connected as they will be; `cluster` is ours afterwards."""
+    """The merged groups with their connections; `cluster` is the merged cluster."""
     merged: Groups = {}
     options, by_name = findings.options, {one.name: one for one in ours.groups.values()}
     for group in theirs:
@@ -96,7 +96,7 @@ def merged_groups(
 def _one_group(
     ours: NodeGroup, theirs: NodeGroup, cluster: Cluster, findings: Findings
 ) -> NodeGroup:
-    """Our group, connected to the networks of theirs as well."""
+    """The local group, also connected to the networks of the other one."""
     findings.decision(f"the nodes of group {theirs.name} join our group {ours.name}")
     if ours.alloc_policy != theirs.alloc_policy:
         findings.note(

@@ -50,7 +50,7 @@ class SameName(enum.StrEnum):
     MERGE = "merge"
     """The two become one."""
     RENAME = "rename"
-    """Theirs gets the first label of their cluster's name behind its own."""
+    """Append the first label of the other cluster's name to the name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class MergeOptions:
     groups: SameName = SameName.STRICT
     networks: SameName = SameName.STRICT
     group_names: Mapping[str, str] = field(default_factory=dict)
-    """Their group -> its name here; the name of a group of ours makes the two one."""
+    """Group of the other cluster -> its new name; the name of a local group merges the two."""
     network_names: Mapping[str, str] = field(default_factory=dict)
     watermark: int = 0
     """The greatest job id here: filters that are taken over begin there."""

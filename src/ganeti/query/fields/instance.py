@@ -155,7 +155,7 @@ _CONFIGURED: tuple[Field[InstanceRow], ...] = (
         "admin_state",
         "InstanceState",
         _TEXT,
-        "What is wanted of the instance: up, down or offline",
+        "Desired state of the instance: up, down or offline",
         lambda r: r.instance.admin_state.value,
     ),
     Field(
@@ -169,7 +169,7 @@ _CONFIGURED: tuple[Field[InstanceRow], ...] = (
         "admin_up",
         "Autostart",
         _BOOL,
-        "Whether the instance is wanted up",
+        "Whether the instance should be up",
         lambda r: r.instance.admin_state is AdminState.UP,
     ),
     Field(

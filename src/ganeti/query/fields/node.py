@@ -87,7 +87,7 @@ def _space(name: str, title: str, doc: str, value: Callable[[StorageSpace], int]
 def _spindles(
     name: str, title: str, doc: str, value: Callable[[StorageSpace], int]
 ) -> Field[NodeRow]:
-    """As in the original, 0 where disks share devices, or there are no volumes."""
+    """As in upstream, 0 where disks share devices, or without volumes."""
 
     def get(row: NodeRow) -> Any:
         space, snapshot = _storage(row), row.context.snapshot
