@@ -176,7 +176,9 @@ class Candidate:
         self.disk.error = None
         options = Options(connect=self.disk.connect)
         await self._world.replicas.open(self.node, options, is_fenced=False)
-        callbacks = RoleCallbacks(self._prepare, self._start_master, self._serve, self._end)
+        callbacks = RoleCallbacks(
+            self._prepare, self._start_master, self._serve_master, self._serve_follower, self._end
+        )
         self.roles = Roles(self.node, self.store, self.store, callbacks)
         self.roles.watch()
         await self.roles.resume()
@@ -247,8 +249,11 @@ class Candidate:
     def _start_master(self, lease: Lease, lost: Callable[[str], None]) -> Keys:
         return Keys(self.store, lease, lost, self._world.dice.choice((0, 0.01, 0.3, 3)))
 
-    async def _serve(self, dispatcher: Dispatcher | None) -> None:
+    def _serve_master(self, dispatcher: Dispatcher) -> None:
         self.serving = dispatcher
+
+    async def _serve_follower(self) -> None:
+        self.serving = None
 
     def _end(self, why: str) -> None:
         if self.disk.error is None:

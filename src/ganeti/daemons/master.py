@@ -98,7 +98,7 @@ class Part(Protocol):
     async def close(self) -> None: ...
 
 
-class Mastership:
+class MasterServices:
     """Everything that runs on this candidate while it is the master."""
 
     def __init__(self, node: "CandidateParts", lease: Lease, lost: Callable[[str], None]) -> None:

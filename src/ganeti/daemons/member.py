@@ -16,7 +16,7 @@ from ganeti.base.paths import Paths
 from ganeti.bootstrap.membership import own_identity
 from ganeti.daemons.candidates import NodeDirectory, RpcVoters, TlsPeers, listening
 from ganeti.daemons.garbage import GcPolicy
-from ganeti.daemons.master import CandidateParts, Mastership
+from ganeti.daemons.master import CandidateParts, MasterServices
 from ganeti.daemons.roles import RoleCallbacks, Roles
 from ganeti.daemons.watchdog import LoopWatchdog
 from ganeti.model.objects import NodeUuid
@@ -138,7 +138,8 @@ class Member:
         callbacks = RoleCallbacks(
             prepare=partial(directory.read, store),
             start_master=self._start_master,
-            serve=self._serve,
+            serve_master=self._serve_master,
+            serve_follower=self._serve_follower,
             ended=self._ended,
         )
         self._roles = Roles(identity.node_uuid, store, state.fence, callbacks)
@@ -158,15 +159,16 @@ class Member:
         node = self._require_parts().directory.nodes.get(uuid)
         return node.primary_ip if node else None
 
-    def _start_master(self, lease: Lease, lost: Callable[[str], None]) -> Mastership:
-        return Mastership(self._require_parts(), lease, lost)
+    def _start_master(self, lease: Lease, lost: Callable[[str], None]) -> MasterServices:
+        return MasterServices(self._require_parts(), lease, lost)
 
-    async def _serve(self, master: Dispatcher | None) -> None:
-        if master is None:
-            await self._answer_with(NotMasterMethods(self._where, self._take_over))
-            self._gc_policy.sweep()  # a queue that has ended is garbage
-        elif self._server is not None:
+    def _serve_master(self, master: Dispatcher) -> None:
+        if self._server is not None:
             self._server.dispatcher = master
+
+    async def _serve_follower(self) -> None:
+        await self._answer_with(NotMasterMethods(self._where, self._take_over))
+        self._gc_policy.sweep()  # a queue that has ended is garbage
 
     async def _answer_with(self, dispatcher: Dispatcher) -> None:
         """Whoever is connected is let go, and connects again to the new role."""
@@ -181,8 +183,8 @@ class Member:
             await server.close()
 
     def _where(self) -> str:
-        if self._roles is not None and self._roles.refused:
-            why = told(self._roles.refused, self._require_parts().directory.name)
+        if self._roles is not None and self._roles.waiting_reason:
+            why = told(self._roles.waiting_reason, self._require_parts().directory.name)
             return f"it was, and asks to be it again: {why}"
         try:
             return f"the master is {ssconf.SimpleStore(self._paths).GetMasterNode()}"

@@ -124,7 +124,9 @@ class Daemon:
         self.served = list[bool]()
         """For each time that clients were to be answered: whether the lease was still the store's."""
         self.lost = ""
-        callbacks = RoleCallbacks(self.prepare, self.start_master, self.serve, self.ended)
+        callbacks = RoleCallbacks(
+            self.prepare, self.start_master, self.serve_master, self.serve_follower, self.ended
+        )
         self.roles = Roles(ME, self.store, self.store, callbacks)
 
     async def prepare(self) -> None:
@@ -136,10 +138,14 @@ class Daemon:
         self.opened.append(one)
         return one
 
-    async def serve(self, dispatcher: object | None) -> None:
-        if isinstance(dispatcher, Services):
-            self.served.append(self.store.feed.role == Master(dispatcher.lease))
+    def serve_master(self, dispatcher: Dispatcher) -> None:
+        assert isinstance(dispatcher, Services)
+        self.served.append(self.store.feed.role == Master(dispatcher.lease))
         self.serving = dispatcher
+
+    async def serve_follower(self) -> None:
+        await asyncio.sleep(0)
+        self.serving = None
 
     def ended(self, why: str) -> None:
         self.lost = why
@@ -252,14 +258,14 @@ async def test_a_master_that_waits_for_a_vote_can_say_why_until_it_has_it() -> N
     async with a_daemon(ME) as daemon:
         daemon.store.refusal = "no majority"
         await daemon.roles.resume()
-        assert daemon.roles.refused == "no majority"
+        assert daemon.roles.waiting_reason == "no majority"
         daemon.store.refusal = "a node is away"
         await asyncio.sleep(3)
-        assert daemon.roles.refused == "a node is away"
+        assert daemon.roles.waiting_reason == "a node is away"
         daemon.store.refusal = ""
         await asyncio.sleep(3)
         assert daemon.roles.is_master
-        assert not daemon.roles.refused
+        assert not daemon.roles.waiting_reason
 
 
 async def test_a_master_that_has_a_successor_waits_for_nothing() -> None:
@@ -268,7 +274,7 @@ async def test_a_master_that_has_a_successor_waits_for_nothing() -> None:
         await daemon.roles.resume()
         daemon.store.feed.change(Follower("", OTHER))
         await asyncio.sleep(3)
-        assert not daemon.roles.refused
+        assert not daemon.roles.waiting_reason
 
 
 async def test_services_that_cannot_go_on_ends_the_epoch_and_the_next_one_begins() -> None:
