@@ -212,7 +212,7 @@ def deaf(backend: EtcdBackend) -> Iterator[None]:
         yield
 
 
-async def wished(backend: EtcdBackend) -> None:
+async def requested(backend: EtcdBackend) -> None:
     """Return once somebody is to be the master."""
     async with asyncio.timeout(LIMIT_S):
         while not (await backend._gateway.range(backend._keys.hand_over)).kvs:  # noqa: ASYNC110 - nothing tells of it
@@ -234,8 +234,8 @@ async def test_who_has_not_heard_of_a_hand_over_does_not_take_the_place(
     monkeypatch.setattr(second, "_give_back", tried)
     with deaf(second):
         lease = await first._gateway.grant_lease(60)
-        wish = put_key(first._keys.hand_over, NODES[2].encode(), lease)
-        await first._gateway.txn([], [wish])
+        request = put_key(first._keys.hand_over, NODES[2].encode(), lease)
+        await first._gateway.txn([], [request])
         async with asyncio.timeout(LIMIT_S):
             await has_tried.wait()
         assert isinstance(second.statistics().role, Follower)
@@ -245,13 +245,13 @@ async def test_who_has_not_heard_of_a_hand_over_does_not_take_the_place(
 
 
 @pytest.mark.requirement("G19")
-async def test_a_hand_over_is_asked_for_again_where_the_wish_was_lost(
+async def test_a_hand_over_is_requested_again_after_the_request_was_lost(
     candidates: Candidates,
 ) -> None:
     first, _second, third = await candidates.all()
     with deaf(first):
         asking = asyncio.create_task(third.campaign(Campaign(CampaignKind.HAND_OVER)))
-        await wished(first)
+        await requested(first)
         await first._gateway.delete(first._keys.hand_over)
     await asking
     assert isinstance(third.statistics().role, Master)
@@ -262,7 +262,7 @@ async def test_one_hand_over_does_not_take_back_another(candidates: Candidates) 
     first, second, third = await candidates.all()
     with deaf(first):
         asking = asyncio.create_task(second.campaign(Campaign(CampaignKind.HAND_OVER)))
-        await wished(first)
+        await requested(first)
         with pytest.raises(NotYet, match="is being handed over to node-2"):
             await third.campaign(Campaign(CampaignKind.HAND_OVER))
     await asking

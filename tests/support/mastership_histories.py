@@ -2,7 +2,7 @@
 
 Clients write through whoever serves, and remember what was acknowledged. Nodes, single lines and single
 directions are cut or fall silent, disks are full, break or are lost, nodes die, become candidates and cease
-to be, and masters change, by one or two wishes at a time. In some histories masters are forced: what was
+to be, and masters change, by one or two requests at a time. In some histories masters are forced: what was
 acknowledged before, or was said to be degraded, may be lost then, and nothing else.
 """
 

@@ -19,7 +19,7 @@ from ganeti.base.certificates import for_rest, new_key
 from ganeti.web.application import Application
 from ganeti.web.audit import Audit
 from ganeti.web.events import EventHub
-from ganeti.web.master import Master as MasterOfRest
+from ganeti.web.master import MasterConnections
 from ganeti.web.resources.every import OPERATIONS
 from ganeti.web.server import Limits, RestServer, serving, tls_context
 from ganeti.web.services import Services
@@ -188,7 +188,7 @@ async def rest_rig(directory: Path, limits: Limits | None = None) -> AsyncIterat
     users.write_text(USERS)
     certificate = directory / "rapi.pem"
     certificate.write_bytes(_certificate())
-    of_rest = MasterOfRest(directory / "luxi")
+    of_rest = MasterConnections(directory / "luxi")
     hub = EventHub(of_rest)
     services = Services(of_rest, OPERATIONS, hub)
     known = Users(users)

@@ -24,7 +24,7 @@ from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
 from ganeti.web.application import Application
 from ganeti.web.audit import Audit
 from ganeti.web.events import EventHub
-from ganeti.web.master import Master
+from ganeti.web.master import MasterConnections
 from ganeti.web.resources.every import OPERATIONS
 from ganeti.web.server import Limits, RestServer, serving, tls_context
 from ganeti.web.services import Services
@@ -68,7 +68,7 @@ async def _serve(
     users = Users(paths.rapi_users)
     users.refresh()
     ending.on_reload.append(users.refresh)
-    master = Master(paths.luxi_socket)
+    master = MasterConnections(paths.luxi_socket)
     hub = EventHub(master)
     services = Services(master, OPERATIONS, hub)
     application = Application(services, users, Audit(paths.log / AUDIT_LOG))

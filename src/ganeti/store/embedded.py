@@ -49,7 +49,7 @@ from ganeti.store.interface import (
     Transaction,
     check_transaction,
 )
-from ganeti.store.leader import Leader, LeaderPorts
+from ganeti.store.leader import LeaderPorts, LeaderTerm
 from ganeti.store.local_log import LocalLog, Options
 from ganeti.store.notices import RoleFeed
 from ganeti.store.ports import Ports
@@ -85,7 +85,7 @@ class EmbeddedStore:
         self._highest = HighestEpoch()
         self._session = FollowerSession(identity.node_uuid, self._local, self._highest)
         self._candidate = Candidate(identity, ports, self._local, self._session, self._highest)
-        self._leader: Leader | None = None
+        self._term: LeaderTerm | None = None
         self._campaigning = asyncio.Lock()
         self._handing_over = asyncio.Lock()
         self._held_up = 0
@@ -144,8 +144,8 @@ class EmbeddedStore:
         )
         self._released = None
         self._registered_ceiling = elected.accepted.job_id_ceiling
-        self._leader = Leader(ports, elected.accepted, forced=elected.forced)
-        self._leader.start(self._local.members)
+        self._term = LeaderTerm(ports, elected.accepted, forced=elected.forced)
+        self._term.start(self._local.members)
         self._roles.change(Master(Lease(elected.accepted.epoch)))
 
     async def _last_registered(self) -> Accepted | None:
@@ -169,14 +169,14 @@ class EmbeddedStore:
         await self._local.drained()
 
     async def _end_term(self, why: str, to: NodeUuid | None = None) -> None:
-        leader, self._leader = self._leader, None
+        leader, self._term = self._term, None
         if leader is not None:
             self._follows(why, to)
             await leader.close(why)
 
     async def _finish_term(self, why: str) -> None:
         """Take no more, and give what waits a little time to be acknowledged."""
-        leader = self._leader
+        leader = self._term
         if leader is None:
             return
         self._follows(why)
@@ -188,7 +188,7 @@ class EmbeddedStore:
 
     def _superseded(self, why: str) -> None:
         """The leader term has ended by itself; the daemon hears of it by the role."""
-        leader, self._leader = self._leader, None
+        leader, self._term = self._term, None
         self._follows(why)
         if leader is not None:
             ending = asyncio.create_task(leader.close(why), name="end of a leader term")
@@ -204,23 +204,23 @@ class EmbeddedStore:
         self._roles.change(Lost(reason))
         self._superseded(reason)
 
-    def _current_leader(self) -> Leader:
-        if self._leader is None:
+    def _current_term(self) -> LeaderTerm:
+        if self._term is None:
             raise NotMaster("this node is not the master")
-        return self._leader
+        return self._term
 
     # The fence: the vote has promised the epoch on a majority
 
     async def promise(self, epoch: int) -> None:
-        if self._current_leader().epoch != epoch:
+        if self._current_term().epoch != epoch:
             raise NotMaster(f"epoch {epoch} is over")
 
     async def renew(self, epoch: int) -> None:
         await self.promise(epoch)
-        await self._current_leader().renew()
+        await self._current_term().renew()
 
     def holds(self, epoch: int) -> bool:
-        leader = self._leader
+        leader = self._term
         return leader is not None and leader.epoch == epoch and leader.holds
 
     # Reading and writing
@@ -233,7 +233,7 @@ class EmbeddedStore:
             return await write_backup(snapshot, sink, self._identity.cluster_uuid)
 
     async def log_after(self, position: Position) -> list[LogEntry]:
-        leader = self._current_leader()
+        leader = self._current_term()
         if position == self._local.tail.position:
             await leader.acknowledged(position)
             return []
@@ -245,7 +245,7 @@ class EmbeddedStore:
     async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
         size = check_transaction(txn)
         await self._until_writable(lease)
-        leader = self._current_leader()
+        leader = self._current_term()
         position = await self._local.add(lease.epoch, txn, size, leader.acknowledge)
         return Receipt(position, leader.is_degraded)
 
@@ -268,13 +268,13 @@ class EmbeddedStore:
         self._roles.check_lease(lease)
 
     def _written(self, entries: list[EncodedEntry]) -> None:
-        if self._leader is not None:
-            self._leader.written(entries)
+        if self._term is not None:
+            self._term.written(entries)
 
     async def raise_job_id_ceiling(self, lease: Lease, ceiling: int) -> None:
         self._roles.check_lease(lease)
         try:
-            await self._current_leader().register(ceiling=ceiling)
+            await self._current_term().register(ceiling=ceiling)
         except Refused:
             # The register lies beside the database, which knows a full disk from a broken one (G16).
             await self._local.check_disk()
@@ -285,7 +285,7 @@ class EmbeddedStore:
 
     @property
     def is_degraded(self) -> bool:
-        return self._leader is not None and self._leader.is_degraded
+        return self._term is not None and self._term.is_degraded
 
     def statistics(self) -> StoreStatistics:
         return self._local.statistics(self._roles.role, degraded=self.is_degraded)
@@ -295,7 +295,7 @@ class EmbeddedStore:
     async def members(self) -> Membership:
         self._local.check_readable()
         stored = await self._local.stored_ceiling()
-        node, leader, members = self._identity.node_uuid, self._leader, self._local.members
+        node, leader, members = self._identity.node_uuid, self._term, self._local.members
         # A follower knows who held the state when the last master registered.
         accepted = leader.accepted if leader else await self._last_registered()
         holders = accepted.sync_set if accepted else frozenset((node,))
@@ -329,7 +329,7 @@ class EmbeddedStore:
     async def _change_members(self, lease: Lease, change: MemberChange) -> Receipt:
         """One change after the other, so that the registers are never behind by two voters (R3)."""
         async with self._changing_members:
-            leader = self._current_leader()
+            leader = self._current_term()
             await leader.members_settled()
             position = await self._write_members(lease, change)
             await leader.acknowledged(position)
@@ -417,15 +417,15 @@ class EmbeddedStore:
             return answer.reason
         if hello.epoch < self._highest.value:
             return f"epoch {hello.epoch} is over"
-        if self._leader is not None and self._leader.epoch >= hello.epoch:
-            return f"this node is the master in epoch {self._leader.epoch}"
+        if self._term is not None and self._term.epoch >= hello.epoch:
+            return f"this node is the master in epoch {self._term.epoch}"
         return ""
 
     # Handing over
 
     async def _answer_hand_over(self, channel: Channel, hello: Hello) -> None:
         to = NodeUuid(hello.node_uuid)
-        if self._leader is None or to not in self._local.members.candidates:
+        if self._term is None or to not in self._local.members.candidates:
             await channel.send(Reject("this node is not the master, or does not know the other"))
             return
         try:
@@ -442,7 +442,7 @@ class EmbeddedStore:
         """
         async with self._campaigning:
             self._roles.check_usable()
-            leader, local = self._current_leader(), self._local
+            leader, local = self._current_term(), self._local
             await leader.follower_has(to, local.tail.position, HAND_OVER_S)
             async with self._handing_over:
                 await local.drained()

@@ -66,7 +66,7 @@ class LeaderPorts:
     """Called once, where the term ends by itself."""
 
 
-class Leader:
+class LeaderTerm:
     """One leader term: the epoch of one master."""
 
     def __init__(self, ports: LeaderPorts, accepted: Accepted, *, forced: bool) -> None:

@@ -19,7 +19,7 @@ from ganeti.base.errors import GanetiError
 from ganeti.base.http import web
 from ganeti.model import wire
 from ganeti.model.job import remote_source
-from ganeti.web.master import Master
+from ganeti.web.master import MasterConnections
 from ganeti.web.operations import Call
 from ganeti.web.refusals import Refusal, bad_request
 from ganeti.web.users import User
@@ -70,7 +70,7 @@ class _Kept:
 class EventHub:
     """Follows the master's events for all subscribers."""
 
-    def __init__(self, master: Master) -> None:
+    def __init__(self, master: MasterConnections) -> None:
         self._master = master
         self._kept: list[_Kept] = []
         self._since: _Place = (0, 0, 0, 0)

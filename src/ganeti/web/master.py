@@ -19,7 +19,7 @@ AGAIN_S = (0.2, 0.5, 1.0, 2.0)
 """When a submission with a key is sent again after the line broke, as while the master daemon starts anew."""
 
 
-class Master:
+class MasterConnections:
     """Calls to the master daemon of this node."""
 
     def __init__(self, socket: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ganeti.base.clock import Clock, SystemClock
-from ganeti.web.master import Master
+from ganeti.web.master import MasterConnections
 from ganeti.web.recent import RecentAnswers
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Services:
     """The master, and what the server remembers."""
 
-    master: Master
+    master: MasterConnections
     operations: "tuple[Operation, ...]" = ()
     events: "EventHub | None" = None
     clock: Clock = field(default_factory=SystemClock)

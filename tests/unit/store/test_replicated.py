@@ -130,7 +130,7 @@ async def three(replicas: Replicas) -> tuple[EmbeddedStore, Lease]:
 
 async def all_in_set(store: EmbeddedStore) -> None:
     def is_full() -> bool:
-        return store._leader is not None and len(store._leader.sync_set.members) == 3
+        return store._term is not None and len(store._term.sync_set.members) == 3
 
     await eventually(is_full)
 
@@ -279,7 +279,7 @@ async def test_at_healing_it_is_said_what_of_which_side_is_dropped(
     forced = await become_master(third, FORCE)
     assert (await third.commit(forced, put("forced"))).degraded
     replicas.mend()
-    await eventually(lambda: not (third._leader is None or third._leader.is_forced))
+    await eventually(lambda: not (third._term is None or third._term.is_forced))
     await eventually(lambda: store.statistics().digest == third.statistics().digest)
     await eventually(lambda: "only it has jobs 17" in caplog.text)
     assert f"node {N1} has written up to {last.position}" in caplog.text
@@ -385,9 +385,9 @@ async def test_a_master_that_hears_nobody_leaves_the_set_as_it_is(
     writing = asyncio.create_task(store.commit(lease, put("unheard")))
 
     def is_changing() -> bool:
-        if store._leader is None:
+        if store._term is None:
             return False
-        sync_set = store._leader.sync_set
+        sync_set = store._term.sync_set
         return sync_set.must_acknowledge > sync_set.members
 
     await eventually(is_changing)
@@ -444,7 +444,7 @@ async def forced_past(replicas: Replicas, *others: NodeUuid) -> tuple[EmbeddedSt
     await store.step_down("asked to")
     replicas.silent_voters |= {N3, *others}
     lease = await become_master(store, FORCE)
-    await eventually(lambda: store._leader is not None and len(store._leader.sync_set.members) == 2)
+    await eventually(lambda: store._term is not None and len(store._term.sync_set.members) == 2)
     return store, lease
 
 
@@ -503,7 +503,7 @@ class Died(Exception):
 
 async def die_while_changing(store: EmbeddedStore, change: MemberChange, step: str) -> None:
     """Let the master change its members, and stop after a step of that."""
-    reign = store._leader
+    reign = store._term
     assert reign is not None
     was_acknowledged, accept = reign.acknowledged, reign._ports.voters.accept
     is_registered = asyncio.Event()
@@ -594,14 +594,14 @@ async def test_lease_runs_out_when_no_majority_confirms_it(
     await asyncio.sleep(0.1)
     assert store.holds(lease.epoch)
     assert not store.holds(lease.epoch + 1)
-    leader = store._leader
+    leader = store._term
     assert leader is not None
     replicas.silent_voters = {N2, N3}
     begun = asyncio.get_running_loop().time()
     while store.holds(lease.epoch):  # noqa: ASYNC110 - as a client would look
         await asyncio.sleep(0.05)
     assert 8 < asyncio.get_running_loop().time() - begun <= 10.1
-    assert store._leader is leader
+    assert store._term is leader
     await store.step_down("enough")
     assert not store.holds(lease.epoch)
 
@@ -649,7 +649,7 @@ async def test_whoever_waits_for_a_change_of_members_hears_that_the_store_is_clo
         begun.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(leader_module.Leader, "members_settled", hang)
+    monkeypatch.setattr(leader_module.LeaderTerm, "members_settled", hang)
     change = MemberChange(N4, is_voter=True, is_candidate=False)
     changing = asyncio.create_task(store.change_members(lease, change))
     await begun.wait()
@@ -742,7 +742,7 @@ async def test_a_node_with_an_older_copy_of_its_database_counts_with_that(
     await replicas.stores.pop(N3).close()
     for path, content in copies:
         path.write_bytes(content)
-    sync = store._leader.sync_set if store._leader else None
+    sync = store._term.sync_set if store._term else None
     assert sync is not None
     assert sync.statistics().acked[N3] == last.position
     monkeypatch.setattr(LocalLog, "append", to_nowhere)
@@ -785,7 +785,7 @@ async def test_a_follower_that_stands_still_costs_the_master_little(
     monkeypatch.setattr(feeding, "BEHIND_BYTES", 1 << 20)
     monkeypatch.setattr(feeding, "SEND_S", 0.2)
     store, lease = await three(replicas)
-    reign = store._leader
+    reign = store._term
     assert reign is not None
     replicas.stalled.add(N3)
     feed, most = reign._feeds[N3], 0
@@ -945,7 +945,7 @@ async def test_majority_that_registered_an_older_set_does_not_elect_a_forced_mas
     five: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, _lease = await forced_past(five, N4, N5)
-    leader = store._leader
+    leader = store._term
     assert leader is not None
     real, agreed = leader._ask_to_accept, list[Accepted]()
 

@@ -16,13 +16,14 @@ from ganeti.base.errors import NotMaster, ProtocolError, StoreError
 from ganeti.store.backup import write_backup
 from ganeti.store.encoding import MemberList, encode_ceiling
 from ganeti.store.epochs import EXHAUSTED
+from ganeti.store.etcd.election import obstacle, superseded
 from ganeti.store.etcd.gateway import Gateway, GatewayError
 from ganeti.store.etcd.history import History
-from ganeti.store.etcd.keys import Head, Keys, Leader, encode_epoch
+from ganeti.store.etcd.keys import Head, Keys, LeaderKey, encode_epoch
 from ganeti.store.etcd.messages import Compare, RangeAnswer, delete, get, put
 from ganeti.store.etcd.upkeep import LEASE_S, EtcdOptions, Upkeep
 from ganeti.store.etcd.view import View
-from ganeti.store.etcd.writer import Term, Writer
+from ganeti.store.etcd.writer import HeldLease, Writer
 from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
     MAX_EPOCH,
@@ -58,7 +59,7 @@ RENEW_S = 1.5
 STAND_BACK_S = 3.0
 """How long a candidate that has stepped down leaves the election to others."""
 HAND_OVER_S = 10
-"""How long the wish for a hand-over stands after its node was last heard of."""
+"""How long a hand-over request is valid after the last contact with its node."""
 ASK_AGAIN_S = 2.0
 CAMPAIGN_S = LEASE_S + 6.0
 PAGE_ROWS = 500
@@ -104,7 +105,10 @@ class EtcdBackend:
         self._ended = asyncio.Event()
         self._ended.set()
         self._stand_back_until = 0.0
-        self._refused = ""
+        self._obstacle = ""
+        """Why this node does not become the master now; '' while it is the master."""
+        self._end_reason = ""
+        """Why the last lease ended; '' while this node is the master."""
         self._ceiling = 0
         self._history = History(gateway, self._keys)
         self._upkeep = Upkeep(gateway, self._keys, identity.node_uuid, self._options)
@@ -179,7 +183,7 @@ class EtcdBackend:
         while True:
             if self._view.damage:
                 raise StoreError(self._view.damage)
-            why = self._why_not()
+            why = obstacle(self._view, self._identity.node_uuid, self._stand_back_reason())
             if not why:
                 return
             self._follow(why)
@@ -187,32 +191,17 @@ class EtcdBackend:
                 async with asyncio.timeout(0.5):
                     await self._view.changed()
 
-    def _why_not(self) -> str:
-        """Why this node does not try to become the master now; '' if it does."""
-        view, own = self._view, self._identity.node_uuid
-        if view.unreachable:
-            return view.unreachable
-        if view.leader is not None:
-            return f"the master is {view.leader.node}"
-        if view.is_incomplete:
-            return "a restore of the state in etcd has not ended; if nobody is at it, repeat it"
-        if view.moved_to:
-            return (
-                f"the state has been moved from etcd to the embedded store, by node {view.moved_to}"
-            )
-        if own not in view.members.candidates:
-            return "this node is no master candidate"
-        if view.hand_over not in (None, own):
-            return f"the mastership is handed over to {view.hand_over}"
-        if view.hand_over != own and asyncio.get_running_loop().time() < self._stand_back_until:
-            return self._refused or "this node leaves the election to others for a moment"
-        return ""
+    def _stand_back_reason(self) -> str:
+        """Why this node leaves the election to others for a moment; '' if it does not."""
+        if asyncio.get_running_loop().time() >= self._stand_back_until:
+            return ""
+        return self._end_reason or "this node leaves the election to others for a moment"
 
     def _follow(self, why: str) -> None:
         leader = self._view.leader
-        if why != self._refused:
+        if why != self._obstacle:
             _log.info("follower: %s", why)
-        self._refused = why
+        self._obstacle = why
         master = leader.node if leader is not None else None
         if master == self._identity.node_uuid:
             master = None  # an earlier life of this daemon: its lease has yet to end
@@ -235,13 +224,13 @@ class EtcdBackend:
             Compare(keys.epoch, value=counter)
             if counter
             else Compare(keys.epoch, create_revision=0),
-            # Not what the view says: a watch may tell of the free place before it tells of the wish.
+            # Not what the view says: a watch may report the free place before the hand-over request.
             Compare(keys.hand_over, value=own.encode())
             if view.hand_over == own
             else Compare(keys.hand_over, create_revision=0),
         ]
         requests = [
-            put(keys.leader, Leader(own, epoch).encode(), number),
+            put(keys.leader, LeaderKey(own, epoch).encode(), number),
             put(keys.epoch, encode_epoch(epoch)),
             delete(keys.hand_over),
             *(get(key) for key in (keys.leader, keys.epoch, keys.head, keys.members, keys.ceiling)),
@@ -269,7 +258,7 @@ class EtcdBackend:
         """Be the master until something ends that."""
         end = self._end = asyncio.get_running_loop().create_future()
         self._ended.clear()
-        term = Term(
+        held = HeldLease(
             lease.epoch,
             int(lease.token),
             self._is_valid,
@@ -277,8 +266,8 @@ class EtcdBackend:
             self._upkeep.make_room,
         )
         self._ceiling, self._written_members = self._view.job_id_ceiling, None
-        self._writer = Writer(self._gateway, self._keys, self._view.head, term)
-        self._refused = ""
+        self._writer = Writer(self._gateway, self._keys, self._view.head, held)
+        self._obstacle = self._end_reason = ""
         if self._roles.is_closed:
             self._lost_lease("the daemon ends")
         else:
@@ -304,7 +293,7 @@ class EtcdBackend:
         """Let what waits have its outcome, then let somebody else be elected."""
         writer = self._writer
         if writer is not None:
-            await writer.end(self._refused or "its lease has ended")
+            await writer.end(self._end_reason or "its lease has ended")
             self._add_totals(writer)
         self._writer = self._end = None
         with contextlib.suppress(TimeoutError):
@@ -329,7 +318,7 @@ class EtcdBackend:
         if self._end is None or self._end.done():
             return
         self._end.set_result(why)
-        self._refused = why
+        self._end_reason = self._obstacle = why
         self._roles.change(Follower(why))
 
     async def _renew(self, number: int, end: "asyncio.Future[str]") -> None:
@@ -358,15 +347,10 @@ class EtcdBackend:
                 self._lost_lease(why)
 
     async def _look_at_view(self, end: "asyncio.Future[str]", token: int) -> None:
-        """End where another one is the master, or is to be it."""
+        """End the lease if another node is the master, or requests a hand-over."""
         while not end.done():
-            target = self._view.hand_over
-            if self._view.damage:
-                self._lost_lease(self._view.damage)
-            elif not self._view.unreachable and self._view.token != token:
-                self._lost_lease("another candidate has become the master")
-            elif target is not None and target != self._identity.node_uuid:
-                self._lost_lease(f"the mastership is handed over to {target}")
+            if why := superseded(self._view, self._identity.node_uuid, token):
+                self._lost_lease(why)
             await self._view.changed()
 
     # Asked from outside
@@ -387,17 +371,17 @@ class EtcdBackend:
                     await self._elected_or_refused(how.kind)
         except TimeoutError:
             raise NotYet(
-                f"this node was not elected in {CAMPAIGN_S:g} s: {self._refused}"
+                f"this node was not elected in {CAMPAIGN_S:g} s: {self._obstacle}"
             ) from None
 
     async def _handed_over(self) -> None:
-        """Ask until this node is the master; nobody else is elected meanwhile, and nobody is asked afterwards."""
+        """Request the mastership until this node has it; no other node is elected meanwhile. The request ends here."""
         gateway, lease = self._gateway, 0
         try:
             while True:
                 if not lease or not await gateway.keep_alive(lease):
                     lease = await gateway.grant_lease(HAND_OVER_S)
-                await self._wish(lease)
+                await self._request_hand_over(lease)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(ASK_AGAIN_S):
                         return await self._elected_or_refused(CampaignKind.HAND_OVER)
@@ -407,8 +391,8 @@ class EtcdBackend:
             if lease:
                 await self._give_back(lease)
 
-    async def _wish(self, lease: int) -> None:
-        """Let everybody know that this node is to be the master; NotYet if another one is to be it."""
+    async def _request_hand_over(self, lease: int) -> None:
+        """Publish that this node requests the mastership; NotYet if another node requests it already."""
         key, own = self._keys.hand_over, self._identity.node_uuid.encode()
         is_free = Compare(key, create_revision=0)
         answer = await self._gateway.txn([is_free], [put(key, own, lease)], [get(key)])

@@ -125,7 +125,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Leader:
+class LeaderKey:
     """What the key of the election says."""
 
     node: NodeUuid
@@ -135,7 +135,7 @@ class Leader:
         return json.dumps({"node": self.node, "epoch": self.epoch}).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> "Leader":
+    def decode(cls, data: bytes) -> "LeaderKey":
         """StoreError for anything else."""
         try:
             fields = json.loads(data)

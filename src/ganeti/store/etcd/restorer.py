@@ -17,7 +17,7 @@ from ganeti.store.backup import write_backup
 from ganeti.store.etcd.backend import EtcdBackend
 from ganeti.store.etcd.batch import MAX_BYTES, MAX_REQUESTS
 from ganeti.store.etcd.gateway import Gateway, GatewayError
-from ganeti.store.etcd.keys import Head, Keys, Leader, encode_epoch, sealed
+from ganeti.store.etcd.keys import Head, Keys, LeaderKey, encode_epoch, sealed
 from ganeti.store.etcd.messages import Compare, Request, delete, put
 from ganeti.store.etcd.opening import open_gateway
 from ganeti.store.etcd.settings import state_settings
@@ -66,7 +66,7 @@ class EtcdRestorer:
                 " first, and on the master last, since a new master starts it on the others"
             )
         lease = await gateway.grant_lease(HELD_S)
-        leader = Leader(self._identity.node_uuid, view.epoch).encode()
+        leader = LeaderKey(self._identity.node_uuid, view.epoch).encode()
         free = [Compare(self._keys.leader, create_revision=0)]
         answer = await gateway.txn(free, [put(self._keys.leader, leader, lease)])
         if not answer.succeeded:

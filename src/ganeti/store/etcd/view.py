@@ -13,7 +13,7 @@ from ganeti.base.errors import ProtocolError, StoreError
 from ganeti.model.objects import NodeUuid
 from ganeti.store.encoding import MemberList, decode_ceiling
 from ganeti.store.etcd.gateway import Gateway, GatewayError
-from ganeti.store.etcd.keys import Head, Keys, Leader, decode_epoch, opened
+from ganeti.store.etcd.keys import Head, Keys, LeaderKey, decode_epoch, opened
 from ganeti.store.etcd.messages import KeyValue, TxnAnswer
 from ganeti.store.interface import JOB_ID_CEILING_KEY, MEMBERS_KEY, META_KIND
 
@@ -48,9 +48,9 @@ class View:
     # What is known
 
     @property
-    def leader(self) -> Leader | None:
+    def leader(self) -> LeaderKey | None:
         found = self._values.get(self._keys.leader)
-        return Leader.decode(found.value) if found else None
+        return LeaderKey.decode(found.value) if found else None
 
     @property
     def token(self) -> int:

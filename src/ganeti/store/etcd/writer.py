@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Term:
+class HeldLease:
     """What one lease allows, and what its holder must be told."""
 
     epoch: int
@@ -42,8 +42,8 @@ class Term:
 class Writer:
     """The queue before etcd, for one lease."""
 
-    def __init__(self, gateway: Gateway, keys: Keys, head: Head, term: Term) -> None:
-        self._gateway, self._keys, self._head, self._term = gateway, keys, head, term
+    def __init__(self, gateway: Gateway, keys: Keys, head: Head, held: HeldLease) -> None:
+        self._gateway, self._keys, self._head, self._held = gateway, keys, head, held
         self._waiting = WaitingTransactions("etcd")
         self._task: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
@@ -62,14 +62,14 @@ class Writer:
     def add(self, txn: Transaction, size: int) -> asyncio.Future[Position]:
         """Queue a transaction; the future has its position once etcd has it."""
         self._check_open()
-        done = self._waiting.add(self._term.epoch, txn, size)
+        done = self._waiting.add(self._held.epoch, txn, size)
         self._begin()
         return done
 
     def add_unawaited(self, txn: Transaction, size: int) -> None:
         """Queue a transaction; if it is refused later, the next one is refused too."""
         self._check_open()
-        self._waiting.add_unawaited(self._term.epoch, txn, size)
+        self._waiting.add_unawaited(self._held.epoch, txn, size)
         self._begin()
 
     async def end(self, why: str) -> None:
@@ -83,7 +83,7 @@ class Writer:
 
     def _check_open(self) -> None:
         if self._ended:
-            raise NotMaster(f"epoch {self._term.epoch} is over: {self._ended}")
+            raise NotMaster(f"epoch {self._held.epoch} is over: {self._ended}")
 
     def _begin(self) -> None:
         if self._task is None:
@@ -108,7 +108,7 @@ class Writer:
         """Write what waits, as much as one request holds; it is moved to `taken` before."""
         batch = Batch.begin(self._keys, self._head)
         try:
-            while self._waiting and batch.add(self._term.epoch, self._waiting.next().txn):
+            while self._waiting and batch.add(self._held.epoch, self._waiting.next().txn):
                 taken.append(self._waiting.take())
         except Refused as err:
             if not taken:
@@ -130,7 +130,7 @@ class Writer:
     async def _written(self, batch: Batch) -> None:
         """Return when etcd has the batch; Rejected, Full, NotMaster (surely not), or CommitUnknown."""
         compare = [
-            Compare(self._keys.leader, create_revision=self._term.token),
+            Compare(self._keys.leader, create_revision=self._held.token),
             self._at(batch.before),
         ]
         look = [get(self._keys.leader), get(self._keys.head)]
@@ -151,7 +151,7 @@ class Writer:
             else:
                 if answer.succeeded or self._was_written(answer, batch, perhaps=perhaps):
                     return
-            if not self._term.is_valid():
+            if not self._held.is_valid():
                 raise self._no_quorum(reason, perhaps=perhaps)
             await asyncio.sleep(AGAIN_S)
 
@@ -186,7 +186,7 @@ class Writer:
         head = Head.decode(heads[0].value if heads else None)
         if perhaps and head == batch.after:
             return True
-        epoch = self._term.epoch
+        epoch = self._held.epoch
         if head == batch.before and not leaders:
             raise NotMaster(f"epoch {epoch} is over: its lease has ended")
         if head == batch.before:
@@ -212,7 +212,7 @@ class Writer:
         self._ended = self._ended or error.message
         self._fail(taken, error)
         self._fail(self._waiting.take_all(), NotMaster(error.message))
-        self._term.lost(error.message)
+        self._held.lost(error.message)
 
     def _fail(self, waiting: Iterable[Waiting], error: GanetiError) -> None:
         self._waiting.fail(waiting, lambda: type(error)(error.message))
@@ -232,14 +232,14 @@ class Writer:
         try:
             while self._waiting.full and not self._ended:
                 await asyncio.sleep(PROBE_S)
-                await self._term.make_room()
+                await self._held.make_room()
                 if await self._has_room():
                     self._waiting.full = ""
         finally:
             self._probing = None
 
     async def _has_room(self) -> bool:
-        compare = [Compare(self._keys.leader, create_revision=self._term.token)]
+        compare = [Compare(self._keys.leader, create_revision=self._held.token)]
         if self._head == Head():
             return True
         compare.append(self._at(self._head))

@@ -9,7 +9,7 @@ from ganeti.base.errors import CommitUnknown, NotMaster, StoreError
 from ganeti.model.objects import NodeUuid
 from ganeti.store.backend import StateBackend, become_master
 from ganeti.store.etcd.backend import STAND_BACK_S, EtcdBackend
-from ganeti.store.etcd.keys import Keys, Leader
+from ganeti.store.etcd.keys import Keys, LeaderKey
 from ganeti.store.etcd.messages import delete
 from ganeti.store.etcd.messages import put as put_key
 from ganeti.store.etcd.upkeep import LEASE_S, EtcdOptions
@@ -188,7 +188,7 @@ async def test_a_master_whose_key_is_gone_writes_nothing_however_soon_it_tries(
     gone = [delete(KEYS.leader)]
     harness.etcd.txn([], gone, [])
     if taken_over:
-        harness.etcd.txn([], [put_key(KEYS.leader, Leader(OTHER, 9).encode())], [])
+        harness.etcd.txn([], [put_key(KEYS.leader, LeaderKey(OTHER, 9).encode())], [])
     with pytest.raises(NotMaster):
         await first.commit(lease, put("after"))
     assert await keys_of(first) == ["before"]
@@ -266,7 +266,7 @@ async def test_a_hand_over_makes_the_one_who_asks_the_master_and_nobody_else(
     with pytest.raises(NotMaster):
         await first.commit(lease, put("b"))
     await asyncio.sleep(20)
-    assert is_master(second), "the wish is taken back"
+    assert is_master(second), "the hand-over request is withdrawn"
 
 
 @pytest.mark.requirement("G19")
@@ -277,7 +277,7 @@ async def test_a_candidate_that_is_none_any_more_is_not_elected(harness: MemoryH
     await asyncio.sleep(3 * LEASE_S)
     role = second.statistics().role
     assert isinstance(role, Follower)
-    assert "no master candidate" in role.reason
+    assert "not a master candidate" in role.reason
     line(first).is_cut = False
 
 

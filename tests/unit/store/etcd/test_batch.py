@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ganeti.base.errors import Refused, StoreError
 from ganeti.store.encoding import chain_digest, encode_transaction
 from ganeti.store.etcd.batch import MAX_BYTES, MAX_REQUESTS, Batch
-from ganeti.store.etcd.keys import Head, Keys, Leader, decode_epoch, opened, sealed
+from ganeti.store.etcd.keys import Head, Keys, LeaderKey, decode_epoch, opened, sealed
 from ganeti.store.interface import (
     MAX_OPERATIONS,
     MAX_TRANSACTION_BYTES,
@@ -107,7 +107,7 @@ def test_what_is_no_head_is_refused(data: bytes) -> None:
     with pytest.raises(StoreError):
         Head.decode(data)
     with pytest.raises(StoreError):
-        Leader.decode(data)
+        LeaderKey.decode(data)
     with pytest.raises(StoreError):
         decode_epoch(data + b"-")
 

@@ -17,7 +17,7 @@ from ganeti.store.etcd.messages import (
     Request,
     TxnAnswer,
 )
-from ganeti.store.etcd.writer import PROBE_S, Term, Writer
+from ganeti.store.etcd.writer import PROBE_S, HeldLease, Writer
 from ganeti.store.interface import Put, Transaction
 
 SIZE = 10
@@ -47,7 +47,7 @@ def row(key: str) -> Transaction:
 async def test_a_fault_of_our_own_leaves_no_caller_without_an_answer() -> None:
     lost: list[str] = []
     gateway = BrokenGateway()
-    term = Term(epoch=1, token=1, is_valid=lambda: True, lost=lost.append, make_room=_nothing)
+    term = HeldLease(epoch=1, token=1, is_valid=lambda: True, lost=lost.append, make_room=_nothing)
     writer = Writer(cast("Gateway", gateway), Keys("cluster"), Head(), term)
     written = [writer.add(row("a"), SIZE), writer.add(row("b"), SIZE)]
     await gateway.asked.wait()
@@ -106,7 +106,7 @@ class FullEtcd:
         self.room_made += 1
 
     def writer(self) -> Writer:
-        term = Term(
+        term = HeldLease(
             epoch=1,
             token=1,
             is_valid=lambda: True,
