@@ -385,10 +385,7 @@ async def test_a_master_that_hears_nobody_leaves_the_set_as_it_is(
     writing = asyncio.create_task(store.commit(lease, put("unheard")))
 
     def is_changing() -> bool:
-        if store._term is None:
-            return False
-        sync_set = store._term.sync_set
-        return sync_set.must_acknowledge > sync_set.members
+        return store._term is not None and store._term.sync_set._change is not None
 
     await eventually(is_changing)
     began = asyncio.get_running_loop().time()
