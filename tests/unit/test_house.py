@@ -24,7 +24,7 @@ MOST_METHODS_OF_AN_INTERFACE = 12
 NAMES_THAT_NAME_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc", "shared"}
 
 # Commands start in a tenth of a second, so these are imported late.
-HEAVY = {"aiohttp", "cryptography", "numpy", "qemu", "rich"}
+HEAVY = {"aiohttp", "cryptography", "numpy", "qemu"}
 
 REGISTRY_HOSTS = re.compile(r"\b(?:pypi|pythonhosted|crates|npmjs)[.][a-z]+\b|/simple[/]")
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(?:work/(?:main|shared)|root/[.]|home/[a-z]+/)")
@@ -331,6 +331,24 @@ def test_what_runs_is_pinned_to_the_same_versions_as_what_is_tested() -> None:
         return set(re.findall(r"^[\w.-]+==[^\s;]+", text, flags=re.MULTILINE))
 
     assert pins("run") <= pins("dev")
+
+
+def test_every_requirement_of_the_product_is_imported() -> None:
+    lines = (TOP / "requirements" / "run.in").read_text(encoding="utf-8").splitlines()
+    wanted = {line.partition(".")[0] for line in lines if line and not line.startswith("#")}
+    imported = {
+        name.partition(".")[0]
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(_tree(path))
+        for name in _modules_of(node)
+    }
+    assert wanted - imported == set()
+
+
+def _modules_of(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
 
 
 @pytest.mark.parametrize("command", MAKE_COMMANDS)

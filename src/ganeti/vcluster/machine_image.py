@@ -28,7 +28,8 @@ FROM_HOST = ("libc6", "libgcc-s1", "libcrypt1", "libc6-dev")
 WITH_LIBRARIES = re.compile(r"lib[a-z0-9]|dmsetup$|dmeventd$")
 NOT_NEEDED = ("test", "tests", "idlelib", "tkinter", "ensurepip", "lib2to3", "site-packages", "*.a")
 NOT_ON_NODES = (
-    *("mypy*", "*__mypyc*", "ruff*", "pip", "hypothesis*", "numpy*", "pygments", "grimp*", "importlinter"),
+    *("mypy*", "*__mypyc*", "ruff*", "pip", "hypothesis*", "numpy*", "grimp*", "importlinter"),
+    *("pygments", "rich", "markdown_it", "mdurl"),
     *("setuptools", "_pytest", "pytest*", "coverage", "xdist", "ast_serialize", "librt", "include"),
 )  # fmt: skip
 HOST_PROGRAMS = ("sh", "ip")
