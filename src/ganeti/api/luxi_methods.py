@@ -43,7 +43,7 @@ from ganeti.units.registry import UNITS
 JOBS_LIMIT = 20_000
 """Jobs in one SubmitManyJobs."""
 OPCODES_LIMIT = 1_000
-"""Opcodes in one job."""
+"""Opcodes in one job; a job with more refuses the whole submission before it is parsed."""
 WATCHER_MEMORY_LIMIT = 512 * 1024
 WAIT_LIMIT_S = 60.0
 """A waiting client is told to go on waiting at least this often (S195)."""

@@ -21,15 +21,12 @@ from ganeti.jobs.record import (
 )
 from ganeti.jobs.scheduler import FINAL_STATES
 from ganeti.model.job import JOB_BYTES, LOCAL, OpState, StoredJob, Submitter
+from ganeti.model.limits import MANY_LIVE_JOBS, MAX_JOB_OPCODES, MAX_LIVE_JOBS
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.store.interface import MAX_OPERATIONS, MAX_TRANSACTION_BYTES, Operation, Put
 from ganeti.store.job_ids import JobIdAllocator
 
-LIVE_LIMIT = 50_000
-LIVE_WARNING = 20_000
-OPCODE_LIMIT = 500
-"""Opcodes of one job."""
 SLICE = 50
 ROOM_FOR_END = 16
 """Operations of a transaction that are left for an opcode's own change."""
@@ -184,8 +181,8 @@ class Submission:
         keys: Sequence[str] | None = None,
         known: Mapping[int, int] | None = None,
     ) -> list[Before]:
-        if live < LIVE_WARNING <= live + len(batch):
-            _log.warning("%d jobs are not archived; %d are the most", live, LIVE_LIMIT)
+        if live < MANY_LIVE_JOBS <= live + len(batch):
+            _log.warning("%d jobs are not archived; %d are the most", live, MAX_LIVE_JOBS)
         known = known or {}
         ids = iter(await self._take_ids(len(batch) - len(known)))
         prepared: list[Before] = []
@@ -195,9 +192,9 @@ class Submission:
                 prepared.append(self._jobs.get(known[number], known[number]))
                 continue
             try:
-                if live + number >= LIVE_LIMIT:
+                if live + number >= MAX_LIVE_JOBS:
                     raise JobQueueFull(
-                        f"the queue has {LIVE_LIMIT} jobs, the most it takes; archive those that"
+                        f"the queue has {MAX_LIVE_JOBS} jobs, the most it takes; archive those that"
                         " have ended: `gnt-job autoarchive all`"
                     )
                 key = None if keys is None else keys[number]
@@ -230,8 +227,8 @@ class Submission:
         key: str | None,
         submitter: Submitter,
     ) -> Prepared:
-        if len(ops) > OPCODE_LIMIT:
-            raise InputError(f"a job may have {OPCODE_LIMIT} opcodes, not {len(ops)}", "ops")
+        if len(ops) > MAX_JOB_OPCODES:
+            raise InputError(f"a job may have {MAX_JOB_OPCODES} opcodes, not {len(ops)}", "ops")
         depends: dict[int, Dependency] = {}
         resolved = [await self._resolve(op, before, depends) for op in ops]
         now = self._clock.time()

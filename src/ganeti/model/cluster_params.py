@@ -20,6 +20,7 @@ from ganeti.model.disk_templates import (
 from ganeti.model.fields import Field, Form
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, hypervisor_defaults
 from ganeti.model.iallocator import BUILT_IN, parse_defaults
+from ganeti.model.limits import MAX_LIVE_JOBS
 from ganeti.model.params import (
     BACKEND_DEFAULTS,
     IPOLICY_DEFAULTS,
@@ -31,7 +32,6 @@ from ganeti.model.params import (
 from ganeti.model.stored import Stored
 from ganeti.model.uid_ranges import CheckUidPool, FormatUidPool, UidRange
 
-JOBS_LIMIT = 50_000
 POOL_LIMIT = 10_000
 
 
@@ -118,7 +118,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     )] = 10
     max_running_jobs: Annotated[int, ClusterParam(
         given=int, field=Field("how many jobs may run at a time", metavar="N"),
-        check=values.at_most(JOBS_LIMIT), heading="maximal number of jobs running simultaneously",
+        check=values.at_most(MAX_LIVE_JOBS), heading="maximal number of jobs running simultaneously",
         is_general=True,
     )] = 1000
     mac_prefix: Annotated[str, ClusterParam(

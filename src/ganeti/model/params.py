@@ -7,6 +7,7 @@ from typing import Any
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import interface_name, is_absolute_path
 from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.limits import MAX_DISK_MIB, MAX_DISKS, MAX_NICS
 from ganeti.model.param import Param, by_name, defaults
 
 Params = dict[str, Any]
@@ -126,9 +127,9 @@ IPOLICY_DEFAULTS: Params = {
             "max": {
                 "memory-size": 1024 * 1024,
                 "cpu-count": 256,
-                "disk-count": 16,
-                "disk-size": 64 * 1024 * 1024,
-                "nic-count": 8,
+                "disk-count": MAX_DISKS,
+                "disk-size": MAX_DISK_MIB,
+                "nic-count": MAX_NICS,
                 "spindle-use": 64,
             },
         }

@@ -20,10 +20,9 @@ from typing import Any
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import host_name, os_name, plain_name
 from ganeti.model.compression import NONE, check_compression
+from ganeti.model.limits import MAX_DISK_MIB, MAX_DISKS, MAX_NICS
 
 VERSION = 0
-MAX_DISKS, MAX_NICS = 16, 8
-SIZE_LIMIT_MIB = 64 * 1024 * 1024
 SECTIONS_LIMIT, OPTIONS_LIMIT, VALUE_LIMIT = 16, 1024, 64 * 1024
 RAW, SCRIPT = "raw", "script"
 NAME_LIMIT = 240
@@ -305,7 +304,7 @@ def _disk(instance: Mapping[str, str], prefix: str) -> ExportedDisk:
     if sha256 and (len(sha256) != _SHA256 or set(sha256) - _HEX):
         raise InputError("is not a SHA-256 digest", f"config.ini: {prefix}sha256")
     return ExportedDisk(
-        size=_number(instance, f"{prefix}size", 1, SIZE_LIMIT_MIB),
+        size=_number(instance, f"{prefix}size", 1, MAX_DISK_MIB),
         dump=plain_name(dump, f"config.ini: {prefix}dump") if dump not in _ABSENT else "",
         name=_optional(instance, f"{prefix}name"),
         mode=_optional(instance, f"{prefix}mode") or "rw",

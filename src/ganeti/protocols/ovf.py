@@ -14,7 +14,7 @@ from xml.sax.saxutils import quoteattr
 
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import plain_name
-from ganeti.protocols.export_description import MAX_DISKS, MAX_NICS
+from ganeti.model.limits import MAX_DISKS, MAX_NICS
 from ganeti.protocols.image_headers import SIZE_LIMIT
 
 TEXT_LIMIT = 1024 * 1024

@@ -19,6 +19,7 @@ from ganeti.jobs import submission
 from ganeti.jobs.executor import OpRun, Outcome
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import lock
+from ganeti.model.limits import MAX_JOB_OPCODES
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.store.faulty import Crash, Refuse
@@ -75,7 +76,7 @@ async def test_a_job_without_opcodes_is_at_once_successful() -> None:
 @pytest.mark.requirement("G8", "S201")
 async def test_many_jobs_are_submitted_in_order_and_each_has_an_answer() -> None:
     rig = await Rig.loaded()
-    too_many = [delay()] * (submission.OPCODE_LIMIT + 1)
+    too_many = [delay()] * (MAX_JOB_OPCODES + 1)
     answers = await rig.queue.submit_many([[delay()], too_many, *([[delay()]] * 300)])
     assert isinstance(answers[1], InputError)
     ids = [answer for answer in answers if isinstance(answer, int)]
@@ -88,7 +89,7 @@ async def test_many_jobs_are_submitted_in_order_and_each_has_an_answer() -> None
 
 
 async def test_more_jobs_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission, "LIVE_LIMIT", 3)
+    monkeypatch.setattr(submission, "MAX_LIVE_JOBS", 3)
     rig = await Rig.loaded()
     answers = await rig.queue.submit_many([[delay()]] * 5)
     assert [isinstance(answer, int) for answer in answers] == [True, True, True, False, False]

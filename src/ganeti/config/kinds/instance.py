@@ -13,10 +13,8 @@ from ganeti.config.kinds.kind import Kind, Problem, name_problems
 from ganeti.config.view import View
 from ganeti.model.address_pool import AddressPool
 from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.limits import MAX_DISKS, MAX_NICS
 from ganeti.model.objects import Cluster, Instance, Nic
-
-MAX_DISKS = 16
-MAX_NICS = 8
 
 
 def _claims(cluster: Cluster, instance: Instance) -> Iterator[Claim]:

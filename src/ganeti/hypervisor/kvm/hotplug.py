@@ -32,10 +32,11 @@ from ganeti.hypervisor.kvm.images import EMPTY
 from ganeti.hypervisor.kvm.media import change_medium
 from ganeti.hypervisor.kvm.monitor import CommandRefused
 from ganeti.hypervisor.kvm.network import connect_tap, make_taps, remove_taps, tap_name
-from ganeti.hypervisor.kvm.pci_slots import DISK_SLOTS, NIC_SLOTS, device_id, free_slot
+from ganeti.hypervisor.kvm.pci_slots import device_id, free_slot
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.hypervisor.kvm.taps import disconnect_commands, open_tap, open_vhost
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+from ganeti.model.limits import MAX_DISKS, MAX_NICS
 
 MIB = 1024 * 1024
 LET_GO_S = 60.0
@@ -236,7 +237,7 @@ class KvmHotplug(Hotplug):
         return None
 
     async def _add_nic(self, guest: Guest, nic: NicSpec) -> None:
-        slot = self._free_slot(guest, [one.uuid for one in guest.instance.nics], NIC_SLOTS, "NICs")
+        slot = self._free_slot(guest, [one.uuid for one in guest.instance.nics], MAX_NICS, "NICs")
         guest = self._guests.change(
             guest,
             instance=with_nic(guest.instance, nic),
@@ -354,7 +355,7 @@ class KvmHotplug(Hotplug):
 
     def _record_disk(self, guest: Guest, disk: DiskSpec) -> Guest:
         present = [one.uuid for one in guest.instance.disks]
-        slot = self._free_slot(guest, present, DISK_SLOTS, "disks")
+        slot = self._free_slot(guest, present, MAX_DISKS, "disks")
         return self._guests.change(
             guest,
             instance=with_disk(guest.instance, disk),

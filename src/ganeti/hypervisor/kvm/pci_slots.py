@@ -14,10 +14,10 @@ from typing import Any
 
 from ganeti.base.errors import HypervisorError
 from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.limits import MAX_DISKS, MAX_NICS
 
-DISK_SLOTS, NIC_SLOTS = 16, 8
 _FIRST_DISK_SLOT = 8
-_FIRST_NIC_SLOT = _FIRST_DISK_SLOT + DISK_SLOTS
+_FIRST_NIC_SLOT = _FIRST_DISK_SLOT + MAX_DISKS
 _FUNCTIONS = 8
 _FIRST_PORT_SLOT = 0x10
 _ID_CHARACTERS = 24
@@ -30,12 +30,12 @@ def device_id(kind: str, uuid: str) -> str:
 
 def disk_pci_slot(slot: int) -> int:
     """The slot of a disk; HypervisorError if there is none."""
-    return _pci_slot(slot, DISK_SLOTS, _FIRST_DISK_SLOT, "disks")
+    return _pci_slot(slot, MAX_DISKS, _FIRST_DISK_SLOT, "disks")
 
 
 def nic_pci_slot(slot: int) -> int:
     """The slot of a NIC; HypervisorError if there is none."""
-    return _pci_slot(slot, NIC_SLOTS, _FIRST_NIC_SLOT, "NICs")
+    return _pci_slot(slot, MAX_NICS, _FIRST_NIC_SLOT, "NICs")
 
 
 def _pci_slot(slot: int, count: int, first: int, what: str) -> int:
@@ -76,7 +76,7 @@ def root_ports(machine: str) -> list[dict[str, Any]]:
     if not has_root_ports(machine):
         return []
     ports = []
-    for number in range(DISK_SLOTS + NIC_SLOTS):
+    for number in range(MAX_DISKS + MAX_NICS):
         slot = _FIRST_DISK_SLOT + number
         address = f"{_FIRST_PORT_SLOT + number // _FUNCTIONS:#x}.{number % _FUNCTIONS}"
         port = {"driver": "pcie-root-port", "id": f"port{slot}", "bus": "pcie.0", "chassis": slot}

@@ -27,6 +27,7 @@ from ganeti.model.hypervisor_param import (
     user_or_empty,
     word_or_empty,
 )
+from ganeti.model.limits import MAX_DISKS, MAX_NICS
 
 SPICE_FILES = ("/var/lib/ganeti/spice.pem", "/var/lib/ganeti/spice-ca.pem")
 """Key and certificate of SPICE servers, and the authority that signed it; the same on all nodes."""
@@ -146,7 +147,7 @@ _DISKS = (
     HypervisorParam(
         "kvm_pci_reservations",
         12,
-        "accepted, without effect: every guest has a slot for each of 16 disks and 8 interfaces",
+        f"accepted, without effect: every guest has a slot for each of {MAX_DISKS} disks and {MAX_NICS} interfaces",
         check=between(0, 28),
     ),
 )

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ganeti.config.storage_units import disk_usage
+from ganeti.model.limits import MAX_DISKS, MAX_NICS
 from ganeti.model.objects import Disk, Nic
 from ganeti.query.fields.field import UNAVAILABLE, Field, ValueKind
 from ganeti.query.fields.instance_row import InstanceRow
-
-DISK_LIMIT, NIC_LIMIT = 16, 8
 
 _TEXT, _NUMBER, _UNIT, _OTHER = (
     ValueKind.TEXT,
@@ -113,7 +112,7 @@ def disk_fields() -> list[Field[InstanceRow]]:
                 f"The {one} of disk {index}",
                 _one_disk(index, get),
             )
-            for index in range(DISK_LIMIT)
+            for index in range(MAX_DISKS)
         )
     return fields
 
@@ -144,7 +143,7 @@ def nic_fields() -> list[Field[InstanceRow]]:
             f"The name of the network of interface {index}",
             _one_nic(index, InstanceRow.network_name),
         )
-        for index in range(NIC_LIMIT)
+        for index in range(MAX_NICS)
     )
     for one, many, titles, title, get in _NIC_PROPERTIES:
         fields.append(
@@ -158,6 +157,6 @@ def nic_fields() -> list[Field[InstanceRow]]:
                 f"The {one} of interface {index}",
                 _one_nic(index, get),
             )
-            for index in range(NIC_LIMIT)
+            for index in range(MAX_NICS)
         )
     return fields

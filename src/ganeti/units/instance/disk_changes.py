@@ -10,6 +10,7 @@ from ganeti.config.view import View
 from ganeti.layouts.planner import Site
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.limits import MAX_DISKS
 from ganeti.model.objects import DetachedDisk, Disk, Instance
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.param import typed_value
@@ -26,7 +27,6 @@ from ganeti.units.instance.device_changes import (
 from ganeti.units.instance.disks import JobNames, planner_of
 from ganeti.units.instance.field_changes import Applies, FieldChange
 from ganeti.units.instance.requests import (
-    MAX_DISKS,
     build_disk,
     check_disks,
     disk_mode,

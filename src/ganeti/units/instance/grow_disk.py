@@ -12,6 +12,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
 from ganeti.jobs.executor import Outcome
 from ganeti.layouts.places import Growth, growth, holders
+from ganeti.model.limits import MAX_DISK_MIB
 from ganeti.model.names import DiskRole
 from ganeti.model.objects import Disk, Instance, Node
 from ganeti.model.opcodes.instance_changes import OpInstanceGrowDisk
@@ -38,7 +39,6 @@ from ganeti.units.instance.disks import (
     wait_for_sync,
 )
 from ganeti.units.instance.policy import check_instance_policy
-from ganeti.units.instance.requests import MAX_DISK_MIB
 from ganeti.units.mirrors.judge import Verdict, problem
 from ganeti.units.mirrors.look import settled_verdicts, verdicts_of
 from ganeti.units.node_choice import check_online, check_space, free_resources

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import InputError
 from ganeti.config.fill import filled_nicparams
 from ganeti.config.resolve import resolve_network
+from ganeti.model.limits import MAX_NICS
 from ganeti.model.objects import Network, Nic
 from ganeti.model.opcodes.base import NicRequest
 from ganeti.model.params import NIC_PARAMS, Params
@@ -21,7 +22,6 @@ from ganeti.units.instance.device_changes import (
 )
 from ganeti.units.instance.field_changes import Applies, FieldChange
 from ganeti.units.instance.requests import (
-    MAX_NICS,
     build_nic,
     check_nics,
     check_routed,

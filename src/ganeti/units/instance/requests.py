@@ -10,6 +10,7 @@ from ganeti.base.sizes import format_mib
 from ganeti.layouts.planner import Names, NewDisk, Planner, Site
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES, DiskTemplate
+from ganeti.model.limits import MAX_DISK_MIB, MAX_DISKS, MAX_NICS
 from ganeti.model.objects import Cluster, Disk, Network, Nic
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.param import check_params
@@ -17,8 +18,6 @@ from ganeti.model.param_checks import changed
 from ganeti.model.params import NIC_PARAMS, Params
 from ganeti.units.instance.device_changes import check_device_names
 
-MAX_DISKS, MAX_NICS = 16, 8
-MAX_DISK_MIB = 64 * 1024 * 1024
 POOL = "pool"
 """In place of an address: any that is free in the network."""
 SOURCE_LIMIT = 1023

@@ -9,11 +9,9 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.config.view import View
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
+from ganeti.model.limits import MAX_TAGS
 from ganeti.model.objects import Cluster, Instance, Network, Node, NodeGroup
 from ganeti.model.stored import Stored
-
-TAGS_LIMIT = 4096
-"""Tags of one object (docs/rules.md, limits)."""
 
 KINDS = ("cluster", "node", "nodegroup", "instance", "network")
 
@@ -62,9 +60,9 @@ def lock_of(thing: Stored, mode: Mode = Mode.EXCLUSIVE) -> list[LockRequest]:
 def with_tags(thing: Stored, new: Collection[str]) -> tuple[str, ...]:
     """The object's tags and the new ones, sorted; PrereqError if these are too many."""
     together = tuple(sorted({*thing.tags, *new}))
-    if len(together) > TAGS_LIMIT:
+    if len(together) > MAX_TAGS:
         raise PrereqError(
-            f"{kind_of(thing)} {thing.name} would have {len(together)} tags: at most {TAGS_LIMIT} are possible",
+            f"{kind_of(thing)} {thing.name} would have {len(together)} tags: at most {MAX_TAGS} are possible",
             ErrorCode.WRONG_INPUT,
         )
     return together

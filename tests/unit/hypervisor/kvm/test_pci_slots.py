@@ -4,8 +4,6 @@ import pytest
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm.pci_slots import (
-    DISK_SLOTS,
-    NIC_SLOTS,
     device_id,
     disk_pci_slot,
     free_slot,
@@ -15,13 +13,14 @@ from ganeti.hypervisor.kvm.pci_slots import (
     root_ports,
 )
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+from ganeti.model.limits import MAX_DISKS, MAX_NICS
 
 UUID = "0b7d5e0a-9c0f-4f6e-8a52-0a1b2c3d4e5f"
 
 
 def test_no_two_devices_share_a_slot_and_the_machine_keeps_its_own() -> None:
-    slots = [disk_pci_slot(slot) for slot in range(DISK_SLOTS)]
-    slots += [nic_pci_slot(slot) for slot in range(NIC_SLOTS)]
+    slots = [disk_pci_slot(slot) for slot in range(MAX_DISKS)]
+    slots += [nic_pci_slot(slot) for slot in range(MAX_NICS)]
     assert sorted(slots) == list(range(8, 32))
 
 
