@@ -77,10 +77,10 @@ def test_a_plan_changes_nothing_and_a_merge_under_way_takes_no_other_clusters() 
         assert "Afterwards: 2 nodes, 4 instances." in said
         assert [picture(one) for one in clusters] == before
         merging.cut(UNDOABLE[0].title)
-        assert "is under way" in merging.run("elsewhere.example.com", status=1)
+        assert "is in progress" in merging.run("elsewhere.example.com", status=1)
         merging.run("--rollback")
         assert [picture(one) for one in clusters] == before
-        assert "no merge is under way" in merging.run("--rollback", status=1)
+        assert "no merge is in progress" in merging.run("--rollback", status=1)
         said = merging.run("--force", *merging.contacts)
         assert "--no-voting --yes-do-it" in said
         check_merged(merging)
@@ -115,7 +115,7 @@ def test_three_clusters_in_namespaces_become_one_although_it_is_killed_in_each_l
     with clusters_to_merge(2, 2, 1, options=["--netns"]) as merging, joined_networks(merging):
         merging.cut(ONWARDS[0].title)
         assert {"--no-voting", "--yes-do-it"} <= set(master_words(merging))
-        assert "cannot be taken back" in merging.run("--rollback", status=1)
+        assert "cannot be rolled back" in merging.run("--rollback", status=1)
         for step in ONWARDS[1:]:
             merging.cut(step.title, is_new=False)
         merging.run()

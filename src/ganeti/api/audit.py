@@ -18,13 +18,13 @@ from ganeti.model.opcodes import parse_opcode
 from ganeti.protocols.luxi import Answer, Request, error_from_wire
 
 OBJECTS_LIMIT = 100
-"""Objects of one transaction that are told in full."""
+"""Objects of one transaction that the record names."""
 SUMMARIES_LIMIT = 20
 _OF_ONE_JOB = ("CancelJob", "ArchiveJob", "ChangeJobPriority", "AbandonUndo")
 
 
 class RequestAudit(Protocol):
-    """What is told of requests that would change something."""
+    """The recorded part of requests that would change something."""
 
     def asked(self, caller: Caller, request: Request, answer: Answer) -> None: ...
 

@@ -1,6 +1,6 @@
 """confd's socket: takes datagrams, answers those that deserve it, and is silent to all others (S54, G25).
 
-Only what is in memory is used: an answer waits for nobody, writes nothing and asks nobody (S63, S64).
+An answer uses only data in memory: it neither waits, writes, nor calls another process (S63, S64).
 """
 
 import contextlib

@@ -2,10 +2,10 @@
 
 The number of an event is `EPOCH-SERIAL-N`: the N-th of the transaction after that position. Every master makes
 the same events of the same log, so numbers outlive a change of master; nothing is kept here. `EPOCH-SERIAL`
-is where nothing of the next transaction has been told yet. What the log does not go on from is lost:
-who asks has to look anew.
+is where no event of the next transaction has been sent yet. Events before the beginning of the log are lost:
+the client has to read the state again.
 
-That a job waits for locks, or is being cancelled, is not in the log. It is told while it is so, without a number.
+That a job waits for locks, or is being cancelled, is not in the log. Such an event has no number.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class EventLog:
         try:
             while found := await self._store.log_after(self._acknowledged):
                 self._acknowledged = found[-1].position
-        except NotInLog:  # nobody has asked for so long
+        except NotInLog:  # no client has asked for so long
             self._acknowledged = self._store.statistics().position
         return _number(self._acknowledged)
 
@@ -155,7 +155,7 @@ class EventLog:
                 waiter.set_result(None)
 
     async def close(self) -> None:
-        """Wake who waits; nothing more is told."""
+        """Wake all waiters; no more events follow."""
         if self._stop_following is not None:
             self._stop_following()
         if self._timer is not None:

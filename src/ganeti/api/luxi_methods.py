@@ -46,7 +46,7 @@ OPCODES_LIMIT = 1_000
 """Opcodes in one job; a job with more refuses the whole submission before it is parsed."""
 WATCHER_MEMORY_LIMIT = 512 * 1024
 WAIT_LIMIT_S = 60.0
-"""A waiting client is told to go on waiting at least this often (S195)."""
+"""A waiting client gets a message to keep waiting at least this often (S195)."""
 
 AUDITED = frozenset(
     (
@@ -322,7 +322,7 @@ class LuxiMethods:
         return NO_CHANGE if news is None else list(news)
 
     async def _pickup(self, args: Arguments, _caller: Caller) -> None:
-        """There is nothing to do: a job that was accepted needs nobody to be picked up."""
+        """Do nothing: the scheduler picks up accepted jobs itself."""
         if await self._queries.find_job(args.job_id(0)) is None:
             raise _lost(args.job_id(0))
 
@@ -403,7 +403,7 @@ class LuxiMethods:
             return list(resolve_group(snapshot, name).tags)
         if kind == "network":
             return list(resolve_network(snapshot, name).tags)
-        raise PrereqError(f"there are no tags of the kind {kind!r:.40}", ErrorCode.WRONG_INPUT)
+        raise PrereqError(f"{kind!r:.40} is not a kind of object with tags", ErrorCode.WRONG_INPUT)
 
     async def _is_master(self, _args: Arguments, _caller: Caller) -> list[str]:
         return ["this node is the master already"]

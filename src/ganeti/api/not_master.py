@@ -20,7 +20,7 @@ class NotMasterMethods:
         self._take_over = take_over
 
     def is_abandonable(self, method: str) -> bool:
-        """A take-over goes on when its client hangs up."""
+        """A take-over continues after its client disconnects."""
         del method
         return False
 

@@ -11,7 +11,7 @@ from ganeti.base.errors import ConfigurationError
 
 BACKLOG = 1024
 _UMASK = 0o117
-"""Leaves mode 0660: nobody else can connect, not even for a moment."""
+"""Leaves mode 0660 from the beginning: no other user can connect at any moment."""
 _PATH_LIMIT = 107
 
 
@@ -37,7 +37,7 @@ class Listener:
             raise
 
     def close(self) -> None:
-        """Stop, and take the name away unless somebody else has it by now."""
+        """Stop, and remove the socket unless another process has replaced it."""
         with contextlib.suppress(OSError), _short_name(self.path) as name:
             if os.lstat(name).st_ino == self._inode:
                 Path(name).unlink()
@@ -62,8 +62,8 @@ def _make_room(path: Path, name: str) -> None:
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid not in (os.geteuid(), 0):
         what = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "something"
         raise ConfigurationError(
-            f"there is {what} at {path} that is no socket of ours;"
-            " look at who put it there, remove it, and start again"
+            f"there is {what} at {path} that is not a socket of this daemon;"
+            " find out which program made it, remove it, and start the daemon again"
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)

@@ -23,7 +23,7 @@ class WatcherPauseFile:
         return end if end > self._clock.time() else None
 
     async def set(self, until: float | None) -> None:
-        """Rest until a time, or (None) go on now."""
+        """Pause until a time, or (None) continue now."""
         if until is None:
             self._path.unlink(missing_ok=True)
         else:

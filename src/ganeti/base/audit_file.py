@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def append_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Add a record; a failure is logged, with the record, and is no error of what is recorded."""
+    """Add a record; a failure is logged with the record, and raises nothing."""
     line = json.dumps(record, separators=(",", ":")) + "\n"
     try:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

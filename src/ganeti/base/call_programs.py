@@ -51,7 +51,7 @@ class CallPrograms:
             if waiter is not None and waiter.cancelling():
                 raise
             ended = Completed(tuple(words), -signal.SIGKILL, b"", b"")
-            raise CommandFailed(ended, "was ended by the master") from None
+            raise CommandFailed(ended, "was stopped by the master") from None
         finally:
             self._running[key].discard(task)
             if not self._running[key]:

@@ -120,7 +120,7 @@ def check_handshake(secret: str | None, handshake: object) -> None:
             "source_handshake",
         )
     if version != HANDSHAKE_VERSION:
-        raise InputError(f"version {version} is not spoken here", "source_handshake")
+        raise InputError(f"version {version} is not supported", "source_handshake")
 
 
 def sign_disk(secret: str, index: int, host: str, port: int, magic: str) -> list[int | str]:

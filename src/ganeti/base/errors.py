@@ -1,6 +1,6 @@
 """The tree of errors.
 
-    GanetiError                  somebody's fault, said in one sentence
+    GanetiError                  an error that a user, an administrator or the environment caused, in one sentence
     +-- PrereqError              the request cannot be met; nothing was changed (carries an ErrorCode)
     |   +-- InputError           a message or argument is malformed; `field` says where
     +-- ExecError                something failed while it was being carried out

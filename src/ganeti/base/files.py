@@ -99,7 +99,7 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether a file system, or what somebody may have of it, has no room left."""
+    """Whether a file system, or a quota on it, is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 

@@ -39,7 +39,7 @@ def is_absolute_path(text: str) -> bool:
 
 
 def host_name(text: str, field: str) -> str:
-    """`text` in lower case, if it can name a host (RFC 1123) and is no UUID; else InputError."""
+    """`text` in lower case, if it can name a host (RFC 1123) and is not a UUID; else InputError."""
     lowered = text.lower()
     if (
         len(text) > NAME_LIMIT

@@ -1,4 +1,4 @@
-"""The modules of a package, so that what they declare need not be listed a second time."""
+"""The modules of a package, so that their declarations need no second list."""
 
 import importlib
 import inspect

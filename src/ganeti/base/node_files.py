@@ -200,7 +200,7 @@ def _of_the_host(paths: Paths) -> Iterator[NodeFile]:
 
     yield host(paths.etc, Access(ROOT, ROOT, 0o755))
     yield host(users_file(paths), Access(ROOT, ROOT, 0o644))
-    # Clients of the master look up where it is; every secret in here is closed by itself.
+    # Clients of the master look up where it is; each secret in it has its own mode.
     yield host(paths.data, Access(MASTERD, DAEMONS, 0o751))
     yield host(paths.image_work)
     yield host(paths.log, Access(ROOT, DAEMONS, 0o750))

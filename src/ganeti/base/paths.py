@@ -93,7 +93,7 @@ class Paths(NamedTuple):
 
     @property
     def imported(self) -> Path:
-        """The original's configuration that this cluster was made of, on the node that imported it."""
+        """Upstream's configuration that this cluster was imported from, on the node that imported it."""
         return self.data / "imported.data"
 
     @property
@@ -102,7 +102,7 @@ class Paths(NamedTuple):
         return self.data / "state.db"
 
     def state_before(self, version: str) -> Path:
-        """The state as it was before this version changed its rows."""
+        """The state before this version converted its rows."""
         return self.state.with_name(f"state.before-{version}")
 
     @property

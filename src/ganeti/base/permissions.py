@@ -114,9 +114,13 @@ def _mend(rule: Rule, owner: tuple[int, int]) -> bool:
     try:
         status = os.fstat(descriptor)
         if stat.S_ISLNK(status.st_mode):
-            raise HostError(f"{rule.path} is a symbolic link: look who made it, and remove it")
+            raise HostError(
+                f"{rule.path} is a symbolic link: find out which program made it, and remove it"
+            )
         if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
-            raise HostError(f"{rule.path} has a second name: look who made it, and remove it")
+            raise HostError(
+                f"{rule.path} has a second hard link: find out which program made it, and remove it"
+            )
         is_right = (status.st_uid, status.st_gid) == owner
         if is_right and stat.S_IMODE(status.st_mode) == rule.mode:
             return False

@@ -82,7 +82,7 @@ def holding_pid_file(path: Path, program: str) -> Iterator[HeldPidFile]:
 
 
 def _lock(descriptor: int) -> bool:
-    """Somebody who only asks with `is_locked` has the file for an instant: try again before giving up."""
+    """A process that calls `is_locked` holds the file for an instant: retry before failing."""
     for _ in range(10):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -51,7 +51,7 @@ class CommandFailed(HostError):
 
 
 class Run(Protocol):
-    """Runs a program to its end; raises CommandFailed unless `check` is off and it ended by itself."""
+    """Run a program to its end; raise CommandFailed unless `check` is off and the program ended without being killed."""
 
     async def __call__(
         self,
@@ -76,8 +76,8 @@ async def run(
 ) -> Completed:
     """The real runner: no shell, a clean environment, its own process group, killed at the deadline.
 
-    The end is when nobody has the program's output open any more; with `linger_s`, what it has left in the
-    background when it exits is listened to for so long at most, and goes on.
+    The end is when no process has the program's output open; with `linger_s`, processes that it has left in the
+    background are read for that time at most after its exit, and keep running.
     """
     words = tuple(argv)
     loop = asyncio.get_running_loop()
@@ -132,7 +132,7 @@ async def _ended_with_its_group(
 
 
 class _Output(asyncio.SubprocessProtocol):
-    """Reads all that a program says, so that it can go on, but keeps only OUTPUT_LIMIT bytes a stream."""
+    """Reads all output of a program, so that it never blocks, but keeps only OUTPUT_LIMIT bytes a stream."""
 
     def __init__(self) -> None:
         self._kept = {1: bytearray(), 2: bytearray()}

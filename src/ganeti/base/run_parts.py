@@ -1,7 +1,7 @@
 """All programs of an administrator's directory, one after the other, as run-parts does it (A47, A66).
 
 They run as root: the directory, the one above it and the programs must belong to root and be writable by
-nobody else, and none of them may be a link.
+no other user, and none of them may be a link.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ def shown(text: str, limit: int = OUTPUT_LIMIT) -> str:
 def scripts_of(place: Path) -> list[Script]:
     """The programs of a directory, by name; none if there is no directory.
 
-    Files that are not executable are no programs. HostError if the directory itself cannot be trusted.
+    Files that are not executable are ignored. HostError if the directory itself cannot be trusted.
     """
     try:
         check_directory(place.parent)
@@ -110,9 +110,9 @@ def check_program(path: Path) -> None:
     except OSError as err:
         raise HostError(f"{path}: {err.strerror}") from err
     if script is None:
-        raise HostError(f"{path} is not there, or not executable")
+        raise HostError(f"{path} does not exist or is not executable")
     if script.problem:
-        raise HostError(f"{path} is not to be trusted: {script.problem}")
+        raise HostError(f"{path} cannot be trusted: {script.problem}")
 
 
 def _script(path: Path) -> Script | None:
@@ -138,11 +138,11 @@ def check_directory(place: Path) -> None:
     if not stat.S_ISDIR(status.st_mode):
         raise HostError(f"{place} is not a directory (links are not followed)")
     if why := distrust(status):
-        raise HostError(f"{place} is not to be trusted: {why}")
+        raise HostError(f"{place} cannot be trusted: {why}")
 
 
 def distrust(status: os.stat_result) -> str:
-    """Why somebody else than root, or whom this program runs as, could have written it; '' if nobody could."""
+    """Why a user other than root and the program's own could have written it; '' if none could."""
     if status.st_uid not in (0, os.geteuid()):
         return f"it belongs to user {status.st_uid}, not to root"
     if status.st_mode & OTHERS_WRITE:

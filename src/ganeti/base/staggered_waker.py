@@ -1,7 +1,7 @@
 """Wakes many waiters in order, a few in each iteration of the event loop.
 
 A batch of commits may have a thousand transactions, as many clients may ask at the same moment, and
-each goes on for a part of a millisecond when it is its turn. All in one turn would keep everything
+each continues for a part of a millisecond when it is its turn. All in one turn would keep everything
 else from running for longer than the loop may be blocked.
 """
 
@@ -27,7 +27,7 @@ class StaggeredWaker:
             asyncio.get_running_loop().call_soon(self._wake_some)
 
     def goes_on(self) -> bool:
-        """Whether the caller may go on at once, as few have gone on in this turn of the loop."""
+        """Whether the caller may continue at once, because few have continued in this turn of the loop."""
         if self._ready or self._at_once >= self._a_turn:
             return False
         self._at_once += 1
@@ -36,7 +36,7 @@ class StaggeredWaker:
         return True
 
     async def turn(self) -> None:
-        """Go on when it is the caller's turn."""
+        """Return when it is the caller's turn."""
         if self.goes_on():
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 LIKENESS = 0.6
 """How alike two words must be, from 0 to 1; difflib's measure."""
 LONGEST = 100
-"""Characters; longer words are no typing errors, and take long to compare."""
+"""Characters; longer words are not typing errors, and take long to compare."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a service tells systemd: that it is ready, that it is alive. Nothing where nobody listens."""
+"""Notify systemd that a service is ready or alive. Without systemd, do nothing."""
 
 import contextlib
 import os

@@ -58,7 +58,7 @@ def client_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLCont
 
 
 def authority_context(authority: Path) -> ssl.SSLContext:
-    """TLS to servers of somebody else, whose names and certificates are checked."""
+    """TLS to external servers, whose names and certificates are checked."""
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
     try:
         context.load_verify_locations(authority)
@@ -96,7 +96,7 @@ def _mutual(protocol: int, certificate: Path, key: Path, authority: Path) -> ssl
         files = f"{certificate}, {key} and {authority}"
         raise HostError(f"the certificates of this node cannot be used ({files}): {err}") from err
     if protocol == ssl.PROTOCOL_TLS_SERVER:
-        context.num_tickets = 0  # each connection shows its certificate anew
+        context.num_tickets = 0  # each connection presents its certificate again
     sources = _Files(certificate, key, authority)
     _contexts[context] = _Loaded(sources, sources.state())
     return context
@@ -148,7 +148,7 @@ def reload_changed() -> bool:
 
 
 def generation(context: ssl.SSLContext) -> int:
-    """How often a context was loaded anew: connections of an earlier one are to be closed."""
+    """How often a context was reloaded; connections of an earlier context must be closed."""
     loaded = _contexts.get(context)
     return loaded.generation if loaded else 0
 

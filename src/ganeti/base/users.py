@@ -87,7 +87,7 @@ def parse_names(text: str, where: str) -> dict[str, str]:
             raise ConfigurationError(f"{where}: {line!r:.80} is not 'role = name'")
         names[role] = name
     if missing := [role for role in DAEMON_ROLES + GROUP_ROLES if role not in names]:
-        raise ConfigurationError(f"{where} does not say who is {', '.join(missing)}")
+        raise ConfigurationError(f"{where} does not name the user for {', '.join(missing)}")
     return names
 
 
@@ -115,17 +115,17 @@ def acting_as(account: Account) -> Iterator[None]:
 
 
 def become(account: Account) -> None:
-    """Give up the rights of root for those of `account`, for good; HostError if that does not work (S227)."""
+    """Drop root's rights for those of `account`, permanently; HostError if that fails (S227)."""
     try:
         os.setgroups(account.groups)
         os.setresgid(account.gid, account.gid, account.gid)
         os.setresuid(account.uid, account.uid, account.uid)
     except OSError as err:
-        raise HostError(f"cannot become {account.name}: {err.strerror}") from err
+        raise HostError(f"cannot change to the user {account.name}: {err.strerror}") from err
     os.umask(_DAEMON_UMASK)
     for module in (os.__file__, __file__):
-        # What is imported later would be missing then, with errors that nobody understands.
+        # A later import would fail with an unclear error.
         if not os.access(module, os.R_OK):
             raise HostError(f"{account.name} cannot read {module}; install it for all users")
     if os.getresuid() != (account.uid,) * 3 or os.getresgid() != (account.gid,) * 3:
-        raise HostError(f"did not become {account.name}")
+        raise HostError(f"cannot change to the user {account.name}")

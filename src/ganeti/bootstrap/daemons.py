@@ -125,7 +125,7 @@ class Daemons:
         for number in (signal.SIGTERM, signal.SIGKILL):
             if await _ended(process, number):
                 return
-        raise HostError(f"{name} (process {process.pid}) does not end")
+        raise HostError(f"{name} (process {process.pid}) does not stop")
 
     async def restart(self, name: str) -> None:
         """End a daemon and start it; it serves when this returns. HostError."""
@@ -143,7 +143,7 @@ class Daemons:
             await asyncio.sleep(LOOK_INTERVAL_S)
 
     async def _past_ending(self, name: str) -> None:
-        """Wait until one that ends is gone: what it would be asked, nobody would do."""
+        """Wait until an ending daemon is gone, because it would not serve requests."""
         loop = asyncio.get_running_loop()
         end = loop.time() + STOP_LIMIT_S
         while self.status(name).is_ending and loop.time() < end:  # noqa: ASYNC110 - of another process
@@ -155,7 +155,7 @@ class Daemons:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         output = os.open(self._output(name), flags, 0o640)
         try:
-            # The launcher ends at once and says the process id: the daemon is nobody's child here.
+            # The launcher prints the process id and ends at once, so the daemon is not a child of this process.
             launched = subprocess.run(
                 ["/bin/sh", "-c", '"$@" >&2 & echo "$!"', "ganeti-launch", *words],
                 check=True,
@@ -180,7 +180,7 @@ class Daemons:
             status = self.status(name)
             if status.process:
                 return status.process
-            # While somebody else's start is under way, ours ends: there is one of each daemon.
+            # While another start is in progress, this one ends: each daemon runs once.
             is_ours = not self._systemd and not status.is_alive
             if is_ours and (started is None or identity_of(started.pid) != started):
                 raise HostError(f"{name} ended as it started: {self._said(name)}")

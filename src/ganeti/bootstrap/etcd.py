@@ -1,4 +1,4 @@
-"""The first etcd server of a new cluster, or an etcd that somebody else runs, before any master daemon."""
+"""The first etcd server of a new cluster, or external etcd servers, before any master daemon."""
 
 import asyncio
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class ExternalEtcd:
             scheme, _, rest = url.partition("://")
             if scheme not in ("http", "https") or not rest or "/" in rest:
                 raise InputError(
-                    f"{url!r:.100} is no URL such as https://192.0.2.1:2379", "state_urls"
+                    f"{url!r:.100} is not a URL such as https://192.0.2.1:2379", "state_urls"
                 )
             if scheme == "http" and self.credentials:
                 raise InputError("a password must not be sent by plain http", "state_urls")

@@ -15,7 +15,7 @@ from ganeti.store.election import Heard
 
 
 async def last_seen_masters(paths: Paths, nodes: Iterable[Node]) -> dict[NodeUuid, Heard | None]:
-    """What each node that answers says of the master it heard last, if any since its daemon began.
+    """The last contact of a master that each reachable node reports, if any since its daemon started.
 
     Takes 5 s at most for each 30 nodes that are silent.
     """

@@ -291,7 +291,7 @@ async def found(
                 await step(new)
         except OSError as err:
             what = f"cannot write {err.filename}: {err.strerror}" if err.filename else str(err)
-            raise HostError(f"the cluster was not made: {what}") from err
+            raise HostError(f"the cluster was not created: {what}") from err
         undo.pop_all()
     return Founded(new.cluster.uuid, new.node_uuid, tls.fingerprint(new.certificate))
 
@@ -332,7 +332,7 @@ def check_options(options: InitOptions) -> None:
     """InputError names what is wrong."""
     for text, where in ((options.cluster_name, "cluster_name"), (options.node_name, "node_name")):
         if host_name(text, where) != text:
-            raise InputError(f"{text!r} must be in lower case", where)
+            raise InputError(f"the name {text!r} must be in lower case", where)
     if options.cluster_name == options.node_name:
         raise InputError("the cluster needs a name of its own, not the node's", "cluster_name")
     check_addresses(options)

@@ -49,7 +49,7 @@ JOIN_TIMEOUT_S = START_LIMIT_S + 30.0
 """The node starts its daemon meanwhile."""
 TOKEN_TIMEOUT_S = 60.0
 END_LIMIT_S = 1.0
-"""How long ssh has to end by itself once its output has ended."""
+"""Time for ssh to end after the end of its output."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ async def join(
     """Take the node that printed `token` into the cluster whose master this is.
 
     `expected_name` refuses any other node, `check(name, address)` may raise to refuse, `node_uuid` is
-    given when a known node joins again. InputError for what is no token, PrereqError if nothing was
+    given when a known node joins again. InputError for an invalid token, PrereqError if nothing was
     changed, ExecError if the node may have become a member.
     """
     invitation = decode_token(token)
@@ -128,7 +128,7 @@ async def _apply(
     if application.error:
         raise PrereqError(f"the node refuses: {application.error}", ErrorCode.WRONG_INPUT)
     if not is_proof(token, "node", nonces, application.proof):
-        what = "whoever answers there does not know the token's secret; nothing was sent to it"
+        what = "the process that answers there does not know the secret of the token; nothing was sent to it"
         raise PrereqError(what, ErrorCode.WRONG_INPUT)
     return application
 
@@ -207,7 +207,7 @@ def _authority(paths: Paths) -> _Authority:
 async def _connected(
     token: JoinToken,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection to the token's listener, and to nobody else: its certificate is the token's."""
+    """A connection to the listener that made the token: the token has its certificate."""
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(
@@ -225,7 +225,9 @@ async def _connected(
         ) from err
     try:
         if tls.peer_fingerprint(writer.transport) != token.fingerprint:
-            raise ProtocolError("somebody else answers there: its certificate is not the token's")
+            raise ProtocolError(
+                "another process answers there: its certificate is not the one in the token"
+            )
         yield reader, writer
     finally:
         writer.close()

@@ -1,4 +1,4 @@
-"""`ganeti-node-join`: let a new node be taken into a cluster, once, by whoever has the token.
+"""`ganeti-node-join`: let one caller with the token add this node to a cluster, once.
 
 The node opens a listener with a certificate made for this purpose and prints the token. The master
 calls; both prove the token's secret; the node makes its key, which never leaves it, and asks for a
@@ -63,7 +63,7 @@ class NewNode:
 
 
 class JoinListener:
-    """One join: the first caller that proves the secret is the only one that is heard."""
+    """One join: only the first caller that proves the secret gets an answer."""
 
     def __init__(self, paths: Paths, node: NewNode, daemons: Daemons | None) -> None:
         self._paths = paths
@@ -118,9 +118,7 @@ class JoinListener:
         except TimeoutError:
             if self._is_used:  # a conversation is under way, and has its own limits
                 return await self._outcome
-            what = (
-                f"nobody used the token within {timeout_s:g} s; it is worthless now: run this again"
-            )
+            what = f"the token was not used within {timeout_s:g} s and is now invalid; run ganeti-node-join again"
             raise PrereqError(what, ErrorCode.WRONG_STATE) from None
 
     def _called(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -84,7 +84,7 @@ async def receive(
         async with asyncio.timeout(timeout_s):
             line = await reader.readline()
     except TimeoutError:
-        raise ProtocolError(f"nothing was said for {timeout_s:g} s") from None
+        raise ProtocolError(f"no message within {timeout_s:g} s") from None
     except (ValueError, OSError) as err:
         raise ProtocolError(f"the connection failed: {err}") from err
     if not line.endswith(b"\n"):

@@ -23,7 +23,7 @@ def own_identity(paths: Paths) -> Identity:
     node_uuid, _name = certificates.node_identity(paths.node_certificate.read_bytes())
     register = RegisterFile(paths.register).read()
     if register is None:
-        raise StoreError(f"{paths.register} does not exist: this node has joined no cluster")
+        raise StoreError(f"{paths.register} does not exist: this node is not a member of a cluster")
     return Identity(register.cluster_uuid, NodeUuid(node_uuid))
 
 
@@ -49,7 +49,7 @@ def check_admission(admission: Admission, name: str, key: bytes) -> None:
     if certificates.node_identity(certificate) != (admission.node_uuid, name):
         raise InputError("the master's certificate is for another node")
     if not is_uuid(admission.cluster_uuid) or not is_uuid(admission.master_uuid):
-        raise InputError("the master did not say which cluster it is of")
+        raise InputError("the master did not name its cluster")
     if admission.epoch <= 0:
         raise InputError("the master has no epoch")
 

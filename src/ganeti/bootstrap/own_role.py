@@ -52,7 +52,7 @@ async def enforce_role(paths: Paths, daemons: Daemons, role: Role) -> list[str]:
 async def end_confd_copy(paths: Paths, daemons: Daemons) -> list[str]:
     """Remove the copy that confd answers from unless this node's role and the cluster allow it; what was done.
 
-    What only candidates have is left alone: the master takes it away when the store no longer counts on the node.
+    Files of candidates stay: the master removes them when the store no longer needs the node.
     """
     role = own_role(paths)
     if role is None or may_answer_from_copy(paths):

@@ -22,7 +22,7 @@ LEAST_SECRET = 20
 
 @dataclass(frozen=True, kw_only=True)
 class FileRenewal:
-    """What is to be made anew, or taken from a file."""
+    """What to create again, or to read from a file."""
 
     rapi: bool = False
     rapi_file: str | None = None
@@ -40,7 +40,7 @@ class FileRenewal:
             (self.domain_secret, self.domain_secret_file, "--cluster-domain-secret"),
         ):
             if made and given:
-                raise InputError("either make a new one, or give one", option)
+                raise InputError("create a new one or pass a file, not both", option)
         if bool(self.spice_file) != bool(self.spice_authority_file):
             raise InputError(
                 "--spice-certificate and --spice-ca-certificate belong together",
@@ -57,7 +57,7 @@ class FileRenewal:
 
 
 def renew_files(paths: Paths, wanted: FileRenewal, cluster_name: str, now: float) -> list[str]:
-    """Write what is wanted; a line about each. InputError or PrereqError before anything is written."""
+    """Write the requested files; return a line about each. InputError or PrereqError before any write."""
     wanted.check()
     contents: list[tuple[Path, bytes, str]] = []
     if wanted.rapi:
@@ -87,7 +87,7 @@ def renew_files(paths: Paths, wanted: FileRenewal, cluster_name: str, now: float
 def make_first_files(paths: Paths, now: float) -> None:
     """What the candidates of a new cluster share from the beginning; OSError, HostError without ssconf.
 
-    A domain secret that is there stays: an import carries the original's, which other clusters know.
+    An existing domain secret stays: an import carries over upstream's, which other clusters share.
     """
     if not paths.cluster_domain_secret.exists():
         write_atomically(paths.cluster_domain_secret, _new_secret(), mode=0o600)

@@ -2,7 +2,7 @@
 
 A backup is older than what the cluster has done since. So the restored state begins an epoch far beyond
 all known ones, and job ids beyond all that may have been given out (R10, R12); and a job that had not
-ended is not run again, nor undone: nobody knows how it went on (G7).
+ended is neither run again nor undone, because its outcome is unknown (G7).
 """
 
 import os
@@ -56,7 +56,7 @@ UNKNOWN_END = (
     " carried out is not known; look before it is submitted again"
 )
 AskNodes = Callable[[Iterable[Node]], Awaitable[dict[NodeUuid, Heard | None]]]
-"""Which master each node that answers has heard last (`last_seen_masters`)."""
+"""The master of the last contact of each reachable node (`last_seen_masters`)."""
 _SHOWN_NAMES = 20
 _COMPARED = ("node", "instance", JOB_KIND)
 
@@ -96,8 +96,8 @@ async def restore(
 ) -> Restored:
     """Put a backup in the place of this node's state; the daemons are not touched.
 
-    What is there is kept aside, unless the backup was made of just that, or `is_undo` says that it is a
-    failed attempt that nobody wants.
+    The replaced state is preserved, unless the backup was made of it, or `is_undo` marks it as a
+    failed attempt.
 
     PrereqError if that must not be, as while another master lives, or not without `is_sure`; StoreError
     for a damaged backup, a state in use, or a failing disk.
@@ -106,7 +106,7 @@ async def restore(
         identity = own_identity(paths)
     except OSError as err:
         raise PrereqError(
-            f"this host is no member of a cluster ({err.filename}: {err.strerror}); a backup is"
+            f"this host is not a member of a cluster ({err.filename}: {err.strerror}); a backup is"
             " restored on a master candidate of its cluster",
             ErrorCode.WRONG_STATE,
         ) from err
@@ -169,7 +169,7 @@ class _Plan:
 
     @property
     def voters(self) -> frozenset[NodeUuid]:
-        """Those registered last, so that no older majority elects somebody else (R3)."""
+        """The voters of the last registration, so that no older majority elects another master (R3)."""
         accepted = self.register.accepted
         return accepted.voters if accepted and accepted.voters else self.content.voters
 
@@ -198,7 +198,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         raise PrereqError(f"cannot read {path}: {err.strerror}", ErrorCode.WRONG_INPUT) from err
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise PrereqError(f"{path} is no regular file", ErrorCode.WRONG_INPUT)
+        raise PrereqError(f"{path} is not a regular file", ErrorCode.WRONG_INPUT)
     with os.fdopen(descriptor, "rb") as file:
         yield file
 
@@ -208,7 +208,7 @@ def examine(file: BinaryIO, identity: Identity) -> Content:
     items = read_backup(file.read)
     header = next(items)
     if not isinstance(header, BackupHeader):
-        raise StoreError("this is no backup of a state store")
+        raise StoreError("this is not a backup of a state store")
     if header.cluster_uuid != identity.cluster_uuid:
         raise PrereqError(
             f"the backup is of cluster {header.cluster_uuid}, and this node belongs to"
@@ -291,7 +291,7 @@ def _check_no_master(
         master = content.nodes.get(last.master)
         name = master.name if master else last.master
         raise PrereqError(
-            f"{name} is the master: {node.name} heard it {last.seconds:.1f} s ago. Stop ganeti-masterd"
+            f"{name} is the master: its last contact with {node.name} was {last.seconds:.1f} s ago. Stop ganeti-masterd"
             f" there first, and repeat this {SILENCE_S:g} s later; or restore the backup there",
             ErrorCode.WRONG_STATE,
         )
@@ -302,15 +302,15 @@ def _check_no_master(
 
 def _check_newer(content: Content, found: Found, register: Register, identity: Identity) -> None:
     """PrereqError where there may be a newer state, here or on others."""
-    how = "; if that is to be given up, repeat this with --yes-do-it"
+    how = "; to give it up, repeat the command with --yes-do-it"
     if found.damage:
         raise PrereqError(
-            f"the state that is here cannot be opened, and would be moved aside: {found.damage}{how}",
+            f"the state on this node cannot be opened, and the restore would replace it: {found.damage}{how}",
             ErrorCode.EXISTS,
         )
     if found.position > content.header.position:
         raise PrereqError(
-            f"the state that is here ({_shown(found.position)}) is newer than the backup"
+            f"the state on this node ({_shown(found.position)}) is newer than the backup"
             f" ({_shown(content.header.position)}): start ganeti-masterd, and nothing is lost{how}",
             ErrorCode.EXISTS,
         )

@@ -4,7 +4,7 @@
         --> copy --> say where it is (the one step that counts) --> start the master daemon
 
 Guests are not touched. Before that one step the state is where it was, and the command, or a start of the master
-daemon, goes on from there; after it, it is where it goes to. The claim makes sure that nobody else becomes the
+daemon, continues from there; after it, it is at the destination. The claim makes sure that no other candidate becomes the
 master from an old copy: the registers of a majority say that this node alone has the last state. The other
 candidates follow by themselves: the new master tells each one where the state is now.
 """
@@ -121,7 +121,7 @@ class Switch:
         moved = put(keys.moved, self.identity.node_uuid.encode())
         async with self._quiet():
             try:
-                # Nobody is elected from here on: the others would be as soon as this daemon ends.
+                # No candidate is elected from here on; otherwise one would be as soon as this daemon ends.
                 await gateway.txn([], [moved])
                 self.say("the master daemon is stopped for a moment")
                 await self.daemons.stop(MASTERD)
@@ -309,7 +309,7 @@ async def switch_state(
     try:
         identity = await asyncio.to_thread(own_identity, paths)
     except OSError as err:
-        raise PrereqError("this host is no member of a cluster", ErrorCode.WRONG_STATE) from err
+        raise PrereqError("this host is not a member of a cluster", ErrorCode.WRONG_STATE) from err
     switch = Switch(paths, daemons, clock, identity, say)
     if ssconf.SimpleStore(paths).GetMasterNode() != hostname():
         raise PrereqError(
@@ -326,4 +326,4 @@ async def switch_state(
     elif kind == "embedded":
         await switch.to_embedded()
     else:
-        raise StoreError(f"{kind} keeps no state")
+        raise StoreError(f"{kind} is not a store of the state")

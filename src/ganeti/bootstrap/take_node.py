@@ -1,6 +1,6 @@
-"""`ganeti-takeover`: this node goes over from the original to this version, or back, and its guests run on.
+"""`ganeti-takeover`: replace upstream Ganeti on this node, or return to it, while guests keep running.
 
-What the original keeps in `/var/lib/ganeti` goes into `original/` there as a whole, and comes back from there. Each step
+Upstream's files in `/var/lib/ganeti` move into `original/` there as a whole, and return from there. Each step
 may be repeated, so an interrupted command is run again.
 """
 
@@ -34,7 +34,7 @@ from ganeti.store.register import RegisterFile
 from ganeti.upstream.forms import LARGEST, parse
 
 NAMES = ("watcher", "rapi", "luxid", "masterd", "wconfd", "confd", "mond", "kvmd", "metad", "noded")
-"""The original's daemons, in the order in which they are ended."""
+"""Upstream's daemons, in the order in which they are stopped."""
 STOP_S = 30.0
 LOOK_S = 0.05
 CONFIG, CLUSTER_FILE, MASTER_FILE = "config.data", "ssconf_cluster_name", "ssconf_master_node"
@@ -50,41 +50,41 @@ class Node:
 
     @property
     def aside(self) -> Path:
-        """Where everything of the original is while this version runs."""
+        """The directory of upstream's files while this implementation runs."""
         return self.paths.upstream
 
     @property
     def _returning(self) -> Path:
-        """Exists while the original's files move back: nothing of this version is left to be removed."""
+        """Exists while upstream's files move back: no file of this implementation is left to be removed."""
         return self.aside / ".returning"
 
     @property
     def place(self) -> Path:
-        """Where the original's files are now."""
+        """The directory of upstream's files now."""
         return self.aside if (self.aside / CLUSTER_FILE).exists() else self.paths.data
 
     @property
     def is_original(self) -> bool:
-        """Whether the node belongs to a cluster of the original, as far as its files say."""
+        """Whether the node's files are those of a cluster of upstream."""
         return not is_member(self.paths) and (self.place / CLUSTER_FILE).exists()
 
     def _is_master(self) -> bool:
         return _line(self.place / MASTER_FILE) == hostname()
 
     async def take(self) -> list[str]:
-        """Put this version in the place of the original; what to do next.
+        """Replace upstream by this implementation; return what to do next.
 
-        PrereqError if the original is not here or this version is; HostError if a daemon does not end or a guest
-        cannot be adopted: then the original's files are still in their place.
+        PrereqError if upstream is not here or this implementation is; HostError if a daemon does not stop or a guest
+        cannot be adopted: then upstream's files are still in their place.
         """
         if is_member(self.paths):
             raise PrereqError(
-                "this node is in a cluster of this version already", ErrorCode.WRONG_STATE
+                "this node is already in a cluster of this implementation", ErrorCode.WRONG_STATE
             )
         place = self.place
         if not (place / CLUSTER_FILE).exists():
             raise PrereqError(
-                f"there is no cluster of the original on this node: no {place / CLUSTER_FILE}",
+                f"this node is not in a cluster of upstream Ganeti: {place / CLUSTER_FILE} does not exist",
                 ErrorCode.WRONG_STATE,
             )
         found = self.running()
@@ -101,8 +101,8 @@ class Node:
         if done.problems:
             forget_guests(self.paths)
             raise HostError(
-                f"guests cannot be taken over: {'; '.join(done.problems)}; nothing was moved, and the"
-                " original's daemons may be started again"
+                f"guests cannot be adopted: {'; '.join(done.problems)}; nothing was moved, and"
+                " upstream's daemons can be started again"
             )
         pretended, unknown = await asyncio.to_thread(fake.adopt_guests, self.paths, self._uuids())
         names = sorted((*done.adopted, *pretended))
@@ -115,16 +115,18 @@ class Node:
         return [*said, *self._next()]
 
     async def give_back(self, config: bytes | None) -> list[str]:
-        """Put the original in the place of this version; what to do next.
+        """Return to upstream; return what to do next.
 
-        PrereqError if nothing of the original is here, or guests run that it has not started and could not find.
+        PrereqError if upstream's files are not here, or guests run that upstream did not start and could not find.
         """
         if not (self.aside / CLUSTER_FILE).exists():
-            raise PrereqError(f"there is no original in {self.aside}", ErrorCode.WRONG_STATE)
+            raise PrereqError(
+                f"{self.aside} has no files of upstream Ganeti", ErrorCode.WRONG_STATE
+            )
         if guests := sorted(our_guests(self.paths)):
             raise PrereqError(
-                f"the original cannot go on with guests that it has not started: {', '.join(guests)}; stop"
-                " them, or migrate them away, and start them again afterwards",
+                f"upstream Ganeti cannot find guests that it did not start: {', '.join(guests)}; stop"
+                " them, or migrate them away, and start them afterwards",
                 ErrorCode.WRONG_STATE,
             )
         self._check_free()
@@ -139,11 +141,11 @@ class Node:
             forget_guests(self.paths)
             fake.give_guests_back(self.paths)
             forget_cluster(self.paths, keep=self._kept())
-            # From here on a file of a cluster may be the original's, although this version has that name too.
+            # From here on a file may be upstream's, although this implementation uses the same name.
             write_atomically(self._returning, b"")
         self._move_back(config)
         next_step = (
-            "the original's files are in their place: start its daemons, and on the master run"
+            "upstream's files are in their place: start its daemons, and on the master run"
             " 'gnt-cluster redist-conf' and 'gnt-cluster verify'"
         )
         return [*self._said_of_config(config), next_step]
@@ -153,7 +155,7 @@ class Node:
         return [self.paths.file_storage_paths]
 
     def _staying(self) -> set[Path]:
-        """What is in the data directory and is not the original's."""
+        """Entries of the data directory that are not upstream's."""
         lasting = (Lifetime.GUESTS, Lifetime.COPIES)
         return {path for lifetime in lasting for path in existing(self.paths, lifetime)}
 
@@ -175,7 +177,7 @@ class Node:
                 )
 
     def _number_jobs(self) -> None:
-        """Let the original's ids of jobs go on above those of this version, which filters may name."""
+        """Let upstream's job ids continue above those of this implementation, which filters may name."""
         try:
             register = RegisterFile(self.paths.register).read()
         except StoreError:
@@ -193,7 +195,7 @@ class Node:
         return [f"{old} (--config gives what 'gnt-cluster export' has written)"]
 
     def _uuids(self) -> dict[str, str]:
-        """Name of each instance -> UUID, where this node has the original's configuration."""
+        """Name of each instance -> UUID, if this node has upstream's configuration."""
         try:
             document = parse((self.place / CONFIG).read_bytes())
         except (OSError, InputError):
@@ -208,11 +210,11 @@ class Node:
         return [f"next: ganeti-node-join here, and on the master 'gnt-node add --readd {name}'"]
 
     def running(self) -> list[str]:
-        """The original's daemons that run here, in the order in which they are ended."""
+        """Upstream's daemons that run here, in the order in which they are stopped."""
         return [name for name in NAMES if self._process(name) is not None]
 
     def _process(self, name: str) -> ProcessId | None:
-        """The original's daemon, by its pid file, if it runs."""
+        """Upstream's daemon, by its pid file, if it runs."""
         pid = _line(self.paths.run / f"ganeti-{name}.pid").partition(" ")[0]
         if not pid.isdecimal():
             return None
@@ -229,7 +231,7 @@ class Node:
         )
 
     async def end(self, name: str) -> None:
-        """End one of the original's daemons, by force if it does not follow; HostError."""
+        """Stop one of upstream's daemons, by force if needed; HostError."""
         process = self._process(name)
         if process is None:
             return
@@ -240,7 +242,7 @@ class Node:
                 return
             if await self.processes.ended_within(process, STOP_S):
                 return
-        raise HostError(f"ganeti-{name} (process {process.pid}) does not end")
+        raise HostError(f"ganeti-{name} (process {process.pid}) does not stop")
 
     def _move_aside(self) -> None:
         if self.place != self.aside:
@@ -252,7 +254,7 @@ class Node:
             self._returning.unlink(missing_ok=True)
             sync_directory(self.aside)
             sync_directory(self.paths.data)
-        # A group of the original's may write there, and this version puts no key into such a directory.
+        # A group of upstream may write there, and this implementation stores no key in such a directory.
         os.chown(self.paths.data, os.geteuid(), os.getegid())
         self.paths.data.chmod(0o750)
 
@@ -282,7 +284,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def _cluster_file_last(path: Path) -> tuple[bool, str]:
-    """By this file a node is known to be the original's, so it is the last to move."""
+    """This file marks a node of upstream, so it is the last to move."""
     return path.name == CLUSTER_FILE, path.name
 
 
@@ -312,11 +314,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _given_config(args: argparse.Namespace, old: Path) -> bytes | None:
-    """What is to be the original's configuration; InputError if it could not open that, or is another's."""
+    """The configuration that upstream gets; InputError if upstream could not open it, or it is another cluster's."""
     if args.config is None:
         return None
     if not args.back:
-        raise InputError("is only of use with --back", "--config")
+        raise InputError("can be used only with --back", "--config")
     data = read_at_most(args.config, LARGEST)
     new = parse(data)["cluster"].get("uuid")
     if old.exists() and (was := parse(old.read_bytes())["cluster"].get("uuid")) != new:
@@ -330,9 +332,9 @@ def _given_config(args: argparse.Namespace, old: Path) -> bytes | None:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="ganeti-takeover",
-        description="Put this version in the place of the original on this node, or back; guests run on.",
+        description="Replace upstream Ganeti by this implementation on this node, or return to it. Guests keep running.",
     )
-    parser.add_argument("--back", action="store_true", help="put the original in its place again")
+    parser.add_argument("--back", action="store_true", help="return the node to upstream Ganeti")
     parser.add_argument(
         "--config",
         type=Path,

@@ -1,4 +1,4 @@
-"""A configuration of the original becomes a cluster on this host, and a cluster becomes one again.
+"""Import a configuration of upstream as a cluster on this host, and export a cluster.
 
 The first node of an imported cluster is this host, as with `gnt-cluster init`: new certificates, new state. The
 other nodes are known and offline until `gnt-node add --readd` has joined them.
@@ -54,7 +54,7 @@ from ganeti.upstream.writing import document_of
 _YES_NO = {True: "yes", False: "no"}
 _ONE = "change one of them there first, or in a copy of the file"
 REST_S = 10 * 365 * 86400
-"""How long the watcher rests after an import, unless somebody ends that."""
+"""How long the watcher is paused after an import, unless an administrator ends the pause."""
 SERIAL_DIGITS = 12
 """A longer number is not the id of a job."""
 
@@ -99,9 +99,9 @@ class ImportPlan:
 
 
 def plan_import(data: bytes, host: str, choices: Choices, *, last_job: int = 0) -> ImportPlan:
-    """What a file would become on the host of this name; InputError if it is no configuration.
+    """What a file would become on the host of this name; InputError if it is not a configuration.
 
-    `last_job` is the greatest id that the original has given to a job, as far as that is known.
+    `last_job` is the greatest known job id of upstream.
     """
     imported = translate(parse(data), choices)
     judge = Judge(keep_unknown=False, report=imported.report)
@@ -150,7 +150,7 @@ def plan_import(data: bytes, host: str, choices: Choices, *, last_job: int = 0) 
 
 
 def last_job_of(config: Path) -> int:
-    """The greatest id of a job, by the queue that lies beside a configuration of the original; 0 if there is none."""
+    """The greatest job id in the queue beside a configuration of upstream; 0 without a queue."""
     try:
         text = (config.parent / "queue" / "serial").read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -159,7 +159,7 @@ def last_job_of(config: Path) -> int:
 
 
 def _judge_rules(judge: Judge, objects: tuple[Stored, ...]) -> None:
-    """What the rules of this version have against the configuration as a whole."""
+    """The rules that the configuration as a whole breaks."""
     cluster = objects[0]
     assert isinstance(cluster, Cluster)  # noqa: S101 - the first
     snapshot = Snapshot.of(0, cluster, others=objects[1:])
@@ -183,7 +183,7 @@ def _called(thing: Stored) -> str:
 
 
 def _judge_filter(judge: Judge, job_filter: JobFilter) -> None:
-    """What a filter says that nobody could ask is passed over at work, so it is refused here."""
+    """The daemons ignore an invalid predicate of a filter, so the import refuses it."""
     try:
         check_predicates(list(job_filter.predicates))
         check_reasons(list(job_filter.reason_trail))
@@ -206,7 +206,7 @@ async def import_cluster(
     """
     if plan.report.refused or plan.master is None:
         raise PrereqError(
-            f"{len(plan.report.refused)} things are refused, and nothing was made",
+            f"refused objects or values: {len(plan.report.refused)}; nothing was created",
             ErrorCode.WRONG_INPUT,
         )
     check_not_member(paths, HOW_TO_LEAVE)
@@ -225,7 +225,7 @@ async def import_cluster(
         return (cluster, here, *plan.others)
 
     async def keep_original(new: InitContext) -> None:
-        """The file, for an export; what the cluster goes on using; and a watcher that rests."""
+        """Keep the file for an export and the files that the cluster keeps using, and pause the watcher."""
         _carry(new.paths)
         write_atomically(new.paths.imported, plan.data)
         until = f"{new.clock.time() + REST_S:.0f}\n".encode()
@@ -246,7 +246,7 @@ async def import_cluster(
 
 
 def _carry(paths: Paths) -> None:
-    """Take the REST users and the domain secret over from a cluster of the original that was on this host."""
+    """Carry over the REST users and the domain secret of a cluster of upstream on this host."""
     for theirs, ours in (
         (paths.upstream / "rapi" / "users", paths.rapi_users),
         (paths.upstream / paths.cluster_domain_secret.name, paths.cluster_domain_secret),
@@ -276,7 +276,7 @@ def _read_objects(backup: Path) -> list[Stored]:
     with backup.open("rb") as file:
         items = read_backup(file.read)
         if not isinstance(next(items), BackupHeader):
-            raise StoreError("this is no backup of a state store")
+            raise StoreError("this is not a backup of a state store")
         for row in items:
             if isinstance(row, Row) and kind_named(row.kind):
                 reader.add(row.kind, row.key, row.value)

@@ -129,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"ganeti-users-setup: {err}", file=sys.stderr)
         return err.exit_code
     if not args.remove and Daemons(paths).status(MASTERD).process:
-        say(f"{MASTERD} goes on as before until it is started anew.")
+        say(f"{MASTERD} runs unchanged until it is restarted.")
     return 0
 
 

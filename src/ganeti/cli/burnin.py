@@ -18,7 +18,7 @@ from ganeti.cli.output import format_table
 from ganeti.clients.luxi import LuxiClient
 
 if TYPE_CHECKING:  # slow to import
-    from ganeti.cli.burnin_steps import Guest, Step, Wishes
+    from ganeti.cli.burnin_steps import BurninOptions, Guest, Step
     from ganeti.model.opcodes import OpCode
 
 PROG = "burnin"
@@ -50,7 +50,7 @@ class Trial:
     """The instances of one run; a tag says which they are, whatever has become of them."""
 
     client: LuxiClient
-    wishes: "Wishes"
+    options: "BurninOptions"
     args: argparse.Namespace
     nodes: Sequence[str]
     tag: str
@@ -64,12 +64,12 @@ class Trial:
             made = []
             for number, name in enumerate(names):
                 around = [*self.nodes[number % len(self.nodes) :], *self.nodes]
-                made.append((name, [self.wishes.create(name, self.tag, around)]))
+                made.append((name, [self.options.create(name, self.tag, around)]))
             self._jobs(made)
             self._check_alive(names)
-        for step in steps(self.wishes, len(self.nodes)):
+        for step in steps(self.options, len(self.nodes)):
             self._step(step, names)
-        if CONFD not in self.wishes.without:
+        if CONFD not in self.options.without:
             with self._timed("Asking the query daemons"):
                 ask_confd(self.client)
 
@@ -103,7 +103,7 @@ class Trial:
 
     def _step(self, step: "Step", names: Sequence[str]) -> None:
         with self._timed(step.title):
-            self._jobs([(guest.name, step.ops(self.wishes, guest)) for guest in self.guests()])
+            self._jobs([(guest.name, step.ops(self.options, guest)) for guest in self.guests()])
             if step.starts:
                 self._check_alive(names)
 
@@ -260,9 +260,9 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def wishes_of(args: argparse.Namespace) -> "Wishes":
+def options_of(args: argparse.Namespace) -> "BurninOptions":
     """What the command line means; InputError."""
-    from ganeti.cli.burnin_steps import Wishes
+    from ganeti.cli.burnin_steps import BurninOptions
     from ganeti.model.disk_templates import DISK_TEMPLATES
     from ganeti.model.names import RebootType
 
@@ -283,7 +283,7 @@ def wishes_of(args: argparse.Namespace) -> "Wishes":
     if wrong := [one for one in reboots if one not in REBOOTS]:
         raise InputError(f"{wrong[0]!r:.80} is none of {', '.join(REBOOTS)}", "--reboot-types")
     hypervisor, _, hvparams = (args.hypervisor or "").partition(":")
-    return Wishes(
+    return BurninOptions(
         os=args.os,
         template=args.disk_template,
         sizes=sizes,
@@ -353,17 +353,17 @@ def run(argv: Sequence[str]) -> int:
 
     args = parser().parse_intermixed_args(argv)
     args.prog = args.command = PROG
-    wishes = wishes_of(args)
+    options = options_of(args)
     args.net_timeout = _number(args.net_timeout, "--net-timeout")
     with LuxiClient() as client:
         nodes = usable_nodes(client, args.nodes)
-        if wishes.kind.nodes_needed > len(nodes):
+        if options.kind.nodes_needed > len(nodes):
             raise PrereqError(
-                f"disks of the template {wishes.template} need {wishes.kind.nodes_needed} nodes",
+                f"disks of the template {options.template} need {options.kind.nodes_needed} nodes",
                 ErrorCode.NO_RESOURCES,
             )
         tag = f"{PROG}:{RandomIds().token()}"
-        trial = Trial(client, wishes, args, nodes, tag)
+        trial = Trial(client, options, args, nodes, tag)
         failure = _failure(lambda: trial.run(args.instances))
         if args.keep_instances:
             say(f"The instances stay; they have the tag {tag}")

@@ -27,8 +27,8 @@ from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstance
 from ganeti.model.opcodes.moving import OpInstanceFailover, OpInstanceMove
 
 
-class Wishes(NamedTuple):
-    """The instances that are wanted, and what is to be done with them; sizes in MiB."""
+class BurninOptions(NamedTuple):
+    """The instances to create and the steps to run on them; sizes in MiB."""
 
     os: str
     template: str = "drbd"
@@ -95,8 +95,8 @@ class Step(NamedTuple):
 
     name: str
     title: str
-    ops: Callable[[Wishes, Guest], list[OpCode]]
-    fits: Callable[[Wishes, int], bool] = lambda _wishes, _nodes: True
+    ops: Callable[[BurninOptions, Guest], list[OpCode]]
+    fits: Callable[[BurninOptions, int], bool] = lambda _options, _nodes: True
     """Whether so many nodes and this template can do it."""
     starts: bool = False
     """Whether the guest has been started when it is done, and must answer anew."""
@@ -110,61 +110,61 @@ def _stopped(*between: OpCode, name: str, started: str | None = None) -> list[Op
     ]
 
 
-def _change_memory(wishes: Wishes, guest: Guest) -> list[OpCode]:
+def _change_memory(options: BurninOptions, guest: Guest) -> list[OpCode]:
     return [
         OpInstanceSetParams(instance_name=guest.name, runtime_mem=size)
-        for size in (wishes.minmem, wishes.maxmem)
+        for size in (options.minmem, options.maxmem)
     ]
 
 
-def _replace_copies(wishes: Wishes, guest: Guest) -> list[OpCode]:
+def _replace_copies(options: BurninOptions, guest: Guest) -> list[OpCode]:
     return [
         OpInstanceReplaceDisks(
             instance_name=guest.name,
             mode=mode,
-            disks=list(range(len(wishes.sizes))),
-            early_release=wishes.early_release,
+            disks=list(range(len(options.sizes))),
+            early_release=options.early_release,
         )
         for mode in ("replace_on_secondary", "replace_on_primary")
     ]
 
 
-def _replace_secondary(wishes: Wishes, guest: Guest) -> list[OpCode]:
+def _replace_secondary(options: BurninOptions, guest: Guest) -> list[OpCode]:
     return [
         OpInstanceReplaceDisks(
             instance_name=guest.name,
             mode="replace_new_secondary",
-            remote_node=None if wishes.iallocator else guest.others[0],
-            iallocator=wishes.iallocator,
-            early_release=wishes.early_release,
+            remote_node=None if options.iallocator else guest.others[0],
+            iallocator=options.iallocator,
+            early_release=options.early_release,
         )
     ]
 
 
-def _grow(wishes: Wishes, guest: Guest) -> list[OpCode]:
+def _grow(options: BurninOptions, guest: Guest) -> list[OpCode]:
     return [
         OpInstanceGrowDisk(instance_name=guest.name, disk=number, amount=growth)
-        for number, growth in enumerate(wishes.growths)
+        for number, growth in enumerate(options.growths)
         if growth
     ]
 
 
-def _there_and_back(wishes: Wishes, guest: Guest) -> list[dict[str, Any]]:
+def _there_and_back(options: BurninOptions, guest: Guest) -> list[dict[str, Any]]:
     """How both directions are asked for: a mirror knows its other node."""
-    if wishes.kind.mirrored:
+    if options.kind.mirrored:
         return [{}, {}]
     return [{"target_node": guest.others[0]}, {"target_node": guest.primary}]
 
 
-def _fail_over(wishes: Wishes, guest: Guest) -> list[OpCode]:
+def _fail_over(options: BurninOptions, guest: Guest) -> list[OpCode]:
     return [
         OpInstanceFailover(instance_name=guest.name, **way)
-        for way in _there_and_back(wishes, guest)
+        for way in _there_and_back(options, guest)
     ]
 
 
-def _migrate(wishes: Wishes, guest: Guest) -> list[OpCode]:
-    there, back = _there_and_back(wishes, guest)
+def _migrate(options: BurninOptions, guest: Guest) -> list[OpCode]:
+    there, back = _there_and_back(options, guest)
     return [
         OpInstanceMigrate(instance_name=guest.name, **there),
         OpInstanceMigrate(instance_name=guest.name, cleanup=True),
@@ -172,16 +172,16 @@ def _migrate(wishes: Wishes, guest: Guest) -> list[OpCode]:
     ]
 
 
-def _move(_wishes: Wishes, guest: Guest) -> list[OpCode]:
+def _move(_options: BurninOptions, guest: Guest) -> list[OpCode]:
     return [
         OpInstanceMove(instance_name=guest.name, target_node=node)
         for node in (guest.others[0], guest.primary)
     ]
 
 
-def _export_and_import(wishes: Wishes, guest: Guest) -> list[OpCode]:
+def _export_and_import(options: BurninOptions, guest: Guest) -> list[OpCode]:
     name, where = guest.name, (*guest.others, *reversed(guest.nodes))[0]
-    made = wishes.create(name, guest.tag, guest.nodes)
+    made = options.create(name, guest.tag, guest.nodes)
     return [
         OpInstanceShutdown(instance_name=name),
         OpBackupExport(instance_name=name, target_node=where),
@@ -199,54 +199,54 @@ def _imported(made: OpInstanceCreate, where: str) -> OpInstanceCreate:
     )
 
 
-def _reinstall(wishes: Wishes, guest: Guest) -> list[OpCode]:
+def _reinstall(options: BurninOptions, guest: Guest) -> list[OpCode]:
     name = guest.name
     return _stopped(
         OpInstanceReinstall(instance_name=name),
-        OpInstanceReinstall(instance_name=name, os_type=wishes.os),
+        OpInstanceReinstall(instance_name=name, os_type=options.os),
         name=name,
     )
 
 
-def _reboot(wishes: Wishes, guest: Guest) -> list[OpCode]:
-    return [OpInstanceReboot(instance_name=guest.name, reboot_type=one) for one in wishes.reboots]
+def _reboot(options: BurninOptions, guest: Guest) -> list[OpCode]:
+    return [OpInstanceReboot(instance_name=guest.name, reboot_type=one) for one in options.reboots]
 
 
-def _renamed(wishes: Wishes, name: str, new: str) -> OpInstanceRename:
+def _renamed(options: BurninOptions, name: str, new: str) -> OpInstanceRename:
     return OpInstanceRename(
-        instance_name=name, new_name=new, name_check=wishes.name_check, ip_check=wishes.ip_check
+        instance_name=name, new_name=new, name_check=options.name_check, ip_check=options.ip_check
     )
 
 
-def _rename_to_itself(wishes: Wishes, guest: Guest) -> list[OpCode]:
-    return _stopped(_renamed(wishes, guest.name, guest.name), name=guest.name)
+def _rename_to_itself(options: BurninOptions, guest: Guest) -> list[OpCode]:
+    return _stopped(_renamed(options, guest.name, guest.name), name=guest.name)
 
 
-def _rename(wishes: Wishes, guest: Guest) -> list[OpCode]:
-    new = wishes.rename or guest.name
+def _rename(options: BurninOptions, guest: Guest) -> list[OpCode]:
+    new = options.rename or guest.name
     return [
-        *_stopped(_renamed(wishes, guest.name, new), name=guest.name, started=new),
-        *_stopped(_renamed(wishes, new, guest.name), name=new, started=guest.name),
+        *_stopped(_renamed(options, guest.name, new), name=guest.name, started=new),
+        *_stopped(_renamed(options, new, guest.name), name=new, started=guest.name),
     ]
 
 
-def _change_nics(_wishes: Wishes, guest: Guest) -> list[OpCode]:
+def _change_nics(_options: BurninOptions, guest: Guest) -> list[OpCode]:
     return [
         OpInstanceSetParams(instance_name=guest.name, nics=[change])
         for change in (["add", -1, {}], ["remove", -1, {}])
     ]
 
 
-def _activate(_wishes: Wishes, guest: Guest) -> list[OpCode]:
+def _activate(_options: BurninOptions, guest: Guest) -> list[OpCode]:
     """While it runs, while it is down, and twice: each changes nothing that the guest sees."""
     active = OpInstanceActivateDisks(instance_name=guest.name)
     inactive = OpInstanceDeactivateDisks(instance_name=guest.name)
     return [active, *_stopped(active, active, inactive, name=guest.name)]
 
 
-def _change_disks(wishes: Wishes, guest: Guest) -> list[OpCode]:
+def _change_disks(options: BurninOptions, guest: Guest) -> list[OpCode]:
     name, spare = guest.name, f"{guest.name}.spare"
-    add = ["add", -1, {"size": wishes.sizes[0], "name": spare}]
+    add = ["add", -1, {"size": options.sizes[0], "name": spare}]
     parts = [["detach", -1, {}], ["attach", -1, {"name": spare}], ["remove", -1, {}]]
     return [
         OpInstanceSetParams(instance_name=name, disks=[add]),
@@ -256,40 +256,40 @@ def _change_disks(wishes: Wishes, guest: Guest) -> list[OpCode]:
     ]
 
 
-def _stop_and_start(_wishes: Wishes, guest: Guest) -> list[OpCode]:
+def _stop_and_start(_options: BurninOptions, guest: Guest) -> list[OpCode]:
     return _stopped(name=guest.name)
 
 
-def _balloons(wishes: Wishes, _nodes: int) -> bool:
-    return wishes.minmem < wishes.maxmem
+def _balloons(options: BurninOptions, _nodes: int) -> bool:
+    return options.minmem < options.maxmem
 
 
-def _is_mirror(wishes: Wishes, _nodes: int) -> bool:
-    return wishes.kind.mirrored
+def _is_mirror(options: BurninOptions, _nodes: int) -> bool:
+    return options.kind.mirrored
 
 
-def _has_spare_node(wishes: Wishes, nodes: int) -> bool:
-    return wishes.kind.mirrored and nodes > wishes.kind.nodes_needed
+def _has_spare_node(options: BurninOptions, nodes: int) -> bool:
+    return options.kind.mirrored and nodes > options.kind.nodes_needed
 
 
-def _grows(wishes: Wishes, _nodes: int) -> bool:
-    return wishes.kind.has_disks and any(wishes.growths)
+def _grows(options: BurninOptions, _nodes: int) -> bool:
+    return options.kind.has_disks and any(options.growths)
 
 
-def _goes_to_another(wishes: Wishes, nodes: int) -> bool:
-    return wishes.kind.can_fail_over and nodes > 1
+def _goes_to_another(options: BurninOptions, nodes: int) -> bool:
+    return options.kind.can_fail_over and nodes > 1
 
 
-def _moves(wishes: Wishes, nodes: int) -> bool:
-    return wishes.kind.is_local and nodes > 1
+def _moves(options: BurninOptions, nodes: int) -> bool:
+    return options.kind.is_local and nodes > 1
 
 
-def _has_disks(wishes: Wishes, _nodes: int) -> bool:
-    return wishes.kind.has_disks
+def _has_disks(options: BurninOptions, _nodes: int) -> bool:
+    return options.kind.has_disks
 
 
-def _has_new_name(wishes: Wishes, _nodes: int) -> bool:
-    return wishes.rename is not None
+def _has_new_name(options: BurninOptions, _nodes: int) -> bool:
+    return options.rename is not None
 
 
 STEPS = (
@@ -320,6 +320,6 @@ STEPS = (
 OPTIONAL = tuple(one.name for one in STEPS if one.name not in ("grow", "rename"))
 
 
-def steps(wishes: Wishes, nodes: int) -> list[Step]:
+def steps(options: BurninOptions, nodes: int) -> list[Step]:
     """What is done on so many nodes."""
-    return [one for one in STEPS if one.name not in wishes.without and one.fits(wishes, nodes)]
+    return [one for one in STEPS if one.name not in options.without and one.fits(options, nodes)]

@@ -59,8 +59,8 @@ class Changes:
     osparams: Mapping[str, str] = field(default_factory=dict)
 
 
-class Wishes(NamedTuple):
-    """What may be another way at the destination."""
+class MoveOptions(NamedTuple):
+    """The differences between the instance at the source and at the destination."""
 
     keep_source: bool = False
     dest_name: str | None = None
@@ -76,7 +76,7 @@ def move(
     source: Door,
     target: Door,
     name: str,
-    wishes: Wishes,
+    options: MoveOptions,
     tell: Callable[[str], None],
     *,
     is_stopped: Callable[[], bool] = lambda: False,
@@ -92,17 +92,17 @@ def move(
     if len(described) != 1:
         raise PrereqError(f"there is no instance {name}", ErrorCode.UNKNOWN_ENTITY)
     instance = next(iter(described.values()))
-    wishes = wishes._replace(start=wishes.start and instance["config_state"] == "up")
+    options = options._replace(start=options.start and instance["config_state"] == "up")
     prepared = _run(source, OpBackupPrepare(instance_name=instance["name"], mode="remote"))
     tell("waiting for the destination to be ready")
     try:
-        job = target.submit(import_opcode(instance, prepared, wishes))
+        job = target.submit(import_opcode(instance, prepared, options))
         export = OpBackupExport(
             instance_name=instance["name"],
             mode="remote",
             x509_key_name=prepared["x509_key_name"],
-            compress=wishes.compress,
-            remove_instance=not wishes.keep_source,
+            compress=options.compress,
+            remove_instance=not options.keep_source,
         )
         says_all = _sent(source, target, job, export, tell, is_stopped=is_stopped)
     except GanetiError:
@@ -117,9 +117,9 @@ def move(
                 f"job {job} of the destination did not import every disk; the instance is kept, down, at the source:"
                 " remove the one at the destination, and move it again"
             )
-        if not wishes.keep_source:
+        if not options.keep_source:
             _run(source, OpInstanceRemove(instance_name=instance["name"]))
-    tell("moved" + (", and kept, down, at the source" if wishes.keep_source else ""))
+    tell("moved" + (", and kept, down, at the source" if options.keep_source else ""))
 
 
 def _sent(
@@ -177,23 +177,23 @@ def _abandon(source: Door, name: str, prepared: Mapping[str, Any]) -> None:
 
 
 def import_opcode(
-    instance: Mapping[str, Any], prepared: Mapping[str, Any], wishes: Wishes
+    instance: Mapping[str, Any], prepared: Mapping[str, Any], options: MoveOptions
 ) -> "OpCode":
     """The instance as the destination is to have it."""
     from ganeti.model.opcodes.base import DiskRequest
     from ganeti.model.opcodes.instance import OpInstanceCreate
 
-    primary, _, secondary = (wishes.node or "").partition(":")
-    changes = wishes.changes
+    primary, _, secondary = (options.node or "").partition(":")
+    changes = options.changes
     return OpInstanceCreate(
-        instance_name=wishes.dest_name or instance["name"],
+        instance_name=options.dest_name or instance["name"],
         mode=WAITED_FOR,
-        disk_template=wishes.disk_template or instance["disk_template"],
+        disk_template=options.disk_template or instance["disk_template"],
         disks=[
             DiskRequest(size=disk["size"], mode=disk["mode"], name=disk["name"])
             for disk in instance["disks"]
         ],
-        nics=_nics(instance, wishes),
+        nics=_nics(instance, options),
         os_type=instance["os"] or None,
         osparams={**instance["os_instance"], **changes.osparams},
         hypervisor=instance["hypervisor"],
@@ -202,9 +202,9 @@ def import_opcode(
         tags=list(instance.get("tags", ())),  # upstream does not say them
         pnode=primary or None,
         snode=secondary or None,
-        iallocator=wishes.iallocator,
-        start=wishes.start,
-        compress=wishes.compress,
+        iallocator=options.iallocator,
+        start=options.start,
+        compress=options.compress,
         source_handshake=prepared["handshake"],
         source_x509_ca=prepared["x509_ca"],
         source_instance_name=instance["name"],
@@ -215,10 +215,10 @@ def _changed(own: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     return {name: value for name, value in {**own, **changes}.items() if value is not None}
 
 
-def _nics(instance: Mapping[str, Any], wishes: Wishes) -> "list[NicRequest]":
+def _nics(instance: Mapping[str, Any], options: MoveOptions) -> "list[NicRequest]":
     from ganeti.model.opcodes.base import NicRequest
 
-    changes = wishes.changes.nics
+    changes = options.changes.nics
     nics = [NicView(*values) for values in instance["nics"]]
     if extra := sorted(changes.keys() - set(range(len(nics)))):
         raise InputError(
@@ -226,7 +226,7 @@ def _nics(instance: Mapping[str, Any], wishes: Wishes) -> "list[NicRequest]":
             " a move makes no new ones",
             "--net",
         )
-    renamed = wishes.dest_name not in (None, instance["name"])
+    renamed = options.dest_name not in (None, instance["name"])
     wanted = []
     for number, nic in enumerate(nics):
         change = changes.get(number, {})
@@ -341,7 +341,7 @@ def _add_wishes(found: argparse.ArgumentParser) -> None:
 def run(argv: Sequence[str]) -> int:
     """Move all that are named; 0 if every one was."""
     args = parser().parse_args(argv)
-    wishes = _wishes(args)
+    options = _options(args)
     source, target = _doors(args)
 
     stop = threading.Event()
@@ -354,7 +354,7 @@ def run(argv: Sequence[str]) -> int:
                 source,
                 target,
                 name,
-                wishes,
+                options,
                 lambda text: say(f"{name}: {text}", flush=True),
                 is_stopped=stop.is_set,
             )
@@ -427,7 +427,7 @@ def _in_threads(
     return all(done)
 
 
-def _wishes(args: argparse.Namespace) -> Wishes:
+def _options(args: argparse.Namespace) -> MoveOptions:
     changes = Changes(
         nics={
             number: _nic(values, number) for number, values in numbered(args.net, "nics").items()
@@ -450,7 +450,7 @@ def _wishes(args: argparse.Namespace) -> Wishes:
     if not 1 <= args.parallel <= 64:  # noqa: PLR2004 - threads, each with two jobs
         raise InputError("must be from 1 to 64", "--parallel")
     nodes = [one for one in (args.dest_primary_node, args.dest_secondary_node) if one]
-    return Wishes(
+    return MoveOptions(
         keep_source=args.keep_source_instance,
         dest_name=args.dest_instance_name,
         node=":".join(nodes) or None,

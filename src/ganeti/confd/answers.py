@@ -1,4 +1,4 @@
-"""The answer to each type of query (S56, X23): pure, from what is kept, asking nobody."""
+"""The answer to each type of query (S56, X23), from data in memory; pure."""
 
 from bisect import bisect_right
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def answer(facts: Facts, request: Request) -> Reply:
     except ValueError:
         found = None
     if found is None:
-        return Status.NOT_IMPLEMENTED, f"there is no query of type {request.type}"
+        return Status.NOT_IMPLEMENTED, f"unknown query type {request.type}"
     if facts.cluster is None:
         return Status.ERROR, ErrorDetail.INTERNAL
     try:
@@ -167,7 +167,7 @@ def _instance_disks(facts: Facts, _cluster: ClusterFacts, request: Request) -> R
 
 
 def _config_value(facts: Facts, cluster: ClusterFacts, request: Request) -> Reply:
-    """Single values that are no secret; the configuration as such is not given out (A37)."""
+    """Single public values; the whole configuration is never sent (A37)."""
     master = facts.nodes.get(cluster.master_node)
     values: dict[str, Any] = {
         "/cluster/cluster_name": cluster.name,

@@ -18,7 +18,7 @@ from ganeti.store.etcd.messages import Event, WatchAnswer, range_end
 AGAIN_S = 0.5
 PAGE_ROWS = 500
 SILENCE_S = 20.0
-"""After which the watch is made anew: a broken line says nothing either."""
+"""Seconds after which the watch is restarted, because a broken connection is silent, too."""
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class EtcdCopy:
         put(facts, row.kind, row.key, row.value)
 
     async def _follow_changes(self) -> None:
-        """Until the state has to be read anew; a broken watch goes on where it was."""
+        """Return when the state must be read again; a broken watch continues where it was."""
         keys = self._keys
         while True:
             watch = self._gateway.watch(
@@ -92,7 +92,7 @@ class EtcdCopy:
             except Compacted:
                 return
             except (GatewayError, ProtocolError) as err:
-                _log.info("the watch is made anew: %s", err)
+                _log.info("restarting the watch: %s", err)
                 await asyncio.sleep(AGAIN_S)
 
     def _apply(self, answer: WatchAnswer) -> None:

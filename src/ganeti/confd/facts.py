@@ -124,7 +124,7 @@ class NicFacts(msgspec.Struct, frozen=True):
 
 
 class InstanceFacts(msgspec.Struct, frozen=True):
-    """An instance; there is no field for private parameters."""
+    """An instance; private parameters have no field."""
 
     uuid: str
     name: str

@@ -58,13 +58,13 @@ def own_key(paths: Paths) -> tuple[bytes, ...]:
 
 
 def keep_own_key(paths: Paths, key: bytes) -> bool:
-    """Store this node's own key; whether that is a change. InputError for what is no key."""
+    """Store this node's own key; return whether that is a change. InputError for an invalid key."""
     _check(key, "key")
     return _keep(paths.own_confd_key, key)
 
 
 def keep_key(paths: Paths, key: bytes, former: bytes = b"") -> bool:
-    """Have exactly these from now on; whether that is a change. InputError for what is no key.
+    """Have exactly these from now on; return whether that is a change. InputError for an invalid key.
 
     A master of an older release has none to give: then all stays.
     """

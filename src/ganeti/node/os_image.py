@@ -41,8 +41,8 @@ _NONE = "none"
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """The parameters of the OS, checked; '' where nothing was said."""
+class SeedParameters:
+    """The checked parameters of the OS; '' for a missing one."""
 
     image: str
     format: str
@@ -58,9 +58,11 @@ class Wishes:
         return bool(self.user_data or self.user_data_file or self.ssh_key or self.dns)
 
 
-def wishes_of(environment: Mapping[str, str]) -> Wishes:
+def parameters_of(environment: Mapping[str, str]) -> SeedParameters:
     """The parameters in a script's environment; InputError says which is wrong."""
-    given = {name: environment.get(f"OSP_{name.upper()}", "") for name in Wishes.__annotations__}
+    given = {
+        name: environment.get(f"OSP_{name.upper()}", "") for name in SeedParameters.__annotations__
+    }
     if given["format"] not in ("", RAW, QCOW2):
         raise InputError(f"must be {RAW} or {QCOW2}", "format")
     sha256 = given["sha256"].lower()
@@ -83,7 +85,7 @@ def wishes_of(environment: Mapping[str, str]) -> Wishes:
         raise InputError("give user_data or user_data_file, not both", "user_data")
     for one in given["dns"].split():
         _check_ip(one)
-    return Wishes(
+    return SeedParameters(
         **{
             **given,
             "sha256": sha256,
@@ -109,36 +111,36 @@ def _decoded(text: str) -> bytes:
 
 def create(paths: Paths, environment: Mapping[str, str]) -> None:
     """Write the image onto the first disk, and the seed onto the one for it."""
-    wishes = wishes_of(environment)
+    parameters = parameters_of(environment)
     for name in ("image", "format"):
-        if not getattr(wishes, name):
+        if not getattr(parameters, name):
             raise InputError(f"say it by -O {name}=...", name)
-    if wishes.image.startswith(_ADDRESS) and not wishes.sha256:
+    if parameters.image.startswith(_ADDRESS) and not parameters.sha256:
         raise InputError("is needed for what comes from elsewhere", "sha256")
     count = int(environment.get("DISK_COUNT", "0"))
     if not count:
         raise GuestOsError("the instance has no disk; the image is written onto the first one")
-    seed_disk = _seed_disk(wishes, count)
-    content = _seed(paths, wishes, environment, seed_disk)
+    seed_disk = _seed_disk(parameters, count)
+    content = _seed(paths, parameters, environment, seed_disk)
     for number in (0, seed_disk):
         if number is not None and environment.get(f"DISK_{number}_ACCESS") == "ro":
             raise GuestOsError(f"disk {number} is read-only")
-    with _work_directory(paths, environment) as work, _source(paths, wishes, work) as source:
-        _write_image(source, wishes, environment["DISK_0_PATH"], work)
+    with _work_directory(paths, environment) as work, _source(paths, parameters, work) as source:
+        _write_image(source, parameters, environment["DISK_0_PATH"], work)
     if seed_disk is not None:
         _write_seed(environment[f"DISK_{seed_disk}_PATH"], content)
         say(f"disk {seed_disk} has the settings for cloud-init", file=sys.stderr)
 
 
-def _seed_disk(wishes: Wishes, count: int) -> int | None:
+def _seed_disk(parameters: SeedParameters, count: int) -> int | None:
     """The disk that gets the seed, if one does."""
-    if wishes.seed_disk == _NONE or (not wishes.seed_disk and count == 1):
-        if wishes.wants_seed:
+    if parameters.seed_disk == _NONE or (not parameters.seed_disk and count == 1):
+        if parameters.wants_seed:
             raise GuestOsError(
                 "there are settings for cloud-init, and no disk for them; add one of a few MiB"
             )
         return None
-    number = int(wishes.seed_disk) if wishes.seed_disk else count - 1
+    number = int(parameters.seed_disk) if parameters.seed_disk else count - 1
     if not 0 < number < count:
         raise InputError(
             f"{number} must be from 1 to {count - 1}: the image itself is on disk 0", "seed_disk"
@@ -147,19 +149,21 @@ def _seed_disk(wishes: Wishes, count: int) -> int | None:
 
 
 def _seed(
-    paths: Paths, wishes: Wishes, environment: Mapping[str, str], seed_disk: int | None
+    paths: Paths, parameters: SeedParameters, environment: Mapping[str, str], seed_disk: int | None
 ) -> dict[str, bytes]:
     if seed_disk is None:
         return {}
-    user_data = wishes.user_data
-    if wishes.user_data_file:
-        with opened_image(paths, wishes.user_data_file) as beside:
-            descriptor = beside(Path(wishes.user_data_file).name)
+    user_data = parameters.user_data
+    if parameters.user_data_file:
+        with opened_image(paths, parameters.user_data_file) as beside:
+            descriptor = beside(Path(parameters.user_data_file).name)
             with os.fdopen(descriptor, "rb") as file:
                 user_data = file.read(USER_DATA_LIMIT + 1)
     if len(user_data) > USER_DATA_LIMIT:
         raise InputError(f"has more than {USER_DATA_LIMIT} bytes", "user_data_file")
-    return seed_files(environment, user_data=user_data, ssh_key=wishes.ssh_key, dns=wishes.dns)
+    return seed_files(
+        environment, user_data=user_data, ssh_key=parameters.ssh_key, dns=parameters.dns
+    )
 
 
 @contextlib.contextmanager
@@ -175,23 +179,23 @@ def _work_directory(paths: Paths, environment: Mapping[str, str]) -> Iterator[Pa
 
 
 @contextlib.contextmanager
-def _source(paths: Paths, wishes: Wishes, work: Path) -> Iterator[Member]:
+def _source(paths: Paths, parameters: SeedParameters, work: Path) -> Iterator[Member]:
     """The file, open, with the digest that it must have."""
-    if wishes.image.startswith(_ADDRESS):
-        say(f"fetching {wishes.image}", file=sys.stderr)
+    if parameters.image.startswith(_ADDRESS):
+        say(f"fetching {parameters.image}", file=sys.stderr)
         free = shutil.disk_usage(work).free
         with (work / "fetched").open("xb") as file:
-            fetch(wishes.image, file, free)
+            fetch(parameters.image, file, free)
         directory = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
         descriptor = open_beside(directory, "fetched")
         os.close(directory)
     else:
-        with opened_image(paths, wishes.image) as beside:
-            descriptor = beside(Path(wishes.image).name)
+        with opened_image(paths, parameters.image) as beside:
+            descriptor = beside(Path(parameters.image).name)
     try:
-        found = Member(Path(wishes.image).name, descriptor, 0, os.fstat(descriptor).st_size)
-        if wishes.sha256:
-            _check_digest(found, wishes.sha256)
+        found = Member(Path(parameters.image).name, descriptor, 0, os.fstat(descriptor).st_size)
+        if parameters.sha256:
+            _check_digest(found, parameters.sha256)
         yield found
     finally:
         os.close(descriptor)
@@ -207,8 +211,8 @@ def _check_digest(source: Member, sha256: str) -> None:
         )
 
 
-def _write_image(source: Member, wishes: Wishes, disk: str, work: Path) -> None:
-    facts = inspect_image(source.read, source.length, wishes.format)
+def _write_image(source: Member, parameters: SeedParameters, disk: str, work: Path) -> None:
+    facts = inspect_image(source.read, source.length, parameters.format)
     with open(disk, "r+b", buffering=0) as target:  # noqa: PTH123 - a device or a file
         room = target.seek(0, os.SEEK_END)
         if facts.size > room:
@@ -275,7 +279,7 @@ def run(argv: Sequence[str], environment: Mapping[str, str]) -> int:
         elif script == "rename":
             rename(environment)
         else:
-            wishes_of(environment)
+            parameters_of(environment)
     except (GanetiError, OSError, KeyError) as err:
         say(f"image: {err}", file=sys.stderr)
         return 1

@@ -56,19 +56,19 @@ def parser() -> argparse.ArgumentParser:
 
 def _write(args: argparse.Namespace) -> int:
     from ganeti.base.files import write_atomically  # noqa: PLC0415 - heavy, as all of them
-    from ganeti.tools.sanitizing import Wishes, sanitized  # noqa: PLC0415
+    from ganeti.tools.sanitizing import Replacements, sanitized  # noqa: PLC0415
 
-    def wish(given: str) -> bool:
+    def replaced(given: str) -> bool:
         return given == "yes" and not args.no_randomization
 
-    wishes = Wishes(
-        names=wish(args.sanitize_names),
-        addresses=wish(args.sanitize_ips),
-        volumes=wish(args.sanitize_lvs),
-        systems=wish(args.sanitize_os_names),
+    what = Replacements(
+        names=replaced(args.sanitize_names),
+        addresses=replaced(args.sanitize_ips),
+        volumes=replaced(args.sanitize_lvs),
+        systems=replaced(args.sanitize_os_names),
         domain=args.base_domain,
     )
-    document = sanitized(_document(Path(args.path) if args.path else None), wishes)
+    document = sanitized(_document(Path(args.path) if args.path else None), what)
     path = Path(args.output).absolute()
     try:
         write_atomically(path, json.dumps(document, indent=2, sort_keys=True).encode() + b"\n")

@@ -26,8 +26,8 @@ _V4, _V6 = 0x0A000000, 0x20010DB8 << 96
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What is replaced besides the secrets."""
+class Replacements:
+    """The parts that are replaced besides the secrets."""
 
     names: bool = True
     addresses: bool = True
@@ -44,16 +44,16 @@ def parsed(data: bytes) -> Document:
     return document
 
 
-def sanitized(document: Document, wishes: Wishes) -> Document:
+def sanitized(document: Document, replaced: Replacements) -> Document:
     """A copy without secrets; the same name or address is the same everywhere in it."""
     found: Document = _without_secrets(document)
-    if wishes.systems:
+    if replaced.systems:
         _replace_systems(found)
-    if wishes.addresses:
+    if replaced.addresses:
         _replace_addresses(found)
-    if wishes.volumes:
+    if replaced.volumes:
         _replace_volumes(found)
-    return _renamed(found, _new_names(document, wishes.domain)) if wishes.names else found
+    return _renamed(found, _new_names(document, replaced.domain)) if replaced.names else found
 
 
 def _without_secrets(given: Any) -> Any:

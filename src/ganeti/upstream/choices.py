@@ -86,7 +86,7 @@ class Reading(Judge):
         """Report unknown fields; empty ones are ignored."""
         for name in given.keys() - known:
             if given[name] not in NOTHING:
-                self.unknown(what, name, "there is no such field here")
+                self.unknown(what, name, "the field is not supported")
 
     def params(
         self, what: str, field: str, given: Any, check: Callable[[dict[str, Any]], Params]

@@ -54,7 +54,7 @@ PLAIN_PARAMS = {
 }
 """Our name -> upstream's, where the value is the same."""
 _COMPRESSIONS = ("gzip", "gzip-fast", "gzip-slow")
-"""The original's tools where a configuration names none."""
+"""Upstream's default compression tools."""
 _ABSENT = {"prealloc_wipe_disks": False}
 """What a field means that is not there, where our default says something else."""
 _READ = {
@@ -67,7 +67,7 @@ _DERIVED = {"primary_ip_family", "tcpudp_port_pool", "highest_used_port"}
 _WITHOUT_MEANING = {
     "candidate_certs": "certificates are new",
     "disk_state_static": "nodes say it themselves",
-    "gluster_storage_dir": "there are no disks of gluster",
+    "gluster_storage_dir": "Gluster disks are not supported",
     "hv_state_static": "nodes say it themselves",
     "max_tracked_jobs": "jobs need no process each",
     "modify_etc_hosts": "/etc/hosts is never changed",
@@ -93,12 +93,12 @@ _NEW: Document = {
     "ssh_key_type": "rsa",
     "zeroing_image": "",
 }
-"""Fields of the original that nothing here says anything about."""
+"""Fields of upstream without a counterpart."""
 _DEFAULTS = {
     field.name: field.default for field in msgspec.structs.fields(Cluster) if not field.required
 }
 IPV4, IPV6 = 2, 10
-"""Families of addresses, as the original writes them."""
+"""Address families, as upstream writes them."""
 
 
 def read_cluster(reading: Reading, given: Document) -> Cluster:
@@ -155,7 +155,7 @@ def _address(reading: Reading, given: Document) -> str:
     try:
         address = ip_address(str(text))
     except ValueError:
-        reading.refuse("cluster", "master_ip", f"{text!r:.60} is no address")
+        reading.refuse("cluster", "master_ip", f"{text!r:.60} is not an IP address")
         return ""
     if isinstance(bits, int) and bits > address.max_prefixlen:
         reading.refuse("cluster", "master_netmask", f"{bits} is longer than the address {address}")
@@ -167,7 +167,7 @@ def _hypervisors(reading: Reading, given: Document) -> tuple[str, ...]:
     for name in given.get("enabled_hypervisors") or ():
         new = reading.choices.hypervisors.get(name, name)
         if new not in HYPERVISOR_PARAMS:
-            reading.unknown("cluster", "enabled_hypervisors", f"this version does not have {name}")
+            reading.unknown("cluster", "enabled_hypervisors", f"{name} is not supported")
             continue
         if new != name:
             reading.change("cluster", "enabled_hypervisors", f"{name} is {new} now")
@@ -176,7 +176,7 @@ def _hypervisors(reading: Reading, given: Document) -> tuple[str, ...]:
         reading.refuse(
             "cluster",
             "enabled_hypervisors",
-            f"none of them is in this version, which has {', '.join(HYPERVISOR_PARAMS)}",
+            f"none of them is supported; supported: {', '.join(HYPERVISOR_PARAMS)}",
             "--hypervisor=OLD=kvm says what its instances are to have",
         )
     return tuple(found)
@@ -195,11 +195,9 @@ def _templates(reading: Reading, given: Document) -> tuple[str, ...]:
     known = [name for name in named if name in DISK_TEMPLATES]
     for name in named:
         if name not in DISK_TEMPLATES:
-            reading.unknown(
-                "cluster", "enabled_disk_templates", f"this version does not have {name}"
-            )
+            reading.unknown("cluster", "enabled_disk_templates", f"{name} is not supported")
     if not known:
-        reading.refuse("cluster", "enabled_disk_templates", "none of them is in this version")
+        reading.refuse("cluster", "enabled_disk_templates", "none of them is supported")
     return tuple(dict.fromkeys(known))
 
 
@@ -207,7 +205,7 @@ def _compressions(reading: Reading, given: Document) -> tuple[str, ...]:
     named = given.get("compression_tools") or _COMPRESSIONS
     for name in named:
         if name not in TOOLS:
-            reading.unknown("cluster", "compression_tools", f"this version does not have {name}")
+            reading.unknown("cluster", "compression_tools", f"{name} is not supported")
     return tuple(sorted({*named} & {*TOOLS})) or _COMPRESSIONS
 
 
@@ -253,10 +251,10 @@ def read_disk_params(
     found = {}
     for template, params in (given or {}).items():
         if template not in TEMPLATES:
-            reading.unknown(what, "diskparams", f"this version does not have {template}")
+            reading.unknown(what, "diskparams", f"the disk template {template} is not supported")
             continue
         if template not in DISK_TEMPLATES:
-            reading.keep(what, "diskparams", f"this version does not have {template}")
+            reading.keep(what, "diskparams", f"the disk template {template} is not supported")
             continue
         own = reading.params(what, "diskparams", params, partial(_check_disk_params, template))
         if bare:
@@ -292,7 +290,7 @@ def written_cluster(judge: Judge, cluster: Cluster) -> Document:
     """The cluster in the form of 3.0, without its ports."""
     for name, theirs in UPSTREAM_NAMES.items():
         if not theirs and getattr(cluster, name) != _DEFAULTS[name]:
-            judge.keep("cluster", name, "the original has no such parameter")
+            judge.keep("cluster", name, "upstream Ganeti has no such parameter")
     collects = collecting(cluster.enabled_data_collectors, cluster.data_collector_interval)
     return {
         **_NEW,
@@ -331,19 +329,19 @@ OUR_DISK_PARAMS = {
     "plain": ("stripe_size", "vg"),
     "drbd": ("data_flushes", "meta_flushes", "meta_size", "vg"),
 }
-"""Template -> parameters that the original does not have."""
+"""Template -> parameters that upstream does not have."""
 
 
 def written_disk_params(
     judge: Judge, what: str, given: Mapping[str, Params], *, whole: bool = False
 ) -> dict[str, Params]:
-    """Parameters of templates, with a value for each of the original's names if it is the `whole` layer."""
+    """Parameters of templates, with a value for each of upstream's names if it is the `whole` layer."""
     found = {}
     for name in TEMPLATES if whole else given:
         ours = OUR_DISK_PARAMS.get(name, ())
         own = given.get(name, {})
         for one in own.keys() & set(ours):
-            judge.keep(what, f"diskparams.{name}.{one}", "the original has no such parameter")
+            judge.keep(what, f"diskparams.{name}.{one}", "upstream Ganeti has no such parameter")
         filled = layered(TEMPLATES[name].params if whole else {}, own)
         found[name] = {key: value for key, value in filled.items() if key not in ours}
         if whole and name == "drbd" and not found[name].get("metavg"):

@@ -1,6 +1,6 @@
 """Disks, in and out.
 
-A mirrored disk of the original names nodes, port, minors and secret in its `logical_id`, and both nodes
+A mirrored disk of upstream names nodes, port, minors and secret in its `logical_id`, and both nodes
 call the volumes below alike. Here the port is what all share, each node has parts of its own, and volumes
 that were made here have another name on each node.
 """
@@ -25,11 +25,11 @@ _READ = {
     *("iv_name", "nodes", "serial_no", "ctime", "mtime", "dynamic_params"),
 }
 _SLOTS = {"pci", "hvinfo"}
-"""Places of devices in a running guest: those of the next start are found anew."""
+"""Positions of devices in a running guest; the next start assigns new ones."""
 _STRIPES = ("data-stripes", "meta-stripes")
 """Parameters of the volumes below a mirrored disk."""
 _NOT_IN_PARAMS = ("vg", "pool", "provider", "stripes", "spindles")
-"""What the original says in the `logical_id` or in the parameters of the cluster."""
+"""The part that upstream stores in the `logical_id` or in the parameters of the cluster."""
 _SECRET_CHARACTERS = 64
 _MODES = ("rw", "ro")
 _PORTS, _MINORS = range(1, 1 << 16), range(1 << 20)
@@ -39,14 +39,14 @@ Layers = Callable[[str], Params]
 
 
 class NotOurs(InputError):
-    """A disk that this version cannot have."""
+    """A disk that this implementation does not support."""
 
 
 def read_disk(reading: Reading, what: str, given: Document, layers: Layers) -> Disk:
-    """One disk; NotOurs if this version has no such thing."""
+    """One disk; NotOurs if this implementation does not support it."""
     kind = str(given.get("dev_type"))
     if kind not in DISK_TEMPLATES:
-        raise NotOurs(f"this version does not have disks of {kind}")
+        raise NotOurs(f"disks of the kind {kind} are not supported")
     if any(not is_uuid(str(one.get("uuid"))) for one in (given, *(given.get("children") or ()))):
         raise NotOurs("a disk, or a part of one, has no UUID")
     if (mode := given.get("mode") or "rw") not in _MODES:
@@ -96,7 +96,7 @@ def _single(given: Document, layers: Layers) -> dict[str, Any]:
         raise NotOurs(f"{second!r:.200} is not a path below {form.root}")
     if not form.root:
         form.checked_name(second, "logical_id")
-    # What the original reads from the cluster's parameters stays with the disk here.
+    # Parameters that upstream reads from the cluster stay with the disk here.
     own: Params = {
         name: str(layers(kind)[name])
         for name in row.fixed_params
@@ -210,12 +210,12 @@ def written_detached(
     found = written_disk(judge, last, 0, names)
     del found["iv_name"]
     found |= {"nodes": list(detached.nodes), **written_stored(detached)}
-    del found["tags"]  # a disk of the original has none
+    del found["tags"]  # a disk of upstream has none
     return found
 
 
 def read_detached(reading: Reading, given: Document, layers: Layers) -> DetachedDisk | None:
-    """A disk that no instance has; None if this version cannot have it, which is reported."""
+    """A disk that no instance has; None if this implementation does not support it, which is reported."""
     what = f"disk {given.get('name') or given.get('uuid')}"
     try:
         disk = read_disk(reading, what, given, layers)
@@ -255,7 +255,7 @@ def _nodes_of(instance: Instance, disk: Disk) -> list[NodeUuid]:
 def _judge_names(
     judge: Judge, what: str, volume: Disk, nodes: list[NodeUuid], names: Mapping[NodeUuid, str]
 ) -> None:
-    """Both nodes have to call a volume alike; the original cannot have two names for it."""
+    """Upstream needs one name of a volume on both nodes."""
     first = volume.part(nodes[0])
     for node in nodes[1:]:
         group, old = volume.part(node)
@@ -265,7 +265,7 @@ def _judge_names(
             what,
             "disks",
             f"its volume {group}/{old} on {names[node]} must be called {first[1]} there",
-            f"before the original starts, on {names[node]}: lvrename {group} {old} {first[1]}",
+            f"before upstream Ganeti starts, on {names[node]}: lvrename {group} {old} {first[1]}",
         )
         if group != first[0]:
             judge.refuse(

@@ -35,7 +35,9 @@ def read_of_cluster(reading: Reading, given: Any, *, shutdown_counts: bool) -> d
         if params:
             found[name] = params
     if others := sorted(layers.keys() - HYPERVISOR_PARAMS.keys()):
-        reading.keep("cluster", "hvparams", f"this version does not have {', '.join(others)}")
+        reading.keep(
+            "cluster", "hvparams", f"these hypervisors are not supported: {', '.join(others)}"
+        )
     return found
 
 
@@ -48,7 +50,7 @@ def read_of_os(
         for name, params in _an_object(layers).items():
             where = f"os_hvp.{os}"
             if name not in HYPERVISOR_PARAMS:
-                reading.keep("cluster", where, f"this version does not have {name}")
+                reading.keep("cluster", where, f"{name} is not supported")
                 continue
             own = read(reading, "cluster", where, name, params, shutdown_counts=shutdown_counts)
             if own:
@@ -66,7 +68,7 @@ def read(
     shutdown_counts: bool,
     of_instance: bool = False,
 ) -> Params:
-    """Those parameters of one layer that this version takes."""
+    """The supported parameters of one layer."""
     known = HYPERVISOR_PARAMS[hypervisor]
     own = dict(_an_object(given))
     if of_instance:
@@ -80,14 +82,14 @@ def read(
     def check(params: Params) -> Params:
         (name,) = params
         if name in HYPERVISORS[hypervisor].upstream_lacks:
-            raise InputError("there is no such field here")
+            raise InputError("the field is not supported")
         return check_hypervisor_params(hypervisor, params, of_instance=of_instance, field="")
 
     return reading.params(what, f"{field}.{hypervisor}", own, check)
 
 
 def own_layers(cluster: Cluster, instances: Iterable[Instance], hypervisor: str) -> list[Params]:
-    """What cluster, OSes and instances say about a hypervisor, each by itself."""
+    """The layers of a hypervisor's parameters: cluster, OSes and instances."""
     layers = [cluster.hvparams.get(hypervisor, {})]
     layers += [one.get(hypervisor, {}) for one in cluster.os_hvp.values()]
     return layers + [one.hvparams for one in instances if one.hypervisor == hypervisor]
@@ -127,12 +129,12 @@ def _image_directories(reading: Reading, layers: list[Params], default: str) -> 
 
 
 def written(judge: Judge, what: str, hypervisor: str, params: Mapping[str, Any]) -> Params:
-    """One layer as the original has it."""
+    """One layer in upstream's form."""
     lacks, base = HYPERVISORS[hypervisor].upstream_lacks, hypervisor_defaults(hypervisor)
     new = {name: value for name, value in params.items() if name not in lacks}
     for name, changes_machine in lacks.items():
         if changes_machine and params.get(name, base[name]) != base[name]:
-            judge.unknown(what, f"{hypervisor}.{name}", f"the original has no {params[name]}")
+            judge.unknown(what, f"{hypervisor}.{name}", f"upstream Ganeti has no {params[name]}")
     if params.get("accelerator") == "tcg":
         new["kvm_flag"] = "disabled"
     if new.get("disk_aio") == "io_uring":
@@ -141,12 +143,12 @@ def written(judge: Judge, what: str, hypervisor: str, params: Mapping[str, Any])
     for drive in CD_DRIVES:
         if new.get(drive) == EMPTY_DRIVE:
             new[drive] = ""
-            judge.change(what, f"{hypervisor}.{drive}", "there is no empty drive")
+            judge.change(what, f"{hypervisor}.{drive}", "an empty drive is not supported")
     return new
 
 
 def written_of_cluster(judge: Judge, layers: Mapping[str, Params]) -> dict[str, Params]:
-    """Every hypervisor of ours with a value for each parameter."""
+    """Every hypervisor of this implementation with a value for each parameter."""
     return {
         name: written(judge, "cluster", name, hypervisor_defaults(name) | layers.get(name, {}))
         for name in HYPERVISOR_PARAMS

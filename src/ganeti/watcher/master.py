@@ -30,8 +30,8 @@ class Client(Protocol):
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What was asked for on the command line."""
+class RoundOptions:
+    """The options of the command line."""
 
     job_age_s: int = 6 * 3600
     verify_disks: bool = True
@@ -45,19 +45,19 @@ class MasterRound:
 
     client: Client
     say: Callable[[str], None]
-    wishes: Wishes = Wishes()
+    options: RoundOptions = RoundOptions()
     now: Callable[[], float] = time.time
 
     async def run(self) -> None:
         """Archive, look, decide, submit; what was decided is written down before it is done (F28)."""
         archived, left = await self.client.call(
-            "AutoArchiveJobs", self.wishes.job_age_s, ARCHIVE_LIMIT_S
+            "AutoArchiveJobs", self.options.job_age_s, ARCHIVE_LIMIT_S
         )
         if archived or left:
             self.say(f"{archived} jobs were archived, {left} are left for the next run")
         memory = read_memory(await self.client.call("QueryWatcherMemory"))
         facts, verified = await self._look(memory)
-        done = decide(facts, memory, self.now(), verify_disks=self.wishes.verify_disks)
+        done = decide(facts, memory, self.now(), verify_disks=self.options.verify_disks)
         await self._keep(done.memory)
         for remark in done.remarks:
             self.say(remark)
@@ -155,7 +155,7 @@ class MasterRound:
     async def _await_checks(self, memory: Memory) -> list[Any]:
         """The results of the checks that end while they are waited for."""
         waiting = {job for about, job in memory.jobs.items() if about.startswith("verify ")}
-        end, results = self.now() + self.wishes.wait_s, []
+        end, results = self.now() + self.options.wait_s, []
         while waiting and self.now() < end:
             ids = sorted(waiting)
             for job, row in zip(

@@ -22,7 +22,7 @@ from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.hypervisor.registry import hypervisors
 from ganeti.watcher.daemons import restart_daemons
 from ganeti.watcher.health import candidates_of, end_guests, is_to_be_empty
-from ganeti.watcher.master import MasterRound, Wishes
+from ganeti.watcher.master import MasterRound, RoundOptions
 
 EXIT_NOT_A_NODE = 5
 HOOKS_LIMIT_S = 240.0
@@ -115,22 +115,22 @@ def _run(args: argparse.Namespace, paths: Paths) -> int:
     if not args.ignore_pause and is_paused(paths, SystemClock()):
         log.info("the watcher is paused")
         return 0
-    wishes = Wishes(
+    options = RoundOptions(
         job_age_s=args.job_age,
         verify_disks=args.verify_disks,
         wait_s=WAIT_S if args.wait_children else 0.0,
     )
-    return asyncio.run(_look_after_all(paths, wishes))
+    return asyncio.run(_look_after_all(paths, options))
 
 
-async def _look_after_all(paths: Paths, wishes: Wishes) -> int:
+async def _look_after_all(paths: Paths, options: RoundOptions) -> int:
     await _look_after_node(paths)
     if not _is_master(paths):
         return 0
     try:
         client = await AsyncLuxiClient.connect(socket_path(paths))
         try:
-            await MasterRound(client, _tell, wishes).run()
+            await MasterRound(client, _tell, options).run()
         finally:
             await client.close()
     except NotMaster:

@@ -431,7 +431,7 @@ def test_a_foreign_object_in_its_place_is_refused_and_left(tmp_path: Path, what:
         path.symlink_to(target)
         if what == "link":
             target.touch()
-    with pytest.raises(ConfigurationError, match="no socket of ours"):
+    with pytest.raises(ConfigurationError, match="not a socket of this daemon"):
         Listener(path)
     assert path.is_symlink() or path.exists()
 

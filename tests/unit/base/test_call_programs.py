@@ -42,7 +42,7 @@ async def test_a_hanging_program_is_ended_by_its_key_with_its_children(tmp_path:
     assert await programs.end("7/0/r2")
     os.kill(child, 0)
     assert await programs.end(KEY)
-    with pytest.raises(CommandFailed, match="was ended by the master"):
+    with pytest.raises(CommandFailed, match="was stopped by the master"):
         await call
     assert await is_gone(pid)
     assert await is_gone(child)

@@ -95,7 +95,7 @@ def test_what_somebody_has_put_there_is_not_given_away(
         assert f"{paths.register} is a symbolic link" in problems(paths, USERS)
     else:
         os.link(precious, paths.register)
-    with pytest.raises(HostError, match="look who made it"):
+    with pytest.raises(HostError, match="find out which program made it"):
         mend(paths, USERS)
     assert precious.stat().st_uid == 0
 

@@ -145,4 +145,4 @@ def test_whoever_is_not_root_cannot_become_another() -> None:
         os.setresuid(61799, 61799, 61799)
         become(ME)
 
-    assert "HostError: cannot become somebody" in in_child(twice)
+    assert "HostError: cannot change to the user somebody" in in_child(twice)

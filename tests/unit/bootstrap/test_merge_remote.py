@@ -13,7 +13,7 @@ import pytest
 
 from ganeti.base.errors import PrereqError
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.merge.journal import Wishes
+from ganeti.bootstrap.merge.journal import MergeChoices
 from ganeti.bootstrap.merge.messages import Action, Answer, Request, line_of
 from ganeti.bootstrap.merge.remote import Ssh, make_key, own_key
 from ganeti.bootstrap.merge.session import Session
@@ -96,12 +96,12 @@ def ssh(tmp_path: Path, port: int, known: str | None, *passwords: str) -> tuple[
         await asyncio.sleep(0.02)  # who is asked needs a while
         return given.pop(0)
 
-    wishes = Wishes(
+    choices = MergeChoices(
         ssh_port=port,
         known_hosts=str(tmp_path / "known") if known is not None else "",
         check_host_key=known is not None,
     )
-    return Ssh(paths, wishes, password), asked
+    return Ssh(paths, choices, password), asked
 
 
 @pytest.mark.requirement("S34")
@@ -139,8 +139,8 @@ async def test_one_password_is_asked_for_at_a_time(tmp_path: Path) -> None:
 
     async with server(tmp_path) as (port, known):
         session = Session(ssh(tmp_path, port, known)[0].paths, password)
-        wishes = Wishes(ssh_port=port, known_hosts=str(tmp_path / "known"))
-        await asyncio.gather(*(session.reach(contact, HOST, wishes) for contact in ("c2", "c3")))
+        choices = MergeChoices(ssh_port=port, known_hosts=str(tmp_path / "known"))
+        await asyncio.gather(*(session.reach(contact, HOST, choices) for contact in ("c2", "c3")))
         await session.close()
     assert asked in (["c2?", "c2!", "c3?", "c3!"], ["c3?", "c3!", "c2?", "c2!"])
 
@@ -169,11 +169,11 @@ async def test_a_node_whose_connection_was_lost_is_reached_anew(tmp_path: Path) 
     async with server(tmp_path) as (port, known):
         paths = ssh(tmp_path, port, known)[0].paths
         session = Session(paths, lambda _contact: PASSWORD)
-        wishes = Wishes(ssh_port=port, known_hosts=str(tmp_path / "known"))
-        first = await session.reach("c2", HOST, wishes)
-        assert await session.reach("c2", HOST, wishes) is first
+        choices = MergeChoices(ssh_port=port, known_hosts=str(tmp_path / "known"))
+        first = await session.reach("c2", HOST, choices)
+        assert await session.reach("c2", HOST, choices) is first
         await first.close()
-        second = await session.reach("c2", HOST, wishes)
+        second = await session.reach("c2", HOST, choices)
         assert (await second.call(Request(action=Action.PAUSED))).text == "1"
         await session.close()
 
@@ -181,7 +181,7 @@ async def test_a_node_whose_connection_was_lost_is_reached_anew(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ("3.0.2\n", r"in a cluster of Ganeti 3\.0\.2, and this version is not there: install it"),
+        ("3.0.2\n", r"in a cluster of Ganeti 3\.0\.2 without this implementation: install it"),
         ("", r"ended with status 127 .* is this version installed there\? not found"),
         ("Welcome 3.0\n", r"is this version installed there\?"),
     ],

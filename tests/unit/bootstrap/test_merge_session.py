@@ -11,15 +11,15 @@ from ganeti.base.errors import InputError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.merge import session
 from ganeti.bootstrap.merge.agent import Agent
-from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, Wishes
+from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, MergeChoices
 from ganeti.bootstrap.merge.messages import Facts
 from ganeti.bootstrap.merge.program import main, parser
 from ganeti.bootstrap.merge.session import (
+    _choices,
     _forget,
     _keep_backups,
     _names,
     _passwords,
-    _wishes,
     check_apart,
     check_cluster,
 )
@@ -77,7 +77,7 @@ def test_a_host_without_a_state_is_told_where_to_run_it(
 ) -> None:
     monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
     assert main(["c2"]) == 1
-    assert "run this on the master" in capsys.readouterr().err
+    assert "run the command on the master" in capsys.readouterr().err
 
 
 def under_way(root: Path, *begun: str) -> Paths:
@@ -88,7 +88,7 @@ def under_way(root: Path, *begun: str) -> Paths:
     paths.state.touch()
     record = ClusterRecord(contact="c2", name="c2.example.com", uuid="2", nodes=[])
     Journal(
-        id="1", wishes=Wishes(), clusters=[record], public_key="key", begun=list(begun),
+        id="1", choices=MergeChoices(), clusters=[record], public_key="key", begun=list(begun),
         path=str(paths.merge / "journal.json"),
     ).save()  # fmt: skip
     return paths
@@ -154,10 +154,10 @@ def test_a_rollback_of_another_merge_or_of_none_is_refused(
     paths = under_way(tmp_path, "keys")
     monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
     assert main(["--rollback", "c3"]) == 1
-    assert "a merge of c2 is under way" in capsys.readouterr().err
+    assert "a merge of c2 is in progress" in capsys.readouterr().err
     (paths.merge / "journal.json").unlink()
     assert main(["--rollback"]) == 1
-    assert "no merge is under way" in capsys.readouterr().err
+    assert "no merge is in progress" in capsys.readouterr().err
 
 
 def test_one_cluster_is_named_once() -> None:
@@ -173,7 +173,7 @@ def test_states_of_former_merges_outlive_later_ones(tmp_path: Path) -> None:
     for text in ("1", "2"):
         (paths.merge / "ours.backup").write_text(text)
         (paths.merge / "key").write_text("secret")
-        journal = Journal(id=text, wishes=Wishes(), clusters=[], public_key="key")
+        journal = Journal(id=text, choices=MergeChoices(), clusters=[], public_key="key")
         assert _keep_backups(paths, journal) == paths.merge / text
         _forget(paths)
         assert {path.name for path in paths.merge.iterdir()} <= {"1", "2"}
@@ -200,7 +200,7 @@ def test_a_disk_that_is_full_is_an_error_and_no_traceback(
 def test_numbers_that_are_none_are_refused_before_anybody_is_contacted(option: str) -> None:
     args = parser().parse_args([option, "c2"])
     with pytest.raises(InputError, match=option.partition("=")[0]):
-        _wishes(args)
+        _choices(args)
 
 
 def test_only_a_merge_under_way_leaves_out_nodes(
@@ -209,7 +209,7 @@ def test_only_a_merge_under_way_leaves_out_nodes(
     paths = under_way(tmp_path, "keys")
     monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
     assert main(["--without=n9"]) == 1
-    assert "'n9' is no node that is being merged" in capsys.readouterr().err
+    assert "'n9' is not a node of a merging cluster" in capsys.readouterr().err
     (paths.merge / "journal.json").unlink()
     assert main(["--without=n9", "c2"]) == 1
-    assert "only a merge that is under way" in capsys.readouterr().err
+    assert "needs a merge that is in progress" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import CONFD, MASTERD, NODED
 from ganeti.bootstrap.merge import journal as journals
 from ganeti.bootstrap.merge import states
-from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, NodeRecord, Wishes
+from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, MergeChoices, NodeRecord
 from ganeti.bootstrap.merge.left_out import leave_out, said_of_left_out
 from ganeti.bootstrap.merge.messages import Action, Answer, Facts, NodeFacts, Request
 from ganeti.bootstrap.merge.states import merged_backup, opened
@@ -255,7 +255,7 @@ def a_merge(world: World, directory: Path) -> Merge:
         record = ClusterRecord(contact="c2", name=theirs.name, uuid=theirs.uuid, nodes=nodes)
         journal = Journal(
             id="1",
-            wishes=Wishes(),
+            choices=MergeChoices(),
             clusters=[record],
             public_key="ssh-ed25519 AAAA",
             path=str(paths.merge / journals.FILE),
@@ -370,7 +370,7 @@ async def test_after_the_first_node_has_left_it_only_goes_on(
             await go_on(a_merge(world, directory))
         again = a_merge(world, directory)
         assert is_past_return(again.journal)
-        with pytest.raises(PrereqError, match="cannot be taken back"):
+        with pytest.raises(PrereqError, match="cannot be rolled back"):
             await roll_back(again)
         await go_on(again)
         assert world.state["running"] == running
@@ -452,7 +452,7 @@ async def test_a_node_that_dies_keeps_nobody_else_down(
         return await answers(node, request)
 
     monkeypatch.setattr(FakeNode, "call", call)
-    with pytest.raises(ExecError, match=f"not all was taken back.*{dead} does not answer"):
+    with pytest.raises(ExecError, match=f"the rollback is incomplete.*{dead} does not answer"):
         await go_on(a_merge(world, tmp_path))
     left, were = dict(world.state), dict(before)
     del left[dead], were[dead]
@@ -494,7 +494,7 @@ async def test_a_node_that_is_lost_can_be_left_out(
     with pytest.raises(ExecError, match="--without=NODE"):
         await go_on(a_merge(world, tmp_path))
     m = a_merge(world, tmp_path)
-    with pytest.raises(InputError, match="is no node that is being merged"):
+    with pytest.raises(InputError, match="is not a node of a merging cluster"):
         leave_out(m.journal, "nobody.example.com")
     if back:
         (master,) = (node.name for node in m.journal.clusters[0].nodes if node.is_master)

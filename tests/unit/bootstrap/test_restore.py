@@ -358,7 +358,9 @@ def test_others_that_had_the_last_state_come_first(paths: Paths) -> None:
 def test_while_a_node_hears_another_master_nothing_is_restored(paths: Paths) -> None:
     before = RegisterFile(paths.register).read()
     nodes = Nodes({NODES[0]: None, NODES[1]: None, NODES[2]: Heard(NODES[1], SILENCE_S - 0.1)})
-    with pytest.raises(PrereqError, match=r"node2\S* is the master: node3\S* heard it 9\.9 s ago"):
+    with pytest.raises(
+        PrereqError, match=r"node2\S* is the master: its last contact with node3\S* was 9\.9 s ago"
+    ):
         restored(paths, backup_of(content()), is_sure=True, nodes=nodes)
     assert not paths.state.exists()
     assert RegisterFile(paths.register).read() == before

@@ -84,7 +84,7 @@ async def test_a_node_is_taken_over_and_given_back_as_it_was(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--config", "given"], "is only of use with --back"),
+        (["--config", "given"], "can be used only with --back"),
         (["--back", "--config", "given"], "this is not a config.data of Ganeti"),
         (["--back", "--config", "missing"], "No such file"),
     ],
@@ -229,9 +229,9 @@ async def test_another_node_is_told_to_join(paths: Paths) -> None:
 
 
 async def test_where_there_is_no_original_nothing_is_done(tmp_path: Path) -> None:
-    with pytest.raises(PrereqError, match="no cluster of the original"):
+    with pytest.raises(PrereqError, match="not in a cluster of upstream Ganeti"):
         await Node(Paths(tmp_path)).take()
-    with pytest.raises(PrereqError, match="no original"):
+    with pytest.raises(PrereqError, match="no files of upstream Ganeti"):
         await Node(Paths(tmp_path)).give_back(None)
 
 
@@ -250,7 +250,7 @@ async def test_a_guest_that_cannot_be_adopted_leaves_the_original_in_its_place(
     (directory(paths) / "pid").mkdir()
     (directory(paths) / "pid" / "web1.example.com").write_text("4711")
     before = contents(paths.data)
-    with pytest.raises(HostError, match="cannot be taken over"):
+    with pytest.raises(HostError, match="cannot be adopted"):
         await Node(paths).take()
     assert contents(paths.data) == before
 

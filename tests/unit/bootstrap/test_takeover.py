@@ -170,7 +170,7 @@ def test_ids_of_jobs_begin_above_those_that_filters_mean(tmp_path: Path) -> None
 @pytest.mark.asyncio
 async def test_a_plan_with_refusals_is_not_carried_out(tmp_path: object) -> None:
     plan = planned(sample.document(), "stranger.example.com")
-    with pytest.raises(PrereqError, match="nothing was made"):
+    with pytest.raises(PrereqError, match="nothing was created"):
         await import_cluster(plan, paths=Paths())
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from ganeti.base.errors import ExecError, InputError, PrereqError
 from ganeti.cli import burnin
-from ganeti.cli.burnin import OPTIONAL, parser, run, wait_for_http, wishes_of
-from ganeti.cli.burnin_steps import STEPS, Guest, Wishes, steps
+from ganeti.cli.burnin import OPTIONAL, options_of, parser, run, wait_for_http
+from ganeti.cli.burnin_steps import STEPS, BurninOptions, Guest, steps
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.names import RebootType
 from tests.unit.cli.fake_master import FakeMaster
@@ -95,8 +95,8 @@ def burn(*words: str) -> int:
     return run(["-o", "noop", "--no-confd", *words])
 
 
-def wishes(*words: str) -> Wishes:
-    return wishes_of(parser().parse_args(["-o", "noop", *words, "b1"]))
+def options(*words: str) -> BurninOptions:
+    return options_of(parser().parse_args(["-o", "noop", *words, "b1"]))
 
 
 def test_every_option_of_the_original_is_taken() -> None:
@@ -127,16 +127,16 @@ def test_what_the_options_name_are_steps() -> None:
 def test_a_template_has_the_steps_that_it_can_do(
     template: str, nodes: int, without: set[str]
 ) -> None:
-    found = {one.name for one in steps(wishes("-t", template), nodes)}
+    found = {one.name for one in steps(options("-t", template), nodes)}
     assert found == {one.name for one in STEPS} - without
 
 
 def test_every_step_may_be_left_out() -> None:
-    left = wishes(*(f"--no-{name}" for name, _meaning in OPTIONAL), "--disk-growth=0")
+    left = options(*(f"--no-{name}" for name, _meaning in OPTIONAL), "--disk-growth=0")
     assert steps(left, 3) == []
 
 
-def asked(name: str, wanted: Wishes, guest: Guest, *fields: str) -> list[list[Any]]:
+def asked(name: str, wanted: BurninOptions, guest: Guest, *fields: str) -> list[list[Any]]:
     """These fields of the opcodes of a step."""
     (step,) = (one for one in STEPS if one.name == name)
     return [[getattr(op, field, None) for field in fields] for op in step.ops(wanted, guest)]
@@ -145,23 +145,23 @@ def asked(name: str, wanted: Wishes, guest: Guest, *fields: str) -> list[list[An
 def test_an_instance_comes_back_to_where_it_was() -> None:
     guest = Guest("b1", "t", "node2", None, ("node3", "node1"))
     ways = [["node3"], ["node2"]]
-    assert asked("failover", wishes("-t", "sharedfile"), guest, "target_node") == ways
-    assert asked("move", wishes("-t", "file"), guest, "target_node") == ways
+    assert asked("failover", options("-t", "sharedfile"), guest, "target_node") == ways
+    assert asked("move", options("-t", "file"), guest, "target_node") == ways
 
 
 def test_a_mirror_goes_to_its_other_node_and_gets_a_new_one() -> None:
     mirror = Guest("b1", "t", "node2", "node3", ("node1",))
-    ways = asked("migrate", wishes(), mirror, "target_node", "cleanup")
+    ways = asked("migrate", options(), mirror, "target_node", "cleanup")
     assert ways == [[None, False], [None, True], [None, False]]
-    new = asked("replace2", wishes("-e"), mirror, "remote_node", "early_release")
+    new = asked("replace2", options("-e"), mirror, "remote_node", "early_release")
     assert new == [["node1", True]]
-    by_name = asked("replace2", wishes("-I", "hail"), mirror, "remote_node", "iallocator")
+    by_name = asked("replace2", options("-I", "hail"), mirror, "remote_node", "iallocator")
     assert by_name == [[None, "hail"]]
 
 
 def test_an_import_is_where_the_instance_was_from_a_node_where_it_was_not() -> None:
     mirror = Guest("b1", "t", "node2", "node3", ("node1",))
-    found = asked("importexport", wishes(), mirror, "target_node", "src_node", "pnode", "snode")
+    found = asked("importexport", options(), mirror, "target_node", "src_node", "pnode", "snode")
     assert found[1][0] == "node1"
     assert found[3][1:] == ["node1", "node2", "node3"]
 

@@ -14,7 +14,7 @@ from ganeti.base import certificates, domain_secret
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError
 from ganeti.cli import move_instance
 from ganeti.cli.cluster_doors import News, RestAccess, door
-from ganeti.cli.move_instance import COMPRESSIONS, Changes, Wishes, import_opcode, move, run
+from ganeti.cli.move_instance import COMPRESSIONS, Changes, MoveOptions, import_opcode, move, run
 from ganeti.model import compression
 from ganeti.model.instance_view import NicView
 
@@ -90,7 +90,7 @@ def test_the_compressions_are_those_that_there_are() -> None:
 @pytest.mark.requirement("S203", "S212", "S215")
 def test_the_source_is_prepared_then_the_target_waits_then_the_data_goes() -> None:
     one, other, said = source(), FakeDoor({}), list[str]()
-    move(one, other, "web1", Wishes(compress="zstd"), said.append)
+    move(one, other, "web1", MoveOptions(compress="zstd"), said.append)
     assert one.kinds == ["OP_INSTANCE_QUERY_DATA", "OP_BACKUP_PREPARE", "OP_BACKUP_EXPORT"]
     [made] = other.ops
     assert (made.instance_name, made.mode, made.start) == (NAME, "remote-import", True)
@@ -121,7 +121,7 @@ def test_key_of_a_move_that_fails_is_removed_from_the_source(
     else:
         one.answers["OP_BACKUP_EXPORT"] = error
     with pytest.raises(PrereqError):
-        move(one, other, "web1", Wishes(), lambda _text: None)
+        move(one, other, "web1", MoveOptions(), lambda _text: None)
     assert one.kinds[-1] == "OP_BACKUP_ABANDON"
     assert one.ops[-1].x509_key_name == PREPARED["x509_key_name"]
 
@@ -129,8 +129,10 @@ def test_key_of_a_move_that_fails_is_removed_from_the_source(
 @pytest.mark.requirement("S221", "S217")
 def test_the_destination_may_be_another_in_what_was_said() -> None:
     one, other = source(), FakeDoor({})
-    wishes = Wishes(True, "web9.example.com", "node1:node2", None, "drbd", "none", start=False)
-    move(one, other, NAME, wishes, lambda _text: None)
+    options = MoveOptions(
+        True, "web9.example.com", "node1:node2", None, "drbd", "none", start=False
+    )
+    move(one, other, NAME, options, lambda _text: None)
     [made] = other.ops
     assert (made.instance_name, made.pnode, made.snode) == ("web9.example.com", "node1", "node2")
     assert (made.disk_template, made.start, made.nics[0].mac) == ("drbd", False, "auto")
@@ -168,8 +170,8 @@ def test_a_network_and_a_link_take_the_place_of_each_other(
 ) -> None:
     info = {"name": network} if network else None
     nic = NicView("nic", "n", "192.0.2.7", "aa:00:00:00:00:01", "bridged", "br0", "", network, info)
-    wishes = Wishes(changes=Changes(nics={0: change}))
-    made: Any = import_opcode({**INSTANCE, "nics": [nic]}, PREPARED, wishes)
+    options = MoveOptions(changes=Changes(nics={0: change}))
+    made: Any = import_opcode({**INSTANCE, "nics": [nic]}, PREPARED, options)
     assert (made.nics[0].network, made.nics[0].link) == found
     assert made.nics[0].ip == "192.0.2.7"
 
@@ -199,7 +201,7 @@ def test_a_password_is_asked_for_at_a_terminal_only(monkeypatch: pytest.MonkeyPa
 def test_a_destination_that_refuses_lets_nothing_be_sent() -> None:
     one, other = source(), FakeDoor({"said": ExecError("no memory")})
     with pytest.raises(GanetiError, match="no memory"):
-        move(one, other, NAME, Wishes(), lambda _text: None)
+        move(one, other, NAME, MoveOptions(), lambda _text: None)
     assert "OP_BACKUP_EXPORT" not in one.kinds
 
 
@@ -207,10 +209,10 @@ def test_a_destination_that_refuses_lets_nothing_be_sent() -> None:
 def test_a_destination_does_not_wait_for_a_source_that_failed() -> None:
     one, other = source(OP_BACKUP_EXPORT=ExecError("the link is down")), FakeDoor({})
     with pytest.raises(ExecError, match="the link is down"):
-        move(one, other, NAME, Wishes(), lambda _text: None)
+        move(one, other, NAME, MoveOptions(), lambda _text: None)
     assert other.canceled == [1]
     one, other = source(), FakeDoor({})
-    move(one, other, NAME, Wishes(), lambda _text: None)
+    move(one, other, NAME, MoveOptions(), lambda _text: None)
     assert other.canceled == []
 
 
@@ -218,7 +220,7 @@ def test_a_destination_does_not_wait_for_a_source_that_failed() -> None:
 def test_who_is_interrupted_before_the_disks_are_sent_sends_none() -> None:
     one, other = source(), FakeDoor({})
     with pytest.raises(ExecError, match="before anything was sent"):
-        move(one, other, NAME, Wishes(), lambda _text: None, is_stopped=lambda: True)
+        move(one, other, NAME, MoveOptions(), lambda _text: None, is_stopped=lambda: True)
     assert "OP_BACKUP_EXPORT" not in one.kinds
     assert other.canceled == [1]
 
@@ -294,7 +296,7 @@ def test_wrong_words_are_refused() -> None:
 
 def test_an_instance_of_upstream_says_no_tags() -> None:
     told = {name: value for name, value in INSTANCE.items() if name != "tags"}
-    op: Any = import_opcode(told, PREPARED, Wishes())
+    op: Any = import_opcode(told, PREPARED, MoveOptions())
     assert op.tags == []
 
 
@@ -329,12 +331,12 @@ class UpstreamDoor(FakeDoor):
 @pytest.mark.requirement("G14")
 def test_the_source_is_removed_only_after_the_job_of_upstream_has_ended() -> None:
     one = source(OP_INSTANCE_REMOVE=None)
-    move(one, UpstreamDoor(), "web1", Wishes(), list[str]().append)
+    move(one, UpstreamDoor(), "web1", MoveOptions(), list[str]().append)
     assert one.kinds[-2:] == ["OP_BACKUP_EXPORT", "OP_INSTANCE_REMOVE"]
     assert [op.remove_instance for op in one.ops if op.op_id() == "OP_BACKUP_EXPORT"] == [False]
     assert one.ops[-1].instance_name == NAME
     one = source()
-    move(one, UpstreamDoor(), "web1", Wishes(keep_source=True), list[str]().append)
+    move(one, UpstreamDoor(), "web1", MoveOptions(keep_source=True), list[str]().append)
     assert one.kinds[-1] == "OP_BACKUP_EXPORT"
 
 
@@ -343,5 +345,5 @@ def test_the_source_is_kept_if_upstream_did_not_import_every_disk() -> None:
     one = source()
     warning = " - WARNING: Some disks for instance web1 on node n1 were not imported successfully"
     with pytest.raises(ExecError, match="did not import every disk"):
-        move(one, UpstreamDoor(warning), "web1", Wishes(), list[str]().append)
+        move(one, UpstreamDoor(warning), "web1", MoveOptions(), list[str]().append)
     assert one.kinds[-1] == "OP_BACKUP_EXPORT"

@@ -112,7 +112,7 @@ async def test_programs_of_others_are_not_run(paths: Paths) -> None:
 async def test_directories_that_others_may_write_are_not_trusted(paths: Paths) -> None:
     script(paths, "a", "exit 0")
     (paths.hooks / PLACE).chmod(0o775)
-    with pytest.raises(HostError, match="not to be trusted"):
+    with pytest.raises(HostError, match="cannot be trusted"):
         await run(paths)
     assert await listed(paths) == [("instance-start", "pre")], "and this is not hidden"
 

@@ -183,7 +183,7 @@ async def test_a_script_that_others_could_have_written_is_not_run(
     up = handlers(Commands(), script=script)["master_ip_up"]
     for path in (script, script.parent, script.parent.parent):
         path.chmod(0o777)
-        with pytest.raises(HostError, match="not to be trusted"):
+        with pytest.raises(HostError, match="cannot be trusted"):
             await up(BY_SCRIPT, Call())
         path.chmod(0o755)
     real = script.rename(tmp_path / "real")

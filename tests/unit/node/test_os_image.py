@@ -76,7 +76,7 @@ QCOW2 = {"image": "/srv/ganeti/images/disk.qcow2", "format": "qcow2"}
 def test_the_definition_is_one_that_nodes_take(bench: Bench) -> None:
     found = load([bench.root], "definition")
     assert (found.problem, found.api_versions, found.variants) == ("", [20], [])
-    assert {name for name, _ in found.parameters} == set(os_image.Wishes.__annotations__)
+    assert {name for name, _ in found.parameters} == set(os_image.SeedParameters.__annotations__)
     assert set(found.scripts) >= {"create", "rename", "verify"}
 
 

@@ -207,5 +207,5 @@ async def test_a_program_that_a_call_runs_without_a_task_is_ended_too(
         while not file.exists():  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.01)
     assert (await bench.end("7/0/r1")).unfinished == []
-    with pytest.raises(CommandFailed, match="was ended by the master"):
+    with pytest.raises(CommandFailed, match="was stopped by the master"):
         await call

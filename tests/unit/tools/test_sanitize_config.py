@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ganeti.base.errors import InputError
 from ganeti.tools.sanitize_config import main
-from ganeti.tools.sanitizing import Wishes, parsed, sanitized
+from ganeti.tools.sanitizing import Replacements, parsed, sanitized
 from ganeti.upstream.forms import parse
 from tests.unit.upstream import sample
 
@@ -29,7 +29,7 @@ def test_secrets_are_always_removed(old: bool) -> None:
     given["cluster"]["osparams_private_cluster"] = {"debian": {"password": "s3cret"}}
     before = text(given)
     document = sample.older(given) if old else given
-    found = sanitized(document, Wishes(names=False, addresses=False, systems=False))
+    found = sanitized(document, Replacements(names=False, addresses=False, systems=False))
     assert text(given) == before
     left = text(found)
     assert [secret for secret in SECRETS if secret in left] == []
@@ -42,7 +42,7 @@ def test_names_and_addresses_are_others_everywhere_and_fit_together(old: bool) -
     document = sample.document()
     document["disks"][sample.PLAIN]["logical_id"] = ["xenvg", "web2.example.com.disk0"]
     document = sample.older(document) if old else document
-    found = sanitized(document, Wishes(domain="example.net", volumes=True))
+    found = sanitized(document, Replacements(domain="example.net", volumes=True))
     left = text(found)
     assert [
         name for name in (*NAMES, "debian", "203.0.113", "192.0.2", "198.51") if name in left
@@ -68,7 +68,7 @@ def test_addresses_in_old_disks_are_those_of_their_nodes() -> None:
     document = sample.older(sample.document())
     (disk,) = document["instances"]["web1.example.com"]["disks"]
     disk["physical_id"] = ["198.51.100.1", 11002, "198.51.100.2", 11002, 0, SECRETS[1]]
-    found = sanitized(document, Wishes())
+    found = sanitized(document, Replacements())
     nodes = [node["secondary_ip"] for node in found["nodes"].values()]
     (words,) = [
         disk["physical_id"]
@@ -84,7 +84,7 @@ def test_a_name_inside_of_another_is_left_for_the_longer_one() -> None:
     one, two = document["instances"].values()
     one["name"], two["name"] = "a.example.com", "b.a.example.com"
     two["hvparams"]["cdrom_image_path"] = "/iso/b.a.example.com/a.example.com.iso/xa.example.com"
-    found = sanitized(document, Wishes())
+    found = sanitized(document, Replacements())
     changed = found["instances"][two["uuid"]]
     assert changed["name"] == "instance2.example.com"
     path = changed["hvparams"]["cdrom_image_path"]
@@ -98,7 +98,7 @@ def test_what_has_another_shape_is_kept_or_refused(thing: Any) -> None:
             "cluster": {"cluster_name": "c.example.com", "os_hvp": thing},
             table: {"a": thing},
         }
-        assert isinstance(sanitized(document, Wishes(volumes=True)), dict)
+        assert isinstance(sanitized(document, Replacements(volumes=True)), dict)
 
 
 def test_a_file_is_written_for_root_alone(

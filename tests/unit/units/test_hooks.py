@@ -121,12 +121,12 @@ async def test_a_node_that_does_not_trust_its_hooks_refuses(master: Master, worl
     await down(master)
 
     def untrusted(_args: HooksArgs) -> list[HookResult]:
-        raise HostError("/etc/ganeti/hooks/instance-start-pre.d is not to be trusted")
+        raise HostError("/etc/ganeti/hooks/instance-start-pre.d cannot be trusted")
 
     world.node(1).hooks = {("instance-start", PRE): untrusted}
     name, [[[node, _script, why]]] = failed(await master.run(START))
     assert (name, node) == ("HooksAbort", "node1.example.com")
-    assert "not to be trusted" in why
+    assert "cannot be trusted" in why
 
 
 async def test_post_hooks_see_what_has_become_of_the_operation(

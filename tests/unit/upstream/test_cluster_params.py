@@ -79,7 +79,7 @@ def test_a_parameter_goes_out_and_comes_back(name: str) -> None:
     written, report = document_of([ours])
     if not UPSTREAM_NAMES[name]:
         assert [(one.field, one.text) for one in report.decisions] == [
-            (name, "the original has no such parameter")
+            (name, "upstream Ganeti has no such parameter")
         ]
         return
     assert report.decisions == []

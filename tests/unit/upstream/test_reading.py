@@ -338,7 +338,7 @@ def test_a_detached_disk_that_cannot_be_here_is_left_in_the_file_on_request() ->
         "88888888-0000-4000-8000-000000000009", "x", dev_type="gluster"
     )
     refused = read(document, Choices()).report.refused
-    assert "does not have disks of gluster" in refused[-1].text
+    assert "disks of the kind gluster are not supported" in refused[-1].text
     assert read(document).report.refused == []
 
 

@@ -11,7 +11,7 @@ from ganeti.model.opcodes import parse_opcode
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
 from ganeti.watcher.facts import Memory
-from ganeti.watcher.master import MasterRound, Wishes
+from ganeti.watcher.master import MasterRound, RoundOptions
 from ganeti.watcher.records import read_memory
 from tests.support.units_cluster import Master, World
 from tests.support.virtual_time import LoopClock
@@ -50,7 +50,7 @@ class Watcher:
     """Runs of the watcher on one master; `said` is what it told."""
 
     master: Master
-    wishes: Wishes = field(default_factory=Wishes)
+    options: RoundOptions = field(default_factory=RoundOptions)
     said: list[str] = field(default_factory=list)
 
     @property
@@ -59,7 +59,7 @@ class Watcher:
 
     async def run(self) -> None:
         client = WatcherClient(self.master)
-        await MasterRound(client, self.said.append, self.wishes, LoopClock().time).run()
+        await MasterRound(client, self.said.append, self.options, LoopClock().time).run()
 
 
 @pytest.fixture
@@ -76,4 +76,4 @@ async def master(world: World) -> AsyncIterator[Master]:
 
 @pytest.fixture
 def watcher(master: Master) -> Watcher:
-    return Watcher(master, Wishes(verify_disks=False))
+    return Watcher(master, RoundOptions(verify_disks=False))

@@ -12,7 +12,7 @@ from ganeti.model.names import AdminState, AdminStateSource
 from ganeti.model.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
 from ganeti.model.opcodes.instance_changes import OpInstanceActivateDisks
 from ganeti.watcher.decide import MOST_STARTS
-from ganeti.watcher.master import Wishes
+from ganeti.watcher.master import RoundOptions
 from tests.support.units_cluster import Master, World, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 from tests.unit.watcher.conftest import Watcher
@@ -70,7 +70,7 @@ async def test_eight_hours_of_a_crashing_guest(
 async def test_tries_go_on_being_counted_under_the_next_master(
     world: World,
 ) -> None:
-    watcher = Watcher(await Master.begin(world), Wishes(verify_disks=False))
+    watcher = Watcher(await Master.begin(world), RoundOptions(verify_disks=False))
     await running(watcher.master)
     made = 0
     for _ in range(9):
@@ -223,7 +223,7 @@ async def test_checks_of_disks_are_asked_for_and_their_absence_is_borne(
     master: Master, watcher: Watcher
 ) -> None:
     await running(master)
-    watcher.wishes = Wishes(wait_s=5.0)
+    watcher.options = RoundOptions(wait_s=5.0)
     await watcher.run()
     await master.idle()
     await watcher.run()

@@ -184,7 +184,7 @@ async def test_the_administrators_programs_run(paths: Paths) -> None:
     assert f"GANETI_DATA_DIR={paths.data}" in (paths.data / "env").read_text()
     place.chmod(0o777)
     await run_hooks(paths, said.append)
-    assert "not to be trusted" in said[-1]
+    assert "cannot be trusted" in said[-1]
 
 
 @pytest.mark.virtual_time

@@ -1,6 +1,6 @@
-"""What a node of ours does for a merge: for another cluster's master, and the same on our own.
+"""The part of a merge on a node of this implementation, called by the other master or locally.
 
-Whoever may log in as root may do all of it by hand; so nothing is checked but that it makes sense.
+A caller who can log in as root can do all of this by hand, so only the form of requests is checked.
 """
 
 import asyncio
@@ -141,7 +141,7 @@ class Agent:
         return await offline_backup(self.paths)
 
     async def take(self) -> None:
-        """Nothing is left of the original."""
+        """No file of upstream is left."""
 
     def stop_instances(self, names: Sequence[str], timeout_s: int) -> None:
         """Shut down those that run; they stay wanted (S36). ExecError names those that did not end."""

@@ -1,4 +1,4 @@
-"""What a merge has begun and done, on the master's disk, so that it can go on or be taken back.
+"""The journal of a merge on the master's disk, so that the merge can continue or be rolled back.
 
 A step is written down before it begins and when it is done; a step that began and is not done may have done
 anything, so doing and undoing must both be repeatable.
@@ -29,14 +29,14 @@ class NodeRecord(msgspec.Struct, kw_only=True):
 
 
 class ClusterRecord(msgspec.Struct, kw_only=True):
-    """A cluster that is merged into ours; its offline nodes are left alone."""
+    """A cluster that is merged into the local one; its offline nodes are not touched."""
 
     contact: str
     """How the administrator called it."""
     name: str
     uuid: str
     original: str = ""
-    """The version of the original whose cluster it is; '' if it is one of ours."""
+    """The version of upstream Ganeti; '' for a cluster of this implementation."""
     nodes: list[NodeRecord]
     left_out: list[str] = []
     """Nodes that the administrator has given up, as they are called there."""
@@ -48,8 +48,8 @@ class ClusterRecord(msgspec.Struct, kw_only=True):
         return next(node for node in self.nodes if node.is_master)
 
 
-class Wishes(msgspec.Struct, kw_only=True, frozen=True):
-    """What the administrator has said, for a later run as well."""
+class MergeChoices(msgspec.Struct, kw_only=True, frozen=True):
+    """The choices of the administrator, stored for later runs."""
 
     parameters: str = ""
     groups: str = "strict"
@@ -59,7 +59,7 @@ class Wishes(msgspec.Struct, kw_only=True, frozen=True):
     keep_unknown: bool = False
     renames: tuple[str, ...] = ()
     hypervisors: tuple[str, ...] = ()
-    """Of clusters of the original, as `gnt-cluster import` has these three."""
+    """For clusters of upstream, the three options of `gnt-cluster import`."""
     shutdown_timeout: int = 120
     ssh_port: int = 22
     key_types: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class Journal(msgspec.Struct, kw_only=True):
     """The whole of it."""
 
     id: str
-    wishes: Wishes
+    choices: MergeChoices
     clusters: list[ClusterRecord]
     public_key: str
     """Of the key that was made for this merge."""

@@ -1,4 +1,4 @@
-"""Nodes that are lost while their cluster is merged: it goes on, or back, without them."""
+"""Nodes that are lost during a merge, which continues or rolls back without them."""
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.bootstrap.merge.journal import Journal
@@ -6,22 +6,22 @@ from ganeti.bootstrap.merge.steps import Merge, is_past_return
 
 
 def leave_out(journal: Journal, name: str) -> None:
-    """Go on, or back, without a node that does not come back; InputError, PrereqError."""
+    """Continue or roll back without a node that does not return; InputError, PrereqError."""
     for cluster in journal.clusters:
         node = next((one for one in cluster.nodes if one.name == name), None)
         if node is None:
             continue
         if node.is_master and not is_past_return(journal):
             raise PrereqError(
-                f"{name} is the master of {cluster.name}, which can neither be merged nor taken back"
-                " without it: bring it back, and run this again",
+                f"{name} is the master of {cluster.name}, which can neither be merged nor rolled back"
+                " without it: repair the node, and run the command again",
                 ErrorCode.WRONG_STATE,
             )
         cluster.nodes.remove(node)
         cluster.left_out.append(name)
         journal.save()
         return
-    raise InputError(f"{name!r:.80} is no node that is being merged", "--without")
+    raise InputError(f"{name!r:.80} is not a node of a merging cluster", "--without")
 
 
 def said_of_left_out(m: Merge, *, back: bool) -> list[str]:

@@ -39,7 +39,7 @@ class Action(enum.StrEnum):
     DROP_ADDRESS = "drop-address"
     """On the former master of a cluster that is no more: take that cluster's own address in `address` away."""
     TAKE = "take"
-    """Where the original is: put its files aside, so that the node can join."""
+    """On a node of upstream: move its files to `original/`, so that the node can join."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,7 +77,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[int]
     """Those that have not ended."""
     original: str = ""
-    """The version of the original whose cluster it is."""
+    """The version of upstream Ganeti."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,5 +100,5 @@ def line_of(message: msgspec.Struct) -> bytes:
 
 
 def parse(data: bytes, kind: type[Any], what: str) -> Any:
-    """A message that somebody sent; InputError."""
+    """A received message; InputError."""
     return wire.decode(data.strip(), kind, what=what)

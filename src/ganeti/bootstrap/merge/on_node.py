@@ -19,7 +19,7 @@ from ganeti.bootstrap.take_node import Node
 def on_node() -> int:
     """Answer the requests on standard input; each answer comes after a line with its length in bytes."""
     paths = Paths.from_environment()
-    with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+    with contextlib.suppress(BrokenPipeError):  # the caller has gone
         for line in iter(sys.stdin.buffer.readline, b""):
             data = line_of(_answer_to(paths, line))
             sys.stdout.buffer.write(b"%d\n%b" % (len(data), data))
@@ -38,6 +38,6 @@ def _answer_to(paths: Paths, line: bytes) -> Answer:
 
 
 def agent_of(paths: Paths) -> Agent:
-    """Whoever answers for this node as it is now: it is the original's until it was taken and has joined us."""
+    """The class that answers for this node: upstream's until the node was taken and has joined."""
     node = Node(paths)
     return OriginalAgent(paths, node) if node.is_original else Agent(paths, Daemons(paths))

@@ -1,7 +1,7 @@
-"""What a node of a cluster of the original does for a merge.
+"""The part of a merge on a node of upstream Ganeti.
 
 Its own master daemon stops and starts its guests, its own programs start its daemons when all is taken back; so this
-version is installed beside the original. What is put aside is put aside as `ganeti-takeover` does it.
+implementation is installed beside upstream. Files move to `original/` as `ganeti-takeover` moves them.
 """
 
 import json
@@ -23,11 +23,11 @@ from ganeti.clients.luxi import FINAL
 
 PREFIX = "ganeti-"
 STARTER = Path("/usr/lib/ganeti/daemon-util")
-"""The original's program that starts its daemons."""
+"""Upstream's program that starts its daemons."""
 
 
 class OriginalAgent(Agent):
-    """A node on which the original is, or was until it was taken."""
+    """A node on which upstream runs, or ran until the node was taken."""
 
     def __init__(
         self, paths: Paths, node: Node, *, starter: Path = STARTER, runs: Run = run
@@ -36,12 +36,12 @@ class OriginalAgent(Agent):
         self._node, self._starter = node, starter
 
     def facts(self) -> Facts:
-        """PrereqError where it could not be taken back."""
+        """PrereqError if a rollback would be impossible."""
         if not self._starter.exists():
             raise PrereqError(
-                f"this is a cluster of the original, and {self._starter} is not there any more to start its"
-                " daemons again if the merge is taken back. Take it over first: 'ganeti-takeover' on each of its"
-                " nodes, 'gnt-cluster import' on its master; then merge what it is by then",
+                f"this is a cluster of upstream Ganeti without {self._starter}, which a rollback needs to start its"
+                " daemons. Take the cluster over first ('ganeti-takeover' on each of its nodes, 'gnt-cluster"
+                " import' on its master), then merge it",
                 ErrorCode.ENVIRONMENT,
             )
         found = super().facts()
@@ -87,7 +87,7 @@ class OriginalAgent(Agent):
             )
 
     async def take(self) -> None:
-        """Put the original aside; the watcher goes on resting, if it does."""
+        """Move upstream's files to `original/`; a pause of the watcher stays."""
         rest = paused(self.paths)
         await self._node.take()
         if rest is not None:
@@ -95,7 +95,7 @@ class OriginalAgent(Agent):
 
 
 def unfinished(queue: Path) -> list[int]:
-    """The jobs in the original's queue that have not ended; a file that cannot be read counts as one."""
+    """The unfinished jobs in upstream's queue; an unreadable file counts as one."""
     found = []
     for path in queue.glob("job-*"):
         number = path.name.removeprefix("job-")

@@ -36,7 +36,7 @@ class Own(Protocol):
         ...
 
     async def put(self, backup: Path, *, is_undo: bool = False) -> None:
-        """Let a backup be the state, beyond all that was there; `is_undo`: of which nothing is wanted."""
+        """Replace the state by a backup, at a greater position; with `is_undo` the replaced state is not preserved."""
         ...
 
 

@@ -13,7 +13,7 @@ from ganeti.config.merging.plan import Choice, Part, SameName
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; 1 after a failure, 13 if nobody confirmed it."""
+    """The command; 1 after a failure, 13 without a confirmation."""
     args = parser().parse_args(argv)
     if args.on_node:
         from ganeti.bootstrap.merge.on_node import on_node  # noqa: PLC0415 - heavy, and help needs none of it
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"Failure: {err.filename or 'this host'}: {err.strerror or err}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        say("Interrupted. Run this again to go on, or with --rollback.", file=sys.stderr)
+        say("Interrupted. Run the command again to continue, or with --rollback.", file=sys.stderr)
         return 1
 
 
@@ -46,50 +46,57 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "clusters", nargs="*", metavar="CLUSTER", help="name or address of another cluster's master"
     )
+    made.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
     made.add_argument(
-        "--dry-run", action="store_true", help="show what would be done, and change nothing"
+        "--rollback", action="store_true", help="roll back the merge that is in progress"
     )
-    made.add_argument("--rollback", action="store_true", help="take a merge back that is under way")
     made.add_argument(
         "--without", action="append", default=[], metavar="NODE",
-        help="of a merge that is under way: go on, or back, without a node of theirs that is lost; may be repeated",
+        help="continue or roll back without a lost node of another cluster; may be repeated",
     )  # fmt: skip
-    made.add_argument("-f", "--force", action="store_true", help="do not ask whether it is meant")
+    made.add_argument("-f", "--force", action="store_true", help="skip the confirmation prompt")
     made.add_argument(
         "--parameters", default="", metavar="CHOICE,PART=CHOICE,...",
-        help=f"what becomes of differences: {', '.join(Choice)}, for all or for one of {', '.join(Part)} (strict)",
+        help=f"how to resolve differences: {', '.join(Choice)}, for all or for one of {', '.join(Part)} (strict)",
     )  # fmt: skip
     for kind in ("group", "network"):
         made.add_argument(
             f"--{kind}s", default=SameName.STRICT.value, choices=[one.value for one in SameName],
-            help=f"what becomes of a {kind} whose name is taken here (strict)",
+            help=f"what to do with a {kind} whose name exists in the local cluster (strict)",
         )  # fmt: skip
         made.add_argument(
             f"--{kind}", action="append", default=[], metavar="[CLUSTER/]NAME=NEW",
-            help=f"the name of a {kind} here; one of ours makes the two one; may be repeated",
+            help=f"the new name of a {kind}; the name of a local one merges the two; may be repeated",
         )  # fmt: skip
     _add_import_options(made)
     made.add_argument(
         "--shutdown-timeout", type=int, default=120, metavar="SECONDS",
-        help="how long guests may take to shut down (120)",
+        help="the time that guests have to shut down (120)",
     )  # fmt: skip
     made.add_argument(
-        "--ssh-port", type=int, default=22, metavar="PORT", help="where sshd listens (22)"
+        "--ssh-port",
+        type=int,
+        default=22,
+        metavar="PORT",
+        help="port of sshd on the other nodes (22)",
     )
     made.add_argument(
         "--key-types", default="ed25519,rsa,ecdsa,dsa", metavar="TYPE,...",
-        help="types of root's own key on their masters, by which their other nodes are reached, in this order",
+        help="types of root's key on the other masters, in the order of preference",
     )  # fmt: skip
     made.add_argument(
-        "--known-hosts", default="", metavar="FILE", help="host keys that count, instead of root's"
+        "--known-hosts",
+        default="",
+        metavar="FILE",
+        help="accepted host keys, in place of root's file",
     )
     made.add_argument(
         "--no-ssh-key-check", dest="check_host_key", action="store_false",
-        help="take the host key that a node shows first, and only that one afterwards",
+        help="accept the first host key that a node presents, and only this key from then on",
     )  # fmt: skip
     made.add_argument(
         "--password-stdin", action="store_true",
-        help="read root's passwords from standard input, a line for each cluster, instead of asking",
+        help="read root's passwords from standard input, a line for each cluster",
     )  # fmt: skip
     made.add_argument("--on-node", action="store_true", help=argparse.SUPPRESS)
     made.add_argument("--version", action="version", version=f"%(prog)s (ganeti) {__version__}")
@@ -97,18 +104,18 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_import_options(made: argparse.ArgumentParser) -> None:
-    """Those of `gnt-cluster import`, for clusters of the original."""
+    """The options of `gnt-cluster import`, for clusters of upstream Ganeti."""
     made.add_argument(
         "--keep-unknown", action="store_true",
-        help="of a cluster of the original: leave behind what is not here, instead of refusing it",
+        help="for a cluster of upstream Ganeti: drop what is not supported instead of refusing it",
     )  # fmt: skip
     made.add_argument(
         "--rename", action="append", default=[], metavar="KIND:OLD=NEW",
-        help="of a cluster of the original: another name for what cannot have the old one here; may be repeated",
+        help="for a cluster of upstream Ganeti: replace an invalid name; may be repeated",
     )  # fmt: skip
     made.add_argument(
         "--hypervisor", action="append", default=[], metavar="OLD=NEW",
-        help="of a cluster of the original: another hypervisor for instances of one that is not here",
+        help="for a cluster of upstream Ganeti: replace a hypervisor that is not supported",
     )  # fmt: skip
 
 

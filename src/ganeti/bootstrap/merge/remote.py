@@ -19,7 +19,7 @@ from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.merge.agent import parse_answer
-from ganeti.bootstrap.merge.journal import Wishes
+from ganeti.bootstrap.merge.journal import MergeChoices
 from ganeti.bootstrap.merge.messages import Answer, Request, line_of
 
 CONNECT_LIMIT_S = 30.0
@@ -29,7 +29,7 @@ JOIN_END_S = 60.0
 _ON_NODE = "ganeti-cluster-merge --on-node"
 _JOIN = "ganeti-node-join --reset"
 _NOT_FOUND = 127
-"""What a shell answers where there is no such program."""
+"""The exit status of a shell for a missing program."""
 _READ_VERSION = "cat /var/lib/ganeti/ssconf_release_version"
 _VERSION = re.compile(r"[23]\.\d{1,3}[\w.~+-]{0,40}", re.ASCII)
 _SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
@@ -43,7 +43,7 @@ class Remote(Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it must be reached anew."""
+        """Whether a new connection is needed."""
         ...
 
     async def call(self, request: Request) -> Answer:
@@ -86,7 +86,7 @@ class SshRemote:
                 async with asyncio.timeout(CALL_LIMIT_S):
                     data = await self._asked(line_of(request))
             except BaseException as err:
-                # What it may still say to this is no answer to the next request.
+                # A late answer to this request would be taken for the answer to the next one.
                 if self._agent is not None:
                     self._agent.close()
                     self._agent = None
@@ -114,18 +114,18 @@ class SshRemote:
             raise ConnectionResetError("it was closed")
         if agent.returncode == _NOT_FOUND and (version := await self._original()):
             raise PrereqError(
-                f"{self.name} is in a cluster of Ganeti {version}, and this version is not there: install it on all"
-                " nodes of that cluster, beside the original, which may go on; then run this again",
+                f"{self.name} is in a cluster of Ganeti {version} without this implementation: install it on all"
+                " nodes of that cluster, beside upstream Ganeti, and run the command again",
                 ErrorCode.ENVIRONMENT,
             )
         raise PrereqError(
-            f"{self.name}: '{_ON_NODE}' ended with status {agent.returncode} and said nothing; is this"
+            f"{self.name}: '{_ON_NODE}' ended with status {agent.returncode} without output; is this"
             f" version installed there? {why}",
             ErrorCode.ENVIRONMENT,
         )
 
     async def _original(self) -> str:
-        """The version of the original that the node has; '' if it has none."""
+        """The version of upstream Ganeti on the node; '' if it has none."""
         done = await self.connection.run(_READ_VERSION)
         text = done.stdout if isinstance(done.stdout, str) else ""
         return text.strip() if _VERSION.fullmatch(text.strip()) else ""
@@ -169,7 +169,7 @@ class Ssh:
     """Reaches the nodes of one other cluster."""
 
     paths: Paths
-    wishes: Wishes
+    choices: MergeChoices
     password: Password
     keys: list[asyncssh.SSHKey] = field(default_factory=list)
     """Made for this merge, and the cluster's own once it is fetched (S34)."""
@@ -204,7 +204,7 @@ class Ssh:
         try:
             connection = await asyncssh.connect(
                 address,
-                self.wishes.ssh_port,
+                self.choices.ssh_port,
                 username="root",
                 config=[],
                 known_hosts=known,
@@ -249,21 +249,23 @@ class Ssh:
         """Whom to believe; and whether the key is to be remembered, as any is taken."""
         text = self._pinned.read_text() if self._pinned.exists() else ""
         if any(
-            line.split()[0] == _host(address, self.wishes.ssh_port) for line in text.splitlines()
+            line.split()[0] == _host(address, self.choices.ssh_port) for line in text.splitlines()
         ):
             return asyncssh.import_known_hosts(text), False
-        if not self.wishes.check_host_key:
+        if not self.choices.check_host_key:
             return None, True
         given = (
-            [Path(self.wishes.known_hosts)]
-            if self.wishes.known_hosts
+            [Path(self.choices.known_hosts)]
+            if self.choices.known_hosts
             else [
                 self.paths.root_ssh / "known_hosts",
                 _SYSTEM_KNOWN_HOSTS,
             ]
         )
         try:
-            texts = [path.read_text() for path in given if self.wishes.known_hosts or path.exists()]
+            texts = [
+                path.read_text() for path in given if self.choices.known_hosts or path.exists()
+            ]
             return asyncssh.import_known_hosts("\n".join(texts)), False
         except (OSError, ValueError) as err:
             raise PrereqError(f"cannot read known hosts: {err}", ErrorCode.WRONG_INPUT) from err
@@ -274,7 +276,7 @@ class Ssh:
             return
         old = self._pinned.read_text() if self._pinned.exists() else ""
         line = (
-            f"{_host(address, self.wishes.ssh_port)} {key.export_public_key().decode().strip()}\n"
+            f"{_host(address, self.choices.ssh_port)} {key.export_public_key().decode().strip()}\n"
         )
         self.paths.merge.mkdir(mode=0o700, exist_ok=True)
         write_atomically(self._pinned, (old + line).encode(), mode=0o600)

@@ -18,7 +18,7 @@ from ganeti.base.terminal import say
 from ganeti.bootstrap.daemons import Daemons, daemon_environment
 from ganeti.bootstrap.merge import journal as journals
 from ganeti.bootstrap.merge.agent import Agent
-from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, NodeRecord, Wishes
+from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, MergeChoices, NodeRecord
 from ganeti.bootstrap.merge.left_out import leave_out, said_of_left_out
 from ganeti.bootstrap.merge.messages import Action, Facts, Request
 from ganeti.bootstrap.merge.own import OwnMaster
@@ -44,13 +44,13 @@ async def merge_clusters(args: argparse.Namespace, paths: Paths) -> int:
     """The command with its options; the exit code."""
     if not paths.state.exists():
         raise PrereqError(
-            "this host holds no cluster's state: run this on the master of the cluster that takes"
-            " the others in",
+            "this host does not hold the state of a cluster: run the command on the master of the cluster"
+            " that stays",
             ErrorCode.WRONG_STATE,
         )
     with exclusive_file(paths.merge_lock) as is_ours:
         if not is_ours:
-            raise PrereqError("a merge runs here right now", ErrorCode.TEMP_NO_RESOURCES)
+            raise PrereqError("another merge command is running", ErrorCode.TEMP_NO_RESOURCES)
         journal = journals.load(paths.merge)
         if journal is None:
             _forget(paths)  # what a run that was killed before it began has left
@@ -75,14 +75,14 @@ def _check_fits(args: argparse.Namespace, journal: Journal | None) -> None:
     """Refuse what is not about the merge that is under way, or about none where there is none."""
     if journal is None:
         if args.rollback:
-            raise PrereqError("no merge is under way here", ErrorCode.WRONG_STATE)
+            raise PrereqError("no merge is in progress", ErrorCode.WRONG_STATE)
         if args.without:
-            raise InputError("only a merge that is under way can leave out nodes", "--without")
+            raise InputError("needs a merge that is in progress", "--without")
         return
     contacts = [one.contact for one in journal.clusters]
     if args.clusters and args.clusters != contacts:
         raise PrereqError(
-            f"a merge of {', '.join(contacts)} is under way: run this without CLUSTER to go on, or with"
+            f"a merge of {', '.join(contacts)} is in progress: run the command without CLUSTER to continue, or with"
             " --rollback",
             ErrorCode.WRONG_STATE,
         )
@@ -126,7 +126,7 @@ def _passwords(args: argparse.Namespace, contacts: Sequence[str]) -> Callable[[s
             return getpass.getpass(f"root's password on {contact}: ")
         except EOFError:
             raise InputError(
-                "nobody can be asked here: give --password-stdin", "password"
+                "standard input is not a terminal: pass --password-stdin", "password"
             ) from None
 
     return from_input if args.password_stdin else from_terminal
@@ -142,7 +142,7 @@ class Session:
         self._asking = asyncio.Lock()
         """People answer one question at a time, and standard input has one line for each."""
 
-    def ssh(self, contact: str, wishes: Wishes) -> Ssh:
+    def ssh(self, contact: str, choices: MergeChoices) -> Ssh:
         """How nodes of a cluster are reached; one for each, so that its password is asked for once."""
         found = self._clusters.get(contact)
         if found is None:
@@ -151,7 +151,7 @@ class Session:
                 async with self._asking:
                     return await asyncio.to_thread(self._password, contact)
 
-            found = self._clusters[contact] = Ssh(self.paths, wishes, ask)
+            found = self._clusters[contact] = Ssh(self.paths, choices, ask)
             if own_key(self.paths).exists():
                 found.add_key(own_key(self.paths).read_text())
         return found
@@ -161,12 +161,12 @@ class Session:
         for one in self._clusters.values():
             one.add_key(own_key(self.paths).read_text())
 
-    async def reach(self, contact: str, address: str, wishes: Wishes) -> Remote:
+    async def reach(self, contact: str, address: str, choices: MergeChoices) -> Remote:
         """A node, connected now or before."""
         key = (contact, address)
         found = self._remotes.get(key)
         if found is None or found.is_lost:
-            found = self._remotes[key] = await self.ssh(contact, wishes)(address)
+            found = self._remotes[key] = await self.ssh(contact, choices)(address)
         return found
 
     async def close(self) -> None:
@@ -178,17 +178,17 @@ class Session:
 
 
 async def _begin(session: Session, args: argparse.Namespace) -> Journal | None:
-    """Contact the clusters, show the plan, write the journal; None if that is all that is wanted."""
+    """Contact the clusters, show the plan, write the journal; None if only the plan was requested."""
     if not args.clusters:
-        raise InputError("name the clusters to take in (no merge is under way)", "clusters")
-    wishes = _wishes(args)
-    options, _ = merge_options(wishes), import_choices(wishes)
+        raise InputError("name the clusters to merge (no merge is in progress)", "clusters")
+    choices = _choices(args)
+    options, _ = merge_options(choices), import_choices(choices)
     own = Agent(session.paths, Daemons(session.paths))
     facts = await asyncio.to_thread(own.facts)
     check_cluster(facts, "this cluster", facts)
-    clusters = [await _contact(session, one, wishes, facts) for one in args.clusters]
+    clusters = [await _contact(session, one, choices, facts) for one in args.clusters]
     check_apart(clusters)
-    await _say_plan(session, own, clusters, wishes, options)
+    await _say_plan(session, own, clusters, choices, options)
     if args.dry_run:
         return None
     _check_meant(args, clusters)
@@ -196,7 +196,7 @@ async def _begin(session: Session, args: argparse.Namespace) -> Journal | None:
     session.add_key()
     journal = Journal(
         id=secrets.token_hex(4),
-        wishes=wishes,
+        choices=choices,
         clusters=clusters,
         public_key=public,
         path=str(session.paths.merge / journals.FILE),
@@ -212,12 +212,12 @@ class _NotConfirmed(PrereqError):
         super().__init__(message, ErrorCode.WRONG_STATE)
 
 
-def _wishes(args: argparse.Namespace) -> Wishes:
+def _choices(args: argparse.Namespace) -> MergeChoices:
     if args.shutdown_timeout < 0:
         raise InputError("must not be negative", "--shutdown-timeout")
     if not 0 < args.ssh_port < 1 << 16:
         raise InputError(f"{args.ssh_port} is not a port", "--ssh-port")
-    return Wishes(
+    return MergeChoices(
         parameters=args.parameters,
         groups=args.groups,
         networks=args.networks,
@@ -244,48 +244,50 @@ def _names(given: Sequence[str], option: str) -> dict[str, str]:
     return names
 
 
-def merge_options(wishes: Wishes) -> MergeOptions:
-    """What was decided; InputError."""
-    default, choices = parse_choices(wishes.parameters)
+def merge_options(choices: MergeChoices) -> MergeOptions:
+    """The options of the merge; InputError."""
+    default, by_part = parse_choices(choices.parameters)
     return MergeOptions(
         default=default,
-        choices=choices,
-        groups=SameName(wishes.groups),
-        networks=SameName(wishes.networks),
-        group_names=wishes.group_names,
-        network_names=wishes.network_names,
+        choices=by_part,
+        groups=SameName(choices.groups),
+        networks=SameName(choices.networks),
+        group_names=choices.group_names,
+        network_names=choices.network_names,
     )
 
 
-def import_choices(wishes: Wishes) -> Choices:
-    """What was decided about clusters of the original; InputError."""
+def import_choices(choices: MergeChoices) -> Choices:
+    """The options for clusters of upstream Ganeti; InputError."""
     return Choices(
-        keep_unknown=wishes.keep_unknown,
-        names=parse_names(wishes.renames),
-        hypervisors=parse_hypervisors(wishes.hypervisors, HYPERVISOR_PARAMS),
+        keep_unknown=choices.keep_unknown,
+        names=parse_names(choices.renames),
+        hypervisors=parse_hypervisors(choices.hypervisors, HYPERVISOR_PARAMS),
     )
 
 
-async def _contact(session: Session, contact: str, wishes: Wishes, ours: Facts) -> ClusterRecord:
+async def _contact(
+    session: Session, contact: str, choices: MergeChoices, ours: Facts
+) -> ClusterRecord:
     """Reach a cluster's master and all its nodes that are online; PrereqError."""
-    master = await session.reach(contact, contact, wishes)
+    master = await session.reach(contact, contact, choices)
     facts = (await master.call(Request(action=Action.FACTS))).facts
     if facts is None:
-        raise PrereqError(f"{contact} says nothing about its cluster", ErrorCode.ENVIRONMENT)
+        raise PrereqError(f"{contact} does not report its cluster", ErrorCode.ENVIRONMENT)
     check_cluster(facts, contact, ours)
-    key = (await master.call(Request(action=Action.SSH_KEY, names=list(wishes.key_types)))).text
+    key = (await master.call(Request(action=Action.SSH_KEY, names=list(choices.key_types)))).text
     if key:
-        session.ssh(contact, wishes).add_key(key)
+        session.ssh(contact, choices).add_key(key)
     nodes = [
         NodeRecord(name=node.name, address=node.address, is_master=node.master)
         for node in facts.nodes
         if not node.offline
     ]
     try:
-        await together(nodes, lambda node: session.reach(contact, node.address, wishes))
+        await together(nodes, lambda node: session.reach(contact, node.address, choices))
     except GanetiError as err:
         raise PrereqError(
-            f"{err.message} (a node that is down is left alone if it is marked so there: 'gnt-node modify"
+            f"{err.message} (the merge ignores a node that is down if its cluster marks it offline: 'gnt-node modify"
             " --offline=yes NODE')",
             ErrorCode.ENVIRONMENT,
         ) from err
@@ -331,23 +333,23 @@ async def _say_plan(
     session: Session,
     own: Agent,
     clusters: Sequence[ClusterRecord],
-    wishes: Wishes,
+    choices: MergeChoices,
     options: MergeOptions,
 ) -> None:
     """Show what becomes of the configurations as they are now; PrereqError if that cannot be."""
     ours = opened(await asyncio.to_thread(own.backup))
 
     async def theirs(cluster: ClusterRecord) -> Opened:
-        remote = await session.reach(cluster.contact, cluster.contact, wishes)
+        remote = await session.reach(cluster.contact, cluster.contact, choices)
         data = (await remote.call(Request(action=Action.BACKUP))).data
-        return opened_original(data, import_choices(wishes)) if cluster.original else opened(data)
+        return opened_original(data, import_choices(choices)) if cluster.original else opened(data)
 
     plan = planned(ours, await together(clusters, theirs), options)
     for line in described(plan, clusters):
         say(line)
     if plan.errors:
         raise PrereqError(
-            f"{len(plan.errors)} things must be decided or changed first; nothing was done",
+            f"errors to resolve first: {len(plan.errors)}; nothing was changed",
             ErrorCode.WRONG_STATE,
         )
 
@@ -372,7 +374,7 @@ def _check_meant(args: argparse.Namespace, clusters: Sequence[ClusterRecord]) ->
         return
     names = ", ".join(one.name for one in clusters)
     if not sys.stdin.isatty():
-        raise _NotConfirmed(f"Nobody can be asked whether {names} may be stopped: give --force.")
+        raise _NotConfirmed(f"Standard input is not a terminal: pass --force to stop {names}.")
     say(f"Stop all instances of {names} and merge?", "y/[n]: ", end="", flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise _NotConfirmed("Nothing was done.")
@@ -385,15 +387,15 @@ def _merge_of(session: Session, journal: Journal) -> Merge:
     paths = session.paths
 
     async def reach(place: Place) -> Remote:
-        return await session.reach(place.cluster.contact, place.node.address, journal.wishes)
+        return await session.reach(place.cluster.contact, place.node.address, journal.choices)
 
     return Merge(
         paths=paths,
         own=OwnMaster(paths, SystemClock()),
         clock=SystemClock(),
         journal=journal,
-        options=merge_options(journal.wishes),
-        choices=import_choices(journal.wishes),
+        options=merge_options(journal.choices),
+        choices=import_choices(journal.choices),
         reach=reach,
         run=_run,
         say=lambda text: say(text, flush=True),

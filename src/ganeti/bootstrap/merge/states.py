@@ -1,4 +1,4 @@
-"""States of clusters as backups: taken offline, opened, and written anew with the merged configuration."""
+"""States of clusters as backups: made offline, opened, and written again with the merged configuration."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -52,7 +52,7 @@ def opened(data: bytes) -> Opened:
     items = read_backup(BytesIO(data).read)
     header = next(items)
     if not isinstance(header, BackupHeader):
-        raise ConfigurationError("this is no backup of a state store")
+        raise ConfigurationError("this is not a backup of a state store")
     content = examine(BytesIO(data), Identity(header.cluster_uuid, NodeUuid("")))
     reader = Reader(RandomIds())
     for row in items:
@@ -69,7 +69,7 @@ def opened(data: bytes) -> Opened:
 
 
 def opened_original(data: bytes, choices: Choices) -> Opened:
-    """The configuration of a cluster of the original, whose jobs have ended; InputError if it is none."""
+    """The configuration of a cluster of upstream, whose jobs have ended; InputError if it is not one."""
     imported = translate(parse(data), choices)
     name = imported.cluster.name
     said = tuple(
@@ -136,7 +136,7 @@ async def _written(items: AsyncIterator[Position | Row], cluster_uuid: str) -> b
 
 
 def check_idle(state: Opened) -> None:
-    """PrereqError if jobs have not ended: nobody would carry them out or undo them."""
+    """PrereqError if jobs have not ended: no master would run or undo them."""
     if state.unfinished:
         jobs = ", ".join(str(job) for job in state.unfinished[:10])
         raise PrereqError(

@@ -39,11 +39,11 @@ JOINS_AT_ONCE = 8
 """Each has a command of its own running here."""
 FORCE = ("--no-voting", "--yes-do-it")
 MASTERS = {MASTERD, "ganeti-luxid"}
-"""The daemon that answers for a master: ours, the original's."""
+"""The master daemon of each implementation: this one, upstream's."""
 VERIFY = ("gnt-cluster", "verify")
 
 RunCommand = Callable[[Sequence[str], str | None], Awaitable[int]]
-"""Runs a command of ours with its output shown, and with standard input, if any; its status."""
+"""Runs a local command, shows its output, passes standard input, if any, and returns its status."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Merge:
         return opened_original(data, self.choices) if cluster.original else opened(data)
 
     def name(self, cluster: ClusterRecord, kind: str, old: str) -> str:
-        """What something of theirs is called here."""
+        """The new name of an object of the other cluster."""
         return self.choices.names.get((kind, old), old) if cluster.original else old
 
     def ran(self) -> list[str]:
@@ -140,7 +140,7 @@ class Merge:
         return [one.name for one in theirs.instances.values() if one.primary_node in nodes]
 
     async def checked(self, *words: str, stdin: str | None = None) -> None:
-        """Run a command of ours; ExecError if it fails."""
+        """Run a local command; ExecError if it fails."""
         if status := await self.run(words, stdin):
             raise ExecError(f"{' '.join(words)} ended with status {status}")
 
@@ -214,7 +214,7 @@ class Instances(Step):
     waits = False
 
     async def do(self, m: Merge) -> None:
-        limit = m.journal.wishes.shutdown_timeout
+        limit = m.journal.choices.shutdown_timeout
 
         async def stop(master: Place) -> None:
             cluster = master.cluster
@@ -340,7 +340,7 @@ class Planned(Step):
 
 
 class Replaced(Step):
-    """Putting the merged configuration in the place of ours."""
+    """Replace the local configuration by the merged one."""
 
     name = "merge"
 
@@ -388,7 +388,7 @@ class AddedNodes(Step):
 
 
 async def _free_address(m: Merge, master: Place) -> None:
-    """Take the address of a cluster that is no more from its master; a failure is said, and no more."""
+    """Remove the address of a merged cluster from its master; a failure is only reported."""
     state = m.opened(master.cluster, m.backup(master.cluster.uuid).read_bytes())
     address = master_ip_args(state.snapshot.cluster)
     if not address.address or not address.netdev:
@@ -450,7 +450,7 @@ class Verified(Step):
     async def do(self, m: Merge) -> None:
         facts = (await m.own.answer(Request(action=Action.FACTS))).facts
         if facts is None:
-            raise ExecError("our master says nothing about the cluster")
+            raise ExecError("the local master does not report its cluster")
         missing = {
             "nodes": set(m.journal.nodes) - {node.name for node in facts.nodes},
             "instances": set(m.journal.instances) - set(facts.instances),
@@ -493,7 +493,7 @@ STEPS: tuple[Step, ...] = (
 
 
 def is_past_return(journal: Journal) -> bool:
-    """Whether a node may have left its cluster: then the merge can only go on."""
+    """Whether a node may have left its cluster: then the merge can only continue."""
     return any(step.name in journal.begun and not step.can_undo for step in STEPS)
 
 
@@ -501,7 +501,7 @@ def check_return(journal: Journal) -> None:
     """PrereqError after the point of no return."""
     if is_past_return(journal):
         raise PrereqError(
-            "nodes have left their cluster: the merge cannot be taken back, run it again to go on",
+            "nodes have left their cluster, so the merge cannot be rolled back; run the command again to continue",
             ErrorCode.WRONG_STATE,
         )
 
@@ -539,28 +539,28 @@ async def _failed(m: Merge, step: Step, err: GanetiError | OSError) -> GanetiErr
     why = f"{step.title}: {err}"
     if is_past_return(m.journal):
         return ExecError(
-            f"{why}; the merge can only go on now: mend that and run this again (--without=NODE leaves"
+            f"{why}; the merge can only continue now: fix that and run the command again (--without=NODE leaves"
             " out a node that is lost)"
         )
     m.say(f"Failure: {why}\nTaking everything back.")
     try:
         await roll_back(m)
     except GanetiError as second:
-        return ExecError(f"{why}; and not all was taken back: {second.message}")
+        return ExecError(f"{why}; the rollback is incomplete: {second.message}")
     return ExecError(f"{why}; everything is as it was")
 
 
 async def roll_back(m: Merge) -> None:
     """Undo what was begun, the last first; PrereqError after the point of no return, ExecError if it fails.
 
-    A node that does not answer keeps nobody else down: the others are what they were, and it is named.
+    A node that does not answer blocks no other node: the others are rolled back, and the error names it.
     """
     check_return(m.journal)
     failed = []
     for step in reversed(STEPS):
         if step.name not in m.journal.begun:
             continue
-        if step.name in m.journal.done:  # whoever goes on instead has to do it again
+        if step.name in m.journal.done:  # a run that continues instead has to do it again
             m.journal.done.remove(step.name)
             _save_if_it_can(m.journal)
         try:
@@ -574,7 +574,7 @@ async def roll_back(m: Merge) -> None:
         _save_if_it_can(m.journal)
     if failed:
         raise ExecError(
-            f"{'; '.join(failed)}; mend that and run --rollback (--without=NODE leaves out a node that"
+            f"{'; '.join(failed)}; fix that and run --rollback again (--without=NODE leaves out a node that"
             " is lost)"
         )
 
