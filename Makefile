@@ -12,7 +12,7 @@ TEST_PACKAGES := iproute2 qemu-system-x86 qemu-utils ovmf socat strace nftables 
 	swtpm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install uninstall deb packages format lint unit check suite test test-host soak bench requirements pins \
+.PHONY: help setup install uninstall deb packages format generated lint unit check suite test test-host soak bench requirements pins \
 	demo demo-down clean
 
 help: ## print this list
@@ -41,6 +41,10 @@ packages: ## install the system packages that real virtual machines need
 format: $(STAMP) ## put all Python files into their form
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+generated: $(STAMP) ## write the files that are made from declarations: the index of commands, the manual pages
+	$(BIN)/python -m ganeti.cli.command_index
+	$(BIN)/python -m ganeti.cli.manual docs/man
 
 lint: $(STAMP) ## form, rules, types, layers and the table of mutations, without running tests
 	$(BIN)/ruff format --check

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ganeti.bootstrap.daemons import CONFD, MASTERD, NODED
-from ganeti.model.opcodes import OPCODES
+from ganeti.model.opcode_table import OPCODES
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 
 TOP = Path(__file__).resolve().parents[2]

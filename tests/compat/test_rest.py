@@ -13,7 +13,7 @@ import pytest
 
 from ganeti.base.paths import RAPI_PORT
 from ganeti.bootstrap.daemons import MASTERD, RAPI
-from ganeti.model.opcodes import OPCODES
+from ganeti.model.opcode_table import OPCODES
 from tests.support.debian_packages import environment, unpacked
 from tests.support.local_cluster import LocalCluster, wait_until
 from tests.support.rest import credentials

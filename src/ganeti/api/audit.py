@@ -14,7 +14,7 @@ from ganeti.base.errors import InputError
 from ganeti.base.terminal import escaped
 from ganeti.config.changes import ChangedObject
 from ganeti.config.kinds import kind_of
-from ganeti.model.opcodes import parse_opcode
+from ganeti.model.opcode_table import parse_opcode
 from ganeti.protocols.luxi import Answer, Request, error_from_wire
 
 OBJECTS_LIMIT = 100

@@ -24,7 +24,8 @@ from ganeti.base.yield_every import YieldEvery
 from ganeti.config.resolve import resolve_group, resolve_instance, resolve_network, resolve_node
 from ganeti.model import wire
 from ganeti.model.job import JOB_BYTES, Submitter, remote_source
-from ganeti.model.opcodes import OpCode, parse_opcode
+from ganeti.model.opcode_table import parse_opcode
+from ganeti.model.opcodes import OpCode
 from ganeti.model.scope import Scope
 from ganeti.protocols.luxi import NO_CHANGE, Answer, Request, refusal
 from ganeti.query.execute import (

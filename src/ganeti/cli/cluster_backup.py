@@ -6,9 +6,10 @@ from pathlib import Path
 from ganeti.base.errors import PrereqError
 from ganeti.base.paths import Paths
 from ganeti.base.terminal import say
-from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.command import CommandTable, option
 from ganeti.cli.errors import NeedsConfirmation
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import Argument
 
 BACKUP_LIMIT_S = 1800.0
 MASTER_LIMIT_S = 60.0

@@ -6,7 +6,7 @@ import time
 
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import say
-from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.command import CommandTable, option
 from ganeti.cli.jobs import run_given, run_opcode
 from ganeti.cli.key_values import duration_s
 from ganeti.cli.opcode_options import OpOptions
@@ -14,6 +14,7 @@ from ganeti.cli.options import FORCE, JOB_OPTIONS, JSON, QUERY_JOB_OPTIONS
 from ganeti.cli.output import format_time, print_json
 from ganeti.cli.state_options import STATE_OPTIONS
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import Argument
 
 MODIFY = OpOptions("cluster.OpClusterSetParams")
 
@@ -26,9 +27,6 @@ def add_change_commands(table: CommandTable) -> None:
         help="accepted: the scheduler looks at all jobs",
     )
     table.command("modify", MODIFY, tracked, *STATE_OPTIONS, FORCE, *JOB_OPTIONS)(modify)
-    table.command("redist-conf", OpOptions("cluster.OpClusterRedistConf"), *JOB_OPTIONS)(
-        redist_conf
-    )
     table.command(
         "search-tags",
         Argument("pattern", "regular expression"),
@@ -36,13 +34,6 @@ def add_change_commands(table: CommandTable) -> None:
         OpOptions("tags.OpTagsSearch"),
         *QUERY_JOB_OPTIONS,
     )(search_tags)
-    table.command(
-        "activate-master-ip", OpOptions("cluster.OpClusterActivateMasterIp"), *JOB_OPTIONS
-    )(activate_master_ip)
-    sure = option("--yes", dest="force", action="store_true", help="do it without asking")
-    table.command(
-        "deactivate-master-ip", sure, OpOptions("cluster.OpClusterDeactivateMasterIp"), *JOB_OPTIONS
-    )(deactivate_master_ip)
     table.command(
         "watcher",
         Argument("action", "pause, continue or info"),
@@ -75,17 +66,6 @@ def modify(args: argparse.Namespace) -> int:
     return 0
 
 
-def redist_conf(args: argparse.Namespace) -> int:
-    """Give all nodes the cluster's facts (ssconf) and the files that they must have.
-
-    Besides files that the cluster itself needs, these are the files named in
-    /etc/ganeti/distributed-files on the master, one a line, and that list. Each node accepts files in
-    /etc/ganeti/shared, and those that its /etc/ganeti/allowed-uploads names.
-    """
-    run_given(args)
-    return 0
-
-
 def search_tags(args: argparse.Namespace) -> int:
     """Find tags by a regular expression: the path of the object and the tag, one pair a line."""
     from ganeti.cli.command import EXIT_FAILURE
@@ -97,21 +77,6 @@ def search_tags(args: argparse.Namespace) -> int:
     for path, tag in found:
         say(path, tag)
     return 0 if found else EXIT_FAILURE
-
-
-def activate_master_ip(args: argparse.Namespace) -> int:
-    """Configure the cluster's address on the master, unless another host answers at it."""
-    run_given(args)
-    return 0
-
-
-def deactivate_master_ip(args: argparse.Namespace) -> int:
-    """Take the cluster's address from the master; clients that use it lose their connections."""
-    from ganeti.cli.confirmation import confirm
-
-    confirm("Take the cluster's address away?", is_sure=args.force, how="--yes")
-    run_given(args)
-    return 0
 
 
 def watcher(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The commands of gnt-cluster that change what the cluster is known by: keys, certificates, its name."""
+"""gnt-cluster renew-crypto."""
 
 import argparse
 import sys
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import say
-from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.command import CommandTable, option
 from ganeti.cli.jobs import run_opcode
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import FORCE, JOB_OPTIONS
@@ -41,16 +41,8 @@ _SSH = (
 
 
 def add_crypto_commands(table: CommandTable) -> None:
-    """Give gnt-cluster its commands about keys and its name."""
+    """Give gnt-cluster its command about keys."""
     table.command("renew-crypto", RENEW, *_FILES.values(), *_SSH, FORCE, *JOB_OPTIONS)(renew_crypto)
-    table.command(
-        "rename",
-        Argument("name", "the new name of the cluster"),
-        option("--master-ip", dest="ip", metavar="ADDRESS",
-               help="the cluster's address; without it, what the name resolves to"),
-        FORCE,
-        *JOB_OPTIONS,
-    )(rename)  # fmt: skip
 
 
 def renew_crypto(args: argparse.Namespace) -> int:
@@ -112,17 +104,3 @@ def _renew_files(wanted: "FileRenewal", args: argparse.Namespace) -> None:
     run_opcode(OpClusterRedistConf(renewed=wanted.paths(paths)), args)
     if serves_rest and (wanted.rapi or wanted.rapi_file):
         asyncio.run(daemons.restart(RAPI))
-
-
-def rename(args: argparse.Namespace) -> int:
-    """Give the cluster another name, and the address of that name.
-
-    Nodes, instances and jobs are not touched. Whoever reaches the cluster by its address loses the
-    connection if that changes.
-    """
-    from ganeti.cli.confirmation import confirm
-    from ganeti.model.opcodes.cluster import OpClusterRename
-
-    confirm(f"Call the cluster {args.name}?", is_sure=args.force, how="--force")
-    run_opcode(OpClusterRename(name=args.name, ip=args.ip), args)
-    return 0

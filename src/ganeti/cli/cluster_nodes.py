@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, PrereqError
 from ganeti.base.terminal import say
-from ganeti.cli.command import DEBUG, EXIT_FAILURE, REASON, Argument, CommandTable, option
+from ganeti.cli.command import DEBUG, EXIT_FAILURE, REASON, CommandTable, option
 from ganeti.cli.confirmation import confirm
 from ganeti.cli.jobs import run_job, run_jobs
 from ganeti.cli.node_power import OOB_TIMEOUT, online_nodes_of
 from ganeti.cli.options import FORCE, NODES, PRIORITY, VERBOSE
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import Argument
 
 if TYPE_CHECKING:
     from ganeti.model.opcodes import OpCode

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from ganeti.base.errors import ErrorCode, HostError, PrereqError
 from ganeti.base.paths import NODED_PORT, Paths, hostname
 from ganeti.base.terminal import say
-from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
+from ganeti.cli.command import EXIT_FAILURE, CommandTable, option
+from ganeti.model.operation import Argument
 
 if TYPE_CHECKING:
     from ganeti.upstream.report import Report

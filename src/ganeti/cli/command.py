@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, Protocol
 
@@ -13,6 +13,7 @@ from ganeti.base.suggestions import did_you_mean
 from ganeti.base.terminal import Parser, say
 from ganeti.cli.dashed_values import joined
 from ganeti.cli.errors import exit_code_of, format_error
+from ganeti.model.operation import Argument
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 COMPLETION = "--generate-completion"
@@ -30,23 +31,14 @@ class Option(NamedTuple):
     settings: Mapping[str, Any] = MappingProxyType({})
 
 
-class Argument(NamedTuple):
-    """A positional argument; `nargs` as argparse has it (None: exactly one)."""
+class PartSource(Protocol):
+    """Options and arguments that are made when a command is used, because what they are made of is slow to import."""
 
-    name: str
-    help: str
-    nargs: str | None = None
-    completion: str = ""
-
-
-class OptionSource(Protocol):
-    """Options that are made when a command is used, because what they are made of is slow to import."""
-
-    def options(self) -> Iterable[Option]: ...
+    def parts(self) -> Iterable[Option | Argument]: ...
 
 
 Handler = Callable[[argparse.Namespace], int]
-Part = Option | Argument | OptionSource
+Part = Option | Argument | PartSource
 
 
 class Command(NamedTuple):
@@ -56,14 +48,16 @@ class Command(NamedTuple):
     function: Handler
     parts: tuple[Part, ...]
     aliases: tuple[str, ...] = ()
+    doc: str = ""
+    """Its documentation: a summary, an empty line, the rest."""
 
     @property
     def arguments(self) -> list[Argument]:
         """What has no dashes, in order."""
-        return [part for part in self.parts if isinstance(part, Argument)]
+        return [part for part in self._made_parts() if isinstance(part, Argument)]
 
     @property
-    def source(self) -> OptionSource | None:
+    def source(self) -> PartSource | None:
         """What its options are made of besides its own."""
         sources = [one for one in self.parts if not isinstance(one, Option | Argument)]
         return sources[0] if sources else None
@@ -71,25 +65,26 @@ class Command(NamedTuple):
     @property
     def options(self) -> list[Option]:
         """All options, in order."""
-        found: list[Option] = []
-        for part in self.parts:
-            if isinstance(part, Option):
-                found.append(part)
-            elif not isinstance(part, Argument):
-                found += part.options()
+        found = [part for part in self._made_parts() if isinstance(part, Option)]
         taken = {flag for one in found for flag in one.flags}
         return found + [one for one in COMMON if not taken & set(one.flags)]
 
+    def _made_parts(self) -> Iterator[Option | Argument]:
+        for part in self.parts:
+            if isinstance(part, Option | Argument):
+                yield part
+            else:
+                yield from part.parts()
+
     @property
     def summary(self) -> str:
-        """The first line of the function's docstring."""
-        return (self.function.__doc__ or "").strip().splitlines()[0]
+        """The first line of the documentation."""
+        return self.doc.partition("\n")[0]
 
     @property
     def text(self) -> str:
-        """The rest of the docstring, for the man page and `--help`."""
-        lines = (self.function.__doc__ or "").strip().splitlines()[1:]
-        return "\n".join(line.removeprefix("    ") for line in lines).strip()
+        """The rest of it, for the man page and `--help`."""
+        return self.doc.partition("\n")[2].strip()
 
 
 def option(*flags: str, help: str, completion: str = "", **settings: Any) -> Option:  # noqa: A002
@@ -117,6 +112,11 @@ class ErrorForm(NamedTuple):
 GNT_FORM = ErrorForm()
 
 
+def _clean(text: str) -> str:
+    """A docstring without its indentation; `inspect` would be slow to import."""
+    return "\n".join(line.removeprefix("    ") for line in text.strip().splitlines())
+
+
 class CommandTable:
     """A program such as `gnt-instance` and its commands."""
 
@@ -133,13 +133,16 @@ class CommandTable:
         """Decorates the function that carries out `name`; its docstring is the documentation."""
 
         def record(function: Handler) -> Handler:
-            command = Command(name, function, parts, tuple(aliases))
-            self.commands[name] = command
-            for alias in aliases:
-                self._by_alias[alias] = command
+            self.add(Command(name, function, parts, tuple(aliases), _clean(function.__doc__ or "")))
             return function
 
         return record
+
+    def add(self, command: Command) -> None:
+        """Record a command; lists show all commands in the order of their names."""
+        self.commands[command.name] = command
+        for alias in command.aliases:
+            self._by_alias[alias] = command
 
     def find(self, name: str) -> Command | None:
         """A command by name or alias."""
@@ -148,7 +151,7 @@ class CommandTable:
     def usage(self) -> str:
         """The list of commands."""
         width = max(len(name) for name in self.commands)
-        lines = [f"  {one.name:<{width}}  {one.summary}" for one in self.commands.values()]
+        lines = [f"  {name:<{width}}  {one.summary}" for name, one in sorted(self.commands.items())]
         head = f"Usage: {self.prog} COMMAND [options] [arguments]\n\n{self.purpose}\n\nCommands:"
         tail = f"\n'{self.prog} COMMAND --help' says more about a command."
         return "\n".join([head, *lines, tail])

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from ganeti.base.errors import InputError
-from ganeti.cli.command import Argument, Command, CommandTable, Option
+from ganeti.cli.command import Command, CommandTable, Option
+from ganeti.model.operation import Argument
 
 _NAMES = {
     "instance": "gnt-instance list --no-headers -o name",

@@ -6,23 +6,18 @@ from typing import Any, NoReturn
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
-from ganeti.cli.command import Argument, CommandTable, option
-from ganeti.cli.jobs import run_given, run_job, run_opcode
+from ganeti.cli.command import option
+from ganeti.cli.declared import program
+from ganeti.cli.jobs import run_job, run_opcode
 from ganeti.cli.key_values import name_and_values
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import (
-    FIELD_NAMES,
-    FORCE,
-    INSTANCE,
-    JOB_OPTIONS,
-    LIST_OPTIONS,
-    TABLE_OPTIONS,
-)
+from ganeti.cli.options import FIELD_NAMES, FORCE, JOB_OPTIONS, LIST_OPTIONS, TABLE_OPTIONS
 from ganeti.cli.output import print_fields, print_list, wanted_filter
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import INSTANCE
 from ganeti.protocols.query_language import both
 
-table = CommandTable(
+table = program(
     "gnt-backup",
     "Exports instances with their disks to a directory on a node, and makes instances from exports.",
 )
@@ -146,18 +141,6 @@ def list_exports(args: argparse.Namespace) -> int:
 def list_fields(args: argparse.Namespace) -> int:
     """List the fields that list can show."""
     return print_fields(args, "export")
-
-
-@table.command(
-    "remove",
-    Argument("instance_name", "name of the instance, which need not exist any more"),
-    OpOptions("backup.OpBackupRemove"),
-    *JOB_OPTIONS,
-)
-def remove(args: argparse.Namespace) -> int:
-    """Remove the exports of an instance from all nodes."""
-    run_given(args)
-    return 0
 
 
 def main() -> NoReturn:

@@ -17,7 +17,8 @@ from ganeti.cli.cluster_disks import add_size_commands
 from ganeti.cli.cluster_nodes import add_node_commands
 from ganeti.cli.cluster_placement import add_placement_commands
 from ganeti.cli.cluster_takeover import add_takeover_commands
-from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
+from ganeti.cli.command import EXIT_FAILURE, option
+from ganeti.cli.declared import program
 from ganeti.cli.errors import NeedsConfirmation
 from ganeti.cli.ispecs_commands import add_cluster_command
 from ganeti.cli.jobs import run_job, run_opcode, wait_for_result
@@ -31,12 +32,13 @@ from ganeti.cli.tags import add_tag_commands
 from ganeti.clients.fields import with_aliases
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.fields import Form
+from ganeti.model.operation import Argument
 from ganeti.model.uid_ranges import FormatUidPool
 
 TAKE_OVER_LIMIT_S = 90.0
 PING_LIMIT_S = 10.0
 
-table = CommandTable("gnt-cluster", "Makes, describes, checks and ends a cluster.")
+table = program("gnt-cluster", "Makes, describes, checks and ends a cluster.")
 
 INIT = OpOptions("cluster.OpClusterSetParams", without=("add_uids", "remove_uids"))
 

@@ -9,16 +9,18 @@ from typing import Any, NoReturn
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
-from ganeti.cli.command import EXIT_FAILURE, REASON, Argument, CommandTable, option
+from ganeti.cli.command import EXIT_FAILURE, REASON, option
+from ganeti.cli.declared import program
 from ganeti.cli.jobs import follow, run_given, submit, submit_many, wait_for_result
 from ganeti.cli.key_values import disk_requests, nic_requests
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import DRY_RUN, JOB_OPTIONS, LIST_OPTIONS, PRIORITY, SUBMIT
 from ganeti.cli.output import print_list, wanted_filter
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import Argument
 from ganeti.protocols.query_language import both
 
-table = CommandTable("gnt-debug", "Tools for developers, and for finding out why something waits.")
+table = program("gnt-debug", "Tools for developers, and for finding out why something waits.")
 
 LONGEST_S = 1e9
 
@@ -168,14 +170,6 @@ def _nics(text: str | None) -> list[Any]:
         mac, ip, link, *_rest = [*one.split("/"), "", "", ""]
         found.append(NicRequest(mac=mac or "auto", ip=ip or None, link=link or None))
     return found
-
-
-@table.command("test-osparams", OpOptions("test.OpTestOsParams"), *JOB_OPTIONS)
-def test_osparams(args: argparse.Namespace) -> int:
-    """Send secret OS parameters to the master, and show which of them have arrived: name and length."""
-    for name, length in sorted(run_given(args).items()):
-        say(f"{name}: {length} characters")
-    return 0
 
 
 @table.command("test-jobqueue")

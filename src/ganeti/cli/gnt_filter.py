@@ -7,11 +7,12 @@ from typing import Any, NoReturn
 
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import escaped, say
-from ganeti.cli.command import DEBUG, REASON, Argument, CommandTable, option
+from ganeti.cli.command import DEBUG, REASON, CommandTable, option
 from ganeti.cli.key_values import whole_number
 from ganeti.cli.options import FIELD_NAMES, JSON, LIST_OPTIONS, TABLE_OPTIONS, VERBOSE
 from ganeti.cli.output import print_fields, print_list, print_objects, wanted_filter
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import Argument
 
 table = CommandTable(
     "gnt-filter", "Makes and removes job filters: rules about which jobs may run, and how many."

@@ -1,26 +1,11 @@
 """gnt-group: node groups, their parameters and policies."""
 
 import argparse
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from ganeti.base.errors import InputError
-from ganeti.base.terminal import say
-from ganeti.cli.command import Argument, CommandTable
-from ganeti.cli.confirmation import confirm
+from ganeti.cli.declared import program
 from ganeti.cli.ispecs_commands import add_group_command
-from ganeti.cli.jobs import run_given, run_job
-from ganeti.cli.many_jobs import wait_for_all
-from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import (
-    FIELD_NAMES,
-    FORCE,
-    GROUP,
-    JOB_OPTIONS,
-    JSON,
-    LIST_OPTIONS,
-    TABLE_OPTIONS,
-)
+from ganeti.cli.options import FIELD_NAMES, JSON, LIST_OPTIONS, TABLE_OPTIONS
 from ganeti.cli.output import (
     Tree,
     or_default,
@@ -34,8 +19,9 @@ from ganeti.cli.policy_options import policy_tree
 from ganeti.cli.tags import GROUP_KIND, add_tag_commands
 from ganeti.clients import fields
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import Argument
 
-table = CommandTable(
+table = program(
     "gnt-group", "Makes, changes and removes node groups: nodes that share policies and parameters."
 )
 
@@ -98,89 +84,6 @@ def _policy(group: dict[str, Any]) -> Tree:
     own = group["custom_ipolicy"]
     shown = policy_tree(group["ipolicy"], own)
     return [one for one in shown if one[0] != "std" or "std" in own]
-
-
-@table.command("add", GROUP, OpOptions("group.OpGroupAdd"), *JOB_OPTIONS)
-def add(args: argparse.Namespace) -> int:
-    """Make a node group, without nodes; assign-nodes puts some into it."""
-    run_given(args)
-    return 0
-
-
-@table.command("modify", GROUP, OpOptions("group.OpGroupSetParams"), *JOB_OPTIONS)
-def modify(args: argparse.Namespace) -> int:
-    """Change a group's allocation policy, parameters and instance policy.
-
-    Only what is given changes; 'default' as a part of the policy takes the cluster's again.
-    """
-    if not args.op.given(args):
-        raise InputError(
-            "nothing to change: pass at least one option; --help lists them", "options"
-        )
-    changes = run_given(args)
-    if changes:
-        say(f"Modified group {args.group_name}")
-        for name, value in changes:
-            for key, one in _changes(name, value):
-                say(f" - {key:<5} -> {one}")
-    return 0
-
-
-def _changes(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """What has changed, nested parameters as `ndparams/spindle_count`."""
-    if isinstance(value, dict) and value:
-        for key, one in value.items():
-            yield from _changes(f"{name}/{key}", one)
-    else:
-        yield name, "default" if value is None else value
-
-
-@table.command("remove", GROUP, OpOptions("group.OpGroupRemove"), *JOB_OPTIONS)
-def remove(args: argparse.Namespace) -> int:
-    """Remove a group that has no nodes."""
-    run_given(args)
-    return 0
-
-
-@table.command(
-    "rename",
-    GROUP,
-    Argument("new_name", "the new name"),
-    OpOptions("group.OpGroupRename"),
-    *JOB_OPTIONS,
-)
-def rename(args: argparse.Namespace) -> int:
-    """Give a group another name."""
-    run_given(args)
-    return 0
-
-
-@table.command(
-    "assign-nodes",
-    GROUP,
-    Argument("nodes", "nodes that come into the group", nargs="+", completion="node"),
-    FORCE,
-    OpOptions("group.OpGroupAssignNodes"),
-    *JOB_OPTIONS,
-)
-def assign_nodes(args: argparse.Namespace) -> int:
-    """Put nodes into a group, out of the one that they are in.
-
-    With --force also where a mirrored instance would have its nodes in two groups.
-    """
-    run_given(args)
-    return 0
-
-
-@table.command("evacuate", GROUP, FORCE, OpOptions("group.OpGroupEvacuate"), *JOB_OPTIONS)
-def evacuate(args: argparse.Namespace) -> int:
-    """Move all instances of a group to other groups, as an allocator says."""
-    confirm(f"Evacuate all instances of group {args.group_name}?", is_sure=args.force)
-    with LuxiClient() as client:
-        result = run_job(client, args.op.opcode(args), args)
-        if args.dry_run or result is None:
-            return 0
-        return wait_for_all(client, result["jobs"])
 
 
 add_group_command(table)

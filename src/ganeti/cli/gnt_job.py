@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from ganeti.base.errors import GanetiError, InputError, JobLost
 from ganeti.base.terminal import say
-from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
+from ganeti.cli.command import EXIT_FAILURE, CommandTable, option
 from ganeti.cli.confirmation import confirm
 from ganeti.cli.jobs import PRIORITIES, follow, wait_for_result
 from ganeti.cli.key_values import MICROSECONDS, duration_s, whole_number
@@ -26,6 +26,7 @@ from ganeti.cli.output import (
 )
 from ganeti.clients.fields import JOB, JOB_BULK
 from ganeti.clients.luxi import FINAL, LuxiClient
+from ganeti.model.operation import Argument
 
 table = CommandTable("gnt-job", "Shows jobs, follows them, and ends them.")
 

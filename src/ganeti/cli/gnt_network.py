@@ -7,25 +7,19 @@ from typing import Any, NoReturn
 
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import escaped, say
-from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
-from ganeti.cli.jobs import run_given, run_job, run_jobs
+from ganeti.cli.command import EXIT_FAILURE, option
+from ganeti.cli.declared import program
+from ganeti.cli.jobs import run_job, run_jobs
 from ganeti.cli.key_values import merged_key_values
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import (
-    FIELD_NAMES,
-    FORCE,
-    JOB_OPTIONS,
-    JSON,
-    LIST_OPTIONS,
-    NETWORK,
-    TABLE_OPTIONS,
-)
+from ganeti.cli.options import FIELD_NAMES, JOB_OPTIONS, JSON, LIST_OPTIONS, TABLE_OPTIONS
 from ganeti.cli.output import print_fields, print_list, print_objects, wanted_filter
 from ganeti.cli.tags import NETWORK_KIND, add_tag_commands
 from ganeti.clients import fields
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import NETWORK, Argument
 
-table = CommandTable(
+table = program(
     "gnt-network", "Makes, changes and removes networks: pools of addresses for instances."
 )
 
@@ -128,54 +122,6 @@ def _users(uuid: str, rows: Sequence[Any]) -> list[str]:
         ]
         lines.append(f"    {escaped(name)}: {', '.join(own)}")
     return lines
-
-
-@table.command("add", NETWORK, OpOptions("network.OpNetworkAdd"), *JOB_OPTIONS)
-def add(args: argparse.Namespace) -> int:
-    """Make a network; connect lets the instances of a group use it.
-
-    The first and the last address of the subnet and the gateway are never given to interfaces; those that
-    nodes and the cluster have are reserved, too.
-    """
-    run_given(args)
-    return 0
-
-
-@table.command("modify", NETWORK, OpOptions("network.OpNetworkSetParams"), *JOB_OPTIONS)
-def modify(args: argparse.Namespace) -> int:
-    """Change a network's gateway, IPv6 subnet, MAC prefix and reserved addresses.
-
-    The subnet stays what it is: make another network in its place.
-    """
-    if not args.op.given(args):
-        raise InputError(
-            "nothing to change: pass at least one option; --help lists them", "options"
-        )
-    run_given(args)
-    return 0
-
-
-@table.command("remove", NETWORK, FORCE, OpOptions("network.OpNetworkRemove"), *JOB_OPTIONS)
-def remove(args: argparse.Namespace) -> int:
-    """Remove a network that is connected to no group; --force disconnects it first.
-
-    While an instance has an interface in it, it stays.
-    """
-    run_given(args)
-    return 0
-
-
-@table.command(
-    "rename",
-    NETWORK,
-    Argument("new_name", "the new name"),
-    OpOptions("network.OpNetworkRename"),
-    *JOB_OPTIONS,
-)
-def rename(args: argparse.Namespace) -> int:
-    """Give a network another name."""
-    run_given(args)
-    return 0
 
 
 @table.command(

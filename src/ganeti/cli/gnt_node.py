@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.base.terminal import say
-from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.command import option
 from ganeti.cli.confirmation import confirm
+from ganeti.cli.declared import program
 from ganeti.cli.errors import NodeSetupError
 from ganeti.cli.jobs import run_given, run_job
 from ganeti.cli.mirrors import add_node_commands as add_mirror_commands
@@ -19,15 +20,7 @@ from ganeti.cli.node_moves import add_move_commands
 from ganeti.cli.node_power import add_power_commands
 from ganeti.cli.node_storage import add_storage_commands
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import (
-    FIELD_NAMES,
-    JOB_OPTIONS,
-    JSON,
-    LIST_OPTIONS,
-    NODE,
-    NODES,
-    TABLE_OPTIONS,
-)
+from ganeti.cli.options import FIELD_NAMES, JOB_OPTIONS, JSON, LIST_OPTIONS, NODES, TABLE_OPTIONS
 from ganeti.cli.output import (
     or_default,
     print_fields,
@@ -39,11 +32,12 @@ from ganeti.cli.output import (
 from ganeti.cli.tags import add_tag_commands
 from ganeti.clients import fields
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import NODE
 
 if TYPE_CHECKING:  # the join needs asyncio and cryptography, lists do not
     from ganeti.bootstrap.join import JoinedNode
 
-table = CommandTable("gnt-node", "Adds, lists and removes the hosts of the cluster.")
+table = program("gnt-node", "Adds, lists and removes the hosts of the cluster.")
 
 DEFAULT_FIELDS = (
     "name", "dtotal", "dfree", "mtotal", "mnode", "mfree", "pinst_cnt", "sinst_cnt",
@@ -207,13 +201,6 @@ def _private_text(path: Path) -> str:
         return file.read(TOKEN_LIMIT)
 
 
-@table.command("remove", NODE, OpOptions("node.OpNodeRemove"), *JOB_OPTIONS)
-def remove(args: argparse.Namespace) -> int:
-    """Take a node without instances out of the cluster."""
-    run_given(args)
-    return 0
-
-
 @table.command("modify", NODE, OpOptions("node.OpNodeSetParams"), *JOB_OPTIONS)
 def modify(args: argparse.Namespace) -> int:
     """Change a node's role and parameters.
@@ -244,40 +231,6 @@ def _confirm_offline(args: argparse.Namespace) -> None:
             " must not be failed over while the host is on. Mark the node offline?",
             is_sure=False,
         )
-
-
-@table.command(
-    "powercycle",
-    NODE,
-    OpOptions("node.OpNodePowercycle"),
-    option("--yes", dest="is_sure", action="store_true", help="do it without asking"),
-    *JOB_OPTIONS,
-)
-def powercycle(args: argparse.Namespace) -> int:
-    """Restart a node at once, without shutting anything down; its guests are lost.
-
-    It works while the node's daemon answers, even if the node's disks do not.
-    """
-    result = run_given(args)
-    if result:
-        say(result)
-    return 0
-
-
-@table.command(
-    "rename",
-    NODE,
-    Argument("new_name", "the new name"),
-    OpOptions("node.OpNodeRename"),
-    *JOB_OPTIONS,
-)
-def rename(args: argparse.Namespace) -> int:
-    """Give a node another name; its instances go on undisturbed, nothing is locked.
-
-    The host itself must be given that name as well, before or after.
-    """
-    run_given(args)
-    return 0
 
 
 add_move_commands(table)

@@ -6,12 +6,13 @@ from typing import Any, NoReturn
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.terminal import say
-from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
+from ganeti.cli.command import EXIT_FAILURE, CommandTable, option
 from ganeti.cli.jobs import run_job
 from ganeti.cli.key_values import named_key_values, os_params
 from ganeti.cli.options import FORCE, JOB_OPTIONS, JSON, QUERY_JOB_OPTIONS, TABLE_OPTIONS
 from ganeti.cli.output import print_json, print_objects, print_rows, tree_lines
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import Argument
 
 table = CommandTable(
     "gnt-os",

@@ -6,10 +6,11 @@ from typing import Any, NoReturn
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.terminal import say
-from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable
+from ganeti.cli.command import EXIT_FAILURE, CommandTable
 from ganeti.cli.jobs import run_opcode
 from ganeti.cli.options import JSON, QUERY_JOB_OPTIONS
 from ganeti.cli.output import print_objects
+from ganeti.model.operation import Argument
 
 table = CommandTable("gnt-storage", "Shows the providers of external storage (template ext).")
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from ganeti.base.terminal import say
 from ganeti.cli import placement_options as options
-from ganeti.cli.command import Argument, option
+from ganeti.cli.command import option
 from ganeti.cli.input_file import read_input
+from ganeti.model.operation import Argument
 
 if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
     from ganeti.placement.answers import Request

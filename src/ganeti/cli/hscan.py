@@ -10,7 +10,8 @@ from ganeti.base.errors import GanetiError
 from ganeti.base.terminal import say
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
-from ganeti.cli.command import EXIT_FAILURE, Argument, option
+from ganeti.cli.command import EXIT_FAILURE, option
+from ganeti.model.operation import Argument
 
 if TYPE_CHECKING:  # msgspec takes longer to load than `--help` may
     from ganeti.placement.description import Cluster

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ganeti.base.terminal import say
-from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.command import CommandTable, option
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import Argument
 
 _GROUPS = Argument("names", "names of groups", nargs="*", completion="group")
 

@@ -48,7 +48,7 @@ def manual_page(table: CommandTable) -> str:
         "",
         f"`{table.prog} COMMAND [options] [arguments]`: {_HOW}",
     ]
-    for command in table.commands.values():
+    for _name, command in sorted(table.commands.items()):
         lines += ["", *_section(table, command)]
     lines += [
         "",

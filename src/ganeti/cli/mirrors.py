@@ -8,18 +8,11 @@ from ganeti.cli.command import EXIT_FAILURE, CommandTable
 from ganeti.cli.jobs import run_given, run_job, run_jobs, wait_for_result
 from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import (
-    FORCE,
-    INSTANCE,
-    JOB_OPTIONS,
-    JSON,
-    NODE,
-    QUERY_JOB_OPTIONS,
-    TABLE_OPTIONS,
-)
+from ganeti.cli.options import FORCE, JOB_OPTIONS, JSON, QUERY_JOB_OPTIONS, TABLE_OPTIONS
 from ganeti.cli.output import format_table, print_json, print_objects, print_rows
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.mirror_states import WELL
+from ganeti.model.operation import INSTANCE, NODE
 
 _STATUS_FIELDS = ("disk", "node", "status", "progress", "state")
 _DRBD_FIELDS = ("node", "minor", "instance", "disk", "role", "peer_node", "state")

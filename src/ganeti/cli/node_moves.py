@@ -10,8 +10,9 @@ from ganeti.cli.confirmation import confirm
 from ganeti.cli.jobs import run_job, run_jobs
 from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import FORCE, JOB_OPTIONS, NODE
+from ganeti.cli.options import FORCE, JOB_OPTIONS
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import NODE
 
 PRIMARY_ONLY, SECONDARY_ONLY, ALL_ROLES = "primary-only", "secondary-only", "all"
 

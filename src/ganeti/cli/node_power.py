@@ -6,7 +6,7 @@ from typing import Any
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.terminal import say
-from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
+from ganeti.cli.command import EXIT_FAILURE, CommandTable, option
 from ganeti.cli.jobs import run_job, run_opcode
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import (
@@ -20,6 +20,7 @@ from ganeti.cli.options import (
 )
 from ganeti.cli.output import print_objects, print_rows
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import Argument
 
 ACTIONS = ("on", "off", "cycle", "status")
 OOB = "commands.OpOobCommand"

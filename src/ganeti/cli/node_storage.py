@@ -1,15 +1,16 @@
-"""gnt-node list-storage, modify-storage, repair-storage and volumes."""
+"""gnt-node list-storage, modify-storage and volumes."""
 
 import argparse
 from collections.abc import Sequence
 from typing import Any
 
 from ganeti.base.terminal import say
-from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.command import CommandTable, option
 from ganeti.cli.jobs import run_given
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import FORCE, JOB_OPTIONS, NODE, NODES, QUERY_JOB_OPTIONS, TABLE_OPTIONS
+from ganeti.cli.options import JOB_OPTIONS, NODES, QUERY_JOB_OPTIONS, TABLE_OPTIONS
 from ganeti.cli.output import format_table, format_value, print_objects, wanted_fields
+from ganeti.model.operation import NODE, Argument
 
 _UNITS = option(
     "--units",
@@ -65,15 +66,6 @@ def add_storage_commands(table: CommandTable) -> None:
         *JOB_OPTIONS,
     )(modify_storage)
     table.command(
-        "repair-storage",
-        NODE,
-        _KIND,
-        _NAME,
-        OpOptions("storage.OpRepairNodeStorage"),
-        FORCE,
-        *JOB_OPTIONS,
-    )(repair_storage)
-    table.command(
         "volumes",
         NODES,
         _OUTPUT,
@@ -108,15 +100,6 @@ def modify_storage(args: argparse.Namespace) -> int:
         say("No changes to perform, exiting.")
         return 0
     run_given(args, changes=changes)
-    return 0
-
-
-def repair_storage(args: argparse.Namespace) -> int:
-    """Make a storage unit consistent: a volume group gives up devices that are gone, and what lay on them.
-
-    Refused if the node's mirrored instances have no good copy elsewhere, or others lost a part.
-    """
-    run_given(args)
     return 0
 
 

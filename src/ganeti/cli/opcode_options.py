@@ -21,6 +21,7 @@ from ganeti.cli.key_values import (
 )
 from ganeti.cli.policy_options import POLICY_OPTIONS, policy_of
 from ganeti.model.fields import Field, Form, RefersTo, declared_references, fields_of
+from ganeti.model.operation import Argument
 from ganeti.model.uid_ranges import ParseUidPool
 
 Read = Callable[[Any, str], Any]
@@ -63,7 +64,7 @@ class OpOptions(NamedTuple):
         module, _, name = self.path.partition(".")
         return getattr(import_module(f"ganeti.model.opcodes.{module}"), name)
 
-    def options(self) -> Iterator[Option]:
+    def parts(self) -> Iterator[Option | Argument]:
         """One for each field that people meet; for a policy several."""
         from msgspec.structs import fields
 

@@ -1,12 +1,9 @@
 """Options that several commands share."""
 
-from ganeti.cli.command import DEBUG, REASON, Argument, Option, option
+from ganeti.cli.command import DEBUG, REASON, Option, option
+from ganeti.model.operation import Argument
 
-INSTANCE = Argument("instance_name", "name of the instance", completion="instance")
 INSTANCES = Argument("names", "names of instances", nargs="*", completion="instance")
-NODE = Argument("node_name", "name of the node", completion="node")
-GROUP = Argument("group_name", "name of the node group", completion="group")
-NETWORK = Argument("network_name", "name of the network", completion="network")
 NODES = Argument("names", "names of nodes", nargs="*", completion="node")
 
 FORCE = option("-f", "--force", action="store_true", help="do it without asking")

@@ -13,7 +13,8 @@ from ganeti.base.files import sync_directory, write_atomically
 from ganeti.base.identifiers import host_name
 from ganeti.base.paths import Paths
 from ganeti.base.terminal import say
-from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.command import CommandTable, option
+from ganeti.model.operation import Argument
 
 table = CommandTable(
     "ovfconverter",

@@ -6,12 +6,13 @@ from pathlib import Path
 
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import say
-from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.command import CommandTable, option
 from ganeti.cli.jobs import run_given
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import GROUP, INSTANCE, JOB_OPTIONS, JSON, NETWORK, NODE
+from ganeti.cli.options import JOB_OPTIONS, JSON
 from ganeti.cli.output import print_json
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import GROUP, INSTANCE, NETWORK, NODE, Argument
 
 CLUSTER, NODE_KIND, INSTANCE_KIND, GROUP_KIND = "cluster", "node", "instance", "nodegroup"
 NETWORK_KIND = "network"

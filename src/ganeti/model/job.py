@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from ganeti.model.names import JobStatus
-from ganeti.model.opcodes import AnyOpCode
+from ganeti.model.opcode_table import AnyOpCode
 from ganeti.model.scope import Scope
 
 Timestamp = tuple[int, int]

@@ -1,9 +1,10 @@
 """What an opcode declares beside its fields, for the programs that offer it to people and to other programs.
 
-What it destroys (`Loss`) is read by `ganeti.cli`, its routes of the REST interface (`Rest`) by `ganeti.web`.
+What it destroys (`Loss`) and its command (`Command`) are read by `ganeti.cli`, its routes of the REST interface (`Rest`)
+by `ganeti.web`. This module imports nothing of the project, because commands import it when they start.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -103,3 +104,45 @@ PATH_FIELDS = {
     "disk": "disk",
 }
 """Words in braces -> fields of opcodes."""
+
+
+class Argument(NamedTuple):
+    """A positional argument of a command; `nargs` as argparse has it (None: exactly one)."""
+
+    name: str
+    help: str
+    nargs: str | None = None
+    completion: str = ""
+    """What it names: `node`, `instance`, `os`, `file` …"""
+
+
+INSTANCE = Argument("instance_name", "name of the instance", completion="instance")
+NODE = Argument("node_name", "name of the node", completion="node")
+GROUP = Argument("group_name", "name of the node group", completion="group")
+NETWORK = Argument("network_name", "name of the network", completion="network")
+NEW_NAME = Argument("new_name", "the new name")
+
+
+class Command(NamedTuple):
+    """The command that runs the opcode, shows its result and waits for the jobs that it submitted.
+
+    The options are those of the opcode's fields, and those of every job.
+    """
+
+    program: str
+    name: str
+    arguments: tuple[Argument, ...] = ()
+    """Each has the value of the field of its name."""
+    doc: str = ""
+    """A summary, then what else the manual page says; default: the opcode's docstring."""
+    aliases: tuple[str, ...] = ()
+    on_many: bool = False
+    """Run one job for each instance that the command line names or selects."""
+    needs_option: bool = False
+    """Refuse to run without an option of the opcode's fields."""
+    confirming: tuple[str, ...] = ()
+    """Further options: `force` (`-f`, `--force`), `yes` (`--yes`). Each answers the questions of the command."""
+    question: Callable[[Any], str] | None = None
+    """The question to ask before the opcode is submitted, whatever it destroys."""
+    lines: Callable[[Any, Any], Iterable[str]] | None = None
+    """The lines to print, of the opcode and its result; nothing is printed for an empty result."""

@@ -7,7 +7,8 @@ from typing import Any
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.model import wire
 from ganeti.model.iallocator import AllocatorAnswer
-from ganeti.model.opcodes import OpCode, parse_opcode
+from ganeti.model.opcode_table import parse_opcode
+from ganeti.model.opcodes import OpCode
 
 OPCODES_LIMIT = 10
 """Opcodes of one job: no move needs as many."""

@@ -3,7 +3,8 @@
 from typing import Any
 
 from ganeti.base.modules import declared_in, modules_below
-from ganeti.model.opcodes import OPCODES, OpCode
+from ganeti.model.opcode_table import OPCODES
+from ganeti.model.opcodes import OpCode
 from ganeti.units.base import LogicalUnit
 
 _UNITS: dict[str, type[LogicalUnit[Any, Any]]] = {

@@ -11,7 +11,8 @@ from typing import Any
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
-from ganeti.model.opcodes import OpCode, parse_opcode
+from ganeti.model.opcode_table import parse_opcode
+from ganeti.model.opcodes import OpCode
 from ganeti.web.operations import Call, JobOf
 from ganeti.web.refusals import Refusal, bad_request, forbidden
 

@@ -3,6 +3,7 @@ import shutil
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from ganeti.base.errors import (
@@ -14,11 +15,16 @@ from ganeti.base.errors import (
     PrereqError,
 )
 from ganeti.cli import manual
-from ganeti.cli.command import Argument, CommandTable, option, run_guarded
+from ganeti.cli.command import CommandTable, option, run_guarded
+from ganeti.cli.command_index import index, index_text
 from ganeti.cli.completion import completion_script, script_for
 from ganeti.cli.dashed_values import joined
+from ganeti.cli.declared import INDEX
 from ganeti.cli.errors import JobSubmitted, NeedsConfirmation, format_error
 from ganeti.clients.luxi import NotClusterNodeError
+from ganeti.model.fields import fields_of
+from ganeti.model.opcode_table import OPCODES
+from ganeti.model.operation import Argument
 from tests.unit.cli.fake_master import Run
 
 table = CommandTable("gnt-test", "For tests.")
@@ -226,6 +232,22 @@ def test_aliases_lead_to_their_commands(prog: str) -> None:
         for alias in command.aliases:
             assert one.find(alias) is command
             assert alias not in one.commands
+
+
+def test_index_of_commands_agrees_with_the_declarations() -> None:
+    assert INDEX.read_text() == index_text(), "run make generated"
+
+
+def test_declared_command_has_an_argument_for_each_field_that_needs_one() -> None:
+    for kind in OPCODES.values():
+        if kind.cli and not kind.cli.on_many:
+            given = {one.name for one in kind.cli.arguments} | fields_of(kind).keys()
+            needed = {one.name for one in msgspec.structs.fields(kind) if one.required}
+            assert needed <= given, kind
+
+
+def test_declared_commands_belong_to_programs_that_exist() -> None:
+    assert index().keys() <= set(manual.PROGRAMS)
 
 
 HEAVY = ("msgspec", "asyncio", "aiohttp", "cryptography", "rich", "numpy", "sqlite3", "ssl")

@@ -9,7 +9,7 @@ from ganeti.cli.command import CommandTable
 from ganeti.cli.gnt_cluster import table as gnt_cluster
 from ganeti.cli.gnt_instance.table import table as gnt_instance
 from ganeti.cli.gnt_node import table as gnt_node
-from ganeti.model.opcodes import OPCODES
+from ganeti.model.opcode_table import OPCODES
 from tests.unit.cli.fake_master import FakeMaster, Run
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from ganeti.cli.command import Command, OptionSource, parser_of
+from ganeti.cli.command import Command, Option, PartSource, parser_of
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceShutdown
 from ganeti.model.opcodes.moving import OpInstanceMove
 
 
-def parsed(source: OptionSource, *words: str) -> argparse.Namespace:
+def parsed(source: PartSource, *words: str) -> argparse.Namespace:
     def command(_args: argparse.Namespace) -> int:
         """Do it."""
         return 0
@@ -58,7 +58,7 @@ def test_an_option_of_a_field_that_must_be_there_must_be_given(
 
 def test_a_command_may_have_options_of_its_own_in_place_of_some() -> None:
     source = OpOptions("instance.OpInstanceShutdown", without=("timeout",))
-    assert {flag for one in source.options() for flag in one.flags} == {
+    assert {flag for one in source.parts() if isinstance(one, Option) for flag in one.flags} == {
         "--ignore-offline",
         "--no-remember",
     }

@@ -6,7 +6,7 @@ import pytest
 from ganeti.base.errors import InputError
 from ganeti.model import wire
 from ganeti.model.job import OpState, StoredJob
-from ganeti.model.opcodes import OPCODES, parse_opcode
+from ganeti.model.opcode_table import OPCODES, parse_opcode
 from ganeti.model.opcodes.test import OpTestDelay
 
 

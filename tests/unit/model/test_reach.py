@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from ganeti.model.fields import RefersTo, declared_references
-from ganeti.model.opcodes import OPCODES, OpCode
+from ganeti.model.opcode_table import OPCODES
+from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.opcodes.instance_changes import OpInstanceSetParams

@@ -16,7 +16,8 @@ from ganeti.model.fields import RefersTo, declared_references
 from ganeti.model.job import StoredJob, Submitter, remote_source
 from ganeti.model.names import JobStatus
 from ganeti.model.objects import DetachedDisk, Disk, Network, NetworkUuid
-from ganeti.model.opcodes import OPCODES, OpCode, parse_opcode
+from ganeti.model.opcode_table import OPCODES, parse_opcode
+from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.opcodes.instance import OpInstanceReboot
 from ganeti.model.opcodes.instance_system import OpInstanceRename

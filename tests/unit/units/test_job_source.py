@@ -10,7 +10,8 @@ from ganeti.jobs.view import JobView
 from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.job import LOCAL_SOURCE, StoredJob, Submitter, is_remote, remote_source
-from ganeti.model.opcodes import OPCODES, OpCode
+from ganeti.model.opcode_table import OPCODES
+from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceStartup
 from ganeti.model.opcodes.instance_changes import OpInstanceSetParams

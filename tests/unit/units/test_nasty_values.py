@@ -12,7 +12,7 @@ from ganeti.base.errors import GanetiError, InputError
 from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, check_hypervisor_params
 from ganeti.model.iallocator import AllocatorAnswer
-from ganeti.model.opcodes import OPCODES, parse_opcode
+from ganeti.model.opcode_table import OPCODES, parse_opcode
 from ganeti.model.opcodes.base import NicRequest, OpCode
 from ganeti.model.opcodes.network import OpNetworkAdd
 from ganeti.model.opcodes.test import OpTestDelay

@@ -11,7 +11,7 @@ import pytest
 import ganeti
 from ganeti.cli.command import CommandTable
 from ganeti.model.cluster_params import CLUSTER_PARAMS, UNKNOWN_PARAMS
-from ganeti.model.opcodes import OPCODES
+from ganeti.model.opcode_table import OPCODES
 from ganeti.model.opcodes.base import OpCode
 
 NOT_READ = {

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import InputError
 from ganeti.jobs.record import has_lost_secrets, without_secrets
-from ganeti.model.opcodes import OpCode, parse_opcode
+from ganeti.model.opcode_table import parse_opcode
+from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.opcodes.placing import (

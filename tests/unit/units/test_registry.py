@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ganeti.model.opcodes import OPCODES
+from ganeti.model.opcode_table import OPCODES
 from ganeti.units.base import LogicalUnit
 from ganeti.units.registry import UNITS
 from ganeti.units.undo.run import STEPS

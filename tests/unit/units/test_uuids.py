@@ -5,7 +5,7 @@ import pytest
 
 from ganeti.config.resolve import resolve_instance, resolve_node
 from ganeti.model import wire
-from ganeti.model.opcodes import OPCODES
+from ganeti.model.opcode_table import OPCODES
 from ganeti.model.opcodes.instance import OpInstanceQueryData, OpInstanceShutdown
 from ganeti.model.opcodes.node import OpNodeRename, OpNodeSetParams
 from ganeti.model.opcodes.tags import OpTagsGet

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ganeti.model.opcodes import parse_opcode
+from ganeti.model.opcode_table import parse_opcode
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
 from ganeti.watcher.facts import Memory

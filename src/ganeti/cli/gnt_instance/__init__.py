@@ -8,8 +8,6 @@ from ganeti.cli.gnt_instance import (
     create,
     disks,
     modify,
-    move,
-    power,
     show,
     system,
 )
@@ -17,7 +15,7 @@ from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.mirrors import add_instance_commands
 from ganeti.cli.tags import add_tag_commands
 
-COMMAND_MODULES = (create, batch, modify, disks, show, power, system, move, console)
+COMMAND_MODULES = (create, batch, modify, disks, show, system, console)
 
 add_instance_commands(table)
 add_tag_commands(table, "instance")

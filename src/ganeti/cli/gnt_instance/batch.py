@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import say
-from ganeti.cli.command import EXIT_FAILURE, Argument
+from ganeti.cli.command import EXIT_FAILURE
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.jobs import run_job, run_jobs
 from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import JOB_OPTIONS
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import Argument
 
 if TYPE_CHECKING:  # lists do not need opcodes, and start faster
     from ganeti.model.opcodes import OpCode
@@ -88,7 +89,7 @@ def _definitions(name: str) -> list[Any]:
 
 def _opcode(number: int, value: Any, allocator: str | None) -> Any:
     """The opcode of one definition; InputError names what is wrong with it."""
-    from ganeti.model.opcodes import parse_opcode
+    from ganeti.model.opcode_table import parse_opcode
 
     where = f"instances[{number}]"
     if not isinstance(value, dict):

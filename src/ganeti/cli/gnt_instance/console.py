@@ -15,8 +15,8 @@ from ganeti.base.paths import hostname
 from ganeti.base.terminal import say
 from ganeti.cli.command import option
 from ganeti.cli.gnt_instance.table import table
-from ganeti.cli.options import INSTANCE
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import INSTANCE
 
 ESCAPE = 0x1D
 """Ctrl-] leaves the console."""

@@ -1,4 +1,4 @@
-"""gnt-instance add and remove."""
+"""gnt-instance add."""
 
 import argparse
 import sys
@@ -9,11 +9,11 @@ from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
 from ganeti.cli.command import option
 from ganeti.cli.gnt_instance.table import table
-from ganeti.cli.jobs import run_job, run_opcode
+from ganeti.cli.jobs import run_opcode
 from ganeti.cli.key_values import backend_params, disk_requests, name_and_values, nic_requests
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import FORCE, INSTANCE, JOB_OPTIONS
-from ganeti.clients.luxi import LuxiClient
+from ganeti.cli.options import JOB_OPTIONS
+from ganeti.model.operation import INSTANCE
 
 if TYPE_CHECKING:  # lists do not need opcodes, and start faster
     from ganeti.model.opcodes.base import DiskRequest, NicRequest
@@ -107,12 +107,3 @@ def _beparams(args: argparse.Namespace) -> dict[str, Any]:
 
 def _deprecated(old: str, new: str) -> None:
     say(f"Warning: {old} is an old form of {new}", file=sys.stderr)
-
-
-@table.command("remove", INSTANCE, FORCE, OpOptions("instance.OpInstanceRemove"), *JOB_OPTIONS)
-def remove(args: argparse.Namespace) -> int:
-    """Shut an instance down and remove it with its disks."""
-    with LuxiClient() as client:
-        name = client.rows("Instances", [args.instance_name], ["name"])[0][0]
-        run_job(client, args.op.opcode(args, instance_name=name), args)
-    return 0

@@ -1,17 +1,17 @@
-"""gnt-instance grow-disk, recreate-disks, replace-disks, activate-disks and deactivate-disks."""
+"""gnt-instance grow-disk, recreate-disks and replace-disks."""
 
 import argparse
 from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
-from ganeti.base.terminal import say
-from ganeti.cli.command import Argument, option
+from ganeti.cli.command import option
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.jobs import run_given
 from ganeti.cli.key_values import key_values, split_words, whole_number
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import FORCE, INSTANCE, JOB_OPTIONS
+from ganeti.cli.options import FORCE, JOB_OPTIONS
+from ganeti.model.operation import INSTANCE, Argument
 
 
 @table.command(
@@ -92,28 +92,4 @@ def replace_disks(args: argparse.Namespace) -> int:
         raise InputError("give one of -p, -s, -a, -n and -I", "mode")
     disks = [whole_number(text, "disks") for text in split_words(args.disks)] if args.disks else []
     run_given(args, mode=args.mode or "replace_new_secondary", disks=disks)
-    return 0
-
-
-@table.command(
-    "activate-disks", INSTANCE, OpOptions("instance_changes.OpInstanceActivateDisks"), *JOB_OPTIONS
-)
-def activate_disks(args: argparse.Namespace) -> int:
-    """Make an instance's disks usable on its primary node; prints node:name:path for each."""
-    found = run_given(args)
-    for node, name, path in found or ():
-        say(f"{node}:{name}:{path}")
-    return 0
-
-
-@table.command(
-    "deactivate-disks",
-    INSTANCE,
-    FORCE,
-    OpOptions("instance_changes.OpInstanceDeactivateDisks"),
-    *JOB_OPTIONS,
-)
-def deactivate_disks(args: argparse.Namespace) -> int:
-    """Give up an instance's disks that were activated; refused while it runs, unless forced."""
-    run_given(args)
     return 0

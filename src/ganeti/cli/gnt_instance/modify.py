@@ -13,7 +13,8 @@ from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.jobs import run_given
 from ganeti.cli.key_values import key_values
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import FORCE, INSTANCE, JOB_OPTIONS
+from ganeti.cli.options import FORCE, JOB_OPTIONS
+from ganeti.model.operation import INSTANCE
 
 ACTIONS = ("add", "attach", "modify", "remove", "detach")
 _INDEX = re.compile(r"-?[0-9]{1,9}", re.ASCII)

@@ -1,18 +1,17 @@
-"""gnt-instance reinstall and rename."""
+"""gnt-instance reinstall."""
 
 import argparse
 import sys
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.terminal import say
-from ganeti.cli.command import Argument, option
+from ganeti.cli.command import option
 from ganeti.cli.errors import NeedsConfirmation
-from ganeti.cli.gnt_instance.selection import MANY, on_each
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.gnt_os import usable_names
-from ganeti.cli.jobs import run_given
+from ganeti.cli.instance_selection import MANY, on_each
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import FORCE, INSTANCE, JOB_OPTIONS
+from ganeti.cli.options import FORCE, JOB_OPTIONS
 
 
 @table.command(
@@ -50,23 +49,3 @@ def _selected_os(args: argparse.Namespace) -> str:
     if chosen not in names:
         raise NeedsConfirmation("Nothing was done.")
     return chosen
-
-
-@table.command(
-    "rename",
-    INSTANCE,
-    Argument("new_name", "the new name"),
-    OpOptions("instance_system.OpInstanceRename"),
-    FORCE,
-    *JOB_OPTIONS,
-)
-def rename(args: argparse.Namespace) -> int:
-    """Give an instance another name. It must be down.
-
-    The rename script of its OS tells the installed system; if that fails, the instance is renamed all
-    the same, with a warning. Files of disks keep the paths that they have.
-    """
-    name = run_given(args)
-    if name:
-        say(f"Instance {args.instance_name} is now called {name}")
-    return 0

@@ -1,5 +1,5 @@
 """The table that the modules of this package fill."""
 
-from ganeti.cli.command import CommandTable
+from ganeti.cli.declared import program
 
-table = CommandTable("gnt-instance", "Makes, lists, starts, stops, moves and removes instances.")
+table = program("gnt-instance", "Makes, lists, starts, stops, moves and removes instances.")

@@ -6,7 +6,7 @@ from ganeti.model.compression import COMPRESSIONS
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import OpCode, ShutdownTimeout
 from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, OnInstance
-from ganeti.model.operation import Kind, Parameter, Rest
+from ganeti.model.operation import Argument, Command, Kind, Parameter, Rest
 
 LOCAL, REMOTE = "local", "remote"
 
@@ -83,6 +83,11 @@ class OpBackupRemove(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_REMOV
     no_loss: ClassVar[str] = "removes the named export, as the name of the command says"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("DELETE", "/2/instances/{instance}/export", summary="Remove an instance's export", has_body=False),
+    )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-backup", "remove",
+        (Argument("instance_name", "name of the instance, which need not exist any more"),),
+        doc="Remove the exports of an instance from all nodes.",
     )  # fmt: skip
 
 

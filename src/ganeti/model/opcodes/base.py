@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from ganeti.model.fields import Field, Form, RefersTo
-from ganeti.model.operation import Loss, Rest
+from ganeti.model.operation import Command, Loss, Rest
 from ganeti.model.params import Params
 
 Reason = tuple[str, str, int]
@@ -48,6 +48,8 @@ class OpCode(
     """Why an opcode that changes hosts or the configuration destroys nothing."""
     rest: ClassVar[tuple[Rest, ...]] = ()
     """Its routes of the REST interface."""
+    cli: ClassVar[Command | None] = None
+    """Its command, unless that does more than to run the opcode."""
 
     @classmethod
     def op_id(cls) -> str:

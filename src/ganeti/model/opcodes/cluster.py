@@ -7,7 +7,7 @@ import msgspec
 from ganeti.model.cluster_params import CLUSTER_PARAMS, UNKNOWN_PARAMS
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import OpCode
-from ganeti.model.operation import Loss, Rest
+from ganeti.model.operation import Argument, Command, Loss, Rest
 from ganeti.model.uid_ranges import UidRange
 
 
@@ -153,6 +153,15 @@ class OpClusterRedistConf(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RED
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("PUT", "/2/redistribute-config", summary="Give all nodes the cluster's files again", name="redist_config"),
     )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-cluster", "redist-conf",
+        doc="""Give all nodes the cluster's facts (ssconf) and the files that they must have.
+
+        Besides files that the cluster itself needs, these are the files named in
+        /etc/ganeti/distributed-files on the master, one a line, and that list. Each node accepts files in
+        /etc/ganeti/shared, and those that its /etc/ganeti/allowed-uploads names.
+        """,
+    )  # fmt: skip
 
 
 class OpClusterActivateMasterIp(
@@ -161,6 +170,10 @@ class OpClusterActivateMasterIp(
     """Configure the cluster's address on the master."""
 
     no_loss: ClassVar[str] = "configures an address"
+    cli: ClassVar[Command | None] = Command(
+        "gnt-cluster", "activate-master-ip",
+        doc="Configure the cluster's address on the master, unless another host answers at it.",
+    )  # fmt: skip
 
 
 class OpClusterDeactivateMasterIp(
@@ -171,6 +184,11 @@ class OpClusterDeactivateMasterIp(
     no_loss: ClassVar[str] = (
         "removes an address; the command asks because clients lose their connections"
     )
+    cli: ClassVar[Command | None] = Command(
+        "gnt-cluster", "deactivate-master-ip", confirming=("yes",),
+        question=lambda _op: "Take the cluster's address away?",
+        doc="Take the cluster's address from the master; clients that use it lose their connections.",
+    )  # fmt: skip
 
 
 class OpClusterRenewCrypto(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RENEW_CRYPTO"):
@@ -200,10 +218,20 @@ class OpClusterRename(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RENAME"
     """Give the cluster another name, and the address of that name."""
 
     name: Annotated[str, RefersTo.CLUSTER]
-    ip: Annotated[str | None, RefersTo.NOTHING] = None
-    """The address; what the name resolves to without it."""
+    ip: Annotated[str | None, Field(
+        "the cluster's address; without it, what the name resolves to", "! --master-ip", "ADDRESS"
+    ), RefersTo.NOTHING] = None  # fmt: skip
 
     summary_field: ClassVar[str | None] = "name"
     no_loss: ClassVar[str] = (
         "changes a name and an address; the command asks because clients lose their connections"
     )
+    cli: ClassVar[Command | None] = Command(
+        "gnt-cluster", "rename", (Argument("name", "the new name of the cluster"),), confirming=("force",),
+        question=lambda op: f"Call the cluster {op.name}?",
+        doc="""Give the cluster another name, and the address of that name.
+
+        Nodes, instances and jobs are not touched. Whoever reaches the cluster by its address loses the
+        connection if that changes.
+        """,
+    )  # fmt: skip

@@ -1,11 +1,21 @@
 """Opcodes about node groups."""
 
-from typing import Annotated, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.names import AllocPolicy
 from ganeti.model.opcodes.base import EarlyRelease, Iallocator, OpCode, TargetGroups
-from ganeti.model.operation import DRY_RUN, FORCE, Rest
+from ganeti.model.operation import (
+    DRY_RUN,
+    FORCE,
+    GROUP,
+    INSTANCE,
+    NEW_NAME,
+    Argument,
+    Command,
+    Rest,
+)
 from ganeti.model.params import Params
 
 
@@ -46,6 +56,12 @@ class OpGroupAdd(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_ADD"):
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("POST", "/2/groups", (DRY_RUN,), renamed={"name": "group_name"}),
     )
+    cli: ClassVar[Command | None] = Command(
+        "gnt-group",
+        "add",
+        (GROUP,),
+        doc="Make a node group, without nodes; assign-nodes puts some into it.",
+    )
 
 
 class OpGroupRemove(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_REMOVE"):
@@ -55,6 +71,9 @@ class OpGroupRemove(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_REMOVE"):
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("DELETE", "/2/groups/{group}", (DRY_RUN,), summary="Remove a node group", has_body=False),
     )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-group", "remove", (GROUP,), doc="Remove a group that has no nodes."
+    )
 
 
 class OpGroupRename(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_RENAME"):
@@ -65,6 +84,24 @@ class OpGroupRename(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_RENAME"):
     summary_field: ClassVar[str | None] = None
     no_loss: ClassVar[str] = "changes an entry of the configuration"
     rest: ClassVar[tuple[Rest, ...]] = (Rest("PUT", "/2/groups/{group}/rename", (DRY_RUN,)),)
+    cli: ClassVar[Command | None] = Command(
+        "gnt-group", "rename", (GROUP, NEW_NAME), doc="Give a group another name."
+    )
+
+
+def _modified(op: Any, changes: Sequence[tuple[str, Any]]) -> Iterator[str]:
+    yield f"Modified group {op.group_name}"
+    for name, value in changes:
+        yield from (f" - {key:<5} -> {one}" for key, one in _leaves(name, value))
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Names and values of nested parameters, as `ndparams/spindle_count`."""
+    if isinstance(value, dict) and value:
+        for key, one in value.items():
+            yield from _leaves(f"{name}/{key}", one)
+    else:
+        yield name, "default" if value is None else value
 
 
 class OpGroupSetParams(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_SET_PARAMS"):
@@ -74,6 +111,13 @@ class OpGroupSetParams(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_SET
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("PUT", "/2/groups/{group}/modify",
             renamed={f"custom_{name}": name for name in ("ndparams", "ipolicy", "diskparams")}),
+    )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-group", "modify", (GROUP,), needs_option=True, lines=_modified,
+        doc="""Change a group's allocation policy, parameters and instance policy.
+
+        Only what is given changes; 'default' as a part of the policy takes the cluster's again.
+        """,
     )  # fmt: skip
 
 
@@ -88,6 +132,14 @@ class OpGroupAssignNodes(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_ASSIG
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("PUT", "/2/groups/{group}/assign-nodes", (DRY_RUN, FORCE)),
     )
+    cli: ClassVar[Command | None] = Command(
+        "gnt-group", "assign-nodes",
+        (GROUP, Argument("nodes", "nodes that come into the group", "+", "node")), confirming=("force",),
+        doc="""Put nodes into a group, out of the one that they are in.
+
+        With --force also where a mirrored instance would have its nodes in two groups.
+        """,
+    )  # fmt: skip
 
 
 class OpGroupEvacuate(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_EVACUATE"):
@@ -103,6 +155,11 @@ class OpGroupEvacuate(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_EVACUATE
 
     host_changing: ClassVar[bool] = False
     """It only submits jobs."""
+    cli: ClassVar[Command | None] = Command(
+        "gnt-group", "evacuate", (GROUP,), confirming=("force",),
+        question=lambda op: f"Evacuate all instances of group {op.group_name}?",
+        doc="Move all instances of a group to other groups, as an allocator says.",
+    )  # fmt: skip
 
 
 class OpInstanceChangeGroup(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CHANGE_GROUP"):
@@ -117,3 +174,8 @@ class OpInstanceChangeGroup(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_
     summary_field: ClassVar[str | None] = "instance_name"
     host_changing: ClassVar[bool] = False
     """It only submits jobs."""
+    cli: ClassVar[Command | None] = Command(
+        "gnt-instance", "change-group", (INSTANCE,), confirming=("force",),
+        question=lambda op: f"Move instance {op.instance_name} to another group?",
+        doc="Move an instance to a node of another group, as an allocator says.",
+    )  # fmt: skip

@@ -23,7 +23,17 @@ from ganeti.model.opcodes.base import (
     SecretOsParams,
     ShutdownTimeout,
 )
-from ganeti.model.operation import DRY_RUN, FORCE, Kind, Loss, Parameter, Rest, Right
+from ganeti.model.operation import (
+    DRY_RUN,
+    FORCE,
+    INSTANCE,
+    Command,
+    Kind,
+    Loss,
+    Parameter,
+    Rest,
+    Right,
+)
 from ganeti.model.params import Params
 
 DEFAULT_SHUTDOWN_TIMEOUT_S = 120
@@ -158,6 +168,10 @@ class OpInstanceRemove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
         Rest("DELETE", "/2/instances/{instance}", (DRY_RUN,), summary="Remove an instance and its disks",
              constants={"ignore_failures": False}),
     )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-instance", "remove", (INSTANCE,), confirming=("force",),
+        doc="Shut an instance down and remove it with its disks.",
+    )  # fmt: skip
 
 
 IgnoreOffline = Annotated[bool, Field("only mark it, if its node is offline", "! --ignore-offline")]
@@ -194,6 +208,10 @@ class OpInstanceStartup(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
         Rest("PUT", "/2/instances/{instance}/startup", (FORCE, NO_REMEMBER, DRY_RUN),
             Right.OPERATE, "Start an instance", has_body=False),
     )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-instance", "startup", aliases=("start",), on_many=True, confirming=("force",),
+        doc="Start instances, and remember that they are to run.",
+    )  # fmt: skip
 
 
 class OpInstanceShutdown(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_SHUTDOWN"):
@@ -213,6 +231,10 @@ class OpInstanceShutdown(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
     no_loss: ClassVar[str] = "keeps the disks"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("PUT", "/2/instances/{instance}/shutdown", (NO_REMEMBER, DRY_RUN), Right.OPERATE, "Shut an instance down"),
+    )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-instance", "shutdown", aliases=("stop",), on_many=True, confirming=("force",),
+        doc="Shut instances down, and remember that they are to be down.",
     )  # fmt: skip
 
 
@@ -234,6 +256,9 @@ class OpInstanceReboot(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
             DRY_RUN,
         ), Right.OPERATE),
     )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-instance", "reboot", on_many=True, doc="Reboot instances."
+    )
 
 
 Cleanup = Annotated[bool, Field("clean up what a broken migration left")]
@@ -261,6 +286,12 @@ class OpInstanceMigrate(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("PUT", "/2/instances/{instance}/migrate", right=Right.OPERATE,
             summary="Move an instance to another node without stopping it"),
+    )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-instance", "migrate", (INSTANCE,), confirming=("force",),
+        question=lambda op: f"{'Clean up the broken migration of' if op.cleanup else 'Migrate'}"
+        f" instance {op.instance_name}? Its service may stand still.",
+        doc="Move a running instance to another node without stopping it.",
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from ganeti.model.opcodes.base import (
     NoWaitForSync,
 )
 from ganeti.model.opcodes.instance import OnInstance, instance_names
-from ganeti.model.operation import FORCE, Kind, Loss, Parameter, Rest, Right
+from ganeti.model.operation import FORCE, INSTANCE, Command, Kind, Loss, Parameter, Rest, Right
 from ganeti.model.params import Params
 
 
@@ -201,6 +201,11 @@ class OpInstanceActivateDisks(
             Parameter("ignore_size", Kind.FLAG, "whatever size they are recorded with", "ignore_size"),
         ), Right.OPERATE, "Make an instance's disks usable on its node", has_body=False),
     )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-instance", "activate-disks", (INSTANCE,),
+        lines=lambda _op, disks: [":".join(disk) for disk in disks],
+        doc="Make an instance's disks usable on its primary node; prints node:name:path for each.",
+    )  # fmt: skip
 
 
 class OpInstanceDeactivateDisks(
@@ -213,4 +218,8 @@ class OpInstanceDeactivateDisks(
     no_loss: ClassVar[str] = "keeps the disks"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("PUT", "/2/instances/{instance}/deactivate-disks", (FORCE,), Right.OPERATE, "The reverse", has_body=False),
+    )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-instance", "deactivate-disks", (INSTANCE,), confirming=("force",),
+        doc="Give up an instance's disks that were activated; refused while it runs, unless forced.",
     )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import ForceVariant, PrivateOsParams, SecretOsParams
 from ganeti.model.opcodes.instance import OnInstance, instance_names
-from ganeti.model.operation import Loss, Rest
+from ganeti.model.operation import INSTANCE, NEW_NAME, Command, Loss, Rest
 
 
 def _ask_reinstall(ops: Sequence[Any]) -> str:
@@ -54,3 +54,12 @@ class OpInstanceRename(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("PUT", "/2/instances/{instance}/rename", summary="Give an instance another name"),
     )
+    cli: ClassVar[Command | None] = Command(
+        "gnt-instance", "rename", (INSTANCE, NEW_NAME), confirming=("force",),
+        lines=lambda op, name: [f"Instance {op.instance_name} is now called {name}"],
+        doc="""Give an instance another name. It must be down.
+
+        The rename script of its OS tells the installed system; if that fails, the instance is renamed all
+        the same, with a warning. Files of disks keep the paths that they have.
+        """,
+    )  # fmt: skip

@@ -16,7 +16,7 @@ from ganeti.model.opcodes.base import (
     TargetNode,
 )
 from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, Cleanup, OnInstance
-from ganeti.model.operation import DRY_RUN, Kind, Parameter, Rest, Right
+from ganeti.model.operation import DRY_RUN, INSTANCE, Command, Kind, Parameter, Rest, Right
 
 
 class OpInstanceFailover(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_FAILOVER"):
@@ -35,6 +35,16 @@ class OpInstanceFailover(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
         Rest("PUT", "/2/instances/{instance}/failover", right=Right.OPERATE,
             summary="Stop an instance, and start it on another node"),
     )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-instance", "failover", (INSTANCE,), confirming=("force",),
+        question=lambda op: f"{'Clean up the broken migration of' if op.cleanup else 'Stop and fail over'}"
+        f" instance {op.instance_name}?",
+        doc="""Stop an instance and start it on another node that has its data.
+
+        Its own node may be dead: make sure of it, and say so with 'gnt-node modify --offline yes'. A node
+        that only does not answer might still run the instance, so nothing is done then.
+        """,
+    )  # fmt: skip
 
 
 class OpInstanceMove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MOVE"):
@@ -52,6 +62,15 @@ class OpInstanceMove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MOV
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
 
     no_loss: ClassVar[str] = "removes the old disks after they were copied"
+    cli: ClassVar[Command | None] = Command(
+        "gnt-instance", "move", (INSTANCE,), confirming=("force",),
+        question=lambda op: f"Instance {op.instance_name} will be moved; it is shut down meanwhile. Continue?",
+        doc="""Stop an instance, copy its disks to another node, and start it there.
+
+        For disks that only one node has. The guest is down while they are copied; a live migration takes
+        them along, too.
+        """,
+    )  # fmt: skip
 
 
 class OnNode(OpCode, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import OpCode
-from ganeti.model.operation import DRY_RUN, Rest
+from ganeti.model.operation import DRY_RUN, NETWORK, NEW_NAME, Command, Rest
 
 Addresses = Annotated[list[str] | None, Field(
     "reserve these addresses for others; a range is FIRST-LAST", metavar="ADDRESS,...",
@@ -60,6 +60,14 @@ class OpNetworkAdd(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWORK_ADD
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("POST", "/2/networks", (DRY_RUN,), renamed={"name": "network_name"}),
     )
+    cli: ClassVar[Command | None] = Command(
+        "gnt-network", "add", (NETWORK,),
+        doc="""Make a network; connect lets the instances of a group use it.
+
+        The first and the last address of the subnet and the gateway are never given to interfaces; those that
+        nodes and the cluster have are reserved, too.
+        """,
+    )  # fmt: skip
 
 
 class OpNetworkRemove(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_REMOVE"):
@@ -71,6 +79,13 @@ class OpNetworkRemove(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_REMO
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("DELETE", "/2/networks/{network}", (DRY_RUN,), summary="Remove a network"),
     )
+    cli: ClassVar[Command | None] = Command(
+        "gnt-network", "remove", (NETWORK,), confirming=("force",),
+        doc="""Remove a network that is connected to no group; --force disconnects it first.
+
+        While an instance has an interface in it, it stays.
+        """,
+    )  # fmt: skip
 
 
 class OpNetworkSetParams(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWORK_SET_PARAMS"):
@@ -83,6 +98,13 @@ class OpNetworkSetParams(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWO
 
     no_loss: ClassVar[str] = "changes an entry of the configuration"
     rest: ClassVar[tuple[Rest, ...]] = (Rest("PUT", "/2/networks/{network}/modify"),)
+    cli: ClassVar[Command | None] = Command(
+        "gnt-network", "modify", (NETWORK,), needs_option=True,
+        doc="""Change a network's gateway, IPv6 subnet, MAC prefix and reserved addresses.
+
+        The subnet stays what it is: make another network in its place.
+        """,
+    )  # fmt: skip
 
 
 class OpNetworkRename(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_RENAME"):
@@ -92,6 +114,7 @@ class OpNetworkRename(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_RENA
 
     no_loss: ClassVar[str] = "changes an entry of the configuration"
     rest: ClassVar[tuple[Rest, ...]] = (Rest("PUT", "/2/networks/{network}/rename", (DRY_RUN,)),)
+    cli: ClassVar[Command | None] = Command("gnt-network", "rename", (NETWORK, NEW_NAME))
 
 
 class OpNetworkConnect(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_CONNECT"):

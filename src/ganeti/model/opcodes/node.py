@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import OpCode
-from ganeti.model.operation import FORCE, Kind, Loss, Parameter, Rest
+from ganeti.model.operation import FORCE, NEW_NAME, NODE, Command, Kind, Loss, Parameter, Rest
 from ganeti.model.params import Params
 
 SecondaryIp = Annotated[
@@ -66,6 +66,7 @@ class OpNodeRemove(OpCode, frozen=True, kw_only=True, tag="OP_NODE_REMOVE"):
 
     summary_field: ClassVar[str | None] = "node_name"
     no_loss: ClassVar[str] = "removes a node without instances"
+    cli: ClassVar[Command | None] = Command("gnt-node", "remove", (NODE,))
 
 
 ROLE_CHANGES: dict[str, dict[str, bool]] = {
@@ -139,6 +140,13 @@ class OpNodePowercycle(OpCode, frozen=True, kw_only=True, tag="OP_NODE_POWERCYCL
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("POST", "/2/nodes/{node}/powercycle", (FORCE,), summary="Restart a node's host at once"),
     )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-node", "powercycle", (NODE,), confirming=("yes",), lines=lambda _op, said: [said],
+        doc="""Restart a node at once, without shutting anything down; its guests are lost.
+
+        It works while the node's daemon answers, even if the node's disks do not.
+        """,
+    )  # fmt: skip
 
 
 class OpNodeRename(OpCode, frozen=True, kw_only=True, tag="OP_NODE_RENAME"):
@@ -150,3 +158,10 @@ class OpNodeRename(OpCode, frozen=True, kw_only=True, tag="OP_NODE_RENAME"):
 
     summary_field: ClassVar[str | None] = "node_name"
     no_loss: ClassVar[str] = "changes an entry of the configuration"
+    cli: ClassVar[Command | None] = Command(
+        "gnt-node", "rename", (NODE, NEW_NAME),
+        doc="""Give a node another name; its instances go on undisturbed, nothing is locked.
+
+        The host itself must be given that name as well, before or after.
+        """,
+    )  # fmt: skip

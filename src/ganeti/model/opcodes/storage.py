@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, RefersTo
 from ganeti.model.opcodes.base import OpCode
-from ganeti.model.operation import Kind, Loss, Parameter, Rest
+from ganeti.model.operation import NODE, Argument, Command, Kind, Loss, Parameter, Rest
 
 StorageType = Annotated[str | None, Field(
     "kind of storage: lvm-vg, lvm-pv, file, sharedfile; without it that of the first enabled disk"
@@ -79,6 +79,19 @@ class OpRepairNodeStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_REPA
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("PUT", "/2/nodes/{node}/storage/repair", (STORAGE_TYPE, STORAGE_NAME),
             summary="Repair a storage unit", has_body=False),
+    )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-node", "repair-storage",
+        (
+            NODE,
+            Argument("storage_type", "kind of storage: lvm-vg, lvm-pv, file, sharedfile"),
+            Argument("name", "a volume group, a device, a directory"),
+        ),
+        confirming=("force",),
+        doc="""Make a storage unit consistent: a volume group gives up devices that are gone, and what lay on them.
+
+        Refused if the node's mirrored instances have no good copy elsewhere, or others lost a part.
+        """,
     )  # fmt: skip
 
 

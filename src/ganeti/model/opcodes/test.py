@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.iallocator import RequestType
 from ganeti.model.opcodes.base import DiskRequest, NicRequest, OpCode, SecretOsParams
+from ganeti.model.operation import Command
 from ganeti.model.params import Params
 
 
@@ -120,3 +121,8 @@ class OpTestOsParams(OpCode, frozen=True, kw_only=True, tag="OP_TEST_OS_PARAMS")
     secret_fields: ClassVar[tuple[str, ...]] = ("osparams_secret",)
     null_is_default: ClassVar[tuple[str, ...]] = (*OpCode.null_is_default, "osparams_secret")
     host_changing: ClassVar[bool] = False
+    cli: ClassVar[Command | None] = Command(
+        "gnt-debug", "test-osparams",
+        lines=lambda _op, found: [f"{name}: {length} characters" for name, length in sorted(found.items())],
+        doc="Send secret OS parameters to the master, and show which of them have arrived: name and length.",
+    )  # fmt: skip

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError
 from ganeti.jobs.executor import OpRun, Outcome
-from ganeti.model.opcodes import OpCode, parse_opcode
+from ganeti.model.opcode_table import parse_opcode
+from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.test import OpTestDummy, OpTestJqueue, OpTestOsParams
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext

@@ -3,7 +3,7 @@
 from functools import cache
 
 from ganeti.model import wire
-from ganeti.model.opcodes import OPCODES
+from ganeti.model.opcode_table import OPCODES
 from ganeti.model.operation import Kind, Parameter, Right
 from ganeti.web.application import Streamed, Text
 from ganeti.web.events import KINDS, stream
