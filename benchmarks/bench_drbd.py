@@ -29,11 +29,11 @@ from ganeti.model.objects import (
 )
 from ganeti.model.opcodes.mirrors import OpGroupVerifyDisks
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.fake import FakeRpc
 from ganeti.rpc.procedures.disks import DISKS_INFO, DiskInfo, DisksArgs, SyncStatus
 from ganeti.storage.drbd.driver import DrbdDisk
 from ganeti.units.context import UnitContext
 from ganeti.units.mirrors.verify_disks import LUGroupVerifyDisks
+from tests.support.fake_rpc import FakeRpc
 from tests.support.lone_run import LoneRun
 from tests.support.model_drbd import DrbdNode, DrbdWorld, FileLayer
 

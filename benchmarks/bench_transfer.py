@@ -34,12 +34,12 @@ from ganeti.model.opcodes.os import OpOsDiagnose
 from ganeti.node import disk_stream
 from ganeti.node.tasks import open_port
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.fake import FakeRpc
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.programs import OS_DIAGNOSE, OsInfo
 from ganeti.units.context import UnitContext
 from ganeti.units.os.diagnose import LUOsDiagnose
 from ganeti.vcluster.layout import VirtualCluster
+from tests.support.fake_rpc import FakeRpc
 from tests.support.lone_run import LoneRun
 
 MIB = 1024 * 1024

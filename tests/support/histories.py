@@ -15,7 +15,6 @@ from typing import Any
 from unittest import mock
 
 from ganeti.base.errors import CommitUnknown, GanetiError, RpcFailed
-from ganeti.base.ids import CountingIds
 from ganeti.config.kinds.instance import INSTANCE
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.record import JOB_KIND
@@ -39,7 +38,6 @@ from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsSet
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.rpc.calls import Call
-from ganeti.rpc.fake import Fault
 from ganeti.rpc.headers import EPOCH_REFUSED, UNREACHABLE
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE
 from ganeti.rpc.procedures.form import Procedure
@@ -50,6 +48,8 @@ from ganeti.units import context
 from ganeti.units.services import Services
 from ganeti.units.undo.disks import RemoveDisk
 from ganeti.units.undo.run import run_steps
+from tests.support.fake_rpc import Fault
+from tests.support.predictable import CountingIds
 from tests.support.units_cluster import Master, WatchedRpc, World, node_name
 from tests.support.virtual_time import VirtualTimeLoop
 

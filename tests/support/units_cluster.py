@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from ganeti.base.errors import ExecError, NotMaster
-from ganeti.base.ids import CountingIds
 from ganeti.config.config import Config
 from ganeti.config.fill import instance_spec
 from ganeti.config.snapshot import Snapshot
@@ -33,7 +32,6 @@ from ganeti.model.objects import (
 from ganeti.model.opcodes import OpCode
 from ganeti.model.stored import Stored
 from ganeti.query.job_filters import job_rules
-from ganeti.rpc.fake import FakeRpc
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.stale_work import StaleWorkFence
@@ -52,7 +50,9 @@ from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
 from ganeti.units.services import BuiltInAllocator, Services, no_secret
+from tests.support.fake_rpc import FakeRpc
 from tests.support.model_nodes import ModelNode, SharedDirectory
+from tests.support.predictable import CountingIds
 from tests.support.virtual_time import LoopClock
 
 CLUSTER = "00000000-0000-4000-9000-000000000001"

@@ -32,23 +32,3 @@ class RandomIds:
 
     def number(self, below: int) -> int:
         return secrets.randbelow(below)
-
-
-class CountingIds:
-    """Predictable identifiers; for tests and simulations."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def _next(self) -> int:
-        self._count += 1
-        return self._count
-
-    def uuid(self) -> str:
-        return f"00000000-0000-4000-8000-{self._next():012x}"
-
-    def token(self, size: int = 16) -> str:
-        return f"{self._next():0{2 * size}x}"
-
-    def number(self, below: int) -> int:
-        return self._next() % below

@@ -9,7 +9,6 @@ from typing import Any
 from ganeti.api.luxi_methods import LuxiMethods
 from ganeti.api.luxi_server import Caller
 from ganeti.api.rest_methods import RestMethods
-from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import ErrorCode, GanetiError, JobLost, JobQueueDrained, PrereqError
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.pending_undo import PendingStep
@@ -22,6 +21,7 @@ from ganeti.query.live import LiveSource
 from ganeti.query.screenshots import ScreenshotSource
 from ganeti.rpc.timings import BOUNDS_S
 from ganeti.store.interface import Position
+from tests.support.predictable import FrozenClock
 from tests.support.state_history import StateHistory
 from tests.unit.query.cluster import FakeJob, FakeJobs, FakeNodes, locks, snapshot
 

@@ -8,9 +8,9 @@ import pytest
 from ganeti.api.audit import OBJECTS_LIMIT, MasterAudit
 from ganeti.api.luxi_methods import AUDITED
 from ganeti.api.luxi_server import Caller
-from ganeti.base.clock import FrozenClock
 from ganeti.config.changes import HIDDEN, ChangedObject
 from ganeti.protocols.luxi import Answer, Request
+from tests.support.predictable import FrozenClock
 from tests.unit.api.masters import Master
 from tests.unit.config.sample import sample_instance
 

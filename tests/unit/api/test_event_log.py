@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from ganeti.api.event_log import GATHER_S, EventLog
-from ganeti.base.clock import FrozenClock
 from ganeti.base.ids import RandomIds
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
@@ -19,6 +18,7 @@ from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.store.backend import become_master
 from ganeti.store.faulty import FaultyStore
 from ganeti.store.interface import Put, Transaction
+from tests.support.predictable import FrozenClock
 from tests.support.state_history import StateHistory, job_row
 from tests.unit.query.cluster import job, snapshot
 

@@ -3,9 +3,7 @@ from typing import Any
 
 import pytest
 
-from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import InputError
-from ganeti.base.ids import CountingIds
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.init import (
     FirstState,
@@ -17,6 +15,7 @@ from ganeti.bootstrap.init import (
 )
 from ganeti.model.cluster_params import CLUSTER_PARAMS
 from ganeti.model.objects import NodeUuid
+from tests.support.predictable import CountingIds, FrozenClock
 
 GOOD = InitOptions(
     cluster_name="cluster.example", node_name="node1.example", primary_ip="192.0.2.1"

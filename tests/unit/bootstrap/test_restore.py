@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from ganeti.base import certificates as ca
 from ganeti.base import tls
-from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import ErrorCode, GanetiError, PrereqError, StoreError
 from ganeti.base.files import exclusive_file
 from ganeti.base.paths import Paths
@@ -48,6 +47,7 @@ from ganeti.store.interface import (
 from ganeti.store.register import Accepted, Answer, Promise, Register, RegisterFile
 from ganeti.store.restoring import found_at, replace_state, rows_at
 from ganeti.store.worker import Worker
+from tests.support.predictable import FrozenClock
 from tests.unit.config.sample import CLUSTER_UUID, NODES, sample_cluster, sample_group, sample_node
 from tests.unit.store.conformance import MemorySink
 from tests.unit.store.scripted_connection import Script, sqlite_error

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from ganeti.base.clock import FrozenClock
 from ganeti.clients.confd import ConfdClient, NoAnswer, enough
 from ganeti.protocols.confd import Asked, QueryType, Status, pack_answer, parse_request
+from tests.support.predictable import FrozenClock
 
 KEY = b"k" * 32
 Answering = Callable[[Asked], list[bytes]]

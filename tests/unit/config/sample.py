@@ -2,7 +2,6 @@
 
 import msgspec
 
-from ganeti.base.ids import CountingIds
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import put_row
@@ -21,6 +20,7 @@ from ganeti.model.stored import Stored
 from ganeti.store.backend import become_master
 from ganeti.store.faulty import FaultyStore, MemoryDisk
 from ganeti.store.interface import Lease, Transaction
+from tests.support.predictable import CountingIds
 from tests.support.virtual_time import LoopClock
 
 CLUSTER_UUID = "00000000-0000-4000-9000-000000000001"

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import (
     CommitUnknown,
     ConfigurationError,
@@ -15,7 +14,6 @@ from ganeti.base.errors import (
     PrereqError,
     Refused,
 )
-from ganeti.base.ids import CountingIds
 from ganeti.config.changes import CHANGED_BY
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
@@ -25,6 +23,7 @@ from ganeti.model.objects import Instance, Nic
 from ganeti.store.backend import become_master
 from ganeti.store.faulty import Crash, FaultyStore, Refuse, Unknown
 from ganeti.store.interface import Put, Transaction
+from tests.support.predictable import CountingIds, FrozenClock
 from tests.support.virtual_time import WALL_START, LoopClock
 from tests.unit.config.sample import (
     CLUSTER_UUID,

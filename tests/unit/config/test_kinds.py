@@ -5,9 +5,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import ErrorCode, PrereqError
-from ganeti.base.ids import CountingIds
 from ganeti.config.config import Config
 from ganeti.config.index import Claim
 from ganeti.config.kinds import KINDS, kind_of
@@ -17,6 +15,7 @@ from ganeti.config.view import Tables, View
 from ganeti.model.objects import Cluster, Instance
 from ganeti.model.stored import Stored
 from ganeti.units.cluster.findings import config_findings
+from tests.support.predictable import CountingIds, FrozenClock
 from tests.unit.config.sample import sample_instance, sample_objects, sample_snapshot, store_with
 
 UUID = "00000000-0000-4000-d000-000000000001"

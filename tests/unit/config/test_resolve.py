@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
-from ganeti.base.ids import CountingIds
 from ganeti.config.fill import (
     filled_beparams,
     filled_hvparams,
@@ -17,6 +16,7 @@ from ganeti.config.fill import (
 from ganeti.config.reservations import Reservations
 from ganeti.config.resolve import resolve_group, resolve_instance, resolve_node
 from ganeti.config.snapshot import Snapshot
+from tests.support.predictable import CountingIds
 from tests.unit.config.sample import (
     GROUP,
     sample_cluster,

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from ganeti.base.errors import GanetiError
-from ganeti.base.ids import CountingIds
 from ganeti.config.config import Config
 from ganeti.config.kinds import KINDS
 from ganeti.config.snapshot import Snapshot
@@ -15,6 +14,7 @@ from ganeti.model import wire
 from ganeti.store.backend import become_master
 from ganeti.store.faulty import Crash, FaultyStore
 from ganeti.store.interface import Put, Row, Transaction
+from tests.support.predictable import CountingIds
 from tests.support.virtual_time import LoopClock
 from tests.unit.config.sample import (
     CLUSTER_UUID,

@@ -6,17 +6,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from ganeti.base.ids import CountingIds
 from ganeti.confd.facts import KINDS
 from ganeti.confd.keys import KEY_NAME, key_of_node, new_key
 from ganeti.config.config import Config
 from ganeti.daemons.confd_copies import LOOK_S, ConfdCopies
 from ganeti.model.stored import Stored
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.fake import FakeRpc, Fault
 from ganeti.rpc.procedures.confd import CONFD_COPY_WRITE, ConfdCopyArgs, ConfdCopyReport
 from ganeti.store.encoding import decode_transaction
 from ganeti.store.interface import Put
+from tests.support.fake_rpc import FakeRpc, Fault
+from tests.support.predictable import CountingIds
 from tests.support.virtual_time import LoopClock
 from tests.unit.config.sample import (
     NODES,

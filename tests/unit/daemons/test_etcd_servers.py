@@ -9,7 +9,6 @@ import pytest
 from ganeti.base.paths import Paths
 from ganeti.daemons.etcd_servers import LEAST_FREE_BYTES, EtcdServers
 from ganeti.rpc.calls import Call
-from ganeti.rpc.fake import FakeRpc
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import CANDIDATE_READ, CandidateReport
 from ganeti.store.etcd.gateway import NotSent
@@ -25,6 +24,7 @@ from ganeti.store.etcd.settings import (
     peer_url,
     server_settings,
 )
+from tests.support.fake_rpc import FakeRpc
 from tests.unit.config.sample import NODES, sample_node
 
 NODE_LIST = [sample_node(number) for number in (1, 2, 3)]

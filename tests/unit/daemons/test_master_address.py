@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.daemons.master_address import MasterAddress
-from ganeti.rpc.fake import Fault
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import MasterIpArgs
+from tests.support.fake_rpc import Fault
 from tests.support.units_cluster import Master, World
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("F5")]

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from ganeti.base.errors import RpcError
-from ganeti.base.ids import CountingIds
 from ganeti.base.paths import Paths
 from ganeti.confd.keys import KEY_NAME, keep_key
 from ganeti.config.config import Config
@@ -28,11 +27,12 @@ from ganeti.daemons.membership import (
 )
 from ganeti.model.objects import Cluster, GroupUuid, Node, NodeUuid
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.fake import FakeRpc, Fault
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP, CandidateArgs
 from ganeti.store.faulty import FaultyStore, MemoryDisk
 from ganeti.store.interface import Identity, MemberChange, Membership
+from tests.support.fake_rpc import FakeRpc, Fault
+from tests.support.predictable import CountingIds
 from tests.support.virtual_time import LoopClock
 from tests.unit.config.sample import NODES, sample_cluster, sample_group, sample_node, store_with
 

@@ -10,7 +10,6 @@ import pytest
 
 from ganeti.base import certificates, tls
 from ganeti.base.errors import PrereqError, RpcFailed
-from ganeti.base.ids import CountingIds
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.membership import write_identity
 from ganeti.config.config import Config
@@ -24,6 +23,7 @@ from ganeti.rpc.procedures.form import Procedure
 from ganeti.store.backend import become_master
 from ganeti.store.faulty import FaultyStore, MemoryDisk
 from ganeti.store.interface import Transaction
+from tests.support.predictable import CountingIds
 from tests.support.virtual_time import LoopClock
 from tests.unit.config.sample import NODES, sample_cluster, sample_group, sample_node
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import run
@@ -14,6 +13,7 @@ from ganeti.hypervisor.registry import hypervisors
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs, MigrationInfo
+from tests.support.predictable import FrozenClock
 
 INSTANCE = InstanceSpec(
     name="web1", uuid="u1", hypervisor="fake", os="o", memory=128, vcpus=2, hvparams={}

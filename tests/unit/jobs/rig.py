@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ganeti.base.errors import ExecError
-from ganeti.base.ids import CountingIds
 from ganeti.config.config import Config
 from ganeti.jobs.executor import OpRun, Outcome
 from ganeti.jobs.queue import JobQueue
@@ -30,6 +29,7 @@ from ganeti.store.interface import (
     Put,
     Transaction,
 )
+from tests.support.predictable import CountingIds
 from tests.support.virtual_time import LoopClock
 from tests.unit.config.sample import sample_objects, store_with
 

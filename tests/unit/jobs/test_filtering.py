@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from ganeti.base.ids import CountingIds
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.query.filter_changes import FilterChanges
+from tests.support.predictable import CountingIds
 from tests.support.virtual_time import LoopClock
 from tests.unit.jobs.rig import Rig, act, delay, settle
 

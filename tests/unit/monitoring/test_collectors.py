@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ganeti.base.clock import FrozenClock
 from ganeti.base.paths import Paths
 from ganeti.base.process import CommandFailed, Completed
 from ganeti.model.data_collectors import MICROSECONDS, NAMES, Collecting, collecting
 from ganeti.monitoring.collectors import DESCRIPTIONS, Collectors, Host, keep_sampling
 from ganeti.monitoring.report import Code, brief
+from tests.support.predictable import FrozenClock
 
 
 class Node:

@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.base.clock import FrozenClock
 from ganeti.base.paths import Paths
 from ganeti.node.application import NodeApplication, merged
 from ganeti.rpc.calls import Call, Handlers
@@ -10,6 +9,7 @@ from ganeti.rpc.procedures import PROCEDURES
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import VERSION
 from ganeti.rpc.procedures.mastership import REGISTER_READ
+from tests.support.predictable import FrozenClock
 
 
 async def test_a_node_answers_every_procedure_that_is_declared(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from ganeti import __version__
-from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.fake import FakeHypervisor
@@ -31,6 +30,7 @@ from ganeti.rpc.procedures.host import (
 from ganeti.store.asides import keep_aside
 from ganeti.store.database import Database, History, Limits
 from ganeti.store.interface import ZERO, Position, Put, Transaction
+from tests.support.predictable import FrozenClock
 
 ROOT = "/srv/ganeti/file-storage"
 MEMINFO = """MemTotal:        8192000 kB

@@ -14,8 +14,8 @@ from ganeti.hypervisor.registry import hypervisors
 from ganeti.model.instance_spec import NicSpec
 from ganeti.node import networks
 from ganeti.rpc.calls import Call
-from ganeti.rpc.fake import FakeRpc
 from ganeti.rpc.procedures.networks import NICS_CHECK, NicsArgs
+from tests.support.fake_rpc import FakeRpc
 
 NIC = NicSpec(uuid="n", index=0, mac="m", link="nosuchbridge")
 

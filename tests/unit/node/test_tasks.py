@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import HostError, InputError
 from ganeti.guest_os.scripts import TIMED_OUT
 from ganeti.node import tasks as node_tasks
@@ -23,6 +22,7 @@ from ganeti.node.tasks import (
     open_port,
     supervisor_words,
 )
+from tests.support.predictable import FrozenClock
 
 
 class Bench:

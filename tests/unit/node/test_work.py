@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.call_programs import run_endable
-from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import HostError, NotMaster
 from ganeti.base.process import CommandFailed
 from ganeti.node import task_processes
@@ -17,6 +16,7 @@ from ganeti.node.work import NodeWork
 from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures.stale_work import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.server import RunningCalls
+from tests.support.predictable import FrozenClock
 
 KEY = "7/0/1"
 TERMINATED, KILLED = 128 + 15, 128 + 9

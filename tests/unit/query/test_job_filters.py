@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import GanetiError, InputError, PrereqError
-from ganeti.base.ids import CountingIds
 from ganeti.config.config import Config
 from ganeti.model.job_filter import FREE, FilterAction, JobFilter, parse_action
 from ganeti.model.opcodes import OpCode
@@ -14,6 +12,7 @@ from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.query.filter_changes import FilterChanges
 from ganeti.query.job_filters import JobRules, check_predicates
+from tests.support.predictable import CountingIds, FrozenClock
 from tests.support.virtual_time import LoopClock
 from tests.unit.config.sample import GROUP, sample_objects, store_with
 

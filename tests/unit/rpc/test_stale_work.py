@@ -9,7 +9,6 @@ from ganeti.base.errors import RpcError, RpcFailed, RpcUnknown
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.objects import GroupUuid, Node, NodeUuid
 from ganeti.rpc.calls import Call
-from ganeti.rpc.fake import FakeRpc, Fault
 from ganeti.rpc.headers import UNREACHABLE
 from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, BLOCKDEV_REMOVE, DiskArgs, DiskInfo
 from ganeti.rpc.procedures.form import Nothing
@@ -22,6 +21,7 @@ from ganeti.rpc.procedures.stale_work import (
     UnfinishedWork,
 )
 from ganeti.rpc.stale_work import AGAIN_S, KNOWN_FOR_S, STALE_WORK, StaleWorkFence
+from tests.support.fake_rpc import FakeRpc, Fault
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("G4", "G7")]
 

@@ -13,7 +13,7 @@ from ganeti.model.opcodes.cluster import (
     OpClusterSetParams,
 )
 from ganeti.model.params import IPOLICY_DEFAULTS
-from ganeti.rpc.fake import Fault
+from tests.support.fake_rpc import Fault
 from tests.support.units_cluster import Master, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 

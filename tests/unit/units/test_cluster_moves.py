@@ -16,8 +16,8 @@ from ganeti.model.opcodes.backup import OpBackupAbandon, OpBackupExport, OpBacku
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.opcodes.instance import OpInstanceCreate
-from ganeti.rpc.fake import Fault
 from tests.support.export_nodes import ExportNode
+from tests.support.fake_rpc import Fault
 from tests.support.units_cluster import Master, World, failed, node_name, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 

@@ -12,7 +12,6 @@ from ganeti.model.job import UndoStep
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes.instance import OpInstanceRemove
-from ganeti.rpc.fake import Fault
 from ganeti.rpc.procedures.devices import (
     DeviceAction,
     DiskChangeArgs,
@@ -20,6 +19,7 @@ from ganeti.rpc.procedures.devices import (
     NicChangeArgs,
 )
 from ganeti.units.undo.run import describe, locks_of
+from tests.support.fake_rpc import Fault
 from tests.support.model_nodes import Guest
 from tests.support.units_cluster import NODES, Master, node_name, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate, modify

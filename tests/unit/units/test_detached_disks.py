@@ -9,7 +9,7 @@ from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.cluster import OpClusterVerifyGroup
 from ganeti.model.opcodes.instance import OpInstanceRemove, OpInstanceShutdown, OpInstanceStartup
 from ganeti.model.opcodes.node import OpNodeRemove
-from ganeti.rpc.fake import Fault
+from tests.support.fake_rpc import Fault
 from tests.support.units_cluster import Master, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, modify
 

@@ -10,10 +10,10 @@ from ganeti.base.errors import StorageError
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.external import OpExtStorageDiagnose
 from ganeti.model.opcodes.instance_system import OpInstanceRename
-from ganeti.rpc.fake import Fault
 from ganeti.rpc.procedures.disks import DiskArgs, DiskInfo
 from ganeti.rpc.procedures.external import ProviderInfo
 from ganeti.rpc.procedures.form import Nothing
+from tests.support.fake_rpc import Fault
 from tests.support.model_nodes import ModelNode, SharedDirectory
 from tests.support.units_cluster import Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, modify

@@ -3,7 +3,7 @@
 import pytest
 
 from ganeti.model.opcodes.moving import OpNodeMigrate
-from ganeti.rpc.fake import Fault
+from tests.support.fake_rpc import Fault
 from tests.support.model_nodes import ModelNode
 from tests.support.units_cluster import Master, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate

@@ -9,7 +9,7 @@ from ganeti.config.reservations import PORTS
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.instance import OpInstanceRemove
 from ganeti.model.opcodes.moving import OpInstanceMove
-from ganeti.rpc.fake import Fault
+from tests.support.fake_rpc import Fault
 from tests.support.units_cluster import Master, World, failed, succeeded
 from tests.unit.units.opcodes import NAME, create
 

@@ -18,9 +18,9 @@ from ganeti.model.opcodes.instance import (
     OpInstanceStartup,
 )
 from ganeti.model.opcodes.node import OpNodeRemove
-from ganeti.rpc.fake import Fault
 from ganeti.store.faulty import Crash, Refuse
 from ganeti.units.instance.reconcile_migration import mark_migrating
+from tests.support.fake_rpc import Fault
 from tests.support.model_nodes import Guest, ModelNode
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate

@@ -18,10 +18,10 @@ from ganeti.model.opcodes.instance import (
     OpInstanceStartup,
 )
 from ganeti.rpc.calls import Call
-from ganeti.rpc.fake import Fault
 from ganeti.rpc.procedures.agent import AgentInfo
 from ganeti.store.faulty import Crash, Refuse
 from ganeti.units.instance.query_data import MOST_AT_ONCE
+from tests.support.fake_rpc import Fault
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 

@@ -29,8 +29,8 @@ from ganeti.model.opcodes.instance_changes import (
 )
 from ganeti.model.opcodes.instance_system import OpInstanceReinstall
 from ganeti.model.opcodes.moving import OpInstanceFailover, OpInstanceMove, OpNodeEvacuate
-from ganeti.rpc.fake import Fault
 from ganeti.rpc.procedures.disks import SyncStatus
+from tests.support.fake_rpc import Fault
 from tests.support.memory_disks import (
     MEMORY,
     NODES,

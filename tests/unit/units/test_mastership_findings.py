@@ -9,7 +9,6 @@ from ganeti.base.errors import RpcError, RpcFailed
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.cluster import OpClusterVerifyConfig
 from ganeti.model.verify_codes import VerifyCode
-from ganeti.rpc.fake import Fault
 from ganeti.rpc.procedures.host import VerifyReport
 from ganeti.units.cluster.mastership_findings import (
     aside_findings,
@@ -20,6 +19,7 @@ from ganeti.units.cluster.mastership_findings import (
     version_findings,
 )
 from ganeti.units.services import RegisterState, ServerFault
+from tests.support.fake_rpc import Fault
 from tests.support.units_cluster import NODES, Master, failed, said, succeeded
 from tests.unit.units.opcodes import create
 from tests.unit.units.test_cluster_verify import instance, node, report, snapshot

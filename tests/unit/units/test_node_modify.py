@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from ganeti.config.transaction import Draft
 from ganeti.model.objects import Node
 from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeSetParams
-from ganeti.rpc.fake import Fault
 from ganeti.rpc.procedures.files import NodeFile
 from ganeti.store.faulty import Crash, Refuse
+from tests.support.fake_rpc import Fault
 from tests.support.model_nodes import Guest
 from tests.support.units_cluster import (
     NODES,

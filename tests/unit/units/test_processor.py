@@ -14,11 +14,11 @@ from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.job import UndoStep
 from ganeti.model.opcodes.instance import OpInstanceRemove, OpInstanceShutdown
 from ganeti.model.opcodes.test import OpTestDelay
-from ganeti.rpc.fake import Fault
 from ganeti.units import processor
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.registry import UNITS
+from tests.support.fake_rpc import Fault
 from tests.support.units_cluster import GROUP, NODES, Master, failed, succeeded
 from tests.unit.units.opcodes import NAME, create
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from ganeti.model.opcodes.instance import OpInstanceRemove
-from ganeti.rpc.fake import Fault
 from ganeti.rpc.stale_work import KNOWN_FOR_S
+from tests.support.fake_rpc import Fault
 from tests.support.units_cluster import Master, World, failed, succeeded
 from tests.unit.units.opcodes import NAME, create
 

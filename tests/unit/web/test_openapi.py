@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from ganeti.base.clock import FrozenClock
 from ganeti.model import wire
 from ganeti.model.fields import fields_of
 from ganeti.web.openapi import document
@@ -18,6 +17,7 @@ from ganeti.web.rights import Rights
 from ganeti.web.services import Services
 from ganeti.web.submission import opcode_of
 from ganeti.web.users import User
+from tests.support.predictable import FrozenClock
 from tests.support.rest import RestRig
 
 CASES = 20

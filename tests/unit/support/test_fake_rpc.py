@@ -4,12 +4,12 @@ import pytest
 
 from ganeti.base.errors import RpcFailed, RpcOffline, RpcUnknown, StorageError
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.fake import FakeRpc, Fault
 from ganeti.rpc.headers import UNREACHABLE
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import LEAVE_CLUSTER, TEST_DELAY, LeaveArgs
 from ganeti.rpc.procedures.host import TestDelayArgs as DelayArgs
 from ganeti.rpc.procedures.mastership import REGISTER_READ
+from tests.support.fake_rpc import FakeRpc, Fault
 from tests.unit.rpc.nodes import node
 
 LEAVE = LeaveArgs(cluster_uuid="c")
