@@ -191,7 +191,7 @@ async def test_a_script_that_others_could_have_written_is_not_run(
     with pytest.raises(HostError, match="it is a link"):
         await up(BY_SCRIPT, Call())
     script.unlink()
-    with pytest.raises(HostError, match="not there"):
+    with pytest.raises(HostError, match="does not exist"):
         await up(BY_SCRIPT, Call())
     assert not (tmp_path / "said").exists()
 
