@@ -1,4 +1,4 @@
-"""What a new disk template and a new hypervisor consist of, as files beside those of the program.
+"""The files of a new disk template, a new hypervisor and a new operation, beside those of the program.
 
 `discovered` puts these directories into the packages of the program: what finds the files there would find them
 in the program's own directories, too.
