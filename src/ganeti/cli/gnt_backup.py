@@ -10,9 +10,10 @@ from ganeti.cli.command import option
 from ganeti.cli.declared import program
 from ganeti.cli.jobs import run_job, run_opcode
 from ganeti.cli.key_values import name_and_values
+from ganeti.cli.objects import ObjectKind, add_list_fields, print_list
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import FIELD_NAMES, FORCE, JOB_OPTIONS, LIST_OPTIONS, TABLE_OPTIONS
-from ganeti.cli.output import print_fields, print_list, wanted_filter
+from ganeti.cli.options import FORCE, JOB_OPTIONS, LIST_OPTIONS
+from ganeti.cli.output import wanted_filter
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import INSTANCE
 from ganeti.protocols.query_language import both
@@ -22,7 +23,7 @@ table = program(
     "Exports instances with their disks to a directory on a node, and makes instances from exports.",
 )
 
-DEFAULT_FIELDS = ("node", "export")
+EXPORT_KIND = ObjectKind(query="export", listed=("node", "export"))
 NODE = option(
     "-n", "--node", dest="target_node", metavar="NODE", required=True, completion="node",
     help="node that is to have the export",
@@ -134,13 +135,10 @@ def list_exports(args: argparse.Namespace) -> int:
     filter_ = both(
         wanted_filter("node", args.nodes or [], None), wanted_filter("", [], args.filter)
     )
-    return print_list(args, "export", DEFAULT_FIELDS, filter_=filter_)
+    return print_list(args, EXPORT_KIND, filter_)
 
 
-@table.command("list-fields", FIELD_NAMES, *TABLE_OPTIONS)
-def list_fields(args: argparse.Namespace) -> int:
-    """List the fields that list can show."""
-    return print_fields(args, "export")
+add_list_fields(table, EXPORT_KIND)
 
 
 def main() -> NoReturn:

@@ -23,6 +23,7 @@ from ganeti.cli.errors import NeedsConfirmation
 from ganeti.cli.ispecs_commands import add_cluster_command
 from ganeti.cli.jobs import run_job, run_opcode, wait_for_result
 from ganeti.cli.mirrors import add_cluster_commands as add_disk_commands
+from ganeti.cli.objects import described, shown
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import JOB_OPTIONS, JSON, QUERY_JOB_OPTIONS, VERBOSE
 from ganeti.cli.output import format_time, print_json, print_tree
@@ -161,18 +162,7 @@ def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
     enabled = found["enabled_hypervisors"]
     found = {**found, "hvparams": {name: found["hvparams"][name] for name in enabled}}
     general: list[tuple[str, Any]] = []
-    lines: list[tuple[str, Any]] = [
-        ("Cluster name", found["name"]),
-        ("Cluster UUID", found["uuid"]),
-        ("Creation time", format_time(found["ctime"])),
-        ("Modification time", format_time(found["mtime"])),
-        ("Master node", found["master"]),
-        ("State", _redundancy(found)),
-        ("State kept by", _kept(found.get("state") or {})),
-        ("Architecture (this node)", f"{found['architecture'][0]} ({found['architecture'][1]})"),
-        ("Tags", _joined(found["tags"])),
-        ("Default hypervisor", found["default_hypervisor"]),
-    ]
+    lines = described(_INFO, found)
     for name, param in CLUSTER_PARAMS.items():
         if param.is_general and not general:
             lines.append(("Cluster parameters", general))
@@ -220,18 +210,26 @@ _SHOWN: dict[Form, Callable[[Any, dict[str, Any]], Any]] = {
 _BEHIND_MAC_PREFIX = 3
 
 
-def _redundancy(found: dict[str, Any]) -> str:
-    return "degraded: held by the master alone" if found.get("degraded") else "safe"
-
-
-def _kept(state: dict[str, Any]) -> str:
+def _kept(state: dict[str, Any] | None) -> str:
+    state = state or {}
     kind = {"embedded": "the candidates", "etcd": "etcd"}.get(state.get("kind", ""), "")
     where = ", ".join(state.get("holders", [])) or "on other hosts"
     return f"{kind} ({where})" if kind else "unknown"
 
 
-def _joined(words: list[str]) -> str:
-    return ", ".join(sorted(words)) or "(none)"
+_INFO = (
+    shown("Cluster name", "name"),
+    shown("Cluster UUID", "uuid"),
+    shown("Creation time", "ctime", value=format_time),
+    shown("Modification time", "mtime", value=format_time),
+    shown("Master node", "master"),
+    shown("State", "degraded",
+          value=lambda degraded: "degraded: held by the master alone" if degraded else "safe"),
+    shown("State kept by", "state", value=_kept),
+    shown("Architecture (this node)", "architecture", value=lambda one: f"{one[0]} ({one[1]})"),
+    shown("Tags", "tags", value=lambda tags: ", ".join(sorted(tags)) or "(none)"),
+    shown("Default hypervisor", "default_hypervisor"),
+)  # fmt: skip
 
 
 @table.command("version", JSON)

@@ -13,9 +13,10 @@ from ganeti.cli.command import EXIT_FAILURE, REASON, option
 from ganeti.cli.declared import program
 from ganeti.cli.jobs import follow, run_given, submit, submit_many, wait_for_result
 from ganeti.cli.key_values import disk_requests, nic_requests
+from ganeti.cli.objects import ObjectKind, print_list
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import DRY_RUN, JOB_OPTIONS, LIST_OPTIONS, PRIORITY, SUBMIT
-from ganeti.cli.output import print_list, wanted_filter
+from ganeti.cli.output import wanted_filter
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import Argument
 from ganeti.protocols.query_language import both
@@ -99,13 +100,7 @@ def locks(args: argparse.Namespace) -> int:
     filter_ = wanted_filter("name", args.names, args.filter)
     if not args.names:
         filter_ = both(filter_, ["|", ["?", "owner"], ["?", "pending"]])
-    return print_list(
-        args,
-        "lock",
-        ("name", "mode", "owner", "pending"),
-        filter_=filter_,
-        overrides={"pending": _pending},
-    )
+    return print_list(args, LOCK_KIND, filter_)
 
 
 def _pending(value: list[list[object]]) -> str:
@@ -113,6 +108,11 @@ def _pending(value: list[list[object]]) -> str:
         f"{mode}:{','.join(map(str, owners))}" for mode, owners in value if isinstance(owners, list)
     ]
     return " ".join(shown) or "-"
+
+
+LOCK_KIND = ObjectKind(
+    query="lock", listed=("name", "mode", "owner", "pending"), formats={"pending": _pending}
+)
 
 
 @table.command(

@@ -9,8 +9,8 @@ from ganeti.base.errors import InputError
 from ganeti.base.terminal import escaped, say
 from ganeti.cli.command import DEBUG, REASON, CommandTable, option
 from ganeti.cli.key_values import whole_number
-from ganeti.cli.options import FIELD_NAMES, JSON, LIST_OPTIONS, TABLE_OPTIONS, VERBOSE
-from ganeti.cli.output import print_fields, print_list, print_objects, wanted_filter
+from ganeti.cli.objects import ObjectKind, add_info, add_list, described, shown
+from ganeti.cli.options import VERBOSE
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import Argument
 
@@ -18,8 +18,6 @@ table = CommandTable(
     "gnt-filter", "Makes and removes job filters: rules about which jobs may run, and how many."
 )
 
-DEFAULT_FIELDS = ("uuid", "watermark", "priority", "predicates", "action", "reason_trail")
-FILTERS = Argument("uuids", "UUIDs of filters", nargs="*", completion="filter")
 FILTER = Argument("uuid", "UUID of the filter", completion="filter")
 OPTIONS = (
     option(
@@ -47,43 +45,48 @@ OPTIONS = (
 )
 
 
-@table.command("list", FILTERS, *LIST_OPTIONS)
-def list_filters(args: argparse.Namespace) -> int:
-    """List job filters in the order in which they are asked."""
-    filter_ = wanted_filter("uuid", args.uuids, args.filter)
-    overrides = dict.fromkeys(("predicates", "action", "reason_trail"), _as_json)
-    return print_list(args, "filter", DEFAULT_FIELDS, filter_=filter_, overrides=overrides)
-
-
 def _as_json(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-@table.command("list-fields", FIELD_NAMES, *TABLE_OPTIONS)
-def list_fields(args: argparse.Namespace) -> int:
-    """List the fields that list can show."""
-    return print_fields(args, "filter")
+def _lines(_client: LuxiClient, rule: dict[str, Any]) -> list[str]:
+    """What upstream shows of a filter, line by line."""
+    head = [f"{label}: {value}" for label, value in described(FILTER_KIND.info, rule)]
+    predicates = [f"    {escaped(json.dumps(one))}" for one in rule["predicates"]]
+    reasons = [
+        f"    {time.ctime(when / 1e9)} {escaped(source)}: {escaped(reason)}"
+        for source, reason, when in rule["reason_trail"]
+    ]
+    *before, action = head
+    return [*before, "  Predicates:", *predicates, action, "  Reason trail:", *reasons]
 
 
-@table.command("info", FILTERS, JSON, aliases=("show",))
-def info(args: argparse.Namespace) -> int:
-    """Show job filters, one after the other; all without UUIDs."""
-    with LuxiClient() as client:
-        rows = client.rows("Filters", args.uuids, DEFAULT_FIELDS)
-    if args.is_json:
-        return print_objects(DEFAULT_FIELDS, rows)
-    for uuid, watermark, priority, predicates, action, reasons in rows:
-        say(f"UUID: {uuid}")
-        say(f"  Watermark: {watermark}")
-        say(f"  Priority: {priority}")
-        say("  Predicates:")
-        for predicate in predicates:
-            say(f"    {escaped(json.dumps(predicate))}")
-        say(f"  Action: {action if isinstance(action, str) else ' '.join(map(str, action))}")
-        say("  Reason trail:")
-        for source, reason, when in reasons:
-            say(f"    {time.ctime(when / 1e9)} {escaped(source)}: {escaped(reason)}")
-    return 0
+_FIELDS = ("uuid", "watermark", "priority", "predicates", "action", "reason_trail")
+FILTER_KIND = ObjectKind(
+    query="filter",
+    rows="Filters",
+    names=Argument("uuids", "UUIDs of filters", nargs="*", completion="filter"),
+    key="uuid",
+    listed=_FIELDS,
+    formats=dict.fromkeys(("predicates", "action", "reason_trail"), _as_json),
+    list_help="List job filters in the order in which they are asked.",
+    info_help="Show job filters, one after the other; all without UUIDs.",
+    info=(
+        shown("UUID", "uuid"),
+        shown("  Watermark", "watermark"),
+        shown("  Priority", "priority"),
+        shown(
+            "  Action",
+            "action",
+            value=lambda one: one if isinstance(one, str) else " ".join(map(str, one)),
+        ),
+    ),
+    more=("predicates", "reason_trail"),
+    lines=_lines,
+    json=_FIELDS,
+)
+add_list(table, FILTER_KIND)
+add_info(table, FILTER_KIND)
 
 
 @table.command("add", *OPTIONS)

@@ -1,93 +1,54 @@
 """gnt-group: node groups, their parameters and policies."""
 
-import argparse
 from typing import Any, NoReturn
 
 from ganeti.cli.declared import program
 from ganeti.cli.ispecs_commands import add_group_command
-from ganeti.cli.options import FIELD_NAMES, JSON, LIST_OPTIONS, TABLE_OPTIONS
-from ganeti.cli.output import (
-    Tree,
-    or_default,
-    print_fields,
-    print_list,
-    print_objects,
-    print_tree,
-    wanted_filter,
-)
+from ganeti.cli.objects import ObjectKind, add_info, add_list, shown
+from ganeti.cli.output import Tree, or_default
 from ganeti.cli.policy_options import policy_tree
-from ganeti.cli.tags import GROUP_KIND, add_tag_commands
-from ganeti.clients import fields
-from ganeti.clients.luxi import LuxiClient
-from ganeti.model.operation import Argument
+from ganeti.cli.tags import add_tag_commands
+from ganeti.model.operation import GROUP, Argument
 
 table = program(
     "gnt-group", "Makes, changes and removes node groups: nodes that share policies and parameters."
 )
 
-DEFAULT_FIELDS = ("name", "node_cnt", "pinst_cnt", "alloc_policy", "ndparams")
-GROUPS = Argument("names", "names of groups", nargs="*", completion="group")
+
+def _disk_parameters(own: dict[str, Any], actual: dict[str, Any]) -> Tree:
+    return {name: or_default(own.get(name, {}), actual[name]) for name in sorted(actual)}
 
 
-@table.command("list", GROUPS, *LIST_OPTIONS)
-def list_groups(args: argparse.Namespace) -> int:
-    """List node groups with their nodes and instances.
-
-    GNT_GROUP_LIST in the environment replaces the default fields.
-    """
-    filter_ = wanted_filter("name", args.names, args.filter)
-    return print_list(args, "group", DEFAULT_FIELDS, variable="GNT_GROUP_LIST", filter_=filter_)
+def _policy(own: dict[str, Any], actual: dict[str, Any]) -> Tree:
+    return [one for one in policy_tree(actual, own) if one[0] != "std" or "std" in own]
 
 
-@table.command("list-fields", FIELD_NAMES, *TABLE_OPTIONS)
-def list_fields(args: argparse.Namespace) -> int:
-    """List the fields that list can show."""
-    return print_fields(args, "group")
-
-
-_INFO_FIELDS = (
-    *("name", "uuid", "alloc_policy", "node_list", "pinst_list", "ndparams", "custom_ndparams"),
-    *("diskparams", "custom_diskparams", "ipolicy", "custom_ipolicy", "tags"),
+GROUP_KIND = ObjectKind(
+    query="group",
+    rows="Groups",
+    names=Argument("names", "names of groups", nargs="*", completion="group"),
+    listed=("name", "node_cnt", "pinst_cnt", "alloc_policy", "ndparams"),
+    variable="GNT_GROUP_LIST",
+    list_help="List node groups with their nodes and instances.",
+    info_help="Show groups with their nodes, parameters and policy; all without names.",
+    info=(
+        shown("Node group", "name"),
+        shown("UUID", "uuid"),
+        shown("alloc_policy", "alloc_policy"),
+        shown("nodes", "node_list"),
+        shown("primary instances", "pinst_list"),
+        shown("tags", "tags"),
+        shown("Node parameters", "custom_ndparams", "ndparams", value=or_default),
+        shown("Disk parameters", "custom_diskparams", "diskparams", value=_disk_parameters),
+        shown("Instance policy", "custom_ipolicy", "ipolicy", value=_policy),
+    ),
 )
-
-
-@table.command("info", GROUPS, JSON, aliases=("show",))
-def info(args: argparse.Namespace) -> int:
-    """Show groups with their nodes, parameters and policy; all without names."""
-    with LuxiClient() as client:
-        rows = client.rows("Groups", args.names, fields.GROUP if args.is_json else _INFO_FIELDS)
-    if args.is_json:
-        return print_objects(fields.GROUP, rows)
-    print_tree([_described(dict(zip(_INFO_FIELDS, row, strict=True))) for row in rows])
-    return 0
-
-
-def _described(group: dict[str, Any]) -> list[tuple[str, Any]]:
-    own, actual = group["custom_diskparams"], group["diskparams"]
-    return [
-        ("Node group", group["name"]),
-        ("UUID", group["uuid"]),
-        ("alloc_policy", group["alloc_policy"]),
-        ("nodes", group["node_list"]),
-        ("primary instances", group["pinst_list"]),
-        ("tags", group["tags"]),
-        ("Node parameters", or_default(group["custom_ndparams"], group["ndparams"])),
-        (
-            "Disk parameters",
-            {name: or_default(own.get(name, {}), actual[name]) for name in sorted(actual)},
-        ),
-        ("Instance policy", _policy(group)),
-    ]
-
-
-def _policy(group: dict[str, Any]) -> Tree:
-    own = group["custom_ipolicy"]
-    shown = policy_tree(group["ipolicy"], own)
-    return [one for one in shown if one[0] != "std" or "std" in own]
+add_list(table, GROUP_KIND)
+add_info(table, GROUP_KIND)
 
 
 add_group_command(table)
-add_tag_commands(table, GROUP_KIND)
+add_tag_commands(table, "nodegroup", GROUP)
 
 
 def main() -> NoReturn:

@@ -13,12 +13,12 @@ from ganeti.cli.command import EXIT_FAILURE, CommandTable, option
 from ganeti.cli.confirmation import confirm
 from ganeti.cli.jobs import PRIORITIES, follow, wait_for_result
 from ganeti.cli.key_values import MICROSECONDS, duration_s, whole_number
-from ganeti.cli.options import FIELD_NAMES, JSON, LIST_OPTIONS, TABLE_OPTIONS
+from ganeti.cli.objects import ObjectKind, add_list_fields, described, print_list, shown
+from ganeti.cli.options import JSON, LIST_OPTIONS, TABLE_OPTIONS
 from ganeti.cli.output import (
+    Tree,
     format_time,
-    print_fields,
     print_json,
-    print_list,
     print_objects,
     print_rows,
     print_tree,
@@ -48,14 +48,57 @@ _SELECT_OPTIONS = tuple(
     for name, states in _SELECTIONS.items()
 )
 
-DEFAULT_FIELDS = ("id", "status", "summary")
-
 
 def _moment(value: Any, unknown: str = "-") -> str:
     return unknown if value is None else f"{format_time(value[0])}.{value[1]:06d}"
 
 
-_OVERRIDES = dict.fromkeys(("received_ts", "start_ts", "end_ts"), _moment)
+_MOMENTS = dict.fromkeys(("received_ts", "start_ts", "end_ts"), _moment)
+_at = functools.partial(_moment, unknown="N/A")  # scripts read this as YAML
+
+
+def _total(received: list[int] | None, end: list[int] | None) -> str:
+    if received is None or end is None:
+        return "N/A"
+    return f"{_seconds(end) - _seconds(received):.6f} seconds"
+
+
+def _opcodes(ops: list[dict[str, Any]], *of_each: list[Any]) -> Tree:
+    """What is shown of each opcode of a job."""
+    return [
+        [
+            ("Opcode", op.get("OP_ID")),
+            ("Status", status),
+            ("Processing start", _at(start)),
+            ("Execution start", f"{'':1}{_at(executed)}"),
+            ("Processing end", f"{'':2}{_at(end)}"),
+            ("Input fields", [(name, op[name]) for name in sorted(op) if name != "OP_ID"]),
+            ("Result", result),
+            ("Execution log", [_log_entry(entry) for entry in log]),
+        ]
+        for op, status, start, executed, end, result, log in zip(ops, *of_each, strict=True)
+    ]
+
+
+JOB_KIND = ObjectKind(
+    query="job",
+    listed=("id", "status", "summary"),
+    formats=_MOMENTS,
+    info=(
+        shown("Job ID", "id"),
+        shown("Status", "status"),
+        shown("Priority", "priority"),
+        shown("Received", "received_ts", value=lambda received: f"{'':8}{_at(received)}"),
+        shown("Processing start", "start_ts", "received_ts",
+              value=lambda start, received: _at(start) + _delta(received, start)),
+        shown("Processing end", "end_ts", "start_ts",
+              value=lambda end, start: f"{'':2}{_at(end)}{_delta(start, end)}"),
+        shown("Total processing time", "received_ts", "end_ts", value=_total),
+        shown("Waiting for", "waiting_for", optional=True),
+        shown("Opcodes", "ops", "opstatus", "opstart", "opexec", "opend", "opresult", "oplog",
+              value=_opcodes),
+    ),
+)  # fmt: skip
 
 
 def _ids(texts: list[str]) -> list[int]:
@@ -87,18 +130,15 @@ def list_jobs(args: argparse.Namespace) -> int:
     if states := _states(args):
         parts.append(["|", *(["=", "status", state] for state in states)])
     whole = None if not parts else parts[0] if len(parts) == 1 else ["&", *parts]
-    fields = (*DEFAULT_FIELDS, "archived") if args.archived else DEFAULT_FIELDS
+    fields = (*JOB_KIND.listed, "archived") if args.archived else ()
     if args.archived and args.is_json and not args.output:
         args.output = ",".join((*JOB_BULK, "archived"))
     if args.archived and args.output and not args.output.startswith("+"):
         args.output += "" if "archived" in args.output.split(",") else ",archived"
-    return print_list(args, "job", fields, filter_=whole, overrides=_OVERRIDES)
+    return print_list(args, JOB_KIND, whole, default=fields)
 
 
-@table.command("list-fields", FIELD_NAMES, *TABLE_OPTIONS)
-def list_fields(args: argparse.Namespace) -> int:
-    """List the fields that list can show."""
-    return print_fields(args, "job")
+add_list_fields(table, JOB_KIND)
 
 
 @table.command("info", SOME_JOBS, JSON, aliases=("show",))
@@ -106,13 +146,10 @@ def info(args: argparse.Namespace) -> int:
     """Show everything about jobs."""
     if args.is_json:
         return _print_jobs(_ids(args.job_ids))
-    fields = [
-        "id", "status", "priority", "received_ts", "start_ts", "end_ts", "waiting_for",
-        "ops", "opstatus", "opresult", "oplog", "opstart", "opexec", "opend",
-    ]  # fmt: skip
+    fields = [*dict.fromkeys(name for line in JOB_KIND.info for name in line.fields)]
     with LuxiClient() as client:
         rows = client.query_jobs(_ids(args.job_ids), fields)
-        is_over = any(row and row[1] in FINAL for row in rows)
+        is_over = any(row and row[fields.index("status")] in FINAL for row in rows)
         pending = client.call("QueryPendingUndo") if is_over else []
     for number, row in zip(args.job_ids, rows, strict=True):
         found = dict(zip(fields, row or [], strict=False))
@@ -120,7 +157,7 @@ def info(args: argparse.Namespace) -> int:
             say(f"- Job ID {number} not found")
         else:
             left = [one for one in pending if one["job"] == found["id"]]
-            print_tree([[*_described(found), *_left(left)]])
+            print_tree([[*described(JOB_KIND.info, found), *_left(left)]])
     return 0
 
 
@@ -185,38 +222,6 @@ def abandon_undo(args: argparse.Namespace) -> int:
         what = client.call("AbandonUndo", job_id, args.step)
     say(f"Given up, and left as it is: {what}")
     return 0
-
-
-def _described(job: dict[str, Any]) -> list[tuple[str, Any]]:
-    at = functools.partial(_moment, unknown="N/A")  # scripts read this as YAML
-    head = [
-        ("Job ID", job["id"]),
-        ("Status", job["status"]),
-        ("Priority", job["priority"]),
-        ("Received", f"{'':8}{at(job['received_ts'])}"),
-        ("Processing start", at(job["start_ts"]) + _delta(job["received_ts"], job["start_ts"])),
-        ("Processing end", f"{'':2}{at(job['end_ts'])}{_delta(job['start_ts'], job['end_ts'])}"),
-    ]
-    total = "N/A"
-    if job["end_ts"] is not None and job["received_ts"] is not None:
-        total = f"{_seconds(job['end_ts']) - _seconds(job['received_ts']):.6f} seconds"
-    head.append(("Total processing time", total))
-    if job["waiting_for"] is not None:
-        head.append(("Waiting for", job["waiting_for"]))
-    opcodes = [
-        [
-            ("Opcode", op.get("OP_ID")),
-            ("Status", job["opstatus"][index]),
-            ("Processing start", at(job["opstart"][index])),
-            ("Execution start", f"{'':1}{at(job['opexec'][index])}"),
-            ("Processing end", f"{'':2}{at(job['opend'][index])}"),
-            ("Input fields", [(name, op[name]) for name in sorted(op) if name != "OP_ID"]),
-            ("Result", job["opresult"][index]),
-            ("Execution log", [_log_entry(entry) for entry in job["oplog"][index]]),
-        ]
-        for index, op in enumerate(job["ops"])
-    ]
-    return [*head, ("Opcodes", opcodes)]
 
 
 def _delta(begin: list[int] | None, end: list[int] | None) -> str:

@@ -1,21 +1,21 @@
 """gnt-network: pools of addresses, and the groups that use them."""
 
 import argparse
+import operator
 import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ganeti.base.errors import InputError
-from ganeti.base.terminal import escaped, say
+from ganeti.base.terminal import escaped
 from ganeti.cli.command import EXIT_FAILURE, option
 from ganeti.cli.declared import program
 from ganeti.cli.jobs import run_job, run_jobs
 from ganeti.cli.key_values import merged_key_values
+from ganeti.cli.objects import ObjectKind, add_info, add_list, described, shown
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import FIELD_NAMES, JOB_OPTIONS, JSON, LIST_OPTIONS, TABLE_OPTIONS
-from ganeti.cli.output import print_fields, print_list, print_objects, wanted_filter
-from ganeti.cli.tags import NETWORK_KIND, add_tag_commands
-from ganeti.clients import fields
+from ganeti.cli.options import JOB_OPTIONS
+from ganeti.cli.tags import add_tag_commands
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import NETWORK, Argument
 
@@ -23,8 +23,6 @@ table = program(
     "gnt-network", "Makes, changes and removes networks: pools of addresses for instances."
 )
 
-DEFAULT_FIELDS = ("name", "network", "gateway", "mac_prefix", "group_list", "tags")
-NETWORKS = Argument("names", "names of networks", nargs="*", completion="network")
 GROUPS = Argument(
     "groups", "names of groups; all groups without any", nargs="*", completion="group"
 )
@@ -40,64 +38,22 @@ MAP_WIDTH, TEXT_WIDTH = 64, 64
 _NIC_KEYS = ("mode", "link", "vlan")
 
 
-@table.command("list", NETWORKS, *LIST_OPTIONS)
-def list_networks(args: argparse.Namespace) -> int:
-    """List networks with their subnets and groups."""
-    filter_ = wanted_filter("name", args.names, args.filter)
-    overrides = {"group_list": _groups}
-    return print_list(args, "network", DEFAULT_FIELDS, filter_=filter_, overrides=overrides)
-
-
 def _groups(groups: Sequence[Sequence[str]]) -> str:
     return ",".join(f"{name} ({', '.join(rest)})" for name, *rest in groups)
 
 
-@table.command("list-fields", FIELD_NAMES, *TABLE_OPTIONS)
-def list_fields(args: argparse.Namespace) -> int:
-    """List the fields that list can show."""
-    return print_fields(args, "network")
-
-
-_INFO_FIELDS = (
-    *("name", "uuid", "serial_no", "network", "gateway", "network6", "gateway6", "mac_prefix"),
-    *("free_count", "reserved_count", "map", "external_reservations", "group_list", "tags"),
-)
-
-
-@table.command("info", NETWORKS, JSON, aliases=("show",))
-def info(args: argparse.Namespace) -> int:
-    """Show networks with their addresses, groups and instances; all without names."""
-    with LuxiClient() as client:
-        if args.is_json:
-            return print_objects(
-                fields.NETWORK, client.rows("Networks", args.names, fields.NETWORK)
-            )
-        rows = client.rows("Networks", args.names, _INFO_FIELDS)
-        for row in rows:
-            network = dict(zip(_INFO_FIELDS, row, strict=True))
-            has_it = ["=[]", "nic.networks", network["uuid"]]
-            users = client.query("instance", ["name", "nic.ips", "nic.networks"], has_it)
-            for line in [*_described(network), *_users(network["uuid"], users["data"])]:
-                say(line)
-    return 0
-
-
-def _described(network: dict[str, Any]) -> list[str]:
-    size = network["free_count"] + network["reserved_count"]
-    lines = [
-        f"Network name: {escaped(network['name'])}",
-        f"UUID: {network['uuid']}",
-        f"Serial number: {network['serial_no']}",
-        f"  Subnet: {network['network']}",
-        f"  Gateway: {network['gateway']}",
-        f"  IPv6 Subnet: {network['network6']}",
-        f"  IPv6 Gateway: {network['gateway6']}",
-        f"  Mac Prefix: {network['mac_prefix']}",
-        f"  Tags: {', '.join(network['tags'])}",
-        f"  Size: {size}",
-        f"  Free: {network['free_count']} ({network['free_count'] / size:.2%})",
-        "  Usage map:",
+def _lines(client: LuxiClient, network: dict[str, Any]) -> list[str]:
+    """What upstream shows of a network, line by line."""
+    has_it = ["=[]", "nic.networks", network["uuid"]]
+    users = client.query("instance", ["name", "nic.ips", "nic.networks"], has_it)
+    head = [
+        f"{label}: {escaped(str(value))}" for label, value in described(NETWORK_KIND.info, network)
     ]
+    return [*head, *_addresses(network), *_users(network["uuid"], users["data"])]
+
+
+def _addresses(network: dict[str, Any]) -> list[str]:
+    lines = ["  Usage map:"]
     cells = network["map"]
     for start in range(0, len(cells), MAP_WIDTH):
         part = cells[start : start + MAP_WIDTH]
@@ -122,6 +78,38 @@ def _users(uuid: str, rows: Sequence[Any]) -> list[str]:
         ]
         lines.append(f"    {escaped(name)}: {', '.join(own)}")
     return lines
+
+
+def _share(free: int, reserved: int) -> str:
+    return f"{free} ({free / (free + reserved):.2%})"
+
+
+NETWORK_KIND = ObjectKind(
+    query="network",
+    rows="Networks",
+    names=Argument("names", "names of networks", nargs="*", completion="network"),
+    listed=("name", "network", "gateway", "mac_prefix", "group_list", "tags"),
+    formats={"group_list": _groups},
+    list_help="List networks with their subnets and groups.",
+    info_help="Show networks with their addresses, groups and instances; all without names.",
+    info=(
+        shown("Network name", "name"),
+        shown("UUID", "uuid"),
+        shown("Serial number", "serial_no"),
+        shown("  Subnet", "network"),
+        shown("  Gateway", "gateway"),
+        shown("  IPv6 Subnet", "network6"),
+        shown("  IPv6 Gateway", "gateway6"),
+        shown("  Mac Prefix", "mac_prefix"),
+        shown("  Tags", "tags", value=", ".join),
+        shown("  Size", "free_count", "reserved_count", value=operator.add),
+        shown("  Free", "free_count", "reserved_count", value=_share),
+    ),
+    more=("map", "external_reservations", "group_list"),
+    lines=_lines,
+)
+add_list(table, NETWORK_KIND)
+add_info(table, NETWORK_KIND)
 
 
 @table.command(
@@ -168,7 +156,7 @@ def _for_groups(client: LuxiClient, args: argparse.Namespace, **params: Any) -> 
     return 0 if run_jobs(client, jobs, args, heading="Group") else EXIT_FAILURE
 
 
-add_tag_commands(table, NETWORK_KIND)
+add_tag_commands(table, "network", NETWORK)
 
 
 def main() -> NoReturn:

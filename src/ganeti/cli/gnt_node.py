@@ -5,7 +5,7 @@ import os
 import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, PrereqError
 from ganeti.base.paths import Paths
@@ -19,18 +19,11 @@ from ganeti.cli.mirrors import add_node_commands as add_mirror_commands
 from ganeti.cli.node_moves import add_move_commands
 from ganeti.cli.node_power import add_power_commands
 from ganeti.cli.node_storage import add_storage_commands
+from ganeti.cli.objects import ObjectKind, add_info, add_list, shown
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import FIELD_NAMES, JOB_OPTIONS, JSON, LIST_OPTIONS, NODES, TABLE_OPTIONS
-from ganeti.cli.output import (
-    or_default,
-    print_fields,
-    print_list,
-    print_objects,
-    print_tree,
-    wanted_filter,
-)
+from ganeti.cli.options import JOB_OPTIONS, NODES
+from ganeti.cli.output import or_default
 from ganeti.cli.tags import add_tag_commands
-from ganeti.clients import fields
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import NODE
 
@@ -39,63 +32,37 @@ if TYPE_CHECKING:  # the join needs asyncio and cryptography, lists do not
 
 table = program("gnt-node", "Adds, lists and removes the hosts of the cluster.")
 
-DEFAULT_FIELDS = (
-    "name", "dtotal", "dfree", "mtotal", "mnode", "mfree", "pinst_cnt", "sinst_cnt",
-)  # fmt: skip
 TOKEN_LIMIT = 4096
 STANDARD_INPUT = "-"
 
 
-@table.command("list", NODES, *LIST_OPTIONS)
-def list_nodes(args: argparse.Namespace) -> int:
-    """List nodes with their memory, disk space and number of instances.
-
-    GNT_NODE_LIST in the environment replaces the default fields.
-    """
-    filter_ = wanted_filter("name", args.names, args.filter)
-    return print_list(args, "node", DEFAULT_FIELDS, variable="GNT_NODE_LIST", filter_=filter_)
-
-
-@table.command("list-fields", FIELD_NAMES, *TABLE_OPTIONS)
-def list_fields(args: argparse.Namespace) -> int:
-    """List the fields that list can show."""
-    return print_fields(args, "node")
-
-
-_INFO_FIELDS = (
-    "name", "pip", "sip", "pinst_list", "sinst_list", "master_candidate", "drained", "offline",
-    "master_capable", "vm_capable", "powered", "ndparams", "custom_ndparams", "group", "uuid",
-)  # fmt: skip
-
-
-@table.command("info", NODES, JSON, aliases=("show",))
-def info(args: argparse.Namespace) -> int:
-    """Show nodes with their parameters and instances; all without names."""
-    with LuxiClient() as client:
-        rows = client.rows("Nodes", args.names, fields.NODE if args.is_json else _INFO_FIELDS)
-    if args.is_json:
-        return print_objects(fields.NODE, rows)
-    print_tree([_described(dict(zip(_INFO_FIELDS, row, strict=True))) for row in rows])
-    return 0
-
-
-def _described(node: dict[str, Any]) -> list[tuple[str, Any]]:
-    return [
-        ("Node name", node["name"]),
-        ("primary ip", node["pip"]),
-        ("secondary ip", node["sip"]),
-        ("master candidate", node["master_candidate"]),
-        ("drained", node["drained"]),
-        ("offline", node["offline"]),
-        *([] if node["powered"] is None else [("powered", node["powered"])]),
-        ("master_capable", node["master_capable"]),
-        ("vm_capable", node["vm_capable"]),
-        ("group", node["group"]),
-        ("UUID", node["uuid"]),
-        ("primary for instances", node["pinst_list"]),
-        ("secondary for instances", node["sinst_list"]),
-        ("node parameters", or_default(node["custom_ndparams"], node["ndparams"])),
-    ]
+NODE_KIND = ObjectKind(
+    query="node",
+    rows="Nodes",
+    names=NODES,
+    listed=("name", "dtotal", "dfree", "mtotal", "mnode", "mfree", "pinst_cnt", "sinst_cnt"),
+    variable="GNT_NODE_LIST",
+    list_help="List nodes with their memory, disk space and number of instances.",
+    info_help="Show nodes with their parameters and instances; all without names.",
+    info=(
+        shown("Node name", "name"),
+        shown("primary ip", "pip"),
+        shown("secondary ip", "sip"),
+        shown("master candidate", "master_candidate"),
+        shown("drained", "drained"),
+        shown("offline", "offline"),
+        shown("powered", "powered", optional=True),
+        shown("master_capable", "master_capable"),
+        shown("vm_capable", "vm_capable"),
+        shown("group", "group"),
+        shown("UUID", "uuid"),
+        shown("primary for instances", "pinst_list"),
+        shown("secondary for instances", "sinst_list"),
+        shown("node parameters", "custom_ndparams", "ndparams", value=or_default),
+    ),
+)
+add_list(table, NODE_KIND)
+add_info(table, NODE_KIND)
 
 
 @table.command(
@@ -237,7 +204,7 @@ add_move_commands(table)
 add_storage_commands(table)
 add_power_commands(table)
 add_mirror_commands(table)
-add_tag_commands(table, "node")
+add_tag_commands(table, "node", NODE)
 
 
 def main() -> NoReturn:

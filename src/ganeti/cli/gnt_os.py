@@ -9,6 +9,7 @@ from ganeti.base.terminal import say
 from ganeti.cli.command import EXIT_FAILURE, CommandTable, option
 from ganeti.cli.jobs import run_job
 from ganeti.cli.key_values import named_key_values, os_params
+from ganeti.cli.objects import described, shown
 from ganeti.cli.options import FORCE, JOB_OPTIONS, JSON, QUERY_JOB_OPTIONS, TABLE_OPTIONS
 from ganeti.cli.output import print_json, print_objects, print_rows, tree_lines
 from ganeti.clients.luxi import LuxiClient
@@ -22,10 +23,20 @@ table = CommandTable(
 OS = Argument("os_name", "OS definition, as NAME or NAME+VARIANT", completion="os")
 NAMES = Argument("names", "OS definitions; all if none is given", nargs="*", completion="os")
 YES_NO = ("yes", "no")
-INFO_FIELDS = (
-    *("name", "valid", "hidden", "blacklisted", "os_version", "api_versions", "variants"),
-    *("parameters", "osparams", "os_hvp"),
+OS_INFO = (
+    shown("valid", "valid"),
+    shown("hidden", "hidden"),
+    shown("blacklisted", "blacklisted"),
+    shown("OS version", "os_version"),
+    shown("API versions", "api_versions"),
+    shown("variants", "variants"),
+    shown(
+        "parameters", "parameters", value=lambda given: [f"{name}: {text}" for name, text in given]
+    ),
+    shown("cluster's OS parameters", "osparams"),
+    shown("cluster's hypervisor parameters", "os_hvp"),
 )
+INFO_FIELDS = ("name", *(name for line in OS_INFO for name in line.fields))
 
 
 def _diagnosed(
@@ -116,19 +127,8 @@ def info(args: argparse.Namespace) -> int:
         return print_objects(INFO_FIELDS, rows)
     for row in rows:
         found = dict(zip(INFO_FIELDS, row, strict=True))
-        shown = [
-            ("valid", found["valid"]),
-            ("hidden", found["hidden"]),
-            ("blacklisted", found["blacklisted"]),
-            ("OS version", found["os_version"]),
-            ("API versions", list(found["api_versions"])),
-            ("variants", list(found["variants"])),
-            ("parameters", [f"{name}: {text}" for name, text in found["parameters"]]),
-            ("cluster's OS parameters", found["osparams"]),
-            ("cluster's hypervisor parameters", found["os_hvp"]),
-        ]
         say(f"{found['name']}:")
-        for label, value in shown:
+        for label, value in described(OS_INFO, found):
             if value != "":
                 first, *rest = tree_lines([(label, value)], 1)
                 for line in (f"  - {first.strip()}", *rest):

@@ -3,16 +3,12 @@
 import argparse
 import json
 import os
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ganeti.base.sizes import format_mib
-from ganeti.base.terminal import Style, escaped, say
-from ganeti.cli.errors import EXIT_UNKNOWN_FIELD
-from ganeti.clients.fields import BY_KIND, with_memory
-from ganeti.clients.luxi import LuxiClient
+from ganeti.base.terminal import escaped, say
 from ganeti.protocols.query_language import both, names_filter, parse_filter
 
 NORMAL, UNKNOWN, NO_DATA, UNAVAILABLE, OFFLINE = range(5)
@@ -24,7 +20,7 @@ _WORDS = {
     UNAVAILABLE: "(unavail)",
     OFFLINE: "(offline)",
 }
-_KIND_NAMES = {
+KIND_NAMES = {
     "text": "Text",
     "bool": "Boolean",
     "number": "Number",
@@ -132,52 +128,6 @@ def print_objects(fields: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
     return print_json([dict(zip(fields, row, strict=True)) for row in rows])
 
 
-def print_list(
-    args: argparse.Namespace,
-    kind: str,
-    default: Sequence[str],
-    *,
-    variable: str = "",
-    filter_: list[Any] | None = None,
-    overrides: Mapping[str, Any] | None = None,
-) -> int:
-    """Query and show a list; exit code 14 if a field is unknown. `overrides` format by field.
-
-    As JSON an object has all fields that REST has, unless fields are named, and null for a value that is not there.
-    """
-    if args.is_json:
-        fields = wanted_fields(args.output, BY_KIND.get(kind, default))
-    else:
-        fields = wanted_fields(args.output, default, variable)
-    with LuxiClient() as client:
-        answer = client.query(kind, fields, filter_)
-    unknown = [field["name"] for field in answer["fields"] if field["kind"] == "unknown"]
-    if unknown:
-        say(f"Warning: Queried for unknown fields {', '.join(unknown)}", file=sys.stderr)
-    if args.is_json:
-        names = [field["name"] for field in answer["fields"]]
-        values = [[value for _status, value in row] for row in answer["data"]]
-        objects = [dict(zip(names, row, strict=True)) for row in values]
-        print_json([with_memory(one) for one in objects] if kind == "instance" else objects)
-    else:
-        lines = list_lines(args, answer, overrides or {})
-        for line, style in zip(lines, _styles(args, answer), strict=True):
-            say(line, keep=args.separator or "", style=style)
-    return EXIT_UNKNOWN_FIELD if unknown else 0
-
-
-def _styles(args: argparse.Namespace, answer: Mapping[str, Any]) -> Iterator[Style | None]:
-    """The heading stands out, and so does a row whose state is an error; plain with a separator."""
-    is_plain = args.separator is not None
-    if not args.no_headers:
-        yield None if is_plain else Style.HEADING
-    names = [field["name"] for field in answer["fields"]]
-    states = [at for at, name in enumerate(names) if name == "status"]
-    for row in answer["data"]:
-        is_wrong = any(str(row[at][1]).upper().startswith("ERROR") for at in states)
-        yield Style.WRONG if is_wrong and not is_plain else None
-
-
 def list_lines(
     args: argparse.Namespace, answer: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> list[str]:
@@ -201,22 +151,6 @@ def list_lines(
         right=[field["kind"] in _RIGHT for field in fields],
         separator=args.separator,
     )
-
-
-def print_fields(args: argparse.Namespace, kind: str) -> int:
-    """What `list-fields` shows."""
-    with LuxiClient() as client:
-        fields = client.query_fields(kind, args.fields)
-    if args.is_json:
-        print_json(fields)
-    else:
-        rows = [
-            [one["name"], _KIND_NAMES.get(one["kind"], one["kind"]), one["title"], one["doc"]]
-            for one in fields
-        ]
-        print_rows(["Name", "Type", "Title", "Description"], rows, args)
-    is_unknown = any(one["kind"] == "unknown" for one in fields)
-    return EXIT_UNKNOWN_FIELD if is_unknown else 0
 
 
 Tree = Any

@@ -12,11 +12,7 @@ from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import JOB_OPTIONS, JSON
 from ganeti.cli.output import print_json
 from ganeti.clients.luxi import LuxiClient
-from ganeti.model.operation import GROUP, INSTANCE, NETWORK, NODE, Argument
-
-CLUSTER, NODE_KIND, INSTANCE_KIND, GROUP_KIND = "cluster", "node", "instance", "nodegroup"
-NETWORK_KIND = "network"
-_OBJECTS = {NODE_KIND: NODE, INSTANCE_KIND: INSTANCE, GROUP_KIND: GROUP, NETWORK_KIND: NETWORK}
+from ganeti.model.operation import Argument
 
 TAGS = Argument("tags", "tags, of letters, digits and any of .+*/:@_-", nargs="*")
 FROM = option(
@@ -28,9 +24,8 @@ FROM = option(
 )
 
 
-def add_tag_commands(table: CommandTable, kind: str) -> None:
-    """Give a program the commands add-tags, list-tags and remove-tags for its kind of object."""
-    argument = _OBJECTS.get(kind)
+def add_tag_commands(table: CommandTable, kind: str, argument: Argument | None = None) -> None:
+    """Give a program the commands add-tags, list-tags and remove-tags for the kind of object that `argument` names."""
     name = [argument] if argument else []
 
     def named(args: argparse.Namespace) -> str | None:

@@ -5,10 +5,11 @@ import json
 import pytest
 
 from ganeti.cli.gnt_filter import table as gnt_filter
-from tests.unit.cli.fake_master import FakeMaster, Run
+from tests.unit.cli.fake_master import FakeMaster, Run, rows_of
 
 UUID = "00000000-0000-4000-f000-000000000001"
 PREDICATES = [["jobid", [">", "id", "watermark"]]]
+FIELDS = ("uuid", "watermark", "priority", "predicates", "action", "reason_trail")
 ROW = [
     UUID,
     12,
@@ -58,7 +59,10 @@ def test_what_is_no_filter_is_refused_before_the_master_is_asked(
 
 
 def test_filters_are_shown_and_deleted(master: FakeMaster, run: Run) -> None:
-    master.replies |= {"QueryFilters": [ROW], "DeleteFilter": None}
+    master.replies |= {
+        "QueryFilters": rows_of(dict(zip(FIELDS, ROW, strict=True))),
+        "DeleteFilter": None,
+    }
     code, out, _err = run(gnt_filter, "info")
     assert code == 0
     lines = out.splitlines()

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from ganeti.cli.gnt_instance import console
-from ganeti.cli.gnt_instance.show import _migration
+from ganeti.cli.gnt_instance.show import INSTANCE_KIND
 from ganeti.cli.gnt_instance.table import table
+from ganeti.cli.objects import described
 from ganeti.model.instance_view import NicView
 from tests.unit.cli.fake_master import FakeMaster, Run
 
@@ -131,12 +132,13 @@ def test_remove_asks_first(master: FakeMaster, run: Run, monkeypatch: pytest.Mon
 
 
 def test_info_says_what_to_do_about_a_broken_migration() -> None:
-    [line] = _migration({"name": "web1", "migrating_to": "node2"})
-    assert line == (
+    [line] = [one for one in INSTANCE_KIND.info if one.label == "Migration"]
+    assert described([line], {"name": "web1", "migrating_to": None}) == []
+    [said] = described([line], {"name": "web1", "migrating_to": "node2"})
+    assert said == (
         "Migration",
         "with node2, not finished; if no job is at it, run: gnt-instance migrate --cleanup web1",
     )
-    assert _migration({"name": "web1", "migrating_to": None}) == []
 
 
 def test_migrate_has_its_options(master: FakeMaster, run: Run) -> None:

@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 
 from ganeti.cli.gnt_network import table as gnt_network
-from tests.unit.cli.fake_master import FakeMaster, Run
+from tests.unit.cli.fake_master import FakeMaster, Run, rows_of
 
-INFO = [
-    "net", "u-1", 3, "198.51.100.0/29", "198.51.100.1", None, None, None, 4, 4, "XX.X...X",
-    "198.51.100.0, 198.51.100.1, 198.51.100.7", [["default", "bridged", "br0", ""]], ["a"],
-]  # fmt: skip
+INFO = {
+    "name": "net", "uuid": "u-1", "serial_no": 3, "network": "198.51.100.0/29",
+    "gateway": "198.51.100.1", "free_count": 4, "reserved_count": 4, "map": "XX.X...X",
+    "external_reservations": "198.51.100.0, 198.51.100.1, 198.51.100.7",
+    "group_list": [["default", "bridged", "br0", ""]], "tags": ["a"],
+}  # fmt: skip
 
 
 def submitted(master: FakeMaster) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def test_parameters_that_no_connection_has_are_refused(
 
 
 def test_info_shows_the_map_and_who_uses_it(master: FakeMaster, run: Run) -> None:
-    master.replies["QueryNetworks"] = [INFO]
+    master.replies["QueryNetworks"] = rows_of(INFO)
     rows = [[[0, "web1"], [0, ["198.51.100.3", "10.0.0.1"]], [0, ["u-1", None]]]]
     master.replies["Query"] = {"fields": [], "data": rows}
     code, out, _err = run(gnt_network, "info", "net")
@@ -116,7 +118,14 @@ def test_list_shows_groups_in_one_cell(master: FakeMaster, run: Run) -> None:
         {"name": name, "title": title, "kind": "other", "doc": ""}
         for name, title in zip(names, titles, strict=True)
     ]
-    row = [[0, "net"], [0, "192.0.2.0/24"], [3, None], [3, None], [0, INFO[12]], [0, ["a"]]]
+    row = [
+        [0, "net"],
+        [0, "192.0.2.0/24"],
+        [3, None],
+        [3, None],
+        [0, INFO["group_list"]],
+        [0, ["a"]],
+    ]
     master.replies["Query"] = {"fields": fields, "data": [row]}
     code, out, _err = run(gnt_network, "list", "--separator=;")
     assert (code, out.splitlines()[1]) == (0, "net;192.0.2.0/24;-;-;default (bridged, br0, );a")

@@ -10,7 +10,7 @@ from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.bootstrap import join as bootstrap_join
 from ganeti.bootstrap.join import JoinedNode
 from ganeti.cli.gnt_node import table
-from tests.unit.cli.fake_master import FakeMaster, Run
+from tests.unit.cli.fake_master import FakeMaster, Run, rows_of
 
 JOINED = JoinedNode("node2.example.com", "192.0.2.2", 1811, "ab" * 32, "uuid-2")
 
@@ -141,10 +141,13 @@ def test_remove_is_a_job(cluster: FakeMaster, run: Run) -> None:
 
 def test_info_looks_as_ever(master: FakeMaster, run: Run) -> None:
     ndparams = {"ovs": False, "spindle_count": 2}
-    master.replies["QueryNodes"] = [
-        ["node1", "192.0.2.1", "192.0.2.2", ["a", "b"], [], True, False, False, True, True, None,
-         ndparams, {"spindle_count": 2}, "default", "u1"]
-    ]  # fmt: skip
+    node: dict[str, object] = {
+        "name": "node1", "pip": "192.0.2.1", "sip": "192.0.2.2", "pinst_list": ["a", "b"],
+        "sinst_list": [], "master_candidate": True, "drained": False, "offline": False,
+        "master_capable": True, "vm_capable": True, "powered": None, "group": "default",
+        "ndparams": ndparams, "custom_ndparams": {"spindle_count": 2}, "uuid": "u1",
+    }  # fmt: skip
+    master.replies["QueryNodes"] = rows_of(node)
     code, out, _err = run(table, "info", "node1")
     assert code == 0
     assert out == (

@@ -9,7 +9,7 @@ from ganeti.cli.gnt_debug import table as gnt_debug
 from ganeti.cli.gnt_instance.table import table as gnt_instance
 from ganeti.cli.gnt_job import table as gnt_job
 from ganeti.clients import luxi
-from tests.unit.cli.fake_master import FakeMaster, Run
+from tests.unit.cli.fake_master import FakeMaster, Run, rows_of
 
 
 def test_a_job_is_submitted_followed_and_its_log_shown(master: FakeMaster, run: Run) -> None:
@@ -345,11 +345,13 @@ def test_info_shows_opcodes_results_and_logs(master: FakeMaster, run: Run) -> No
     log = [[1, [1_700_000_001, 0], "message", "hello"]]
     moment = [1_700_000_000, 5]
     master.replies["QueryPendingUndo"] = []
-    master.replies["QueryJobs"] = [
-        [7, "success", 0, moment, [1_700_000_001, 500_005], [1_700_000_002, 5], None, [op], ["success"],
-         [None], [log], [moment], [None], [None]],
-        [9] + [None] * 13,
-    ]  # fmt: skip
+    job = {
+        "id": 7, "status": "success", "priority": 0, "received_ts": moment,
+        "start_ts": [1_700_000_001, 500_005], "end_ts": [1_700_000_002, 5], "ops": [op],
+        "opstatus": ["success"], "opresult": [None], "oplog": [log], "opstart": [moment],
+        "opexec": [None], "opend": [None],
+    }  # fmt: skip
+    master.replies["QueryJobs"] = rows_of(job, {"id": 9})
     code, out, err = run(gnt_job, "info", "7", "9")
     assert (code, err) == (0, "")
     assert out == (

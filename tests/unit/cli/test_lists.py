@@ -9,7 +9,7 @@ from ganeti.cli.gnt_debug import table as gnt_debug
 from ganeti.cli.gnt_instance.table import table as gnt_instance
 from ganeti.cli.gnt_job import table as gnt_job
 from ganeti.cli.gnt_node import table as gnt_node
-from tests.unit.cli.fake_master import FakeMaster, Run
+from tests.unit.cli.fake_master import FakeMaster, Run, rows_of
 
 
 def fields(*definitions: str) -> list[dict[str, str]]:
@@ -218,12 +218,14 @@ def test_a_name_that_was_refused_steers_no_terminal(master: FakeMaster, run: Run
     }
     moment = [1_700_000_000, 0]
     master.replies["QueryPendingUndo"] = []
-    master.replies["QueryJobs"] = [
-        [1, "error", 0, moment, moment, moment, None,
-         [{"OP_ID": "OP_INSTANCE_CREATE", "instance_name": EVIL, EVIL: 1}], ["error"],
-         [["OpPrereqError", [EVIL]]], [[[1, moment, "message", EVIL]]],
-         [moment], [moment], [moment]],
-    ]  # fmt: skip
+    job = {
+        "id": 1, "status": "error", "priority": 0, "received_ts": moment, "start_ts": moment,
+        "end_ts": moment, "opstatus": ["error"], "opresult": [["OpPrereqError", [EVIL]]],
+        "ops": [{"OP_ID": "OP_INSTANCE_CREATE", "instance_name": EVIL, EVIL: 1}],
+        "oplog": [[[1, moment, "message", EVIL]]],
+        "opstart": [moment], "opexec": [moment], "opend": [moment],
+    }  # fmt: skip
+    master.replies["QueryJobs"] = rows_of(job)
     shown = [
         run(gnt_job, "list"),
         run(gnt_job, "list", "--separator", "\x1f"),

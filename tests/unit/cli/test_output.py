@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import pytest
 
-from ganeti.cli import output
+from ganeti.cli import objects
 from ganeti.cli.output import (
     format_table,
     format_value,
@@ -174,13 +174,14 @@ def test_only_on_a_terminal_headings_and_errors_stand_out(
         def query(self, *_args: object) -> dict[str, Any]:
             return answer
 
-    monkeypatch.setattr(output, "LuxiClient", Client)
+    monkeypatch.setattr(objects, "LuxiClient", Client)
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
     args = argparse.Namespace(
         output=None, no_headers=False, separator=separator, units=None, verbose=0, is_json=False
     )
-    assert output.print_list(args, "instance", ["name", "status"]) == 0
+    kind = objects.ObjectKind(query="instance", listed=("name", "status"))
+    assert objects.print_list(args, kind) == 0
     heading, fine, wrong = terminal.getvalue().splitlines()
     assert heading.startswith("\x1b[1m") == is_coloured
     assert wrong.startswith("\x1b[31m") == is_coloured

@@ -14,11 +14,12 @@ from ganeti.cli.gnt_instance import (
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.mirrors import add_instance_commands
 from ganeti.cli.tags import add_tag_commands
+from ganeti.model.operation import INSTANCE
 
 COMMAND_MODULES = (create, batch, modify, disks, show, system, console)
 
 add_instance_commands(table)
-add_tag_commands(table, "instance")
+add_tag_commands(table, "instance", INSTANCE)
 
 
 def main() -> NoReturn:

@@ -1,137 +1,54 @@
 """gnt-instance list, list-fields and info."""
 
 import argparse
+from collections.abc import Sequence
+from itertools import starmap
 from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import format_mib
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.jobs import run_given
+from ganeti.cli.objects import ObjectKind, add_list, described, shown
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import (
-    ALL_INSTANCES,
-    FIELD_NAMES,
-    INSTANCES,
-    JSON,
-    LIST_OPTIONS,
-    QUERY_JOB_OPTIONS,
-    TABLE_OPTIONS,
-)
-from ganeti.cli.output import (
-    format_time,
-    or_default,
-    print_fields,
-    print_json,
-    print_list,
-    print_tree,
-    wanted_filter,
-)
+from ganeti.cli.options import ALL_INSTANCES, INSTANCES, JSON, QUERY_JOB_OPTIONS
+from ganeti.cli.output import Tree, format_time, or_default, print_json, print_tree
 from ganeti.model.instance_view import NicView
 
-DEFAULT_FIELDS = ("name", "hypervisor", "os", "pnode", "status", "oper_ram")
+
+def _state(wanted: str, actual: str | None) -> str:
+    said = f"configured to be {wanted}"
+    return said if actual is None else f"{said}, actual state is {actual}"
 
 
-@table.command("list", INSTANCES, *LIST_OPTIONS)
-def list_instances(args: argparse.Namespace) -> int:
-    """List instances with their nodes and states.
-
-    Names may hold '*' and '?'. GNT_INSTANCE_LIST in the environment replaces the default fields.
-    """
-    filter_ = wanted_filter("name", args.names, args.filter)
-    return print_list(
-        args, "instance", DEFAULT_FIELDS, variable="GNT_INSTANCE_LIST", filter_=filter_
-    )
+def _nodes(primary: str, group: str, uuid: str, secondaries: Sequence[str]) -> Tree:
+    first = [("primary", primary), ("group", f"{group} (UUID {uuid})")]
+    return [first, [("secondaries", ", ".join(secondaries))]]
 
 
-@table.command("list-fields", FIELD_NAMES, *TABLE_OPTIONS)
-def list_fields(args: argparse.Namespace) -> int:
-    """List the fields that list can show."""
-    return print_fields(args, "instance")
-
-
-@table.command(
-    "info",
-    INSTANCES,
-    ALL_INSTANCES,
-    JSON,
-    OpOptions("instance.OpInstanceQueryData"),
-    *QUERY_JOB_OPTIONS,
-    aliases=("show",),
-)
-def info(args: argparse.Namespace) -> int:
-    """Show everything about instances."""
-    if bool(args.names) is args.all:
-        raise InputError("give names of instances, or --all", "instances")
-    found: dict[str, dict[str, Any]] = run_given(args, instances=args.names, use_locking=True)
-    if args.is_json:
-        return print_json([found[name] for name in sorted(found)])
-    print_tree([_described(found[name]) for name in sorted(found)])
-    return 0
-
-
-def _described(instance: dict[str, Any]) -> list[tuple[str, Any]]:
-    wanted = f"configured to be {instance['config_state']}"
-    actual = instance["run_state"]
-    own = dict(instance["be_instance"])
-    all_backend = {**instance["be_actual"], "memory": instance["be_actual"].get("maxmem")}
-    return [
-        ("Instance name", instance["name"]),
-        ("UUID", instance["uuid"]),
-        ("Serial number", instance["serial_no"]),
-        ("Creation time", format_time(instance["ctime"])),
-        ("Modification time", format_time(instance["mtime"])),
-        ("State", wanted if actual is None else f"{wanted}, actual state is {actual}"),
-        *_migration(instance),
-        *_guest(instance.get("guest_agent")),
-        (
-            "Nodes",
-            [
-                [
-                    ("primary", instance["pnode"]),
-                    (
-                        "group",
-                        f"{instance['pnode_group_name']} (UUID {instance['pnode_group_uuid']})",
-                    ),
-                ],
-                [("secondaries", ", ".join(instance["snodes"]))],
-            ],
-        ),
-        ("Operating system", instance["os"]),
-        (
-            "Operating system parameters",
-            or_default(instance["os_instance"], instance["os_actual"]),
-        ),
-        ("Allocated network port", instance["network_port"]),
-        ("Hypervisor", instance["hypervisor"]),
-        ("Hypervisor parameters", or_default(instance["hv_instance"], instance["hv_actual"])),
-        ("Back-end parameters", or_default(own, all_backend)),
-        ("NICs", [_nic(number, nic) for number, nic in enumerate(instance["nics"])]),
-        ("Disk template", instance["disk_template"]),
-        ("Disks", [_disk(number, disk) for number, disk in enumerate(instance["disks"])]),
-    ]
-
-
-def _migration(instance: dict[str, Any]) -> list[tuple[str, Any]]:
-    """What to do about a migration that broke off; nothing without one."""
-    other = instance.get("migrating_to")
+def _migration(other: str | None, name: str) -> str | None:
+    """What to do about a migration that broke off; None without one."""
     if other is None:
-        return []
-    remedy = f"gnt-instance migrate --cleanup {instance['name']}"
-    return [("Migration", f"with {other}, not finished; if no job is at it, run: {remedy}")]
+        return None
+    return f"with {other}, not finished; if no job is at it, run: gnt-instance migrate --cleanup {name}"
 
 
-def _guest(agent: dict[str, Any] | None) -> list[tuple[str, Any]]:
+def _guest(agent: dict[str, Any] | None) -> Tree | None:
     """What the guest says of itself, where its agent answers."""
     if not agent:
-        return []
+        return None
     said = [("host name", "host_name"), ("operating system", "os"), ("kernel", "kernel")]
-    shown: list[tuple[str, Any]] = [(title, agent[name]) for title, name in said if agent[name]]
-    shown += [
+    found: list[tuple[str, Any]] = [(title, agent[name]) for title, name in said if agent[name]]
+    found += [
         (f"addresses of {one['name']}", ", ".join(one["addresses"]))
         for one in agent["interfaces"]
         if one["addresses"]
     ]
-    return [("Guest, as its agent says", shown)]
+    return found
+
+
+def _backend(own: dict[str, Any], actual: dict[str, Any]) -> Tree:
+    return or_default(own, {**actual, "memory": actual.get("maxmem")})
 
 
 def _nic(number: int, values: list[Any]) -> list[tuple[str, Any]]:
@@ -191,3 +108,53 @@ def _copy(title: str, found: dict[str, Any] | None) -> list[tuple[str, Any]]:
             words.append(f"{sync['percent']:.1f}% in sync")
     said = ", ".join(word for word in words if word)
     return [(title, f"{said}: {found['problem']}" if found["problem"] else said)]
+
+
+INSTANCE_KIND = ObjectKind(
+    query="instance",
+    names=INSTANCES,
+    listed=("name", "hypervisor", "os", "pnode", "status", "oper_ram"),
+    variable="GNT_INSTANCE_LIST",
+    list_help="List instances with their nodes and states.\nNames may hold '*' and '?'.",
+    info=(
+        shown("Instance name", "name"),
+        shown("UUID", "uuid"),
+        shown("Serial number", "serial_no"),
+        shown("Creation time", "ctime", value=format_time),
+        shown("Modification time", "mtime", value=format_time),
+        shown("State", "config_state", "run_state", value=_state),
+        shown("Migration", "migrating_to", "name", value=_migration, optional=True),
+        shown("Guest, as its agent says", "guest_agent", value=_guest, optional=True),
+        shown("Nodes", "pnode", "pnode_group_name", "pnode_group_uuid", "snodes", value=_nodes),
+        shown("Operating system", "os"),
+        shown("Operating system parameters", "os_instance", "os_actual", value=or_default),
+        shown("Allocated network port", "network_port"),
+        shown("Hypervisor", "hypervisor"),
+        shown("Hypervisor parameters", "hv_instance", "hv_actual", value=or_default),
+        shown("Back-end parameters", "be_instance", "be_actual", value=_backend),
+        shown("NICs", "nics", value=lambda nics: list(starmap(_nic, enumerate(nics)))),
+        shown("Disk template", "disk_template"),
+        shown("Disks", "disks", value=lambda disks: list(starmap(_disk, enumerate(disks)))),
+    ),
+)
+add_list(table, INSTANCE_KIND)
+
+
+@table.command(
+    "info",
+    INSTANCES,
+    ALL_INSTANCES,
+    JSON,
+    OpOptions("instance.OpInstanceQueryData"),
+    *QUERY_JOB_OPTIONS,
+    aliases=("show",),
+)
+def info(args: argparse.Namespace) -> int:
+    """Show everything about instances."""
+    if bool(args.names) is args.all:
+        raise InputError("give names of instances, or --all", "instances")
+    found: dict[str, dict[str, Any]] = run_given(args, instances=args.names, use_locking=True)
+    if args.is_json:
+        return print_json([found[name] for name in sorted(found)])
+    print_tree([described(INSTANCE_KIND.info, found[name]) for name in sorted(found)])
+    return 0
