@@ -54,7 +54,7 @@ def check_merged(merging: Merging) -> None:
 @pytest.mark.requirement("S33", "S34", "S35", "S36", "S37", "S38", "S43", "S44", "S45")
 def test_a_cluster_is_merged_although_the_merge_was_killed() -> None:
     with clusters_to_merge(1, 1) as merging:
-        merging.cut("Putting the merged configuration in the place of ours")
+        merging.cut("Replacing the local configuration by the merged one")
         (theirs,) = merging.others
         node = theirs.node(1)
         keys = (node.paths.root_ssh / "authorized_keys").read_text()

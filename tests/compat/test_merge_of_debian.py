@@ -110,7 +110,7 @@ def test_a_running_cluster_of_the_original_is_merged_or_taken_back(two: Two) -> 
     for step in ("Fetching the configurations", "Starting our master daemon with"):
         check_taken_back(two, step, before)
     assert CLUSTER_IP in addresses(cluster)
-    two.merge("--force", cluster.address(1), killed_at="Giving all nodes the files")
+    two.merge("--force", cluster.address(1), killed_at="Distributing the files")
     assert CLUSTER_IP not in addresses(cluster)
     two.merge()
     assert listed(cluster.ours(OURS, *LIST)) == before

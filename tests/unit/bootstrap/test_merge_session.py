@@ -102,12 +102,12 @@ def test_a_dry_run_does_nothing_to_a_merge_under_way(
     monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
     before = (paths.merge / "journal.json").read_bytes()
     assert main(["--dry-run"]) == 0
-    assert "would do: Stopping the instances of the merging clusters" in capsys.readouterr().out
+    assert "would do: Stopping the instances of the other clusters" in capsys.readouterr().out
     assert main(["--rollback", "--dry-run"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert [line.strip() for line in said[1:]] == [
         "would take back: Pausing the watchers",
-        "would take back: Adding our key to the authorized keys of all nodes",
+        "would undo: Adding the key of the merge to the authorized keys of all nodes",
     ]
     assert (paths.merge / "journal.json").read_bytes() == before
 

@@ -402,7 +402,9 @@ def test_tags_lists_and_filters_of_the_cluster_are_decided() -> None:
 def test_other_parameters_of_the_cluster_are_noted() -> None:
     plan = merge(cluster(1), [changed(cluster(2), mac_prefix="aa:00:77")])
     assert not plan.errors
-    assert "mac_prefix was aa:00:77 there, and is aa:00:00 here" in texts(plan, Severity.NOTE)
+    assert "mac_prefix was aa:00:77 in its own cluster and becomes aa:00:00" in texts(
+        plan, Severity.NOTE
+    )
 
 
 def test_an_unsettled_migration_stops_the_merge() -> None:

@@ -91,7 +91,7 @@ def _check_fits(args: argparse.Namespace, journal: Journal | None) -> None:
 def _say_outlook(journal: Journal, *, back: bool) -> int:
     if back:
         check_return(journal)
-    say(f"A merge of {', '.join(one.contact for one in journal.clusters)} is under way.")
+    say(f"A merge of {', '.join(one.contact for one in journal.clusters)} is in progress.")
     for line in outlook(journal, back=back):
         say(f"  {line}")
     return 0
@@ -355,7 +355,7 @@ async def _say_plan(
 
 
 def described(plan: MergePlan, clusters: Sequence[ClusterRecord]) -> list[str]:
-    """The plan for people."""
+    """The plan as lines of text."""
     lines = [f"Into {plan.cluster.name}:"]
     for cluster in clusters:
         nodes = ", ".join(node.name for node in cluster.nodes)
@@ -369,7 +369,7 @@ def described(plan: MergePlan, clusters: Sequence[ClusterRecord]) -> list[str]:
 
 
 def _check_meant(args: argparse.Namespace, clusters: Sequence[ClusterRecord]) -> None:
-    """Exit code 13 unless the administrator means it."""
+    """Ask for a confirmation; exit code 13 without one."""
     if args.force:
         return
     names = ", ".join(one.name for one in clusters)
@@ -377,10 +377,10 @@ def _check_meant(args: argparse.Namespace, clusters: Sequence[ClusterRecord]) ->
         raise _NotConfirmed(f"Standard input is not a terminal: pass --force to stop {names}.")
     say(f"Stop all instances of {names} and merge?", "y/[n]: ", end="", flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise _NotConfirmed("Nothing was done.")
+        raise _NotConfirmed("Nothing was changed.")
 
 
-# Going on and back
+# Continue and roll back
 
 
 def _merge_of(session: Session, journal: Journal) -> Merge:
@@ -418,14 +418,16 @@ async def _go_on(session: Session, journal: Journal) -> int:
     try:
         await go_on(merge)
     finally:
-        if not journal.begun:  # all was taken back
+        if not journal.begun:  # all was rolled back
             _forget(session.paths)
     kept = _keep_backups(session.paths, journal)
     _forget(session.paths)
-    say("The clusters are one.")
+    say("The clusters are merged.")
     for line in said_of_left_out(merge, back=False):
         say(line)
-    say(f"Their former states are in {kept}; remove it when all is well (secrets are in it).")
+    say(
+        f"The former states of the clusters are in {kept}. They hold secrets: remove the directory when the merged cluster works."
+    )
     return 0
 
 
@@ -433,7 +435,7 @@ async def _roll_back(session: Session, journal: Journal) -> int:
     merge = _merge_of(session, journal)
     await roll_back(merge)
     _forget(session.paths)
-    say("Everything is as it was.")
+    say("The merge is rolled back; all clusters are unchanged.")
     for line in said_of_left_out(merge, back=True):
         say(line)
     return 0

@@ -167,7 +167,7 @@ class Step(ABC):
 
 
 class Keys(Step):
-    """Adding our key to the authorized keys of all nodes."""
+    """Adding the key of the merge to the authorized keys of all nodes."""
 
     name = "keys"
     waits = False
@@ -208,7 +208,7 @@ class Watchers(Step):
 
 
 class Instances(Step):
-    """Stopping the instances of the merging clusters."""
+    """Stopping the instances of the other clusters."""
 
     name = "instances"
     waits = False
@@ -235,7 +235,7 @@ class Instances(Step):
 
 
 class StoppedDaemons(Step):
-    """Stopping all daemons of the merging clusters."""
+    """Stopping all daemons of the other clusters."""
 
     name = "daemons"
     waits = False
@@ -300,7 +300,7 @@ class Fetched(Step):
 
 
 class StoppedMaster(Step):
-    """Stopping our master daemon."""
+    """Stopping the local master daemon."""
 
     name = "master"
 
@@ -312,7 +312,7 @@ class StoppedMaster(Step):
 
 
 class Planned(Step):
-    """Keeping our own configuration, and making the merged one."""
+    """Backing up the local configuration and computing the merged one."""
 
     name = "plan"
 
@@ -340,7 +340,7 @@ class Planned(Step):
 
 
 class Replaced(Step):
-    """Replace the local configuration by the merged one."""
+    """Replacing the local configuration by the merged one."""
 
     name = "merge"
 
@@ -352,7 +352,7 @@ class Replaced(Step):
 
 
 class ForcedMaster(Step):
-    """Starting our master daemon with --no-voting --yes-do-it."""
+    """Starting the local master daemon with --no-voting --yes-do-it."""
 
     name = "forced"
 
@@ -364,7 +364,7 @@ class ForcedMaster(Step):
 
 
 class AddedNodes(Step):
-    """Adding the nodes again, with certificates of this cluster."""
+    """Adding the nodes to the local cluster, with new certificates."""
 
     name = "nodes"
     can_undo = False
@@ -401,7 +401,7 @@ async def _free_address(m: Merge, master: Place) -> None:
 
 
 class Redistributed(Step):
-    """Giving all nodes the files and facts of the cluster."""
+    """Distributing the files and facts of the cluster to all nodes."""
 
     name = "redistribute"
     can_undo = False
@@ -411,7 +411,7 @@ class Redistributed(Step):
 
 
 class VotedMaster(Step):
-    """Starting our master daemon again, by the votes of the nodes."""
+    """Restarting the local master daemon with voting."""
 
     name = "voting"
     can_undo = False
@@ -422,7 +422,7 @@ class VotedMaster(Step):
 
 
 class WatchersOn(Step):
-    """Ending the rest of the watchers."""
+    """Resuming the watchers."""
 
     name = "watchers-on"
     can_undo = False
@@ -442,7 +442,7 @@ class StartedInstances(Step):
 
 
 class Verified(Step):
-    """Looking whether everything is there."""
+    """Verifying the merged cluster."""
 
     name = "verify"
     can_undo = False
@@ -463,7 +463,7 @@ class Verified(Step):
 
 
 class NoKeys(Step):
-    """Removing our key from the nodes."""
+    """Removing the key of the merge from all nodes."""
 
     name = "no-keys"
     can_undo = False
@@ -589,8 +589,6 @@ def outlook(journal: Journal, *, back: bool) -> list[str]:
     """What going on would do, or going back would undo, for people."""
     if back:
         return [
-            f"would take back: {step.title}"
-            for step in reversed(STEPS)
-            if step.name in journal.begun
+            f"would undo: {step.title}" for step in reversed(STEPS) if step.name in journal.begun
         ]
     return [f"would do: {step.title}" for step in STEPS if step.name not in journal.done]

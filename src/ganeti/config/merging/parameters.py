@@ -128,7 +128,7 @@ def merged_cluster(ours: View, theirs: View, findings: Findings) -> Cluster:
     for name, param in CLUSTER_PARAMS.items():
         here, there = (param.with_defaults(getattr(one, name)) for one in (mine, other))
         if name not in _COMPARED_IN_USE and here != there:
-            findings.note(f"{name} was {_text(there)} there, and is {_text(here)} here")
+            findings.note(f"{name} was {_text(there)} in its own cluster and becomes {_text(here)}")
     return replace(mine, **changes)
 
 

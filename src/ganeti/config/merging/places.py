@@ -97,7 +97,7 @@ def _one_group(
     ours: NodeGroup, theirs: NodeGroup, cluster: Cluster, findings: Findings
 ) -> NodeGroup:
     """The local group, also connected to the networks of the other one."""
-    findings.decision(f"the nodes of group {theirs.name} join our group {ours.name}")
+    findings.decision(f"the nodes of group {theirs.name} join the local group {ours.name}")
     if ours.alloc_policy != theirs.alloc_policy:
         findings.note(
             f"group {theirs.name} had the allocation policy {theirs.alloc_policy}, {ours.name} has"
@@ -109,7 +109,7 @@ def _one_group(
         here, there = (filled_nicparams(cluster, nic, group) for group in (ours, theirs))
         if here != there:
             findings.error(
-                f"group {theirs.name} is connected to the network {uuid} as {_shown(there)}, our group"
+                f"group {theirs.name} is connected to the network {uuid} as {_shown(there)}, the local group"
                 f" {ours.name} as {_shown(here)}: keep the group (--group {theirs.name}=NAME)"
             )
     return replace(ours, networks={**theirs.networks, **ours.networks})
