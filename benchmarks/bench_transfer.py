@@ -31,7 +31,7 @@ from ganeti.clients.luxi import LuxiClient
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.objects import Cluster, GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.os import OpOsDiagnose
-from ganeti.node import disk_stream
+from ganeti.node.carrier import program
 from ganeti.node.tasks import open_port
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.form import Nothing
@@ -87,8 +87,8 @@ class Copies:
         size = self._source.stat().st_size
         both = {"size": size, "token": "bench", "address": "127.0.0.1", "form": "raw"}
         orders = {
-            "in": {**both, "receives": True, "path": str(self._target), "makes_file": True, "limit": size},
-            "out": {**both, "receives": False, "path": str(self._source)},
+            "in": {**both, "sink": {"path": str(self._target), "makes_file": True}, "limit": size},
+            "out": {**both, "source": {"path": str(self._source)}},
         }  # fmt: skip
         files = {end: self._directory / f"{end}.order" for end in orders}
         port_file = files["in"].with_suffix(".port")
@@ -101,7 +101,7 @@ class Copies:
             if end == "out":
                 order["port"] = int(port_file.read_text())
             files[end].write_text(json.dumps(order))
-            words = [sys.executable, "-m", disk_stream.__name__, str(files[end])]
+            words = [sys.executable, "-m", program.__name__, str(files[end])]
             stdin = listener.fileno() if end == "in" else subprocess.DEVNULL
             processes.append(subprocess.Popen(words, stdin=stdin))
         listener.close()

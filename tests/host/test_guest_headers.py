@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.model.instance_spec import InstanceSpec
-from ganeti.node.disk_copy import pieces
+from ganeti.node.carrier.ends import open_source
+from ganeti.node.carrier.order import EndOrder
 from tests.support.kvm_nodes import Node, accept, boot, send
 from tests.support.tiny_guest import MIB, install, make_disk, tiny_instance
 
@@ -76,10 +77,10 @@ async def test_an_image_that_a_guest_has_written_is_never_read_as_one(
     (spec,) = instance.disks
     grown = replace(instance, disks=(replace(spec, size=size // MIB),))
     await here.driver.hotplug.resize_disk(instance, grown.disks[0])
-    copied = bytearray(size)  # what export and conversion read
-    with disk.open("rb") as stream:
-        for offset, data in pieces(stream, size, leaves_out_zeros=True, at=lambda _: None):
-            copied[offset : offset + len(data)] = data
+    copied = bytearray()  # what export and conversion read
+    with open_source(EndOrder(path=str(disk)), size, {}) as source:
+        for zeros, data in source.pieces():
+            copied += bytes(zeros) + data
     assert copied[:SECTOR] == planted
 
     copy = make_disk(tmp_path / "copy", size // MIB)

@@ -4,10 +4,8 @@ import asyncio
 import hashlib
 from dataclasses import dataclass, field
 
-from ganeti.base import certificates
 from ganeti.base.errors import HostError, InputError, StorageError
 from ganeti.base.identifiers import host_name
-from ganeti.node.transfer_keys import check_key_name
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.exports import (
     ExportArgs,
@@ -31,13 +29,10 @@ from ganeti.rpc.procedures.streams import (
     StreamArgs,
     StreamResult,
     StreamStatus,
-    TransferCertificate,
-    TransferKeyArgs,
 )
-from tests.support.model_nodes import ModelNode, path_of
+from tests.support.model_nodes import STREAM_PORT, ModelNode, path_of
 from tests.support.virtual_time import LoopClock
 
-STREAM_PORT = 40200
 MIB = 1024 * 1024
 
 
@@ -57,14 +52,11 @@ def digest(content: str) -> str:
 class ExportNode(ModelNode):
     """A model node whose disks can be exported and imported."""
 
-    certificates: dict[str, str] = field(default_factory=dict)
-    """Name of a key -> its certificate."""
     held: dict[str, StreamResult] = field(default_factory=dict)
     """What was received and is not confirmed yet, by token."""
     confirmed: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     """What was received, and then given up."""
-    receiving: dict[str, ReceiveArgs] = field(default_factory=dict)
     waits_until: dict[str, float] = field(default_factory=dict)
     exports: dict[str, Export] = field(default_factory=dict)
     unfinished: dict[str, Export] = field(default_factory=dict)
@@ -78,7 +70,6 @@ class ExportNode(ModelNode):
     snapshots: dict[str, str] = field(default_factory=dict)
     """Path -> content."""
     os_scripts: list[str] = field(default_factory=lambda: ["create", "export", "import", "rename"])
-    stream_fails: str = ""
     script_says: str = ""
     carried: list[tuple[str, str, str]] = field(default_factory=list)
     """OS of each end ('' for none) and the compression of each stream that was sent."""
@@ -104,18 +95,9 @@ class ExportNode(ModelNode):
 
     # --- keys and streams ---
 
-    def on_transfer_key_create(self, args: TransferKeyArgs) -> TransferCertificate:
-        name = check_key_name(args.key_name)
-        made = certificates.for_transfer(certificates.new_key(), name, LoopClock().time())
-        return TransferCertificate(certificate=self.certificates.setdefault(name, made.decode()))
-
     @property
     def keys(self) -> set[str]:
         return set(self.certificates)
-
-    def on_transfer_key_remove(self, args: TransferKeyArgs) -> Nothing:
-        self.certificates.pop(check_key_name(args.key_name), None)
-        return Nothing()
 
     def on_stream_receive(self, args: ReceiveArgs) -> Receiving:
         self._check_key(args.key_name)
@@ -125,27 +107,19 @@ class ExportNode(ModelNode):
             raise HostError("there is no export that is being made")
         self.receiving[args.token] = args
         self.waits_until[args.token] = LoopClock().time() + args.wait_s
-        return Receiving(port=STREAM_PORT, sealed=self.is_older or not args.sha256)
+        return Receiving(
+            port=STREAM_PORT, sealed=self.is_older or not args.sha256, inflates=not self.is_older
+        )
 
     def on_stream_send(self, args: SendArgs) -> StreamResult:
-        self._check_key(args.key_name)
-        receiver = self.peers[args.address]
+        receiver = self._called(args)
         assert isinstance(receiver, ExportNode)
-        wanted = receiver.receiving.get(args.token)
-        if self.stream_fails or wanted is None or args.port != STREAM_PORT:
-            raise HostError(self.stream_fails or "nobody listens")
-        if (args.peer, wanted.peer) != (
-            receiver.certificates[wanted.key_name],
-            self.certificates[args.key_name],
-        ):
-            raise HostError("the other end's certificate is another one")
+        wanted = receiver.receiving[args.token]
         content = self._read(args)
         if wanted.sha256 and wanted.sha256 != digest(content):
             raise HostError("the receiver: the dump is damaged")
         receiver._write(wanted, content)
         del receiver.receiving[args.token]
-        if args.pack != wanted.unpack and None not in (args.disk, wanted.disk):
-            raise HostError("the sender's data is of another form")
         self.seals.append(args.sealed)
         ends = [one.disk.os if one.disk else "" for one in (args, wanted)]
         self.carried.append((ends[0], ends[1], args.pack))
@@ -174,10 +148,6 @@ class ExportNode(ModelNode):
             return result
 
         return {**found, "stream_send": send}
-
-    def _check_key(self, name: str) -> None:
-        if name not in self.keys:
-            raise HostError(f"this node has no key {name}")
 
     def _read(self, args: SendArgs) -> str:
         if args.dump is not None:

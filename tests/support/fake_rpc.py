@@ -15,7 +15,7 @@ from ganeti.base.errors import GanetiError, RpcError, RpcFailed, RpcOffline, Rpc
 from ganeti.model import wire
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.headers import UNREACHABLE
+from ganeti.rpc.headers import UNKNOWN_PROCEDURE, UNREACHABLE
 from ganeti.rpc.procedures.form import Procedure
 
 A = TypeVar("A", bound=msgspec.Struct)
@@ -122,7 +122,7 @@ class FakeRpc:
         handler = self.nodes[node.name].get(procedure.name)
         if handler is None:
             what = f"this node has no procedure {procedure.name!r}"
-            raise RpcFailed(node.name, what, "UnknownProcedure")
+            raise RpcFailed(node.name, what, UNKNOWN_PROCEDURE)
         epoch, master_uuid = self._leader_term()
         sent = wire.decode(wire.encode(args), procedure.arguments)
         try:

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti import __version__
+from ganeti.base import certificates
 from ganeti.base.errors import (
     ErrorCode,
     GuestOsError,
@@ -26,7 +27,6 @@ from ganeti.base.errors import (
     StorageError,
 )
 from ganeti.base.identifiers import interface_name, plain_name
-from ganeti.base.tls import is_fingerprint
 from ganeti.guest_os.definitions import split_name
 from ganeti.hypervisor.hotplug import (
     incoming_instance,
@@ -35,12 +35,13 @@ from ganeti.hypervisor.hotplug import (
     without_disk,
     without_nic,
 )
+from ganeti.model.compression import check_compression
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.hooks import Phase
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.objects import NodeUuid
 from ganeti.model.progress import Progress
-from ganeti.node.disk_copy import COMPRESSION
+from ganeti.node.carrier.keys import check_key_name
 from ganeti.node.repeats import Repeats
 from ganeti.placement.answers import Settings, answer
 from ganeti.placement.places import Rules
@@ -118,20 +119,25 @@ from ganeti.rpc.procedures.programs import (
 )
 from ganeti.rpc.procedures.progress import ProgressArgs
 from ganeti.rpc.procedures.stale_work import EndWorkArgs, EndWorkResult, UnfinishedWork
-from ganeti.rpc.procedures.transfers import (
-    DiskListenArgs,
-    DiskListening,
-    DiskSendArgs,
-    DiskSent,
+from ganeti.rpc.procedures.streams import (
+    CopyArgs,
+    ReceiveArgs,
+    Receiving,
+    SendArgs,
+    StreamArgs,
+    StreamResult,
+    TransferCertificate,
+    TransferKeyArgs,
 )
 from ganeti.rpc.procedures.uids import UidPoolArgs, UidPoolUse
 from ganeti.ssconf import checksum
 from ganeti.store.election import Vote, Voter
 from ganeti.store.register import MemoryRegister, Promise, Register, check_epoch
 from ganeti.uidpool import CheckUidPool
+from tests.support.virtual_time import LoopClock
 
 PORT = 8102
-COPY_PORT = 40100
+STREAM_PORT = 40100
 
 
 @dataclass
@@ -216,13 +222,15 @@ class ModelNode:
     rename_script_fails: str = ""
     restarts: int = 0
     bridges: set[str] = field(default_factory=lambda: {f"br{number}" for number in range(10)})
-    copy_fails: str = ""
+    stream_fails: str = ""
     mirrors_disks: bool = True
     let_go_on: set[str] = field(default_factory=set)
     """Guests that came by a migration and have run here."""
     violations: list[str] = field(default_factory=list)
     """What must never happen, and did."""
-    listening: dict[str, DiskListenArgs] = field(default_factory=dict)
+    certificates: dict[str, str] = field(default_factory=dict)
+    """Name of a key -> its certificate."""
+    receiving: dict[str, ReceiveArgs] = field(default_factory=dict)
     wrong_hvparams: list[str] = field(default_factory=list)
     pinned_hvparams: dict[str, Any] = field(
         default_factory=lambda: {"machine_version": "pc-i440fx-7.2"}
@@ -500,26 +508,68 @@ class ModelNode:
             place.contents.pop(path, None)
         return Nothing()
 
-    def on_disk_listen(self, args: DiskListenArgs) -> DiskListening:
-        self._check_disk(args.disk)
-        _check_copy(args)
-        self.listening[args.token] = args
-        return DiskListening(port=COPY_PORT)
+    def on_transfer_key_create(self, args: TransferKeyArgs) -> TransferCertificate:
+        name = check_key_name(args.key_name)
+        made = certificates.for_transfer(certificates.new_key(), name, LoopClock().time())
+        return TransferCertificate(certificate=self.certificates.setdefault(name, made.decode()))
 
-    def on_disk_send(self, args: DiskSendArgs) -> DiskSent:
-        if args.compress not in COMPRESSION:
-            raise InputError(f"{args.compress} is no compression", "compress")
-        self._check_disk(args.disk)
-        _check_copy(args)
-        if any(guest.spec.name == args.instance_name for guest in self.guests.values()):
-            self.violations.append(f"a disk of {args.instance_name} is copied while it runs")
+    def on_transfer_key_remove(self, args: TransferKeyArgs) -> Nothing:
+        self.certificates.pop(check_key_name(args.key_name), None)
+        return Nothing()
+
+    def on_stream_receive(self, args: ReceiveArgs) -> Receiving:
+        self._check_key(args.key_name)
+        assert args.disk is not None
+        self._check_disk(args.disk.instance.disks[args.disk.index])
+        self.receiving[args.token] = args
+        return Receiving(port=STREAM_PORT, sealed=not args.sha256, inflates=True)
+
+    def on_stream_send(self, args: SendArgs) -> StreamResult:
+        check_compression(args.pack, "pack")
+        wanted = self._called(args).receiving.pop(args.token)
+        assert args.disk is not None
+        assert wanted.disk is not None
+        source, target = (one.instance.disks[one.index] for one in (args.disk, wanted.disk))
+        return self._copied(args.instance_name, source, self.peers[args.address], target)
+
+    def _called(self, args: SendArgs) -> "ModelNode":
+        """The receiver, which waits for this sender; both have the other's certificate."""
+        self._check_key(args.key_name)
         receiver = self.peers[args.address]
-        wanted = receiver.listening.get(args.token)
-        if self.copy_fails or wanted is None or args.port != COPY_PORT:
-            raise HostError(self.copy_fails or "nobody listens")
-        data = self._place(args.disk).contents.get(path_of(args.disk), "")
-        receiver._place(wanted.disk).contents[path_of(wanted.disk)] = data
-        return DiskSent(data_bytes=args.disk.size, seconds=0.1, sha256="0" * 64)
+        wanted = receiver.receiving.get(args.token)
+        if self.stream_fails or wanted is None or args.port != STREAM_PORT:
+            raise HostError(self.stream_fails or "nobody listens")
+        shown = receiver.certificates[wanted.key_name], self.certificates[args.key_name]
+        if (args.peer, wanted.peer) != shown:
+            raise HostError("the other end's certificate is another one")
+        if args.pack != wanted.unpack and None not in (args.disk, wanted.disk):
+            raise HostError("the sender's data is of another form")
+        return receiver
+
+    def on_stream_copy(self, args: CopyArgs) -> StreamResult:
+        if self.stream_fails:
+            raise HostError(self.stream_fails)
+        return self._copied(args.instance_name, args.source, self, args.target)
+
+    def _copied(
+        self, name: str, source: DiskSpec, receiver: "ModelNode", target: DiskSpec
+    ) -> StreamResult:
+        self._check_disk(source)
+        receiver._check_disk(target)
+        if any(guest.spec.name == name for guest in self.guests.values()):
+            self.violations.append(f"a disk of {name} is copied while it runs")
+        data = self._place(source).contents.get(path_of(source), "")
+        receiver._place(target).contents[path_of(target)] = data
+        return StreamResult(data_bytes=source.size, seconds=0.1)
+
+    def on_stream_end(self, args: StreamArgs) -> Nothing:
+        if args.receives:
+            self.receiving.pop(args.token, None)
+        return Nothing()
+
+    def _check_key(self, name: str) -> None:
+        if name not in self.certificates:
+            raise HostError(f"this node has no key {name}")
 
     def on_call_progress(self, args: ProgressArgs) -> Progress | None:
         return self.progress.get(args.key)
@@ -844,7 +894,7 @@ class ModelNode:
         if uuid not in self.guests:
             self.guests[uuid] = Guest(spec, "incoming", runs_on=args.info.running)
             self.let_go_on.discard(uuid)
-        disks_port = COPY_PORT if args.copies_disks else 0
+        disks_port = STREAM_PORT if args.copies_disks else 0
         return Incoming(address=args.address, port=PORT, disks_port=disks_port, certificate="pem")
 
     def on_migration_run(self, args: MigrateArgs) -> MigrationResult:
@@ -913,8 +963,3 @@ def check_address(args: MasterIpArgs) -> None:
         raise PrereqError(str(err), ErrorCode.WRONG_INPUT) from err
     if not args.netmask:
         raise PrereqError("0 is not a netmask's length", ErrorCode.WRONG_INPUT)
-
-
-def _check_copy(args: DiskListenArgs | DiskSendArgs) -> None:
-    if not is_fingerprint(args.peer) or not args.token:
-        raise InputError("a copy needs the other node's fingerprint and a token", "peer")

@@ -13,11 +13,11 @@ from ganeti.base.process import run
 from ganeti.guest_os.scripts import OsScripts
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.node import exports, streams
+from ganeti.node.carrier.keys import TransferKeys
 from ganeti.node.export_directory import ExportDirectory
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.streams import Streams
 from ganeti.node.tasks import Tasks
-from ganeti.node.transfer_keys import TransferKeys
 from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures.exports import EXPORT_BEGIN, ExportArgs
 from ganeti.rpc.procedures.form import Procedure

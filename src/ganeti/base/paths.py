@@ -171,7 +171,7 @@ class Paths(NamedTuple):
 
     @property
     def disk_copies(self) -> Path:
-        """Orders and results of copies of disks to other nodes."""
+        """What copies of disks by the version before have left; goes with the next release."""
         return self.data / "disk-copies"
 
     @property
@@ -181,7 +181,7 @@ class Paths(NamedTuple):
 
     @property
     def streams(self) -> Path:
-        """Orders and results of transfers of disks for exports, imports and moves between clusters."""
+        """Orders and results of transfers of disks."""
         return self.run / "streams"
 
     @property

@@ -1,6 +1,6 @@
 """Running the scripts of OS definitions: `create` and `rename` as tasks of the node, `verify` at once.
 
-`export` and `import` are run by the program that carries their data (`node/disk_stream.py`).
+`export` and `import` are run by the program that carries their data (`node/carrier/program.py`).
 
 Scripts get no arguments (S127; `verify` gets the word `parameters`) and start in the directory of
 their definition.

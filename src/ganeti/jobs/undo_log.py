@@ -41,6 +41,7 @@ class UndoLog:
         self._open_logs = [] if open_logs is None else open_logs
         self._outer: list[UndoLog] = []
         self._steps: list[UndoStep] = []
+        self._after: list[UndoStep] = []
         self._is_committed = False
         self._change: Change | None = None
         self._then: tuple[UndoStep, ...] = ()
@@ -50,9 +51,14 @@ class UndoLog:
         self._open_logs.append(self)
         return self
 
-    async def push(self, step: Recordable) -> None:
-        """Record how to undo the next act; returns once that would survive our death."""
+    async def push(self, step: Recordable, *, also_after: bool = False) -> None:
+        """Record how to undo the next act; returns once that would survive our death.
+
+        With `also_after` the step runs after a commit, too: what the act made is of no use then.
+        """
         self._steps.append(step.record())
+        if also_after:
+            self._after.append(step.record())
         await self._run.record_undo(self._with_outer(self._steps))
 
     def amend(self, step: Recordable, now: Recordable) -> None:
@@ -69,7 +75,7 @@ class UndoLog:
         """
         self._is_committed = True
         self._change = change
-        self._then = tuple(step.record() for step in then)
+        self._then = (*self._after, *(step.record() for step in then))
 
     async def turn(self, change: Change, *, then: Sequence[Recordable]) -> None:
         """Make `change` now, in the middle of the block: from here on its end, good or bad, runs `then`.

@@ -14,13 +14,15 @@ class Compression:
 
     pack: tuple[str, ...]
     unpack: tuple[str, ...]
+    level: int = 0
+    """The same compression by zlib, frame by frame; 0: zlib does not have it."""
 
 
 COMPRESSIONS: dict[str, Compression | None] = {
     NONE: None,
-    "gzip": Compression(("gzip", "-c"), ("gzip", "-dc")),
-    "gzip-fast": Compression(("gzip", "-c1"), ("gzip", "-dc")),
-    "gzip-slow": Compression(("gzip", "-c9"), ("gzip", "-dc")),
+    "gzip": Compression(("gzip", "-c"), ("gzip", "-dc"), 6),
+    "gzip-fast": Compression(("gzip", "-c1"), ("gzip", "-dc"), 1),
+    "gzip-slow": Compression(("gzip", "-c9"), ("gzip", "-dc"), 9),
     "zstd": Compression(("zstd", "-q", "-c", "-T0"), ("zstd", "-q", "-dc")),
     "lz4": Compression(("lz4", "-q", "-c"), ("lz4", "-q", "-dc")),
 }

@@ -23,6 +23,7 @@ from ganeti.node import (
     exports,
     external,
     files,
+    former_copies,
     hardware,
     identity,
     images,
@@ -36,9 +37,9 @@ from ganeti.node import (
     storage,
     storage_units,
     streams,
-    transfers,
     uids,
 )
+from ganeti.node.carrier.keys import TransferKeys
 from ganeti.node.commands import NodeCommands
 from ganeti.node.export_directory import ExportDirectory
 from ganeti.node.hooks import LocalHooks, NodeHooks
@@ -48,7 +49,6 @@ from ganeti.node.powercycle import host_powercycle
 from ganeti.node.register import NodeRegister
 from ganeti.node.repeats import Repeats
 from ganeti.node.tasks import TaskOrigin, Tasks
-from ganeti.node.transfer_keys import TransferKeys
 from ganeti.node.voter import VoterFacts
 from ganeti.node.warm_up import look_after_guests, warm_up
 from ganeti.node.work import NodeWork
@@ -137,6 +137,7 @@ def _handlers(
     scripts = OsScripts(paths.os_search_path, paths.log / "os", tasks, run_endable)
     exported = ExportDirectory(paths.exports)
     keys = TransferKeys(paths.transfer_keys, clock)
+    carried = streams.Streams(paths, tasks, disks, locks, scripts, keys, exported)
     return [
         info.handlers(paths, drivers, facts, clock),
         starting_nothing(
@@ -149,11 +150,11 @@ def _handlers(
         storage.handlers(disks, locks),
         storage_units.handlers(paths),
         external.handlers(paths),
-        transfers.handlers(paths, tasks, disks, locks),
         os.handlers(scripts, disks, locks),
         exports.handlers(exported, disks, locks),
         images.handlers(paths, tasks, exported),
-        streams.handlers(streams.Streams(paths, tasks, disks, locks, scripts, keys, exported)),
+        streams.handlers(carried),
+        former_copies.handlers(carried),
         allocator.handlers(paths, run_endable),
         files.handlers(paths, drivers),
         master_ip.handlers(run, LocalHooks(paths), paths.master_ip_script),

@@ -1,8 +1,7 @@
-"""Answers calls that carry the data of disks; the work is done by `disk_stream.py` as a task."""
+"""Answers calls that carry the data of disks; the work is done by the carrier (`carrier/program.py`) as a task."""
 
 import asyncio
 import contextlib
-import hashlib
 import os
 import shutil
 import socket
@@ -21,29 +20,32 @@ from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
 from ganeti.guest_os.scripts import DiskOfScript, OsChoice, OsScripts, clean
 from ganeti.model import wire
-from ganeti.model.compression import check_compression
+from ganeti.model.compression import COMPRESSIONS, NONE, check_compression
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.progress import Progress
-from ganeti.node import disk_stream
-from ganeti.node.disk_stream import StreamOrder
+from ganeti.node.carrier import program as carrier
+from ganeti.node.carrier.greeting import DUMP, RAW, SCRIPT
+from ganeti.node.carrier.keys import TransferKeys
+from ganeti.node.carrier.order import EndOrder, StreamOrder, order_file
+from ganeti.node.carrier.progress import read_progress
 from ganeti.node.disks import DeviceFactory, InstanceDisks
 from ganeti.node.export_directory import ExportDirectory
 from ganeti.node.instance_locks import InstanceLocks
-from ganeti.node.progress_file import read_progress
 from ganeti.node.tasks import Program, Tasks, open_port
-from ganeti.node.transfer_keys import TransferKeys
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.meters import follow
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.streams import (
     SCRIPT_OUTPUT,
     STREAM_COMMIT,
+    STREAM_COPY,
     STREAM_END,
     STREAM_RECEIVE,
     STREAM_SEND,
     STREAM_STATUS,
     TRANSFER_KEY_CREATE,
     TRANSFER_KEY_REMOVE,
+    CopyArgs,
     DiskEnd,
     Output,
     OutputArgs,
@@ -62,6 +64,7 @@ STREAM_LIMIT_S = 24 * 3600.0
 LOOK_EVERY_S = 0.02
 COMMITTING_S = 40.0
 """How long a receiver may take to tell its sender that it may let go."""
+_IN, _OUT, _COPY = "in", "out", "copy"
 KEPT = 200
 """Directories of ended streams that are kept at most."""
 
@@ -73,6 +76,7 @@ def handlers(streams: "Streams") -> Handlers:
         TRANSFER_KEY_REMOVE.name: streams.remove_key,
         STREAM_RECEIVE.name: streams.receive,
         STREAM_SEND.name: streams.send,
+        STREAM_COPY.name: streams.copy,
         STREAM_STATUS.name: streams.status,
         STREAM_COMMIT.name: streams.commit,
         STREAM_END.name: streams.end,
@@ -81,10 +85,12 @@ def handlers(streams: "Streams") -> Handlers:
 
 
 @dataclass(frozen=True)
-class _Start:
-    """What the program is told: the order's part about what it reads or writes, environment, log."""
+class Start:
+    """What the program reads or writes, and how it is started; `size` overrides the size of the call."""
 
-    part: dict[str, object]
+    end: EndOrder
+    size: int | None = None
+    form: str = DUMP
     environment: Mapping[str, str] = field(default_factory=dict)
     log_path: Path | None = None
 
@@ -115,9 +121,8 @@ class Streams:
     async def receive(self, args: ReceiveArgs, call: Call) -> Receiving:
         """Begin to wait for the sender; the program ends by itself if none comes."""
         check_compression(args.unpack, "unpack")
-        file = self._file(args.token, receives=True)
         begun: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        work = self._receive(file, args, call, begun)
+        work = self._receive(args, call, begun)
         task = asyncio.create_task(work, name=f"stream of {args.instance_name}")
         self.receiving.add(task)
         task.add_done_callback(self._ended)
@@ -126,32 +131,75 @@ class Streams:
         if not begun.done():
             begun.cancel()
             await task  # raises why it could not begin
-        return Receiving(port=await begun, sealed=not args.sha256)
+        return Receiving(port=await begun, sealed=not args.sha256, inflates=True)
 
-    async def _receive(
-        self, file: Path, args: ReceiveArgs, call: Call, begun: "asyncio.Future[int]"
-    ) -> int:
+    async def _receive(self, args: ReceiveArgs, call: Call, begun: "asyncio.Future[int]") -> int:
         """Have the disk open until all has come; `begun` gets the port."""
+        file = self.file(args.token, _IN)
         port = file.with_suffix(".port")
         async with self._start(args, call) as start:
-            self._order(file, args, call, start, compress=args.unpack)
-            program = self._program(file, start, partial(open_port, args.address, port))
+            order = StreamOrder(
+                sink=start.end,
+                size=args.size,
+                limit=args.limit,
+                compress=args.unpack,
+                sha256=args.sha256,
+                form=start.form,
+                hold=args.hold,
+                wait_s=float(args.wait_s),
+                silence_s=args.silence_s,
+                token=args.token,
+                address=args.address,
+            )
+            self.write_order(file, self._secured(file, order, args), call)
+            program = self.program(file, start, partial(open_port, args.address, port))
             await self.tasks.begin(call.key, program)
             begun.set_result(int(port.read_text()))
             return await self.tasks.complete(call.key, program)
 
     async def send(self, args: SendArgs, call: Call) -> StreamResult:
         check_compression(args.pack, "pack")
-        file = self._file(args.token, receives=False)
+        file, packer = self.file(args.token, _OUT), COMPRESSIONS[args.pack]
+        level = packer.level if packer and args.deflates else 0
         async with self._start(args, call) as start:
-            self._order(file, args, call, start, compress=args.pack)
-            follow(lambda: read_progress(file))
-            if await self.tasks.complete(call.key, self._program(file, start)):
-                raise HostError(self._error(file))
+            order = StreamOrder(
+                source=start.end,
+                size=args.size if start.size is None else start.size,
+                compress=NONE if level else args.pack,
+                level=level,
+                digests=args.digests,
+                sealed=args.sealed,
+                form=start.form,
+                silence_s=args.silence_s,
+                token=args.token,
+                address=args.address,
+                port=args.port,
+            )
+            self.write_order(file, self._secured(file, order, args), call)
+            return await self.completed(file, start, call)
+
+    async def copy(self, args: CopyArgs, call: Call) -> StreamResult:
+        """Copy one disk to another one of this node; both are open."""
+        file, ends = self.file(args.token, _COPY), list[EndOrder]()
+        for disk in (args.source, args.target):
+            device = self.device(args.instance_name, disk)
+            await device.check_identity()
+            has_zeros = disk.wipe or DISK_TEMPLATES[disk.template].in_files
+            ends.append(EndOrder(path=device.path, has_zeros=has_zeros))
+        source, target = ends
+        order = StreamOrder(source=source, sink=target, size=args.source.size * MIB)
+        self.write_order(file, order, call)
+        return await self.completed(file, Start(source), call)
+
+    async def completed(self, file: Path, start: Start, call: Call) -> StreamResult:
+        """Return the result of a program once it has ended; HostError with its reason if it failed."""
+        follow(lambda: read_progress(file))
+        if await self.tasks.complete(call.key, self.program(file, start)):
+            raise HostError(self._error(file))
         return self._result(file.with_suffix(".result"))
 
     async def status(self, args: StreamArgs, _call: Call) -> StreamStatus:
-        return await asyncio.to_thread(self._status, self._file(args.token, receives=args.receives))
+        return await asyncio.to_thread(self._status, self._file_of(args))
 
     def _status(self, file: Path) -> StreamStatus:
         if not file.exists():
@@ -168,7 +216,7 @@ class Streams:
 
     async def commit(self, args: StreamArgs, _call: Call) -> Nothing:
         """Let the sender hear that all is well, if the stream is known here."""
-        file = self._file(args.token, receives=args.receives)
+        file = self._file_of(args)
         if file.parent.exists():
             await asyncio.to_thread(write_atomically, file.with_suffix(".commit"), b"")
             await self._told(file, args.instance_name)
@@ -186,7 +234,7 @@ class Streams:
 
     async def end(self, args: StreamArgs, _call: Call) -> Nothing:
         """Let nothing of a stream run any more, and forget it."""
-        file = self._file(args.token, receives=args.receives)
+        file = self._file_of(args)
         with contextlib.suppress(FileNotFoundError):
             key = await asyncio.to_thread(file.with_suffix(".key").read_text)
             if not await self.tasks.end(key):
@@ -201,7 +249,7 @@ class Streams:
     # --- what is read or written ---
 
     @contextlib.asynccontextmanager
-    async def _start(self, args: ReceiveArgs | SendArgs, call: Call) -> AsyncIterator[_Start]:
+    async def _start(self, args: ReceiveArgs | SendArgs, call: Call) -> AsyncIterator[Start]:
         """What the program has to read or write, usable for the time of a block."""
         if (args.disk is None) == (args.dump is None):
             raise InputError("exactly one of disk and dump must be given", "disk")
@@ -211,17 +259,17 @@ class Streams:
             async with self._disk(args.disk, call, receives=isinstance(args, ReceiveArgs)) as start:
                 yield start
 
-    def _dump(self, args: ReceiveArgs | SendArgs) -> _Start:
+    def _dump(self, args: ReceiveArgs | SendArgs) -> Start:
         dump = args.dump
         assert dump is not None  # noqa: S101 - the caller looked
         if isinstance(args, ReceiveArgs):
             path = self.exports.new_file(dump.export, dump.file)
-            return _Start({"path": str(path), "makes_file": True})
+            return Start(EndOrder(path=str(path), makes_file=True))
         path = self.exports.file(dump.export, dump.file)
-        return _Start({"path": str(path), "size": path.stat().st_size})
+        return Start(EndOrder(path=str(path)), size=path.stat().st_size)
 
     @contextlib.asynccontextmanager
-    async def _disk(self, end: DiskEnd, call: Call, *, receives: bool) -> AsyncIterator[_Start]:
+    async def _disk(self, end: DiskEnd, call: Call, *, receives: bool) -> AsyncIterator[Start]:
         instance = end.instance
         if not 0 <= end.index < len(instance.disks):
             raise InputError(f"instance {instance.name} has no disk {end.index}", "disk.index")
@@ -248,72 +296,62 @@ class Streams:
                     del self.open[name]
                     await disks.close()
 
-    def _disk_start(self, end: DiskEnd, paths: list[str], call: Call, *, receives: bool) -> _Start:
+    def _disk_start(self, end: DiskEnd, paths: list[str], call: Call, *, receives: bool) -> Start:
         spec = end.instance.disks[end.index]
         path = end.snapshot or paths[end.index]
         if not end.os:
-            has_zeros = DISK_TEMPLATES[spec.template].in_files
-            part: dict[str, object] = {"path": path, "has_zeros": has_zeros, "form": "raw"}
+            raw = EndOrder(path=path, has_zeros=DISK_TEMPLATES[spec.template].in_files)
             # What reads as something else than it has in the configuration would be sent in part.
-            return _Start(part if receives else {**part, "size": spec.size * MIB})
+            return Start(raw, size=spec.size * MIB, form=RAW)
         choice = OsChoice(end.os, end.osparams, force_variant=True, facts=end.facts)
         of_script = DiskOfScript(path, end.index, call.key, end.debug)
         make = self.scripts.import_command if receives else self.scripts.export_command
         command = make(choice, end.instance, paths, of_script)
-        return _Start(
-            {"argv": command.argv, "form": "script"}, command.environment, command.log_path
-        )
+        script = EndOrder(argv=tuple(command.argv))
+        return Start(script, None, SCRIPT, command.environment, command.log_path)
 
     # --- the program ---
 
-    def _file(self, token: str, *, receives: bool) -> Path:
-        """The order of one end; both may be on one node."""
+    def file(self, token: str, role: str) -> Path:
+        """Return the order of one end."""
         if not token:
             raise InputError("a stream needs a token", "token")
-        name = hashlib.sha256(token.encode()).hexdigest()[:32]
-        return self.paths.streams / f"{name}-{'in' if receives else 'out'}" / "stream.order"
+        return order_file(self.paths.streams, token, role)
 
-    def _order(
-        self,
-        file: Path,
-        args: ReceiveArgs | SendArgs,
-        call: Call,
-        start: _Start,
-        *,
-        compress: str,
-    ) -> None:
-        file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _forget_old(file.parent.parent)
-        file.parent.mkdir(mode=0o700, exist_ok=True)
+    def _file_of(self, args: StreamArgs) -> Path:
+        """The order that a call about a stream means; of a copy on this node, too."""
+        if not args.receives and (copy := self.file(args.token, _COPY)).exists():
+            return copy
+        return self.file(args.token, _IN if args.receives else _OUT)
+
+    def _secured(self, file: Path, order: StreamOrder, args: ReceiveArgs | SendArgs) -> StreamOrder:
+        """Return the order with keys, and the way in which the other end talks."""
+        _make_directory(file.parent)
         tls = self.keys.files(args.key_name, args.instance_name, args.peer, file)
-        given: dict[str, object] = {
-            "size": args.size,
-            "token": args.token,
-            "address": args.address,
-            "compress": compress,
-            "certificate": str(tls.certificate),
-            "key": str(tls.key),
-            "peer": str(tls.peer),
-            "plain": self.keys.is_upstream(args.peer),
-            **start.part,
-        }
-        if isinstance(args, ReceiveArgs):
-            given |= {"receives": True, "limit": args.limit, "sha256": args.sha256}
-            given |= {"hold": args.hold, "wait_s": float(args.wait_s)}
-        else:
-            given |= {"receives": False, "port": args.port, "digests": args.digests}
-            given |= {"sealed": args.sealed}
+        return replace(
+            order,
+            certificate=str(tls.certificate),
+            key=str(tls.key),
+            peer=str(tls.peer),
+            wire="upstream" if self.keys.is_upstream(args.peer) else "frames",
+        )
+
+    def write_order(self, file: Path, order: StreamOrder, call: Call) -> None:
+        """Write what a program has to do, and by which call."""
+        _make_directory(file.parent)
+        _forget_old(file.parent.parent)
         write_atomically(file.with_suffix(".key"), call.key.encode())
-        write_atomically(file, wire.encode(wire.convert(given, StreamOrder, what="order")))
+        write_atomically(file, wire.encode(order))
 
     @staticmethod
-    def _program(
-        file: Path, start: _Start, listens: Callable[[], socket.socket] | None = None
+    def program(
+        file: Path, start: Start, listens: Callable[[], socket.socket] | None = None
     ) -> Program:
+        """Return the program that carries an order out."""
         # The program must find this package as the daemon did; it does not hand this on.
         own = {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
         return Program(
-            [sys.executable, "-m", disk_stream.__name__, str(file)],
+            [sys.executable, "-m", carrier.__name__, str(file)],
             env={**start.environment, **own},
             log_path=start.log_path or file.with_suffix(".log"),
             timeout_s=STREAM_LIMIT_S,
@@ -335,6 +373,11 @@ class Streams:
                 if said := file.with_suffix(suffix).read_text(errors="replace").strip():
                     return said[-2000:]
         return "the program that carries the data was ended before it could say why"
+
+
+def _make_directory(directory: Path) -> None:
+    directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
 
 
 def _forget_old(directory: Path) -> None:

@@ -24,7 +24,14 @@ from ganeti.base.http import web
 from ganeti.base.tls import peer_fingerprint
 from ganeti.model import wire
 from ganeti.rpc.calls import Call, Checks, Handlers, concerned_instance
-from ganeti.rpc.headers import ACCESS_DENIED, EPOCH_HEADER, EPOCH_REFUSED, KEY_HEADER, MASTER_HEADER
+from ganeti.rpc.headers import (
+    ACCESS_DENIED,
+    EPOCH_HEADER,
+    EPOCH_REFUSED,
+    KEY_HEADER,
+    MASTER_HEADER,
+    UNKNOWN_PROCEDURE,
+)
 from ganeti.rpc.procedures import PROCEDURES
 from ganeti.rpc.procedures.form import Procedure
 
@@ -200,7 +207,7 @@ class RpcServer:
         head, _, name = request.path.rpartition("/")
         procedure = PROCEDURES.get(name) if head == "/rpc" else None
         if procedure is None or name not in self._handlers:
-            raise _Refused(404, "UnknownProcedure", f"this node has no procedure {name!r:.60}")
+            raise _Refused(404, UNKNOWN_PROCEDURE, f"this node has no procedure {name!r:.60}")
         return procedure
 
 

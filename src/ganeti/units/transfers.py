@@ -1,9 +1,10 @@
-"""Carrying disks from one node to another, the two talking directly: for exports and imports."""
+"""Carrying disks from one node to another, which talk to each other directly, or within a node."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ganeti.jobs.undo_log import UndoLog
+from ganeti.model.compression import COMPRESSIONS
 from ganeti.model.objects import Node
 from ganeti.rpc.procedures.streams import (
     STREAM_RECEIVE,
@@ -18,11 +19,13 @@ from ganeti.rpc.procedures.streams import (
 )
 from ganeti.units.context import UnitContext
 from ganeti.units.telling import LOOK_EVERY_S, MIB, ScriptWatch, showing, telling
-from ganeti.units.undo.step import Step
 from ganeti.units.undo.transfers import EndStream, RemoveTransferKey
 
 SLACK = 64 * MIB
 """By how much what a script writes may be longer than the disk."""
+SILENCE_S = 600.0
+RAW_SILENCE_S = 30.0
+"""How long an end may say nothing: one that runs a script, and one that only reads or writes a disk."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +51,21 @@ class Load:
     sha256: str = ""
     """What the data must have; '': any."""
     digests: bool = False
-    """Find out what it has."""
+    """Return the digest of the data."""
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether a disk becomes a disk, and no script has a part in it."""
+        return not any(isinstance(one, DumpEnd) or one.os for one in (self.source, self.target))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Route:
-    """From one node to another, for the disks of one instance. `leftovers` is what ends must forget afterwards."""
+    """From one node to another, for the disks of one instance."""
 
     instance_name: str
     source: End
     target: End
-    leftovers: list[Step] = field(default_factory=list)
 
 
 def secret_of_others(ctx: UnitContext) -> str | None:
@@ -68,10 +75,13 @@ def secret_of_others(ctx: UnitContext) -> str | None:
     return ctx.services.domain_secret()
 
 
-async def make_end(ctx: UnitContext, undo: UndoLog, instance_name: str, node: Node) -> End:
-    """A key on a node; the undo log removes it."""
+async def make_end(
+    ctx: UnitContext, undo: UndoLog, instance_name: str, node: Node, *, stays: bool = False
+) -> End:
+    """Make a key on a node; the undo log removes it, after a commit only unless it `stays`."""
     name = f"x509-{ctx.ids.token()}"
-    await undo.push(RemoveTransferKey(node=node.uuid, instance=instance_name, key_name=name))
+    step = RemoveTransferKey(node=node.uuid, instance=instance_name, key_name=name)
+    await undo.push(step, also_after=not stays)
     args = TransferKeyArgs(instance_name=instance_name, key_name=name)
     made = await ctx.call(node, TRANSFER_KEY_CREATE, args)
     return End(node, name, made.certificate)
@@ -82,11 +92,7 @@ async def make_route(
 ) -> Route:
     """Keys on both nodes, which know nothing of each other but this."""
     ends = [await make_end(ctx, undo, instance_name, node) for node in (source, target)]
-    keys = [
-        RemoveTransferKey(node=end.node.uuid, instance=instance_name, key_name=end.key_name)
-        for end in ends
-    ]
-    return Route(instance_name, ends[0], ends[1], list(keys))
+    return Route(instance_name, ends[0], ends[1])
 
 
 async def carry(ctx: UnitContext, undo: UndoLog, route: Route, load: Load) -> StreamResult:
@@ -94,11 +100,11 @@ async def carry(ctx: UnitContext, undo: UndoLog, route: Route, load: Load) -> St
     name, token = route.instance_name, ctx.ids.token()
     for end, receives in ((route.target, True), (route.source, False)):
         step = EndStream(node=end.node.uuid, instance=name, token=token, receives=receives)
-        await undo.push(step)
-        route.leftovers.append(step)
+        await undo.push(step, also_after=True)
     watches: list[ScriptWatch] = []
     watches += _watch(ctx, route.target.node, load.target)
     address = route.target.node.secondary_ip
+    silence_s = RAW_SILENCE_S if load.is_raw else SILENCE_S
     wanted = ReceiveArgs(
         instance_name=name,
         token=token,
@@ -109,11 +115,13 @@ async def carry(ctx: UnitContext, undo: UndoLog, route: Route, load: Load) -> St
         limit=load.limit,
         unpack=load.unpack,
         sha256=load.sha256,
+        silence_s=silence_s,
         disk=_disk(load.target),
         dump=_dump(load.target),
     )
     listening = await ctx.call(route.target.node, STREAM_RECEIVE, wanted)
     watches += _watch(ctx, route.source.node, load.source)
+    packer = COMPRESSIONS[load.pack]
     order = SendArgs(
         instance_name=name,
         token=token,
@@ -124,7 +132,9 @@ async def carry(ctx: UnitContext, undo: UndoLog, route: Route, load: Load) -> St
         size=load.size,
         pack=load.pack,
         digests=load.digests,
+        deflates=listening.inflates and load.pack == load.unpack and bool(packer and packer.level),
         sealed=listening.sealed,
+        silence_s=silence_s,
         disk=_disk(load.source),
         dump=_dump(load.source),
     )
@@ -137,11 +147,14 @@ async def carry(ctx: UnitContext, undo: UndoLog, route: Route, load: Load) -> St
     finally:
         for watch in watches:
             await watch.tell()
-    rate = sent.data_bytes / MIB / max(sent.seconds, 0.001)
-    ctx.info(
-        f"{load.what}: {sent.data_bytes // MIB} MiB in {sent.seconds:.1f} s ({rate:.0f} MiB/s)"
-    )
+    report(ctx, load.what, sent)
     return sent
+
+
+def report(ctx: UnitContext, what: str, sent: StreamResult) -> None:
+    """Put into the job what was moved, and how fast."""
+    rate = sent.data_bytes / MIB / max(sent.seconds, 0.001)
+    ctx.info(f"{what}: {sent.data_bytes // MIB} MiB in {sent.seconds:.1f} s ({rate:.0f} MiB/s)")
 
 
 def _watch(ctx: UnitContext, node: Node, end: DiskEnd | DumpEnd) -> Sequence[ScriptWatch]:

@@ -303,3 +303,17 @@ async def test_a_change_of_unknown_outcome_is_undone_by_nobody() -> None:
     with pytest.raises(CommitUnknown):
         await change()
     assert run.events == ["record a"]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_step_that_also_runs_after_a_commit_runs_either_way(*, fails: bool) -> None:
+    run = FakeRun()
+    with contextlib.suppress(ExecError):
+        async with UndoLog(run, run.undo) as undo:
+            await undo.push(Step("key"), also_after=True)
+            await undo.push(Step("disk"))
+            if fails:
+                raise ExecError("late")
+            undo.commit(lambda draft: None, then=[Step("old_disk")])
+    undone = [event for event in run.events if event.startswith("undo")]
+    assert undone == (["undo disk", "undo key"] if fails else ["undo old_disk", "undo key"])

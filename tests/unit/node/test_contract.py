@@ -143,11 +143,19 @@ from ganeti.rpc.procedures.programs import (
 )
 from ganeti.rpc.procedures.progress import CALL_PROGRESS, ProgressArgs
 from ganeti.rpc.procedures.stale_work import END_STALE_WORK, EndWorkArgs
-from ganeti.rpc.procedures.transfers import (
-    DISK_LISTEN,
-    DISK_SEND,
-    DiskListenArgs,
-    DiskSendArgs,
+from ganeti.rpc.procedures.streams import (
+    STREAM_COPY,
+    STREAM_END,
+    STREAM_RECEIVE,
+    STREAM_SEND,
+    TRANSFER_KEY_CREATE,
+    TRANSFER_KEY_REMOVE,
+    CopyArgs,
+    DiskEnd,
+    ReceiveArgs,
+    SendArgs,
+    StreamArgs,
+    TransferKeyArgs,
 )
 from ganeti.rpc.procedures.uids import UID_POOL_USE, UidPoolArgs
 from tests.support.contract_nodes import (
@@ -163,6 +171,9 @@ from tests.support.contract_nodes import (
 
 SIZE = 2
 MAC = "aa:00:00:00:00:01"
+
+
+KEY_NAME = "x509-00000001"
 
 
 @dataclass
@@ -521,52 +532,76 @@ async def test_a_repeated_call_is_not_done_again_by_the_same_daemon(bench: Bench
 # --- copies of disks ---
 
 
-def copy_args(bench: Bench, disk: DiskSpec) -> tuple[DiskListenArgs, DiskSendArgs]:
-    source, target = bench.nodes
-    listen = DiskListenArgs(
-        instance_name="web1",
-        disk=disk,
-        address=ADDRESS,
-        peer=source.fingerprint,
-        token="the token",
-    )
-    send = DiskSendArgs(
-        instance_name="web1",
-        disk=disk,
-        address=ADDRESS,
-        port=1,
-        peer=target.fingerprint,
-        token="the token",
-    )
-    return listen, send
+async def keys_of(bench: Bench) -> list[str]:
+    """The certificates of new keys on both nodes."""
+    args = TransferKeyArgs(instance_name="web1.example.com", key_name=KEY_NAME)
+    return [
+        (await node.call(TRANSFER_KEY_CREATE, args, key=f"1/1/{number}")).certificate
+        for number, node in enumerate(bench.nodes)
+    ]
 
 
-async def test_a_disk_is_copied_to_whom_waits_for_it(bench: Bench) -> None:
-    disk = bench.disk()
-    listen, send = copy_args(bench, disk)
+def stream_args(
+    bench: Bench, disk: DiskSpec, certificates: list[str]
+) -> tuple[ReceiveArgs, SendArgs]:
+    both: dict[str, Any] = {
+        "instance_name": "web1.example.com",
+        "token": "the token",
+        "key_name": KEY_NAME,
+        "address": ADDRESS,
+        "size": SIZE * 1024 * 1024,
+        "disk": DiskEnd(instance=bench.spec(disk), index=0),
+    }
+    receive = ReceiveArgs(**both, peer=certificates[0], limit=SIZE * 1024 * 1024)
+    return receive, SendArgs(**both, peer=certificates[1], port=1)
+
+
+async def test_disk_is_sent_to_the_node_that_waits_for_it(bench: Bench) -> None:
+    disk, certificates = bench.disk(), await keys_of(bench)
+    receive, send = stream_args(bench, disk, certificates)
     for node in (0, 1):
         await bench.on_disk(BLOCKDEV_CREATE, disk, node)
     progress = ProgressArgs(key="1/0/2")
     assert await bench.nodes[0].call(CALL_PROGRESS, progress) is None
-    where = await bench.nodes[1].call(DISK_LISTEN, listen, key="1/0/1")
+    where = await bench.nodes[1].call(STREAM_RECEIVE, receive, key="1/0/1")
     assert where.port > 0
-    sent = await bench.nodes[0].call(DISK_SEND, replace(send, port=where.port), key="1/0/2")
-    assert len(sent.sha256) == 64
+    assert where.inflates
+    sent = await bench.nodes[0].call(STREAM_SEND, replace(send, port=where.port), key="1/0/2")
+    assert sent.data_bytes
     assert await bench.nodes[0].call(CALL_PROGRESS, progress) is None, "it has ended"
+    for number, receives in enumerate((False, True)):
+        end = StreamArgs(instance_name="web1.example.com", token="the token", receives=receives)
+        await bench.nodes[number].call(STREAM_END, end, key=f"1/0/{3 + number}")
 
 
-async def test_a_copy_that_cannot_be_is_refused(bench: Bench) -> None:
-    disk = bench.disk()
-    listen, send = copy_args(bench, disk)
-    for procedure, args in ((DISK_LISTEN, listen), (DISK_SEND, send)):
-        assert await error_of(bench.node.call(procedure, args, key="1/0/1")) == "StorageError"
+async def test_stream_that_cannot_be_is_refused(bench: Bench) -> None:
+    disk, certificates = bench.disk(), await keys_of(bench)
+    receive, send = stream_args(bench, disk, certificates)
+    receive = replace(receive, peer=certificates[1])
+    assert await error_of(bench.node.call(STREAM_RECEIVE, receive, key="1/0/1")) == "StorageError"
     await bench.on_disk(BLOCKDEV_CREATE, disk)
-    for wrong in (replace(send, compress="lzma"), replace(send, peer=""), replace(send, token="")):
-        assert await error_of(bench.node.call(DISK_SEND, wrong, key="1/0/2")) == "OpPrereqError"
-    assert await error_of(bench.node.call(DISK_LISTEN, replace(listen, peer="x"), key="1/0/3")) == (
-        "OpPrereqError"
-    )
-    assert await error_of(bench.node.call(DISK_SEND, send, key="1/0/4")) == "HostError"
+    wrong = replace(send, pack="lzma")
+    assert await error_of(bench.node.call(STREAM_SEND, wrong, key="1/0/2")) == "OpPrereqError"
+    assert await error_of(bench.node.call(STREAM_SEND, send, key="1/0/3")) == "HostError"
+    args = TransferKeyArgs(instance_name="web1.example.com", key_name=KEY_NAME)
+    for _ in range(2):
+        await bench.node.call(TRANSFER_KEY_REMOVE, args, key="1/0/4")
+    assert await error_of(bench.node.call(STREAM_RECEIVE, receive, key="1/0/5")) == "HostError"
+    wrong_name = replace(args, key_name="../x")
+    refused = bench.node.call(TRANSFER_KEY_CREATE, wrong_name, key="1/0/6")
+    assert await error_of(refused) == "OpPrereqError"
+
+
+async def test_disk_is_copied_within_a_node(bench: Bench) -> None:
+    source, target = bench.disk(), bench.disk("disk-1", index=1)
+    args = CopyArgs(instance_name="web1.example.com", token="t", source=source, target=target)
+    assert await error_of(bench.node.call(STREAM_COPY, args, key="1/0/1")) == "StorageError"
+    for disk in (source, target):
+        await bench.on_disk(BLOCKDEV_CREATE, disk)
+    assert (await bench.node.call(STREAM_COPY, args, key="1/0/2")).data_bytes
+    end = StreamArgs(instance_name="web1.example.com", token="t", receives=False)
+    for _ in range(2):
+        await bench.node.call(STREAM_END, end, key="1/0/3")
 
 
 # --- OS definitions and allocators ---

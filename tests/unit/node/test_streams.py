@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import gzip
 import hashlib
+import json
 import os
 import shutil
 import socket
@@ -14,6 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.base.errors import GanetiError, InputError
+from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.node.export_directory import ExportDirectory
 from ganeti.rpc.procedures.exports import (
     EXPORT_BEGIN,
@@ -28,11 +31,13 @@ from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.streams import (
     SCRIPT_OUTPUT,
     STREAM_COMMIT,
+    STREAM_COPY,
     STREAM_END,
     STREAM_RECEIVE,
     STREAM_SEND,
     STREAM_STATUS,
     TRANSFER_KEY_REMOVE,
+    CopyArgs,
     DiskEnd,
     DumpEnd,
     OutputArgs,
@@ -130,6 +135,66 @@ async def test_a_compressed_dump_is_unpacked_by_an_import(
     os.truncate(source.disk(), SIZE * MIB)
     result = await carry(swapped, {"dump": back}, into)
     assert source.disk().read_bytes() == data
+
+
+@pytest.mark.requirement("G12")
+@pytest.mark.parametrize("deflates", [True, False])
+async def test_disk_is_compressed_on_its_way_and_stays_sparse(
+    nodes: tuple[Node, Node], *, deflates: bool
+) -> None:
+    source, target = nodes
+    data = source.fill(b"a" * (MIB + 7))
+    target.disk().write_bytes(b"")
+    os.truncate(target.disk(), SIZE * MIB)
+    ways = {"disk": RAW, "pack": "gzip-fast"}
+    result = await carry(
+        nodes, {**ways, "deflates": deflates}, {"disk": RAW, "unpack": "gzip-fast"}
+    )
+    assert target.disk().read_bytes() == data
+    assert target.disk().stat().st_blocks * 512 <= 2 * MIB
+    assert result.data_bytes == SIZE * MIB
+    await target.idle()
+    order = json.loads(next(source.paths.streams.glob("*-out/stream.order")).read_text())
+    assert (order["compress"], order.get("level", 0)) == (
+        ("none", 1) if deflates else ("gzip-fast", 0)
+    )
+
+
+@pytest.mark.requirement("G12")
+@pytest.mark.parametrize("in_files", [True, False])
+async def test_disk_is_copied_within_a_node_without_a_socket(
+    nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch, *, in_files: bool
+) -> None:
+    row = dataclasses.replace(DISK_TEMPLATES["file"], in_files=in_files)
+    monkeypatch.setattr("ganeti.node.streams.DISK_TEMPLATES", {"file": row})
+    node = nodes[0]
+    data = node.fill(b"data of disk 0")
+    node.disk(1).write_bytes(b"x" * SIZE * MIB)
+    source, target = SPEC.disks
+    args = CopyArgs(instance_name=NAME, token="the token", source=source, target=target)
+    result = await node.call(STREAM_COPY, args)
+    assert result.data_bytes == SIZE * MIB
+    found = node.disk(1).read_bytes()
+    if in_files:  # a new file reads as zeros, so none are written
+        assert (found[:14], found[-3:]) == (data[:14], b"end")
+        assert set(found[MIB:-MIB]) == {ord("x")}
+    else:
+        assert found == data
+    order = json.loads(next(node.paths.streams.glob("*-copy/stream.order")).read_text())
+    assert not order.get("address")
+    assert not order.get("port")
+
+
+@pytest.mark.requirement("F32")
+async def test_receiver_learns_why_the_sender_stopped(nodes: tuple[Node, Node]) -> None:
+    source, target = nodes
+    source.script("export", "head -c 1000000 /dev/urandom; exit 3")
+    with pytest.raises(GanetiError, match="exit status 3"):
+        await carry(nodes, {"disk": BY_SCRIPT}, {"disk": BY_SCRIPT})
+    await target.idle()
+    status = StreamArgs(instance_name=NAME, token="the token", receives=True)
+    found = await target.call(STREAM_STATUS, status)
+    assert "the sender stopped: the script export ended with exit status 3" in found.error
 
 
 @pytest.mark.requirement("A61")

@@ -6,7 +6,7 @@ import pytest
 
 from ganeti.base.clock import SystemClock
 from ganeti.base.paths import Paths
-from ganeti.node.transfer_keys import TransferKeys
+from ganeti.node.carrier.keys import TransferKeys
 from ganeti.tools.leftovers import forget_old_keys
 
 DAY_S = 24 * 3600.0

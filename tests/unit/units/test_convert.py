@@ -73,12 +73,22 @@ async def test_the_data_is_the_same_and_nothing_of_the_old_disks_is_left(
     assert len(master.world.node(1).guests) == 1
 
 
-async def test_zeros_are_sent_unless_the_new_disk_is_sure_to_read_so(master: Master) -> None:
+async def test_node_writes_zeros_unless_the_new_disk_reads_as_zeros(master: Master) -> None:
     await made(master)
     await master.change(lambda draft: draft.put(_unwiped(draft.cluster)))
     succeeded(await master.run(to("plain")))
-    sent = [call.args for call in master.rpc.calls if call.procedure == "disk_send"]
-    assert [one.leaves_out_zeros for one in sent] == [False, False]
+    copied = [call.args for call in master.rpc.calls if call.procedure == "stream_copy"]
+    assert [(one.target.template, one.target.wipe) for one in copied] == [("plain", False)] * 2
+
+
+@pytest.mark.requirement("G28")
+async def test_node_of_the_version_before_copies_to_itself(master: Master) -> None:
+    await made(master)
+    del master.rpc.nodes["node1.example.com"]["stream_copy"]
+    succeeded(await master.run(to("plain")))
+    check(master, "plain")
+    assert [one for one in master.rpc.acts() if one.startswith("stream_se")] == ["stream_send"] * 2
+    assert not master.world.node(1).certificates
 
 
 def _unwiped(cluster: Any) -> Any:

@@ -62,12 +62,12 @@ async def test_a_grow_shows_how_far_it_clears_the_new_space(master: Master) -> N
 
 async def test_a_move_and_a_conversion_show_how_far_each_disk_is(master: Master) -> None:
     succeeded(await master.run(create(disk_template="file", disks=[DiskRequest(size=512)])))
-    Slow(master, 1, "disk_send")
+    Slow(master, 1, "stream_send")
     target = "node2.example.com"
     view = await master.run(OpInstanceMove(instance_name=NAME, target_node=target))
     succeeded(view)
     check_shown(view, "disk 0")
-    Slow(master, 2, "disk_send")
+    Slow(master, 2, "stream_copy")
     succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
     view = await master.run(modify(disk_template="sharedfile"))
     succeeded(view)

@@ -1,4 +1,4 @@
-"""Procedures that carry the data of one disk from a node to another, through scripts and compression.
+"""Procedures that carry the data of one disk from a node to another, or within a node.
 
 One end listens and one sends. Each has a key that is made for this transfer only, and accepts exactly
 the other's certificate; a token binds the connection to the disk. The receiver says that it has all
@@ -59,6 +59,8 @@ class _End(Message, frozen=True, kw_only=True):
     """Bytes that are expected, for the progress."""
     disk: DiskEnd | None = None
     dump: DumpEnd | None = None
+    silence_s: float = 600.0
+    """How long the other end may say nothing while data moves."""
 
 
 class ReceiveArgs(_End, frozen=True, kw_only=True):
@@ -78,18 +80,31 @@ class Receiving(Message, frozen=True, kw_only=True):
     port: int
     sealed: bool = True
     """Whether the sender must seal its frames; a node of an older version wants it always."""
+    inflates: bool = False
+    """Whether frames may be compressed one by one; a node of an older version does not know that."""
 
 
 class SendArgs(_End, frozen=True, kw_only=True):
-    """Send to who listens, compressed by `pack`; say the digest of the data if `digests`.
+    """Send to the receiver, compressed by `pack`; return the digest of the data if `digests`.
 
     Without `sealed` the receiver must have been told the digest.
     """
 
     port: int
     pack: str = "none"
+    deflates: bool = False
+    """Compress frame by frame, by the level of `pack`: zeros cost nothing."""
     digests: bool = False
     sealed: bool = True
+
+
+class CopyArgs(Message, frozen=True, kw_only=True):
+    """Copy one disk to another one of this node, both of which are open; `target` decides where zeros are written."""
+
+    instance_name: str
+    token: str
+    source: DiskSpec
+    target: DiskSpec
 
 
 class StreamResult(Message, frozen=True, kw_only=True):
@@ -167,6 +182,8 @@ TRANSFER_KEY_REMOVE = Procedure(
 STREAM_RECEIVE = Procedure("stream_receive", ReceiveArgs, Receiving, NORMAL_S, changes=True)
 
 STREAM_SEND = Procedure("stream_send", SendArgs, StreamResult, HOURS_S, changes=True, is_long=True)
+
+STREAM_COPY = Procedure("stream_copy", CopyArgs, StreamResult, HOURS_S, changes=True, is_long=True)
 
 STREAM_STATUS = Procedure("stream_status", StreamArgs, StreamStatus, NORMAL_S, changes=False)
 

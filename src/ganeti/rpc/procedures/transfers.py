@@ -1,7 +1,6 @@
-"""Procedures that copy a disk from one node to another, directly between the two.
+"""Procedures by which a master of the version before copies a disk between two nodes; they go with the next release.
 
-The receiving node listens for one sender, whose certificate and token it knows beforehand; the
-sending one knows the receiver's. The data is checked by its digest before anything counts as sent.
+This version's master calls those of `streams.py`.
 """
 
 from ganeti.model.instance_spec import DiskSpec

@@ -75,7 +75,6 @@ from ganeti.units.instance.remove import LUInstanceRemove
 from ganeti.units.node_choice import check_online
 from ganeti.units.transfers import SLACK, Load, carry, make_route
 from ganeti.units.undo.instances import StartAgain
-from ganeti.units.undo.step import Step
 from ganeti.units.undo.transfers import DropSnapshot, RemoveExport
 
 MIB = 1024 * 1024
@@ -94,15 +93,6 @@ class ExportPlan:
     snapshots: bool
     by_script: bool
     osparams: dict[str, str] = field(repr=False)
-
-
-@dataclass
-class _Work:
-    """What an export has made that nobody needs afterwards, and what it has read from where."""
-
-    leftovers: list[Step] = field(default_factory=list)
-    snapshots: dict[int, str] = field(default_factory=dict)
-    """Number of a disk -> the path of its snapshot."""
 
 
 class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
@@ -266,20 +256,18 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
     async def _write(self, ctx: UnitContext, plan: ExportPlan) -> Outcome:
         instance = plan.instance
         must_stop = plan.was_running and self.op.shutdown
-        work = _Work()
+        snapshots = dict[int, str]()
         async with ctx.undo_log() as undo:
             if must_stop:
                 start = StartAgain(instance=instance.uuid)
-                if not self.op.remove_instance:
-                    work.leftovers.append(start)
-                await undo.push(start)
+                await undo.push(start, also_after=not self.op.remove_instance)
                 await shut_down_source(ctx, instance, plan.source, self.op.shutdown_timeout)
             if plan.snapshots:
-                await self._take_snapshots(ctx, undo, plan, work)
+                snapshots = await self._take_snapshots(ctx, undo, plan)
                 if must_stop and not self.op.remove_instance:
                     await run_again(ctx, instance)
-            await self._export(ctx, undo, plan, work)
-            undo.commit(then=work.leftovers)
+            await self._export(ctx, undo, plan, snapshots)
+            undo.commit()
         if self.op.ova:
             await self._pack(ctx, plan)
         await self._remove_others(ctx, plan)
@@ -301,22 +289,25 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
             ) from err
 
     async def _take_snapshots(
-        self, ctx: UnitContext, undo: UndoLog, plan: ExportPlan, work: _Work
-    ) -> None:
-        token = ctx.ids.token(4)
+        self, ctx: UnitContext, undo: UndoLog, plan: ExportPlan
+    ) -> dict[int, str]:
+        """Return the path of each disk's snapshot, by the number of the disk."""
+        token, paths = ctx.ids.token(4), dict[int, str]()
         for disk in instance_spec(ctx.snapshot, plan.instance).disks:
             name = f"export-{token}-{disk.index}"  # disks may lie in one group of volumes
             ctx.step(f"taking a snapshot of disk {disk.index}")
             step = DropSnapshot(
                 node=plan.source.uuid, instance=plan.instance.name, disk=disk, name=name
             )
-            await undo.push(step)
+            await undo.push(step, also_after=True)
             args = SnapshotArgs(instance_name=plan.instance.name, disk=disk, name=name)
             taken = await ctx.call(plan.source, SNAPSHOT_TAKE, args)
-            work.snapshots[disk.index] = taken.path
-            work.leftovers.append(step)
+            paths[disk.index] = taken.path
+        return paths
 
-    async def _export(self, ctx: UnitContext, undo: UndoLog, plan: ExportPlan, work: _Work) -> None:
+    async def _export(
+        self, ctx: UnitContext, undo: UndoLog, plan: ExportPlan, snapshots: dict[int, str]
+    ) -> None:
         """Everything on the target, in place under its name."""
         name, target = plan.instance.name, plan.target
         await undo.push(RemoveExport(node=target.uuid, instance=name))
@@ -327,13 +318,11 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         async with copies_open(ctx, plan.instance):
             for disk in spec.disks:
                 ctx.step(f"exporting disk {disk.index} ({disk.size} MiB) to {target.name}")
-                load = self._load(ctx, plan, disk.index, work.snapshots.get(disk.index, ""))
+                load = self._load(ctx, plan, disk.index, snapshots.get(disk.index, ""))
                 results.append(await carry(ctx, undo, route, load))
         ctx.step("finishing the export")
         text = self._description(ctx, plan, results)
         await ctx.call(target, EXPORT_FINISH, FinishExportArgs(export=name, config=text))
-        # Keys and programs that have ended go first, snapshots after those that read them.
-        work.leftovers += route.leftovers
 
     def _load(self, ctx: UnitContext, plan: ExportPlan, index: int, snapshot: str) -> Load:
         spec = instance_spec(ctx.snapshot, plan.instance)

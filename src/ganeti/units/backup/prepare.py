@@ -31,7 +31,7 @@ class LUBackupPrepare(InstanceUnit[OpBackupPrepare, Instance]):
             return Outcome()
         secret = ctx.services.domain_secret()
         async with ctx.undo_log() as undo:
-            end = await make_end(ctx, undo, plan.name, primary_node(ctx, plan))
+            end = await make_end(ctx, undo, plan.name, primary_node(ctx, plan), stays=True)
             # Nothing is undone: the export takes the key, or OP_BACKUP_ABANDON removes it; one that is left
             # is forgotten in a day.
             undo.commit()

@@ -24,7 +24,6 @@ from ganeti.units.instance.install import osparams_with, scripts_of
 from ganeti.units.node_choice import check_online
 from ganeti.units.telling import LOOK_EVERY_S, MIB, ScriptWatch, showing, telling
 from ganeti.units.transfers import secret_of_others
-from ganeti.units.undo.step import Step
 from ganeti.units.undo.transfers import EndStream, RemoveTransferKey
 
 PORTS = range(1, 65536)
@@ -115,17 +114,15 @@ async def send_all(ctx: UnitContext, op: OpBackupExport, plan: RemotePlan) -> No
     try:
         async with ctx.undo_log() as undo:
             key = RemoveTransferKey(node=plan.source.uuid, instance=name, key_name=plan.key_name)
-            await undo.push(key)
-            steps: list[Step] = [key]
+            await undo.push(key, also_after=True)
             for _host, _port, token in plan.disks:
                 end = EndStream(node=plan.source.uuid, instance=name, token=token, receives=False)
-                await undo.push(end)
-                steps.append(end)
+                await undo.push(end, also_after=True)
             if plan.was_running:
                 await shut_down_source(ctx, instance, plan.source, op.shutdown_timeout)
             async with copies_open(ctx, instance):
                 await _send_together(ctx, op, plan)
-            undo.commit(then=steps)
+            undo.commit()
     except BaseException:
         if plan.was_running:
             await run_again(ctx, instance)

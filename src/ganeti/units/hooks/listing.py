@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from ganeti.base.errors import HostError, RpcError, RpcFailed, RpcOffline
 from ganeti.model.hooks import Phase
 from ganeti.model.objects import Node, NodeUuid
+from ganeti.rpc.headers import UNKNOWN_PROCEDURE
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.hooks import HOOKS_LIST, HookDirectory
 from ganeti.units.services import Rpc
@@ -19,8 +20,6 @@ from ganeti.units.services import Rpc
 Listed = frozenset[tuple[str, Phase]]
 OwnHooks = Callable[[], list[HookDirectory]]
 """Looks at the directories of this host; HostError."""
-UNKNOWN_PROCEDURE = "UnknownProcedure"
-"""What a node says whose software is older than hooks."""
 
 
 class HookListing:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
+from ganeti.config.fill import instance_spec
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
@@ -17,7 +18,7 @@ from ganeti.layouts.places import creation_order, holders
 from ganeti.layouts.planner import NewDisk, Site, placed_disks
 from ganeti.layouts.registry import PLANNERS
 from ganeti.model.disk_params import check_disk_params
-from ganeti.model.disk_templates import DISK_TEMPLATES, DiskTemplate
+from ganeti.model.disk_templates import DiskTemplate
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.model.objects import Disk, Instance, Node, NodeUuid
@@ -41,7 +42,7 @@ from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.requests import check_template
 from ganeti.units.mirrors.opening import check_copy
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
-from ganeti.units.relocation.copying import DiskOn, copy_disk
+from ganeti.units.relocation.copying import DiskCopies
 from ganeti.units.spindles import check_asked, check_spindles
 from ganeti.units.undo.disks import CloseDisk, RemoveDisk, SetDiskRole
 from ganeti.units.undo.step import Step
@@ -205,21 +206,19 @@ async def convert(ctx: UnitContext, plan: ConvertPlan, *, wait: bool) -> Outcome
                 await _synchronise(ctx, after, wait=wait)
         else:
             async with _opened(ctx, before, plan.node), _opened(ctx, after, plan.node):
-                await _copy(ctx, plan)
+                await _copy(ctx, undo, plan)
                 await _synchronise(ctx, after, wait=wait)
         undo.commit(put_instance(after), then=_removals(ctx, before, keeping=after))
     return Outcome([["disk_template", after.disk_template]])
 
 
-async def _copy(ctx: UnitContext, plan: ConvertPlan) -> None:
+async def _copy(ctx: UnitContext, undo: UndoLog, plan: ConvertPlan) -> None:
     """Copy every disk to the new one at its place; both are open on the primary node."""
-    node, uuid = plan.node, NodeUuid(plan.node.uuid)
-    disks = zip(disks_on(ctx, plan.before, uuid), disks_on(ctx, plan.after, uuid), strict=True)
-    for old, new in disks:
-        ctx.step(f"copying disk {old.index} ({old.size} MiB)")
-        reads_as_zeros = new.wipe or DISK_TEMPLATES[new.template].in_files
-        source, target = DiskOn(node, old), DiskOn(node, new)
-        await copy_disk(ctx, plan.before.name, source, target, leaves_out_zeros=reads_as_zeros)
+    old, new = (instance_spec(ctx.snapshot, one) for one in (plan.before, plan.after))
+    copies = DiskCopies(ctx, undo, old, plan.node, plan.node)
+    for source, target in zip(old.disks, new.disks, strict=True):
+        ctx.step(f"copying disk {source.index} ({source.size} MiB)")
+        await copies.copy(source, target)
 
 
 async def _check_own_copy(ctx: UnitContext, plan: ConvertPlan) -> None:

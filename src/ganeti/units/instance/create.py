@@ -306,16 +306,16 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             await ctx.config.change(lambda draft: _add(draft, plan.instance))
             if is_mirrored(plan.instance):
                 await self._first_sync(ctx, undo, plan)
-            leftovers: list[Step] = []
+            confirmations: list[Step] = []
             if plan.imported is not None:
-                leftovers = await self._import(ctx, undo, plan, plan.imported)
+                await self._import(ctx, undo, plan, plan.imported)
             elif plan.remote is not None:
-                leftovers = await self._receive(ctx, undo, plan, plan.remote)
+                confirmations = await self._receive(ctx, undo, plan, plan.remote)
             elif plan.install:
                 ctx.step("running the instance OS create scripts")
                 async with copies_open(ctx, plan.instance):
                     await self._install(ctx, plan)
-            undo.commit(then=leftovers)
+            undo.commit(then=confirmations)
         if plan.start:
             ctx.step("starting instance")
             await self._start(ctx, plan.instance)
@@ -333,9 +333,9 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
 
     async def _import(
         self, ctx: UnitContext, undo: UndoLog, plan: CreatePlan, imported: ImportPlan
-    ) -> list[Step]:
+    ) -> None:
         osparams = self._osparams(ctx, plan.instance)
-        left = await import_disks(ctx, undo, plan.instance, imported, op=self.op, osparams=osparams)
+        await import_disks(ctx, undo, plan.instance, imported, op=self.op, osparams=osparams)
         await tell_name(
             ctx,
             plan.instance,
@@ -344,7 +344,6 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             has_script=imported.renames,
             debug=self.op.debug_level,
         )
-        return left
 
     async def _receive(
         self, ctx: UnitContext, undo: UndoLog, plan: CreatePlan, remote: RemoteSource

@@ -50,7 +50,6 @@ from ganeti.units.context import UnitContext
 from ganeti.units.instance.disks import copies_open
 from ganeti.units.instance.install import run_script, scripts_of
 from ganeti.units.transfers import Load, carry, make_route
-from ganeti.units.undo.step import Step
 from ganeti.units.undo.transfers import RemoveExport
 
 IMPORT = "import"
@@ -158,21 +157,17 @@ async def _find_image(ctx: UnitContext, op: OpInstanceCreate, form: str) -> Foun
     return FoundExport(node, name, content, parse_description(content.config), image)
 
 
-async def _convert(ctx: UnitContext, undo: UndoLog, found: FoundExport, image: ImageArgs) -> Step:
-    """Make an export of an image, for this import only; returns what removes it."""
+async def _convert(ctx: UnitContext, undo: UndoLog, found: FoundExport, image: ImageArgs) -> None:
+    """Make an export of an image, for this import only."""
     ctx.step(f"converting {image.path} on {found.node.name}")
-    steps = [
-        RemoveExport(node=found.node.uuid, instance=found.name, unfinished=one)
-        for one in (True, False)
-    ]
-    for step in steps:
-        await undo.push(step)
+    for unfinished in (True, False):
+        step = RemoveExport(node=found.node.uuid, instance=found.name, unfinished=unfinished)
+        await undo.push(step, also_after=not unfinished)
     await ctx.call(found.node, EXPORT_BEGIN, ExportArgs(export=found.name))
     config = found.content.config
     wanted = ConvertArgs(export=found.name, path=image.path, format=image.format, config=config)
     await ctx.call(found.node, IMAGE_CONVERT, wanted)
     await ctx.call(found.node, EXPORT_FINISH, FinishExportArgs(export=found.name, config=config))
-    return steps[-1]
 
 
 async def _holder(ctx: UnitContext, name: str) -> Node:
@@ -332,11 +327,12 @@ async def import_disks(
     *,
     op: OpInstanceCreate,
     osparams: dict[str, str],
-) -> list[Step]:
-    """Fill the new disks from the dumps; the steps that forget what that needed."""
+) -> None:
+    """Fill the new disks from the dumps."""
     export, node = plan.found.description, ctx.snapshot.nodes[instance.primary_node]
     image = plan.found.image
-    made = [] if image is None else [await _convert(ctx, undo, plan.found, image)]
+    if image is not None:
+        await _convert(ctx, undo, plan.found, image)
     route = await make_route(ctx, undo, instance.name, plan.found.node, node)
     spec = instance_spec(ctx.snapshot, instance)
     is_packed = export.compression != NONE
@@ -366,7 +362,6 @@ async def import_disks(
                 sha256=disk.sha256,
             )
             await carry(ctx, undo, route, load)
-    return [*route.leftovers, *made]
 
 
 async def tell_name(

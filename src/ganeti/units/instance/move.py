@@ -43,7 +43,7 @@ from ganeti.units.instance.replace_disks import (
 from ganeti.units.instance.targets import MOVE, TargetChoice
 from ganeti.units.mirrors.opening import check_copy, check_source
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
-from ganeti.units.relocation.copying import DiskOn, copy_disk
+from ganeti.units.relocation.copying import DiskCopies
 from ganeti.units.spindles import check_spindles
 from ganeti.units.undo.disks import RemoveDisk, removals
 from ganeti.units.undo.step import Step
@@ -165,6 +165,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
 
     async def _copy_disks(self, ctx: UnitContext, undo: UndoLog, plan: MovePlan) -> None:
         spec = spec_of(ctx, plan.instance)
+        copies = DiskCopies(ctx, undo, spec, plan.source, plan.target, self.op.compress)
         for disk in spec.disks:
             what = DiskArgs(instance_name=spec.name, disk=disk)
             ctx.step(f"copying disk {disk.index} ({disk.size} MiB)")
@@ -172,8 +173,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
             # What an earlier attempt left there is not zeros.
             await ctx.call(plan.target, BLOCKDEV_REMOVE, what)
             await make_disk(ctx, plan.target, what)
-            source, target = DiskOn(plan.source, disk), DiskOn(plan.target, disk)
-            await copy_disk(ctx, spec.name, source, target, compress=self.op.compress)
+            await copies.copy(disk, disk)
 
 
 def _superfluous(ctx: UnitContext, instance: Instance, node: Node, *, disks: bool) -> list[Step]:

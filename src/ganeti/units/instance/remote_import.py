@@ -39,7 +39,7 @@ from ganeti.units.telling import (
 )
 from ganeti.units.transfers import make_end, secret_of_others
 from ganeti.units.undo.step import Step
-from ganeti.units.undo.transfers import ConfirmStream, EndStream, RemoveTransferKey
+from ganeti.units.undo.transfers import ConfirmStream, EndStream
 
 REMOTE_IMPORT = "remote-import"
 STARTUP_S = 600
@@ -114,7 +114,7 @@ async def receive_disks(
     op: OpInstanceCreate,
     osparams: dict[str, str],
 ) -> list[Step]:
-    """Wait for all disks; the steps that tell the source that it may let go, once that is committed (G14)."""
+    """Wait for all disks; return the steps that let the source's jobs end, once this is committed (G14)."""
     node, secret = ctx.snapshot.nodes[instance.primary_node], ctx.services.domain_secret()
     end = await make_end(ctx, undo, instance.name, node)
     waiting = _Waiting()
@@ -156,12 +156,10 @@ async def receive_disks(
             ctx.run.log(said, REMOTE_IMPORT)
             async with telling(ctx, LOOK_EVERY_S, *(one.tell for one in waiting.watches)):
                 await _all_received(ctx, node, waiting.streams)
-    key = RemoveTransferKey(node=node.uuid, instance=instance.name, key_name=end.key_name)
-    confirmations = [
+    return [
         ConfirmStream(node=node.uuid, instance=instance.name, token=stream.token)
         for stream in waiting.streams
     ]
-    return [key, *confirmations]
 
 
 async def _all_received(ctx: UnitContext, node: Node, streams: list[StreamArgs]) -> None:

@@ -1,64 +1,68 @@
 """Copying the data of a disk to another one, on another node or on the same one, while the guest is down."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ganeti.model.instance_spec import DiskSpec
+from msgspec.structs import replace
+
+from ganeti.base.errors import RpcFailed
+from ganeti.jobs.undo_log import UndoLog
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.objects import Node
-from ganeti.rpc.procedures.transfers import (
-    DISK_LISTEN,
-    DISK_SEND,
-    DiskListenArgs,
-    DiskSendArgs,
-)
+from ganeti.rpc.headers import UNKNOWN_PROCEDURE
+from ganeti.rpc.procedures.streams import STREAM_COPY, CopyArgs, DiskEnd
 from ganeti.units.context import UnitContext
 from ganeti.units.telling import MIB, showing
+from ganeti.units.transfers import Load, Route, carry, make_route, report
+from ganeti.units.undo.transfers import EndStream
 
 
-@dataclass(frozen=True)
-class DiskOn:
-    """A disk as one of its nodes sees it."""
+@dataclass
+class DiskCopies:
+    """Copies of an instance's disks while it is down; the undo log ends them, and forgets them after a commit.
 
-    node: Node
-    disk: DiskSpec
-
-
-async def copy_disk(
-    ctx: UnitContext,
-    instance: str,
-    source: DiskOn,
-    target: DiskOn,
-    *,
-    compress: str = "none",
-    leaves_out_zeros: bool | None = None,
-) -> None:
-    """Let the node of `source` send the data to the node of `target`; the two talk directly.
-
-    A node talks to itself as two would, so that the data is checked by its digest, and the copy outlives a
-    restart of the node daemon. `leaves_out_zeros` tells whether the new disk is sure to read as zeros where
-    nothing is sent; None: as disks of its template do.
+    Two nodes talk directly, with keys for these copies only. One node moves the data itself; there both disks are open.
     """
-    token, address = ctx.ids.token(), target.node.secondary_ip
-    wanted = DiskListenArgs(
-        instance_name=instance,
-        disk=target.disk,
-        address=address,
-        peer=source.node.certificate,
-        token=token,
-    )
-    listening = await ctx.call(target.node, DISK_LISTEN, wanted)
-    order = DiskSendArgs(
-        instance_name=instance,
-        disk=source.disk,
-        address=address,
-        port=listening.port,
-        peer=target.node.certificate,
-        token=token,
-        compress=compress,
-        leaves_out_zeros=leaves_out_zeros,
-    )
-    async with showing(ctx, source.node, f"disk {source.disk.index}"):
-        sent = await ctx.call(source.node, DISK_SEND, order)
-    rate = sent.data_bytes / MIB / max(sent.seconds, 0.001)
-    ctx.info(
-        f"disk {source.disk.index}: {sent.data_bytes // MIB} MiB in {sent.seconds:.1f} s ({rate:.0f} MiB/s)"
-    )
+
+    ctx: UnitContext
+    undo: UndoLog
+    instance: InstanceSpec
+    source: Node
+    target: Node
+    compress: str = "none"
+    _route: Route | None = field(default=None, init=False)
+
+    async def copy(self, old: DiskSpec, new: DiskSpec) -> None:
+        """Copy a disk of the source to one of the target; returns once the data is synced."""
+        if self.source.uuid == self.target.uuid:
+            try:
+                await self._copy_within(old, new)
+            except RpcFailed as err:
+                if err.wire_error != UNKNOWN_PROCEDURE:
+                    raise
+            else:
+                return
+        # A node of the version before can only talk to itself; that goes with the next release.
+        await self._carry(old, new)
+
+    async def _carry(self, old: DiskSpec, new: DiskSpec) -> None:
+        ctx, spec = self.ctx, self.instance
+        if self._route is None:
+            self._route = await make_route(ctx, self.undo, spec.name, self.source, self.target)
+        # Other disks of the instance need not be there.
+        source, target = (
+            DiskEnd(instance=replace(spec, disks=(one,)), index=0) for one in (old, new)
+        )
+        size, what = old.size * MIB, f"disk {old.index}"
+        load = Load(what, size, size, source, target, pack=self.compress, unpack=self.compress)
+        await carry(ctx, self.undo, self._route, load)
+
+    async def _copy_within(self, old: DiskSpec, new: DiskSpec) -> None:
+        ctx, name, token = self.ctx, self.instance.name, self.ctx.ids.token()
+        step = EndStream(node=self.source.uuid, instance=name, token=token, receives=False)
+        await self.undo.push(step, also_after=True)
+        args, what = (
+            CopyArgs(instance_name=name, token=token, source=old, target=new),
+            f"disk {old.index}",
+        )
+        async with showing(ctx, self.source, what):
+            report(ctx, what, await ctx.call(self.source, STREAM_COPY, args))

@@ -14,7 +14,9 @@ from typing import Protocol
 
 from ganeti.base.errors import HostError
 from ganeti.base.files import sync_directory
-from ganeti.node.stream_frames import CHUNK, Piece, buffers, fill, split_zeros, widen, writer
+from ganeti.node.carrier.buffers import fill, widen, writer
+from ganeti.node.carrier.frames import CHUNK, Piece, Pieces, as_data, buffers, split_zeros
+from ganeti.node.carrier.order import EndOrder
 
 SYNC_EVERY = 64 * 1024 * 1024
 """So many bytes are written to the disk beside what comes next, or all would wait for it at the end."""
@@ -31,8 +33,8 @@ class ProgramFailed(HostError):
 class Source(Protocol):
     """Where the data comes from."""
 
-    def pieces(self) -> Iterator[tuple[int, Piece]]:
-        """`(count of zeros, b"")` or `(0, data)`, in order."""
+    def pieces(self) -> Pieces:
+        """Yield everything in order."""
         ...
 
     def finish(self) -> None:
@@ -51,17 +53,15 @@ class Sink(Protocol):
 
 
 @contextlib.contextmanager
-def open_source(
-    path: str, argv: Sequence[str], size: int, environment: Mapping[str, str]
-) -> Iterator[Source]:
-    """A script's output, or `size` bytes of a file."""
-    if argv:
+def open_source(end: EndOrder, size: int, environment: Mapping[str, str]) -> Iterator[Source]:
+    """Open a script's output, or `size` bytes of a file."""
+    if end.argv:
         with _script(
-            argv, environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+            end.argv, environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
         ) as process:
             yield _ScriptSource(process)
         return
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(end.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield _FileSource(descriptor, size)
     finally:
@@ -69,26 +69,22 @@ def open_source(
 
 
 @contextlib.contextmanager
-def open_sink(
-    path: str,
-    argv: Sequence[str],
-    environment: Mapping[str, str],
-    *,
-    makes_file: bool,
-    has_zeros: bool,
-) -> Iterator[Sink]:
-    """A script's input, or a file: a new one, or a disk that is there."""
-    if argv:
+def open_sink(end: EndOrder, environment: Mapping[str, str]) -> Iterator[Sink]:
+    """Open a script's input, or a file: a new one, or an existing disk."""
+    if end.argv:
         with _script(
-            argv, environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+            end.argv, environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
         ) as process:
             yield _ScriptSink(process)
         return
-    new = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW if makes_file else 0
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | new, 0o600)
+    new = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW if end.makes_file else 0
+    descriptor = os.open(end.path, os.O_RDWR | os.O_CLOEXEC | new, 0o600)
     try:
         sink = _FileSink(
-            descriptor, Path(path), is_new=makes_file, has_zeros=has_zeros or makes_file
+            descriptor,
+            Path(end.path),
+            is_new=end.makes_file,
+            has_zeros=end.has_zeros or end.makes_file,
         )
         try:
             yield sink
@@ -139,7 +135,7 @@ class _ScriptSource:
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
 
-    def pieces(self) -> Iterator[tuple[int, Piece]]:
+    def pieces(self) -> Pieces:
         assert self._process.stdout is not None  # noqa: S101 - asked for
         descriptor = self._process.stdout.fileno()
         widen(descriptor)
@@ -168,7 +164,7 @@ class _FileSource:
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor, self._size = descriptor, size
 
-    def pieces(self) -> Iterator[tuple[int, Piece]]:
+    def pieces(self) -> Pieces:
         offset, rooms = 0, buffers()
         while offset < self._size:
             hole = self._hole(offset)
@@ -211,11 +207,9 @@ class _ScriptSink:
         self._listens = True
 
     def take(self, zeros: int, data: Piece) -> None:
-        while zeros > 0 and self._listens:
-            self._give(bytes(min(zeros, CHUNK)))
-            zeros -= CHUNK
-        if data and self._listens:
-            self._give(data)
+        for part in as_data(zeros, data):
+            if self._listens:
+                self._give(part)
 
     def _give(self, data: Piece) -> None:
         try:
@@ -239,14 +233,10 @@ class _FileSink:
         self._syncing = _Syncing(descriptor)
 
     def take(self, zeros: int, data: Piece) -> None:
-        if zeros and not self._has_zeros:
-            while zeros > 0:
-                part = min(zeros, CHUNK)
-                self._write(bytes(part))
-                zeros -= part
-        self._offset += zeros
-        if data:
-            self._write(data)
+        if self._has_zeros:
+            self._offset, zeros = self._offset + zeros, 0
+        for part in as_data(zeros, data):
+            self._write(part)
 
     def _write(self, data: Piece) -> None:
         view = memoryview(data)

@@ -11,8 +11,9 @@ import pytest
 
 from ganeti.base import certificates, tls
 from ganeti.base.errors import HostError
-from ganeti.node import first_words
-from ganeti.node.first_words import CALLERS, Expected, listen
+from ganeti.node.carrier import callers
+from ganeti.node.carrier.callers import CALLERS, Expected, listen
+from ganeti.node.carrier.greeting import LINE_LIMIT
 from ganeti.node.tasks import open_port
 
 WAIT_S = 50.0
@@ -74,7 +75,7 @@ def listener(tmp_path: Path) -> Iterator[Listener]:
 def test_the_right_one_is_heard_while_strangers_are_silent(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first_words, "SAY_S", 1000.0)
+    monkeypatch.setattr(callers, "SAY_S", 1000.0)
     strangers = [listener.call() for _ in range(CALLERS - 2)]
     strangers[0].sendall(b"\x16\x03\x01\x02\x00\x01")  # the beginning of a handshake
     half = listener.secured()
@@ -91,16 +92,16 @@ def test_the_right_one_is_heard_while_strangers_are_silent(
 def test_who_is_silent_for_too_long_or_says_the_wrong_thing_is_hung_up_on(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first_words, "SAY_S", 1000.0)
+    monkeypatch.setattr(callers, "SAY_S", 1000.0)
     with listener.secured() as wrong, listener.secured() as long, listener.call() as plain:
         wrong.sendall(b"something else\n")
         assert not gives(wrong)
-        long.sendall(bytes(first_words.LINE_LIMIT + 1))
+        long.sendall(bytes(LINE_LIMIT + 1))
         assert not gives(long)
         plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
         while gives(plain):  # an alert that this is not TLS
             pass
-    monkeypatch.setattr(first_words, "SAY_S", 0.05)
+    monkeypatch.setattr(callers, "SAY_S", 0.05)
     with listener.call() as silent:
         assert not gives(silent)
 
@@ -109,7 +110,7 @@ def test_who_is_silent_for_too_long_or_says_the_wrong_thing_is_hung_up_on(
 def test_too_many_silent_ones_push_out_the_oldest_and_the_right_one_gets_through(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first_words, "SAY_S", 1000.0)
+    monkeypatch.setattr(callers, "SAY_S", 1000.0)
     strangers = [listener.call() for _ in range(CALLERS)]
     with listener.secured() as right:
         assert not gives(strangers[0]), "it was not hung up on"

@@ -1,9 +1,9 @@
-"""Listening for the one caller that is meant: who shows the right certificate, and says the right first line.
+"""Listening for the one expected caller, which shows the right certificate and sends the right greeting.
 
-Anybody can connect, and say nothing. So all who have connected are heard beside each other, and the right one is
-through at once. Too many silent ones push out the one that has been silent for longest.
+Any host can connect and stay silent. So all callers are heard beside each other, and the expected one gets through at
+once. If there are too many silent callers, the one that has been silent for longest is hung up on.
 
-The port is open before the program that hears callers has begun: who calls it begins meanwhile, too.
+The port is open before the program that hears callers has begun, so both ends can start at the same time.
 """
 
 import contextlib
@@ -17,32 +17,18 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ganeti.base.errors import GanetiError, HostError
+from ganeti.base.errors import GanetiError
 from ganeti.base.terminal import say
+from ganeti.node.carrier.greeting import longer
 
 SAY_S = 10.0
 """How long a caller may take until it has shown its certificate and said what it wants."""
 CALLERS = 16
 """So many are heard at once."""
-LINE_LIMIT = 4096
 
 Said = TypeVar("Said")
 Steps = Generator[int, None, Said]
 """Yields what must be possible before it goes on: selectors.EVENT_READ or EVENT_WRITE."""
-
-
-def read_line(read: Callable[[int], bytes]) -> bytes:
-    """One line of the other end; `read` returns up to so many bytes, b'' at the end. HostError if there is none."""
-    line = b""
-    while not line.endswith(b"\n"):
-        line = _longer(line, read(1))
-    return line
-
-
-def _longer(line: bytes, byte: bytes) -> bytes:
-    if not byte or len(line) >= LINE_LIMIT:
-        raise HostError("the connection ended before the other end had said anything whole")
-    return line + byte
 
 
 @dataclass(frozen=True)
@@ -168,7 +154,7 @@ def _introduced(stream: ssl.SSLSocket, expected: Expected[Said]) -> Steps[Said]:
     expected.check(stream)
     said, length = b"", expected.length
     while len(said) < length if length else not said.endswith(b"\n"):
-        said = _longer(said, (yield from _patiently(lambda: stream.recv(1))))
+        said = longer(said, (yield from _patiently(lambda: stream.recv(1))))
     return expected.greet(said)
 
 

@@ -1,7 +1,7 @@
 """The connection that carries a stream: TLS 1.3 in this program itself, for one sender and one receiver (S204).
 
-Each end has a key that was made for this transfer, and its trust is one file with the other's
-certificate: no other certificate is accepted, even one of the same authority. On the wire it is what `socat` does
+Each end has a key that was made for this transfer, and accepts only the other's certificate, even if the same
+authority has made others. On the wire it is what `socat` does
 with `OPENSSL` and `OPENSSL-LISTEN`; a `socat` between each end and its TLS would copy all data through two
 more pipes.
 """
@@ -12,13 +12,13 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 from ganeti.base import tls
 from ganeti.base.errors import HostError
-from ganeti.node.first_words import Expected, listen
-from ganeti.node.stream_frames import Greeting, Piece
+from ganeti.node.carrier.callers import Expected, listen
+from ganeti.node.carrier.frames import Piece
+from ganeti.node.carrier.greeting import Greeting
+from ganeti.node.carrier.order import TlsFiles
 
 CONNECT_S = 60.0
 SILENCE_S = 600.0
@@ -27,69 +27,64 @@ LAST_WORDS_S = 2.0
 """How long to listen for why the other end broke off, or to let it hear."""
 
 
-@dataclass(frozen=True)
-class TlsFiles:
-    """Paths of PEM files: our certificate and key, and the only certificate that the other end may have."""
-
-    certificate: Path
-    key: Path
-    peer: Path
+class BrokenOff(HostError):
+    """The connection failed, or the other end has had enough: it may have said why."""
 
 
 class Connection:
-    """One end of a stream. What fails raises OSError or HostError."""
+    """One end of a stream. Raises BrokenOff if the other end, or the way to it, fails."""
 
     def __init__(self, stream: ssl.SSLSocket, timeout_s: float) -> None:
         self._stream = stream
         self.limit(timeout_s)
 
     def limit(self, timeout_s: float) -> None:
-        """How long the other end may say nothing."""
+        """Set how long the other end may say nothing."""
         self._timeout_s = timeout_s
         self._stream.settimeout(timeout_s)
 
     def read(self, length: int) -> bytes:
-        """Up to so many bytes; b'' at the end."""
+        """Return up to so many bytes; b'' at the end."""
         with self._in_time():
             return self._stream.recv(length)
 
     def fill(self, view: memoryview) -> None:
-        """Read so much; HostError if it ends before."""
+        """Read until the room is full; BrokenOff if the data ends before."""
         with self._in_time():
             while view:
                 count = self._stream.recv_into(view)
                 if not count:
-                    raise HostError("the connection ended in the middle of the data")
+                    raise BrokenOff("the connection ended in the middle of the data")
                 view = view[count:]
 
     def fill_to_end(self, view: memoryview) -> int:
-        """Read as much as fits, or what is left; how many bytes. HostError if the data was cut off."""
+        """Read as much as fits, or what is left; return how many bytes. BrokenOff if the data was cut off."""
         filled = 0
         with self._in_time():
             while filled < len(view):
                 try:
                     count = self._stream.recv_into(view[filled:])
                 except ssl.SSLEOFError as err:
-                    raise HostError("the connection ended in the middle of the data") from err
+                    raise BrokenOff("the connection ended in the middle of the data") from err
                 if not count:
                     break
                 filled += count
         return filled
 
     def finish(self) -> None:
-        """End what is sent, and return when the other end has ended too; HostError if it broke off."""
+        """End what is sent, and return when the other end has ended too; BrokenOff if it ended before."""
         try:
             with self._in_time():
                 self._stream.unwrap()
-        except OSError as err:  # ssl.SSLError is one
-            raise HostError(
-                f"the other end broke off before it had read everything: {err}"
+        except BrokenOff as err:
+            raise BrokenOff(
+                f"the other end broke off before it had read everything: {err.message}"
             ) from err
 
     def write(self, *parts: Piece) -> None:
-        """Send all of it; HostError if the other end has said something, which can only be why it wants no more."""
+        """Send all of it; BrokenOff if the other end has said something, which can only be why it wants no more."""
         if self._stream.pending() or select.select([self._stream], [], [], 0)[0]:
-            raise HostError("the other end broke off")
+            raise BrokenOff("the other end broke off")
         self.tell(*parts)
 
     def tell(self, *parts: Piece) -> None:
@@ -103,7 +98,9 @@ class Connection:
         try:
             yield
         except TimeoutError as err:
-            raise HostError(f"the other end has said nothing for {self._timeout_s:g} s") from err
+            raise BrokenOff(f"the other end has said nothing for {self._timeout_s:g} s") from err
+        except OSError as err:  # ssl.SSLError is one
+            raise BrokenOff(str(err)) from err
 
     def close(self) -> None:
         """End it so that the other end can hear what was said last."""
@@ -119,8 +116,10 @@ class Connection:
                         break
 
 
-def connect(address: str, port: int, files: TlsFiles) -> Connection:
-    """Call the receiver; HostError if it is not there, or not the one that is meant."""
+def connect(
+    address: str, port: int, files: TlsFiles, *, silence_s: float = SILENCE_S
+) -> Connection:
+    """Call the receiver; HostError if it is not there, or has another certificate than expected."""
     context = tls.client_context(files.certificate, files.key, files.peer)
     try:
         plain = socket.create_connection((address, port), timeout=CONNECT_S)
@@ -137,7 +136,7 @@ def connect(address: str, port: int, files: TlsFiles) -> Connection:
     except HostError:
         stream.close()
         raise
-    return Connection(stream, SILENCE_S)
+    return Connection(stream, silence_s)
 
 
 def accept(
@@ -147,21 +146,22 @@ def accept(
     wait_s: float,
     greet: Callable[[bytes], Greeting],
     length: int = 0,
+    silence_s: float = SILENCE_S,
 ) -> tuple[Connection, Greeting]:
-    """The one caller that shows the right certificate and whose first words are right; all others are hung up on.
+    """Return the one caller that shows the expected certificate and greeting; all others are hung up on.
 
-    Its first words are so long, or a line. Nobody is accepted any more afterwards. HostError if it does not come in time.
+    A greeting has `length` bytes; 0: it is a line. No caller is accepted afterwards. HostError if none comes in time.
     """
     context = tls.server_context(files.certificate, files.key, files.peer)
     expected = Expected(context, lambda stream: _check(stream, files), greet, length)
     found = listen(listener, expected, wait_s=wait_s)
     if found is None:
         raise HostError(f"nobody sent the data within {wait_s:g} s")
-    return Connection(found[0], SILENCE_S), found[1]
+    return Connection(found[0], silence_s), found[1]
 
 
 def _check(stream: ssl.SSLSocket, files: TlsFiles) -> None:
     """HostError unless the other end has the very certificate that is expected."""
-    expected = ssl.PEM_cert_to_DER_cert(files.peer.read_text("ascii"))
-    if stream.getpeercert(binary_form=True) != expected:
+    der = stream.getpeercert(binary_form=True)
+    if der is None or tls.fingerprint_of_der(der) != files.expected:
         raise HostError("the other end has another certificate")

@@ -21,9 +21,10 @@ from msgspec.structs import replace
 
 from ganeti.base import certificates
 from ganeti.base.errors import GanetiError, HostError, InputError
-from ganeti.node import disk_stream
-from ganeti.node.stream_frames import Greeting
-from ganeti.node.stream_tls import TlsFiles, accept, connect
+from ganeti.node.carrier import program
+from ganeti.node.carrier.connection import accept, connect
+from ganeti.node.carrier.greeting import Greeting
+from ganeti.node.carrier.order import TlsFiles
 from ganeti.node.tasks import open_port
 from ganeti.rpc.procedures.streams import (
     STREAM_RECEIVE,
@@ -172,14 +173,17 @@ def both_ends(
     port_file = directory / "in.port"
     listener = open_port("127.0.0.1", port_file)
     for end, peer in (("in", "out"), ("out", "in")):
-        order = {**both, **parts[end], "receives": end == "in"}
+        order = {**both, **parts[end]}
+        names = ("path", "argv")
+        part = {name: order.pop(name) for name in names if name in order}
+        order["sink" if end == "in" else "source"] = part
         order |= {"certificate": str(ends[end].certificate), "key": str(ends[end].key)}
         order["peer"] = str(ends[peer].certificate)
         if end == "out":
             order["port"] = int(port_file.read_text())
         file = directory / f"{end}.order"
         file.write_text(json.dumps(order))
-        words = [sys.executable, "-m", disk_stream.__name__, str(file)]
+        words = [sys.executable, "-m", program.__name__, str(file)]
         if traced:
             calls = "write,writev,pwrite64,pwritev,pwritev2,sendfile,copy_file_range,splice"
             trace = ["-ff", "-y", "-s0", "-e", f"trace={calls}", "-e", "signal=none"]

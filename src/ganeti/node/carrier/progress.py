@@ -1,4 +1,4 @@
-"""How far a program of the node is: a file beside its order, which the node daemon reads."""
+"""How far a program of the carrier is: a file beside its order, which the node daemon reads."""
 
 import time
 from pathlib import Path
@@ -16,7 +16,7 @@ class ProgressFile:
         self._order, self._total, self._written = order, total, 0.0
 
     def at(self, done: int) -> None:
-        """The program has come to this position."""
+        """Record that the program has reached this position."""
         now = time.monotonic()
         if now - self._written >= WRITE_EVERY_S:
             self._written = now
@@ -26,7 +26,7 @@ class ProgressFile:
 
 
 def read_progress(order: Path) -> Progress | None:
-    """How far the program of an order is, or None before it has begun; blocks."""
+    """Return how far the program of an order is, or None before it has begun; blocks."""
     try:
         content = order.with_suffix(".progress").read_bytes()
     except FileNotFoundError:

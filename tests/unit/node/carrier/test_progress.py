@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from ganeti.model.progress import Progress
-from ganeti.node.disk_stream import StreamOrder, _Count, _progress
-from ganeti.node.progress_file import ProgressFile, read_progress
-from ganeti.node.stream_ends import HOLE_PIECE, open_source
+from ganeti.node.carrier.ends import HOLE_PIECE, open_source
+from ganeti.node.carrier.order import EndOrder, StreamOrder
+from ganeti.node.carrier.program import Count
+from ganeti.node.carrier.progress import ProgressFile, read_progress
 from ganeti.rpc.calls import Call
 from ganeti.rpc.meters import Meters, follow, report
 from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_INFO
@@ -29,8 +30,8 @@ def test_a_sparse_disk_is_passed_on_in_pieces_that_are_counted_one_by_one(tmp_pa
         def at(self, done: int) -> None:
             positions.append(done)
 
-    count = _Count(Recorded(tmp_path / "order", 1024 * MIB), counts_digest=False)
-    with open_source(str(disk), (), 1024 * MIB, {}) as source:
+    count = Count(Recorded(tmp_path / "order", 1024 * MIB))
+    with open_source(EndOrder(path=str(disk)), 1024 * MIB, {}) as source:
         for zeros, data in source.pieces():
             count.add(zeros, data)
     assert positions == sorted(positions)
@@ -43,7 +44,7 @@ def test_a_program_writes_its_position_at_most_once_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order, now = tmp_path / "stream.order", [100.0]
-    monkeypatch.setattr("ganeti.node.progress_file.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("ganeti.node.carrier.progress.time.monotonic", lambda: now[0])
     assert read_progress(order) is None
     file = ProgressFile(order, 50)
     for time, done in ((100.0, 1), (100.9, 2), (101.5, 3), (102.0, 4)):
@@ -53,14 +54,9 @@ def test_a_program_writes_its_position_at_most_once_a_second(
 
 
 @pytest.mark.parametrize(("argv", "total"), [((), 50), (("script",), 0)])
-def test_how_much_a_script_carries_is_not_known(
-    tmp_path: Path, argv: tuple[str, ...], total: int
-) -> None:
-    order = StreamOrder(
-        receives=False, size=50, argv=argv, token="t", address="a", certificate="", key="", peer=""
-    )
-    _progress(order, tmp_path / "stream.order").at(7)
-    assert read_progress(tmp_path / "stream.order") == Progress(done=7, total=total)
+def test_total_of_a_script_is_unknown(argv: tuple[str, ...], total: int) -> None:
+    assert StreamOrder(size=50, source=EndOrder(argv=argv)).total == total
+    assert StreamOrder(size=50, sink=EndOrder(argv=argv)).total == total
 
 
 async def test_a_call_can_be_asked_how_far_it_is_while_it_goes_on() -> None:

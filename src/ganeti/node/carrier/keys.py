@@ -7,7 +7,7 @@ from ganeti.base import certificates
 from ganeti.base.clock import Clock
 from ganeti.base.errors import HostError, InputError
 from ganeti.base.files import write_atomically
-from ganeti.node.stream_tls import TlsFiles
+from ganeti.node.carrier.order import TlsFiles
 
 _INSTANCE = "instance"
 

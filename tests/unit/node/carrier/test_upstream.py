@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
 from ganeti.base.errors import GanetiError, HostError
-from ganeti.node.stream_plain import PlainReader
+from ganeti.node.carrier.upstream import PlainReader
 from ganeti.rpc.procedures.streams import STREAM_RECEIVE, STREAM_SEND, STREAM_STATUS, StreamArgs
 from tests.support.stream_nodes import BY_SCRIPT, MIB, RAW, SIZE, Node, receive, send, stream_nodes
 

@@ -1,0 +1,116 @@
+"""What both ends say before and after the frames, which is pure.
+
+sender -> receiver   the greeting, one line of JSON: version, token of this transfer, form of the data, a new key
+sender -> receiver   the frames
+receiver -> sender   one line of JSON: the seal, once everything is synced, or an error; lines that say "wait" may
+come before
+"""
+
+import hmac
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ganeti.base.errors import HostError
+from ganeti.node.carrier.frames import KEY_BYTES
+
+MAGIC = "ganeti-stream-2"
+"""The version of the greeting and of the frames."""
+RAW, SCRIPT, DUMP = "raw", "script", "dump"
+IN_FRAMES = "frames"
+"""The name of the compression that is done frame by frame."""
+LINE_LIMIT = 4096
+WAIT = b'{"wait": true}\n'
+
+
+class Greeting(NamedTuple):
+    """What the sender says first; `form` is raw, script or dump, `pack` the compression on the way."""
+
+    form: str
+    pack: str
+    key: bytes
+    """For the seal; used for one stream only. Empty: there is none, the receiver has the digest of the data."""
+
+
+def greeting_line(token: str, said: Greeting) -> bytes:
+    """Return the sender's first line."""
+    line = {
+        "magic": MAGIC,
+        "token": token,
+        "form": said.form,
+        "pack": said.pack,
+        "key": said.key.hex(),
+    }
+    return json.dumps(line).encode() + b"\n"
+
+
+def check_greeting(line: bytes, token: str, *, has_digest: bool) -> Greeting:
+    """Return what the sender of this transfer says; HostError for any other line.
+
+    A greeting without a key is refused unless the receiver has the digest of the data: nothing would show what is whole.
+    """
+    found = object_of(line)
+    if found.get("magic") != MAGIC:
+        raise HostError("the caller sent something else than a stream of Ganeti")
+    check_token(found, token)
+    try:
+        key = bytes.fromhex(str(found.get("key")))
+    except ValueError:
+        key = b"none"
+    if len(key) != KEY_BYTES and (key or not has_digest):
+        raise HostError("the sender names no key for its seal")
+    return Greeting(str(found.get("form")), str(found.get("pack")), key)
+
+
+def check_token(found: dict[str, Any], token: str) -> None:
+    """HostError unless a greeting has the token of this transfer."""
+    if not hmac.compare_digest(str(found.get("token", "")).encode(), token.encode()):
+        raise HostError("the sender does not know the token of this disk")
+
+
+def check_form(theirs: Greeting, form: str, unpack: str) -> None:
+    """HostError unless both ends read the data alike.
+
+    What a dump has, only the master knows, which looked at both ends.
+    """
+    if DUMP in (form, theirs.form) or (theirs.form, theirs.pack) == (form, unpack):
+        return
+    if theirs.form != form or theirs.pack != IN_FRAMES:
+        raise HostError(
+            f"the sender's data is of another form ({theirs.form:.20}, compression {theirs.pack:.20}) than what is"
+            f" read here ({form}, {unpack}): both need the same scripts of the OS and the same compression"
+        )
+
+
+def object_of(line: bytes) -> dict[str, Any]:
+    """Return the object that a line holds; HostError."""
+    try:
+        found = json.loads(line)
+    except ValueError as err:
+        raise HostError("the other end sent a line that cannot be read") from err
+    if not isinstance(found, dict):
+        raise HostError("the other end sent a line that is not an object")
+    return found
+
+
+def answer_line(**answer: str) -> bytes:
+    """Return what the receiver says at the end: the seal or an error."""
+    return json.dumps(answer).encode() + b"\n"
+
+
+def read_answer(read: Callable[[int], bytes]) -> dict[str, Any]:
+    """Return the receiver's last line; `read` returns up to so many bytes, b'' at the end. HostError if there is none."""
+    while True:
+        line = b""
+        while not line.endswith(b"\n"):
+            line = longer(line, read(1))
+        answer = object_of(line)
+        if "wait" not in answer:
+            return answer
+
+
+def longer(line: bytes, byte: bytes) -> bytes:
+    """Return the line with one more byte; HostError at its end or if it is too long."""
+    if not byte or len(line) >= LINE_LIMIT:
+        raise HostError("the connection ended before the other end had said anything whole")
+    return line + byte

@@ -1,0 +1,99 @@
+"""How the data of a disk travels to and from upstream Ganeti: a magic word, the data, and the end of the connection.
+
+Upstream's end is a `socat`, which answers nothing. So a sender here knows that all was read there, and not that it was
+kept; and a receiver here tells what was cut off from what is whole only by the end of TLS, and by the size of a disk.
+The master decides by the other end's certificate which of the two ways is used.
+"""
+
+import hmac
+from collections.abc import Callable
+
+from ganeti.base.errors import HostError
+from ganeti.node.carrier.connection import Connection
+from ganeti.node.carrier.frames import (
+    Piece,
+    Pieces,
+    Reader,
+    Write,
+    Writer,
+    as_data,
+    buffers,
+    split_zeros,
+)
+from ganeti.node.carrier.greeting import Greeting
+from ganeti.node.carrier.order import StreamOrder
+
+
+def magic_word(token: str) -> bytes:
+    """Return what a sender says before the data."""
+    return b"M=" + token.encode()
+
+
+class UpstreamWire:
+    """A magic word and the data."""
+
+    answer = "seal"
+
+    def greet(self, there: Connection, order: StreamOrder) -> Writer:
+        # Upstream's end of TLS says something that is no word of an answer, so nothing is read meanwhile.
+        there.tell(magic_word(order.token))
+        return PlainWriter(there.tell)
+
+    def answered(self, there: Connection) -> dict[str, object]:
+        """Return an empty seal once the receiver has read everything."""
+        there.finish()
+        return {self.answer: ""}
+
+    def greeting_bytes(self, order: StreamOrder) -> int:
+        return len(magic_word(order.token))
+
+    def greeted(self, said: bytes, order: StreamOrder) -> Greeting:
+        if not hmac.compare_digest(said, magic_word(order.token)):
+            raise HostError("the sender does not know the magic word of this disk")
+        return Greeting(order.form, order.compress, b"")
+
+    def reader(self, there: Connection, theirs: Greeting, order: StreamOrder, limit: int) -> Reader:
+        del theirs, order
+        return PlainReader(there.fill_to_end, limit)
+
+
+class PlainWriter:
+    """Sends data as it is."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+
+    def data(self, data: Piece) -> None:
+        self._write(data)
+
+    def zeros(self, count: int) -> None:
+        for part in as_data(count, b""):
+            self._write(part)
+
+    def end(self) -> str:
+        """Return no seal: there is none."""
+        return ""
+
+    def abort(self, reason: str) -> None:
+        """Say nothing: the data is cut off."""
+
+
+class PlainReader:
+    """Reads data until the connection ends."""
+
+    seal = ""
+
+    def __init__(self, fill: Callable[[memoryview], int], limit: int) -> None:
+        self._fill, self._limit = fill, limit
+
+    def pieces(self) -> Pieces:
+        """Yield pieces as `split_zeros` does; HostError if there are more bytes than possible, or it was cut off."""
+        length = 0
+        for room in buffers():
+            count = self._fill(room)
+            length += count
+            if length > self._limit:
+                raise HostError(f"more than the {self._limit} bytes that are possible were sent")
+            if not count:
+                return
+            yield from split_zeros(room[:count])

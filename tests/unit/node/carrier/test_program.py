@@ -1,0 +1,57 @@
+"""The program of the carrier, run in this process: what it leaves beside its order."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganeti.node.carrier.program import main
+
+MIB = 1024 * 1024
+
+
+def carried_out(directory: Path, **order: Any) -> tuple[int, str]:
+    """Carry an order out; return the exit status, and the result or the error."""
+    file = directory / "stream.order"
+    file.write_text(json.dumps(order))
+    status = main([str(file)])
+    return status, file.with_suffix(".error" if status else ".result").read_text()
+
+
+@pytest.mark.requirement("G12")
+def test_copy_reports_its_length(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(b"data" * MIB)
+    target.write_bytes(b"x" * 5 * MIB)
+    ends = {"source": {"path": str(source)}, "sink": {"path": str(target)}}
+    status, text = carried_out(tmp_path, size=4 * MIB, **ends)
+    assert status == 0
+    assert json.loads(text)["data_bytes"] == 4 * MIB
+    assert target.read_bytes() == b"data" * MIB + b"x" * MIB
+
+
+@pytest.mark.requirement("F32")
+@pytest.mark.parametrize(
+    ("ends", "text"),
+    [
+        ({"source": {"path": "short"}, "sink": {"path": "target"}}, "the data ends at byte 5"),
+        ({"source": {"path": "none"}, "sink": {"path": "target"}}, "No such file"),
+        ({"source": {"path": "long"}, "sink": {"path": "/dev/full"}}, "free some space"),
+        ({"source": {"path": "long"}, "sink": {"argv": ["false"]}}, "exit status 1"),
+        ({"source": {"argv": ["false"]}, "sink": {"path": "target"}}, "exit status 1"),
+    ],
+)
+def test_copy_that_fails_says_why(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], ends: dict[str, Any], text: str
+) -> None:
+    (tmp_path / "short").write_bytes(b"short")
+    (tmp_path / "long").write_bytes(b"long" * MIB)
+    (tmp_path / "target").touch()
+    for end in ends.values():
+        if "path" in end and not end["path"].startswith("/"):
+            end["path"] = str(tmp_path / end["path"])
+    status, error = carried_out(tmp_path, size=4 * MIB, **ends)
+    assert status == 1
+    assert text in error
+    assert error in capfd.readouterr().err
