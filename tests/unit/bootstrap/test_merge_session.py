@@ -106,7 +106,7 @@ def test_a_dry_run_does_nothing_to_a_merge_under_way(
     assert main(["--rollback", "--dry-run"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert [line.strip() for line in said[1:]] == [
-        "would take back: Pausing the watchers",
+        "would undo: Pausing the watchers",
         "would undo: Adding the key of the merge to the authorized keys of all nodes",
     ]
     assert (paths.merge / "journal.json").read_bytes() == before

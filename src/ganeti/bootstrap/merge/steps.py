@@ -542,12 +542,12 @@ async def _failed(m: Merge, step: Step, err: GanetiError | OSError) -> GanetiErr
             f"{why}; the merge can only continue now: fix that and run the command again (--without=NODE leaves"
             " out a node that is lost)"
         )
-    m.say(f"Failure: {why}\nTaking everything back.")
+    m.say(f"Failure: {why}\nRolling back.")
     try:
         await roll_back(m)
     except GanetiError as second:
         return ExecError(f"{why}; the rollback is incomplete: {second.message}")
-    return ExecError(f"{why}; everything is as it was")
+    return ExecError(f"{why}; all clusters are unchanged")
 
 
 async def roll_back(m: Merge) -> None:
