@@ -16,7 +16,7 @@ import pytest
 
 from ganeti.bootstrap.daemons import MASTERD, NODED, RAPI
 from ganeti.cli import move_instance
-from ganeti.cli.cluster_doors import FINAL, RestDoor
+from ganeti.cli.remote_clusters import FINAL, RestCluster
 from tests.support.debian_ganeti import run_debian
 from tests.support.local_cluster import NOOP, LocalCluster, local_cluster, wait_until
 
@@ -124,14 +124,14 @@ def test_two_instances_are_moved_by_rest_and_no_key_is_seen(
 ) -> None:
     data = {name: both.add(name) for name in ("web1.example.com", "web2.example.com")}
     traffic: list[str] = []
-    ask = RestDoor._ask
+    ask = RestCluster._ask
 
-    def recorded(self: RestDoor, method: str, path: str, body: Any = None) -> Any:
+    def recorded(self: RestCluster, method: str, path: str, body: Any = None) -> Any:
         answer = ask(self, method, path, body)
         traffic.append(json.dumps([path, body, answer]))
         return answer
 
-    monkeypatch.setattr(RestDoor, "_ask", recorded)
+    monkeypatch.setattr(RestCluster, "_ask", recorded)
     status = move_instance.run([*both.rest, "--parallel=2", *data])
     said = capsys.readouterr()
     assert status == 0, said.err

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from ganeti.confd.answers import answer
-from ganeti.confd.facts import Facts
+from ganeti.confd.facts import ClusterCopy
 from ganeti.protocols.confd import (
     PACKET_LIMIT,
     WINDOW_S,
@@ -55,7 +55,7 @@ class ConfdServer:
         self,
         opened: socket.socket,
         keys: Sequence[bytes],
-        facts: Callable[[], Facts],
+        facts: Callable[[], ClusterCopy],
         tolerance_s: float = WINDOW_S,
     ) -> None:
         self._socket = opened

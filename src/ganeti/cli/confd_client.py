@@ -10,7 +10,7 @@ from ganeti.base.paths import CONFD_PORT
 from ganeti.base.terminal import Parser, say
 
 if TYPE_CHECKING:  # loaded when it is needed
-    from ganeti.clients.confd import ConfdClient, Found
+    from ganeti.clients.confd import BestAnswer, ConfdClient
     from ganeti.protocols.confd import Query
 
 QUERIES = {
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _ask(args: argparse.Namespace) -> "Found":
+def _ask(args: argparse.Namespace) -> "BestAnswer":
     import asyncio
 
     from ganeti.protocols.confd import QueryType

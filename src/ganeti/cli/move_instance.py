@@ -15,13 +15,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError
 from ganeti.base.terminal import Parser, say
-from ganeti.cli.cluster_doors import FINAL, REST_PORT, Door, RestAccess, door, password_in
 from ganeti.cli.command import run_guarded
 from ganeti.cli.key_values import (
     backend_params,
     merged_key_values,
     numbered,
     texts,
+)
+from ganeti.cli.remote_clusters import (
+    FINAL,
+    REST_PORT,
+    RemoteCluster,
+    RestAccess,
+    connect,
+    password_in,
 )
 from ganeti.model.instance_view import NicView
 
@@ -73,8 +80,8 @@ class MoveOptions(NamedTuple):
 
 
 def move(
-    source: Door,
-    target: Door,
+    source: RemoteCluster,
+    target: RemoteCluster,
     name: str,
     options: MoveOptions,
     tell: Callable[[str], None],
@@ -123,8 +130,8 @@ def move(
 
 
 def _sent(
-    source: Door,
-    target: Door,
+    source: RemoteCluster,
+    target: RemoteCluster,
     job: int,
     export: "OpBackupExport",
     tell: Callable[[str], None],
@@ -165,7 +172,7 @@ def _is_upstream(signed: str) -> bool:
         return False
 
 
-def _abandon(source: Door, name: str, prepared: Mapping[str, Any]) -> None:
+def _abandon(source: RemoteCluster, name: str, prepared: Mapping[str, Any]) -> None:
     """Remove the source's key of a move that has failed (S241); upstream's servers keep theirs for a day.
 
     The job waits for an export that may still run, so its end is not waited for.
@@ -241,14 +248,16 @@ def _nics(instance: Mapping[str, Any], options: MoveOptions) -> "list[NicRequest
     return wanted
 
 
-def _run(cluster: Door, op: "OpCode") -> Any:
+def _run(cluster: RemoteCluster, op: "OpCode") -> Any:
     job = cluster.submit(op)
     for _news in cluster.watch(job):
         pass
     return cluster.result(job)
 
 
-def _waited_for(target: Door, job: int, is_stopped: Callable[[], bool]) -> Mapping[str, Any]:
+def _waited_for(
+    target: RemoteCluster, job: int, is_stopped: Callable[[], bool]
+) -> Mapping[str, Any]:
     """Where the destination waits for the disks, once it says so."""
     for news in target.watch(job):
         if is_stopped():
@@ -342,7 +351,7 @@ def run(argv: Sequence[str]) -> int:
     """Move all that are named; 0 if every one was."""
     args = parser().parse_args(argv)
     options = _options(args)
-    source, target = _doors(args)
+    source, target = _clusters(args)
 
     stop = threading.Event()
 
@@ -475,7 +484,7 @@ def _nic(values: Mapping[str, Any], number: int) -> dict[str, str | None]:
     return found
 
 
-def _doors(args: argparse.Namespace) -> tuple[Door, Door]:
+def _clusters(args: argparse.Namespace) -> tuple[RemoteCluster, RemoteCluster]:
     """Both clusters; what is not said of the destination's REST server is as the source's."""
     port = REST_PORT if args.src_rapi_port is None else args.src_rapi_port
     user = args.src_username or ""
@@ -496,7 +505,7 @@ def _doors(args: argparse.Namespace) -> tuple[Door, Door]:
     for access, option in ((source, "--src-rapi-port"), (target, "--dest-rapi-port")):
         if not 1 <= access.port <= 65535:  # noqa: PLR2004 - ports
             raise InputError("must be from 1 to 65535", option)
-    return door(args.source, source), door(args.destination, target)
+    return connect(args.source, source), connect(args.destination, target)
 
 
 def _password(file: str | None, option: str, user: str, where: str) -> str:

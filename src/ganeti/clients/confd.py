@@ -37,7 +37,7 @@ class NoAnswer(GanetiError):
 
 
 @dataclass(frozen=True)
-class Found:
+class BestAnswer:
     """The answer that counts, and how many there were."""
 
     answer: Answer
@@ -68,7 +68,7 @@ class ConfdClient:
 
     async def ask(
         self, kind: QueryType, query: Query = None, *, limit_s: float = LIMIT_S, asked: int = ASKED
-    ) -> Found:
+    ) -> BestAnswer:
         """The answer with the highest serial of those that came; NoAnswer if none did within the limit."""
         chosen = random.sample(self._addresses, min(asked, len(self._addresses)))
         if not chosen:
@@ -98,7 +98,7 @@ class ConfdClient:
                 " ganeti-confd, is the key theirs, and do clocks differ by less than five minutes?"
             )
         best = max(answers.values(), key=lambda one: one.serial)
-        return Found(best, len(answers), len(chosen))
+        return BestAnswer(best, len(answers), len(chosen))
 
     async def _converse(
         self, conversation: "_Conversation", transports: Sequence[asyncio.DatagramTransport]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ganeti.base.errors import InputError
-from ganeti.confd.facts import ClusterFacts, Facts, NodeFacts
+from ganeti.confd.facts import ClusterCopy, ClusterFacts, NodeFacts
 from ganeti.protocols.confd import (
     ErrorDetail,
     MasterField,
@@ -26,7 +26,7 @@ UNKNOWN: Reply = (Status.ERROR, ErrorDetail.UNKNOWN_ENTRY)
 WRONG_ARGUMENT: Reply = (Status.ERROR, ErrorDetail.ARGUMENT)
 
 
-def answer(facts: Facts, request: Request) -> Reply:
+def answer(facts: ClusterCopy, request: Request) -> Reply:
     """Status and answer of a query."""
     try:
         found = ANSWERS.get(QueryType(request.type))
@@ -49,24 +49,24 @@ def _text(request: Request) -> str:
     return request.query
 
 
-def _ping(_facts: Facts, _cluster: ClusterFacts, _request: Request) -> Reply:
+def _ping(_facts: ClusterCopy, _cluster: ClusterFacts, _request: Request) -> Reply:
     return Status.OK, CONFIG_VERSION
 
 
-def _node_role(facts: Facts, _cluster: ClusterFacts, request: Request) -> Reply:
+def _node_role(facts: ClusterCopy, _cluster: ClusterFacts, request: Request) -> Reply:
     node = facts.node(_text(request))
     if node is None:
         return Status.ERROR, f"Unknown node {request.query}"
     return Status.OK, facts.role(node)
 
 
-def _node_of(facts: Facts, link: str, address: Scalar) -> Reply:
+def _node_of(facts: ClusterCopy, link: str, address: Scalar) -> Reply:
     place = facts.instance_at(link, address) if isinstance(address, str) else None
     node = facts.nodes.get(place.primary_node) if place is not None else None
     return UNKNOWN if node is None else (Status.OK, node.primary_ip)
 
 
-def _node_by_instance_ip(facts: Facts, cluster: ClusterFacts, request: Request) -> Reply:
+def _node_by_instance_ip(facts: ClusterCopy, cluster: ClusterFacts, request: Request) -> Reply:
     query = request.query
     if isinstance(query, str):
         return _node_of(facts, cluster.default_link, query)
@@ -84,7 +84,7 @@ def _node_by_instance_ip(facts: Facts, cluster: ClusterFacts, request: Request) 
     return (Status.OK, []) if QueryKey.IPS in query else WRONG_ARGUMENT
 
 
-def _master(facts: Facts, cluster: ClusterFacts, request: Request) -> Reply:
+def _master(facts: ClusterCopy, cluster: ClusterFacts, request: Request) -> Reply:
     node = facts.nodes.get(cluster.master_node)
     if node is None:
         return Status.ERROR, ErrorDetail.INTERNAL
@@ -101,19 +101,19 @@ def _master(facts: Facts, cluster: ClusterFacts, request: Request) -> Reply:
         return WRONG_ARGUMENT
 
 
-def _node_ips(facts: Facts, _cluster: ClusterFacts, _request: Request) -> Reply:
+def _node_ips(facts: ClusterCopy, _cluster: ClusterFacts, _request: Request) -> Reply:
     return Status.OK, [node.primary_ip for node in facts.nodes_by_name()]
 
 
-def _candidates(facts: Facts) -> list[NodeFacts]:
+def _candidates(facts: ClusterCopy) -> list[NodeFacts]:
     return [node for node in facts.nodes_by_name() if node.master_candidate]
 
 
-def _candidate_ips(facts: Facts, _cluster: ClusterFacts, _request: Request) -> Reply:
+def _candidate_ips(facts: ClusterCopy, _cluster: ClusterFacts, _request: Request) -> Reply:
     return Status.OK, [node.primary_ip for node in _candidates(facts)]
 
 
-def _instance_ips(facts: Facts, cluster: ClusterFacts, request: Request) -> Reply:
+def _instance_ips(facts: ClusterCopy, cluster: ClusterFacts, request: Request) -> Reply:
     if request.query is None or request.query == "":
         return Status.OK, facts.addresses(cluster.default_link)
     if not isinstance(request.query, str):
@@ -121,7 +121,7 @@ def _instance_ips(facts: Facts, cluster: ClusterFacts, request: Request) -> Repl
     return Status.OK, facts.addresses(request.query)
 
 
-def _node_drbd(facts: Facts, _cluster: ClusterFacts, request: Request) -> Reply:
+def _node_drbd(facts: ClusterCopy, _cluster: ClusterFacts, request: Request) -> Reply:
     node = facts.node(_text(request))
     if node is None:
         return UNKNOWN
@@ -145,7 +145,7 @@ def _node_drbd(facts: Facts, _cluster: ClusterFacts, request: Request) -> Reply:
     return Status.OK, rows
 
 
-def _node_instances(facts: Facts, _cluster: ClusterFacts, request: Request) -> Reply:
+def _node_instances(facts: ClusterCopy, _cluster: ClusterFacts, request: Request) -> Reply:
     node = facts.node(_text(request))
     if node is None:
         return UNKNOWN
@@ -155,7 +155,7 @@ def _node_instances(facts: Facts, _cluster: ClusterFacts, request: Request) -> R
     return Status.OK, [primaries, secondaries]
 
 
-def _instance_disks(facts: Facts, _cluster: ClusterFacts, request: Request) -> Reply:
+def _instance_disks(facts: ClusterCopy, _cluster: ClusterFacts, request: Request) -> Reply:
     place = facts.instance(_text(request))
     if place is None:
         return UNKNOWN
@@ -166,7 +166,7 @@ def _instance_disks(facts: Facts, _cluster: ClusterFacts, request: Request) -> R
     ]
 
 
-def _config_value(facts: Facts, cluster: ClusterFacts, request: Request) -> Reply:
+def _config_value(facts: ClusterCopy, cluster: ClusterFacts, request: Request) -> Reply:
     """Single public values; the whole configuration is never sent (A37)."""
     master = facts.nodes.get(cluster.master_node)
     values: dict[str, Any] = {
@@ -182,19 +182,19 @@ def _config_value(facts: Facts, cluster: ClusterFacts, request: Request) -> Repl
     return UNKNOWN if found is None else (Status.OK, found)
 
 
-def _data_collectors(_facts: Facts, cluster: ClusterFacts, _request: Request) -> Reply:
+def _data_collectors(_facts: ClusterCopy, cluster: ClusterFacts, _request: Request) -> Reply:
     return Status.OK, cluster.collectors()
 
 
-def _candidate_names(facts: Facts, _cluster: ClusterFacts, _request: Request) -> Reply:
+def _candidate_names(facts: ClusterCopy, _cluster: ClusterFacts, _request: Request) -> Reply:
     return Status.OK, [node.name for node in _candidates(facts)]
 
 
-def _offline_nodes(facts: Facts, _cluster: ClusterFacts, _request: Request) -> Reply:
+def _offline_nodes(facts: ClusterCopy, _cluster: ClusterFacts, _request: Request) -> Reply:
     return Status.OK, [node.name for node in facts.nodes_by_name() if node.offline]
 
 
-def _instance_names(facts: Facts, _cluster: ClusterFacts, request: Request) -> Reply:
+def _instance_names(facts: ClusterCopy, _cluster: ClusterFacts, request: Request) -> Reply:
     """Names behind the one that is given, as many as fit; none are left when none come."""
     after = "" if request.query is None else _text(request)
     names = sorted(facts.instance_names)
@@ -208,13 +208,13 @@ def _instance_names(facts: Facts, _cluster: ClusterFacts, request: Request) -> R
     return Status.OK, found
 
 
-def _primary_node(facts: Facts, _cluster: ClusterFacts, request: Request) -> Reply:
+def _primary_node(facts: ClusterCopy, _cluster: ClusterFacts, request: Request) -> Reply:
     place = facts.instance(_text(request))
     node = None if place is None else facts.nodes.get(place.primary_node)
     return UNKNOWN if node is None else (Status.OK, node.name)
 
 
-ANSWERS: dict[QueryType, Callable[[Facts, ClusterFacts, Request], Reply]] = {
+ANSWERS: dict[QueryType, Callable[[ClusterCopy, ClusterFacts, Request], Reply]] = {
     QueryType.PING: _ping,
     QueryType.NODE_ROLE_BY_NAME: _node_role,
     QueryType.NODE_IP_BY_INSTANCE_IP: _node_by_instance_ip,

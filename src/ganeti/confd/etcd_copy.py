@@ -9,7 +9,7 @@ import contextlib
 import logging
 
 from ganeti.base.errors import ProtocolError, StoreError
-from ganeti.confd.facts import KINDS, Facts
+from ganeti.confd.facts import KINDS, ClusterCopy
 from ganeti.confd.local_copy import put
 from ganeti.store.etcd.gateway import Compacted, Gateway, GatewayError
 from ganeti.store.etcd.keys import Head, Keys
@@ -34,7 +34,7 @@ class EtcdCopy:
         self._gateway, self._keys = gateway, Keys(cluster_uuid)
         self._revision = 0
         self._said = ""
-        self.facts = Facts()
+        self.facts = ClusterCopy()
 
     async def follow(self) -> None:
         """Keep `facts` current until cancelled."""
@@ -60,7 +60,7 @@ class EtcdCopy:
         if any(marks) or not head:
             raise _BeingReplaced("the state in etcd is not whole now")
         revision = answer.header.revision
-        facts = Facts()
+        facts = ClusterCopy()
         for kind in KINDS:
             start = keys.row(kind, "")
             end = range_end(start)
@@ -74,7 +74,7 @@ class EtcdCopy:
         facts.position = Head.decode(head[0].value).position.as_int()
         self.facts, self._revision = facts, revision
 
-    def _take(self, facts: Facts, key: bytes, value: bytes) -> None:
+    def _take(self, facts: ClusterCopy, key: bytes, value: bytes) -> None:
         row = self._keys.decode_row(key, value)
         put(facts, row.kind, row.key, row.value)
 

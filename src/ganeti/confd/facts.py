@@ -154,7 +154,7 @@ class InstanceFacts(msgspec.Struct, frozen=True):
 
 
 class Wire(NamedTuple):
-    """What the link of an interface follows from (`Facts.link_of`); few, for many interfaces."""
+    """What the link of an interface follows from (`ClusterCopy.link_of`); few, for many interfaces."""
 
     network: str = ""
     node: str = ""
@@ -164,8 +164,8 @@ class Wire(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where an instance is; all else of it is kept as it came, and read when it is asked for."""
+class InstanceEntry:
+    """The nodes of an instance, and its document, which is decoded only for queries that need it."""
 
     name: str
     primary_node: str
@@ -203,8 +203,8 @@ def without_secrets(kind: str, value: bytes) -> bytes:
     return msgspec.json.encode(_READ[kind](value))
 
 
-class Facts:
-    """All that can be asked, at one position of the state."""
+class ClusterCopy:
+    """The data of all queries at one position of the state."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -212,7 +212,7 @@ class Facts:
         self.groups: dict[str, GroupFacts] = {}
         self.nodes: dict[str, NodeFacts] = {}
         self.node_names: dict[str, str] = {}
-        self.instances: dict[str, Place] = {}
+        self.instances: dict[str, InstanceEntry] = {}
         self.instance_names: dict[str, str] = {}
         self._by_node: dict[str, set[str]] = {}
         self._by_address: dict[str, set[str]] = {}
@@ -259,7 +259,7 @@ class Facts:
         addresses = tuple(
             (_wire_of(nic, instance.primary_node), nic.ip) for nic in instance.nics if nic.ip
         )
-        place = Place(
+        place = InstanceEntry(
             instance.name,
             instance.primary_node,
             instance.secondary_nodes,
@@ -310,11 +310,11 @@ class Facts:
         """The node of this name or UUID."""
         return self.nodes.get(self.node_names.get(text, text))
 
-    def instance(self, text: str) -> Place | None:
+    def instance(self, text: str) -> InstanceEntry | None:
         """The instance of this name or UUID."""
         return self.instances.get(self.instance_names.get(text, text))
 
-    def instances_of(self, node: str) -> list[Place]:
+    def instances_of(self, node: str) -> list[InstanceEntry]:
         """The instances that have a node as primary or secondary, by name."""
         found = (self.instances[uuid] for uuid in self._by_node.get(node, ()))
         return sorted(found, key=lambda place: place.name)
@@ -324,7 +324,7 @@ class Facts:
         found = (known for wire, known in self._by_wire.items() if self.link_of(wire) == link)
         return sorted({ip for known in found for ip in known})
 
-    def instance_at(self, link: str, ip: str) -> Place | None:
+    def instance_at(self, link: str, ip: str) -> InstanceEntry | None:
         """The instance with this address at this link; the first by name if several networks have that link."""
         found = (
             place

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ganeti.base.errors import StoreError
-from ganeti.confd.facts import KINDS, Facts
+from ganeti.confd.facts import KINDS, ClusterCopy
 from ganeti.store.database import DiskBroken, read_history
 from ganeti.store.database_reader import LogReader
 from ganeti.store.encoding import decode_transaction, row_checksum
@@ -30,7 +30,7 @@ class FileReplaced(StoreError):
     """The database is not the file any more that was opened."""
 
 
-def put(facts: Facts, kind: str, key: str, value: bytes) -> None:
+def put(facts: ClusterCopy, kind: str, key: str, value: bytes) -> None:
     """Take a row in; one that cannot be read is left out, and said, and the others are answered."""
     try:
         facts.put(kind, key, value)
@@ -39,7 +39,7 @@ def put(facts: Facts, kind: str, key: str, value: bytes) -> None:
         facts.delete(kind, key)
 
 
-def apply(facts: Facts, operations: list[Operation], position: Position) -> None:
+def apply(facts: ClusterCopy, operations: list[Operation], position: Position) -> None:
     """What a transaction changes."""
     for one in operations:
         if isinstance(one, Put):
@@ -128,8 +128,8 @@ class LocalCopy:
         self._version = version
         return found
 
-    def _load(self) -> Facts:
-        facts = Facts()
+    def _load(self) -> ClusterCopy:
+        facts = ClusterCopy()
         connection = self._connection
         connection.execute("BEGIN")
         try:

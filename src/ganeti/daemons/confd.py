@@ -21,7 +21,7 @@ from ganeti.base.errors import ConfigurationError, GanetiError, HostError
 from ganeti.base.node_files import CONFD_LOG
 from ganeti.base.paths import CONFD_PORT, Paths
 from ganeti.base.users import CONFD, MASTERD, ServiceUsers, acting_as
-from ganeti.confd.facts import Facts
+from ganeti.confd.facts import ClusterCopy
 from ganeti.confd.keys import confd_keys, own_key
 from ganeti.confd.local_copy import LocalCopy
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 class Copy(Protocol):
     """Where the facts come from."""
 
-    facts: Facts
+    facts: ClusterCopy
 
     async def follow(self) -> None: ...
 

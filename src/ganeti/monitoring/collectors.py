@@ -27,7 +27,7 @@ from ganeti.model.data_collectors import (
     Collecting,
 )
 from ganeti.monitoring import disks, drbd, guests, processors
-from ganeti.monitoring.report import INSTANCE, STORAGE, Description, Kind
+from ganeti.monitoring.report import INSTANCE, STORAGE, Description, ReportKind
 
 COMMAND_LIMIT_S = 10.0
 NANOSECONDS = 1_000_000_000
@@ -35,13 +35,13 @@ NANOSECONDS = 1_000_000_000
 DESCRIPTIONS = {
     one.name: one
     for one in (
-        Description(CPU_LOAD, None, Kind.PERFORMANCE),
-        Description(XEN_CPU_LOAD, None, Kind.PERFORMANCE),
-        Description(DISKSTATS, STORAGE, Kind.PERFORMANCE),
-        Description(DRBD, STORAGE, Kind.STATUS),
-        Description(KVM_STATUS, INSTANCE, Kind.STATUS),
-        Description(KVM_MEMORY, None, Kind.PERFORMANCE),
-        Description(LV, STORAGE, Kind.PERFORMANCE),
+        Description(CPU_LOAD, None, ReportKind.PERFORMANCE),
+        Description(XEN_CPU_LOAD, None, ReportKind.PERFORMANCE),
+        Description(DISKSTATS, STORAGE, ReportKind.PERFORMANCE),
+        Description(DRBD, STORAGE, ReportKind.STATUS),
+        Description(KVM_STATUS, INSTANCE, ReportKind.STATUS),
+        Description(KVM_MEMORY, None, ReportKind.PERFORMANCE),
+        Description(LV, STORAGE, ReportKind.PERFORMANCE),
     )
 }
 

@@ -9,8 +9,8 @@ NO_CATEGORY = "default"
 STORAGE, INSTANCE = "storage", "instance"
 
 
-class Kind(IntEnum):
-    """Whether a collector gives figures, or judges."""
+class ReportKind(IntEnum):
+    """Whether a collector reports figures or a status."""
 
     PERFORMANCE = 0
     STATUS = 1
@@ -42,7 +42,7 @@ class Description(NamedTuple):
 
     name: str
     category: str | None
-    kind: Kind
+    kind: ReportKind
 
     def report(self, data: Any, timestamp_ns: int) -> dict[str, Any]:
         """A report with this data."""
@@ -58,13 +58,13 @@ class Description(NamedTuple):
 
     def failed(self, why: str) -> Any:
         """The data of a collector that could not do its work."""
-        if self.kind is Kind.STATUS:
+        if self.kind is ReportKind.STATUS:
             return {"status": Status(Code.UNKNOWN, why).plain()}
         return {"error": why}
 
 
 def brief(report: dict[str, Any]) -> dict[str, Any]:
     """Of a judging collector's report only the judgement."""
-    if report["kind"] != Kind.STATUS:
+    if report["kind"] != ReportKind.STATUS:
         return report
     return {**report, "data": {"status": report["data"]["status"]}}

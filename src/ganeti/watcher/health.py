@@ -11,7 +11,7 @@ from ganeti import ssconf
 from ganeti.base import certificates
 from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
-from ganeti.clients.confd import ConfdClient, Found, NoAnswer
+from ganeti.clients.confd import BestAnswer, ConfdClient, NoAnswer
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.hypervisor_params import hypervisor_defaults
 from ganeti.model.instance_spec import InstanceSpec
@@ -21,7 +21,7 @@ from ganeti.protocols.confd import NodeRole, QueryType
 class Asks(Protocol):
     """Master candidates, as `ganeti.clients.confd.ConfdClient` asks them; NoAnswer."""
 
-    async def ask(self, kind: QueryType, query: str) -> Found: ...
+    async def ask(self, kind: QueryType, query: str) -> BestAnswer: ...
 
 
 async def is_to_be_empty(paths: Paths, candidates: Asks | None = None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from ganeti.api.confd_server import AT_ONCE, REPEATS_LIMIT, ConfdServer, bound_socket
-from ganeti.confd.facts import Facts
+from ganeti.confd.facts import ClusterCopy
 from ganeti.protocols.confd import QueryType, Request, Status, pack_request, parse_answer
 from tests.unit.confd.cluster import POSITION, facts_of, objects
 
@@ -21,7 +21,7 @@ def query(salt: str, kind: int = QueryType.MASTER, key: bytes = KEY, now: float 
 class Line:
     """A server at a socket, and a client of it; nothing waits."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: ClusterCopy) -> None:
         self.socket = bound_socket("127.0.0.1", 0)
         self.server = ConfdServer(self.socket, (KEY,), lambda: facts)
         self.client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -102,7 +102,7 @@ def test_a_recorded_datagram_brings_no_stream_of_answers(line: Line) -> None:
 
 @pytest.mark.requirement("S63")
 def test_who_knows_nothing_yet_is_silent() -> None:
-    server = ConfdServer(socket.socket(), (KEY,), Facts)
+    server = ConfdServer(socket.socket(), (KEY,), ClusterCopy)
     assert server.reply(query("a"), NOW) is None
     server._socket.close()
 

@@ -14,7 +14,7 @@ from ganeti.base.paths import Paths
 from ganeti.base.process import Completed
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.bootstrap.merge import agent
-from ganeti.bootstrap.merge.messages import Action, Answer, Request
+from ganeti.bootstrap.merge.messages import Action, Reply, Request
 from ganeti.bootstrap.merge.program import main, parser
 from ganeti.node.master_ip_setup import address_of
 from ganeti.rpc.procedures.mastership import MasterIpArgs
@@ -112,7 +112,7 @@ def test_the_watcher_rests_and_goes_on_as_it_was(tmp_path: Path) -> None:
 
 
 def test_an_answer_may_hold_a_key_and_does_not_show_it() -> None:
-    assert "secret" not in repr(Answer(text="secret", data=b"secret"))
+    assert "secret" not in repr(Reply(text="secret", data=b"secret"))
 
 
 def test_requests_are_answered_in_turn_and_one_that_makes_no_sense_with_an_error(

@@ -13,7 +13,7 @@ from ganeti.base.paths import Paths, hostname
 from ganeti.base.process import Completed
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.bootstrap.merge.agent import Agent
-from ganeti.bootstrap.merge.messages import Action, Facts, Request
+from ganeti.bootstrap.merge.messages import Action, HostFacts, Request
 from ganeti.bootstrap.merge.on_node import agent_of
 from ganeti.bootstrap.merge.original import OriginalAgent, unfinished
 from ganeti.bootstrap.merge.states import Opened, opened_original, planned
@@ -23,7 +23,7 @@ from ganeti.upstream.choices import Choices
 from tests.unit.config.merging_clusters import cluster
 from tests.unit.upstream import sample
 
-FACTS = Facts(cluster="theirs", uuid="2", version="3.0.2", state="embedded", nodes=[], instances=[],
+FACTS = HostFacts(cluster="theirs", uuid="2", version="3.0.2", state="embedded", nodes=[], instances=[],
               running=[], jobs=[])  # fmt: skip
 pytestmark = pytest.mark.requirement("G28")
 

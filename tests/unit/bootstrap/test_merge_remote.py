@@ -14,7 +14,7 @@ import pytest
 from ganeti.base.errors import PrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.merge.journal import MergeChoices
-from ganeti.bootstrap.merge.messages import Action, Answer, Request, line_of
+from ganeti.bootstrap.merge.messages import Action, Reply, Request, line_of
 from ganeti.bootstrap.merge.remote import Ssh, make_key, own_key
 from ganeti.bootstrap.merge.session import Session
 
@@ -53,7 +53,7 @@ async def _answer(process: "asyncssh.SSHServerProcess[bytes]") -> None:
             process.exit(3)
             return
         data = b"x" * LARGE if asked == "backup" else b""
-        answer = b"Welcome!" if asked == "facts" else line_of(Answer(text=str(count), data=data))
+        answer = b"Welcome!" if asked == "facts" else line_of(Reply(text=str(count), data=data))
         process.stdout.write(b"%d\n" % len(answer) + answer)
     process.exit(0)
 

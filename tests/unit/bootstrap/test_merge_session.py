@@ -12,7 +12,7 @@ from ganeti.base.paths import Paths
 from ganeti.bootstrap.merge import session
 from ganeti.bootstrap.merge.agent import Agent
 from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, MergeChoices
-from ganeti.bootstrap.merge.messages import Facts
+from ganeti.bootstrap.merge.messages import HostFacts
 from ganeti.bootstrap.merge.program import main, parser
 from ganeti.bootstrap.merge.session import (
     _choices,
@@ -24,7 +24,7 @@ from ganeti.bootstrap.merge.session import (
     check_cluster,
 )
 
-OURS = Facts(
+OURS = HostFacts(
     cluster="ours",
     uuid="1",
     version="4.0",

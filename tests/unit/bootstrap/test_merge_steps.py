@@ -18,14 +18,14 @@ from ganeti.bootstrap.merge import journal as journals
 from ganeti.bootstrap.merge import states
 from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, MergeChoices, NodeRecord
 from ganeti.bootstrap.merge.left_out import leave_out, said_of_left_out
-from ganeti.bootstrap.merge.messages import Action, Answer, Facts, NodeFacts, Request
+from ganeti.bootstrap.merge.messages import Action, HostFacts, NodeFacts, Reply, Request
 from ganeti.bootstrap.merge.states import merged_backup, opened
 from ganeti.bootstrap.merge.steps import (
     FORCE,
     STEPS,
     AddedNodes,
     Merge,
-    Place,
+    MergingNode,
     go_on,
     is_past_return,
     roll_back,
@@ -110,40 +110,40 @@ class FakeNode:
         self.world, self.name = world, name
         self.is_lost = False
 
-    async def call(self, request: Request) -> Answer:
+    async def call(self, request: Request) -> Reply:
         number = len(self.world.calls)
-        answer = Answer()
+        answer = Reply()
         if self.world.call(f"{self.name} {request.action}"):
             answer = await self._done(request)
         self.world.end(number)
         return answer
 
-    async def _done(self, request: Request) -> Answer:
+    async def _done(self, request: Request) -> Reply:
         state, node = self.world.state, self.world.state[self.name]
         if request.action is Action.DROP_ADDRESS:
             assert request.address is not None
             state["dropped"] = request.address.address
-            return Answer()
+            return Reply()
         match request.action:
             case Action.TRUST:
                 node["keys"] = sorted({*node["keys"], request.line})
             case Action.DISTRUST:
                 node["keys"] = [one for one in node["keys"] if one != request.line]
             case Action.PAUSED:
-                return Answer(pause=node["pause"])
+                return Reply(pause=node["pause"])
             case Action.PAUSE:
                 node["pause"] = request.pause
             case Action.FACTS:
                 assert MASTERD in node["daemons"]
-                return Answer(facts=self._facts())
+                return Reply(facts=self._facts())
             case Action.STATE:
                 assert not node["daemons"]
-                return Answer(data=await self.world.backup_of(self.world.theirs))
+                return Reply(data=await self.world.backup_of(self.world.theirs))
             case Action.DAEMONS:
-                return Answer(names=sorted(node["daemons"]))
+                return Reply(names=sorted(node["daemons"]))
             case _:
                 self._changed(request, state, node)
-        return Answer()
+        return Reply()
 
     def _changed(self, request: Request, state: dict[str, Any], node: dict[str, Any]) -> None:
         match request.action:
@@ -164,7 +164,7 @@ class FakeNode:
             case _:
                 raise AssertionError(request.action)
 
-    def _facts(self) -> Facts:
+    def _facts(self) -> HostFacts:
         return facts_of(self.world.theirs, self.world.state["running"])
 
     @contextlib.asynccontextmanager
@@ -179,8 +179,8 @@ class FakeNode:
         pass
 
 
-def facts_of(snapshot: Snapshot, running: set[str]) -> Facts:
-    return Facts(
+def facts_of(snapshot: Snapshot, running: set[str]) -> HostFacts:
+    return HostFacts(
         cluster=snapshot.cluster.name,
         uuid=snapshot.cluster.uuid,
         version="1",
@@ -206,7 +206,7 @@ class FakeOwn:
             self.world.state["own"].update(work)
         self.world.end(number)
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: Request) -> Reply:
         own = self.world.state["own"]
         before, running = own["pause"], self.world.state["running"]
         if request.action is Action.START_INSTANCES:
@@ -214,7 +214,7 @@ class FakeOwn:
         work = {"pause": request.pause} if request.action is Action.PAUSE else {}
         await self._did(str(request.action), work)
         merged = merge(self.world.ours, [self.world.theirs]).snapshot
-        return Answer(pause=before, facts=facts_of(merged, running))
+        return Reply(pause=before, facts=facts_of(merged, running))
 
     async def start(self, options: Sequence[str] = ()) -> None:
         how = " ".join(options)
@@ -416,7 +416,7 @@ async def test_all_nodes_are_called_at_once_and_each_that_fails_is_named(
     nodes = sorted(node.name for node in world.theirs.nodes.values())
     at_once = asyncio.Barrier(len(nodes))
 
-    async def fails(node: FakeNode, request: Request) -> Answer:
+    async def fails(node: FakeNode, request: Request) -> Reply:
         if request.action is not Action.STOP_DAEMONS:
             return await answers(node, request)
         stopping.append(node.name)
@@ -444,7 +444,7 @@ async def test_a_node_that_dies_keeps_nobody_else_down(
     )  # fmt: skip
     is_dead, answers = False, FakeNode.call
 
-    async def call(node: FakeNode, request: Request) -> Answer:
+    async def call(node: FakeNode, request: Request) -> Reply:
         nonlocal is_dead
         is_dead = is_dead or (node.name == dead and request.action is dies_at)
         if is_dead and node.name == dead:
@@ -476,7 +476,7 @@ async def test_a_node_that_is_lost_can_be_left_out(
     dead = next(one for one in theirs.nodes_by_name() if one.uuid != theirs.cluster.master_node)
     answers, joining = FakeNode.call, FakeNode.joining
 
-    async def call(node: FakeNode, request: Request) -> Answer:
+    async def call(node: FakeNode, request: Request) -> Reply:
         is_dead = world.state["own"]["config"] == "merged" or back
         if node.name == dead.name and is_dead and request.action is not Action.TRUST:
             raise PrereqError(f"{dead.name} does not answer", ErrorCode.ENVIRONMENT)
@@ -584,7 +584,7 @@ async def test_the_address_of_a_cluster_that_is_no_more_leaves_its_master(
     world.theirs = Snapshot.of(0, new, others=[*world.theirs.objects()][1:])
     answers = FakeNode.call
 
-    async def call(node: FakeNode, request: Request) -> Answer:
+    async def call(node: FakeNode, request: Request) -> Reply:
         if request.action is Action.DROP_ADDRESS:
             raise PrereqError("no script", ErrorCode.ENVIRONMENT)
         return await answers(node, request)
@@ -660,7 +660,7 @@ async def test_a_plan_that_is_wrong_by_then_is_taken_back(tmp_path: Path) -> Non
 
 
 def _reach(world: World) -> Any:
-    async def reach(place: Place) -> FakeNode:
+    async def reach(place: MergingNode) -> FakeNode:
         return FakeNode(world, place.node.name)
 
     return reach

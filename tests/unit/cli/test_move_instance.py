@@ -13,8 +13,8 @@ import pytest
 from ganeti.base import certificates, domain_secret
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError
 from ganeti.cli import move_instance
-from ganeti.cli.cluster_doors import News, RestAccess, door
 from ganeti.cli.move_instance import COMPRESSIONS, Changes, MoveOptions, import_opcode, move, run
+from ganeti.cli.remote_clusters import JobUpdate, RestAccess, connect
 from ganeti.model import compression
 from ganeti.model.instance_view import NicView
 
@@ -38,7 +38,7 @@ PREPARED = {"handshake": [0, "d", "s"], "x509_key_name": ["k", "d", "s"], "x509_
 SAID = {"disks": [["192.0.2.1", 4000, "m", "d", "s"]], "x509_ca": "target"}
 
 
-class FakeDoor:
+class FakeCluster:
     """A cluster that answers each kind of opcode; an exception is how its job fails."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
@@ -54,11 +54,11 @@ class FakeDoor:
         self.ops.append(op)
         return len(self.ops)
 
-    def watch(self, job_id: int) -> Iterator[News]:
+    def watch(self, job_id: int) -> Iterator[JobUpdate]:
         op = self.ops[job_id - 1].op_id()
         if op == "OP_INSTANCE_CREATE" and not isinstance(self.answers.get("said"), Exception):
-            yield News("running", [("message", "* creating"), ("remote-import", SAID)])
-        yield News("success", [])
+            yield JobUpdate("running", [("message", "* creating"), ("remote-import", SAID)])
+        yield JobUpdate("success", [])
 
     def result(self, job_id: int) -> Any:
         op = self.ops[job_id - 1].op_id()
@@ -72,8 +72,8 @@ class FakeDoor:
         return [op.op_id() for op in self.ops]
 
 
-def source(**more: Any) -> FakeDoor:
-    return FakeDoor(
+def source(**more: Any) -> FakeCluster:
+    return FakeCluster(
         {
             "OP_INSTANCE_QUERY_DATA": {NAME: INSTANCE},
             "OP_BACKUP_PREPARE": PREPARED,
@@ -89,7 +89,7 @@ def test_the_compressions_are_those_that_there_are() -> None:
 
 @pytest.mark.requirement("S203", "S212", "S215")
 def test_the_source_is_prepared_then_the_target_waits_then_the_data_goes() -> None:
-    one, other, said = source(), FakeDoor({}), list[str]()
+    one, other, said = source(), FakeCluster({}), list[str]()
     move(one, other, "web1", MoveOptions(compress="zstd"), said.append)
     assert one.kinds == ["OP_INSTANCE_QUERY_DATA", "OP_BACKUP_PREPARE", "OP_BACKUP_EXPORT"]
     [made] = other.ops
@@ -112,7 +112,7 @@ def test_the_source_is_prepared_then_the_target_waits_then_the_data_goes() -> No
 def test_key_of_a_move_that_fails_is_removed_from_the_source(
     monkeypatch: pytest.MonkeyPatch, refuses: str
 ) -> None:
-    one, other = source(), FakeDoor({})
+    one, other = source(), FakeCluster({})
     error = PrereqError("no room", ErrorCode.NO_RESOURCES)
     if refuses == "target":
         monkeypatch.setattr(other, "submit", Mock(side_effect=error))
@@ -128,7 +128,7 @@ def test_key_of_a_move_that_fails_is_removed_from_the_source(
 
 @pytest.mark.requirement("S221", "S217")
 def test_the_destination_may_be_another_in_what_was_said() -> None:
-    one, other = source(), FakeDoor({})
+    one, other = source(), FakeCluster({})
     options = MoveOptions(
         True, "web9.example.com", "node1:node2", None, "drbd", "none", start=False
     )
@@ -142,11 +142,11 @@ def test_the_destination_may_be_another_in_what_was_said() -> None:
 
 @pytest.mark.requirement("S221")
 def test_values_may_be_others_at_the_destination(monkeypatch: pytest.MonkeyPatch) -> None:
-    doors = {"/one": source(), "/other": FakeDoor({})}
-    monkeypatch.setattr(move_instance, "door", lambda where, _access: doors[where])
+    clusters = {"/one": source(), "/other": FakeCluster({})}
+    monkeypatch.setattr(move_instance, "connect", lambda where, _access: clusters[where])
     words = ["--net=0:mac=auto,link=br1,ip=none", "-B", "maxmem=512m,minmem=default", "-O", "x=y"]
     assert run(["/one", "/other", *words, "-H", "acpi=default,kernel_path=/k", NAME]) == 0
-    [made] = doors["/other"].ops
+    [made] = clusters["/other"].ops
     nic = made.nics[0]
     assert (nic.mac, nic.mode, nic.link, nic.ip) == ("auto", "bridged", "br1", None)
     assert (made.beparams, made.hvparams) == ({"maxmem": 512}, {"kernel_path": "/k"})
@@ -179,11 +179,11 @@ def test_a_network_and_a_link_take_the_place_of_each_other(
 def test_a_password_is_asked_for_at_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     known: list[RestAccess] = []
 
-    def fake(_where: str, access: RestAccess) -> FakeDoor:
+    def fake(_where: str, access: RestAccess) -> FakeCluster:
         known.append(access)
-        return source() if len(known) == 1 else FakeDoor({})
+        return source() if len(known) == 1 else FakeCluster({})
 
-    monkeypatch.setattr(move_instance, "door", fake)
+    monkeypatch.setattr(move_instance, "connect", fake)
     monkeypatch.setattr(move_instance, "getpass", lambda prompt: f"for {prompt}")
     clusters = ["a.example.com", "b.example.com"]
     for terminal, words, wanted in (
@@ -199,7 +199,7 @@ def test_a_password_is_asked_for_at_a_terminal_only(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_destination_that_refuses_lets_nothing_be_sent() -> None:
-    one, other = source(), FakeDoor({"said": ExecError("no memory")})
+    one, other = source(), FakeCluster({"said": ExecError("no memory")})
     with pytest.raises(GanetiError, match="no memory"):
         move(one, other, NAME, MoveOptions(), lambda _text: None)
     assert "OP_BACKUP_EXPORT" not in one.kinds
@@ -207,18 +207,18 @@ def test_a_destination_that_refuses_lets_nothing_be_sent() -> None:
 
 @pytest.mark.requirement("S218")
 def test_a_destination_does_not_wait_for_a_source_that_failed() -> None:
-    one, other = source(OP_BACKUP_EXPORT=ExecError("the link is down")), FakeDoor({})
+    one, other = source(OP_BACKUP_EXPORT=ExecError("the link is down")), FakeCluster({})
     with pytest.raises(ExecError, match="the link is down"):
         move(one, other, NAME, MoveOptions(), lambda _text: None)
     assert other.canceled == [1]
-    one, other = source(), FakeDoor({})
+    one, other = source(), FakeCluster({})
     move(one, other, NAME, MoveOptions(), lambda _text: None)
     assert other.canceled == []
 
 
 @pytest.mark.requirement("S218")
 def test_who_is_interrupted_before_the_disks_are_sent_sends_none() -> None:
-    one, other = source(), FakeDoor({})
+    one, other = source(), FakeCluster({})
     with pytest.raises(ExecError, match="before anything was sent"):
         move(one, other, NAME, MoveOptions(), lambda _text: None, is_stopped=lambda: True)
     assert "OP_BACKUP_EXPORT" not in one.kinds
@@ -261,19 +261,19 @@ def test_an_interrupt_waits_for_what_is_being_sent_and_a_second_one_does_not(
 def test_several_are_moved_and_one_failure_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    doors = {"/one": source(), "/other": FakeDoor({})}
-    monkeypatch.setattr(move_instance, "door", lambda where, _access: doors[where])
+    clusters = {"/one": source(), "/other": FakeCluster({})}
+    monkeypatch.setattr(move_instance, "connect", lambda where, _access: clusters[where])
     assert run(["/one", "/other", "--parallel=2", NAME]) == 0
-    doors["/one"].answers["OP_BACKUP_EXPORT"] = ExecError("the link is down")
+    clusters["/one"].answers["OP_BACKUP_EXPORT"] = ExecError("the link is down")
     assert run(["/one", "/other", NAME, NAME]) == 1
     assert "was not moved: the link is down" in capsys.readouterr().err
 
 
 def test_wrong_words_are_refused() -> None:
     with pytest.raises(InputError, match="--src-username"):
-        door("cluster.example.com", RestAccess())
+        connect("cluster.example.com", RestAccess())
     with pytest.raises(InputError):
-        door("no name/", RestAccess(username="u", password="p"))
+        connect("no name/", RestAccess(username="u", password="p"))
     for words in (
         ["a.example.com", "b.example.com", "x", "--src-rapi-port=0"],
         ["a.example.com", "b.example.com", "x", "--src-username=u", "--src-password-file=/nowhere"],
@@ -303,16 +303,16 @@ def test_an_instance_of_upstream_says_no_tags() -> None:
 def test_an_answer_that_is_not_understood_ends_one_move_and_no_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one, target = source(OP_INSTANCE_QUERY_DATA={NAME: {"name": NAME}}), FakeDoor({})
-    doors = {"/one": one, "/other": target}
-    monkeypatch.setattr(move_instance, "door", lambda where, _access: doors[where])
+    one, target = source(OP_INSTANCE_QUERY_DATA={NAME: {"name": NAME}}), FakeCluster({})
+    clusters = {"/one": one, "/other": target}
+    monkeypatch.setattr(move_instance, "connect", lambda where, _access: clusters[where])
     assert run(["/one", "/other", NAME, NAME]) == 1
     said = capsys.readouterr().err.splitlines()
     why = "was not moved: the answer of a cluster was not understood (KeyError"
     assert [line.partition(": ")[2].startswith(why) for line in said] == [True, True]
 
 
-class UpstreamDoor(FakeDoor):
+class UpstreamCluster(FakeCluster):
     """A destination of upstream's kind, whose job succeeds also if disks were not imported."""
 
     def __init__(self, warning: str = "") -> None:
@@ -323,20 +323,20 @@ class UpstreamDoor(FakeDoor):
         signed = domain_secret.sign_certificate("secret", certificate.decode())
         self._said = [("remote-import", {**SAID, "x509_ca": signed}), ("message", warning)]
 
-    def watch(self, job_id: int) -> Iterator[News]:
-        yield News("running", self._said)
-        yield News("success", [])
+    def watch(self, job_id: int) -> Iterator[JobUpdate]:
+        yield JobUpdate("running", self._said)
+        yield JobUpdate("success", [])
 
 
 @pytest.mark.requirement("G14")
 def test_the_source_is_removed_only_after_the_job_of_upstream_has_ended() -> None:
     one = source(OP_INSTANCE_REMOVE=None)
-    move(one, UpstreamDoor(), "web1", MoveOptions(), list[str]().append)
+    move(one, UpstreamCluster(), "web1", MoveOptions(), list[str]().append)
     assert one.kinds[-2:] == ["OP_BACKUP_EXPORT", "OP_INSTANCE_REMOVE"]
     assert [op.remove_instance for op in one.ops if op.op_id() == "OP_BACKUP_EXPORT"] == [False]
     assert one.ops[-1].instance_name == NAME
     one = source()
-    move(one, UpstreamDoor(), "web1", MoveOptions(keep_source=True), list[str]().append)
+    move(one, UpstreamCluster(), "web1", MoveOptions(keep_source=True), list[str]().append)
     assert one.kinds[-1] == "OP_BACKUP_EXPORT"
 
 
@@ -345,5 +345,5 @@ def test_the_source_is_kept_if_upstream_did_not_import_every_disk() -> None:
     one = source()
     warning = " - WARNING: Some disks for instance web1 on node n1 were not imported successfully"
     with pytest.raises(ExecError, match="did not import every disk"):
-        move(one, UpstreamDoor(warning), "web1", MoveOptions(), list[str]().append)
+        move(one, UpstreamCluster(warning), "web1", MoveOptions(), list[str]().append)
     assert one.kinds[-1] == "OP_BACKUP_EXPORT"

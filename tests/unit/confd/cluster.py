@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from ganeti.confd.facts import Facts
+from ganeti.confd.facts import ClusterCopy
 from ganeti.config.transaction import put_row
 from ganeti.model.objects import Disk, Instance, Nic, NodeUuid
 from ganeti.model.stored import Stored
@@ -25,7 +25,7 @@ def request(kind: int, query: Query = None) -> Request:
     return Request(1, kind, "salt", query)
 
 
-def ask(facts: Facts, kind: QueryType, query: Query = None) -> tuple[int, Any]:
+def ask(facts: ClusterCopy, kind: QueryType, query: Query = None) -> tuple[int, Any]:
     from ganeti.confd.answers import answer
 
     status, content = answer(facts, request(kind, query))
@@ -82,8 +82,8 @@ def objects() -> list[Stored]:
     ]
 
 
-def facts_of(things: list[Stored]) -> Facts:
-    facts = Facts()
+def facts_of(things: list[Stored]) -> ClusterCopy:
+    facts = ClusterCopy()
     for thing in things:
         row = put_row(thing)
         facts.put(row.kind, row.key, row.value)

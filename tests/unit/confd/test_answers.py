@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ganeti.confd.answers import ANSWERS
-from ganeti.confd.facts import Facts
+from ganeti.confd.facts import ClusterCopy
 from ganeti.config.transaction import put_row
 from ganeti.model.objects import NetworkUuid, Nic
 from ganeti.protocols.confd import NodeRole, Query, QueryType, Status
@@ -24,7 +24,7 @@ UNKNOWN, ARGUMENT = (ERROR, 0), (ERROR, 2)
 
 
 @pytest.fixture
-def facts() -> Facts:
+def facts() -> ClusterCopy:
     return facts_of(objects())
 
 
@@ -93,19 +93,21 @@ def facts() -> Facts:
         (QueryType.INSTANCE_PRIMARY_NODE, "none", UNKNOWN),
     ],
 )  # fmt: skip
-def test_each_query_has_its_answer(facts: Facts, kind: QueryType, query: Any, wanted: Any) -> None:
+def test_each_query_has_its_answer(
+    facts: ClusterCopy, kind: QueryType, query: Any, wanted: Any
+) -> None:
     assert ask(facts, kind, query) == wanted
 
 
 @pytest.mark.requirement("S56")
-def test_the_default_link_is_that_of_a_new_cluster_where_none_is_set(facts: Facts) -> None:
+def test_the_default_link_is_that_of_a_new_cluster_where_none_is_set(facts: ClusterCopy) -> None:
     row = put_row(sample_cluster())
     facts.put(row.kind, row.key, row.value)
     assert ask(facts, QueryType.INSTANCE_IPS, "br0") == (OK, ["10.9.0.1", "10.9.0.3"])
 
 
 @pytest.mark.requirement("S56")
-def test_an_interface_in_a_network_is_at_the_link_of_its_nodes_group(facts: Facts) -> None:
+def test_an_interface_in_a_network_is_at_the_link_of_its_nodes_group(facts: ClusterCopy) -> None:
     east, west = NetworkUuid("east"), NetworkUuid("west")
     links = {east: {"link": "br8", "mode": "bridged"}, west: {"link": "br9"}}
     own = {"link": "br7"}  # as an older version may have left it; the network counts
@@ -136,7 +138,7 @@ def test_an_interface_in_a_network_is_at_the_link_of_its_nodes_group(facts: Fact
 
 
 @pytest.mark.requirement("S60")
-def test_a_type_that_is_not_known_is_not_implemented(facts: Facts) -> None:
+def test_a_type_that_is_not_known_is_not_implemented(facts: ClusterCopy) -> None:
     status, text = ask(facts, 77)  # type: ignore[arg-type] # as a newer client would
     assert (status, text) == (Status.NOT_IMPLEMENTED, "unknown query type 77")
 
@@ -145,7 +147,7 @@ def test_every_type_has_an_answer() -> None:
     assert ANSWERS.keys() == set(QueryType)
 
 
-def test_instances_and_disks_are_whole_objects(facts: Facts) -> None:
+def test_instances_and_disks_are_whole_objects(facts: ClusterCopy) -> None:
     status, (primaries, secondaries) = ask(facts, QueryType.NODE_INSTANCES, "node2.example.com")
     assert (status, primaries) == (OK, [])
     [shown] = secondaries
@@ -164,7 +166,7 @@ def test_instances_and_disks_are_whole_objects(facts: Facts) -> None:
 
 
 @pytest.mark.requirement("G25", "G23", "A37")
-def test_no_answer_holds_a_secret(facts: Facts) -> None:
+def test_no_answer_holds_a_secret(facts: ClusterCopy) -> None:
     assert SECRET in msgspec.json.encode(mirrored()).decode()
     names = ["web2.example.com", "node1.example.com", "node2.example.com", *NODES]
     paths = ["/", "", "/cluster", "/instances", f"/instances/{mirrored().uuid}/disks/0", "~0~1"]
@@ -182,7 +184,7 @@ def test_no_answer_holds_a_secret(facts: Facts) -> None:
 
 
 @pytest.mark.requirement("S53")
-def test_changed_rows_change_the_answers_and_leave_nothing_behind(facts: Facts) -> None:
+def test_changed_rows_change_the_answers_and_leave_nothing_behind(facts: ClusterCopy) -> None:
     moved = msgspec.structs.replace(mirrored(), primary_node=NODES[2], secondary_nodes=())
     renamed = sample_instance(
         1, name="mail.example.com", nics=(Nic(uuid="o", mac="", ip="10.9.9.9"),)
@@ -205,7 +207,7 @@ def test_changed_rows_change_the_answers_and_leave_nothing_behind(facts: Facts) 
 
 
 @pytest.mark.requirement("S56", "A37")
-def test_names_come_in_parts_that_fit(facts: Facts) -> None:
+def test_names_come_in_parts_that_fit(facts: ClusterCopy) -> None:
     for number in range(2000):
         thing = sample_instance(100 + number, name=f"{number:04}.{'x' * 40}.example.com", nics=())
         facts.put("instance", thing.uuid, msgspec.json.encode(thing))
@@ -219,4 +221,4 @@ def test_names_come_in_parts_that_fit(facts: Facts) -> None:
 
 @pytest.mark.requirement("S60")
 def test_without_a_cluster_it_is_an_error_of_the_server() -> None:
-    assert ask(Facts(), QueryType.PING) == (ERROR, 1)
+    assert ask(ClusterCopy(), QueryType.PING) == (ERROR, 1)

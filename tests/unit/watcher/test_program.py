@@ -13,7 +13,7 @@ from ganeti.base.files import exclusive_file
 from ganeti.base.paths import Paths
 from ganeti.base.pidfile import ProcessIdentity, identity_of, pid_file
 from ganeti.bootstrap.daemons import Daemons, DaemonStatus
-from ganeti.clients.confd import Found, NoAnswer
+from ganeti.clients.confd import BestAnswer, NoAnswer
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.protocols.confd import Answer, NodeRole, QueryType
@@ -154,11 +154,11 @@ class FakeCandidates:
     def __init__(self, role: NodeRole | None) -> None:
         self.role = role
 
-    async def ask(self, kind: QueryType, query: str) -> Found:
+    async def ask(self, kind: QueryType, query: str) -> BestAnswer:
         assert (kind, query) == (QueryType.NODE_ROLE_BY_NAME, NAME)
         if self.role is None:
             raise NoAnswer("none")
-        return Found(Answer(protocol=1, status=0, serial=7, answer=int(self.role)), 1, 1)
+        return BestAnswer(Answer(protocol=1, status=0, serial=7, answer=int(self.role)), 1, 1)
 
 
 @pytest.mark.requirement("F20")

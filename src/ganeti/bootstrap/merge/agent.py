@@ -28,9 +28,9 @@ from ganeti.bootstrap.daemons import (
 from ganeti.bootstrap.init import answers
 from ganeti.bootstrap.merge.messages import (
     Action,
-    Answer,
-    Facts,
+    HostFacts,
     NodeFacts,
+    Reply,
     Request,
     parse,
 )
@@ -54,7 +54,7 @@ class Agent:
     def __init__(self, paths: Paths, daemons: Daemons, *, runs: Run = run) -> None:
         self.paths, self.daemons, self.run = paths, daemons, runs
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: Request) -> Reply:
         """Do what is asked; a GanetiError says why not."""
         match request.action:
             case Action.STOP_INSTANCES:
@@ -73,25 +73,25 @@ class Agent:
                 await self.take()
             case _:
                 return await self._told(request)
-        return Answer()
+        return Reply()
 
-    async def _told(self, request: Request) -> Answer:
+    async def _told(self, request: Request) -> Reply:
         match request.action:
             case Action.FACTS:
-                return Answer(facts=await asyncio.to_thread(self.facts))
+                return Reply(facts=await asyncio.to_thread(self.facts))
             case Action.SSH_KEY:
-                return Answer(text=private_key(self.paths, request.names))
+                return Reply(text=private_key(self.paths, request.names))
             case Action.PAUSED:
-                return Answer(pause=paused(self.paths))
+                return Reply(pause=paused(self.paths))
             case Action.BACKUP:
-                return Answer(data=await asyncio.to_thread(self.backup))
+                return Reply(data=await asyncio.to_thread(self.backup))
             case Action.STATE:
-                return Answer(data=await self.state())
+                return Reply(data=await self.state())
             case Action.DAEMONS:
-                return Answer(names=self.running_daemons())
+                return Reply(names=self.running_daemons())
             case _:
                 self._write(request)
-                return Answer()
+                return Reply()
 
     def _write(self, request: Request) -> None:
         match request.action:
@@ -106,14 +106,14 @@ class Agent:
 
     # The master
 
-    def facts(self) -> Facts:
+    def facts(self) -> HostFacts:
         """What the master here says; as `LuxiClient` raises."""
         with LuxiClient(self.paths) as client:
             info = client.cluster_info()
             nodes = client.rows("Nodes", [], ["name", "pip", "offline", "master"])
             instances = client.rows("Instances", [], ["name", "oper_state"])
             jobs = client.query_jobs([], ["id", "status"])
-        return Facts(
+        return HostFacts(
             cluster=info["name"],
             uuid=info["uuid"],
             version=info["software_version"],
@@ -317,7 +317,7 @@ def pause(paths: Paths, text: str | None) -> None:
         write_atomically(paths.watcher_pause, text.encode(), mode=0o640)
 
 
-def checked(answer: Answer, who: str) -> Answer:
+def checked(answer: Reply, who: str) -> Reply:
     """The answer; PrereqError with the node's own words if it is none."""
     if answer.error:
         raise PrereqError(f"{who}: {answer.error}", ErrorCode.ENVIRONMENT)
@@ -327,7 +327,7 @@ def checked(answer: Answer, who: str) -> Answer:
 def parse_answer(data: bytes, who: str) -> Any:
     """What a node has said; PrereqError."""
     try:
-        answer = parse(data, Answer, "answer")
+        answer = parse(data, Reply, "answer")
     except InputError as err:
         raise PrereqError(
             f"{who} does not answer as expected: {err.message}", ErrorCode.ENVIRONMENT

@@ -62,7 +62,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     master: bool = False
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a cluster says of itself."""
 
     cluster: str
@@ -80,18 +80,18 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The version of upstream Ganeti."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """One answer; `error` says why there is none."""
 
     error: str = ""
-    facts: Facts | None = None
+    facts: HostFacts | None = None
     names: list[str] = []
     text: str = ""
     pause: str | None = None
     data: bytes = b""
 
     def __repr__(self) -> str:
-        return f"Answer({self.error or 'ok'})"  # `text` may be a key
+        return f"Reply({self.error or 'ok'})"  # `text` may be a key
 
 
 def line_of(message: msgspec.Struct) -> bytes:

@@ -11,13 +11,13 @@ from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.bootstrap.merge.agent import Agent
-from ganeti.bootstrap.merge.messages import Answer, Request, line_of, parse
+from ganeti.bootstrap.merge.messages import Reply, Request, line_of, parse
 from ganeti.bootstrap.merge.original import OriginalAgent
 from ganeti.bootstrap.take_node import Node
 
 
 def on_node() -> int:
-    """Answer the requests on standard input; each answer comes after a line with its length in bytes."""
+    """Reply the requests on standard input; each answer comes after a line with its length in bytes."""
     paths = Paths.from_environment()
     with contextlib.suppress(BrokenPipeError):  # the caller has gone
         for line in iter(sys.stdin.buffer.readline, b""):
@@ -27,14 +27,14 @@ def on_node() -> int:
     return 0
 
 
-def _answer_to(paths: Paths, line: bytes) -> Answer:
+def _answer_to(paths: Paths, line: bytes) -> Reply:
     try:
         request = parse(line, Request, "request")
         return asyncio.run(agent_of(paths).answer(request))
     except GanetiError as err:
-        return Answer(error=err.message)
+        return Reply(error=err.message)
     except OSError as err:
-        return Answer(error=f"{err.filename or 'this node'}: {err.strerror or err}")
+        return Reply(error=f"{err.filename or 'this node'}: {err.strerror or err}")
 
 
 def agent_of(paths: Paths) -> Agent:

@@ -17,7 +17,7 @@ from ganeti.base.paths import Paths
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run, run
 from ganeti.bootstrap.daemons import START_LIMIT_S, Daemons, daemon_environment
 from ganeti.bootstrap.merge.agent import Agent, pause, paused
-from ganeti.bootstrap.merge.messages import Facts
+from ganeti.bootstrap.merge.messages import HostFacts
 from ganeti.bootstrap.take_node import CONFIG, NAMES, Node
 from ganeti.clients.luxi import FINAL
 
@@ -35,7 +35,7 @@ class OriginalAgent(Agent):
         super().__init__(paths, Daemons(paths), runs=runs)
         self._node, self._starter = node, starter
 
-    def facts(self) -> Facts:
+    def facts(self) -> HostFacts:
         """PrereqError if a rollback would be impossible."""
         if not self._starter.exists():
             raise PrereqError(

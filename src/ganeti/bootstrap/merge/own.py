@@ -11,7 +11,7 @@ from ganeti.bootstrap.daemons import MASTERD, Daemons
 from ganeti.bootstrap.heard import last_seen_masters
 from ganeti.bootstrap.init import answers
 from ganeti.bootstrap.merge.agent import MASTER_LIMIT_S, Agent
-from ganeti.bootstrap.merge.messages import Answer, Request
+from ganeti.bootstrap.merge.messages import Reply, Request
 from ganeti.bootstrap.merge.states import offline_backup
 from ganeti.bootstrap.restore import restore
 
@@ -19,7 +19,7 @@ from ganeti.bootstrap.restore import restore
 class Own(Protocol):
     """What the steps do on this node; GanetiError says what failed."""
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: Request) -> Reply:
         """As a node of another cluster would."""
         ...
 
@@ -50,7 +50,7 @@ class OwnMaster:
         self._plain = Daemons(paths, systemd=False)
         self._agent = Agent(paths, self._daemons)
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: Request) -> Reply:
         return await self._agent.answer(request)
 
     async def start(self, options: Sequence[str] = ()) -> None:

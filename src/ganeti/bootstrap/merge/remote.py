@@ -20,7 +20,7 @@ from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.merge.agent import parse_answer
 from ganeti.bootstrap.merge.journal import MergeChoices
-from ganeti.bootstrap.merge.messages import Answer, Request, line_of
+from ganeti.bootstrap.merge.messages import Reply, Request, line_of
 
 CONNECT_LIMIT_S = 30.0
 CALL_LIMIT_S = 3600.0
@@ -46,7 +46,7 @@ class Remote(Protocol):
         """Whether a new connection is needed."""
         ...
 
-    async def call(self, request: Request) -> Answer:
+    async def call(self, request: Request) -> Reply:
         """What it answers; PrereqError with its own words if it cannot."""
         ...
 
@@ -80,7 +80,7 @@ class SshRemote:
     def is_lost(self) -> bool:
         return self.connection.is_closed()
 
-    async def call(self, request: Request) -> Answer:
+    async def call(self, request: Request) -> Reply:
         async with self._turn:
             try:
                 async with asyncio.timeout(CALL_LIMIT_S):
@@ -93,7 +93,7 @@ class SshRemote:
                 if isinstance(err, (asyncssh.Error, OSError, TimeoutError)):
                     raise _lost(self.name, err) from err
                 raise
-        answer: Answer = parse_answer(data, self.name)
+        answer: Reply = parse_answer(data, self.name)
         return answer
 
     async def _asked(self, line: bytes) -> bytes:

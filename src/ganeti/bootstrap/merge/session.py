@@ -20,13 +20,13 @@ from ganeti.bootstrap.merge import journal as journals
 from ganeti.bootstrap.merge.agent import Agent
 from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, MergeChoices, NodeRecord
 from ganeti.bootstrap.merge.left_out import leave_out, said_of_left_out
-from ganeti.bootstrap.merge.messages import Action, Facts, Request
+from ganeti.bootstrap.merge.messages import Action, HostFacts, Request
 from ganeti.bootstrap.merge.own import OwnMaster
 from ganeti.bootstrap.merge.remote import Remote, Ssh, make_key, own_key
 from ganeti.bootstrap.merge.states import Opened, opened, opened_original, planned
 from ganeti.bootstrap.merge.steps import (
     Merge,
-    Place,
+    MergingNode,
     check_return,
     go_on,
     outlook,
@@ -267,7 +267,7 @@ def import_choices(choices: MergeChoices) -> Choices:
 
 
 async def _contact(
-    session: Session, contact: str, choices: MergeChoices, ours: Facts
+    session: Session, contact: str, choices: MergeChoices, ours: HostFacts
 ) -> ClusterRecord:
     """Reach a cluster's master and all its nodes that are online; PrereqError."""
     master = await session.reach(contact, contact, choices)
@@ -300,7 +300,7 @@ async def _contact(
     )
 
 
-def check_cluster(facts: Facts, contact: str, ours: Facts) -> None:
+def check_cluster(facts: HostFacts, contact: str, ours: HostFacts) -> None:
     """PrereqError if a cluster is in no state to be merged."""
     why = ""
     if facts is not ours and facts.uuid == ours.uuid:
@@ -386,7 +386,7 @@ def _check_meant(args: argparse.Namespace, clusters: Sequence[ClusterRecord]) ->
 def _merge_of(session: Session, journal: Journal) -> Merge:
     paths = session.paths
 
-    async def reach(place: Place) -> Remote:
+    async def reach(place: MergingNode) -> Remote:
         return await session.reach(place.cluster.contact, place.node.address, journal.choices)
 
     return Merge(

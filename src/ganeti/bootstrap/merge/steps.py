@@ -18,7 +18,7 @@ from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import MASTERD, NODED
 from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, NodeRecord
-from ganeti.bootstrap.merge.messages import Action, Answer, Request
+from ganeti.bootstrap.merge.messages import Action, Reply, Request
 from ganeti.bootstrap.merge.own import Own
 from ganeti.bootstrap.merge.remote import Remote
 from ganeti.bootstrap.merge.states import (
@@ -47,14 +47,14 @@ RunCommand = Callable[[Sequence[str], str | None], Awaitable[int]]
 
 
 @dataclass(frozen=True)
-class Place:
+class MergingNode:
     """A node to take over, and the cluster that it is in."""
 
     cluster: ClusterRecord
     node: NodeRecord
 
 
-Reach = Callable[[Place], Awaitable[Remote]]
+Reach = Callable[[MergingNode], Awaitable[Remote]]
 """A connection to a node; kept for the next call."""
 
 
@@ -72,27 +72,27 @@ class Merge:
     run: RunCommand
     say: Callable[[str], None]
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[MergingNode]:
         """All nodes to take over, each cluster's master first."""
         return [
-            Place(cluster, node)
+            MergingNode(cluster, node)
             for cluster in self.journal.clusters
             for node in sorted(cluster.nodes, key=lambda one: not one.is_master)
         ]
 
-    def masters(self) -> list[Place]:
+    def masters(self) -> list[MergingNode]:
         """One of each cluster."""
         return [place for place in self.places() if place.node.is_master]
 
-    async def call(self, place: Place, action: Action, **fields: object) -> Answer:
+    async def call(self, place: MergingNode, action: Action, **fields: object) -> Reply:
         """Ask a node; PrereqError."""
         remote = await self.reach(place)
         return await remote.call(Request(action=action, **fields))  # type: ignore[arg-type] # by name
 
-    async def call_all(self, action: Action, **fields: object) -> list[tuple[NodeRecord, Answer]]:
+    async def call_all(self, action: Action, **fields: object) -> list[tuple[NodeRecord, Reply]]:
         """Ask all nodes the same, at once; as `together` raises."""
 
-        async def one(place: Place) -> tuple[NodeRecord, Answer]:
+        async def one(place: MergingNode) -> tuple[NodeRecord, Reply]:
             return place.node, await self.call(place, action, **fields)
 
         return await together(self.places(), one)
@@ -200,7 +200,7 @@ class Watchers(Step):
         if not m.journal.has_pauses:
             return
 
-        async def as_before(place: Place) -> None:
+        async def as_before(place: MergingNode) -> None:
             await m.call(place, Action.PAUSE, pause=place.node.pause)
 
         ours = Request(action=Action.PAUSE, pause=m.journal.pause)
@@ -216,7 +216,7 @@ class Instances(Step):
     async def do(self, m: Merge) -> None:
         limit = m.journal.choices.shutdown_timeout
 
-        async def stop(master: Place) -> None:
+        async def stop(master: MergingNode) -> None:
             cluster = master.cluster
             if cluster.running is None:
                 facts = (await m.call(master, Action.FACTS)).facts
@@ -228,7 +228,7 @@ class Instances(Step):
         await together(m.masters(), stop)
 
     async def undo(self, m: Merge) -> None:
-        async def start(master: Place) -> None:
+        async def start(master: MergingNode) -> None:
             await m.call(master, Action.START_INSTANCES, names=master.cluster.running or [])
 
         await together(m.masters(), start)
@@ -246,7 +246,7 @@ class StoppedDaemons(Step):
                 node.daemons = answer.names
         m.journal.save()
 
-        async def stop(place: Place) -> None:
+        async def stop(place: MergingNode) -> None:
             await m.call(place, Action.STOP_DAEMONS)
             if left := (await m.call(place, Action.DAEMONS)).names:
                 raise ExecError(f"{place.node.name}: {', '.join(left)} runs again")
@@ -254,14 +254,14 @@ class StoppedDaemons(Step):
         await together(m.places(), stop)
 
     async def undo(self, m: Merge) -> None:
-        async def start_noded(place: Place) -> None:
+        async def start_noded(place: MergingNode) -> None:
             names = [name for name in place.node.daemons or () if name == NODED]
             await m.call(place, Action.START_DAEMONS, names=names)
 
-        async def start(place: Place) -> None:
+        async def start(place: MergingNode) -> None:
             await m.call(place, Action.START_DAEMONS, names=place.node.daemons or [])
 
-        async def wait(master: Place) -> None:
+        async def wait(master: MergingNode) -> None:
             if MASTERS & {*(master.node.daemons or ())}:
                 await m.call(master, Action.MASTER_ANSWERS)
 
@@ -291,7 +291,7 @@ class Fetched(Step):
     name = "configurations"
 
     async def do(self, m: Merge) -> None:
-        async def fetch(master: Place) -> None:
+        async def fetch(master: MergingNode) -> None:
             data = (await m.call(master, Action.STATE)).data
             check_idle(m.opened(master.cluster, data))
             m.keep(master.cluster.uuid, data)
@@ -373,7 +373,7 @@ class AddedNodes(Step):
         left = [place for place in m.places() if not place.node.is_added]
         await together([place for place in left if place.node.is_master], partial(_free_address, m))
 
-        async def add(place: Place) -> None:
+        async def add(place: MergingNode) -> None:
             name = m.name(place.cluster, "node", place.node.name)
             drained = ["--drained"] if name in m.journal.drained else []
             words = ("gnt-node", "add", "--readd", *drained, "--token-file=-", name)
@@ -387,7 +387,7 @@ class AddedNodes(Step):
         await together(left, add, most=JOINS_AT_ONCE)
 
 
-async def _free_address(m: Merge, master: Place) -> None:
+async def _free_address(m: Merge, master: MergingNode) -> None:
     """Remove the address of a merged cluster from its master; a failure is only reported."""
     state = m.opened(master.cluster, m.backup(master.cluster.uuid).read_bytes())
     address = master_ip_args(state.snapshot.cluster)

@@ -34,7 +34,7 @@ _MIRRORED, _PORT = "drbd", 2
 
 
 @dataclass(frozen=True)
-class Found:
+class UpstreamGuest:
     """One guest of the original that runs here."""
 
     name: str
@@ -73,7 +73,7 @@ def adopt_guests(paths: Paths, processes: Processes) -> Adoption:
     return Adoption(tuple(adopted), tuple(problems))
 
 
-def _look_at(paths: Paths, processes: Processes, name: str, path: Path) -> Found | None:
+def _look_at(paths: Paths, processes: Processes, name: str, path: Path) -> UpstreamGuest | None:
     """The guest; None if it does not run."""
     host_name(name, "name")
     pid = _number(directory(paths) / "pid" / name)
@@ -102,10 +102,12 @@ def _look_at(paths: Paths, processes: Processes, name: str, path: Path) -> Found
         disks=tuple(_disk(index, one) for index, (one, *_rest) in enumerate(disks)),
         nics=tuple(_nic(index, one) for index, one in enumerate(nics)),
     )
-    return Found(name, instance, process, tuple(argv), _number(directory(paths) / "uid" / name))
+    return UpstreamGuest(
+        name, instance, process, tuple(argv), _number(directory(paths) / "uid" / name)
+    )
 
 
-def _adopt(paths: Paths, found: Found) -> None:
+def _adopt(paths: Paths, found: UpstreamGuest) -> None:
     files = GuestFiles.of(paths, found.instance.uuid)
     old = files.read()
     if old is not None and old.boot_id == boot_id() and old.process == found.process:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from ganeti.base.errors import PrereqError
-from ganeti.cli.cluster_doors import RestAccess, RestDoor
+from ganeti.cli.remote_clusters import RestAccess, RestCluster
 from ganeti.model.opcodes.backup import OpBackupExport
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.instance import OpInstanceCreate
@@ -59,8 +59,8 @@ class Server:
     answer: Any = 7
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
 
-    def door(self, ca_file: Path) -> RestDoor:
-        return RestDoor("127.0.0.1", RestAccess(self.port, str(ca_file), "user", "password"))
+    def connect(self, ca_file: Path) -> RestCluster:
+        return RestCluster("127.0.0.1", RestAccess(self.port, str(ca_file), "user", "password"))
 
 
 @pytest.fixture
@@ -94,26 +94,28 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_a_certificate_that_names_no_host_is_trusted_if_it_is_the_very_one(server: Server) -> None:
-    server.door(server.trusted).cancel(3)
+    server.connect(server.trusted).cancel(3)
     assert server.asked == [("DELETE", "/2/jobs/3", None)]
 
 
 def test_another_certificate_that_names_no_host_is_refused(server: Server) -> None:
     with pytest.raises(PrereqError, match="certificate verify failed"):
-        server.door(server.other).cancel(3)
+        server.connect(server.other).cancel(3)
     assert server.asked == []
 
 
 @pytest.mark.requirement("S203")
 def test_nothing_is_sent_that_upstream_does_not_know(server: Server) -> None:
-    door = server.door(server.trusted)
-    door.submit(
+    connect = server.connect(server.trusted)
+    connect.submit(
         OpInstanceCreate(
             instance_name="web1.example.com", mode="remote-import", disks=[DiskRequest(size=4)], nics=[]
         )
     )  # fmt: skip
     where = [["198.51.100.1", 4000, "magic", "digest", "salt"]]
-    door.submit(OpBackupExport(instance_name="web1.example.com", mode="remote", target_node=where))
+    connect.submit(
+        OpBackupExport(instance_name="web1.example.com", mode="remote", target_node=where)
+    )
     bodies = [body for _method, _path, body in server.asked]
     assert bodies == [
         {
@@ -134,7 +136,7 @@ def test_the_reason_of_a_refusal_of_upstream_is_in_its_message(server: Server) -
     server.status = 400
     server.answer = {"code": 400, "message": "no such field", "explain": "Bad request syntax"}
     with pytest.raises(PrereqError, match=r"refuses \(400\): no such field \(Bad request syntax\)"):
-        server.door(server.trusted).cancel(3)
+        server.connect(server.trusted).cancel(3)
     server.answer = {"code": 400, "message": "Bad Request", "explain": "there is no x"}
     with pytest.raises(PrereqError, match=r"refuses \(400\): there is no x"):
-        server.door(server.trusted).cancel(3)
+        server.connect(server.trusted).cancel(3)

@@ -1,4 +1,4 @@
-"""A cluster that is not our own, as a program that submits jobs sees it: by its master's socket, or by REST."""
+"""Clients of another cluster for programs that submit jobs: by its master's socket, or by REST."""
 
 import contextlib
 import time
@@ -20,24 +20,24 @@ FINAL = ("success", "error", "canceled")
 REST_PORT = 5080
 ANSWER_S = 60.0
 AGAIN_S = 60.0
-"""How long what changes nothing is asked again where nobody answers, as while the mastership goes to another node."""
+"""How long read-only requests are repeated without an answer, as during a change of the master."""
 PASSWORD_LIMIT = 1024
 
 
-class News(NamedTuple):
-    """What a job has said since the last time: its status, and kind and content of each entry."""
+class JobUpdate(NamedTuple):
+    """The new part of a job: its status, and kind and content of each log entry."""
 
     status: str
     entries: Sequence[tuple[str, Any]]
 
 
-class Door(Protocol):
+class RemoteCluster(Protocol):
     """One of two clusters. Everything may raise GanetiError."""
 
     def submit(self, op: "OpCode") -> int: ...
 
-    def watch(self, job_id: int) -> Iterator[News]:
-        """News of a job until it has ended."""
+    def watch(self, job_id: int) -> Iterator[JobUpdate]:
+        """Updates of a job until it has ended."""
         ...
 
     def result(self, job_id: int) -> Any:
@@ -49,7 +49,7 @@ class Door(Protocol):
         ...
 
 
-class LuxiDoor:
+class LuxiCluster:
     """A cluster whose master runs on this machine, by its socket; a connection for each question."""
 
     def __init__(self, socket: Path) -> None:
@@ -59,10 +59,10 @@ class LuxiDoor:
         with self._client() as client:
             return int(client.submit_job([op]))
 
-    def watch(self, job_id: int) -> Iterator[News]:
+    def watch(self, job_id: int) -> Iterator[JobUpdate]:
         with self._client() as client:
             for change in client.wait_for_job(job_id):
-                yield News(change.status, [(entry[2], entry[3]) for entry in change.entries])
+                yield JobUpdate(change.status, [(entry[2], entry[3]) for entry in change.entries])
 
     def result(self, job_id: int) -> Any:
         from ganeti.cli.jobs import wait_for_result
@@ -90,7 +90,7 @@ class RestAccess:
     password: str = field(default="", repr=False)
 
 
-class RestDoor:
+class RestCluster:
     """A cluster by its REST server.
 
     Its certificate must be good for its name, or must be the very one in the file of trusted certificates:
@@ -142,7 +142,7 @@ class RestDoor:
             case unknown:
                 raise NotImplementedError(unknown)
 
-    def watch(self, job_id: int) -> Iterator[News]:
+    def watch(self, job_id: int) -> Iterator[JobUpdate]:
         status: list[str] | None = None
         serial: int | None = None
         while True:
@@ -158,7 +158,7 @@ class RestDoor:
             if status is None:
                 raise ExecError(f"job {job_id} of {self._host} is gone")
             serial = max([serial or 0, *(entry[0] for entry in entries)]) or None
-            yield News(status[0], [(entry[2], entry[3]) for entry in entries])
+            yield JobUpdate(status[0], [(entry[2], entry[3]) for entry in entries])
             if status[0] in FINAL and not entries:
                 return
 
@@ -318,13 +318,13 @@ def password_in(name: str, option: str) -> str:
     return lines[0]
 
 
-def door(where: str, access: RestAccess) -> Door:
+def connect(where: str, access: RestAccess) -> RemoteCluster:
     """The cluster that an argument names: the path of a socket, or a host's name with its REST server."""
     from ganeti.base.addresses import is_address
     from ganeti.base.identifiers import host_name
 
     if where.startswith("/"):
-        return LuxiDoor(Path(where))
+        return LuxiCluster(Path(where))
     if not is_address(where):
         host_name(where, "cluster")
     if not access.username or not access.password:
@@ -333,4 +333,4 @@ def door(where: str, access: RestAccess) -> Door:
             " --src-username and --src-password-file",
             "cluster",
         )
-    return RestDoor(where, access)
+    return RestCluster(where, access)
