@@ -7,6 +7,7 @@ not flaky tests: they are not run again.
 
 import ctypes
 import datetime as dt
+import fcntl
 import json
 import os
 import signal
@@ -146,9 +147,13 @@ def record(flaky: Sequence[str]) -> None:
     path = record_file()
     today, commit = dt.datetime.now(tz=dt.UTC).date(), revision()
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = path.read_text().splitlines() if path.exists() else []
-    lines += [f"{today} {commit} {test}" for test in flaky]
-    path.write_text("".join(f"{line}\n" for line in lines[-MOST_RECORDED:]))
+    with path.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # the run of another checkout may end now, too
+        file.seek(0)
+        lines = file.read().splitlines()
+        lines += [f"{today} {commit} {test}" for test in flaky]
+        file.truncate(0)
+        file.write("".join(f"{line}\n" for line in lines[-MOST_RECORDED:]))
 
 
 def show_record() -> None:

@@ -17,6 +17,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped] 
 from tests.support.fast_files import DISK, fast_directory
 from tests.support.fork_server import fork_server
 from tests.support.strict_loop import StrictLoop
+from tests.support.user_ids import claimed_user_ids
 from tests.support.virtual_time import VirtualTimeLoop
 
 # A run starts thousands of programs, and each would compile all that it imports.
@@ -99,6 +100,13 @@ def daemons_start_by_forks(request: pytest.FixtureRequest) -> Iterator[None]:
         for name, value in request.getfixturevalue("fork_server_variables").items():
             patch.setenv(name, value)
         yield
+
+
+@pytest.fixture(scope="session")
+def own_user_ids() -> Iterator[range]:
+    """User ids for processes that no test of another run on this host uses."""
+    with claimed_user_ids() as ids:
+        yield ids
 
 
 @pytest.fixture

@@ -40,47 +40,61 @@ def shown(cluster: LocalCluster) -> str:
 
 @pytest.mark.requirement("S104", "S105", "S106", "S108", "S109")
 def test_each_change_reaches_all_nodes_and_info_shows_what_modify_takes(
-    cluster: LocalCluster,
+    cluster: LocalCluster, own_user_ids: range
 ) -> None:
+    first = own_user_ids[0]
+    low, high, more = (
+        f"{first}-{first + 4}",
+        f"{first + 5}-{first + 9}",
+        f"{first + 20}-{first + 21}",
+    )
+    single = first + 30
     cluster.ok("gnt-cluster", "modify", "--uid-pool=")
     assert shown(cluster) == ""
     for words, wanted in (
-        (["--uid-pool", "61000-61009,62000"], "61000-61009\n62000\n"),
-        (["--add-uids", "61500-61501"], "61000-61009\n61500-61501\n62000\n"),
-        (["--remove-uids", "61000-61004,62000"], "61005-61009\n61500-61501\n"),
+        (["--uid-pool", f"{first}-{first + 9},{single}"], f"{first}-{first + 9}\n{single}\n"),
+        (["--add-uids", more], f"{first}-{first + 9}\n{more}\n{single}\n"),
+        (["--remove-uids", f"{low},{single}"], f"{high}\n{more}\n"),
     ):
         cluster.ok("gnt-cluster", "modify", *words)
         wait_for_facts(cluster, wanted)
     definition = shown(cluster)
-    assert definition == "61005-61009,61500-61501"
+    assert definition == f"{high},{more}"
     cluster.ok("gnt-cluster", "modify", "--uid-pool", "70000")
     cluster.ok("gnt-cluster", "modify", "--uid-pool", definition)
     assert shown(cluster) == definition
-    wait_for_facts(cluster, "61005-61009\n61500-61501\n")
+    wait_for_facts(cluster, f"{high}\n{more}\n")
 
 
 @pytest.mark.requirement("S106", "S107", "A65")
-def test_what_cannot_be_is_refused_and_changes_nothing(cluster: LocalCluster) -> None:
-    cluster.ok("gnt-cluster", "modify", "--uid-pool", "61005-61009")
+def test_what_cannot_be_is_refused_and_changes_nothing(
+    cluster: LocalCluster, own_user_ids: range
+) -> None:
+    first = own_user_ids[0]
+    pool = f"{first + 5}-{first + 9}"
+    cluster.ok("gnt-cluster", "modify", "--uid-pool", pool)
     for words in (
         ["--uid-pool", "5-1"],
         ["--uid-pool", "1-2-3"],
         ["--uid-pool", "x"],
         ["--uid-pool", "0"],
-        ["--add-uids", "61009-61010"],
-        ["--remove-uids", "61004"],
+        ["--add-uids", f"{first + 9}-{first + 10}"],
+        ["--remove-uids", str(first + 4)],
         ["--uid-pool", "1-10"],  # services of this host
     ):
         done = cluster.run("gnt-cluster", "modify", *words)
         assert done.status != 0, words
         assert "Traceback" not in done.err
-    assert shown(cluster) == "61005-61009"
+    assert shown(cluster) == pool
 
 
 @pytest.mark.requirement("S101", "S104", "S110")
-def test_a_program_on_a_plain_node_gets_an_id_with_the_master_down(cluster: LocalCluster) -> None:
-    cluster.ok("gnt-cluster", "modify", "--uid-pool", "61005-61009")
-    wait_for_facts(cluster, "61005-61009\n")
+def test_a_program_on_a_plain_node_gets_an_id_with_the_master_down(
+    cluster: LocalCluster, own_user_ids: range
+) -> None:
+    pool = f"{own_user_ids[5]}-{own_user_ids[9]}"
+    cluster.ok("gnt-cluster", "modify", "--uid-pool", pool)
+    wait_for_facts(cluster, f"{pool}\n")
     cluster.kill(MASTERD)
     done = subprocess.run(
         [sys.executable, "-c", SEEDS_PROGRAM],

@@ -151,7 +151,7 @@ def main(argv: list[str]) -> None:
         noop(cluster)
         debootstrap(cluster, initrd, guest)
     left = subprocess.run(["losetup", "-a"], check=True, capture_output=True, text=True).stdout
-    assert "disk0" not in left, left
+    assert str(cluster.directory) not in left, left
     print("done", flush=True)
 
 

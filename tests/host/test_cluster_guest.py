@@ -266,13 +266,14 @@ def test_a_renamed_and_reinstalled_guest_knows_its_name_and_begins_anew(
 
 @pytest.mark.requirement("S108", "S229", "S230", "G11", "A65")
 def test_a_guest_of_the_pool_is_made_moved_and_removed_by_the_real_commands(
-    cluster: LocalCluster, name: str
+    cluster: LocalCluster, name: str, own_user_ids: range
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can run guests under other user ids")
-    cluster.ok("gnt-cluster", "modify", "--uid-pool=61600-61609")
+    pool = f"{own_user_ids[0]}-{own_user_ids[-1]}"
+    cluster.ok("gnt-cluster", "modify", f"--uid-pool={pool}")
     facts = [node.paths.data / "ssconf_uid_pool" for node in cluster.cluster.nodes]
-    wait_until(lambda: {fact.read_text() for fact in facts} == {"61600-61609\n"}, "all know it")
+    wait_until(lambda: {fact.read_text() for fact in facts} == {f"{pool}\n"}, "all know it")
     cluster.ok(
         "gnt-instance", "add", "-n", "node1", "-H", "kvm:security_model=pool,use_chroot=true",
         *options(), name, timeout_s=120,
@@ -283,12 +284,12 @@ def test_a_guest_of_the_pool_is_made_moved_and_removed_by_the_real_commands(
         words = Path(f"/proc/{machine}/status").read_text()
         found = re.search(r"^Uid:\t(\d+)\t\1\t\1\t\1$", words, re.MULTILINE)
         assert found
-        assert 61600 <= int(found[1]) <= 61609
+        assert int(found[1]) in own_user_ids
         assert str(Path(f"/proc/{machine}/root").readlink()).endswith(".root")
         assert (UID_LOCKS / found[1]).exists()
         cluster.ok("gnt-instance", "migrate", "-f", name, timeout_s=90)
     cluster.ok("gnt-instance", "remove", "-f", "--shutdown-timeout=0", name)
-    assert not any((UID_LOCKS / str(uid)).exists() for uid in range(61600, 61610))
+    assert not any((UID_LOCKS / str(uid)).exists() for uid in own_user_ids)
     for node in cluster.cluster.nodes:
         assert list(node.paths.kvm.glob("*.root")) == []
     cluster.ok("gnt-cluster", "modify", "--uid-pool=")

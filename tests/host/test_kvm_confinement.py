@@ -46,7 +46,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can give rights up"),
 ]
 
-POOL = (61300, 61339)
 FEW = (("pool", True),)
 DAC_OVERRIDE, SYS_CHROOT = 1, 18
 """Numbers of capabilities."""
@@ -84,9 +83,12 @@ class Rights:
 
 
 @pytest.fixture(autouse=True)
-def pool(nodes: list[Node]) -> None:
+def pool(nodes: list[Node], own_user_ids: range) -> range:
+    """The user ids of all nodes."""
+    definition = uidpool.FormatUidPool([(own_user_ids[0], own_user_ids[39])])
     for node in nodes:
-        ssconf.write_set(node.paths, 1, {"uid_pool": uidpool.FormatUidPool([POOL])})
+        ssconf.write_set(node.paths, 1, {"uid_pool": definition})
+    return own_user_ids[:40]
 
 
 def confined_instance(
@@ -124,7 +126,9 @@ def check_rights(node: Node, instance: InstanceSpec, model: str, *, chroot: bool
         assert rights.uids == {65534}
     if model == "pool":
         assert rights.uids == {record.pool_uid}
-        assert POOL[0] <= record.pool_uid <= POOL[1]
+        definition = ssconf.SimpleStore(node.paths).GetUidPool()
+        ranges = uidpool.ParseUidPool(definition, separator="\n")
+        assert record.pool_uid in uidpool.ExpandUidPool(ranges)
         assert (uidpool.lock_directory(node.paths) / str(record.pool_uid)).exists()
     if chroot:
         assert list(node.files(instance).chroot.iterdir()) == []
@@ -423,23 +427,23 @@ asyncio.run(kvm.start(decode(spec.encode(), InstanceSpec, what="the instance"), 
     ["confinement.prepare", "guests._spawn", "guests._wait_for_monitor", "guests.change"],
 )
 async def test_a_daemon_that_dies_during_a_start_leaks_no_id_and_shares_none(
-    nodes: list[Node], guest: Path, disk: Path, moment: str
+    nodes: list[Node], guest: Path, disk: Path, moment: str, pool: range
 ) -> None:
     node = nodes[0]
     locks = uidpool.lock_directory(node.paths)
-    ssconf.write_set(node.paths, 2, {"uid_pool": "61300"})
+    ssconf.write_set(node.paths, 2, {"uid_pool": str(pool[0])})
     instance = confined_instance(guest, "pool", chroot=True)
     spec = encode(instance).decode()
     words = [sys.executable, "-c", DYING_DAEMON, str(node.paths.root), moment, str(disk), spec]
     environment = {**CLEAN_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = await run(words, env=environment, check=False)
     assert done.status == 7, done.text
-    assert node.record(instance).pool_uid == 61300
+    assert node.record(instance).pool_uid == pool[0]
     lives = moment in ("guests._wait_for_monitor", "guests.change")
     if lives:
         # QEMU may still be on its way to the id: the lock, which it has inherited, keeps it.
         with pytest.raises(PrereqError):
-            uidpool.RequestUnusedUid([61300], directory=locks)
+            uidpool.RequestUnusedUid([pool[0]], directory=locks)
     successor = KvmHypervisor(node.paths, run)
     assert len(await successor.running()) == lives
     await successor.start(instance, [str(disk)], paused=True)

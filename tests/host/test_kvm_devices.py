@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime as dt
+import fcntl
 import os
 import re
 import socket
@@ -122,9 +123,25 @@ def huge_pages(tmp_path: Path) -> Iterator[Path]:
     """A file system of huge pages with room for a guest."""
     if os.geteuid() != 0:
         pytest.skip("only root can reserve huge pages")
-    before = HUGE_PAGES.read_text()
     directory = tmp_path / "huge"
     directory.mkdir()
+    with alone_with_huge_pages():
+        yield from reserved_pages(directory)
+
+
+@contextlib.contextmanager
+def alone_with_huge_pages() -> Iterator[None]:
+    """Only one run of tests on this host changes how many pages there are."""
+    descriptor = os.open("/sys/kernel/mm/hugepages", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def reserved_pages(directory: Path) -> Iterator[Path]:
+    before = HUGE_PAGES.read_text()
     HUGE_PAGES.write_text(f"{int(before) + PAGES}\n")
     try:
         if int(HUGE_PAGES.read_text()) < int(before) + PAGES:

@@ -24,9 +24,9 @@ pytestmark = [
 
 
 @pytest.fixture(autouse=True)
-def pool(nodes: list[Node], tmp_path: Path) -> None:
+def pool(nodes: list[Node], tmp_path: Path, own_user_ids: range) -> None:
     for node in nodes:
-        ssconf.write_set(node.paths, 1, {"uid_pool": "61340-61349"})
+        ssconf.write_set(node.paths, 1, {"uid_pool": f"{own_user_ids[40]}-{own_user_ids[49]}"})
     tmp_path.chmod(0o700)  # as a local cluster's own directory
 
 

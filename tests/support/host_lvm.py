@@ -80,8 +80,10 @@ class HostLvm(VolumeDevices):
 
     @property
     def lvm(self) -> Lvm:
+        # Other runs of tests have loop devices on this host, too.
+        own = "".join(f'"a|^{loop}$|",' for loop in self.loops)
         config = (
-            'devices { filter=["a|^/dev/loop|","r|.*|"] use_devicesfile=0'
+            f'devices {{ filter=[{own}"r|.*|"] use_devicesfile=0'
             ' obtain_device_list_from_udev=0 external_device_info_source="none" scan=["/dev"] }'
             " activation { udev_sync=0 udev_rules=0 monitoring=0 verify_udev_operations=0 }"
             " backup { backup=0 archive=0 } global { event_activation=0"

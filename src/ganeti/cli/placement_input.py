@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -96,11 +95,11 @@ def unit_mib(text: str, field: str) -> float:
 
 def luxi_client(address: str) -> "LuxiClient":
     """A client of the master at a socket; the usual one for no address."""
+    from pathlib import Path
+
     from ganeti.clients.luxi import LuxiClient
 
-    if address:
-        os.environ["FORCE_LUXI_SOCKET"] = address
-    return LuxiClient()
+    return LuxiClient(path=Path(address) if address else None)
 
 
 def _luxi(address: str) -> "Cluster":

@@ -65,8 +65,16 @@ def socket_path(paths: Paths) -> Path:
 class LuxiClient:
     """A connection to the master, made with the first call; a context manager."""
 
-    def __init__(self, paths: Paths | None = None, *, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        paths: Paths | None = None,
+        *,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+        path: Path | None = None,
+    ) -> None:
+        """`path` is the master's socket, if it is not the usual one (`socket_path`)."""
         self._paths = paths or Paths.from_environment()
+        self._path = path
         self._timeout_s = timeout_s
         self._socket: socket.socket | None = None
         self._buffer = MessageBuffer()
@@ -206,7 +214,7 @@ class LuxiClient:
     # --- the line ---
 
     def _connect(self) -> socket.socket:
-        path = socket_path(self._paths)
+        path = self._path or socket_path(self._paths)
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(CONNECT_TIMEOUT_S)
         try:

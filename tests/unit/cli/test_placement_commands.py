@@ -1,4 +1,5 @@
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,7 @@ def test_a_static_node_memory_replaces_what_nodes_report(
         rows = capsys.readouterr().err.split("Cluster status:")[1].split("\n\n")[0]
         memory.append(set(rows.split()[1:]))
     assert memory == [{"0"}, {"700"}, {"0"}]
+    assert "FORCE_LUXI_SOCKET" not in os.environ
 
 
 def test_hspace_says_what_the_peer_says_where_nothing_can_be_counted(

@@ -45,12 +45,12 @@ async def test_ids_of_people_services_and_groups_are_told(monkeypatch: pytest.Mo
     ]
 
 
-def test_ids_of_processes_are_told() -> None:
+def test_ids_of_processes_are_told(own_user_ids: range) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can run a process under another user id")
-    with subprocess.Popen(["sleep", "60"], user=61003) as process:
+    with subprocess.Popen(["sleep", "60"], user=own_user_ids[3]) as process:
         try:
-            assert asyncio.run(ask((61000, 61009))).in_use == [61003]
+            assert asyncio.run(ask((own_user_ids[0], own_user_ids[9]))).in_use == [own_user_ids[3]]
         finally:
             process.kill()
 
