@@ -6,6 +6,7 @@ that cannot be met get the error's name and arguments.
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +41,7 @@ from ganeti.query.fields.field import Field
 from ganeti.query.fields.job import JobContext
 from ganeti.units.job_scope import check_scope, jobs_of
 from ganeti.units.registry import UNITS
+from ganeti.units.submission import check_values
 
 JOBS_LIMIT = 20_000
 """Jobs in one SubmitManyJobs."""
@@ -230,7 +232,17 @@ class LuxiMethods:
         await self._check_scope(submitter, ops)
         for op in ops:
             UNITS[type(op)](op).check_arguments()
-        return await self._queue.submit(ops, key=args.text(2), submitter=submitter)
+        check = partial(self._check_values, ops, submitter)
+        return await self._queue.submit(ops, key=args.text(2), submitter=submitter, check=check)
+
+    async def _check_values(self, ops: Sequence[OpCode], submitter: Submitter) -> None:
+        """PrereqError for values that the configuration does not allow.
+
+        A job of the same user that has not ended, or another opcode of the job, may change what counts.
+        """
+        is_alone = len(ops) == 1 and not ops[0].depends
+        if is_alone and not self._queue.is_busy(submitter.source):
+            await check_values(self._config.snapshot, ops[0], submitter, self._clock)
 
     async def _check_scope(self, submitter: Submitter, ops: Sequence[OpCode]) -> None:
         """PrereqError if the user is limited and an opcode refers to what is beyond the limits."""

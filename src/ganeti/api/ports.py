@@ -1,6 +1,6 @@
 """What the LUXI methods need of the rest of the master."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,6 +35,10 @@ class Queue(Protocol):
         """Whether new jobs are refused."""
         ...
 
+    def is_busy(self, source: str, /) -> bool:
+        """Whether a job of this source has not ended."""
+        ...
+
     async def submit(
         self,
         ops: Sequence[OpCode],
@@ -43,8 +47,9 @@ class Queue(Protocol):
         key: str | None = None,
         even_if_drained: bool = False,
         submitter: Submitter = LOCAL,
+        check: Callable[[], Awaitable[None]] | None = None,
     ) -> int:
-        """The id of the durable job, which is the same for the same key.
+        """The id of the durable job, which is the same for the same key; `check` may refuse a new one.
 
         JobQueueFull, JobQueueDrained, PrereqError.
         """

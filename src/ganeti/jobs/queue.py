@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -147,6 +147,10 @@ class JobQueue:
         for job in self._jobs.values():
             job.watch.close()
 
+    def is_busy(self, source: str) -> bool:
+        """Whether a job of this source has not ended."""
+        return any(self._jobs[job_id].source == source for job_id in self._scheduler.unended)
+
     # Submitting
 
     async def submit(
@@ -156,8 +160,15 @@ class JobQueue:
         key: str | None = None,
         even_if_drained: bool = False,
         submitter: Submitter = LOCAL,
+        check: Callable[[], Awaitable[None]] | None = None,
     ) -> int:
-        """A new job's id, once the job is durable (T1); the same `key` gives the same job (F16)."""
+        """A new job's id, once the job is durable (T1); the same `key` gives the same job (F16).
+
+        `check` is awaited before a new job is made, and may refuse it.
+        """
+        known = None if key is None else self._keys.get(plain_name(key, "key"))
+        if check is not None and known is None:
+            await check()
         if key is None:
             (answer,) = await self.submit_many(
                 [ops], even_if_drained=even_if_drained, submitter=submitter
@@ -165,7 +176,7 @@ class JobQueue:
             if isinstance(answer, GanetiError):
                 raise answer
             return answer
-        known = self._keys.get(plain_name(key, "key"))
+        known = self._keys.get(key)
         if known is not None:
             return await asyncio.shield(known)
         self._check_drained(even_if_drained=even_if_drained)

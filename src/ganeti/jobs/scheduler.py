@@ -7,8 +7,9 @@ holds it back: it may be paused, or only so many jobs of its bucket may run at o
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from ganeti.base.errors import GanetiError
 from ganeti.model.job_filter import FREE, Limit, Ruling
@@ -95,6 +96,11 @@ class Scheduler:
             queued.priority = priority
             if not queued.needs:
                 heapq.heappush(self._ready, (priority, job_id))
+
+    @property
+    def unended(self) -> Iterator[int]:
+        """The jobs that are queued or run."""
+        return chain(self._queued, self._running)
 
     def is_queued(self, job_id: int) -> bool:
         """Whether a job has not started."""

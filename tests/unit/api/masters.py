@@ -1,7 +1,7 @@
 """A queue and a configuration to put behind the LUXI methods."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,12 @@ class FakeQueue(FakeJobs):
     waited: list[tuple[Any, ...]] = field(default_factory=list)
     waiting: int = 0
     release: asyncio.Event | None = None
+    busy: bool = True
+    """Whether every user has a job that has not ended; then values are left to the jobs."""
+
+    def is_busy(self, source: str, /) -> bool:
+        del source
+        return self.busy
 
     async def submit(
         self,
@@ -79,7 +85,10 @@ class FakeQueue(FakeJobs):
         key: str | None = None,
         even_if_drained: bool = False,
         submitter: Submitter = LOCAL,
+        check: Callable[[], Awaitable[None]] | None = None,
     ) -> int:
+        if check is not None and key not in self.keys:
+            await check()
         if self.is_drained and not even_if_drained:
             raise JobQueueDrained("the queue is drained")
         if key is not None and key in self.keys:

@@ -63,6 +63,49 @@ async def test_the_user_of_the_rest_server_submits_only_jobs_of_its_users(master
     assert (await methods.answer(Request("SubmitJob", [[job]]), other)).success
 
 
+WRONG = {
+    "OP_ID": "OP_CLUSTER_SET_PARAMS",
+    "hvparams": {"kvm": {"kernel_pth": "/x"}},
+    "reason": [],
+}
+
+
+async def as_anna(master: Master, *ops: dict[str, Any], key: str = "key") -> Any:
+    who = {"user": "anna", "address": "192.0.2.1"}
+    return await ask(master, "SubmitJobAs", who, list(ops), key)
+
+
+async def test_wrong_value_of_a_remote_user_is_refused_before_there_is_a_job(
+    master: Master,
+) -> None:
+    master.queue.busy = False
+    answer = await as_anna(master, WRONG)
+    assert answer.result[0] == "OpPrereqError"
+    assert "hvparams.kvm.kernel_pth" in answer.result[1][0]
+    assert master.queue.submitted == []
+    assert await result(master, "SubmitJob", [WRONG]) == 1  # as upstream's master takes it
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+async def test_value_that_an_earlier_job_may_make_right_is_left_to_the_job(
+    master: Master, *, is_busy: bool
+) -> None:
+    master.queue.busy = is_busy
+    ops = [WRONG] if is_busy else [DELAY | {"reason": []}, WRONG]
+    assert (await as_anna(master, *ops)).success
+    depending = {**WRONG, "depends": [[1, ["success"]]]}
+    assert (await as_anna(master, depending, key="other")).success
+
+
+@pytest.mark.requirement("F16")
+async def test_known_key_gives_its_job_whatever_the_configuration_says_now(
+    master: Master,
+) -> None:
+    assert (await as_anna(master, WRONG)).result == 1
+    master.queue.busy = False
+    assert (await as_anna(master, WRONG)).result == 1
+
+
 async def test_a_job_is_picked_up_without_doing_anything(master: Master) -> None:
     master.queue.live = [job(5)]
     assert await result(master, "PickupJob", 5) is None

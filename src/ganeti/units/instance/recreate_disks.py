@@ -79,9 +79,9 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
     async def check_prereq(self, ctx: UnitContext) -> RecreatePlan:
         instance = self.instance(ctx.snapshot)
         check_not_migrating(instance)
-        await self._check_down(ctx, instance)
         wanted = _wanted(self.op.disks) or {at: {} for at in range(len(instance.disks))}
         disks = _changed(instance.disks, wanted)
+        await self._check_down(ctx, instance)
         nodes = await self._nodes(ctx, replace(instance, disks=disks))
         uuids = tuple(NodeUuid(node.uuid) for node in nodes)
         if uuids != instance.all_nodes and len(wanted) < len(disks):

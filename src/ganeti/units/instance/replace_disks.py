@@ -229,18 +229,18 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | 
                 f"the disks of {instance.name} (template {instance.disk_template}) have no copy that could be replaced",
                 ErrorCode.WRONG_STATE,
             )
+        chosen = self._chosen(instance)
+        if op.mode == ReplaceMode.NEW_SECONDARY and op.disks:
+            raise InputError("a new secondary node gets all disks", "disks")
         primary = primary_node(ctx, instance)
         check_online(primary)
         is_up = await is_running(ctx, primary, instance)
         if op.mode == ReplaceMode.NEW_SECONDARY:
-            if op.disks:
-                raise InputError("a new secondary node gets all disks", "disks")
             node = await self._new_secondary(ctx, instance)
             check_nothing_pending(ctx, instance, to="give a new secondary node to", node=node)
             await check_source(ctx, instance, primary, range(len(instance.disks)))
             await self._check_space(ctx, node, instance, instance.disks)
             return plan_new_secondary(ctx, instance, node, is_up=is_up)
-        chosen = self._chosen(instance)
         if op.mode == ReplaceMode.AUTO:
             found = await self._faulty(ctx, instance, chosen)
             if found is None:
