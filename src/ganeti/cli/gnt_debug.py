@@ -1,9 +1,6 @@
 """gnt-debug: tools for developers and for finding out why something waits."""
 
 import argparse
-import json
-import sys
-from pathlib import Path
 from typing import Any, NoReturn
 
 from ganeti.base.errors import InputError
@@ -11,6 +8,7 @@ from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
 from ganeti.cli.command import EXIT_FAILURE, REASON, option
 from ganeti.cli.declared import program
+from ganeti.cli.input_file import read_json
 from ganeti.cli.jobs import follow, run_given, submit, submit_many, wait_for_result
 from ganeti.cli.key_values import disk_requests, nic_requests
 from ganeti.cli.objects import ObjectKind, print_list
@@ -77,16 +75,7 @@ def submit_job(args: argparse.Namespace) -> int:
 
 
 def _opcodes(name: str) -> list[object]:
-    try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except OSError as err:
-        raise InputError(f"cannot be read: {err.strerror}", name) from err
-    except UnicodeDecodeError as err:
-        raise InputError("is not UTF-8 text; pass a JSON list of opcodes", name) from err
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as err:
-        raise InputError(f"is not JSON ({err}); pass a JSON list of opcodes", name) from err
+    value = read_json(name, "a JSON list of opcodes")
     if not isinstance(value, list):
         raise InputError("must hold a JSON list of opcodes", name)
     return value

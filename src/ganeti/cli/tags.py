@@ -1,12 +1,11 @@
 """The commands about tags, which gnt-cluster, gnt-node, gnt-instance, gnt-group and gnt-network have alike."""
 
 import argparse
-import sys
-from pathlib import Path
 
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import say
 from ganeti.cli.command import CommandTable, option
+from ganeti.cli.input_file import read_text
 from ganeti.cli.jobs import run_given
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import JOB_OPTIONS, JSON
@@ -57,13 +56,8 @@ def add_tag_commands(table: CommandTable, kind: str, argument: Argument | None =
 
 def _given(args: argparse.Namespace) -> list[str]:
     tags = [*args.tags]
-    if args.tags_file == "-":
-        tags += sys.stdin.read().splitlines()
-    elif args.tags_file is not None:
-        try:
-            tags += Path(args.tags_file).read_text("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as err:
-            raise InputError(f"cannot be read: {err}", args.tags_file) from err
+    if args.tags_file is not None:
+        tags += read_text(args.tags_file).splitlines()
     tags = [tag.strip() for tag in tags if tag.strip()]
     if not tags:
         why = "a tag cannot be empty" if args.tags else "no tag was passed"

@@ -66,7 +66,7 @@ def test_modify_reads_policies(master: FakeMaster, run: Run) -> None:
         (["modify", "--ipolicy-bounds-specs=most:a=1"], "must begin with min: or max:"),
         (["modify", "--ipolicy-std-specs=cpu-count=x"], "not a whole number"),
         (["add-tags"], "name at least one"),
-        (["add-tags", "--from=/nonexistent"], "cannot be read"),
+        (["add-tags", "--from=/nonexistent"], "does not exist"),
         (["watcher", "pause"], "say for how long"),
         (["watcher", "pause", "soon"], "not a duration"),
         (["watcher", "sleep"], "must be pause, continue or info"),

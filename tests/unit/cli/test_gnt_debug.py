@@ -27,7 +27,7 @@ def test_jobs_may_come_by_standard_input_each_by_itself(
     master: FakeMaster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     master.job()
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(OPS)))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(OPS).encode())))
     assert run(table, "submit-job", "--each", "--submit", "-") == (0, "JobID: 7\n", "")
     assert master.methods() == ["SubmitJob"]
 

@@ -203,7 +203,7 @@ def test_a_wrong_file_of_instances_creates_nothing(
 def test_a_missing_file_is_named(cluster: FakeMaster, run: Run, tmp_path: Path) -> None:
     code, _out, err = run(table, "batch-create", str(tmp_path / "nosuch"))
     assert code == 1
-    assert "nosuch: cannot be read: No such file" in err
+    assert "nosuch: does not exist" in err
 
 
 def test_submit_names_the_instance_of_each_job(cluster: FakeMaster, run: Run) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ganeti.cli import input_file
 from ganeti.cli.manual import table_of
 from tests.unit.cli.fake_master import FakeMaster, Run
 
@@ -22,7 +23,7 @@ from tests.unit.cli.fake_master import FakeMaster, Run
         ("gnt-cluster modify", "nothing to change: pass at least one option"),
         ("gnt-node add-tags node1 ''", "a tag cannot be empty"),
         ("gnt-node add-tags node1", "no tag was passed"),
-        ("gnt-debug submit-job /nosuch", "/nosuch: cannot be read: No such file or directory"),
+        ("gnt-debug submit-job /nosuch", "/nosuch: does not exist"),
     ],
 )  # fmt: skip
 def test_mistake_is_named_with_what_to_do(run: Run, line: str, message: str) -> None:
@@ -110,3 +111,21 @@ def test_node_without_running_instances_or_with_force_is_marked_offline_unasked(
     offline(master, runs=bool(words))
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
     assert run(table_of("gnt-node"), "modify", "--offline=yes", *words, "node2")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "gnt-debug submit-job /dev/zero",
+        "gnt-instance batch-create /dev/zero",
+        "gnt-node add-tags --from=/dev/zero node1",
+    ],
+)
+def test_file_without_end_is_refused_before_it_fills_the_memory(
+    run: Run, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.setattr(input_file.read_input, "__defaults__", (1 << 20,))
+    program, *words = line.split()
+    code, _out, err = run(table_of(program), *words)
+    assert code == 1
+    assert "/dev/zero: is larger than 1 MiB" in " ".join(err.split())

@@ -1,15 +1,14 @@
 """gnt-instance batch-create."""
 
 import argparse
-import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import say
 from ganeti.cli.command import EXIT_FAILURE
 from ganeti.cli.gnt_instance.table import table
+from ganeti.cli.input_file import read_json
 from ganeti.cli.jobs import run_job, run_jobs
 from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.opcode_options import OpOptions
@@ -76,12 +75,7 @@ def _all_together(client: LuxiClient, definitions: list[Any], args: argparse.Nam
 
 
 def _definitions(name: str) -> list[Any]:
-    try:
-        found = json.loads(Path(name).read_text("utf-8"))
-    except OSError as err:
-        raise InputError(f"cannot be read: {err.strerror}", name) from err
-    except (ValueError, RecursionError) as err:
-        raise InputError(f"is not JSON: {err}", name) from err
+    found = read_json(name, "a JSON list of instances")
     if not isinstance(found, list) or not found:
         raise InputError("must be a list with at least one instance", name)
     return found
