@@ -10,7 +10,8 @@ from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.job import Submitter, remote_source
 from ganeti.model.objects import Instance
-from ganeti.model.opcodes import OpCode, parse_opcode
+from ganeti.model.opcode_table import parse_opcode
+from ganeti.model.opcodes import OpCode
 from ganeti.units.submission import check_values
 from tests.support.units_cluster import NODES, Master, succeeded
 from tests.support.virtual_time import LoopClock
