@@ -25,8 +25,12 @@ def index() -> dict[str, list[dict[str, Any]]]:
 
 
 def index_text() -> str:
-    """The file's content."""
-    return json.dumps(index(), indent=1, sort_keys=True) + "\n"
+    """The file's content: one command a line."""
+    programs = (
+        f"{json.dumps(program)}: [\n" + ",\n".join(json.dumps(one) for one in commands) + "\n]"
+        for program, commands in sorted(index().items())
+    )
+    return "{\n" + ",\n".join(programs) + "\n}\n"
 
 
 def main() -> int:

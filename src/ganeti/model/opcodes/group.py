@@ -71,9 +71,7 @@ class OpGroupRemove(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_REMOVE"):
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("DELETE", "/2/groups/{group}", (DRY_RUN,), summary="Remove a node group", has_body=False),
     )  # fmt: skip
-    cli: ClassVar[Command | None] = Command(
-        "gnt-group", "remove", (GROUP,), doc="Remove a group that has no nodes."
-    )
+    cli: ClassVar[Command | None] = Command("gnt-group", "remove", (GROUP,))
 
 
 class OpGroupRename(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_RENAME"):
@@ -84,9 +82,7 @@ class OpGroupRename(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_RENAME"):
     summary_field: ClassVar[str | None] = None
     no_loss: ClassVar[str] = "changes an entry of the configuration"
     rest: ClassVar[tuple[Rest, ...]] = (Rest("PUT", "/2/groups/{group}/rename", (DRY_RUN,)),)
-    cli: ClassVar[Command | None] = Command(
-        "gnt-group", "rename", (GROUP, NEW_NAME), doc="Give a group another name."
-    )
+    cli: ClassVar[Command | None] = Command("gnt-group", "rename", (GROUP, NEW_NAME))
 
 
 def _modified(op: Any, changes: Sequence[tuple[str, Any]]) -> Iterator[str]:

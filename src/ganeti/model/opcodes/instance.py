@@ -291,7 +291,6 @@ class OpInstanceMigrate(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
         "gnt-instance", "migrate", (INSTANCE,), confirming=("force",),
         question=lambda op: f"{'Clean up the broken migration of' if op.cleanup else 'Migrate'}"
         f" instance {op.instance_name}? Its service may stand still.",
-        doc="Move a running instance to another node without stopping it.",
     )  # fmt: skip
 
 
