@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import gzip
 import hashlib
 import json
@@ -165,12 +164,12 @@ async def test_disk_is_compressed_on_its_way_and_stays_sparse(
 async def test_disk_is_copied_within_a_node_without_a_socket(
     nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch, *, in_files: bool
 ) -> None:
-    row = dataclasses.replace(DISK_TEMPLATES["file"], in_files=in_files)
+    row = replace(DISK_TEMPLATES["file"], in_files=in_files)
     monkeypatch.setattr("ganeti.node.streams.DISK_TEMPLATES", {"file": row})
     node = nodes[0]
     data = node.fill(b"data of disk 0")
     node.disk(1).write_bytes(b"x" * SIZE * MIB)
-    source, target = SPEC.disks
+    source, target = SPEC.disks[0], replace(SPEC.disks[1], wipe=False)
     args = CopyArgs(instance_name=NAME, token="the token", source=source, target=target)
     result = await node.call(STREAM_COPY, args)
     assert result.data_bytes == SIZE * MIB
