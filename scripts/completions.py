@@ -4,7 +4,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-from ganeti.cli.completion import completion_script
 from ganeti.cli.manual import PROGRAMS, table_of
 
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
@@ -17,7 +16,7 @@ def scripts() -> dict[str, str]:
     """
     programs = tomllib.loads(PROJECT.read_text("utf-8"))["project"]["scripts"]
     return {
-        name: completion_script(table_of(name))
+        name: table_of(name).completion("bash")
         if name in PROGRAMS
         else f"complete -o default -F _longopt {name}"
         for name in programs

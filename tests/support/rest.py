@@ -190,10 +190,10 @@ async def rest_rig(directory: Path, limits: Limits | None = None) -> AsyncIterat
     certificate.write_bytes(_certificate())
     of_rest = MasterConnections(directory / "luxi")
     hub = EventHub(of_rest)
-    services = Services(of_rest, OPERATIONS, hub)
+    services = Services(of_rest, hub)
     known = Users(users)
     known.refresh()
-    server = RestServer(Application(services, known, Audit(audit)), limits)
+    server = RestServer(Application(OPERATIONS, services, known, Audit(audit)), limits)
     services.connections = lambda: server.connections
     context = ssl.create_default_context(cafile=certificate)
     following = asyncio.create_task(hub.run())

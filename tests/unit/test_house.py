@@ -6,6 +6,7 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -286,6 +287,33 @@ def test_what_runs_is_pinned_to_the_same_versions_as_what_is_tested() -> None:
         return set(re.findall(r"^[\w.-]+==[^\s;]+", text, flags=re.MULTILINE))
 
     assert pins("run") <= pins("dev")
+
+
+_IMPORTS = re.compile(r"^\s*from (ganeti[\w.]*) import (\([^)]*\)|.*)$", re.MULTILINE)
+
+
+def _module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_no_modules_import_each_other_in_a_circle_not_even_late_or_for_types() -> None:
+    names = {_module_name(path) for path in MODULES}
+
+    def imported(text: str) -> Iterator[str]:
+        for module, given in _IMPORTS.findall(text):  # to parse all of them takes ten seconds
+            full = [f"{module}.{one}" for one in re.findall(r"\w+", given)]
+            yield from (one if one in names else module for one in full)
+
+    def merged(name: str) -> str:
+        return "ganeti.placement" if name.startswith("ganeti.placement.") else name
+
+    graph: dict[str, set[str]] = {}
+    for path in MODULES:
+        name = merged(_module_name(path))
+        found = {merged(one) for one in imported(_text(path)) if one in names}
+        graph.setdefault(name, set()).update(found - {name})
+    TopologicalSorter(graph).prepare()  # CycleError shows a circle
 
 
 def test_every_requirement_of_the_product_is_imported() -> None:

@@ -3,8 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from ganeti import __version__
@@ -13,22 +12,13 @@ from ganeti.base.suggestions import did_you_mean
 from ganeti.base.terminal import Parser, say
 from ganeti.cli.dashed_values import joined
 from ganeti.cli.errors import exit_code_of, format_error
+from ganeti.cli.option import Option
 from ganeti.model.operation import Argument
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 COMPLETION = "--generate-completion"
 ABOUT = ("--version", "--help-completion")
 """What a program and each of its commands says of itself, as upstream's compiled commands do."""
-
-
-class Option(NamedTuple):
-    """An option; `settings` are argparse's words (`action`, `metavar`, `type`, `default` …)."""
-
-    flags: tuple[str, ...]
-    help: str
-    completion: str = ""
-    """What its values name: `node`, `instance`, `os`, `file` or nothing known."""
-    settings: Mapping[str, Any] = MappingProxyType({})
 
 
 class PartSource(Protocol):
@@ -168,9 +158,7 @@ class CommandTable:
         if name in ABOUT:
             return self._say_about(None, name)
         if name.startswith(COMPLETION):
-            from ganeti.cli.completion import script_for
-
-            say(script_for(name.removeprefix(COMPLETION).removeprefix("=") or "bash", self))
+            say(self.completion(name.removeprefix(COMPLETION).removeprefix("=") or "bash"))
             return 0
         command = self.find(name)
         if command is None:
@@ -184,6 +172,16 @@ class CommandTable:
         args = parser_of(self.prog, command, self.errors).parse_intermixed_args(words)
         args.prog, args.command, args.op = self.prog, command.name, command.source
         return command.function(args)
+
+    def completion(self, shell: str) -> str:
+        """Return a script that completes the program in a shell; InputError for an unknown shell."""
+        from ganeti.cli.completion import Completed, script_for
+
+        known = [
+            Completed((one.name, *one.aliases), one.summary, one.options, one.arguments)
+            for one in self.commands.values()
+        ]
+        return script_for(shell, self.prog, known)
 
     def _say_about(self, command: Command | None, what: str) -> int:
         """The version, or what completion has to know of a command or of the list of commands."""

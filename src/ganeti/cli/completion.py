@@ -1,9 +1,10 @@
 """Completion for bash and zsh, made from the tables of commands."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from ganeti.base.errors import InputError
-from ganeti.cli.command import Command, CommandTable, Option
+from ganeti.cli.option import Option
 from ganeti.model.operation import Argument
 
 _NAMES = {
@@ -16,16 +17,26 @@ _NAMES = {
 }
 
 
-def completion_script(table: CommandTable) -> str:
+class Completed(NamedTuple):
+    """What completion has to know of a command."""
+
+    names: tuple[str, ...]
+    """Its name, and its aliases."""
+    summary: str
+    options: Sequence[Option]
+    arguments: Sequence[Argument]
+
+
+def completion_script(prog: str, commands: Sequence[Completed]) -> str:
     """A script for bash that completes one program: commands, options, names of things."""
-    function = "_" + table.prog.replace("-", "_")
-    cases = "\n".join(_case(name, one) for one in table.commands.values() for name in _names(one))
-    commands = " ".join(sorted(name for one in table.commands.values() for name in _names(one)))
-    return f"""# bash completion for {table.prog}; load with: source <({table.prog} --generate-completion)
+    function = "_" + prog.replace("-", "_")
+    cases = "\n".join(_case(name, one) for one in commands for name in one.names)
+    words = " ".join(sorted(name for one in commands for name in one.names))
+    return f"""# bash completion for {prog}; load with: source <({prog} --generate-completion)
 {function}() {{
     local word=${{COMP_WORDS[COMP_CWORD]}} options="" names=""
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "{commands} --help --version" -- "$word"))
+        COMPREPLY=($(compgen -W "{words} --help --version" -- "$word"))
         return
     fi
     case ${{COMP_WORDS[1]}} in
@@ -36,28 +47,24 @@ def completion_script(table: CommandTable) -> str:
         *) [ -z "$names" ] || COMPREPLY=($(compgen -W "$($names 2>/dev/null)" -- "$word")) ;;
     esac
 }}
-complete -o default -F {function} {table.prog}"""
+complete -o default -F {function} {prog}"""
 
 
-def zsh_script(table: CommandTable) -> str:
+def zsh_script(prog: str, commands: Sequence[Completed]) -> str:
     """The same for zsh, where commands are shown with what they do."""
-    function = "_" + table.prog.replace("-", "_")
-    commands = "\n".join(
-        f"            {_quoted(f'{name}:{one.summary}')}"
-        for one in table.commands.values()
-        for name in _names(one)
+    function = "_" + prog.replace("-", "_")
+    words = "\n".join(
+        f"            {_quoted(f'{name}:{one.summary}')}" for one in commands for name in one.names
     )
-    cases = "\n".join(
-        _zsh_case(name, one) for one in table.commands.values() for name in _names(one)
-    )
-    return f"""#compdef {table.prog}
-# zsh completion for {table.prog}; load with: source <({table.prog} --generate-completion=zsh)
+    cases = "\n".join(_zsh_case(name, one) for one in commands for name in one.names)
+    return f"""#compdef {prog}
+# zsh completion for {prog}; load with: source <({prog} --generate-completion=zsh)
 {function}() {{
     local -a commands options
     local names=""
     if (( CURRENT == 2 )); then
         commands=(
-{commands}
+{words}
         )
         _describe command commands
         compadd -- --help --version
@@ -74,7 +81,7 @@ def zsh_script(table: CommandTable) -> str:
         _files
     fi
 }}
-compdef {function} {table.prog}"""
+compdef {function} {prog}"""
 
 
 def _quoted(text: str) -> str:
@@ -82,28 +89,24 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def _zsh_case(name: str, command: Command) -> str:
+def _zsh_case(name: str, command: Completed) -> str:
     options = " ".join(sorted(flag for one in command.options for flag in one.flags))
     return f'        {name}) options=({options} --help); names="{_source_of(command)}" ;;'
 
 
-def script_for(shell: str, table: CommandTable) -> str:
+def script_for(shell: str, prog: str, commands: Sequence[Completed]) -> str:
     """A script for one of `SHELLS`; InputError."""
     if shell not in SHELLS:
         raise InputError(f"there is completion for {' and '.join(SHELLS)}", "shell")
-    return SHELLS[shell](table)
+    return SHELLS[shell](prog, commands)
 
 
-def _names(command: Command) -> tuple[str, ...]:
-    return (command.name, *command.aliases)
-
-
-def _case(name: str, command: Command) -> str:
+def _case(name: str, command: Completed) -> str:
     options = " ".join(sorted(flag for one in command.options for flag in one.flags))
     return f'        {name}) options="{options} --help" names="{_source_of(command)}" ;;'
 
 
-def _source_of(command: Command) -> str:
+def _source_of(command: Completed) -> str:
     """The command that lists what the arguments name; nothing if that is not known."""
     kinds = [one.completion for one in command.arguments if one.completion in _NAMES]
     return _NAMES[kinds[0]] if kinds else ""

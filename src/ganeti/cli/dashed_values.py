@@ -1,15 +1,13 @@
 """Values of options that begin with a dash, as in `--disk -1:remove` and `-O -size`: argparse refuses them."""
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # a command's parser needs this module
-    from ganeti.cli.command import Option
+from ganeti.cli.option import Option
 
 _TAKES_VALUE = (None, "store", "append")
 
 
-def joined(words: Sequence[str], options: "Sequence[Option]") -> list[str]:
+def joined(words: Sequence[str], options: Sequence[Option]) -> list[str]:
     """The words, each option's dashed value in one word with it.
 
     A word that is itself one of the options stays what it is, and so does one that begins with two
@@ -18,7 +16,7 @@ def joined(words: Sequence[str], options: "Sequence[Option]") -> list[str]:
     return list(_joined(words, options))
 
 
-def _joined(words: Sequence[str], options: "Sequence[Option]") -> Iterator[str]:
+def _joined(words: Sequence[str], options: Sequence[Option]) -> Iterator[str]:
     flags = {flag for one in options for flag in one.flags} | {"-h"}
     takers = [
         flag

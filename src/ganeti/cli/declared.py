@@ -11,10 +11,11 @@ from pathlib import Path
 
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import say
-from ganeti.cli.command import Command, CommandTable, Option, option
+from ganeti.cli.command import Command, CommandTable, option
 from ganeti.cli.confirmation import confirm
 from ganeti.cli.jobs import run_job
 from ganeti.cli.opcode_options import OpOptions
+from ganeti.cli.option import Option
 from ganeti.cli.options import FORCE, JOB_OPTIONS
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import Argument

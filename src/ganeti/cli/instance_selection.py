@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
-from ganeti.cli.command import EXIT_FAILURE, Option, option
+from ganeti.cli.command import EXIT_FAILURE, option
 from ganeti.cli.confirmation import confirm
 from ganeti.cli.jobs import run_jobs
+from ganeti.cli.option import Option
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import Argument
 

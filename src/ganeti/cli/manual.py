@@ -4,7 +4,8 @@ import importlib
 import sys
 from pathlib import Path
 
-from ganeti.cli.command import Command, CommandTable, Option, parser_of
+from ganeti.cli.command import Command, CommandTable, parser_of
+from ganeti.cli.option import Option
 from ganeti.cli.placement_options import Tool
 
 TOOLS = ("hail", "harep", "hbal", "hcheck", "hinfo", "hroller", "hscan", "hspace", "hsqueeze")

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, get_args
 
 from ganeti.base.sizes import parse_mib
-from ganeti.cli.command import Option, option
+from ganeti.cli.command import option
 from ganeti.cli.key_values import (
     backend_params,
     disk_requests,
@@ -19,6 +19,7 @@ from ganeti.cli.key_values import (
     texts,
     words,
 )
+from ganeti.cli.option import Option
 from ganeti.cli.policy_options import POLICY_OPTIONS, policy_of
 from ganeti.model.fields import Field, Form, RefersTo, declared_references, fields_of
 from ganeti.model.operation import Argument

@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
-from ganeti.cli.command import DEBUG, REASON, Option, option
+from ganeti.cli.command import DEBUG, REASON, option
+from ganeti.cli.option import Option
 from ganeti.model.operation import Argument
 
 INSTANCES = Argument("names", "names of instances", nargs="*", completion="instance")

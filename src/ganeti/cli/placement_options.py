@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from ganeti import __version__
 from ganeti.base.terminal import say
-from ganeti.cli.command import Option, option, run_guarded
+from ganeti.cli.command import option, run_guarded
 from ganeti.cli.compiled import NO_ARGUMENTS, ONE_FILE, CompiledParser, error_line
+from ganeti.cli.option import Option
 from ganeti.model.operation import Argument
 
 YES_NO = ("yes", "no")

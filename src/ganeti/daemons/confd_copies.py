@@ -23,8 +23,8 @@ from ganeti.model.stored import Stored
 from ganeti.rpc.procedures.confd import CONFD_COPY_WRITE, ConfdCopyArgs
 from ganeti.store.encoding import encode_transaction
 from ganeti.store.interface import Delete, Operation, Put, Transaction
+from ganeti.units.calls import Rpc
 from ganeti.units.cluster.file_findings import role_of
-from ganeti.units.services import Rpc
 
 INTERVAL_S = 1.0
 """A node gets changes at most this often."""

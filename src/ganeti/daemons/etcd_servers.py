@@ -23,7 +23,8 @@ from ganeti.store.etcd.settings import (
     peer_url,
     state_settings,
 )
-from ganeti.units.services import Rpc, ServerFault
+from ganeti.units.calls import Rpc
+from ganeti.units.services import ServerFault
 
 CAUGHT_UP_S = 60.0
 HEALTHY_S = 20.0

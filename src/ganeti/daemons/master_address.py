@@ -13,8 +13,8 @@ from ganeti.rpc.procedures.mastership import (
     MasterIpArgs,
     master_ip_args,
 )
+from ganeti.units.calls import Rpc
 from ganeti.units.cluster.master_ip import master_of
-from ganeti.units.services import Rpc
 
 RETRY_S = 5.0
 RETRY_LONGEST_S = 60.0

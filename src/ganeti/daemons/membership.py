@@ -28,7 +28,7 @@ from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP, Ca
 from ganeti.store.backend import StateBackend
 from ganeti.store.election import TWO
 from ganeti.store.interface import Lease, MemberChange, Membership
-from ganeti.units.services import Rpc
+from ganeti.units.calls import Rpc
 
 AGAIN_S = 5.0
 LOOK_S = 20.0

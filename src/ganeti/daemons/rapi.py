@@ -70,8 +70,8 @@ async def _serve(
     ending.on_reload.append(users.refresh)
     master = MasterConnections(paths.luxi_socket)
     hub = EventHub(master)
-    services = Services(master, OPERATIONS, hub)
-    application = Application(services, users, Audit(paths.log / AUDIT_LOG))
+    services = Services(master, hub)
+    application = Application(OPERATIONS, services, users, Audit(paths.log / AUDIT_LOG))
     limits = Limits(args.max_connections, args.max_connections_per_address)
     server = RestServer(application, limits)
     services.connections = lambda: server.connections

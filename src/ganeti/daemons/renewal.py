@@ -36,7 +36,7 @@ from ganeti.rpc.procedures.identity import (
     AuthoritiesArgs,
     CertificateArgs,
 )
-from ganeti.units.services import Rpc
+from ganeti.units.calls import Rpc
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from ganeti.base.errors import RpcError
 from ganeti.config.config import Config
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import REST_UP
+from ganeti.units.calls import Rpc
 from ganeti.units.cluster.master_ip import master_of
-from ganeti.units.services import Rpc
 
 LOOK_INTERVAL_S = 20.0
 

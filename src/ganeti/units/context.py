@@ -19,7 +19,8 @@ from ganeti.model.job import UndoStep
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.stale_work import END_STALE_WORK, EndWorkArgs
-from ganeti.units.services import Rpc, Services
+from ganeti.units.calls import Rpc
+from ganeti.units.services import Services
 from ganeti.units.undo.run import run_steps
 
 A = TypeVar("A", bound=msgspec.Struct)

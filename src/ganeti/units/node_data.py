@@ -2,16 +2,27 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from ganeti.base.clock import Clock
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import storage_units
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.objects import NodeUuid
 from ganeti.rpc.procedures.host import NODE_INFO, NodeInfoArgs
+from ganeti.units.calls import Rpc
+from ganeti.units.placements import Placements
 
-if TYPE_CHECKING:  # the services have this as a part
-    from ganeti.units.services import Services
+
+class Asks(Protocol):
+    """What `NodeData` needs of the master's services."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def placements(self) -> Placements: ...
+    @property
+    def rpc(self) -> Rpc: ...
 
 
 def info_args(snapshot: Snapshot, units: Iterable[StorageUnit] = ()) -> NodeInfoArgs:
@@ -49,9 +60,7 @@ class NodeData:
     max_age_s: float = 0.0
     _reports: NodeReports | None = None
 
-    async def reports(
-        self, services: "Services", snapshot: Snapshot, *, fresh: bool
-    ) -> NodeReports:
+    async def reports(self, services: Asks, snapshot: Snapshot, *, fresh: bool) -> NodeReports:
         """What all online nodes say, now or some seconds ago; an error stands in for an answer."""
         now, last = services.clock.monotonic(), self._reports
         if (

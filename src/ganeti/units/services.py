@@ -1,39 +1,20 @@
 """What the master has, for all units and for undo steps."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
-
-import msgspec
+from typing import Any, Protocol
 
 from ganeti.base.clock import Clock
-from ganeti.base.errors import ErrorCode, PrereqError, RpcError
+from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.ids import IdSource
 from ganeti.config.config import Config
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.query.execute import QueryExecutor
-from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.hooks import HookDirectory
+from ganeti.units.calls import Rpc
 from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
-
-A = TypeVar("A", bound=msgspec.Struct)
-R = TypeVar("R")
-
-
-class Rpc(Protocol):
-    """The calls to nodes, as `ganeti.rpc.client.RpcClient` makes them."""
-
-    async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> R:
-        """The result; raises RpcOffline, RpcFailed or RpcUnknown."""
-        ...
-
-    async def call_all(
-        self, nodes: Iterable[Node], procedure: Procedure[A, R], args: A
-    ) -> dict[NodeUuid, R | RpcError]:
-        """The results of many nodes; an error stands in for a result."""
-        ...
 
 
 class SsconfFiles(Protocol):

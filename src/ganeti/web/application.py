@@ -3,7 +3,7 @@
 import asyncio
 import datetime as dt
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -18,7 +18,7 @@ from ganeti.web.browsers import check_origin, is_browser, wants_page
 from ganeti.web.delays import LoginDelays
 from ganeti.web.lists import Encoded, has_already
 from ganeti.web.openapi import PAGE, PAGE_HEADERS
-from ganeti.web.operations import ARGUMENTS_LIMIT, Arguments, Call, JobOf
+from ganeti.web.operations import ARGUMENTS_LIMIT, Arguments, Call, JobOf, Operation
 from ganeti.web.refusals import Refusal, bad_request, error_body, forbidden, refusal_of
 from ganeti.web.routes import Routes
 from ganeti.web.scope import check_resource
@@ -52,11 +52,13 @@ class Text:
 class Application:
     """Answers requests from the tables of operations."""
 
-    def __init__(self, services: Services, users: Users, audit: Audit) -> None:
+    def __init__(
+        self, operations: Sequence[Operation], services: Services, users: Users, audit: Audit
+    ) -> None:
         self._services = services
         self._users = users
         self._audit = audit
-        self._routes = Routes(services.operations)
+        self._routes = Routes(operations)
         self._delays = LoginDelays(services.clock.monotonic)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -2,15 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ganeti.base.clock import Clock, SystemClock
+from ganeti.web.events import EventHub
 from ganeti.web.master import MasterConnections
 from ganeti.web.recent import RecentAnswers
-
-if TYPE_CHECKING:
-    from ganeti.web.events import EventHub
-    from ganeti.web.operations import Operation
 
 
 @dataclass
@@ -18,8 +14,7 @@ class Services:
     """The master, and what the server remembers."""
 
     master: MasterConnections
-    operations: "tuple[Operation, ...]" = ()
-    events: "EventHub | None" = None
+    events: EventHub | None = None
     clock: Clock = field(default_factory=SystemClock)
     answers: RecentAnswers = field(default_factory=RecentAnswers)
     connections: Callable[[], int] = lambda: 0

@@ -17,7 +17,6 @@ from ganeti.base.errors import (
 from ganeti.cli import manual
 from ganeti.cli.command import CommandTable, option, run_guarded
 from ganeti.cli.command_index import index, index_text
-from ganeti.cli.completion import completion_script, script_for
 from ganeti.cli.dashed_values import joined
 from ganeti.cli.declared import INDEX
 from ganeti.cli.errors import JobSubmitted, NeedsConfirmation, format_error
@@ -196,9 +195,9 @@ def test_every_command_can_show_its_help(prog: str, run: Run) -> None:
 
 
 @pytest.mark.parametrize("prog", manual.PROGRAMS)
-def test_the_completion_is_a_script_and_knows_all(prog: str) -> None:
+def test_the_completion_is_a_script_and_knows_all(run: Run, prog: str) -> None:
     one = manual.table_of(prog)
-    script = completion_script(one)
+    _code, script, _err = run(one, "--generate-completion")
     subprocess.run(["bash", "-n"], input=script.encode(), check=True)
     for name, command in one.commands.items():
         assert name in script
@@ -206,9 +205,9 @@ def test_the_completion_is_a_script_and_knows_all(prog: str) -> None:
 
 
 @pytest.mark.parametrize("prog", manual.PROGRAMS)
-def test_the_completion_for_zsh_knows_all(prog: str) -> None:
+def test_the_completion_for_zsh_knows_all(run: Run, prog: str) -> None:
     one = manual.table_of(prog)
-    script = script_for("zsh", one)
+    _code, script, _err = run(one, "--generate-completion=zsh")
     if zsh := shutil.which("zsh"):
         subprocess.run([zsh, "-n"], input=script.encode(), check=True)
     # Quotes and brackets have the same form in bash, but for what only zsh has.

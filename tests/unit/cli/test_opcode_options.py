@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from ganeti.cli.command import Command, Option, PartSource, parser_of
+from ganeti.cli.command import Command, PartSource, parser_of
 from ganeti.cli.opcode_options import OpOptions
+from ganeti.cli.option import Option
 from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceShutdown
 from ganeti.model.opcodes.moving import OpInstanceMove
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.cli.command import Option
 from ganeti.cli.manual import table_of
+from ganeti.cli.option import Option
 
 DECLARED = Path(__file__).with_name("original_options.txt")
 GONE = "(command)"

@@ -15,7 +15,7 @@ from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.headers import UNKNOWN_PROCEDURE
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.hooks import HOOKS_LIST, HookDirectory
-from ganeti.units.services import Rpc
+from ganeti.units.calls import Rpc
 
 Listed = frozenset[tuple[str, Phase]]
 OwnHooks = Callable[[], list[HookDirectory]]

@@ -6,7 +6,8 @@ from ganeti.model import wire
 from ganeti.model.opcode_table import OPCODES
 from ganeti.model.operation import Kind, Parameter, Right
 from ganeti.web.application import Streamed, Text
-from ganeti.web.events import KINDS, stream
+from ganeti.web.event_stream import stream
+from ganeti.web.events import KINDS
 from ganeti.web.lists import Encoded, tagged
 from ganeti.web.metrics import metrics
 from ganeti.web.openapi import PAGE, document
