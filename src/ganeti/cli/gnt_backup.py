@@ -15,6 +15,7 @@ from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import FORCE, JOB_OPTIONS, LIST_OPTIONS
 from ganeti.cli.output import wanted_filter
 from ganeti.clients.luxi import LuxiClient
+from ganeti.model.compression import COMPRESSIONS, NONE
 from ganeti.model.operation import INSTANCE
 from ganeti.protocols.query_language import both
 
@@ -28,7 +29,6 @@ NODE = option(
     "-n", "--node", dest="target_node", metavar="NODE", required=True, completion="node",
     help="node that is to have the export",
 )  # fmt: skip
-COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow", "zstd", "lz4")
 IMAGE_FORMATS = ("auto", "raw", "qcow2", "vmdk", "ova", "ovf")
 
 
@@ -72,7 +72,7 @@ def export(args: argparse.Namespace) -> int:
            help="let the instance follow the cluster where the export has the cluster's values"),
     option("--no-nics", "--no-nic", dest="no_nics", action="store_true",
            help="no network interface, whatever the export has"),
-    option("--compress", dest="compress", choices=COMPRESSIONS, default="none",
+    option("--compress", dest="compress", choices=tuple(COMPRESSIONS), default=NONE,
            help="compress the data on its way, if the export is not"),
     *JOB_OPTIONS,
 )  # fmt: skip

@@ -30,6 +30,7 @@ from ganeti.cli.remote_clusters import (
     connect,
     password_in,
 )
+from ganeti.model.compression import COMPRESSIONS, NONE
 from ganeti.model.instance_view import NicView
 
 if TYPE_CHECKING:  # slow to import
@@ -52,7 +53,6 @@ _NOT_IMPORTED = "were not imported successfully"
 """What upstream's job warns of, and succeeds."""
 LOOK_S = 0.1
 """How soon an interrupt is noticed."""
-COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow", "zstd", "lz4")
 
 
 @dataclass(frozen=True)
@@ -331,7 +331,7 @@ def _add_wishes(found: argparse.ArgumentParser) -> None:
         "-p", "--parallel", type=int, default=1, metavar="N", help="move so many at once"
     )
     found.add_argument(
-        "--compress", choices=COMPRESSIONS, default="none", help="compress the data on its way"
+        "--compress", choices=tuple(COMPRESSIONS), default=NONE, help="compress the data on its way"
     )
     for name, meaning in (
         ("--keep-source-instance", "leave it, down, at the source"),

@@ -1,15 +1,14 @@
 """Programs that make data smaller on its way or in a dump: their names in requests, and their words."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ganeti.base.errors import InputError
 
 NONE = "none"
 
 
-@dataclass(frozen=True)
-class Compression:
+class Compression(NamedTuple):
     """One way; both commands read standard input and write standard output."""
 
     pack: tuple[str, ...]
@@ -45,3 +44,7 @@ def check_allowed(name: str, tools: Sequence[str]) -> None:
             " gnt-cluster modify --compression-tools says which may be used",
             "compress",
         )
+
+
+COPIED = tuple(name for name, one in COMPRESSIONS.items() if one is None or one.level)
+"""Those that a copy of a disk within the cluster may have."""

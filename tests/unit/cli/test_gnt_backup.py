@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from ganeti.cli.gnt_backup import COMPRESSIONS, IMAGE_FORMATS, table
+from ganeti.cli.gnt_backup import IMAGE_FORMATS, table
 from ganeti.cli.ovfconverter import FORMATS
 from ganeti.images import package
-from ganeti.model import compression
 from tests.unit.cli.fake_master import FakeMaster, Run
 
 
@@ -16,10 +15,6 @@ def submitted(master: FakeMaster) -> dict[str, Any]:
     [op] = master.args_of("SubmitJob")[0]
     assert isinstance(op, dict)
     return op
-
-
-def test_the_compressions_are_those_that_there_are() -> None:
-    assert tuple(compression.COMPRESSIONS) == COMPRESSIONS
 
 
 def test_an_export_says_where_and_how(master: FakeMaster, run: Run) -> None:

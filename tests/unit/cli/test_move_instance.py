@@ -13,9 +13,8 @@ import pytest
 from ganeti.base import certificates, domain_secret
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError
 from ganeti.cli import move_instance
-from ganeti.cli.move_instance import COMPRESSIONS, Changes, MoveOptions, import_opcode, move, run
+from ganeti.cli.move_instance import Changes, MoveOptions, import_opcode, move, run
 from ganeti.cli.remote_clusters import JobUpdate, RestAccess, connect
-from ganeti.model import compression
 from ganeti.model.instance_view import NicView
 
 NAME = "web1.example.com"
@@ -81,10 +80,6 @@ def source(**more: Any) -> FakeCluster:
             **more,
         }
     )
-
-
-def test_the_compressions_are_those_that_there_are() -> None:
-    assert tuple(compression.COMPRESSIONS) == COMPRESSIONS
 
 
 @pytest.mark.requirement("S203", "S212", "S215")

@@ -2,6 +2,7 @@
 
 from typing import Annotated, ClassVar
 
+from ganeti.model.compression import COPIED, NONE
 from ganeti.model.fields import Field, RefersTo
 from ganeti.model.opcodes.base import (
     EarlyRelease,
@@ -55,8 +56,8 @@ class OpInstanceMove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MOV
     ]
     target_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     compress: Annotated[str, Field(
-        "compress the data on its way", choices=("none", "gzip", "gzip-fast", "gzip-slow")
-    ), RefersTo.NOTHING] = "none"  # fmt: skip
+        "compress the data on its way", choices=COPIED
+    ), RefersTo.NOTHING] = NONE  # fmt: skip
     ignore_consistency: IgnoreConsistency = False
     ignore_ipolicy: IgnoreIpolicy = False
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
