@@ -6,12 +6,6 @@ from ganeti.model.objects import Cluster, Instance
 from ganeti.model.params import Params
 
 
-def has_nvram(cluster: Cluster, instance: Instance) -> bool:
-    """Whether the instance starts by UEFI now, or has a TPM."""
-    hvparams = filled_hvparams(cluster, instance)
-    return _has_uefi(hvparams) or _has_tpm(hvparams)
-
-
 def has_nvram_on_its_node(cluster: Cluster, instance: Instance) -> bool:
     """Whether it has some that other nodes do not see.
 

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from ganeti.config.transaction import Draft
 from ganeti.model.names import AdminState, JobStatus
-from ganeti.model.objects import InstanceUuid
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.instance import (
     OpInstanceQueryData,
@@ -19,7 +18,7 @@ from ganeti.model.opcodes.instance import (
 )
 from ganeti.model.opcodes.node import OpNodeRemove
 from ganeti.store.faulty import Crash, Refuse
-from ganeti.units.instance.reconcile_migration import mark_migrating
+from ganeti.units.relocation.location import record_location
 from tests.support.fake_rpc import Fault
 from tests.support.model_nodes import Guest, ModelNode
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
@@ -394,6 +393,6 @@ async def test_disks_of_one_node_need_to_be_told_where_to_go(master: Master) -> 
 async def test_info_says_that_a_guest_waits_in_memory_and_what_to_do(master: Master) -> None:
     uuid = await with_guest(master)
     master.world.node(1).guests[uuid].state = "postmigrate"
-    await master.change(mark_migrating(InstanceUuid(uuid), NODES[1]))
+    await master.change(record_location(uuid, NODES[0], migrating_to=NODES[1]))
     shown = succeeded(await master.run(OpInstanceQueryData(instances=[NAME])))[NAME]
     assert (shown["run_state"], shown["migrating_to"]) == ("waiting in memory", "node2.example.com")

@@ -24,7 +24,7 @@ from tests.unit.units.test_instance_move import check_data, with_data
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("G5", "F20", "F23")]
 
 ACTS = [
-    "blockdev_remove", "blockdev_remove", "blockdev_create", "blockdev_create",
+    "blockdev_remove", "blockdev_create", "blockdev_remove", "blockdev_create",
     "migration_accept", "migration_run", "migration_finish_target", "migration_finish_source",
     "blockdev_remove", "blockdev_remove",
 ]  # fmt: skip

@@ -28,8 +28,9 @@ def test_every_unit_has_a_docstring_and_lies_with_its_subject(
     subject = re.match(r"LU([A-Z][a-z]+)", unit.__name__)
     assert subject is not None
     # What looks at mirrored disks and mends them is one subject, whatever an opcode names.
-    places = (f"ganeti.units.{subject[1].lower()}.", "ganeti.units.mirrors.")
-    assert unit.__module__.startswith(places)
+    # The same holds for what brings instances and their disks to other nodes.
+    packages = (subject[1].lower(), "mirrors", "relocation")
+    assert unit.__module__.startswith(tuple(f"ganeti.units.{one}." for one in packages))
 
 
 def test_every_kind_of_undo_step_can_be_read_back_from_a_record() -> None:

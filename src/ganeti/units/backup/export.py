@@ -69,8 +69,8 @@ from ganeti.units.instance.access import (
     set_admin_state,
 )
 from ganeti.units.instance.disks import copies_open
-from ganeti.units.instance.failover import run_again, shut_down_source
 from ganeti.units.instance.install import osparams_with, scripts_of
+from ganeti.units.instance.power import run_again, shut_down_source
 from ganeti.units.instance.remove import LUInstanceRemove
 from ganeti.units.node_choice import check_online
 from ganeti.units.transfers import SLACK, Load, carry, make_route

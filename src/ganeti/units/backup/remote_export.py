@@ -19,8 +19,8 @@ from ganeti.rpc.procedures.streams import STREAM_SEND, DiskEnd, SendArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import check_not_migrating, is_running, primary_node
 from ganeti.units.instance.disks import copies_open
-from ganeti.units.instance.failover import run_again, shut_down_source
 from ganeti.units.instance.install import osparams_with, scripts_of
+from ganeti.units.instance.power import run_again, shut_down_source
 from ganeti.units.node_choice import check_online
 from ganeti.units.telling import LOOK_EVERY_S, MIB, ScriptWatch, showing, telling
 from ganeti.units.transfers import secret_of_others

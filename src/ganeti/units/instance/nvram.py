@@ -4,18 +4,9 @@ It goes with a guest that moves while it is down, and goes away with it. A live 
 itself, and what lies beside disks in shared files every node sees.
 """
 
-from ganeti.config.nvram import has_nvram
-from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.objects import Instance, Node
-from ganeti.rpc.procedures.hardware import (
-    NVRAM_FORGET,
-    NVRAM_READ,
-    NVRAM_WRITE,
-    ForgetNvramArgs,
-    WriteNvramArgs,
-)
-from ganeti.rpc.procedures.instances import InstanceArgs
+from ganeti.rpc.procedures.hardware import NVRAM_FORGET, ForgetNvramArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import spec_of
 from ganeti.units.undo.instances import ForgetNvram
@@ -24,22 +15,6 @@ from ganeti.units.undo.instances import ForgetNvram
 def keeps_nvram(instance: Instance) -> bool:
     """Whether the instance's hypervisor may have NVRAM of it on its nodes."""
     return "firmware" in HYPERVISOR_PARAMS.get(instance.hypervisor, {})
-
-
-async def copy_nvram(
-    ctx: UnitContext, undo: UndoLog, instance: Instance, source: Node, target: Node
-) -> None:
-    """Copy the NVRAM of an instance that is down; no-op if it has none. RpcError.
-
-    Once the instance is on `target`, `forget_nvram_step` removes that of `source`.
-    """
-    if not has_nvram(ctx.snapshot.cluster, instance):
-        return
-    spec = spec_of(ctx, instance)
-    found = await ctx.call(source, NVRAM_READ, InstanceArgs(instance=spec))
-    if found.content is not None:
-        await undo.push(forget_nvram_step(ctx, instance, target))
-        await ctx.call(target, NVRAM_WRITE, WriteNvramArgs(instance=spec, content=found.content))
 
 
 def forget_nvram_step(ctx: UnitContext, instance: Instance, node: Node) -> ForgetNvram:

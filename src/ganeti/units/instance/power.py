@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.hypervisor_params import check_hypervisor_params
 from ganeti.model.names import AdminState, AdminStateSource, DiskRole, RebootType
-from ganeti.model.objects import Instance, Node
+from ganeti.model.objects import Instance, InstanceUuid, Node
 from ganeti.model.opcodes.instance import OpInstanceReboot, OpInstanceShutdown, OpInstanceStartup
 from ganeti.model.param_checks import changed, check_backend_params
 from ganeti.rpc.procedures.instances import (
@@ -96,6 +96,34 @@ async def stopped(ctx: UnitContext, instance: Instance, *, restart: bool) -> Asy
         if restart:
             await undo.push(StartAgain(instance=instance.uuid))
         yield undo
+
+
+async def shut_down_source(
+    ctx: UnitContext, instance: Instance, source: Node, timeout_s: int
+) -> None:
+    """Stop the guest, and have its node prove it; a node marked offline counts as dead."""
+    if source.offline:
+        ctx.warn(f"node {source.name} is offline: it is taken for dead, as it was marked")
+        return
+    ctx.step(f"shutting down the instance on {source.name} (at most {timeout_s} s)")
+    args = ShutdownArgs(instance=spec_of(ctx, instance), timeout_s=timeout_s)
+    await ctx.call(source, INSTANCE_SHUTDOWN, args)
+    if await running_state(ctx, source, instance) is not None:
+        raise ExecError(
+            f"{instance.name} is still on {source.name} after it was shut down; nothing was moved"
+        )
+
+
+async def run_again(ctx: UnitContext, instance: Instance) -> None:
+    """Start a guest that was stopped for a move that failed, if it is still where it was."""
+    now = ctx.snapshot.instances.get(InstanceUuid(instance.uuid))
+    if now is None or now.primary_node != instance.primary_node or now.migrating_to is not None:
+        return
+    try:
+        if await running_state(ctx, primary_node(ctx, now), now) is None:
+            await start_instance(ctx, now)
+    except GanetiError as err:
+        ctx.warn(f"{instance.name} could not be started again where it was: {err}")
 
 
 @dataclass(frozen=True)

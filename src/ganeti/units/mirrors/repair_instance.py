@@ -30,11 +30,11 @@ from ganeti.units.instance.access import (
     primary_node,
 )
 from ganeti.units.instance.disks import close_disks, is_mirrored, open_disks, wait_for_sync
-from ganeti.units.instance.replace_disks import ReplaceMode
 from ganeti.units.mirrors.judge import OFFLINE, Seen, Verdict, problem
 from ganeti.units.mirrors.look import settled_verdicts, verdicts_of
 from ganeti.units.mirrors.opening import prepare_primary
 from ganeti.units.node_choice import check_online
+from ganeti.units.relocation.replace_disks import ReplaceMode
 from ganeti.units.undo.disks import SetDiskRole
 
 

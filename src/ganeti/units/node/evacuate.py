@@ -24,7 +24,7 @@ from ganeti.units.evacuation import Jobs, jobs_of, proposed_moves, say_moves
 from ganeti.units.hooks.environment import node_variables, text
 from ganeti.units.hooks.point import HookPoint, on_nodes
 from ganeti.units.instance.pending import pending_on
-from ganeti.units.instance.targets import TargetChoice
+from ganeti.units.relocation.targets import TargetChoice
 
 
 class LUNodeMigrate(LogicalUnit[OpNodeMigrate, Jobs]):

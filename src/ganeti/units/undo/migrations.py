@@ -5,7 +5,7 @@ from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.objects import InstanceUuid, NodeUuid
 from ganeti.rpc.procedures.migration import MIGRATION_FINISH_SOURCE, FinishMigrationArgs
-from ganeti.units.instance.reconcile_migration import (
+from ganeti.units.relocation.reconcile import (
     BrokenMigration,
     reconcile_later,
     reconcile_migration,

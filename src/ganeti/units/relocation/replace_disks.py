@@ -1,7 +1,6 @@
 """Giving mirrored disks another secondary node, or new parts on a node that lost them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -12,13 +11,11 @@ from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
 from ganeti.jobs.executor import Outcome
-from ganeti.jobs.undo_log import UndoLog
-from ganeti.layouts.places import creation_order, holders
-from ganeti.layouts.planner import placed_disks
+from ganeti.layouts.places import holders
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.iallocator import RequestType, named_allocators
-from ganeti.model.names import AdminState, DiskRole
+from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance_changes import OpInstanceReplaceDisks
 from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs
@@ -33,18 +30,12 @@ from ganeti.units.instance.access import (
     is_running,
     primary_node,
     put_instance,
-    spec_of,
 )
 from ganeti.units.instance.disks import (
     JobNames,
-    close_disks,
-    create_disks,
     disks_on,
     is_mirrored,
-    make_disk,
-    open_disks,
     planner_of,
-    wait_for_sync,
 )
 from ganeti.units.instance.pending import check_nothing_pending
 from ganeti.units.instance.policy import check_instance_policy
@@ -52,10 +43,9 @@ from ganeti.units.mirrors.judge import problem
 from ganeti.units.mirrors.look import verdicts_of
 from ganeti.units.mirrors.opening import check_source
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
+from ganeti.units.relocation.plan import DiskPlan
+from ganeti.units.relocation.replace import new_secondary, replace_disks
 from ganeti.units.spindles import check_spindles
-from ganeti.units.undo.disks import RemoveDisk, SetDiskRole, removals
-from ganeti.units.undo.mirrors import replaced_copies
-from ganeti.units.undo.step import Step
 
 
 class ReplaceMode(StrEnum):
@@ -65,121 +55,6 @@ class ReplaceMode(StrEnum):
     SECONDARY = "replace_on_secondary"
     NEW_SECONDARY = "replace_new_secondary"
     AUTO = "replace_auto"
-
-
-@dataclass(frozen=True)
-class ReplacePlan:
-    """The instance before and after, where parts are made, and of which disks (UUIDs)."""
-
-    before: Instance
-    after: Instance
-    node: Node
-    disks: tuple[str, ...]
-    is_up: bool
-
-    @property
-    def moves(self) -> bool:
-        """Whether the secondary becomes another node; else only parts of the same node are replaced."""
-        return self.before.all_nodes != self.after.all_nodes
-
-
-def plan_new_secondary(
-    ctx: UnitContext, instance: Instance, node: Node, *, is_up: bool
-) -> ReplacePlan:
-    """The plan that makes `node` the secondary of a mirrored instance."""
-    nodes = (instance.primary_node, NodeUuid(node.uuid))
-    after = placed_disks(planner_of(instance), instance, nodes, JobNames(ctx))
-    ctx.check_change(put_instance(after))
-    return ReplacePlan(instance, after, node, tuple(disk.uuid for disk in after.disks), is_up)
-
-
-async def replace_parts(ctx: UnitContext, plan: ReplacePlan, *, early_release: bool) -> None:
-    """Carry a replacement out; the old copy goes when the new one is filled, or before with `early_release`."""
-    async with ctx.undo_log() as undo:
-        if plan.moves:
-            await _to_new_node(ctx, undo, plan, early_release=early_release)
-        else:
-            await _beside(ctx, undo, plan, early_release=early_release)
-    if early_release:
-        await _synchronise(ctx, plan)
-
-
-async def _to_new_node(
-    ctx: UnitContext, undo: UndoLog, plan: ReplacePlan, *, early_release: bool
-) -> None:
-    """The configuration follows first: what the guest writes then is missing in the old copy, which does not know it."""
-    ctx.step(f"making its disks on {plan.node.name}")
-    await create_disks(ctx, undo, plan.after, nodes=[NodeUuid(plan.node.uuid)])
-    old = _old_nodes(ctx, plan.before, plan.after, early_release=early_release)
-    if early_release:
-        undo.commit(put_instance(plan.after), then=old)
-        return
-    await undo.turn(put_instance(plan.after), then=old)
-    await _synchronise(ctx, plan)
-
-
-async def _beside(
-    ctx: UnitContext, undo: UndoLog, plan: ReplacePlan, *, early_release: bool
-) -> None:
-    """The configuration follows last: the device must have let go of its old parts before they are removed.
-
-    Taken back, it brings them up to date from the other node.
-    """
-    ctx.step(f"making new parts on {plan.node.name}")
-    await _create_lower(ctx, undo, plan)
-    await undo.push(SetDiskRole(node=plan.node.uuid, instance=plan.after.uuid))
-    if early_release:
-        await _open(ctx, plan)
-    else:
-        await _synchronise(ctx, plan)
-    undo.commit(put_instance(plan.after), then=_old_parts(ctx, plan))
-
-
-async def _create_lower(ctx: UnitContext, undo: UndoLog, plan: ReplacePlan) -> None:
-    uuid = NodeUuid(plan.node.uuid)
-    for disk in disks_on(ctx, plan.after, uuid):
-        for layer in disk.children if disk.uuid in plan.disks else ():
-            await undo.push(RemoveDisk(node=uuid, instance=plan.after.name, disk=layer))
-            what = DiskArgs(instance_name=plan.after.name, disk=layer)
-            await make_disk(ctx, plan.node, what)
-
-
-def _old_nodes(
-    ctx: UnitContext, before: Instance, after: Instance, *, early_release: bool
-) -> list[Step]:
-    """The steps that remove the copy of a node that is left: last, unless it is to be released early."""
-    make = removals if early_release else replaced_copies
-    left = [uuid for uuid in holders(before) if uuid not in holders(after)]
-    nodes = [ctx.snapshot.nodes[uuid] for uuid in left]
-    return [
-        step for node in nodes for step in make(NodeUuid(node.uuid), spec_of(ctx, before, node))
-    ]
-
-
-def _old_parts(ctx: UnitContext, plan: ReplacePlan) -> list[Step]:
-    uuid = NodeUuid(plan.node.uuid)
-    return [
-        RemoveDisk(node=uuid, instance=plan.before.name, disk=layer)
-        for disk in disks_on(ctx, plan.before, uuid)
-        if disk.uuid in plan.disks
-        for layer in disk.children
-    ]
-
-
-async def _open(ctx: UnitContext, plan: ReplacePlan) -> None:
-    """Open all copies with the parts and peers that they are to have."""
-    for uuid in creation_order(plan.after):
-        role = DiskRole.PRIMARY if uuid == plan.after.primary_node else DiskRole.SECONDARY
-        await open_disks(ctx, plan.after, ctx.snapshot.nodes[uuid], role)
-
-
-async def _synchronise(ctx: UnitContext, plan: ReplacePlan) -> None:
-    await _open(ctx, plan)
-    ctx.step("waiting for the copies to be the same")
-    await wait_for_sync(ctx, plan.after)
-    if not plan.is_up:
-        for uuid in holders(plan.after):
-            await close_disks(ctx, plan.after, ctx.snapshot.nodes[uuid])
 
 
 async def _check_well(ctx: UnitContext, instance: Instance) -> None:
@@ -195,7 +70,7 @@ async def _check_well(ctx: UnitContext, instance: Instance) -> None:
         )
 
 
-class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | None]):
+class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, DiskPlan | None]):
     """Replace the secondary node of mirrored disks, or their parts on one of their nodes."""
 
     hook = "mirrors-replace"
@@ -221,7 +96,7 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | 
             nodes = ALL
         return [lock(Level.INSTANCE, instance.name), lock(Level.NODE, nodes, Mode.SHARED)]
 
-    async def check_prereq(self, ctx: UnitContext) -> ReplacePlan | None:
+    async def check_prereq(self, ctx: UnitContext) -> DiskPlan | None:
         instance, op = self.instance(ctx.snapshot), self.op
         check_not_migrating(instance)
         if not is_mirrored(instance):
@@ -240,7 +115,7 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | 
             check_nothing_pending(ctx, instance, to="give a new secondary node to", node=node)
             await check_source(ctx, instance, primary, range(len(instance.disks)))
             await self._check_space(ctx, node, instance, instance.disks)
-            return plan_new_secondary(ctx, instance, node, is_up=is_up)
+            return new_secondary(ctx, instance, node, is_up=is_up)
         if op.mode == ReplaceMode.AUTO:
             found = await self._faulty(ctx, instance, chosen)
             if found is None:
@@ -261,7 +136,8 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | 
         after = replace(instance, disks=disks)
         ctx.check_change(put_instance(after))
         await self._check_space(ctx, node, instance, [disks[at] for at in chosen])
-        return ReplacePlan(instance, after, node, tuple(disks[at].uuid for at in chosen), is_up)
+        parts = tuple(disks[at].uuid for at in chosen)
+        return DiskPlan(before=instance, after=after, node=node, disks=parts, is_up=is_up)
 
     def _chosen(self, instance: Instance) -> list[int]:
         count = len(instance.disks)
@@ -348,13 +224,13 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | 
         check_online(other)
         await check_source(ctx, instance, other, chosen)
 
-    def hook_nodes(self, before: Instance, plan: ReplacePlan | None) -> HookNodes:
+    def hook_nodes(self, before: Instance, plan: DiskPlan | None) -> HookNodes:
         """The old secondary may be dead, so hooks run only on those that stay or come."""
         nodes = (plan.after if plan else before).all_nodes
         return nodes, nodes
 
     def hook_variables(
-        self, snapshot: Snapshot, instance: Instance, plan: ReplacePlan | None
+        self, snapshot: Snapshot, instance: Instance, plan: DiskPlan | None
     ) -> dict[str, str]:
         before, after = (plan.before, plan.after) if plan else (instance, instance)
         return {
@@ -363,12 +239,12 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | 
             "NEW_SECONDARY": node_names(snapshot, after.secondary_nodes),
         }
 
-    async def execute(self, ctx: UnitContext, plan: ReplacePlan | None) -> Outcome:
+    async def execute(self, ctx: UnitContext, plan: DiskPlan | None) -> Outcome:
         if plan is not None:
-            await replace_parts(ctx, plan, early_release=self.op.early_release)
+            await replace_disks(ctx, plan, early_release=self.op.early_release)
         return Outcome()
 
-    def dry_run_result(self, ctx: UnitContext, plan: ReplacePlan | None) -> Any:
+    def dry_run_result(self, ctx: UnitContext, plan: DiskPlan | None) -> Any:
         return (
             [] if plan is None else [ctx.snapshot.nodes[one].name for one in plan.after.all_nodes]
         )

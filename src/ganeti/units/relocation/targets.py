@@ -17,8 +17,7 @@ from ganeti.units.instance.disks import is_mirrored
 from ganeti.units.instance.nic_checks import check_networks
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.node_choice import check_can_host
-
-MOVE = "move"
+from ganeti.units.relocation.plan import Operation
 
 
 @dataclass(frozen=True)
@@ -47,11 +46,11 @@ class TargetChoice:
         return [lock(Level.INSTANCE, instance.name), lock(Level.NODE, nodes, Mode.SHARED)]
 
     async def choose(
-        self, ctx: UnitContext, instance: Instance, source: Node, *, verb: str
+        self, ctx: UnitContext, instance: Instance, source: Node, operation: Operation
     ) -> Node:
-        """A node other than `source` that takes instances; `verb` is for errors."""
+        """A node other than `source` that takes instances."""
         if is_mirrored(instance):
-            return self._secondary(ctx, instance, source, verb)
+            return self._secondary(ctx, instance, source, operation)
         wish = PlacementRequest(
             Demand.of(ctx.snapshot.cluster, instance),
             relocate_from=source,
@@ -68,10 +67,10 @@ class TargetChoice:
         if DISK_TEMPLATES[instance.disk_template].is_local and instance.disks:
             raise PrereqError(
                 f"the disks of {instance.name} are on {source.name} only, and allocators place no such"
-                f" instance anew: say to which node to {verb} it (--target-node NODE); its disks go along",
+                f" instance anew: say to which node to {operation} it (--target-node NODE); its disks go along",
                 ErrorCode.WRONG_INPUT,
             )
-        choice = await choose_nodes(ctx, self._allocators(ctx, verb), wish)
+        choice = await choose_nodes(ctx, self._allocators(ctx, operation), wish)
         allocator, (target,) = choice.allocator, choice.nodes
         ctx.info(
             f"Selected nodes for instance {instance.name} via iallocator {allocator}: {target.name}"
@@ -84,15 +83,17 @@ class TargetChoice:
         self._check_policy(ctx, instance, source, target)
         return target
 
-    def _secondary(self, ctx: UnitContext, instance: Instance, source: Node, verb: str) -> Node:
+    def _secondary(
+        self, ctx: UnitContext, instance: Instance, source: Node, operation: Operation
+    ) -> Node:
         """The node that has the copy; a move may also go elsewhere, which becomes the secondary first."""
         secondary = ctx.snapshot.nodes[instance.secondary_nodes[0]]
         target = resolve_node(ctx.snapshot, self.node) if self.node else secondary
         if target.uuid == source.uuid:
             raise InputError(f"{instance.name} is on {source.name} already", "target_node")
-        if self.iallocator or (target.uuid != secondary.uuid and verb != MOVE):
+        if self.iallocator or (target.uuid != secondary.uuid and operation is not Operation.MOVE):
             raise PrereqError(
-                f"the data of {instance.name} is on {secondary.name} besides {source.name}, so it can {verb} only"
+                f"the data of {instance.name} is on {secondary.name} besides {source.name}, so it can {operation} only"
                 f" there; for another node: gnt-instance replace-disks -n NODE {instance.name}",
                 ErrorCode.WRONG_INPUT,
             )
@@ -113,11 +114,11 @@ class TargetChoice:
             check_networks(ctx, group, instance)
             check_instance_policy(ctx, instance, ignore=self.ignore_policy, groups=[group])
 
-    def _allocators(self, ctx: UnitContext, verb: str) -> tuple[str, ...]:
+    def _allocators(self, ctx: UnitContext, operation: Operation) -> tuple[str, ...]:
         found = allocators_for(ctx.snapshot.cluster, RequestType.RELOCATE, self.iallocator)
         if not found:
             raise PrereqError(
-                f"say to which node (--target-node) or by which allocator (--iallocator) to {verb}:"
+                f"say to which node (--target-node) or by which allocator (--iallocator) to {operation}:"
                 " the cluster has no default allocator",
                 ErrorCode.WRONG_INPUT,
             )

@@ -6,7 +6,7 @@ from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import primary_node, running_state
-from ganeti.units.instance.reconcile_migration import BrokenMigration, reconcile_migration
+from ganeti.units.relocation.reconcile import BrokenMigration, reconcile_migration
 
 
 async def clean_up(ctx: UnitContext, instance: Instance) -> Outcome:

@@ -1,0 +1,308 @@
+"""What a live migration does next: events in, instructions out; no call, no clock, no configuration.
+
+The states and their transitions are drawn in `docs/design/moving.md`. Two drivers carry the instructions out:
+`live` while the job that migrates runs, `reconcile` after a failure or a crash, when the state is unclear.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+
+from ganeti.base.errors import GanetiError
+
+ROUNDS = 3
+"""How often both ends are asked when they change meanwhile, or the answer of one is lost."""
+
+
+class State(StrEnum):
+    """Where a migration is."""
+
+    PLANNED = "planned"
+    PREPARING = "preparing"
+    """The configuration says that the guest may be on the target too, which gets ready for it."""
+    RUNNING = "running"
+    """The source sends the guest, which runs there."""
+    TRANSFERRED = "transferred"
+    """The target has all of the guest; it runs nowhere."""
+    HANDED_OVER = "handed over"
+    """The configuration names the target, which may have let the guest go on."""
+    COMMITTED = "committed"
+    """The guest is on the target."""
+    UNCLEAR = "unclear"
+    """Only the two ends know where the guest is."""
+    RECONCILING = "reconciling"
+    """The ends and the configuration follow what the ends said."""
+    ABORTED = "aborted"
+    """The guest is on the source."""
+    DOWN = "down"
+    """The guest ended; its disks are where the configuration says."""
+    STUCK = "stuck"
+    """An end does not answer, or both run the guest: the mark stays until the command is repeated."""
+
+
+class Instruction(Enum):
+    """What a driver has to do; those of one list in their order."""
+
+    MARK = auto()
+    """Record that the guest may be on the target too."""
+    OPEN_ON_BOTH = auto()
+    """Let both ends write to mirrored disks."""
+    MAKE_DISKS = auto()
+    """Make the disks on the target into which those of the source are copied."""
+    ACCEPT = auto()
+    SEND = auto()
+    HAND_OVER = auto()
+    """Record the target as the node of the guest: from now on the source's memory may be of the past."""
+    TAKE_BACK = auto()
+    """Record the source again: the target surely was not told to let the guest go on."""
+    RESUME_TARGET = auto()
+    ASK = auto()
+    """Ask both ends what they have of the guest."""
+    END_TARGET = auto()
+    RESUME_SOURCE = auto()
+    END_SOURCE = auto()
+    RECORD_SOURCE = auto()
+    RECORD_TARGET = auto()
+    REMOVE_AT_SOURCE = auto()
+    """Remove what only the source has of the instance: its disks if they were copied, NVRAM."""
+    REMOVE_AT_TARGET = auto()
+    SET_ROLES = auto()
+    """Open or close mirrored disks as the configuration says."""
+
+
+I = Instruction  # noqa: E741 - the tables below stay readable
+
+AT_SOURCE = {I.RESUME_SOURCE, I.END_SOURCE, I.REMOVE_AT_SOURCE}
+AT_TARGET = {I.RESUME_TARGET, I.END_TARGET, I.REMOVE_AT_TARGET}
+
+
+class End(Enum):
+    """What one end has of the guest."""
+
+    NOTHING = auto()
+    WAITS = auto()
+    """All or part of the guest, which does not run there: it arrives, or was sent."""
+    HAS_GUEST = auto()
+
+
+class Owner(StrEnum):
+    """Which end has the guest."""
+
+    SOURCE = "source"
+    TARGET = "target"
+    NOWHERE = "nowhere"
+    BOTH = "both"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a migration before anything happens."""
+
+    copied: bool = False
+    """Each end has disks of its own."""
+    mirrored: bool = False
+    source_offline: bool = False
+    """Marked offline, so taken for dead."""
+    target_offline: bool = False
+    handed_over: bool = False
+    """The target may have let the guest go on."""
+
+
+class Event(StrEnum):
+    """What a driver reports: that all instructions of the last list are done, or what kept it from that."""
+
+    BEGIN = "begin"
+    DONE = "done"
+    NOT_SENT = "not sent"
+    """The call of the last instruction surely did not reach its node."""
+    FAILED = "failed"
+    """A call failed, or its answer was lost; what was before it in the list is done."""
+    SILENT = "silent"
+    """An end does not say what it has."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What both ends have, as they answered one after the other."""
+
+    source: End
+    target: End
+
+    def __str__(self) -> str:
+        return f"seen (source: {self.source.name.lower()}, target: {self.target.name.lower()})"
+
+
+class IllegalTransitionError(GanetiError):
+    """An event that cannot happen in a state, or a state that must not be; says the story that led there."""
+
+
+def decide_owner(source: End, target: End, *, handed_over: bool) -> Owner:
+    """Which end has the guest, by what each has of it.
+
+    It is where it runs. If it runs nowhere, a source that has sent it takes it back, because no target lets a
+    guest go on by itself; without a source a target may have all of it. Once it was handed over, a target that
+    is gone may have run it: then the source's memory is of the past.
+    """
+    if target is End.HAS_GUEST:
+        return Owner.BOTH if source is End.HAS_GUEST else Owner.TARGET
+    if source is End.HAS_GUEST:
+        return Owner.SOURCE
+    if source is End.WAITS and not (handed_over and target is End.NOTHING):
+        return Owner.SOURCE
+    return Owner.TARGET if target is End.WAITS else Owner.NOWHERE
+
+
+_TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Instruction, ...]]] = {
+    (State.PLANNED, Event.BEGIN): (
+        State.PREPARING,
+        (I.MARK, I.OPEN_ON_BOTH, I.MAKE_DISKS, I.ACCEPT),
+    ),
+    (State.PREPARING, Event.DONE): (State.RUNNING, (I.SEND,)),
+    (State.RUNNING, Event.DONE): (State.TRANSFERRED, (I.HAND_OVER,)),
+    (State.TRANSFERRED, Event.DONE): (State.HANDED_OVER, (I.RESUME_TARGET,)),
+    # What follows is the job's: it records where the guest is together with how to end the source.
+    (State.HANDED_OVER, Event.DONE): (State.COMMITTED, ()),
+    (State.PREPARING, Event.FAILED): (State.UNCLEAR, (I.ASK,)),
+    (State.PREPARING, Event.NOT_SENT): (State.UNCLEAR, (I.ASK,)),
+    (State.RUNNING, Event.FAILED): (State.UNCLEAR, (I.ASK,)),
+    (State.RUNNING, Event.NOT_SENT): (State.UNCLEAR, (I.ASK,)),
+    (State.TRANSFERRED, Event.FAILED): (State.UNCLEAR, (I.ASK,)),
+    (State.HANDED_OVER, Event.FAILED): (State.UNCLEAR, (I.ASK,)),
+    (State.HANDED_OVER, Event.NOT_SENT): (State.UNCLEAR, (I.TAKE_BACK, I.ASK)),
+    (State.UNCLEAR, Event.BEGIN): (State.UNCLEAR, (I.ASK,)),
+    (State.UNCLEAR, Event.SILENT): (State.STUCK, ()),
+    (State.STUCK, Event.BEGIN): (State.UNCLEAR, (I.ASK,)),
+}
+"""State and event → the next state, and what is to be done. `Seen`, and the end of `RECONCILING`, are computed."""
+
+_FINISHED = {State.COMMITTED, State.ABORTED, State.DOWN}
+
+
+class Migration:
+    """The state of one migration, and the events that led to it."""
+
+    def __init__(self, facts: Facts, state: State = State.PLANNED) -> None:
+        self.facts = facts
+        self.state = state
+        self.story: list[str] = [str(state)]
+        self._round = 0
+        self._seen = Seen(End.NOTHING, End.NOTHING)
+        self._outcome = State.UNCLEAR
+        self.instructions: list[Instruction] = []
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it is known where the guest is, and nothing is left to do for a driver."""
+        return self.state in _FINISHED
+
+    def handle(self, event: Event | Seen) -> list[Instruction]:
+        """Take an event in; return what is to be done now. IllegalTransitionError if it cannot happen now."""
+        was = self.state
+        if isinstance(event, Seen):
+            found = self._decide(event) if was is State.UNCLEAR else None
+        elif was is State.RECONCILING:
+            found = self._go_on(event)
+        else:
+            found = _TRANSITIONS.get((was, event))
+        if found is None:
+            raise IllegalTransitionError(f"{event} cannot happen when {was}: {self._told}")
+        self.state, instructions = found
+        self.story += [f"{event} →", str(self.state)]
+        self.instructions = [one for one in instructions if self._applies(one)]
+        self.validate()
+        return self.instructions
+
+    def _decide(self, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
+        # With disks of its own, a source whose target is dead has a state that fits them.
+        can_resume = self.facts.copied and self.facts.target_offline
+        handed_over = self.facts.handed_over and not can_resume
+        self._seen = seen
+        self._round += 1
+        return self._follow(decide_owner(seen.source, seen.target, handed_over=handed_over))
+
+    def _follow(self, owner: Owner) -> tuple[State, tuple[Instruction, ...]]:
+        """Make both ends and the configuration what was decided; every instruction can be repeated.
+
+        A target that only waits must be gone before the source may go on, and the configuration names the
+        target before anything of the source is removed.
+        """
+        target_has_disks = self.facts.handed_over and not self.facts.target_offline
+        self._outcome = State.DOWN
+        match owner:
+            case Owner.BOTH:
+                return State.STUCK, ()
+            case Owner.TARGET:
+                self._outcome = State.COMMITTED
+                todo = (I.RESUME_TARGET, I.RECORD_TARGET, I.END_SOURCE, I.REMOVE_AT_SOURCE)
+            case Owner.SOURCE:
+                self._outcome = State.ABORTED
+                todo = (I.END_TARGET, I.RESUME_SOURCE, I.RECORD_SOURCE, I.REMOVE_AT_TARGET)
+            case Owner.NOWHERE if target_has_disks:
+                todo = (I.END_TARGET, I.END_SOURCE, I.RECORD_TARGET, I.REMOVE_AT_SOURCE)
+            case Owner.NOWHERE:
+                ends = (I.END_TARGET, I.END_SOURCE) if self.facts.handed_over else (I.END_TARGET,)
+                return State.RECONCILING, (*ends, I.RECORD_SOURCE, I.REMOVE_AT_TARGET, I.SET_ROLES)
+        return State.RECONCILING, (*todo, I.SET_ROLES)
+
+    def _go_on(self, event: Event) -> tuple[State, tuple[Instruction, ...]] | None:
+        if event is Event.DONE:
+            return self._outcome, ()
+        if event is not Event.FAILED:
+            return None
+        if self._outcome is State.COMMITTED and self._seen.target is End.WAITS:
+            # What arrived was not all of it: the guest ended with its source.
+            return self._follow(Owner.NOWHERE)
+        return (State.UNCLEAR, (I.ASK,)) if self._round < ROUNDS else (State.STUCK, ())
+
+    def _applies(self, one: Instruction) -> bool:
+        facts = self.facts
+        if (one in AT_SOURCE and facts.source_offline) or (
+            one in AT_TARGET and facts.target_offline
+        ):
+            return False
+        if one in (I.OPEN_ON_BOTH, I.SET_ROLES):
+            return facts.mirrored
+        return one is not I.MAKE_DISKS or facts.copied
+
+    @property
+    def _told(self) -> str:
+        return " ".join(self.story)
+
+    def validate(self) -> None:
+        """IllegalTransitionError, with the story, if what is to be done could run a guest twice or lose a disk."""
+        for wrong, why in (
+            (self._both_go_on(), "both ends would let the guest go on"),
+            (self._resumes_beside_a_guest(), "one end would let it go on while the other runs it"),
+            (
+                self._removes_unrecorded(),
+                "disks would be removed before it is recorded where others are",
+            ),
+            (self.is_finished and bool(self.instructions), "a finished migration does something"),
+        ):
+            if wrong:
+                raise IllegalTransitionError(f"{why}: {self._told}")
+
+    def _both_go_on(self) -> bool:
+        return {I.RESUME_SOURCE, I.RESUME_TARGET} <= set(self.instructions)
+
+    def _resumes_beside_a_guest(self) -> bool:
+        if self.state is not State.RECONCILING:
+            return False
+        todo, seen = self.instructions, self._seen
+        source_first = I.RESUME_SOURCE in todo and not self.facts.target_offline
+        return (
+            (I.RESUME_TARGET in todo and seen.source is End.HAS_GUEST)
+            or (I.RESUME_SOURCE in todo and seen.target is End.HAS_GUEST)
+            or (source_first and self._at(I.END_TARGET) > self._at(I.RESUME_SOURCE))
+        )
+
+    def _removes_unrecorded(self) -> bool:
+        pairs = ((I.RECORD_TARGET, I.REMOVE_AT_SOURCE), (I.RECORD_SOURCE, I.REMOVE_AT_TARGET))
+        return any(
+            removal in self.instructions and self._at(record) > self._at(removal)
+            for record, removal in pairs
+        )
+
+    def _at(self, one: Instruction) -> int:
+        """The position of an instruction; after all others if it is not there."""
+        todo = self.instructions
+        return todo.index(one) if one in todo else len(todo)

@@ -1,0 +1,196 @@
+"""Sending a running guest to another node: carries out what the core of a migration asks for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ganeti.base.errors import ExecError, GanetiError, RpcFailed
+from ganeti.jobs.undo_log import UndoLog
+from ganeti.layouts.places import Way
+from ganeti.model.names import DiskRole
+from ganeti.model.objects import NodeUuid
+from ganeti.rpc.headers import UNREACHABLE
+from ganeti.rpc.procedures.instances import InstanceArgs
+from ganeti.rpc.procedures.migration import (
+    MIGRATION_ACCEPT,
+    MIGRATION_FINISH_TARGET,
+    MIGRATION_INFO,
+    MIGRATION_RUN,
+    FinishMigrationArgs,
+    Incoming,
+    IncomingArgs,
+    MigrateArgs,
+    MigrationInfo,
+    MigrationResult,
+)
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.access import spec_of
+from ganeti.units.instance.disks import is_mirrored, open_disks, wait_for_sync
+from ganeti.units.instance.nvram import forget_nvram_step
+from ganeti.units.relocation.core import Event, Facts, Instruction, Migration
+from ganeti.units.relocation.location import record_location
+from ganeti.units.relocation.plan import LiveGuest, Plan
+from ganeti.units.relocation.steps import RelocationStep, Shrink, course, make_empty_disk
+from ganeti.units.telling import showing
+from ganeti.units.undo.disks import SetDiskRole, removals
+from ganeti.units.undo.migrations import EndSource, ReconcileMigration
+from ganeti.units.undo.step import Step
+
+NOT_ACCEPTED = Incoming(address="", port=0)
+NOT_SENT = MigrationResult(status="not sent", total_ms=0, downtime_ms=0, transferred=0)
+
+
+async def migrate(ctx: UnitContext, plan: Plan, guest: LiveGuest) -> None:
+    """Carry a migration out; after a failure the undo log finds out where the guest is."""
+    instance, source, target = plan.instance, plan.source, plan.target
+    async with course(ctx) as steps:
+        if guest.shrinking is not None:
+            await steps.take(Shrink(instance, source, guest.shrinking))
+        # After that its hardware is what it is now.
+        info = await ask_info(ctx, plan) if guest.shrinking else guest.info
+        result = await steps.take(SendGuest(plan, info, guest.is_live))
+        ctx.step(f"ending what is left on {source.name}")
+        steps.commit(record_location(instance.uuid, target.uuid))
+    ctx.info(
+        f"{instance.name} runs on {target.name}: {result.transferred // 1024} KiB in {result.total_ms} ms,"
+        f" standing still for {result.downtime_ms} ms"
+    )
+
+
+async def ask_info(ctx: UnitContext, plan: Plan) -> MigrationInfo:
+    """What the source says of the guest now."""
+    asked = InstanceArgs(instance=spec_of(ctx, plan.instance))
+    return await ctx.call(plan.source, MIGRATION_INFO, asked)
+
+
+@dataclass(frozen=True)
+class SendGuest(RelocationStep[MigrationResult]):
+    """Send the guest and let it go on at the target; after an error it is not known where it is."""
+
+    plan: Plan
+    info: MigrationInfo
+    is_live: bool
+
+    def undo(self, ctx: UnitContext) -> Sequence[Step]:
+        plan = self.plan
+        return [
+            ReconcileMigration(
+                instance=plan.instance.uuid,
+                source=plan.source.uuid,
+                target=plan.target.uuid,
+                copied=plan.way is Way.COPY,
+                guest=spec_of(ctx, plan.instance),
+            )
+        ]
+
+    async def act(self, ctx: UnitContext, undo: UndoLog) -> MigrationResult:
+        del undo
+        return await _Sending(ctx, self.plan, self.info, self.is_live).run()
+
+    def deferred(self, ctx: UnitContext) -> Sequence[Step]:
+        """What leaves nothing on the source."""
+        plan, spec = self.plan, spec_of(ctx, self.plan.instance)
+        steps: list[Step] = []
+        if plan.way is Way.COPY:
+            steps += removals(NodeUuid(plan.source.uuid), spec)
+        if is_mirrored(plan.instance):
+            steps.append(SetDiskRole(node=plan.target.uuid, instance=spec.uuid))
+        if plan.leaves_nvram(ctx.snapshot):
+            steps.append(forget_nvram_step(ctx, plan.instance, plan.source))
+        return [*steps, EndSource(node=plan.source.uuid, instance=spec)]
+
+
+@dataclass
+class _Sending:
+    """The driver of the core while the job runs."""
+
+    ctx: UnitContext
+    plan: Plan
+    info: MigrationInfo
+    is_live: bool
+    incoming: Incoming = NOT_ACCEPTED
+    result: MigrationResult = NOT_SENT
+
+    async def run(self) -> MigrationResult:
+        core = Migration(Facts(self.plan.way is Way.COPY, is_mirrored(self.plan.instance)))
+        instructions = core.handle(Event.BEGIN)
+        while instructions:
+            try:
+                for instruction in instructions:
+                    await self._carry_out(instruction)
+            except GanetiError as err:
+                is_unsent = isinstance(err, RpcFailed) and err.wire_error == UNREACHABLE
+                if Instruction.TAKE_BACK in core.handle(
+                    Event.NOT_SENT if is_unsent else Event.FAILED
+                ):
+                    await self._record(self.plan.source.uuid, self.plan.target.uuid)
+                raise  # the recorded undo asks both ends
+            instructions = core.handle(Event.DONE)
+        return self.result
+
+    async def _carry_out(self, instruction: Instruction) -> None:
+        ctx, source, target = self.ctx, self.plan.source, self.plan.target
+        match instruction:
+            case Instruction.MARK:
+                await self._record(source.uuid, target.uuid)
+            case Instruction.OPEN_ON_BOTH:
+                await self._open_on_both()
+            case Instruction.MAKE_DISKS:
+                ctx.step(f"creating its disks on {target.name}")
+                spec = spec_of(ctx, self.plan.instance)
+                for disk in spec.disks:
+                    await make_empty_disk(ctx, target, spec.name, disk)
+            case Instruction.ACCEPT:
+                await self._accept()
+            case Instruction.SEND:
+                await self._send()
+            case Instruction.HAND_OVER:
+                ctx.step(f"letting the guest go on at {target.name}")
+                await self._record(target.uuid, source.uuid, handed_over=True)
+            case Instruction.RESUME_TARGET:
+                there = spec_of(ctx, self.plan.instance, target)
+                ended = FinishMigrationArgs(instance=there, success=True)
+                await ctx.call(target, MIGRATION_FINISH_TARGET, ended)
+            case _:
+                raise AssertionError(instruction)
+
+    async def _record(self, primary: str, other: str, *, handed_over: bool = False) -> None:
+        uuid = self.plan.instance.uuid
+        await self.ctx.config.change(
+            record_location(uuid, primary, migrating_to=other, handed_over=handed_over)
+        )
+
+    async def _open_on_both(self) -> None:
+        self.ctx.step("letting both nodes write to its disks")
+        for node in (self.plan.source, self.plan.target):  # the source lets the target do so, too
+            await open_disks(self.ctx, self.plan.instance, node, DiskRole.BOTH)
+        await wait_for_sync(self.ctx, self.plan.instance)
+
+    async def _accept(self) -> None:
+        target = self.plan.target
+        self.ctx.step(f"preparing {target.name} to accept the instance")
+        wanted = IncomingArgs(
+            instance=spec_of(self.ctx, self.plan.instance, target),
+            address=target.secondary_ip,
+            info=self.info,
+            copies_disks=self.plan.way is Way.COPY,
+        )
+        self.incoming = await self.ctx.call(target, MIGRATION_ACCEPT, wanted)
+
+    async def _send(self) -> None:
+        instance, source = self.plan.instance, self.plan.source
+        what = "disks and the memory" if self.plan.way is Way.COPY else "memory"
+        self.ctx.step(f"migrating the {what} of the guest")
+        where = MigrateArgs(
+            instance=spec_of(self.ctx, instance),
+            address=self.incoming.address,
+            port=self.incoming.port,
+            live=self.is_live,
+            disks_port=self.incoming.disks_port,
+            certificate=self.incoming.certificate,
+        )
+        async with showing(self.ctx, source, instance.name):
+            self.result = await self.ctx.call(source, MIGRATION_RUN, where)
+        if self.result.status != "completed":
+            raise ExecError(
+                f"the migration of {instance.name} ended as {self.result.status}: {self.result.error}"
+            )

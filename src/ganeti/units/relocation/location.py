@@ -1,0 +1,29 @@
+"""The change of configuration that says where a guest is (G5, F20)."""
+
+from msgspec.structs import replace
+
+from ganeti.config.transaction import Draft
+from ganeti.jobs.executor import Change
+from ganeti.layouts.places import relocated
+from ganeti.model.objects import InstanceUuid, NodeUuid
+
+
+def record_location(
+    uuid: str, primary: str, *, migrating_to: str | None = None, handed_over: bool = False
+) -> Change:
+    """Make `primary` the node of an instance.
+
+    With `migrating_to` its guest may be on that node as well, and nothing may start it: before a migration
+    that is the target. Once the guest is handed over to the target, that one is the primary node, and the
+    mark names the source until it is known whether the target has let the guest go on.
+    """
+
+    def change(draft: Draft) -> None:
+        instance = draft.instances[InstanceUuid(uuid)]
+        mark = NodeUuid(migrating_to) if migrating_to else None
+        there = relocated(instance, NodeUuid(primary))
+        known = replace(there, migrating_to=mark, handed_over=handed_over)
+        if known != instance:
+            draft.put(known)
+
+    return change

@@ -1,0 +1,54 @@
+"""Migration: of instances whose data both nodes see, and of those whose disks are taken along."""
+
+from ganeti.base.errors import InputError
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.objects import Instance
+from ganeti.model.opcodes.instance import OpInstanceMigrate
+from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import text
+from ganeti.units.instance.access import HookNodes
+from ganeti.units.relocation.decide import plan_migration
+from ganeti.units.relocation.plan import LIVE, NON_LIVE, LiveGuest, Plan, hook_nodes
+from ganeti.units.relocation.targets import TargetChoice
+from ganeti.units.relocation.unit import RelocationUnit
+
+
+class LUInstanceMigrate(RelocationUnit[OpInstanceMigrate]):
+    """Move a running instance to another node without stopping it, or reconcile an earlier attempt."""
+
+    hook = "instance-migrate"
+
+    @property
+    def choice(self) -> TargetChoice:
+        op = self.op
+        given = op.target_node_uuid or op.target_node
+        return TargetChoice(given, op.iallocator, ignore_policy=op.ignore_ipolicy)
+
+    def check_arguments(self) -> None:
+        if self.op.mode not in (None, LIVE, NON_LIVE):
+            raise InputError(f"must be {LIVE} or {NON_LIVE}", "mode")
+        if self.op.mode is not None and self.op.live is not None:
+            raise InputError("give either mode or live, not both", "mode")
+        self.choice.check()
+
+    async def check_prereq(self, ctx: UnitContext) -> Plan | None:
+        if self.op.cleanup:
+            return None
+        return await plan_migration(ctx, self.instance(ctx.snapshot), self.choice, self.op)
+
+    def hook_nodes(self, before: Instance, plan: Plan | None) -> HookNodes:
+        ends = (plan.source.uuid, plan.target.uuid) if plan else ()
+        nodes = [*before.all_nodes, *ends]
+        return nodes, nodes
+
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: Plan | None
+    ) -> dict[str, str]:
+        op = self.op
+        is_still = plan is not None and isinstance(plan.guest, LiveGuest) and not plan.guest.is_live
+        return {
+            **hook_nodes(snapshot, instance, plan),
+            "MIGRATE_LIVE": text(not is_still),
+            "MIGRATE_CLEANUP": text(op.cleanup),
+            "ALLOW_RUNTIME_CHANGES": text(op.allow_runtime_changes),
+        }

@@ -1,0 +1,52 @@
+"""Moving an instance together with its disks, while it is down."""
+
+from ganeti.base.errors import InputError
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.objects import Instance
+from ganeti.model.opcodes.moving import OpInstanceMove
+from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import text
+from ganeti.units.instance.access import HookNodes, check_shutdown_timeout
+from ganeti.units.relocation.decide import plan_move
+from ganeti.units.relocation.plan import Plan
+from ganeti.units.relocation.targets import TargetChoice
+from ganeti.units.relocation.unit import RelocationUnit
+
+COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow")
+
+
+class LUInstanceMove(RelocationUnit[OpInstanceMove]):
+    """Stop an instance, copy its disks to another node, and start it there; or leave it where it was."""
+
+    hook = "instance-move"
+
+    @property
+    def choice(self) -> TargetChoice:
+        op = self.op
+        return TargetChoice(
+            op.target_node_uuid or op.target_node,
+            ignore_policy=op.ignore_ipolicy,
+            ignore_consistency=op.ignore_consistency,
+        )
+
+    def check_arguments(self) -> None:
+        check_shutdown_timeout(self.op.shutdown_timeout, "shutdown_timeout")
+        if self.op.compress not in COMPRESSIONS:
+            raise InputError(f"must be one of {', '.join(COMPRESSIONS)}", "compress")
+
+    async def check_prereq(self, ctx: UnitContext) -> Plan | None:
+        return await plan_move(ctx, self.instance(ctx.snapshot), self.choice, self.op)
+
+    def hook_nodes(self, before: Instance, plan: Plan | None) -> HookNodes:
+        target = (plan.target.uuid,) if plan else ()
+        nodes = [before.primary_node, *target]
+        return nodes, nodes
+
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: Plan | None
+    ) -> dict[str, str]:
+        del snapshot, instance
+        return {
+            "TARGET_NODE": plan.target.name if plan else "",
+            "SHUTDOWN_TIMEOUT": text(self.op.shutdown_timeout),
+        }

@@ -1,0 +1,184 @@
+"""How an instance comes to another node: what is decided before anything is done. Pure."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.config.nvram import has_nvram_on_its_node
+from ganeti.config.snapshot import Snapshot
+from ganeti.layouts.places import Way
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.objects import Instance, Node
+from ganeti.rpc.procedures.instances import RunningInstance
+from ganeti.rpc.procedures.migration import MigrationInfo
+from ganeti.units.hooks.environment import node_names
+from ganeti.units.instance.access import check_not_offline
+from ganeti.units.node_choice import check_online
+
+LIVE, NON_LIVE = "live", "non-live"
+"""The modes of a migration, in the words of `--migration-mode`."""
+
+
+class Operation(StrEnum):
+    """What the administrator asks for, as errors name it."""
+
+    MIGRATE = "migrate"
+    FAIL_OVER = "fail over"
+    MOVE = "move"
+
+    def of(self, instance: Instance) -> str:
+        """What is under way, for messages about nodes."""
+        doing = {"migrate": "migrating", "fail over": "failing over", "move": "moving"}
+        return f"{doing[self]} instance {instance.name}"
+
+
+@dataclass(frozen=True)
+class Shrinking:
+    """How much memory a guest has, and how much it is to keep, in MiB."""
+
+    present: int
+    wanted: int
+
+
+@dataclass(frozen=True)
+class LiveGuest:
+    """A guest that is sent from node to node."""
+
+    is_live: bool
+    """It runs while it is sent; else it stands still."""
+    info: MigrationInfo
+    """What its node says of it."""
+    shrinking: Shrinking | None
+    """Memory that it gives back first, to fit."""
+
+
+@dataclass(frozen=True)
+class StoppedGuest:
+    """A guest that is stopped, and started on the target if it is to run."""
+
+    shutdown_timeout_s: int
+    start: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiskPlan:
+    """The instance with its disks as they are, and as they will be."""
+
+    before: Instance
+    after: Instance
+    node: Node
+    """Where something is made that was not there."""
+    disks: tuple[str, ...] = ()
+    """UUIDs of the disks that are made, or get new parts."""
+    is_up: bool = False
+    """Whether the guest runs, so that its disks stay open."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether the secondary becomes another node; else only parts of the same node are replaced."""
+        return self.before.all_nodes != self.after.all_nodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Which instance goes from where to where, and how."""
+
+    operation: Operation
+    instance: Instance
+    source: Node
+    target: Node
+    way: Way
+    """What becomes of its disks."""
+    guest: LiveGuest | StoppedGuest
+    force: bool = False
+    """Whether the target's disks may lack writes."""
+    new_secondary: DiskPlan | None = None
+    """How the target gets a copy first, with `Way.REPLACE`."""
+    compress: str = "none"
+    """How copies of disks are compressed on their way."""
+
+    def leaves_nvram(self, snapshot: Snapshot) -> bool:
+        """Whether the source has NVRAM that the target does not see."""
+        return has_nvram_on_its_node(snapshot.cluster, self.instance)
+
+
+def hook_nodes(snapshot: Snapshot, instance: Instance, plan: Plan | None) -> dict[str, str]:
+    """What hooks are told of nodes; without a plan the instance stays where it is."""
+    here = snapshot.nodes[instance.primary_node]
+    source, target = (plan.source, plan.target) if plan else (here, here)
+    others = [uuid for uuid in instance.secondary_nodes if uuid not in (source.uuid, target.uuid)]
+    mirrored = bool(instance.secondary_nodes)
+    return {
+        "OLD_PRIMARY": source.name,
+        "NEW_PRIMARY": target.name,
+        "OLD_SECONDARY": node_names(snapshot, [target.uuid, *others]) if mirrored else "",
+        "NEW_SECONDARY": node_names(snapshot, [source.uuid, *others]) if mirrored else "",
+    }
+
+
+def refuse_operation(operation: Operation, instance: Instance, source: Node) -> None:
+    """PrereqError if the configuration alone rules an operation out."""
+    template = DISK_TEMPLATES[instance.disk_template]
+    match operation:
+        case Operation.MIGRATE:
+            check_not_offline(instance)
+            check_online(source)
+        case Operation.FAIL_OVER if not template.can_fail_over:
+            raise PrereqError(
+                f"disk template {template.name} of {instance.name} keeps its data on one node, so it cannot fail"
+                " over; while that node lives: gnt-instance move",
+                ErrorCode.WRONG_STATE,
+            )
+        case Operation.MOVE:
+            if template.shared or not template.has_disks:
+                raise PrereqError(
+                    f"disk template {template.name} of {instance.name} needs no copy: use gnt-instance migrate or"
+                    " failover",
+                    ErrorCode.WRONG_STATE,
+                )
+            check_online(source)
+
+
+def refuse_source(
+    operation: Operation, instance: Instance, source: Node, state: RunningInstance | None
+) -> int:
+    """Return the memory of the guest, in MiB; PrereqError if what the source has of it rules an operation out."""
+    is_down = state is None or state.state == "shutdown"
+    if operation is Operation.MIGRATE and is_down:
+        raise PrereqError(
+            f"instance {instance.name} is not running on {source.name}, so there is nothing to migrate",
+            ErrorCode.WRONG_STATE,
+        )
+    if state is not None and state.state in ("incoming", "postmigrate", "migrating"):
+        raise PrereqError(
+            f"an earlier migration of {instance.name} is not finished on {source.name} ({state.state});"
+            f" run: gnt-instance migrate --cleanup {instance.name}",
+            ErrorCode.WRONG_STATE,
+        )
+    return 0 if state is None else state.memory
+
+
+def refuse_read_only(instance: Instance, info: MigrationInfo) -> None:
+    """PrereqError if a disk of a running guest cannot be taken along.
+
+    A mirror writes to its source, too, and so cannot copy a disk that the guest has read-only. What the
+    configuration says may wait for the guest's next start; `info` says what it has.
+    """
+    for index, disk in enumerate(info.instance.disks):
+        if disk.mode == "ro":
+            raise PrereqError(
+                f"disk {index} of {instance.name} is read-only, and cannot be taken along while the guest"
+                f" runs; move it while it is down: gnt-instance move -n NODE {instance.name}",
+                ErrorCode.WRONG_STATE,
+            )
+
+
+def refuse_hypervisor(instance: Instance, info: MigrationInfo) -> None:
+    """PrereqError if the data is on one node, and the hypervisor cannot take disks along."""
+    template = DISK_TEMPLATES[instance.disk_template]
+    if template.is_local and not info.mirrors_disks:
+        raise PrereqError(
+            f"disk template {template.name} of {instance.name} keeps its data on one node, and hypervisor"
+            f" {instance.hypervisor} cannot take disks along: gnt-instance move does",
+            ErrorCode.WRONG_STATE,
+        )
