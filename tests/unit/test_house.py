@@ -216,7 +216,7 @@ CLUSTER_PARAMS_ELSEWHERE = {
     "storage/lvm/reports.py": "columns of LVM",
     "units/cluster/modify.py": "what existing instances need",
     "units/cluster/uid_pool.py": "what nodes say of the pool",
-    "units/instance/convert.py": "an instance's own directory",
+    "units/relocation/convert.py": "an instance's own directory",
     "units/instance/create_plan.py": "an instance's own directory",
     "units/os/diagnose.py": "a column of OP_OS_DIAGNOSE",
     "upstream/clusters.py": "fields of the original's configuration",

@@ -46,13 +46,6 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.confinement import check_confinement
-from ganeti.units.instance.convert import (
-    ConvertPlan,
-    check_conversion,
-    convert,
-    other_node,
-    plan_conversion,
-)
 from ganeti.units.instance.device_changes import DISK_ACTIONS, parse_changes, text_or_none
 from ganeti.units.instance.disk_changes import (
     DiskChanges,
@@ -78,6 +71,13 @@ from ganeti.units.instance.param_changes import backend_changes, changed_params
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.job_source import check_may_set
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
+from ganeti.units.relocation.convert import (
+    check_conversion,
+    convert,
+    other_node,
+    plan_conversion,
+)
+from ganeti.units.relocation.plan import DiskPlan
 from ganeti.units.spindles import check_asked, check_spindles
 from ganeti.units.undo.disks import closings, removals
 from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
@@ -87,7 +87,7 @@ OF_CONVERSIONS = ("ext_params", "file_driver", "remote_node", "remote_node_uuid"
 """What means something only together with another disk template."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModifyPlan:
     """The instance before and after, what its running guest gets at once, and what is reported."""
 
@@ -95,28 +95,28 @@ class ModifyPlan:
     before: Instance
     after: Instance
     changes: list[FieldChange]
-    new_disks: tuple[DiskSpec, ...]
-    old_disks: tuple[DiskSpec, ...]
-    hot: tuple[HotStep, ...]
-    media: tuple[str, ...]
-    """CD drives of the running guest that get another medium, by their hypervisor parameters."""
     disks: DiskChanges
-    memory: tuple[int, int] | None
+    new_disks: tuple[DiskSpec, ...] = ()
+    old_disks: tuple[DiskSpec, ...] = ()
+    hot: tuple[HotStep, ...] = ()
+    media: tuple[str, ...] = ()
+    """CD drives of the running guest that get another medium, by their hypervisor parameters."""
+    memory: tuple[int, int] | None = None
     """Memory of the running guest, as it is and as it is to be, in MiB."""
-    later: tuple[str, ...]
+    later: tuple[str, ...] = ()
     """What the running guest gets at its next start."""
 
 
-class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | ConvertPlan]):
+class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPlan]):
     """Change an instance; its running guest follows at once where it can and may."""
 
     hook = "instance-modify"
 
-    def hook_requested(self, plan: ModifyPlan | ConvertPlan) -> Instance | None:
+    def hook_requested(self, plan: ModifyPlan | DiskPlan) -> Instance | None:
         return plan.after if isinstance(plan, ModifyPlan) else None
 
     def hook_variables(
-        self, snapshot: Snapshot, instance: Instance, plan: ModifyPlan | ConvertPlan
+        self, snapshot: Snapshot, instance: Instance, plan: ModifyPlan | DiskPlan
     ) -> dict[str, str]:
         del snapshot, instance, plan
         given = {"NEW_DISK_TEMPLATE": self.op.disk_template, "RUNTIME_MEMORY": self.op.runtime_mem}
@@ -158,7 +158,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
             locks[1] = lock(Level.NODE, {*before.all_nodes, *others}, Mode.SHARED)
         return locks
 
-    async def check_prereq(self, ctx: UnitContext) -> ModifyPlan | ConvertPlan:
+    async def check_prereq(self, ctx: UnitContext) -> ModifyPlan | DiskPlan:
         op, before = self.op, self.instance(ctx.snapshot)
         check_not_migrating(before)
         if op.disk_template is not None:
@@ -193,12 +193,19 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
                 f" (--hotplug), or first run: gnt-instance shutdown {before.name}",
                 ErrorCode.WRONG_STATE,
             )
-        hot = tuple(steps) if is_hot else ()
-        memory = self._memory(ctx, before, state)
         media = self._media(ctx, before, after) if state is not None else ()
-        later = waiting(changes, is_hot=is_hot, media=media) if state is not None else ()
         return ModifyPlan(
-            node, before, after, changes, new_disks, old_disks, hot, media, of_disks, memory, later
+            node=node,
+            before=before,
+            after=after,
+            changes=changes,
+            disks=of_disks,
+            new_disks=new_disks,
+            old_disks=old_disks,
+            hot=tuple(steps) if is_hot else (),
+            media=media,
+            memory=self._memory(ctx, before, state),
+            later=waiting(changes, is_hot=is_hot, media=media) if state is not None else (),
         )
 
     async def _plan_new_primary(self, ctx: UnitContext, before: Instance, node: Node) -> ModifyPlan:
@@ -206,7 +213,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
         after, changes, disks = self._after(ctx, moved)
         ctx.check_change(put_instance(after))
         changes = [FieldChange("pnode", "", node.name, Applies.NOW), *changes]
-        return ModifyPlan(node, before, after, changes, (), (), (), (), disks, None, ())
+        return ModifyPlan(node=node, before=before, after=after, changes=changes, disks=disks)
 
     def _after(
         self, ctx: UnitContext, before: Instance
@@ -340,9 +347,9 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
             )
         return state.memory, wanted
 
-    async def execute(self, ctx: UnitContext, plan: ModifyPlan | ConvertPlan) -> Outcome:
+    async def execute(self, ctx: UnitContext, plan: ModifyPlan | DiskPlan) -> Outcome:
         """Make new disks, change the guest, then the configuration, then remove old disks; or change nothing."""
-        if isinstance(plan, ConvertPlan):
+        if isinstance(plan, DiskPlan):
             return await convert(ctx, plan, wait=self.op.wait_for_sync)
         async with ctx.undo_log() as undo:
             await self._create_disks(ctx, undo, plan)
@@ -426,8 +433,8 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
         if result.memory != wanted:
             ctx.warn(f"the guest uses {result.memory} MiB so far; it may still follow")
 
-    def dry_run_result(self, ctx: UnitContext, plan: ModifyPlan | ConvertPlan) -> Any:
-        if isinstance(plan, ConvertPlan):
+    def dry_run_result(self, ctx: UnitContext, plan: ModifyPlan | DiskPlan) -> Any:
+        if isinstance(plan, DiskPlan):
             return [["disk_template", plan.after.disk_template]]
         return _reported(plan)
 

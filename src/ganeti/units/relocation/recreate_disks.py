@@ -1,7 +1,6 @@
 """Making disks anew whose data was lost."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
@@ -36,22 +35,15 @@ from ganeti.units.instance.access import (
 )
 from ganeti.units.instance.device_changes import only_known
 from ganeti.units.instance.disk_changes import size_of
-from ganeti.units.instance.disks import JobNames, create_disks, disks_on, planner_of
+from ganeti.units.instance.disks import JobNames, disks_on, planner_of
 from ganeti.units.instance.requests import check_disks, disk_mode
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
+from ganeti.units.relocation.plan import DiskPlan
+from ganeti.units.relocation.steps import MakeDisks, course
 from ganeti.units.spindles import check_asked, check_spindles
 
 
-@dataclass(frozen=True)
-class RecreatePlan:
-    """The instance as it will be, where, and the disks to make."""
-
-    after: Instance
-    disks: tuple[str, ...]
-    """UUIDs."""
-
-
-class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan]):
+class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
     """Make disks anew, empty; one that is still there is never touched (G12)."""
 
     hook = "instance-recreate-disks"
@@ -76,7 +68,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
     def _given_nodes(self) -> list[str]:
         return self.op.node_uuids or self.op.nodes
 
-    async def check_prereq(self, ctx: UnitContext) -> RecreatePlan:
+    async def check_prereq(self, ctx: UnitContext) -> DiskPlan:
         instance = self.instance(ctx.snapshot)
         check_not_migrating(instance)
         wanted = _wanted(self.op.disks) or {at: {} for at in range(len(instance.disks))}
@@ -100,7 +92,8 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
             check_space(info, node, needs)
             check_asked(ctx.snapshot, node, again)
             check_spindles(ctx.snapshot, info, node, again)
-        return RecreatePlan(after, tuple(disk.uuid for disk in again))
+        made = tuple(disk.uuid for disk in again)
+        return DiskPlan(before=instance, after=after, node=nodes[0], disks=made)
 
     async def _check_down(self, ctx: UnitContext, instance: Instance) -> None:
         """A node that is marked offline counts as dead: its disks are what was lost."""
@@ -162,11 +155,11 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
                     ErrorCode.EXISTS,
                 )
 
-    async def execute(self, ctx: UnitContext, plan: RecreatePlan) -> Outcome:
-        async with ctx.undo_log() as undo:
+    async def execute(self, ctx: UnitContext, plan: DiskPlan) -> Outcome:
+        async with course(ctx) as steps:
             ctx.step(f"making {len(plan.disks)} disks of {plan.after.name}")
-            await create_disks(ctx, undo, plan.after, only=plan.disks)
-            undo.commit(put_instance(plan.after))
+            await steps.take(MakeDisks(plan.after, only=plan.disks))
+            steps.commit(put_instance(plan.after))
         return Outcome()
 
 

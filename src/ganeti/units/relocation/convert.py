@@ -1,7 +1,7 @@
 """Keeping the disks of an instance in another way: `gnt-instance modify -t TEMPLATE`."""
 
 import contextlib
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -43,6 +43,8 @@ from ganeti.units.instance.requests import check_template
 from ganeti.units.mirrors.opening import check_copy
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
 from ganeti.units.relocation.copying import DiskCopies
+from ganeti.units.relocation.plan import DiskPlan
+from ganeti.units.relocation.steps import RelocationStep, course
 from ganeti.units.spindles import check_asked, check_spindles
 from ganeti.units.undo.disks import CloseDisk, RemoveDisk, SetDiskRole
 from ganeti.units.undo.step import Step
@@ -53,15 +55,6 @@ ALONE = (
     *("remove_osparams_private", "offline"),
 )
 """What is not changed together with the template: a failure undoes all of it, or nothing."""
-
-
-@dataclass(frozen=True)
-class ConvertPlan:
-    """The instance with its old disks, and with the new ones on their nodes."""
-
-    before: Instance
-    after: Instance
-    node: Node
 
 
 def check_conversion(op: OpInstanceSetParams) -> None:
@@ -79,9 +72,7 @@ def other_node(op: OpInstanceSetParams, snapshot: Snapshot) -> Node | None:
     return resolve_node(snapshot, given) if given else None
 
 
-async def plan_conversion(
-    ctx: UnitContext, before: Instance, op: OpInstanceSetParams
-) -> ConvertPlan:
+async def plan_conversion(ctx: UnitContext, before: Instance, op: OpInstanceSetParams) -> DiskPlan:
     """The new disks, beside the old ones; PrereqError or InputError if there could be none."""
     template = check_template(op.disk_template, ctx.snapshot.cluster)
     _check_templates(before, template)
@@ -110,7 +101,7 @@ async def plan_conversion(
             check_space(info, one, needs)
             check_asked(ctx.snapshot, one, after.disks)
             check_spindles(ctx.snapshot, info, one, after.disks)
-    return ConvertPlan(before, after, node)
+    return DiskPlan(before=before, after=after, node=node)
 
 
 def _check_templates(before: Instance, template: DiskTemplate) -> None:
@@ -190,38 +181,43 @@ def _but(disk: Layer, kept: Collection[str]) -> list[Layer]:
     return [disk]
 
 
-async def convert(ctx: UnitContext, plan: ConvertPlan, *, wait: bool) -> Outcome:
+async def convert(ctx: UnitContext, plan: DiskPlan, *, wait: bool) -> Outcome:
     """Make what is new, copy what is not kept, record, remove the old; or leave everything as it was."""
     before, after = plan.before, plan.after
     in_place = bool(_kept(before, after, plan.node))
-    async with ctx.undo_log() as undo:
-        for uuid in holders(before):
-            await undo.push(SetDiskRole(node=uuid, instance=before.uuid))
+    async with course(ctx) as steps:
+        await steps.take(_RestoreRoles(before))
         if in_place:
             await _check_own_copy(ctx, plan)
         ctx.step(f"making {len(after.disks)} disks of template {after.disk_template}")
-        await _create(ctx, undo, plan)
+        await steps.take(_MakeConverted(plan))
         if in_place:
             async with _opened(ctx, after, plan.node):
                 await _synchronise(ctx, after, wait=wait)
         else:
             async with _opened(ctx, before, plan.node), _opened(ctx, after, plan.node):
-                await _copy(ctx, undo, plan)
+                await steps.take(_CopyConverted(plan))
                 await _synchronise(ctx, after, wait=wait)
-        undo.commit(put_instance(after), then=_removals(ctx, before, keeping=after))
+        steps.commit(put_instance(after))
     return Outcome([["disk_template", after.disk_template]])
 
 
-async def _copy(ctx: UnitContext, undo: UndoLog, plan: ConvertPlan) -> None:
+@dataclass(frozen=True)
+class _CopyConverted(RelocationStep[None]):
     """Copy every disk to the new one at its place; both are open on the primary node."""
-    old, new = (instance_spec(ctx.snapshot, one) for one in (plan.before, plan.after))
-    copies = DiskCopies(ctx, undo, old, plan.node, plan.node)
-    for source, target in zip(old.disks, new.disks, strict=True):
-        ctx.step(f"copying disk {source.index} ({source.size} MiB)")
-        await copies.copy(source, target)
+
+    plan: DiskPlan
+
+    async def act(self, ctx: UnitContext, undo: UndoLog) -> None:
+        node, both = self.plan.node, (self.plan.before, self.plan.after)
+        old, new = (instance_spec(ctx.snapshot, one) for one in both)
+        copies = DiskCopies(ctx, undo, old, node, node)
+        for source, target in zip(old.disks, new.disks, strict=True):
+            ctx.step(f"copying disk {source.index} ({source.size} MiB)")
+            await copies.copy(source, target)
 
 
-async def _check_own_copy(ctx: UnitContext, plan: ConvertPlan) -> None:
+async def _check_own_copy(ctx: UnitContext, plan: DiskPlan) -> None:
     """The data stays where it is on the primary node, so that copy must have all of it, by what its peer knows too."""
     if not is_mirrored(plan.before):
         return
@@ -232,37 +228,54 @@ async def _check_own_copy(ctx: UnitContext, plan: ConvertPlan) -> None:
         await check_copy(ctx, plan.before, plan.node, to="convert")
 
 
-async def _create(ctx: UnitContext, undo: UndoLog, plan: ConvertPlan) -> None:
+@dataclass(frozen=True)
+class _RestoreRoles(RelocationStep[None]):
+    """Let a failure leave the disks on all nodes as the configuration says."""
+
+    instance: Instance
+
+    def undo(self, ctx: UnitContext) -> Sequence[Step]:
+        del ctx
+        return [
+            SetDiskRole(node=uuid, instance=self.instance.uuid) for uuid in holders(self.instance)
+        ]
+
+    async def act(self, ctx: UnitContext, undo: UndoLog) -> None:
+        """Nothing: what follows opens the disks."""
+
+
+@dataclass(frozen=True)
+class _MakeConverted(RelocationStep[None]):
     """Make the new disks on their nodes, around what is kept there; undone, they are closed and then removed."""
-    after = plan.after
-    for uuid in creation_order(after):
-        node = ctx.snapshot.nodes[uuid]
-        kept = _kept(plan.before, after, node)
-        if not kept:
-            await create_disks(ctx, undo, after, nodes=[uuid])
-        for disk in disks_on(ctx, after, uuid):
-            if disk.uuid in kept:
-                continue
-            for layer in _but(disk, kept) if kept else ():
-                await undo.push(RemoveDisk(node=uuid, instance=after.name, disk=layer.public))
-            await undo.push(CloseDisk(node=uuid, instance=after.name, disk=disk.public))
-            if kept:
-                ctx.info(f"disk {disk.index} on {node.name}, around the data that is there")
-                what = DiskArgs(instance_name=after.name, disk=disk)
-                await make_disk(ctx, node, what)
 
+    plan: DiskPlan
 
-def _removals(ctx: UnitContext, before: Instance, *, keeping: Instance) -> list[Step]:
-    """The steps that remove the old disks from their nodes, but for what the new ones have of them."""
-    steps: list[Step] = []
-    for uuid in holders(before):
-        kept = _kept(before, keeping, ctx.snapshot.nodes[uuid])
-        for disk in disks_on(ctx, before, uuid):
-            steps += [
-                RemoveDisk(node=uuid, instance=before.name, disk=layer.public)
-                for layer in _but(disk, kept)
-            ]
-    return steps
+    async def act(self, ctx: UnitContext, undo: UndoLog) -> None:
+        after = self.plan.after
+        for uuid in creation_order(after):
+            node = ctx.snapshot.nodes[uuid]
+            kept = _kept(self.plan.before, after, node)
+            if not kept:
+                await create_disks(ctx, undo, after, nodes=[uuid])
+            for disk in disks_on(ctx, after, uuid):
+                if disk.uuid in kept:
+                    continue
+                for layer in _but(disk, kept) if kept else ():
+                    await undo.push(RemoveDisk(node=uuid, instance=after.name, disk=layer.public))
+                await undo.push(CloseDisk(node=uuid, instance=after.name, disk=disk.public))
+                if kept:
+                    ctx.info(f"disk {disk.index} on {node.name}, around the data that is there")
+                    await make_disk(ctx, node, DiskArgs(instance_name=after.name, disk=disk))
+
+    def deferred(self, ctx: UnitContext) -> Sequence[Step]:
+        """The removal of the old disks from their nodes, but for what the new ones have of them."""
+        before = self.plan.before
+        return [
+            RemoveDisk(node=uuid, instance=before.name, disk=layer.public)
+            for uuid in holders(before)
+            for disk in disks_on(ctx, before, uuid)
+            for layer in _but(disk, _kept(before, self.plan.after, ctx.snapshot.nodes[uuid]))
+        ]
 
 
 async def _synchronise(ctx: UnitContext, instance: Instance, *, wait: bool) -> None:
