@@ -92,7 +92,7 @@ async def test_a_move_that_fails_leaves_the_variables_where_they_were(
     uuid = master.instance(NAME).uuid
     world.node(1).nvram[uuid] = b"variables"
     master.rpc.reset()
-    master.rpc.fail(6, Fault.LOST_ANSWER)  # the writing of the variables
+    master.rpc.fail(8, Fault.LOST_ANSWER)  # the writing of the variables
     failed(await master.run(OpInstanceMove(instance_name=NAME, target_node="node2.example.com")))
     assert "nvram_write" in master.rpc.acts()
     assert (world.node(1).nvram, world.node(2).nvram) == ({uuid: b"variables"}, {})
