@@ -5,7 +5,7 @@ by `ganeti.web`. This module imports nothing of the project, because commands im
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import Enum
+from enum import Enum, auto
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -36,32 +36,33 @@ class Right(Enum):
     WRITE = "write"
 
 
-class Kind(Enum):
-    """The type of a parameter of a query, by the name that OpenAPI has for it or for its text."""
+class ParameterType(Enum):
+    """The type of a parameter of a query."""
 
-    FLAG = "integer"
+    FLAG = auto()
     """0 or 1, as clients of Ganeti say no and yes."""
-    INTEGER = "number"
-    TEXT = "string"
-    WORDS = "words"
-    """`a,b`; it must be given."""
-    TEXTS = "array"
+    INTEGER = auto()
+    TEXT = auto()
+    WORDS = auto()
+    """`a,b`; the query must have it."""
+    TEXTS = auto()
+    """A text that may be repeated."""
 
 
 class Parameter(NamedTuple):
     """A parameter of a query (`?dry-run=1`)."""
 
     name: str
-    kind: Kind
+    type: ParameterType
     help: str
     field: str = ""
     """The field of the opcode that has its value; then the body must not have the field."""
     is_required: bool = False
 
 
-DRY_RUN = Parameter("dry-run", Kind.FLAG, "check only, and change nothing", "dry_run")
+DRY_RUN = Parameter("dry-run", ParameterType.FLAG, "check only, and change nothing", "dry_run")
 FORCE = Parameter(
-    "force", Kind.FLAG, "do it even against a check that may be overruled", field="force"
+    "force", ParameterType.FLAG, "do it even against a check that may be overruled", field="force"
 )
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -76,7 +77,7 @@ class Rest(NamedTuple):
     query: tuple[Parameter, ...] = ()
     right: Right = Right.WRITE
     summary: str = ""
-    """Default: the first sentence of the opcode's docstring."""
+    """Default: the opcode's docstring up to its first comma, colon, semicolon or period."""
     name: str = ""
     """The name in a job's reason; default: the words of the path."""
     path_fields: Mapping[str, str] = _NOTHING

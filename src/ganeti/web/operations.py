@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ganeti.model.job import JOB_BYTES
 from ganeti.model.opcodes import OpCode
-from ganeti.model.operation import Kind, Parameter, Rest, Right
+from ganeti.model.operation import Parameter, ParameterType, Rest, Right
 from ganeti.web.refusals import bad_request
 from ganeti.web.users import User
 
@@ -24,13 +24,17 @@ BODY_LIMIT = 10 * 1024 * 1024
 """Bytes of a body; one that becomes a job may have no more than a job."""
 
 
-BULK = Parameter("bulk", Kind.FLAG, "whole objects in place of their names")
+BULK = Parameter("bulk", ParameterType.FLAG, "whole objects in place of their names")
 LOCK = Parameter(
-    "lock", Kind.FLAG, "accepted, without effect: queries read one state and wait for nobody"
+    "lock",
+    ParameterType.FLAG,
+    "accepted, without effect: queries read one state and wait for nobody",
 )
-REASON = Parameter("reason", Kind.TEXT, "why; it is kept with the job, if there is one")
-LIMIT = Parameter("limit", Kind.INTEGER, "at most so many, in the order of their names")
-AFTER = Parameter("after", Kind.TEXT, "only those after this one, the last of the page before")
+REASON = Parameter("reason", ParameterType.TEXT, "why; it is kept with the job, if there is one")
+LIMIT = Parameter("limit", ParameterType.INTEGER, "at most so many, in the order of their names")
+AFTER = Parameter(
+    "after", ParameterType.TEXT, "only those after this one, the last of the page before"
+)
 PAGES = (LIMIT, AFTER)
 
 
@@ -65,16 +69,16 @@ class Arguments:
 
     def check(self, operation: "Operation") -> None:
         """Refusal for an argument that the operation does not have, and for a wrong value of one that it has."""
-        known = {one.name: one.kind for one in operation.accepted}
+        known = {one.name: one.type for one in operation.accepted}
         for name in self._given:
             if name not in known:
                 names = ", ".join(known)
                 raise bad_request(f"unknown parameter {name!r:.60} of the query; known: {names}")
-            if known[name] is Kind.FLAG:
+            if known[name] is ParameterType.FLAG:
                 self.flag(name)
-            elif known[name] is Kind.INTEGER:
+            elif known[name] is ParameterType.INTEGER:
                 self.integer(name)
-            if known[name] is not Kind.TEXTS and len(self._given[name]) > 1:
+            if known[name] is not ParameterType.TEXTS and len(self._given[name]) > 1:
                 raise bad_request(f"the parameter {name!r:.60} is given twice")
 
     @property
@@ -100,11 +104,11 @@ class Arguments:
 
     def value(self, one: Parameter) -> Any:
         """Return the value for a field of an opcode, None for a text that is not there; Refusal."""
-        if one.kind is Kind.FLAG:
+        if one.type is ParameterType.FLAG:
             return self.flag(one.name)
-        if one.kind is Kind.TEXTS:
+        if one.type is ParameterType.TEXTS:
             return self.texts(one.name)
-        if one.kind is Kind.WORDS:
+        if one.type is ParameterType.WORDS:
             return self.needed(one.name).split(",")
         return self.needed(one.name) if one.is_required else self.text(one.name)
 

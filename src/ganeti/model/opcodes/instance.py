@@ -28,9 +28,9 @@ from ganeti.model.operation import (
     FORCE,
     INSTANCE,
     Command,
-    Kind,
     Loss,
     Parameter,
+    ParameterType,
     Rest,
     Right,
 )
@@ -179,7 +179,10 @@ NoRemember = Annotated[bool, Field("do not remember the new state as the wanted 
 
 
 NO_REMEMBER = Parameter(
-    "no_remember", Kind.FLAG, "do not remember the new state as the wanted one", "no_remember"
+    "no_remember",
+    ParameterType.FLAG,
+    "do not remember the new state as the wanted one",
+    "no_remember",
 )
 
 
@@ -251,8 +254,8 @@ class OpInstanceReboot(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     no_loss: ClassVar[str] = "keeps the disks"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("POST", "/2/instances/{instance}/reboot", (
-            Parameter("type", Kind.TEXT, "soft, hard or full", "reboot_type"),
-            Parameter("ignore_secondaries", Kind.FLAG, "accepted, without effect", "ignore_secondaries"),
+            Parameter("type", ParameterType.TEXT, "soft, hard or full", "reboot_type"),
+            Parameter("ignore_secondaries", ParameterType.FLAG, "accepted, without effect", "ignore_secondaries"),
             DRY_RUN,
         ), Right.OPERATE),
     )  # fmt: skip
@@ -303,8 +306,10 @@ class OpInstanceQueryData(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_QU
 
     host_changing: ClassVar[bool] = False
     rest: ClassVar[tuple[Rest, ...]] = (
-        Rest("GET", "/2/instances/{instance}/info", (Parameter("static", Kind.FLAG, "do not ask the nodes", "static"),),
-             Right.KNOWN, "Everything about an instance, by a job", path_fields={"instance": "instances"}, has_body=False),
+        Rest("GET", "/2/instances/{instance}/info", (
+            Parameter("static", ParameterType.FLAG, "do not ask the nodes", "static"),
+        ), Right.KNOWN, "Everything about an instance, by a job",
+            path_fields={"instance": "instances"}, has_body=False),
     )  # fmt: skip
 
 

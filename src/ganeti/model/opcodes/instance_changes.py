@@ -13,7 +13,16 @@ from ganeti.model.opcodes.base import (
     NoWaitForSync,
 )
 from ganeti.model.opcodes.instance import OnInstance, instance_names
-from ganeti.model.operation import FORCE, INSTANCE, Command, Kind, Loss, Parameter, Rest, Right
+from ganeti.model.operation import (
+    FORCE,
+    INSTANCE,
+    Command,
+    Loss,
+    Parameter,
+    ParameterType,
+    Rest,
+    Right,
+)
 from ganeti.model.params import Params
 
 
@@ -175,8 +184,11 @@ class OpInstanceReplaceDisks(
     no_loss: ClassVar[str] = "replaces a copy only if the other copy has all data"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("POST", "/2/instances/{instance}/replace-disks", (
-            *(Parameter(name, Kind.TEXT, "for old clients, which send no body") for name in ("remote_node", "mode", "disks", "iallocator")),
-            Parameter("early_release", Kind.FLAG, "for old clients, which send no body"),
+            *(
+                Parameter(name, ParameterType.TEXT, "for old clients, which send no body")
+                for name in ("remote_node", "mode", "disks", "iallocator")
+            ),
+            Parameter("early_release", ParameterType.FLAG, "for old clients, which send no body"),
         ), summary="Put new disks, or another node, in the place of mirrors"),
     )  # fmt: skip
 
@@ -198,7 +210,7 @@ class OpInstanceActivateDisks(
     no_loss: ClassVar[str] = "keeps the disks"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("PUT", "/2/instances/{instance}/activate-disks", (
-            Parameter("ignore_size", Kind.FLAG, "whatever size they are recorded with", "ignore_size"),
+            Parameter("ignore_size", ParameterType.FLAG, "whatever size they are recorded with", "ignore_size"),
         ), Right.OPERATE, "Make an instance's disks usable on its node", has_body=False),
     )  # fmt: skip
     cli: ClassVar[Command | None] = Command(

@@ -5,7 +5,16 @@ from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import OpCode
-from ganeti.model.operation import FORCE, NEW_NAME, NODE, Command, Kind, Loss, Parameter, Rest
+from ganeti.model.operation import (
+    FORCE,
+    NEW_NAME,
+    NODE,
+    Command,
+    Loss,
+    Parameter,
+    ParameterType,
+    Rest,
+)
 from ganeti.model.params import Params
 
 SecondaryIp = Annotated[
@@ -77,7 +86,10 @@ ROLE_CHANGES: dict[str, dict[str, bool]] = {
 }
 """Roles that the REST interface can give a node -> fields of `OpNodeSetParams`."""
 AUTO_PROMOTE = Parameter(
-    "auto-promote", Kind.FLAG, "let another node become a master candidate instead", "auto_promote"
+    "auto-promote",
+    ParameterType.FLAG,
+    "let another node become a master candidate instead",
+    "auto_promote",
 )
 
 

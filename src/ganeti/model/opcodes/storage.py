@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, RefersTo
 from ganeti.model.opcodes.base import OpCode
-from ganeti.model.operation import NODE, Argument, Command, Kind, Loss, Parameter, Rest
+from ganeti.model.operation import NODE, Argument, Command, Loss, Parameter, ParameterType, Rest
 
 StorageType = Annotated[str | None, Field(
     "kind of storage: lvm-vg, lvm-pv, file, sharedfile; without it that of the first enabled disk"
@@ -13,8 +13,10 @@ StorageType = Annotated[str | None, Field(
 ), RefersTo.NOTHING]  # fmt: skip
 
 
-STORAGE_TYPE = Parameter("storage_type", Kind.TEXT, "as file or lvm-vg", "storage_type")
-STORAGE_NAME = Parameter("name", Kind.TEXT, "of the storage unit", "name", is_required=True)
+STORAGE_TYPE = Parameter("storage_type", ParameterType.TEXT, "as file or lvm-vg", "storage_type")
+STORAGE_NAME = Parameter(
+    "name", ParameterType.TEXT, "of the storage unit", "name", is_required=True
+)
 
 
 class OpNodeQueryStorage(OpCode, frozen=True, kw_only=True, tag="OP_NODE_QUERY_STORAGE"):
@@ -31,7 +33,7 @@ class OpNodeQueryStorage(OpCode, frozen=True, kw_only=True, tag="OP_NODE_QUERY_S
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("GET", "/2/nodes/{node}/storage", (
             STORAGE_TYPE,
-            Parameter("output_fields", Kind.WORDS, "names of fields, with commas", "output_fields"),
+            Parameter("output_fields", ParameterType.WORDS, "names of fields, with commas", "output_fields"),
         ), summary="List a node's storage units", path_fields={"node": "nodes"}, has_body=False),
     )  # fmt: skip
 
@@ -57,7 +59,7 @@ class OpNodeModifyStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_NODE
         Rest("PUT", "/2/nodes/{node}/storage/modify", (
             STORAGE_TYPE,
             STORAGE_NAME,
-            Parameter("allocatable", Kind.FLAG, "whether space is taken from it"),
+            Parameter("allocatable", ParameterType.FLAG, "whether space is taken from it"),
         ), summary="Change a storage unit", has_body=False),
     )  # fmt: skip
 
