@@ -305,14 +305,11 @@ def test_no_modules_import_each_other_in_a_circle_not_even_late_or_for_types() -
             full = [f"{module}.{one}" for one in re.findall(r"\w+", given)]
             yield from (one if one in names else module for one in full)
 
-    def merged(name: str) -> str:
-        return "ganeti.placement" if name.startswith("ganeti.placement.") else name
-
-    graph: dict[str, set[str]] = {}
-    for path in MODULES:
-        name = merged(_module_name(path))
-        found = {merged(one) for one in imported(_text(path)) if one in names}
-        graph.setdefault(name, set()).update(found - {name})
+    graph = {
+        name: {one for one in imported(_text(path)) if one in names and one != name}
+        for path in MODULES
+        if (name := _module_name(path))
+    }
     TopologicalSorter(graph).prepare()  # CycleError shows a circle
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
@@ -11,9 +11,8 @@ from ganeti.placement.description import Failure, Group, Node
 from ganeti.placement.digits import digits
 
 if TYPE_CHECKING:
-    from ganeti.placement.dedicated import Costs
-    from ganeti.placement.redundancy import Trouble
-    from ganeti.placement.state import Floats
+    import numpy as np
+    import numpy.typing as npt
 
 NO_NODE = -1
 TIE = 1e-12
@@ -45,6 +44,18 @@ class Exempt(NamedTuple):
 NOBODY = Exempt()
 
 
+class Before(Protocol):
+    """What is wrong before a change (`ganeti.placement.redundancy.Trouble`)."""
+
+    def of(self, node: int) -> Counter[Any]:
+        """How many instances the loss of a node would leave without a place, by cause."""
+        ...
+
+    def grown(self, after: Any, group: int, first: int | None = None) -> Iterator[int]:
+        """Nodes of the changed group whose loss leaves more without a place than before, for any cause."""
+        ...
+
+
 class Rules(msgspec.Struct, frozen=True):
     """What is checked beyond hard limits, and where; the defaults are `hail`'s."""
 
@@ -59,7 +70,7 @@ class Rules(msgspec.Struct, frozen=True):
     """How many other places there are, and their scores, does not matter if there is one."""
     by_room: bool = False
     """The capacity check only counts room: a place that it refuses is refused for larger instances too."""
-    before: "Trouble | None" = None
+    before: Before | None = None
     """What is wrong before: a place need only leave it no worse, node by node; None asks for redundancy."""
     dedicated: bool = True
     """Where all nodes have exclusive storage, lost allocations decide (`dedicated`); not in `hspace`, as in upstream's."""
@@ -78,6 +89,18 @@ class Cost(NamedTuple):
         return f"([{','.join(f'{one:.0f}' for one in self.lost)}],{self.disk_left:.0f})"
 
 
+class Costs(Protocol):
+    """What each place of a group costs (`ganeti.placement.dedicated.Costs`)."""
+
+    def of(self, nodes: tuple[int, ...]) -> Cost:
+        """The cost of one place."""
+        ...
+
+    def least_with(self, node: int, scores: "npt.NDArray[np.float64]") -> Cost:
+        """The lowest cost of the places that have a score and the node."""
+        ...
+
+
 class Place(msgspec.Struct):
     """An answer: the nodes and the score then, or none and why; counts are of places."""
 
@@ -89,9 +112,9 @@ class Place(msgspec.Struct):
     note: str = ""
     doomed: dict[int, int] = msgspec.field(default_factory=dict)
     """By primary node: one whose loss speaks against it, NO_NODE for the last one found."""
-    scores: "Floats | None" = None
+    scores: "npt.NDArray[np.float64] | None" = None
     """By node (or by primary and secondary): the score, infinite where the instance cannot be."""
-    costs: "Costs | None" = None
+    costs: Costs | None = None
     """What decides in place of the scores on exclusive storage (`dedicated`)."""
 
     @property
