@@ -120,7 +120,7 @@ def test_a_guest_that_dies_by_itself_leaves_no_tap(cluster: LocalCluster, net: s
         ("mode=bridged,link=eth0", "no bridge"),
         (
             "mode=routed,link=nosuch,ip=192.0.2.9",
-            "there is no routing table and no interface 'nosuch'",
+            "'nosuch' is neither a routing table nor an interface",
         ),
         ("mode=routed,link=100", "needs an IP address"),
         ("mode=ovs,link=switch1", "Open vSwitch"),

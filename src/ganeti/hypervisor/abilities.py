@@ -38,7 +38,7 @@ class WarmsUp(abc.ABC):
 
 
 class LooksAfterGuests(abc.ABC):
-    """Has something to do for guests from time to time, asked by nobody."""
+    """Has periodic work for guests."""
 
     @abc.abstractmethod
     async def look_after(self) -> None:
@@ -58,7 +58,7 @@ class TalksToAgent(abc.ABC):
 
     @abc.abstractmethod
     async def thaw(self, instance: InstanceSpec) -> int:
-        """Let them go on; how many. May be repeated."""
+        """Thaw them; return how many. Idempotent."""
 
 
 class KeepsNvram(abc.ABC):

@@ -239,9 +239,9 @@ class FakeHypervisor(Hypervisor):
 
 
 def adopt_guests(paths: Paths, uuids: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Go on with guests that the original pretends to run: the names of those, and of others without a UUID.
+    """Adopt guests that upstream simulates; return the names of those, and of others without a UUID.
 
-    The original has a file for each, by its name: a number, memory in MiB, and processors. It stays.
+    Upstream has a file for each name: a number, memory in MiB, and processors. It stays.
     """
     hypervisor = FakeHypervisor(paths)
     adopted, unknown = [], []
@@ -266,7 +266,7 @@ def adopt_guests(paths: Paths, uuids: Mapping[str, str]) -> tuple[list[str], lis
 
 
 def give_guests_back(paths: Paths) -> None:
-    """Let the original pretend to run what pretends to run now."""
+    """Return all simulated guests to upstream."""
     hypervisor = FakeHypervisor(paths)
     guests = {guest.instance.name: guest.instance for guest in hypervisor.all_guests()}
     for path in _files_of_the_original(paths):

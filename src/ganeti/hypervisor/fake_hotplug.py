@@ -14,7 +14,7 @@ Change = Callable[[InstanceSpec], InstanceSpec]
 
 
 class FakeHotplug(Hotplug):
-    """`change` replaces what a guest has, if it is there; `meet` fails an operation on wish."""
+    """`change` replaces what a guest has, if it is there; `meet` fails an operation on request."""
 
     def __init__(
         self, change: Callable[[InstanceSpec, Change], bool], meet: Callable[[str], None]

@@ -1,4 +1,4 @@
-"""Disks that are block devices which all nodes see, made by somebody else: template `blockdev`."""
+"""Disks that are existing block devices which all nodes see: template `blockdev`."""
 
 import asyncio
 import os
@@ -58,7 +58,7 @@ class AdoptedDevice(BlockDevice, Adoption):
         await self._check(size_mib)
 
     async def remove(self) -> None:
-        """The device stays, with its data: it is somebody else's."""
+        """The device stays, with its data, because Ganeti did not create it."""
 
     async def open(self, role: DiskRole) -> None:
         del role
@@ -71,8 +71,8 @@ class AdoptedDevice(BlockDevice, Adoption):
         found = await self._in_thread("grow", self._size)
         if found < size_mib * MIB:
             raise StorageError(
-                f"disk {self._disk.index}: {self._path} has {found // MIB} MiB, {size_mib} are wanted; grow it"
-                " where it is kept first"
+                f"disk {self._disk.index}: {self._path} has {found // MIB} MiB, {size_mib} are needed; grow"
+                " the device first"
             )
 
     async def size_mib(self) -> int | None:
@@ -92,7 +92,7 @@ class AdoptedDevice(BlockDevice, Adoption):
         return await self._in_thread("adopt", lambda: self._size(os.O_RDWR | os.O_EXCL)) // MIB
 
     async def adopt(self, source: str) -> None:
-        """Nothing but a look: nobody else may hold it."""
+        """Only a check: no other program may hold it."""
         await self.adoptable_mib(source)
 
     async def give_back(self, source: str) -> None:
@@ -107,7 +107,7 @@ class AdoptedDevice(BlockDevice, Adoption):
         check_size(f"disk {self._disk.index}: {self._path}", found // MIB, size_mib)
 
     def _size(self, flags: int = os.O_RDONLY) -> int:
-        """Bytes; StorageError if it is no block device. With O_EXCL, OSError if anybody holds it."""
+        """Bytes; StorageError if it is not a block device. With O_EXCL, OSError if a program holds it."""
         descriptor = os.open(self._real, flags | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             if not stat.S_ISBLK(os.fstat(descriptor).st_mode):

@@ -3,7 +3,7 @@
 The list is a file of the node (`paths.file_storage_paths`): one absolute path a line, `#` comments.
 Below an allowed directory every component is opened from the one above it, without following
 links, and must lie on the same mount, belong to us or root, and be closed to other writers: so
-nobody else can swap what was checked.
+no other process can swap what was checked.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class DirectoryMissing(StorageError):
 
 @dataclass(frozen=True)
 class Place:
-    """A file's name in an open directory; the directory's own name in the one above, if that is ours."""
+    """A file's name in an open directory, and the directory's name in its parent, if root owns that."""
 
     directory: int
     name: str
@@ -52,7 +52,7 @@ class Place:
         try:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
-                raise StorageError(f"{self.name} is not a regular file, so it is no disk")
+                raise StorageError(f"{self.name} is not a regular file, so it cannot be a disk")
             if status.st_nlink != 1:
                 raise StorageError(f"{self.name} has {status.st_nlink} hard links, a disk has one")
             if _mount_id(handle) != self.mount_id:
@@ -251,7 +251,7 @@ def _open_below(name: str, above: int, path: str) -> int:
     try:
         return os.open(name, _OPEN_DIRECTORY, dir_fd=above)
     except FileNotFoundError as err:
-        raise DirectoryMissing(f"{path}: there is no directory {name}") from err
+        raise DirectoryMissing(f"{path}: the directory {name} does not exist") from err
     except OSError as err:
         # ELOOP or ENOTDIR, after the kernel: a link, or no directory at all.
         raise StorageError(f"{path}: {name} is not a directory of its own: {err.strerror}") from err
@@ -261,15 +261,15 @@ def _check_directory(descriptor: int, mount_id: int, what: str) -> None:
     status = os.fstat(descriptor)
     if status.st_uid not in (0, os.geteuid()):
         raise StorageError(
-            f"{what} belongs to user {status.st_uid}, who could swap disks; give it to root"
+            f"{what} belongs to user {status.st_uid}, who could swap disks; change its owner to root"
         )
     if status.st_mode & stat.S_IWOTH:
         raise StorageError(
-            f"{what} can be written by everybody, who could swap disks; chmod o-w it"
+            f"{what} is world-writable, so other users could swap disks; run chmod o-w on it"
         )
     if _mount_id(descriptor) != mount_id:
         raise StorageError(
-            f"{what} is a mount point inside an allowed directory; allow it by itself instead"
+            f"{what} is a mount point inside an allowed directory; allow the mount point itself instead"
         )
 
 

@@ -92,7 +92,7 @@ async def _looking(key: str, work: Callable[[], T]) -> T:
         return await asyncio.to_thread(work)
     except OSError as err:
         hint = "; remove what is in it first" if err.errno == errno.ENOTEMPTY else ""
-        raise StorageError(f"cannot look at {key}: {err.strerror}{hint}") from err
+        raise StorageError(f"cannot read {key}: {err.strerror}{hint}") from err
 
 
 def _all(allowed: AllowedDirectories) -> list[str]:

@@ -123,7 +123,7 @@ class FileDisk(BlockDevice):
             descriptor = place.open_file(os.O_RDWR)
         try:
             if not (self._is_ours(descriptor) or _reads_as_zeros(descriptor)):
-                _refuse("a file with other data is there; move it away if nobody needs it")
+                _refuse("a file with other data exists there; move it away if it is not needed")
             with contextlib.suppress(OSError):  # file systems without extended attributes
                 os.setxattr(descriptor, _MARK, self._disk.uuid.encode())
         except BaseException:
@@ -135,7 +135,7 @@ class FileDisk(BlockDevice):
         """Give a file its space and then its length, so that a file with a length is complete."""
         present = os.fstat(descriptor).st_size
         if present not in (0, size):
-            raise _OtherSize(f"it is there with {present} bytes instead of {size}")
+            raise _OtherSize(f"it exists with {present} bytes instead of {size}")
         if present == 0:
             self._reserve(descriptor, size, size)
             os.ftruncate(descriptor, size)
@@ -239,7 +239,7 @@ def _mark(descriptor: int) -> str | None:
 
 
 def _reads_as_zeros(descriptor: int) -> bool:
-    """Whether nobody has written anything into the unmarked file, so that it can hold no secrets."""
+    """Whether the unmarked file was never written, so that it cannot hold secrets."""
     if _mark(descriptor) is not None:
         return False
     position, end = 0, os.fstat(descriptor).st_size

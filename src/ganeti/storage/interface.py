@@ -137,10 +137,10 @@ class BlockDevice(abc.ABC):
 
     @abc.abstractmethod
     async def size_mib(self) -> int | None:
-        """The present size, or None if there is no such disk."""
+        """The present size, or None if the disk does not exist."""
 
     async def spindles(self) -> int:
-        """How many physical devices it has for itself; 0 where disks share them, or there is no such disk."""
+        """The number of its own physical devices; 0 where disks share them, or the disk does not exist."""
         return 0
 
     @abc.abstractmethod

@@ -56,7 +56,7 @@ class StorageKind(abc.ABC):
     async def check(self, paths: Paths, key: str) -> str:
         """What is wrong with a unit, a sentence, or '' (S3)."""
         found = next((one for one in await self.units(paths) if one.name == key), None)
-        return f"{key} is not there" if found is None else found.problem
+        return f"{key} does not exist" if found is None else found.problem
 
     async def space(self, paths: Paths, unit: StorageUnit) -> StorageSpace:
         """Its size and what is free, in MiB; an error if it is missing or must not be used."""
@@ -64,7 +64,7 @@ class StorageKind(abc.ABC):
             if one.name == unit.key:
                 free = one.free if one.allocatable else 0
                 return StorageSpace(unit=unit, total=one.size, free=free)
-        raise StorageError(f"{unit.key} is not there")
+        raise StorageError(f"{unit.key} does not exist")
 
     async def disks(self, paths: Paths, unit: StorageUnit) -> list[StoredDisk]:
         """What lies there by name, nothing if it is missing; an error if it must not be used."""

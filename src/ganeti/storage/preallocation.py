@@ -17,7 +17,7 @@ def preallocate(descriptor: int, size: int) -> None:
 
     Does nothing where the file system cannot do it: the file is then sparse.
 
-    Calls the kernel by itself: `os.posix_fallocate` changes the length, and would write every
+    Calls the kernel directly: `os.posix_fallocate` changes the length, and would write every
     block by hand where the file system cannot do it.
     """
     libc = ctypes.CDLL(None, use_errno=True)

@@ -62,7 +62,7 @@ class RadosImage(BlockDevice, Snapshots):
         return f"{RBD_SCHEME}{self._pool}/{image}"
 
     async def create(self, size_mib: int) -> None:
-        """A new image reads as zeros by itself."""
+        """A new image reads as zeros."""
         async with self._naming("create"):
             if size_mib <= 0:
                 raise StorageError(f"a size of {size_mib} MiB is not a size")
@@ -71,9 +71,9 @@ class RadosImage(BlockDevice, Snapshots):
                 await self._rbd("create", "--size", f"{size_mib}M", "--", self._spec)
                 await self._rbd("image-meta", "set", "--", self._spec, _MARK, self._disk.uuid)
             elif await self._mark() != self._disk.uuid:
-                raise StorageError("an image of this name is there; remove it if nobody needs it")
+                raise StorageError("an image of this name exists; remove it if it is not needed")
             elif found < size_mib * MIB:
-                raise StorageError(f"it is there with {found // MIB} MiB instead of {size_mib}")
+                raise StorageError(f"it exists with {found // MIB} MiB instead of {size_mib}")
 
     async def remove(self) -> None:
         async with self._naming("remove"):
@@ -89,7 +89,7 @@ class RadosImage(BlockDevice, Snapshots):
                 await self._rbd("map", "--", self._spec)
 
     async def close(self) -> None:
-        async with self._naming("give up"):
+        async with self._naming("release"):
             await self._unmap()
 
     async def grow(self, size_mib: int) -> None:
@@ -112,7 +112,7 @@ class RadosImage(BlockDevice, Snapshots):
     async def take(self, name: str) -> str:
         async with self._naming("make a snapshot of"):
             if not _NAME.fullmatch(name):
-                raise StorageError(f"{name!r:.80} is no name of a snapshot")
+                raise StorageError(f"{name!r:.80} is not a name of a snapshot")
             await self._check()
             await self._rbd("snap", "create", "--no-progress", "--", f"{self._spec}@{name}")
             if self._is_mapped:
@@ -122,7 +122,7 @@ class RadosImage(BlockDevice, Snapshots):
     async def drop(self, name: str) -> None:
         async with self._naming("drop a snapshot of"):
             if not _NAME.fullmatch(name):
-                raise StorageError(f"{name!r:.80} is no name of a snapshot")
+                raise StorageError(f"{name!r:.80} is not a name of a snapshot")
             await self._unmap(name)
             try:
                 await self._rbd("snap", "rm", "--no-progress", "--", f"{self._spec}@{name}")
@@ -176,7 +176,7 @@ class RadosImage(BlockDevice, Snapshots):
     async def _check(self) -> None:
         size = await self._own()
         if size is None:
-            raise StorageError("there is no such image of this disk")
+            raise StorageError("the disk has no such image")
         check_size("it", size // MIB, self._disk.size)
 
     async def _device(self, snapshot: str = "") -> str | None:

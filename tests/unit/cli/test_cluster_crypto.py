@@ -86,7 +86,11 @@ def test_rest_clients_find_the_new_certificate_when_the_command_ends(
     [
         (["--force"], 1, "say what is to be renewed"),
         (["--new-node-certificates"], 13, "--force"),
-        (["--force", "--new-rapi-certificate", "--rapi-certificate=x"], 1, "create a new one or pass a file"),
+        (
+            ["--force", "--new-rapi-certificate", "--rapi-certificate=x"],
+            1,
+            "create a new one or pass a file",
+        ),
         (["--force", "--spice-certificate=x"], 1, "belong together"),
         (["--force", "--cluster-domain-secret=/nowhere"], 1, "/nowhere"),
     ],

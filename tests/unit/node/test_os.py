@@ -123,7 +123,7 @@ async def test_a_failing_create_tells_what_the_script_said(node: Node) -> None:
 
 async def test_nothing_is_run_without_the_disk(node: Node) -> None:
     node.script("create", "touch ran")
-    with pytest.raises(StorageError, match="no directory web1"):
+    with pytest.raises(StorageError, match="the directory web1 does not exist"):
         await node.call(OS_CREATE.name, CREATE)
     assert not (node.os / "ran").exists()
 

@@ -199,7 +199,7 @@ def test_a_directory_that_everybody_can_write_is_refused(paths: Paths, where: st
     directory = paths.below(where)
     directory.mkdir(exist_ok=True)
     directory.chmod(0o777)
-    with pytest.raises(StorageError, match="written by everybody"):
+    with pytest.raises(StorageError, match="is world-writable"):
         enter_and_write(paths, f"{ROOT}/web1/disk0")
 
 

@@ -103,7 +103,7 @@ async def test_a_left_over_disk_of_another_instance_is_neither_taken_nor_removed
     with where.open("r+b") as data:
         data.write(b"secret")
     disk = FileDisk(paths, SPEC)
-    with pytest.raises(StorageError, match="a file with other data is there"):
+    with pytest.raises(StorageError, match="a file with other data exists there"):
         await disk.create(3)
     await disk.remove()
     with pytest.raises(StorageError, match="belongs to another disk"):
@@ -121,7 +121,7 @@ async def test_an_unmarked_file_that_holds_data_is_not_taken_for_a_new_disk(
     with where.open("r+b") as data:
         data.seek(position)
         data.write(b"x")
-    with pytest.raises(StorageError, match="a file with other data is there"):
+    with pytest.raises(StorageError, match="a file with other data exists there"):
         await FileDisk(paths, SPEC).create(3)
     assert where.exists()
 
@@ -220,7 +220,7 @@ async def test_a_failure_at_any_step_of_creation_leaves_nothing(
 
 async def test_assembling_says_what_is_wrong(paths: Paths, where: Path) -> None:
     disk = FileDisk(paths, SPEC)
-    with pytest.raises(StorageError, match=r"cannot use disk 0 .*no directory web1"):
+    with pytest.raises(StorageError, match=r"cannot use disk 0 .*the directory web1 does not exist"):
         await disk.open(DiskRole.PRIMARY)
     await disk.create(3)
     await disk.open(DiskRole.PRIMARY)

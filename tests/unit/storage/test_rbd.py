@@ -158,12 +158,12 @@ async def test_the_kernel_maps_it_for_as_long_as_it_is_open(ceph: Ceph) -> None:
 @pytest.mark.requirement("G12")
 async def test_another_disks_image_is_not_touched(ceph: Ceph) -> None:
     ceph.images["rbd/img-1"] = 8 * MIB
-    with pytest.raises(StorageError, match="an image of this name is there"):
+    with pytest.raises(StorageError, match="an image of this name exists"):
         await disk(ceph).create(8)
     ceph.meta["rbd/img-1"] = {"ganeti.disk": "22222222-0000-4000-8000-000000000000"}
     await disk(ceph).remove()
     assert await disk(ceph).size_mib() is None
-    with pytest.raises(StorageError, match="no such image of this disk"):
+    with pytest.raises(StorageError, match="has no such image"):
         await disk(ceph).open(DiskRole.PRIMARY)
     assert ceph.images == {"rbd/img-1": 8 * MIB}
 

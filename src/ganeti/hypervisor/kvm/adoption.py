@@ -1,10 +1,10 @@
-"""Guests that the original has started go on under this driver.
+"""Adopt guests that upstream has started.
 
-The original keeps below `/var/run/ganeti/kvm-hypervisor` a process id (`pid/NAME`), control sockets
+Upstream keeps below `/var/run/ganeti/kvm-hypervisor` a process id (`pid/NAME`), control sockets
 (`ctrl/NAME.qmp`, `.serial`, `.qga`), perhaps a user id (`uid/NAME`), and in `conf/NAME.runtime` what it has
-started: the command line, interfaces, hypervisor parameters and disks. That is enough for a record of ours;
-the sockets get our names by links. Their devices have other names than ours, so an adopted guest can be
-looked at, stopped and rebooted, and is one of ours after its next start; until then nothing is plugged in
+started: the command line, interfaces, hypervisor parameters and disks. That is enough for a record of this driver;
+links give the sockets their local names. The devices have other names, so an adopted guest can be
+shown, stopped and rebooted, and is a normal guest after its next start; until then there is no hotplug
 and it does not move.
 """
 
@@ -35,7 +35,7 @@ _MIRRORED, _PORT = "drbd", 2
 
 @dataclass(frozen=True)
 class UpstreamGuest:
-    """One guest of the original that runs here."""
+    """A guest of upstream that runs here."""
 
     name: str
     instance: InstanceSpec
@@ -50,16 +50,16 @@ class Adoption:
 
     adopted: tuple[str, ...]
     problems: tuple[str, ...]
-    """Why others were not; they run on, and nothing of ours knows them."""
+    """The reasons for guests that were not adopted; they keep running unknown to this driver."""
 
 
 def directory(paths: Paths) -> Path:
-    """Where the original keeps what it knows of its guests."""
+    """Upstream's directory of runtime data of guests."""
     return paths.run / "kvm-hypervisor"
 
 
 def adopt_guests(paths: Paths, processes: Processes) -> Adoption:
-    """Write a record of each guest of the original that runs here; may be repeated."""
+    """Write a record of each guest of upstream that runs here; idempotent."""
     adopted, problems = [], []
     for path in sorted((directory(paths) / "conf").glob(f"*{_RUNTIME}")):
         name = path.name.removesuffix(_RUNTIME)
@@ -82,11 +82,11 @@ def _look_at(paths: Paths, processes: Processes, name: str, path: Path) -> Upstr
         return None
     runtime = wire.parse_foreign(path.read_bytes(), what=str(path))
     if not isinstance(runtime, list) or len(runtime) != _PARTS:
-        raise HypervisorError(f"{path} has not the four parts that Ganeti 2.7 to 3.1 writes")
+        raise HypervisorError(f"{path} does not have the four parts that Ganeti 2.7 to 3.1 writes")
     _command, nics, hvparams, disks = runtime
     uuid = _after(argv, "-uuid")
     if _after(argv, "-name").partition(",")[0] != name or not is_uuid(uuid):
-        raise HypervisorError(f"process {pid} is not its QEMU: its command line says another name")
+        raise HypervisorError(f"process {pid} is not its QEMU: its command line has another name")
     process = processes.find(argv)
     if process is None or process.pid != pid:
         raise HypervisorError(f"process {pid} has ended just now, or there are two of it")
@@ -116,7 +116,7 @@ def _adopt(paths: Paths, found: UpstreamGuest) -> None:
     files.prepare()
     control = directory(paths) / "ctrl"
     if not (control / f"{found.name}.qmp").is_socket():
-        raise HypervisorError(f"its control socket {control}/{found.name}.qmp is not there")
+        raise HypervisorError(f"its control socket {control}/{found.name}.qmp does not exist")
     for ours, theirs in _SOCKETS.items():
         socket = control / f"{found.name}.{theirs}"
         if socket.is_socket():
@@ -165,7 +165,7 @@ def _after(argv: Sequence[str], option: str) -> str:
 
 
 def _known(given: Any) -> Params:
-    """Parameters that this version takes; how it is shut down is another matter there."""
+    """The supported parameters, without those of the shutdown, which upstream handles in another way."""
     found: Params = {}
     for name, value in given.items():
         with contextlib.suppress(InputError):
@@ -210,12 +210,12 @@ def _nic(index: int, given: dict[str, Any]) -> NicSpec:
 
 
 def our_guests(paths: Paths) -> Iterator[str]:
-    """Names of the guests of this node that the original has not started, and could not find."""
+    """Names of the guests of this node that upstream did not start and could not find."""
     return (name for name, record, _files in _records(paths) if not record.is_adopted)
 
 
 def forget_guests(paths: Paths) -> None:
-    """Take the records of adopted guests away; they run on as the original knows them."""
+    """Remove the records of adopted guests; the guests keep running and upstream knows them."""
     for _name, record, files in list(_records(paths)):
         if record.is_adopted:
             files.forget()

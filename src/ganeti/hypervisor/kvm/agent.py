@@ -32,7 +32,7 @@ _SYNC = b"\xff"
 
 
 class AgentSilent(HypervisorError):
-    """There is no agent, or it says nothing of use within its time and bytes."""
+    """No agent, or no valid answer within the limits of time and size."""
 
 
 class AgentRefused(HypervisorError):
@@ -80,7 +80,7 @@ class GuestAgent:
         )
 
     async def ping(self) -> None:
-        """Nothing, if somebody answers. AgentSilent."""
+        """Return if the agent answers. AgentSilent."""
         await self._ask("guest-ping")
 
     async def shutdown(self) -> None:
@@ -95,7 +95,7 @@ class GuestAgent:
         return _count(await self._ask("guest-fsfreeze-freeze", timeout_s=FREEZE_S))
 
     async def thaw(self) -> int:
-        """Let them go on; how many they were. May be repeated."""
+        """Thaw them; return how many. Idempotent."""
         return _count(await self._ask("guest-fsfreeze-thaw", timeout_s=FREEZE_S))
 
     async def _frozen(self) -> bool:
@@ -107,7 +107,7 @@ class GuestAgent:
         except AgentRefused:
             return otherwise
         except (msgspec.ValidationError, RecursionError) as err:
-            raise AgentSilent(f"the guest's agent answers {command} with something else") from err
+            raise AgentSilent(f"the guest's agent sent an invalid answer to {command}") from err
 
     async def _ask(
         self,
@@ -139,10 +139,10 @@ class GuestAgent:
         try:
             lines = _Lines(reader)
             token = secrets.randbits(31)
-            # The mark ends whatever half question somebody has left there.
+            # The mark ends an incomplete question of an earlier client.
             await _say(writer, {"execute": "guest-sync-delimited", "arguments": {"id": token}})
             while (await lines.answer()).get("return") != token:
-                pass  # an answer to whom nobody waits any more
+                pass  # an answer to an earlier client
             await _say(writer, question)
             return await lines.answer()
         finally:
@@ -161,10 +161,12 @@ class _Lines:
             try:
                 line = await self._reader.readuntil(b"\n")
             except asyncio.LimitOverrunError as err:
-                raise ValueError(f"it said more than {ANSWER_LIMIT} bytes") from err
+                raise ValueError(f"the answer has more than {ANSWER_LIMIT} bytes") from err
             self._left, self._lines = self._left - len(line), self._lines - 1
             if self._left < 0 or self._lines < 0:
-                raise ValueError(f"it said more than {ANSWER_LIMIT} bytes or {MOST_LINES} lines")
+                raise ValueError(
+                    f"the answer has more than {ANSWER_LIMIT} bytes or {MOST_LINES} lines"
+                )
             with contextlib.suppress(ValueError):
                 found = json.loads(line.rpartition(_SYNC)[2])
                 if isinstance(found, dict):

@@ -35,7 +35,7 @@ class Agents(TalksToAgent):
             return None
 
     async def shutdown(self, guest: Guest) -> None:
-        """Ask for a shutdown, if there is somebody to be asked; the caller holds the guest's lock."""
+        """Ask the agent for a shutdown, if there is one; the caller holds the guest's lock."""
         if _has_channel(guest):
             with contextlib.suppress(HypervisorError):
                 await self._agent(guest).shutdown()
@@ -53,7 +53,7 @@ class Agents(TalksToAgent):
                     f" modify -H use_guest_agent=true {instance.name}, which its next start makes"
                 )
             await self._agent(guest).ping()  # else a thaw would wait as long as a freeze
-            # Before it is done: whatever becomes of this daemon, the guest goes on in time.
+            # Stored before the act, so that the guest is thawed in time even if this daemon dies.
             guest = self._guests.change(guest, thaw_at=time.time() + limit_s)
             try:
                 return await self._agent(guest).freeze()
@@ -63,7 +63,7 @@ class Agents(TalksToAgent):
                 raise
 
     async def thaw(self, instance: InstanceSpec) -> int:
-        """Let them go on; how many they were. No-op if the guest is not frozen."""
+        """Thaw them; return how many. No-op if the guest is not frozen."""
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
             guest = self._guests.peek(files)

@@ -1,4 +1,4 @@
-"""What QEMU is told it can do in a migration: always what ours needs, and what `migration_caps` adds."""
+"""The migration capabilities of QEMU: those that this driver needs, and those of `migration_caps`."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ ALLOWED = frozenset(
 """The names that `migration_caps` may have.
 
 QEMU's others would break what a migration here promises: that the source can take the guest back until
-the target is told to go on (`postcopy-ram`, `release-ram`, `return-path`, `x-colo`), its disks (`block`,
+the target may continue (`postcopy-ram`, `release-ram`, `return-path`, `x-colo`), its disks (`block`,
 `x-ignore-shared`), or its encryption (`rdma-pin-all`, `zero-copy-send`).
 """
 _APART = (("compress", "multifd"), ("compress", "xbzrle"), ("multifd", "xbzrle"))
@@ -43,7 +43,7 @@ async def set_capabilities(ask: Ask, *, further: Sequence[str] = (), pauses: boo
     known = {str(one["capability"]) for one in await ask("query-migrate-capabilities")}
     if absent := sorted(set(further) - known):
         raise HypervisorError(
-            f"migration_caps: this QEMU knows nothing of {', '.join(absent)}; take it out"
+            f"migration_caps: this QEMU does not support {', '.join(absent)}; remove it"
         )
     states = {name: name in further for name in sorted(ALLOWED & known)}
     states |= {**NEEDED, "pause-before-switchover": pauses}

@@ -128,7 +128,7 @@ def node_name(kind: str, disk: DiskSpec) -> str:
 
 
 def kernel_command_line(hvparams: Params) -> str:
-    """What the kernel is told when it is started directly."""
+    """The command line of a directly booted kernel."""
     root = str(hvparams["root_path"])
     if any(character.isspace() for character in root):
         raise HypervisorError(
@@ -167,7 +167,7 @@ def _kernel(hvparams: Params) -> list[str]:
 
 
 def _ports(machine: str) -> list[str]:
-    """The slots into which devices can be put while the guest runs, where the machine has none by itself."""
+    """The slots for hotplug, for machines without built-in ones."""
     return [word for port in root_ports(machine) for word in ("-device", _device(port))]
 
 

@@ -26,7 +26,7 @@ from ganeti.model.confinement import confinement_problems
 from ganeti.model.params import Params
 
 CHROOT_MODE = 0o555
-"""Nobody can write into the directory that a guest's QEMU sees as its root."""
+"""The directory that a guest's QEMU sees as its root is not writable."""
 PROBE_S = 20.0
 SETPRIV = "/usr/bin/setpriv"
 """Of util-linux, which every Debian has."""
@@ -220,7 +220,7 @@ def _closes(lock: uidpool.LockedUid) -> list[str]:
 
 
 def _launcher(user: User | None, chroot: Path | None) -> list[str]:
-    """Only root has any rights to give up."""
+    """Only root has rights to drop."""
     return capability_words(user, chroot) if os.geteuid() == 0 else []
 
 
@@ -240,7 +240,7 @@ def capability_words(user: User | None, chroot: Path | None) -> list[str]:
 
 
 def user_of(hvparams: Params) -> User | None:
-    """Whose rights a guest without a pool keeps: None for root; HypervisorError if there is no such user."""
+    """The user of a guest without a pool: None for root; HypervisorError for an unknown user."""
     if problems := user_problems(hvparams):
         raise HypervisorError(problems[0])
     if hvparams["security_model"] != "user":
@@ -259,7 +259,7 @@ def user_problems(hvparams: Params) -> list[str]:
     try:
         user = pwd.getpwnam(name)
     except KeyError:
-        return [f"security_domain: there is no user {name} on this node"]
+        return [f"security_domain: the user {name} does not exist on this node"]
     if user.pw_uid == 0 or user.pw_gid == 0:
         return [f"security_domain: {name} has the rights of root"]
     return []

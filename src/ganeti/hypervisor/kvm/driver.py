@@ -46,7 +46,7 @@ ASK_AGAIN_S = 5.0
 """A guest that is still booting does not hear the power button: it is pressed again."""
 LOOK_EVERY_S = 0.2
 FIRMWARE_RESETS_S = 3.0
-"""SeaBIOS that finds itself run before resets the machine once more, which is no reboot by the guest."""
+"""SeaBIOS that was run before resets the machine once more, which is not a reboot by the guest."""
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class KvmHypervisor(Hypervisor):
         async with self._guests.lock(files):
             guest = self._guests.here(instance)
             if soft:
-                # The guest's own shutdown then leaves QEMU standing, to be reset and to go on.
+                # After the guest's own shutdown QEMU then stays stopped, to be reset and continued.
                 await guest.ask("set-action", {"shutdown": "pause"})
                 try:
                     await self._shuts_down(guest, timeout_s)
@@ -302,7 +302,7 @@ class KvmHypervisor(Hypervisor):
         if state is None:
             return None
         if guest.record.is_incoming and state != "running":
-            state = "incoming"  # it may have arrived, but was not let go on
+            state = "incoming"  # it may have arrived, but was not resumed
         elif guest.record.stopped_to_move and state == "paused":
             state = "migrating"
         instance = guest.instance
@@ -317,7 +317,7 @@ class KvmHypervisor(Hypervisor):
         )
 
     async def _cleaned(self, files: GuestFiles) -> Guest | None:
-        """The live guest, after a dead one was cleared away, unless somebody works on it now."""
+        """The live guest, after removing a dead one, unless another task works on it."""
         lock = self._guests.lock(files)
         if lock.locked():
             return self._guests.peek(files)
@@ -333,7 +333,7 @@ class KvmHypervisor(Hypervisor):
             return None if self._guests.peek(guest.files) is None else "running"
 
     async def _ended_if_useless(self, guest: Guest) -> bool:
-        """End a QEMU whose guest cannot go on: it has shut itself down, or was never made ready to begin."""
+        """Stop a QEMU whose guest cannot continue: it has shut itself down, or was never ready to start."""
         if guest.record.is_incoming:
             return False
         try:
@@ -365,7 +365,7 @@ class KvmHypervisor(Hypervisor):
             return
         if guest.record.is_incoming or _STATES.get(status) in _MIGRATING:
             raise HypervisorError(
-                f"{name} is in a migration on this node (QEMU says {status}) that was not finished;"
+                f"{name} is in a migration on this node (QEMU reports {status}) that was not finished;"
                 " find out on which node it runs, and finish or clean up that migration"
             )
         if status != "running" and not paused:
@@ -386,7 +386,7 @@ class KvmHypervisor(Hypervisor):
             await guest.ask("system_wakeup")
         elif _STATES.get(status, "paused") == "paused":
             raise HypervisorError(
-                f"{guest.instance.name} was told to run and stands still: QEMU says {status};"
+                f"{guest.instance.name} should run but is stopped: QEMU reports {status};"
                 f" its log is {guest.files.qemu_log}"
             )
 
@@ -396,7 +396,7 @@ class KvmHypervisor(Hypervisor):
         deadline = loop.time() + timeout_s
         try:
             if guest.outlives_shutdown:
-                # Asked by us: that is no shutdown by the user.
+                # Requested by the cluster, so not a shutdown by the user.
                 action = {"shutdown": "poweroff"}
                 await guest.ask("set-action", action, timeout_s=min(LOOK_S, timeout_s))
             if await guest.status(timeout_s=min(LOOK_S, timeout_s)) != "running":
@@ -427,7 +427,7 @@ class KvmHypervisor(Hypervisor):
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _ended_if_half_accepted(self, guest: Guest) -> bool:
-        """End a QEMU that waits at an address nobody was told: an earlier daemon died before it could."""
+        """Stop a QEMU that waits at an unreported address: an earlier daemon died before its answer."""
         if not guest.record.is_incoming or guest.record.port:
             return False
         await self._guests.end(guest)
@@ -442,8 +442,8 @@ class KvmHypervisor(Hypervisor):
                 certificate=guest.record.certificate,
             )
         raise HypervisorError(
-            f"{guest.instance.name} has a QEMU process on this node already; if it is the rest of a"
-            " failed migration, finish that one first"
+            f"{guest.instance.name} has a QEMU process on this node already; if it is left from a"
+            " failed migration, clean up that migration first"
         )
 
     async def _finish_source(
@@ -481,7 +481,7 @@ class KvmHypervisor(Hypervisor):
             return
         if not guest.record.is_incoming or await self._surely_runs(guest):
             raise HypervisorError(
-                f"{instance.name} runs on the node to which its migration is said to have failed;"
+                f"{instance.name} runs on the target node of a migration that was reported as failed;"
                 " not ended"
             )
         await self._guests.end(guest)

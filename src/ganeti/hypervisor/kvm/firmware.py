@@ -88,7 +88,7 @@ def prepare(
 
 def missing(directory: Path = DIRECTORY) -> str:
     """The sentence for a node without firmware."""
-    return f"firmware: there is no UEFI firmware in {directory} on this node; install ovmf"
+    return f"firmware: {directory} on this node has no UEFI firmware; install ovmf"
 
 
 def read(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> bytes | None:
@@ -103,7 +103,7 @@ def read(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> byt
         raise HypervisorError(f"{path} cannot be read: {err.strerror}") from err
     if len(content) > SIZE_LIMIT:
         raise HypervisorError(
-            f"{path} has more than {SIZE_LIMIT} bytes; those are no UEFI variables"
+            f"{path} has more than {SIZE_LIMIT} bytes and is not a file of UEFI variables"
         )
     return content
 
@@ -111,7 +111,7 @@ def read(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> byt
 def write(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str], content: bytes) -> None:
     """Put the variables of a guest here. Blocks."""
     if not 0 < len(content) <= SIZE_LIMIT:
-        raise HypervisorError(f"{len(content)} bytes are no UEFI variables")
+        raise HypervisorError(f"{len(content)} bytes are not UEFI variables")
     path = variables_path(paths, instance, disk_paths)
     try:
         if path.parent == paths.uefi_variables:

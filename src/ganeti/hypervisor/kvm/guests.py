@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Guest:
-    """A live QEMU process of ours."""
+    """A live QEMU process of this driver."""
 
     files: GuestFiles
     record: Record
@@ -63,11 +63,11 @@ class Guest:
         return self.record.memory or self.record.instance.memory
 
     def own(self, what: str) -> "Guest":
-        """The guest; HypervisorError if it was started by the original, whose devices are not named as ours."""
+        """The guest; HypervisorError if upstream started it, with other names of devices."""
         if self.record.is_adopted:
             raise HypervisorError(
-                f"{self.instance.name} was started by the cluster's former software and cannot {what}"
-                " before it has been restarted once: gnt-instance reboot --type=full"
+                f"{self.instance.name} was started by upstream Ganeti and cannot {what}"
+                " before a restart: gnt-instance reboot --type=full"
                 f" {self.instance.name}"
             )
         return self
@@ -109,7 +109,7 @@ def complete(hvparams: Params) -> Params:
 
 
 class Guests:
-    """All guests of this node. Whoever changes one holds its lock."""
+    """All guests of this node. A change needs the lock of the guest."""
 
     def __init__(
         self, paths: Paths, run: Run, processes: Processes, monitor: Callable[[Path], Talk]
@@ -246,7 +246,7 @@ class Guests:
         return Spice(address, self._paths.data)
 
     async def _make_ready(self, guest: Guest, hvparams: Params) -> None:
-        """What is told to a new QEMU before the guest's first instruction."""
+        """The commands for a new QEMU before the guest's first instruction."""
         await set_passwords(self._paths, hvparams, guest.ask)
         mask, instance = str(hvparams["cpu_mask"]), guest.instance
         await pin(guest.ask, guest.record.pid, mask, instance.vcpus)
@@ -268,7 +268,7 @@ class Guests:
         await self._clear(guest.files, guest.record)
 
     async def ended_within(self, guest: Guest, timeout_s: float) -> bool:
-        """Wait until the guest's process has ended by itself."""
+        """Wait until the guest's process has ended."""
         return await self._processes.ended_within(guest.record.process, timeout_s)
 
     async def clear(self, guest: Guest) -> None:
@@ -311,7 +311,7 @@ class Guests:
                             raise
                     else:
                         return
-                    # Nobody tells when a socket appears; QEMU makes it within milliseconds.
+                    # There is no notification of a new socket; QEMU makes it within milliseconds.
                     await asyncio.sleep(LOOK_AGAIN_S)
         except (TimeoutError, HypervisorError) as err:
             alive = self._processes.is_alive(guest.record.process)
@@ -335,12 +335,12 @@ class Guests:
         self._processes.kill(record.process)
         if not await self._processes.ended_within(record.process, KILL_S):
             raise HypervisorError(
-                f"QEMU process {record.pid} of {record.instance.name} does not end, even killed;"
-                " it probably waits for a disk: look at the node's storage"
+                f"QEMU process {record.pid} of {record.instance.name} did not end after SIGKILL;"
+                " it probably waits for a disk: check the node's storage"
             )
 
     async def _end_tpm(self, record: Record) -> None:
-        """It ends with QEMU by itself, if QEMU has ever come."""
+        """It ends with QEMU, if QEMU ever connected."""
         if record.tpm_pid:
             process: ProcessId | None = ProcessId(record.tpm_pid, record.tpm_start_ticks)
         else:
@@ -350,7 +350,7 @@ class Guests:
         self._processes.kill(process)
         if not await self._processes.ended_within(process, KILL_S):
             raise HypervisorError(
-                f"the TPM of {record.instance.name} (process {process.pid}) does not end, even killed"
+                f"the TPM of {record.instance.name} (process {process.pid}) did not end after SIGKILL"
             )
 
     async def _clear(self, files: GuestFiles, record: Record) -> None:

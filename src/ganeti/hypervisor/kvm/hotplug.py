@@ -42,12 +42,12 @@ MIB = 1024 * 1024
 LET_GO_S = 60.0
 """How long a guest may take to let a device go."""
 ASK_AGAIN_S = 5.0
-"""A guest that is still booting does not hear that it is to let a device go: it is told again."""
+"""A booting guest ignores the request to release a device, so the request is repeated."""
 LOOK_EVERY_S = 0.1
 CLOSE_S = 10.0
 """How long QEMU may hold a disk whose device is gone."""
 BALLOON_S = 10.0
-"""How long to watch a guest give memory back; it goes on by itself afterwards."""
+"""How long to watch a guest return memory; it continues afterwards."""
 
 _FDSET_BASE = 0x47000
 """Sets of descriptors for disks are numbered from here, so that they meet no others."""
@@ -65,7 +65,7 @@ class KvmHotplug(Hotplug):
             return []
         problems = []
         if not complete(guest.instance.hvparams)["acpi"]:
-            problems.append("the guest has no ACPI (acpi=false), so it cannot be told of devices")
+            problems.append("the guest has no ACPI (acpi=false), which hotplug needs")
         status = await guest.status()
         if status != "running":
             problems.append(f"the guest stands still (QEMU says {status}), so it cannot answer")
@@ -171,7 +171,7 @@ class KvmHotplug(Hotplug):
     async def reconciled(self, guest: Guest) -> Guest:
         """The guest, with a record of the devices that it really has; its lock is held.
 
-        One that was told to let a device go, and did so long after that was given up, has it no more.
+        A guest may have released a device long after the request was abandoned.
         """
         present = await self._devices(guest)
         spec = guest.instance
@@ -341,7 +341,7 @@ class KvmHotplug(Hotplug):
         deadline, tell_at = loop.time() + LET_GO_S, 0.0
         while loop.time() < deadline:
             if loop.time() >= tell_at:
-                with contextlib.suppress(CommandRefused):  # it was told before
+                with contextlib.suppress(CommandRefused):  # requested before
                     await guest.ask("device_del", {"id": device_id(kind, uuid)})
                 tell_at = loop.time() + ASK_AGAIN_S
             # The event would be missed if this daemon ended, and keep others from the monitor.
@@ -349,8 +349,8 @@ class KvmHotplug(Hotplug):
             if not await self._has(guest, kind, uuid):
                 return
         raise HypervisorError(
-            f"{guest.instance.name} does not let {what} go within {LET_GO_S:g} s; is it in use in the guest?"
-            " Free it there, or shut the instance down first"
+            f"{guest.instance.name} did not release {what} within {LET_GO_S:g} s; if the guest uses it,"
+            " release it there, or shut the instance down first"
         )
 
     def _record_disk(self, guest: Guest, disk: DiskSpec) -> Guest:

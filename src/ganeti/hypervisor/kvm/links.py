@@ -46,7 +46,7 @@ def wrong_nics(
 def _wrong_bridge(nic: NicSpec, devices: Path) -> str:
     device = devices / nic.link
     if not nic.link or "/" in nic.link or not device.exists():
-        return f"there is no bridge {nic.link!r:.40}; make it, or change the NIC's link"
+        return f"the bridge {nic.link!r:.40} does not exist; create it, or change the NIC's link"
     if not (device / "bridge").is_dir():
         return f"{nic.link} is a network device, but no bridge"
     if nic.vlan and not _is_one(device / "bridge" / "vlan_filtering"):
@@ -76,7 +76,7 @@ def _wrong_route(nic: NicSpec, tables: Sequence[Path], devices: Path) -> str:
             else "an interface as the link of a routed NIC needs an IPv4 address"
         )
     return (
-        f"there is no routing table and no interface {link!r:.40}; pass a table's number, 'main',"
+        f"{link!r:.40} is neither a routing table nor an interface; pass a table's number, 'main',"
         f" a name from {tables[0]}, or an interface of the node"
     )
 

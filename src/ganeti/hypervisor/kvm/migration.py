@@ -1,7 +1,7 @@
 """Sending a guest to another host, as questions to QEMU's monitors.
 
-The target never lets a guest go on by itself: it is started with `-S`, and opens its disks for
-writing only when it is told to (`late-block-activate`). So the guest runs on one node at most,
+The target never resumes a guest on its own: QEMU starts with `-S`, and opens the disks for
+writing only on command (`late-block-activate`). So the guest runs on one node at most,
 whatever is lost on the way: until `activate` the source may take it back (G5, F20).
 """
 
@@ -61,7 +61,7 @@ def uri(address: str, port: int) -> str:
 
 
 def check_compatible(info: MigrationInfo, *, accelerator: str, version: str) -> None:
-    """HypervisorError unless a guest of the node that said `info` can go on here."""
+    """HypervisorError unless a guest of the node that sent `info` can continue here."""
     if info.accelerator != accelerator:
         raise HypervisorError(
             f"the guest runs with {info.accelerator} on its node and would get {accelerator}"
@@ -158,14 +158,14 @@ async def check_arrived(ask: Ask) -> None:
 
 
 async def activate(ask: Ask, *, resume: bool) -> None:
-    """On the target: let the guest that arrived go on. From here on only this node may have it."""
+    """On the target: resume the guest that arrived. From here on only this node may have it."""
     await check_arrived(ask)
     if await _status(ask) == "running":
         return
     if resume:
         await ask("cont")
     if resume and (status := await _status(ask)) != "running":
-        raise HypervisorError(f"the guest arrived but does not run: QEMU says {status}")
+        raise HypervisorError(f"the guest arrived but does not run: QEMU reports {status}")
 
 
 async def take_back(ask: Ask, *, resume: bool, was_stopped: bool = False) -> None:
@@ -197,7 +197,7 @@ async def cancel(ask: Ask) -> None:
         if (await ask("query-migrate")).get("status") in _OVER:
             return
         await asyncio.sleep(LOOK_EVERY_S)
-    raise HypervisorError(f"QEMU does not end the migration within {CANCEL_S:g} s of being told to")
+    raise HypervisorError(f"QEMU did not cancel the migration within {CANCEL_S:g} s")
 
 
 async def _watch(ask: Ask, before_switchover: BeforeSwitchover | None) -> str:
@@ -286,7 +286,7 @@ async def _listening_port(ask: Ask) -> int:
     for address in (await ask("query-migrate")).get("socket-address", ()):
         if address.get("type") == "inet":
             return int(address["port"])
-    raise HypervisorError("QEMU does not say on which port it waits for the guest")
+    raise HypervisorError("QEMU did not report the port on which it waits for the guest")
 
 
 def _transferred(answer: Mapping[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""The two ends of a move: what a QEMU is told so that a guest, and perhaps its disks, change hosts."""
+"""The two ends of a migration: the commands for QEMU to move a guest, and perhaps its disks."""
 
 import contextlib
 import logging
@@ -50,7 +50,7 @@ class MigrationEndpoint:
         peer = wanted.info.certificate
         if not peer:
             raise HypervisorError(
-                "the guest's node did not say who it is; it must run the same version as this one"
+                "the guest's node did not name itself; both nodes must run the same version"
             )
         if wanted.copies_disks:
             mirror.check_can_copy(guest.instance.disks)
@@ -134,7 +134,7 @@ class MigrationEndpoint:
         self.over(guest.instance.uuid)
 
     async def activate(self, guest: Guest) -> None:
-        """On the target: let the guest that arrived go on, its disks its own."""
+        """On the target: resume the guest that arrived, with its own disks."""
         await migration.check_arrived(guest.ask)
         if guest.record.disks_port:
             await mirror.withdraw(guest.ask, guest.instance.disks)

@@ -2,11 +2,11 @@
 
 Each end makes a key and a certificate that signs itself, for this migration of this instance. The
 certificates travel by the master's own calls; each end accepts the other's very certificate and no
-other. So what a guest that has taken its QEMU over finds there opens no door: no authority has
+other. So a guest that has taken over its QEMU gains nothing from them: no authority has
 signed it, and it is in no list of candidates (G22, G23).
 
 The source's key waits in this daemon's memory from `identity` to `sending`; the target's is made
-when it is needed. A QEMU reads the files the moment it is told of them, so they exist only for that
+when it is needed. QEMU reads the files at the command that names them, so they exist only for that
 moment, readable by that process alone (A62).
 """
 
@@ -57,7 +57,7 @@ class Link:
     """The name in the other end's certificate; '' at the receiving end."""
 
     def migration_parameters(self) -> dict[str, str]:
-        """What `migrate-set-parameters` is told."""
+        """The arguments of `migrate-set-parameters`."""
         return {"tls-creds": CREDENTIALS, "tls-hostname": self.hostname}
 
 
@@ -111,15 +111,15 @@ class MigrationTls:
         made = self._sources.get(uuid)
         if made is None:
             raise HypervisorError(
-                "the node daemon was started anew since this migration began, and its key is gone;"
-                " nothing has moved: migrate again"
+                "the node daemon was restarted since this migration began, and its key is gone;"
+                " nothing has moved: repeat the migration"
             )
         await self.forget(guest.ask)
         await self._install(guest, "client", made, accepted)
         return Link(certificates.migration_name(TARGET, uuid))
 
     async def forget(self, ask: Ask) -> None:
-        """Take out of a QEMU what it was told for a migration; no-op if there is none."""
+        """Remove the settings of a migration from QEMU; no-op without them."""
         with contextlib.suppress(CommandRefused):
             await ask("object-del", {"id": CREDENTIALS})
 
@@ -190,12 +190,12 @@ class MigrationTls:
             directory.mkdir(mode=SEARCHABLE)
             directory.chmod(SEARCHABLE)
         except OSError as err:
-            raise HypervisorError(f"certificates for QEMU cannot be put down: {err}") from err
+            raise HypervisorError(f"cannot write the certificates for QEMU: {err}") from err
         try:
             _fill(directory, files, *_owner(PROC / str(guest.record.pid)))
             yield str(directory) if is_shared else f"/{directory.name}"
         except OSError as err:
-            raise HypervisorError(f"certificates for QEMU cannot be put down: {err}") from err
+            raise HypervisorError(f"cannot write the certificates for QEMU: {err}") from err
         finally:
             _remove(directory)
 
@@ -206,10 +206,10 @@ def _checked(peer: str, end: str, instance_uuid: str) -> bytes:
     try:
         is_right = certificates.is_for_migration(pem, end, instance_uuid)
     except InputError as err:
-        raise HypervisorError(f"the other node's certificate is of no use: {err.message}") from err
+        raise HypervisorError(f"the other node's certificate is invalid: {err.message}") from err
     if not is_right:
         raise HypervisorError(
-            f"the other node's certificate is of no use: it is not for the {end} of this migration"
+            f"the other node's certificate is invalid: it is not for the {end} of this migration"
         )
     return pem
 
@@ -219,7 +219,9 @@ def _root_of(guest: Guest) -> Path:
     try:
         return (PROC / str(guest.record.pid) / "root").readlink()
     except OSError as err:
-        raise HypervisorError(f"QEMU of {guest.instance.name} cannot be seen: {err}") from err
+        raise HypervisorError(
+            f"cannot read the process of {guest.instance.name}'s QEMU: {err}"
+        ) from err
 
 
 def _owner(process: Path) -> tuple[int, int]:

@@ -45,11 +45,11 @@ class Receiver:
 
 
 def check_can_copy(disks: Sequence[DiskSpec]) -> None:
-    """HypervisorError if a disk cannot be taken along."""
+    """HypervisorError if a disk cannot move with the running guest."""
     for disk in disks:
         if disk.mode != "rw":
             raise HypervisorError(
-                f"disk {disk.index} is read-only and cannot be taken along while the guest runs:"
+                f"disk {disk.index} is read-only and cannot move with the running guest:"
                 " use gnt-instance move"
             )
 
@@ -73,7 +73,7 @@ async def offer(ask: Ask, address: str, disks: Sequence[DiskSpec]) -> int:
 
 
 async def _serve(ask: Ask, address: str) -> int:
-    """QEMU does not say which port it took, so one that is free is named; somebody may be faster."""
+    """QEMU does not report its port, so the caller names a free one; another process may take it first."""
     for _ in range(PORT_TRIES - 1):
         port = free_port(address)
         try:
@@ -92,18 +92,18 @@ async def _serve_at(ask: Ask, address: str, port: int) -> None:
 
 
 def free_port(address: str) -> int:
-    """A port of this address that nobody uses now."""
+    """An unused port of this address."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind((address, 0))
             return int(probe.getsockname()[1])
     except OSError as err:
-        raise HypervisorError(f"no port of {address} can be had: {err.strerror}") from err
+        raise HypervisorError(f"no free port at {address}: {err.strerror}") from err
 
 
 async def withdraw(ask: Ask, disks: Sequence[DiskSpec]) -> None:
-    """End the exports; afterwards nobody but the guest reads or writes its disks."""
+    """Stop the exports; afterwards only the guest reads or writes its disks."""
     for disk in disks:
         with contextlib.suppress(CommandRefused):
             await ask("block-export-del", {"id": _name("export", disk), "mode": "hard"})
@@ -111,7 +111,7 @@ async def withdraw(ask: Ask, disks: Sequence[DiskSpec]) -> None:
         await ask("nbd-server-stop")
     exports = await ask("query-block-exports")
     if exports:
-        raise HypervisorError(f"an export of the disks does not end: {exports[0].get('id')}")
+        raise HypervisorError(f"an export of the disks did not stop: {exports[0].get('id')}")
 
 
 # --- the source ------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ async def bring_in_step(ask: Ask, disks: Sequence[DiskSpec], to: Receiver) -> No
         report(done, sum(job.get("total-progress", 0) for job in jobs), "disks")
         if loop.time() - moved >= patience_s:
             raise HypervisorError(
-                f"nothing of the disks was sent for {patience_s:.0f} s: is the other node reachable?"
+                f"no data of the disks was sent for {patience_s:.0f} s; check that the other node is reachable"
             )
         await asyncio.sleep(LOOK_EVERY_S)
 
@@ -226,7 +226,7 @@ async def _end_by_force(ask: Ask, disk: DiskSpec) -> None:
             with contextlib.suppress(CommandRefused):
                 await ask("yank", {"instances": [instance]})
         await asyncio.sleep(LOOK_EVERY_S)
-    raise HypervisorError(f"the mirror of disk {disk.index} does not end")
+    raise HypervisorError(f"the mirror of disk {disk.index} did not stop")
 
 
 def _name(kind: str, disk: DiskSpec) -> str:

@@ -17,7 +17,7 @@ from qemu.qmp import ExecuteError, Message, QMPClient, QMPError
 from ganeti.base.errors import HypervisorError
 
 ANSWER_S = 20.0
-"""How long QEMU may take for one answer; its main loop waits for nobody."""
+"""How long QEMU may take for one answer; its main loop never waits."""
 ANSWER_LIMIT = 4 << 20
 """Bytes; the longest answers, lists of options, are far below."""
 
@@ -25,7 +25,7 @@ logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
 
 
 class MonitorGone(HypervisorError):
-    """Nobody listens, or the connection ended: the process has ended, or is about to."""
+    """No process listens, or the connection ended: QEMU has ended, or is about to."""
 
 
 class MonitorSilent(HypervisorError):
@@ -75,7 +75,7 @@ class _Client(QMPClient):
             try:
                 message = await super()._do_recv()
             except ValueError as err:
-                raise EOFError(f"it said more than {ANSWER_LIMIT} bytes at once") from err
+                raise EOFError(f"QEMU sent more than {ANSWER_LIMIT} bytes at once") from err
             if "event" not in message:
                 return message
 
@@ -101,7 +101,7 @@ class Monitor:
     async def with_files(
         self, files: Sequence[int], commands: Sequence[tuple[str, Mapping[str, Any]]]
     ) -> None:
-        """QEMU forgets a file that nobody uses when the conversation ends, so all commands share one."""
+        """QEMU closes an unused file at the end of a connection, so all commands share one connection."""
         said = " and ".join(dict.fromkeys(name for name, _ in commands))
         async with self._talking(said, ANSWER_S) as client:
             for number, (name, arguments) in enumerate(commands):
@@ -126,7 +126,7 @@ class Monitor:
             why = (err.strerror if isinstance(err, OSError) else None) or str(err)
             raise MonitorGone(
                 f"QEMU's monitor is gone (asked for {what}: {why}): its process has ended, or is about to;"
-                " the guest starts anew with gnt-instance startup"
+                " start the guest again with gnt-instance startup"
             ) from err
 
     @contextlib.asynccontextmanager

@@ -1,7 +1,7 @@
 """Tap devices, which join a guest's network cards to the host.
 
-A script connects each one: ours (`kvm-ifup` beside this file), or the administrator's own,
-`/etc/ganeti/kvm-vif-bridge`, in its place. Both are told everything in their environment.
+A script connects each one: the default one (`kvm-ifup` beside this file), or the administrator's,
+`/etc/ganeti/kvm-vif-bridge`, in its place. Both get all values in their environment.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from ganeti.model.instance_spec import InstanceSpec, NicSpec
 INTERFACE_NAME_LIMIT = 15
 OWN_SCRIPT = Path(__file__).with_name("kvm-ifup")
 CUSTOM_SCRIPT = "kvm-vif-bridge"
-"""In the directory of the node's settings; used in place of ours where it is executable."""
+"""In the directory of the node's settings; replaces the default script if it is executable."""
 RULE_FAMILIES = ("-4", "-6")
 _PREFIX = "gnt"
 _MODES = ("bridged", "routed", "openvswitch")
@@ -51,7 +51,7 @@ def rule_remove(tap: str, family: str) -> list[str]:
 
 
 def nic_environment(tap: str, nic: NicSpec, instance: InstanceSpec) -> dict[str, str]:
-    """What the script is told (Ganeti's names)."""
+    """The variables of the script (upstream's names)."""
     given = {
         "INTERFACE": tap,
         "INTERFACE_INDEX": str(nic.index),
@@ -80,7 +80,7 @@ def script_words(settings: Path) -> list[str]:
     except FileNotFoundError:
         return ["/bin/sh", str(OWN_SCRIPT)]
     except OSError as err:
-        raise HypervisorError(f"{custom} cannot be looked at: {err.strerror}") from err
+        raise HypervisorError(f"{custom} cannot be checked: {err.strerror}") from err
     if not stat.S_ISREG(status.st_mode) or not status.st_mode & stat.S_IXUSR:
         return ["/bin/sh", str(OWN_SCRIPT)]
     if status.st_uid not in (0, os.geteuid()) or status.st_mode & stat.S_IWOTH:
@@ -148,5 +148,5 @@ async def connect_tap(
     except HostError as err:
         raise HypervisorError(
             f"NIC {nic.index} cannot be connected to {nic.link!r} ({nic.mode}): {err};"
-            " make that bridge or table on this node, or change the NIC's link"
+            " create the bridge or table on this node, or change the NIC's link"
         ) from err

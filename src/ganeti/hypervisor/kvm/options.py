@@ -27,5 +27,5 @@ def _escaped(value: str) -> str:
     return value.replace(",", ",,")
 
 
-def _text(value: str | int | bool) -> str:  # noqa: FBT001 - a value of QEMU, not a switch of ours
+def _text(value: str | int | bool) -> str:  # noqa: FBT001 - a value of QEMU, not a flag of this function
     return ("on" if value else "off") if isinstance(value, bool) else str(value)

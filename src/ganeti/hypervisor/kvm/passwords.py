@@ -54,7 +54,7 @@ def read_password(paths: Paths, name: str, path: str) -> str:
     except UnicodeDecodeError:
         password = ""
     if not password or not password.isprintable():
-        raise HypervisorError(f"{name}: the first line of {path} is no password")
+        raise HypervisorError(f"{name}: the first line of {path} is not a password")
     return password
 
 

@@ -1,7 +1,7 @@
 """QEMU processes as seen from a node daemon that they outlive.
 
 A process is known by its id together with the moment it was started, so that an id which the
-kernel has given to somebody else is never mistaken for it. One that ended, but for which nobody
+kernel has reused is never mistaken for it. One that ended, but for which no process
 has waited yet (state Z), counts as ended.
 """
 
@@ -160,6 +160,6 @@ def _read(path: Path) -> bytes:
 
 
 def _reap(pid: int) -> None:
-    """Wait for an ended process, if it is a child of ours."""
+    """Wait for an ended process, if it is a child of this one."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)

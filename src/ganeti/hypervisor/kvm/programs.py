@@ -29,7 +29,7 @@ class Programs(PinsMachine):
         found = shutil.which(wanted, path=CLEAN_ENVIRONMENT["PATH"])
         if found is None:
             raise HypervisorError(
-                f"there is no program {wanted} on this node; install qemu-system-x86 or set kvm_path"
+                f"the program {wanted} does not exist on this node; install qemu-system-x86 or set kvm_path"
             )
         return found
 
@@ -47,7 +47,7 @@ class Programs(PinsMachine):
             raise HypervisorError(f"QEMU cannot be asked for its version: {err}") from err
         found = re.search(r"version (\d+(?:\.\d+)+)", text)
         if found is None:
-            raise HypervisorError(f"{program} says no version: {text!r:.80}")
+            raise HypervisorError(f"{program} reports no version: {text!r:.80}")
         return found[1]
 
     async def pinned(self, hvparams: Params) -> Params:

@@ -34,7 +34,7 @@ def accelerator(hvparams: Params) -> str:
 def _boot(hvparams: Params) -> list[str]:
     if hvparams["kernel_path"]:
         if not hvparams["root_path"]:
-            return ["root_path: a guest that boots kernel_path must be told its root device"]
+            return ["root_path: a guest that boots kernel_path needs a root device"]
         return []
     found = []
     for order, image in (("cdrom", "cdrom_image_path"), ("floppy", "floppy_image_path")):

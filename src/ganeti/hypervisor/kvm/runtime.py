@@ -1,7 +1,7 @@
 """What a node keeps about each guest while it runs: one durable record, sockets and logs.
 
 The record is written before QEMU is started, so that no crash of the node daemon leaves a guest
-that nobody knows of: a record without a process id is completed by looking for a process with
+that has no record: a record without a process id is completed by looking for a process with
 its very words.
 """
 
@@ -51,17 +51,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     memory: int = 0
     """MiB that were left to the running guest; 0: all that it was started with."""
     is_adopted: bool = False
-    """The original has started it (`ganeti.hypervisor.kvm.adoption`): its devices have other names than ours."""
+    """Upstream has started it (`ganeti.hypervisor.kvm.adoption`), so its devices have other names."""
     is_prepared: bool = False
-    """Was told all that it must know before the guest's first instruction."""
+    """Got all commands that must come before the guest's first instruction."""
     is_incoming: bool = False
-    """Waits for a guest from another node, or has it and was not told yet to go on."""
+    """Waits for a guest from another node, or has it and was not resumed yet."""
     resume: bool = True
     """Whether a guest that came was running where it came from."""
     stopped_to_move: bool = False
     """A guest that ran stands still because it is being moved."""
     thaw_at: float = 0
-    """When file systems that the guest's agent has frozen go on at the latest (seconds since the epoch); 0: none are."""
+    """The latest time at which frozen file systems of the guest are thawed (seconds since the epoch); 0: none are frozen."""
     port: int = 0
     """Where an incoming guest is waited for."""
     disks_port: int = 0
@@ -198,7 +198,7 @@ class GuestFiles:
             return ""
 
     def shorten_logs(self) -> None:
-        """Keep the end of each log that has grown too big; QEMU goes on appending."""
+        """Keep the end of each log that has grown too big; QEMU keeps appending."""
         for log in (self.console_log, self.qemu_log):
             with contextlib.suppress(FileNotFoundError):
                 _shorten(log)

@@ -20,7 +20,7 @@ _REQUEST = struct.Struct("16sH22x")
 
 @contextlib.contextmanager
 def open_tap(tap: str, *, queues: int = 1, has_header: bool = True) -> Iterator[list[int]]:
-    """An existing tap device as QEMU opens it by itself, once for each queue, for the time of a block."""
+    """An existing tap device, opened as QEMU would, once for each queue, for the time of a block."""
     flags = _IFF_TAP | _IFF_NO_PI
     flags |= _IFF_VNET_HDR if has_header else 0
     flags |= _IFF_MULTI_QUEUE if queues > 1 else 0

@@ -44,11 +44,11 @@ class Launch:
 
 def missing() -> str:
     """The sentence for a node without swtpm; '' if it is there."""
-    return "" if _program() else "tpm: there is no swtpm on this node; install swtpm"
+    return "" if _program() else "tpm: swtpm is not installed on this node; install swtpm"
 
 
 def tpm_words(files: GuestFiles) -> list[str]:
-    """What QEMU is told."""
+    """The options of QEMU."""
     return [
         *("-chardev", option("socket", id="tpm-control", path=str(files.tpm))),
         *("-tpmdev", option("emulator", id="tpm0", chardev="tpm-control")),
@@ -62,7 +62,7 @@ def prepared(
 ) -> Iterator[Launch]:
     """What starts the TPM of a guest, with its descriptors open for the time of a block. Blocks shortly.
 
-    With `is_new` there is no state: the guest brings its own. HypervisorError.
+    With `is_new` the TPM has no state: the incoming guest brings it. HypervisorError.
     """
     program = _program()
     if program is None:
@@ -78,7 +78,7 @@ def prepared(
             server.listen(1)
             log = stack.enter_context(files.qemu_log.open("ab"))
         except OSError as err:
-            raise HypervisorError(f"the TPM of this guest cannot be had: {err}") from err
+            raise HypervisorError(f"the TPM of this guest is not available: {err}") from err
         words = [
             *(program, "socket", "--tpm2", "--terminate"),
             *("--tpmstate", f"dir=/proc/self/fd/{directory},mode=0600"),
@@ -106,14 +106,16 @@ def read(paths: Paths, instance_uuid: str) -> bytes | None:
             raise HypervisorError(f"{path} is not a file of its own; remove it for a new TPM")
         content = opened.read(SIZE_LIMIT + 1)
     if len(content) > SIZE_LIMIT:
-        raise HypervisorError(f"{path} has more than {SIZE_LIMIT} bytes; that is no TPM's state")
+        raise HypervisorError(
+            f"{path} has more than {SIZE_LIMIT} bytes and is not the state of a TPM"
+        )
     return content
 
 
 def write(paths: Paths, instance_uuid: str, content: bytes) -> None:
     """Put the state of an instance here, which is down, in place of what there is. Blocks. HypervisorError."""
     if not 0 < len(content) <= SIZE_LIMIT:
-        raise HypervisorError(f"{len(content)} bytes are no TPM's state")
+        raise HypervisorError(f"{len(content)} bytes are not the state of a TPM")
     forget(paths, instance_uuid)
     directory = _directory(paths, instance_uuid)
     try:
@@ -166,8 +168,8 @@ def _give(directory: int, owner: tuple[int, int]) -> None:
                 os.fchown(file, *owner)
             else:
                 raise HypervisorError(
-                    f"the directory of this guest's TPM holds {name!r:.60}, which is not the TPM's;"
-                    " look at it, and remove it"
+                    f"the directory of this guest's TPM holds {name!r:.60}, which does not belong to the TPM;"
+                    " check it, and remove it"
                 )
         finally:
             if file >= 0:
@@ -182,7 +184,7 @@ def _is_plain(file: int) -> bool:
 
 
 def _launcher(owner: tuple[int, int]) -> list[str]:
-    """What starts a program as somebody without any right; only root has any to give up."""
+    """The command prefix that starts a program without rights; only root has rights to drop."""
     if os.geteuid() != 0:
         return []
     uid, gid = owner

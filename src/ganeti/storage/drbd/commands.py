@@ -50,7 +50,7 @@ def new_minor(resource: str, minor: int) -> Words:
 
 
 def attach(minor: int, data: str, meta: str, size_mib: int, params: Params) -> Words:
-    """A disk that fails is given up at once: the guest goes on with the other copy."""
+    """A failed disk is detached at once: the guest continues with the other copy."""
     return [
         *("drbdsetup", "attach", str(minor), data, meta, "flexible"),
         *("--on-io-error=detach", f"--size={size_mib}m"),
@@ -122,7 +122,7 @@ def two_primaries(own: Endpoint, peer: Endpoint, *, allowed: bool) -> Words:
 
 
 def primary(minor: int, *, force: bool = False) -> Words:
-    """`force` is for a disk to which nobody has ever written."""
+    """`force` is for a disk that was never written."""
     return ["drbdsetup", "primary", str(minor), *(["--force"] if force else [])]
 
 
@@ -137,7 +137,7 @@ def outdate(minor: int) -> Words:
 
 
 def detach(minor: int) -> Words:
-    """Gives up the volumes below; a primary goes on with its peer's, if those are good."""
+    """Detach the volumes below; a primary continues with its peer's, if those are good."""
     return ["drbdsetup", "detach", str(minor)]
 
 

@@ -1,7 +1,7 @@
 """Disks that are mirrored over the network by DRBD 8.4: template `drbd`, over a volume for data and one for metadata.
 
 The resource in the kernel has the UUID of the disk as its name, so a minor tells whose it is; one that the
-original has opened keeps the original's name until it is closed. A node is
+upstream has opened keeps upstream's name until it is closed. A node is
 promoted only where its data is known to be the newest, or it reads what it lacks from its peer (G13): after a
 handshake; without one if the peer is marked offline, or if the master has compared both copies (`open_alone`).
 Copies that have parted stay as they are until an administrator chooses one (`discard`).
@@ -48,7 +48,7 @@ class Kernel:
     helper: Path = Path("/sys/module/drbd/parameters/usermode_helper")
 
     async def do(self, words: commands.Words, *, what: str, check: bool = True) -> Completed:
-        """Run one command; StorageError. Its output may hold a secret only where nobody shows it."""
+        """Run one command; StorageError. Its output may hold a secret only where it is not shown."""
         try:
             return await self.run(words, check=check)
         except HostError as err:
@@ -83,7 +83,7 @@ class Kernel:
         helper = metadata.read_text(self.helper).strip()
         if helper not in DRBD_HELPERS_OFF:
             raise StorageError(
-                f"DRBD would ask {helper!r:.60} what to do; say that nobody is asked:"
+                f"DRBD would run {helper!r:.60} at events; disable that:"
                 f" echo /bin/true >{self.helper}, and for the next boot the option usermode_helper=/bin/true"
             )
 
@@ -262,7 +262,7 @@ class DrbdDisk(BlockDevice):
         own, peer = self._ends()
         has = seen.settings
         connection = seen.resource.connection if seen.resource else status.STAND_ALONE
-        # How the original connects is not how we do: a peer that was opened here would not be accepted.
+        # Upstream connects in another way: it would not accept a peer that this driver opened.
         is_good = self._name == self._disk.uuid or connection == status.CONNECTED
         is_there = (has.own, has.peer) == (own, peer) and connection != status.STAND_ALONE
         if is_there and is_good and not discard:
@@ -387,7 +387,7 @@ class DrbdDisk(BlockDevice):
         return seen
 
     async def _own(self, resources: dict[str, Resource]) -> _Seen:
-        """The resource of this disk; one that has the original's name must have our volume for data as well."""
+        """The resource of this disk; one with upstream's name must also have this disk's data volume."""
         found = resources.get(self._disk.uuid)
         if found is not None:
             return _Seen(found, await self._kernel.settings(found.name))

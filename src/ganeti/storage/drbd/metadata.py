@@ -1,7 +1,7 @@
 """DRBD's metadata on its volume, and the mark that says for which disk it was made. Blocks.
 
 A volume may lie where another disk's metadata was. What has not our mark is never believed: it is made
-anew, as that of a copy without data, which is then filled from the other node.
+again, as that of a copy without data, which is then filled from the other node.
 """
 
 import os

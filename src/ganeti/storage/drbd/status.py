@@ -33,7 +33,7 @@ MAGIC = (0x8374026B, 0x8374026C)
 """Of metadata of 8.4 that was shut down in order, or not."""
 SUPERBLOCK_SIZE = 4096
 JUST_CREATED = f"{4:016X}"
-"""The generation of data that nobody has written yet."""
+"""The generation of data that was never written."""
 _CONSISTENT, _WAS_UP_TO_DATE = 1 << 0, 1 << 4
 """Flags of the metadata."""
 
@@ -188,7 +188,7 @@ class Superblock:
 
 
 def parse_superblock(block: bytes) -> Superblock | None:
-    """None if there is no metadata of 8.4."""
+    """None without metadata of 8.4."""
     if len(block) < _SUPERBLOCK.size:
         return None
     size, *found, _device, _reserved, flags, magic, _md_size = _SUPERBLOCK.unpack_from(block)

@@ -58,7 +58,7 @@ def load(search_path: Sequence[Path], name: str) -> Provider:
     directory = next((one / name for one in search_path if (one / name).is_dir()), None)
     if directory is None:
         places = ", ".join(map(str, search_path))
-        raise StorageError(f"there is no provider {name} on this node; looked in {places}")
+        raise StorageError(f"the provider {name} does not exist on this node; searched {places}")
     try:
         return _read(directory)
     except OSError as err:
@@ -146,9 +146,9 @@ def _lines(directory: Path) -> dict[str, str]:
 
 
 def _check_trusted(path: Path) -> None:
-    """Scripts run as root: nobody else may be able to change them (B6)."""
+    """Scripts run as root, so no other user may be able to change them (B6)."""
     status = path.stat()
     if status.st_uid not in (0, os.geteuid()):
-        raise StorageError(f"{path} belongs to user {status.st_uid}; give it to root")
+        raise StorageError(f"{path} belongs to user {status.st_uid}; change its owner to root")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise StorageError(f"{path} can be written by others; run chmod go-w on it")

@@ -154,7 +154,7 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
             return device
 
     async def drop(self, name: str) -> None:
-        """Without its link the snapshot may never have come to be: then a failure is no reason to try again."""
+        """Without its link the snapshot may never have existed: then a failure is not retried."""
         async with self._naming("drop a snapshot of"):
             provider, snapshot = await self._loaded(), self._snapshot(name)
             link = self._link_of(snapshot)
@@ -168,7 +168,7 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
             await asyncio.to_thread(link.unlink, missing_ok=True)
 
     def _snapshot(self, name: str) -> DiskSpec:
-        """A volume of its own: no script may take it for the one that the guest uses, by name or by UUID."""
+        """A separate volume, so that no script confuses it with the guest's, by name or by UUID."""
         uuid = str(uuid5(UUID(self._disk.uuid), name))
         return replace(self._disk, uuid=uuid, logical_id=(self._provider, name), name="")
 

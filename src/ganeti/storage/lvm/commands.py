@@ -166,5 +166,5 @@ def create_group(group: str, devices: Sequence[str]) -> Words:
 
 
 def drop_missing(group: str) -> Words:
-    """`vgreduce` that gives up physical volumes which are gone, and what lay on them (S6)."""
+    """`vgreduce` that drops missing physical volumes, and the volumes that were on them (S6)."""
     return ["vgreduce", "--removemissing", "--force", "--", checked(group, "volume group")]

@@ -44,7 +44,7 @@ class DeviceMapper(VolumeDevices):
             found = (self.sys / "dev" / "block" / where / "dm" / "uuid").read_text("ascii").strip()
         except OSError as err:
             raise StorageError(
-                f"device {where} is no logical volume ({err.strerror}), so it is not"
+                f"device {where} is not a logical volume ({err.strerror}), so it is not"
                 f" {volume.group}/{volume.name}"
             ) from err
         if found != volume.device_mapper_uuid:
@@ -65,7 +65,7 @@ def opened(
 ) -> Iterator[int]:
     """The volume's device, open for writing, after a look at what it is; blocks.
 
-    `alone` refuses one that is mounted or below another device: nobody may use what is new.
+    `alone` refuses one that is mounted or below another device, because a new volume must be unused.
     """
     flags = os.O_RDWR | os.O_CLOEXEC | (os.O_EXCL if alone else 0)
     path = devices.path(name)

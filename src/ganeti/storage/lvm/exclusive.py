@@ -19,10 +19,10 @@ def unused(devices: Iterable[Physical]) -> list[Physical]:
 def devices_alone(
     devices: Sequence[Physical], group: str, size: int, own: Collection[str] = (), spindles: int = 0
 ) -> list[str]:
-    """The physical volumes for `size` bytes: its `own`, or of those that nobody uses.
+    """The physical volumes for `size` bytes: its `own`, or unused ones.
 
     As many as `spindles`, the same amount of data on each; without that as few as possible, one that is large enough
-    by itself before several. StorageError if there are too few.
+    alone before several. StorageError if there are too few.
     """
     usable = [one for one in devices if one.group == group and not one.is_missing]
     kept = [one for one in usable if one.name in own]
@@ -41,7 +41,7 @@ def devices_alone(
         if sum(other.size for other in chosen) >= size:
             return [other.name for other in chosen]
     raise StorageError(
-        f"volume group {group} has too few physical volumes that nobody uses: a disk of this node has its own"
+        f"volume group {group} has too few unused physical volumes: a disk of this node has its own"
         " (exclusive_storage); add some, or choose another node"
     )
 

@@ -41,7 +41,7 @@ class VolumeGroups(StorageKind, Repair):
         del paths
         devices = [one for one in await self._lvm.physical() if one.group == unit.key]
         if not devices:
-            raise StorageError(f"volume group {unit.key} is not there")
+            raise StorageError(f"volume group {unit.key} does not exist")
         total = sum(one.size for one in devices)
         return StorageSpace(
             unit=unit,
@@ -66,11 +66,11 @@ class VolumeGroups(StorageKind, Repair):
         return sharing(devices, await self._lvm.parts(unit.key), await self._lvm.volumes(unit.key))
 
     async def repair(self, paths: Paths, key: str) -> list[str]:
-        """Give up physical volumes that are gone, with the volumes that lay on them (S6)."""
+        """Drop missing physical volumes, with the volumes that were on them (S6)."""
         del paths
         found = next((one for one in await self._lvm.groups() if one.name == key), None)
         if found is None:
-            raise StorageError(f"volume group {key} is not there")
+            raise StorageError(f"volume group {key} does not exist")
         if not found.is_partial:
             return []
         lost = [one.name for one in await self._lvm.volumes(key) if one.is_partial]
@@ -78,7 +78,7 @@ class VolumeGroups(StorageKind, Repair):
         left = next((one for one in await self._lvm.groups() if one.name == key), None)
         if left is None or left.is_partial:
             raise StorageError(
-                f"volume group {key} lacks physical volumes still; look at vgs and pvs"
+                f"volume group {key} still lacks physical volumes; check vgs and pvs"
             )
         said = [f"{found.missing} physical volumes that are gone were given up"]
         return [*said, *(f"volume {key}/{name} is lost" for name in lost)]

@@ -34,7 +34,7 @@ class PhysicalVolumes(StorageKind, Allocation):
         words = commands.set_allocatable(key, allocatable=allocatable)
         found = next((one for one in await self.units(paths) if one.name == key), None)
         if found is None:
-            raise StorageError(f"physical volume {key} is not there, or in no volume group")
+            raise StorageError(f"physical volume {key} does not exist, or is not in a volume group")
         if found.allocatable != allocatable:
             await self._lvm.act(words)
 

@@ -53,7 +53,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
                     f" which template {self.template.name} needs"
                 )
         if not is_uuid(disk.uuid):
-            raise StorageError(f"disk {disk.index}: {disk.uuid!r:.80} is no UUID")
+            raise StorageError(f"disk {disk.index}: {disk.uuid!r:.80} is not a UUID")
         self._disk, self._tag = disk, f"{DISK_TAG}{disk.uuid}"
         self._lvm, self._devices = lvm or Lvm(), devices or DeviceMapper()
         self.snapshots = self.adoption = self
@@ -73,12 +73,10 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
                 await self._make(size_mib * MIB)
             elif volume.disk != self._disk.uuid:
                 raise StorageError(
-                    "a volume of this name is there; remove it if nobody needs it (lvremove)"
+                    "a volume of this name exists; remove it if it is not needed (lvremove)"
                 )
             elif volume.size < size_mib * MIB:
-                raise StorageError(
-                    f"it is there with {volume.size // MIB} MiB instead of {size_mib}"
-                )
+                raise StorageError(f"it exists with {volume.size // MIB} MiB instead of {size_mib}")
             await self._finish()
 
     async def _make(self, size: int) -> None:
@@ -175,7 +173,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
         async with self._naming("use"):
             volume = self._whole(await self._own())
             if volume.unwiped_from is not None:
-                raise StorageError("it was not made or grown to the end; activate it first")
+                raise StorageError("its creation or growth is incomplete; activate it first")
 
     # --- snapshots ---
 
@@ -185,7 +183,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
             copy, tag = VolumeName(self._name.group, name), f"{SNAPSHOT_TAG}{self._disk.uuid}"
             found = await self._lvm.volume(copy)
             if found is not None and tag not in found.tags:
-                raise StorageError(f"{copy} is there already, and is something else")
+                raise StorageError(f"{copy} already exists and is another volume")
             if found is None:
                 await self._lvm.act(commands.snapshot(self._name, name, volume.size, [tag]))
             return self._devices.path(copy)
@@ -216,7 +214,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
             if mine is not None and mine.disk == self._disk.uuid:
                 return
             if mine is not None:
-                raise StorageError("a volume of this name is there already")
+                raise StorageError("a volume of this name already exists")
             old, found = VolumeName(self._name.group, source), await self._source(source)
             if found is None or found.disk != self._disk.uuid:
                 _adoptable(found, source)
@@ -264,7 +262,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
     def _whole(self, volume: Volume | None) -> Volume:
         """StorageError unless the volume is there with all its data."""
         if volume is None:
-            raise StorageError("there is no such volume of this disk")
+            raise StorageError("the disk has no such volume")
         if volume.is_partial:
             raise StorageError("a physical volume with a part of it is gone: data is missing")
         check_size("it", volume.size // MIB, self._disk.size)
@@ -279,7 +277,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
             await self._lvm.act(commands.activate(self._name))
             volume = await self._own()
             if volume is None:
-                raise StorageError("it went away while it was made")
+                raise StorageError("it disappeared during its creation")
         found = volume
 
         def work(is_stopped: Callable[[], bool]) -> None:

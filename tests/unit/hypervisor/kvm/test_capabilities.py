@@ -62,7 +62,7 @@ async def test_what_an_attempt_before_has_set_is_taken_back() -> None:
 
 async def test_a_capability_that_this_qemu_lacks_is_named_and_nothing_is_set() -> None:
     qemu = Qemu()
-    with pytest.raises(HypervisorError, match="migration_caps: this QEMU knows nothing of multifd"):
+    with pytest.raises(HypervisorError, match="migration_caps: this QEMU does not support multifd"):
         await set_capabilities(qemu, further=["multifd", "xbzrle"])
     assert qemu.on == set()
 

@@ -262,7 +262,7 @@ async def test_a_process_that_survives_everything_keeps_its_record(
 ) -> None:
     await kvm.start(INSTANCE, [])
     host.is_silent = host.survives_kill = True
-    with pytest.raises(HypervisorError, match="look at the node's storage"):
+    with pytest.raises(HypervisorError, match="check the node's storage"):
         await kvm.stop(INSTANCE, 0)
     assert record(paths) is not None
     [listed] = await kvm.running()

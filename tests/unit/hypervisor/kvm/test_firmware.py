@@ -97,7 +97,7 @@ def test_variables_that_cannot_be_used_are_an_error_with_their_path(
 
 @pytest.mark.parametrize("content", [b"", bytes(firmware.SIZE_LIMIT + 1)], ids=["none", "too many"])
 def test_a_wrong_number_of_bytes_is_not_taken(paths: Paths, content: bytes) -> None:
-    with pytest.raises(HypervisorError, match="are no UEFI variables"):
+    with pytest.raises(HypervisorError, match="are not UEFI variables"):
         firmware.write(paths, INSTANCE, [], content)
     assert firmware.read(paths, INSTANCE, []) is None
 

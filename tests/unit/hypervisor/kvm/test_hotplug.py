@@ -391,7 +391,7 @@ async def test_a_guest_that_never_lets_a_device_go_is_told_again_until_the_deadl
     assert LET_GO_S <= loop.time() - begin < LET_GO_S + 2
     assert host.qemu.asked.count("device_del") == LET_GO_S / ASK_AGAIN_S
     what = "disk 1" if act is remove_disk else "NIC 0"
-    assert f"web1.example.com does not let {what} go within 60 s" in caught.value.message
+    assert f"web1.example.com did not release {what} within 60 s" in caught.value.message
     assert "shut the instance down first" in caught.value.message
     host.check()  # it still has it, and the record says so
     assert host.qemu.nodes or host.qemu.netdevs

@@ -559,6 +559,6 @@ async def test_a_guest_that_does_not_run_although_it_was_told_to_is_an_error(
         return answer
 
     monkeypatch.setattr(qemu, "answer", broken)
-    with pytest.raises(HypervisorError, match="stands still: QEMU says io-error"):
+    with pytest.raises(HypervisorError, match="is stopped: QEMU reports io-error"):
         await start(host)
     assert [one.state for one in await host.driver.running()] == ["paused"]

@@ -159,7 +159,7 @@ async def test_a_node_listens_on_the_given_address_only_and_takes_a_free_port_if
     qemu = Qemu(listening("40001"))
     qemu.busy_ports = {"tcp:[fd00::2]:8102"}
     assert await migration.listen(qemu, "fd00::2", 8102, Link()) == 40001
-    with pytest.raises(HypervisorError, match="does not say"):
+    with pytest.raises(HypervisorError, match="did not report"):
         await migration.listen(Qemu({}), "h", 1, Link())
 
 
@@ -233,7 +233,7 @@ async def test_a_cancelled_migration_must_end() -> None:
         ) -> Any:
             return {"status": "active"}
 
-    with pytest.raises(HypervisorError, match="does not end"):
+    with pytest.raises(HypervisorError, match="did not cancel"):
         await migration.cancel(Deaf())
 
 

@@ -134,11 +134,11 @@ async def test_a_certificate_for_another_instance_or_end_is_refused(
     qemu = Qemu()
     foreign = "11111111-1111-4111-8111-111111111111"
     for wrong in (tls.identity(foreign), "", "no PEM"):
-        with pytest.raises(HypervisorError, match="of no use"):
+        with pytest.raises(HypervisorError, match="certificate is invalid"):
             await other.receiving(guest(tmp_path, qemu), wrong)
     own = tls.identity(UUID)
     for wrong in (own, "", "no PEM"):
-        with pytest.raises(HypervisorError, match="of no use"):
+        with pytest.raises(HypervisorError, match="certificate is invalid"):
             await tls.sending(guest(tmp_path, qemu), wrong)
     assert qemu.objects == {}
 
@@ -149,10 +149,10 @@ async def test_a_key_that_a_restart_lost_says_that_nothing_has_moved(
     _, answered = await other.receiving(guest(tmp_path, Qemu()), tls.identity(UUID))
     qemu = Qemu()
     successor = MigrationTls(Paths(tmp_path / "a"), shared=shared)
-    with pytest.raises(HypervisorError, match="nothing has moved: migrate again"):
+    with pytest.raises(HypervisorError, match="nothing has moved: repeat the migration"):
         await successor.sending(guest(tmp_path, qemu), answered)
     tls.discard(UUID)
-    with pytest.raises(HypervisorError, match="migrate again"):
+    with pytest.raises(HypervisorError, match="repeat the migration"):
         await tls.sending(guest(tmp_path, qemu), answered)
     assert qemu.objects == {}
 

@@ -131,7 +131,7 @@ async def test_taps_are_made_and_removed_again() -> None:
 async def test_a_missing_bridge_is_named_and_nothing_is_left() -> None:
     host = Host()
     missing = NicSpec(uuid="n3", index=1, mac="m", link="br9")
-    with pytest.raises(HypervisorError, match=r"NIC 1 .*'br9'.*make that bridge"):
+    with pytest.raises(HypervisorError, match=r"NIC 1 .*'br9'.*create the bridge"):
         await make_taps(host, ROOT, instance(BRIDGED, missing), ETC)
     assert (host.taps, host.rules) == (set(), set())
 

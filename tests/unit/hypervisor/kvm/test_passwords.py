@@ -54,7 +54,7 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> No
 @pytest.mark.parametrize("content", [b"", b"\nsecret\n", b"\xff\xfe", b"a\0b"])
 def test_what_is_no_password_is_refused_without_showing_it(tmp_path: Path, content: bytes) -> None:
     paths = write(tmp_path, content)
-    with pytest.raises(HypervisorError, match="is no password") as caught:
+    with pytest.raises(HypervisorError, match="is not a password") as caught:
         read_password(paths, "vnc_password_file", NAME)
     assert "secret" not in str(caught.value)
 

@@ -87,7 +87,7 @@ def test_what_a_taken_over_guest_has_put_there_is_not_given_away(
             os.mkfifo(planted)
         case _:
             planted.write_text("x")
-    with pytest.raises(HypervisorError, match="which is not the TPM's"):
+    with pytest.raises(HypervisorError, match="which does not belong to the TPM"):
         launch(paths)
     if kind != "other":
         with pytest.raises(HypervisorError, match=r"not a file of its own|cannot be read"):
@@ -146,6 +146,6 @@ def test_a_node_without_swtpm_says_what_to_install(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tpm, "_program", lambda: None)
-    assert tpm.missing() == "tpm: there is no swtpm on this node; install swtpm"
+    assert tpm.missing() == "tpm: swtpm is not installed on this node; install swtpm"
     with pytest.raises(HypervisorError, match="install swtpm"):
         launch(paths)

@@ -28,7 +28,7 @@ def mapped(tmp_path: Path, uuid: str | None) -> tuple[DeviceMapper, int]:
 @pytest.mark.requirement("F26")
 @pytest.mark.parametrize(
     ("uuid", "why"),
-    [("LVM-aaabbb", ""), ("LVM-aaaccc", "is another volume"), (None, "is no logical volume")],
+    [("LVM-aaabbb", ""), ("LVM-aaaccc", "is another volume"), (None, "is not a logical volume")],
 )
 def test_a_device_is_known_by_its_uuid(tmp_path: Path, uuid: str | None, why: str) -> None:
     devices, descriptor = mapped(tmp_path, uuid)

@@ -35,7 +35,7 @@ async def test_a_disk_has_physical_volumes_for_itself(model: ModelLvm) -> None:
     await disk(model, ALONE).grow(32)
     assert model.volumes[KEY].on == ("/dev/sdb", "/dev/sda")
     model.devices["/dev/sda"].used = 32 * MIB
-    with pytest.raises(StorageError, match="too few physical volumes that nobody uses"):
+    with pytest.raises(StorageError, match="too few unused physical volumes"):
         await disk(model, replace(NEXT, uuid=UUID[:-1] + "7", logical_id=("xenvg", "x"))).create(8)
 
 

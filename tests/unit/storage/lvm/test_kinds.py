@@ -32,7 +32,7 @@ async def test_groups_are_listed_with_their_sizes(model: ModelLvm) -> None:
     assert (one.name, one.size, one.used, one.free) == ("xenvg", 384, 8, 376)
     assert (one.allocatable, one.problem) == (True, "")
     assert await kind.check(Paths(), "xenvg") == ""
-    assert await kind.check(Paths(), "nosuch") == "nosuch is not there"
+    assert await kind.check(Paths(), "nosuch") == "nosuch does not exist"
     disks = await kind.disks(Paths(), GROUP)
     assert [(disk.unit, disk.name, disk.size) for disk in disks] == [(GROUP, "d1", 8)]
     assert await kind.disks(Paths(), StorageUnit(kind="lvm-vg", key="nosuch")) == []
@@ -69,12 +69,12 @@ async def test_a_group_that_lost_a_device_is_found_and_repaired(model: ModelLvm)
     assert model.acts()[-1] == "vgreduce"
     assert model.ran[-2][-2:] == ["--", "xenvg"]
     assert await kind.check(Paths(), "xenvg") == ""
-    with pytest.raises(StorageError, match="volume group nosuch is not there"):
+    with pytest.raises(StorageError, match="volume group nosuch does not exist"):
         await kind.repair(Paths(), "nosuch")
 
 
 async def test_a_group_that_is_not_there_has_no_space(model: ModelLvm) -> None:
-    with pytest.raises(StorageError, match="volume group nosuch is not there"):
+    with pytest.raises(StorageError, match="volume group nosuch does not exist"):
         await VolumeGroups(model.lvm).space(Paths(), StorageUnit(kind="lvm-vg", key="nosuch"))
 
 

@@ -99,7 +99,7 @@ async def test_a_volume_that_was_not_filled_to_the_end_is_never_used_before_it_i
     model: ModelLvm,
 ) -> None:
     model.add("xenvg", NAME, 8 * MIB, tags=[f"ganeti.disk.{UUID}", "ganeti.unwiped.0"])
-    with pytest.raises(StorageError, match="not made or grown to the end"):
+    with pytest.raises(StorageError, match="creation or growth is incomplete"):
         await disk(model).check_identity()
     await disk(model).open(DiskRole.PRIMARY)
     assert content(model) == bytes(8 * MIB)
@@ -122,7 +122,7 @@ async def test_nothing_is_written_to_a_device_that_is_another_volume(model: Mode
 async def test_a_volume_that_is_in_the_way_is_not_touched(model: ModelLvm, tags: list[str]) -> None:
     model.add("xenvg", NAME, 8 * MIB, tags=tags)
     before = content(model)
-    with pytest.raises(StorageError, match="a volume of this name is there"):
+    with pytest.raises(StorageError, match="a volume of this name exists"):
         await disk(model).create(8)
     assert content(model) == before
     assert model.acts() == []
@@ -135,7 +135,7 @@ async def test_another_disks_volume_is_neither_removed_nor_used(model: ModelLvm)
     assert KEY in model.volumes
     assert await disk(model).size_mib() is None
     for use in (disk(model).open(DiskRole.PRIMARY), disk(model).grow(12)):
-        with pytest.raises(StorageError, match="no such volume of this disk"):
+        with pytest.raises(StorageError, match="has no such volume"):
             await use
 
 
@@ -261,7 +261,7 @@ async def test_a_snapshot_keeps_the_data_and_only_ours_is_dropped(model: ModelLv
         device.write(b"later")
     assert Path(path).read_bytes() == bytes(8 * MIB)
     model.add("xenvg", "mine")
-    with pytest.raises(StorageError, match="something else"):
+    with pytest.raises(StorageError, match="is another volume"):
         await made.take("mine")
     await made.drop("mine")
     await made.drop("copy1")
