@@ -220,7 +220,9 @@ async def test_a_failure_at_any_step_of_creation_leaves_nothing(
 
 async def test_assembling_says_what_is_wrong(paths: Paths, where: Path) -> None:
     disk = FileDisk(paths, SPEC)
-    with pytest.raises(StorageError, match=r"cannot use disk 0 .*the directory web1 does not exist"):
+    with pytest.raises(
+        StorageError, match=r"cannot use disk 0 .*the directory web1 does not exist"
+    ):
         await disk.open(DiskRole.PRIMARY)
     await disk.create(3)
     await disk.open(DiskRole.PRIMARY)

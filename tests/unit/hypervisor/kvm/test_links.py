@@ -59,7 +59,10 @@ def test_what_is_there_is_accepted(host: Path, fields: dict[str, Any]) -> None:
             {"mode": "routed", "ip": "192.0.2.1", "link": "br9"},
             "no routing table and no interface 'br9'",
         ),
-        ({"mode": "routed", "ip": "192.0.2.1", "link": "../br0"}, "neither a routing table nor an interface"),
+        (
+            {"mode": "routed", "ip": "192.0.2.1", "link": "../br0"},
+            "neither a routing table nor an interface",
+        ),
         ({"mode": "routed", "ip": "2001:db8::1", "link": "eth0"}, "needs an IPv4 address"),
         ({"mode": "routed", "ip": "192.0.2.1", "link": "0"}, "not a routing table's number"),
         ({"mode": "routed", "ip": "192.0.2.1", "link": "4294967296"}, "table's number"),

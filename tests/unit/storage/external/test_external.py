@@ -230,7 +230,11 @@ def test_providers_are_found_with_what_is_wrong_with_them(provider: Path) -> Non
 @pytest.mark.requirement("G24")
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("nosuch", "the provider nosuch does not exist"), ("../shelf", "cannot be the name"), ("", "cannot")],
+    [
+        ("nosuch", "the provider nosuch does not exist"),
+        ("../shelf", "cannot be the name"),
+        ("", "cannot"),
+    ],
 )
 def test_only_a_provider_of_the_search_path_is_taken(provider: Path, name: str, why: str) -> None:
     with pytest.raises(StorageError, match=why):
