@@ -178,7 +178,6 @@ class Operation:
     """Of handlers that take a body; that of opcodes is made from their fields."""
     result: str = "value"
     """`job` for the number of a job, `list`, `object` or `value`."""
-    is_streaming: bool = False
     permission: str = ""
     """What `+NAME` and `-NAME` of the users file name."""
     is_open: bool = False
