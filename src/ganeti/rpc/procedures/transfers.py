@@ -24,7 +24,7 @@ class DiskListening(Message, frozen=True, kw_only=True):
 
 
 class DiskSendArgs(Message, frozen=True, kw_only=True):
-    """Send a disk's data to who listens; `compress` is `none`, `gzip`, `gzip-fast` or `gzip-slow`."""
+    """Send a disk's data to who listens; `compress` is one of `model.compression.COPIED`."""
 
     instance_name: str
     disk: DiskSpec

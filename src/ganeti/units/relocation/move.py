@@ -2,6 +2,7 @@
 
 from ganeti.base.errors import InputError
 from ganeti.config.snapshot import Snapshot
+from ganeti.model.compression import COPIED
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes.moving import OpInstanceMove
 from ganeti.units.context import UnitContext
@@ -11,8 +12,6 @@ from ganeti.units.relocation.decide import plan_move
 from ganeti.units.relocation.plan import Plan
 from ganeti.units.relocation.targets import TargetChoice
 from ganeti.units.relocation.unit import RelocationUnit
-
-COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow")
 
 
 class LUInstanceMove(RelocationUnit[OpInstanceMove]):
@@ -31,8 +30,8 @@ class LUInstanceMove(RelocationUnit[OpInstanceMove]):
 
     def check_arguments(self) -> None:
         check_shutdown_timeout(self.op.shutdown_timeout, "shutdown_timeout")
-        if self.op.compress not in COMPRESSIONS:
-            raise InputError(f"must be one of {', '.join(COMPRESSIONS)}", "compress")
+        if self.op.compress not in COPIED:
+            raise InputError(f"must be one of {', '.join(COPIED)}", "compress")
 
     async def check_prereq(self, ctx: UnitContext) -> Plan | None:
         return await plan_move(ctx, self.instance(ctx.snapshot), self.choice, self.op)
