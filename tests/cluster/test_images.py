@@ -61,6 +61,14 @@ def converter(cluster: LocalCluster) -> int | None:
     return None
 
 
+def log_of_last_job(cluster: LocalCluster) -> str:
+    """What the newest job has said so far."""
+    with cluster.luxi() as client:
+        job = max(row[0] for row in client.call("QueryJobs", None, ["id"]))
+        [[log]] = client.call("QueryJobs", [job], ["oplog"])
+        return str(log)
+
+
 def when_it_converts(cluster: LocalCluster, command: "subprocess.Popen[str]") -> int:
     """The process that converts, stopped."""
     while (pid := converter(cluster)) is None:
@@ -88,6 +96,8 @@ def test_who_is_killed_while_an_image_is_converted_leaves_nothing_half_made(
     with cluster.in_background("gnt-backup", "import", *words) as command:
         pid = when_it_converts(cluster, command)
         try:
+            if not killed:
+                wait_until(lambda: "copying box.qcow2: " in log_of_last_job(cluster), "progress")
             for daemon in killed:
                 cluster.kill(daemon)
             for daemon in reversed(killed):

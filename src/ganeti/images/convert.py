@@ -13,7 +13,9 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -44,6 +46,13 @@ MIB = 1 << 20
 CHUNK = 256 * 1024
 _SAID_BYTES = 2000
 _WORK, _SOURCE, _RESULT, _SAID = ".work", "source", "result", "messages"
+_SHARE = re.compile(r"\(([0-9]{1,3}\.[0-9]{2})/100%\)", re.ASCII)
+"""How far qemu-img is, as it prints that."""
+LOOK_EVERY_S = 1.0
+
+Report = Callable[[str, int, int], None]
+"""Gets how far the work is: what is worked on, the position in bytes, and the whole of it."""
+
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9.-]+")
 
 
@@ -92,28 +101,32 @@ def _plain_host_name(text: str) -> str:
         return "imported"
 
 
-def convert_package(package: Package, directory: Path) -> None:
+def show_nothing(_part: str, _done: int, _total: int) -> None:
+    """Ignore how far the work is."""
+
+
+def convert_package(package: Package, directory: Path, report: Report = show_nothing) -> None:
     """Write the dump of each disk into a directory of this node; after an error some may exist."""
     for number, image in enumerate(package.disks):
         if image is not None:
-            convert_image(image, directory / dump_name(number))
+            convert_image(image, directory / dump_name(number), report)
 
 
-def convert_image(image: DiskImage, target: Path) -> None:
+def convert_image(image: DiskImage, target: Path, report: Report = show_nothing) -> None:
     """Make `target`, which does not exist, the raw disk of an image; HostError or InputError if it cannot be."""
     if image.facts.format == RAW:
         with _new_file(target) as file:
-            _copy(image, file.fileno())
+            _copy(image, file.fileno(), report)
             os.ftruncate(file.fileno(), image.facts.size)
             os.fsync(file.fileno())
         return
     with _work_directory(target.parent) as (work, uid):
         copy = work / _SOURCE
         with _new_file(copy) as file:
-            _copy(image, file.fileno())
+            _copy(image, file.fileno(), report)
             os.chown(file.fileno(), uid, uid)
         _check_again(copy, image.facts)
-        _qemu_img(work, uid, image.facts)
+        _qemu_img(work, uid, image.facts, partial(report, f"converting {image.member.name}"))
         result = os.open(work / _RESULT, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             status = os.fstat(result)
@@ -139,7 +152,7 @@ def _new_file(path: Path) -> IO[bytes]:
     return os.fdopen(os.open(path, flags, 0o600), "w+b")
 
 
-def _copy(image: DiskImage, target: int) -> None:
+def _copy(image: DiskImage, target: int, report: Report) -> None:
     """Copy the bytes of an image; what is zero leaves a hole. The digest that it must have is compared."""
     member = image.member
     digest = hashlib.new(image.digest[0], usedforsecurity=False) if image.digest else None
@@ -148,6 +161,7 @@ def _copy(image: DiskImage, target: int) -> None:
             digest.update(data)
         if data.strip(b"\0"):
             write_all(target, data, offset)
+        report(f"copying {member.name}", offset + len(data), member.length)
     os.ftruncate(target, member.length)
     if digest is not None and image.digest is not None:
         check_digest(member.name, image.digest, digest)
@@ -214,40 +228,72 @@ def _work_directory(parent: Path) -> Iterator[tuple[Path, int]]:
         yield work, uid
 
 
-def _qemu_img(work: Path, uid: int, facts: ImageFacts) -> None:
-    argv = [QEMU_IMG, "convert", "-f", facts.format, "-O", "raw", f"./{_SOURCE}", f"./{_RESULT}"]
-    status, said = run_confined(argv, work, uid, file_size=facts.size)
+def _qemu_img(work: Path, uid: int, facts: ImageFacts, report: Callable[[int, int], None]) -> None:
+    words = ["convert", "-p", "-f", facts.format, "-O", "raw", f"./{_SOURCE}", f"./{_RESULT}"]
+
+    def look(said: str) -> None:
+        if shares := _SHARE.findall(said):
+            report(int(float(shares[-1]) / 100 * facts.size), facts.size)
+
+    status, said = run_confined([QEMU_IMG, *words], work, uid, file_size=facts.size, look=look)
     if status:
+        said = _SHARE.sub("", said).strip()
         raise HostError(f"qemu-img cannot convert the image ({status}): {said}")
 
 
-def run_confined(argv: list[str], work: Path, uid: int, *, file_size: int) -> tuple[int, str]:
-    """Run a program in `work` with nothing else that it may touch; its exit status and the end of what it says."""
+def run_confined(
+    argv: list[str],
+    work: Path,
+    uid: int,
+    *,
+    file_size: int,
+    look: Callable[[str], None] = lambda _said: None,
+) -> tuple[int, str]:
+    """Run a program in `work` with nothing else that it may touch; its exit status and the end of what it says.
+
+    `look` gets the end of what it has said so far, once a second.
+    """
     if not Path(argv[0]).exists():
         raise HostError(f"the program {argv[0]} is not on this node; install qemu-utils")
     limits = [str(one) for one in (uid, MEMORY_LIMIT, file_size, TIME_LIMIT_S)]
     said = work / _SAID
-    with _new_file(said) as output:
+    with (
+        _new_file(said) as output,
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", confined.__name__, *limits, *argv],
+            cwd=work,
+            env={**CLEAN_ENVIRONMENT, **_python()},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            close_fds=False,  # the lock of the task that this may be
+        ) as process,
+    ):
+        end, status = time.monotonic() + TIME_LIMIT_S, None
         try:
-            status = subprocess.run(
-                [sys.executable, "-P", "-m", confined.__name__, *limits, *argv],
-                check=False,
-                cwd=work,
-                env={**CLEAN_ENVIRONMENT, **_python()},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                timeout=TIME_LIMIT_S,
-                close_fds=False,  # the lock of the task that this may be
-            ).returncode
-        except subprocess.TimeoutExpired as err:
-            raise HostError(f"{argv[0]} did not end within {TIME_LIMIT_S // 3600} hours") from err
+            while (status := _ended(process)) is None:
+                look(_end_of(said))
+                if time.monotonic() > end:
+                    raise HostError(f"{argv[0]} did not end within {TIME_LIMIT_S // 3600} hours")
+        finally:
+            if status is None:
+                process.kill()
+    return status, _end_of(said)
+
+
+def _ended(process: "subprocess.Popen[bytes]") -> int | None:
+    """The exit status, or None if the program still runs after a second."""
+    try:
+        return process.wait(LOOK_EVERY_S)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _end_of(said: Path) -> str:
     with said.open("rb") as file:
         file.seek(max(0, said.stat().st_size - _SAID_BYTES))
         text = file.read(_SAID_BYTES).decode(errors="replace")
-    return status, "".join(
-        letter for letter in text if letter.isprintable() or letter == "\n"
-    ).strip()
+    return "".join(letter for letter in text if letter.isprintable() or letter == "\n").strip()
 
 
 def _python() -> Mapping[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from ganeti.base.errors import HostError, InputError
-from ganeti.images.convert import CHUNK, pieces
+from ganeti.images.convert import CHUNK, Report, pieces, show_nothing
 from ganeti.images.package import Member, open_beside
 from ganeti.model.compression import NONE
 from ganeti.model.params import BACKEND_DEFAULTS
@@ -51,7 +51,14 @@ def read_export(directory: Path) -> ExportDescription:
         raise HostError(f"{directory / CONFIG} cannot be read: {err}") from err
 
 
-def pack(directory: Path, export: ExportDescription, target: Path, name: str = "") -> None:
+def pack(
+    directory: Path,
+    export: ExportDescription,
+    target: Path,
+    name: str = "",
+    *,
+    report: Report = show_nothing,
+) -> None:
     """Write the export in `directory` to `target`, as a whole or not at all."""
     check_can_be_packed(export)
     name = name or export.name
@@ -61,7 +68,7 @@ def pack(directory: Path, export: ExportDescription, target: Path, name: str = "
     try:
         with new.open("xb") as file:
             new.chmod(0o600)
-            _write(file, opened, export, name)
+            _write(file, opened, export, name, report)
             file.flush()
             os.fsync(file.fileno())
         new.rename(target)
@@ -70,7 +77,9 @@ def pack(directory: Path, export: ExportDescription, target: Path, name: str = "
         os.close(opened)
 
 
-def _write(file: IO[bytes], directory: int, export: ExportDescription, name: str) -> None:
+def _write(
+    file: IO[bytes], directory: int, export: ExportDescription, name: str, report: Report
+) -> None:
     numbers = {
         one: int(export.beparams.get(one, BACKEND_DEFAULTS[one])) for one in ("maxmem", "vcpus")
     }
@@ -84,7 +93,7 @@ def _write(file: IO[bytes], directory: int, export: ExportDescription, name: str
     file.write(_header(f"{name}.ovf", room) + bytes(_padded(room)))
     sizes, manifest = [], ""
     for disk, exported in zip(disks, with_data, strict=True):
-        size, digest = _disk(file, directory, exported.dump, disk)
+        size, digest = _disk(file, directory, exported.dump, disk, report)
         sizes.append(size)
         manifest += f"SHA256({disk.file})= {digest}\n"
     # The place is as long as the longest numbers would need; white space may follow the description.
@@ -99,7 +108,9 @@ def _write(file: IO[bytes], directory: int, export: ExportDescription, name: str
     file.write(text)
 
 
-def _disk(file: IO[bytes], directory: int, dump: str, disk: OvfDisk) -> tuple[int, str]:
+def _disk(
+    file: IO[bytes], directory: int, dump: str, disk: OvfDisk, report: Report
+) -> tuple[int, str]:
     """One disk, at the end of the archive: its length there and its digest."""
     descriptor = open_beside(directory, dump)
     try:
@@ -108,7 +119,7 @@ def _disk(file: IO[bytes], directory: int, dump: str, disk: OvfDisk) -> tuple[in
             raise InputError(f"{dump} is longer than its disk", "export")
         begin, digest = file.tell(), hashlib.sha256()
         file.write(bytes(_BLOCK))
-        for part in stream_optimized(_grains(source), disk.capacity, disk.file):
+        for part in stream_optimized(_grains(source, report), disk.capacity, disk.file):
             digest.update(part)
             file.write(part)
     finally:
@@ -120,13 +131,14 @@ def _disk(file: IO[bytes], directory: int, dump: str, disk: OvfDisk) -> tuple[in
     return end - begin - _BLOCK, digest.hexdigest()
 
 
-def _grains(source: Member) -> Iterator[tuple[int, bytes]]:
+def _grains(source: Member, report: Report) -> Iterator[tuple[int, bytes]]:
     """What is not zero, by numbers of grains."""
     assert CHUNK % GRAIN == 0  # noqa: S101 - two constants
     for offset, data in pieces(source):
         for at in range(0, len(data), GRAIN):
             if (grain := data[at : at + GRAIN]).strip(b"\0"):
                 yield (offset + at) // GRAIN, grain
+        report(source.name, offset + len(data), source.length)
 
 
 def _header(name: str, size: int) -> bytes:

@@ -19,12 +19,14 @@ from ganeti.base.files import is_full
 from ganeti.base.paths import Paths
 from ganeti.base.terminal import say
 from ganeti.guest_os.scripts import read_tail
-from ganeti.images.convert import convert_package, describe, description_text
+from ganeti.images.convert import Report, convert_package, describe, description_text
 from ganeti.images.ova import pack, read_export
 from ganeti.images.package import OpenFile, Package, opened_package
+from ganeti.node.carrier.progress import ProgressFile, forget_progress, read_progress
 from ganeti.node.export_directory import ExportDirectory
 from ganeti.node.tasks import Tasks
 from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.meters import follow
 from ganeti.rpc.procedures.exports import ExportArgs, ExportContent
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.images import (
@@ -73,6 +75,7 @@ class _Images:
 
     async def _work(self, call: Call, directory: Path, *words: str) -> None:
         log_path = directory / _LOG
+        follow(lambda: read_progress(log_path))
         status = await self.tasks.run(
             call.key,
             [sys.executable, "-m", __name__, str(self.paths.root), str(directory), *words],
@@ -82,6 +85,7 @@ class _Images:
         )
         said = await asyncio.to_thread(read_tail, log_path)
         await asyncio.to_thread(log_path.unlink, missing_ok=True)
+        await asyncio.to_thread(forget_progress, log_path)
         if status:
             raise HostError(
                 said
@@ -127,12 +131,14 @@ def _content(package: Package) -> ExportContent:
 def main(argv: Sequence[str]) -> int:
     """Do one piece of work in a directory of exports; what is wrong is said on standard error."""
     root, directory, word, *rest = argv
+    report = ProgressFile(Path(directory) / _LOG).of_part
     try:
         if word == _CONVERT:
-            _convert(Paths(Path(root)), Path(directory), *rest)
+            _convert(Paths(Path(root)), Path(directory), *rest, report=report)
         else:
             export = read_export(Path(directory))
-            pack(Path(directory), export, Path(directory) / f"{export.name}.ova")
+            target = Path(directory) / f"{export.name}.ova"
+            pack(Path(directory), export, target, report=report)
     except (GanetiError, OSError) as err:
         full = (
             f"{os.strerror(errno.ENOSPC)} for {directory}; free some space, or choose another node"
@@ -142,14 +148,16 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _convert(paths: Paths, directory: Path, form: str, path: str, digest: str) -> None:
+def _convert(
+    paths: Paths, directory: Path, form: str, path: str, digest: str, *, report: Report
+) -> None:
     with (
         opened_image(paths, path) as beside,
         opened_package(beside, Path(path).name, form) as found,
     ):
         if hashlib.sha256(_content(found).config.encode()).hexdigest() != digest:
             raise InputError("was changed since it was looked at; try again", "image")
-        convert_package(found, directory)
+        convert_package(found, directory, report)
 
 
 if __name__ == "__main__":

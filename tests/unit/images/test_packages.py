@@ -9,15 +9,19 @@ import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ganeti.base.errors import GanetiError, HostError, InputError
+from ganeti.images import convert as conversion
 from ganeti.images.convert import (
+    Report,
     convert_package,
     describe,
     description_text,
     run_confined,
+    show_nothing,
 )
 from ganeti.images.ova import pack, read_export
 from ganeti.images.package import Member, open_beside, opened_package
@@ -71,12 +75,12 @@ def names_in(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def convert(source: Path, target: Path, form: str = "auto") -> str:
+def convert(source: Path, target: Path, form: str = "auto", report: Report = show_nothing) -> str:
     """All disks below `target`; the description."""
     directory = os.open(source.parent, os.O_RDONLY)
     try:
         with opened_package(lambda name: open_beside(directory, name), source.name, form) as found:
-            convert_package(found, target)
+            convert_package(found, target, report)
             return description_text(describe(found))
     finally:
         os.close(directory)
@@ -93,6 +97,47 @@ def test_an_image_becomes_the_disk_that_it_holds(images: Path, tmp_path: Path, n
     assert status.st_blocks * 512 < 2 * MIB  # holes stay
     assert [(disk.size, disk.dump) for disk in described.disks] == [(10, "disk0.raw")]
     assert (len(described.nics), described.name, described.data) == (1, "imported", "raw")
+
+
+@pytest.mark.parametrize("name", ["raw", "stream.vmdk"])
+def test_position_in_an_image_that_is_copied_is_reported(
+    images: Path, tmp_path: Path, name: str
+) -> None:
+    reported: list[tuple[str, int, int]] = []
+    convert(images / name, tmp_path, report=lambda *one: reported.append(one))
+    whole = (images / name).stat().st_size
+    copied = [one for one in reported if one[0] == f"copying {name}"]
+    assert copied == sorted(copied)
+    assert copied[-1][1:] == (whole, whole)
+
+
+def test_position_of_qemu_img_is_reported_as_it_prints_it(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[tuple[str, int, int]] = []
+    real = conversion.run_confined
+
+    def run(argv: list[str], *args: Any, **options: Any) -> tuple[int, str]:
+        assert "-p" in argv
+        options["look"]("")
+        options["look"]("    (0.00/100%)    (37.50/100%)")
+        return real(argv, *args, **options)
+
+    monkeypatch.setattr(conversion, "run_confined", run)
+    convert(images / "qcow2", tmp_path, report=lambda *one: reported.append(one))
+    assert ("converting qcow2", int(0.375 * SIZE), SIZE) in reported
+
+
+def test_what_a_program_has_said_so_far_can_be_looked_at(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversion, "LOOK_EVERY_S", 0.05)
+    uid = ODD_UID if os.getuid() == 0 else os.getuid()
+    seen: list[str] = []
+    code = "import time; print('half', flush=True); time.sleep(0.5); print('all')"
+    argv = [PYTHON, "-I", "-c", code]
+    assert run_confined(argv, work, uid, file_size=MIB, look=seen.append) == (0, "half\nall")
+    assert "half" in seen
 
 
 def test_what_a_named_format_says_counts(images: Path, tmp_path: Path) -> None:

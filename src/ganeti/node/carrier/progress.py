@@ -1,4 +1,4 @@
-"""How far a program of the carrier is: a file beside its order, which the node daemon reads."""
+"""How far a program of the node is: a file beside its order, which the node daemon reads."""
 
 import time
 from pathlib import Path
@@ -12,17 +12,27 @@ WRITE_EVERY_S = 1.0
 class ProgressFile:
     """Written by the program, at most once a second; positions are bytes of the disk, `total` 0 if that is unknown."""
 
-    def __init__(self, order: Path, total: int) -> None:
+    def __init__(self, order: Path, total: int = 0) -> None:
         self._order, self._total, self._written = order, total, 0.0
 
     def at(self, done: int) -> None:
         """Record that the program has reached this position."""
+        self.of_part("", done, self._total)
+
+    def of_part(self, part: str, done: int, total: int) -> None:
+        """Record a position in one of several things that the program works on in turn."""
         now = time.monotonic()
         if now - self._written >= WRITE_EVERY_S:
             self._written = now
             new = self._order.with_suffix(".progress.new")
-            new.write_bytes(wire.encode(Progress(done=done, total=self._total)))
+            new.write_bytes(wire.encode(Progress(done=done, total=total, part=part)))
             new.replace(self._order.with_suffix(".progress"))
+
+
+def forget_progress(order: Path) -> None:
+    """Remove the files of `ProgressFile`; blocks."""
+    for suffix in (".progress", ".progress.new"):
+        order.with_suffix(suffix).unlink(missing_ok=True)
 
 
 def read_progress(order: Path) -> Progress | None:

@@ -73,6 +73,7 @@ from ganeti.units.instance.install import osparams_with, scripts_of
 from ganeti.units.instance.power import run_again, shut_down_source
 from ganeti.units.instance.remove import LUInstanceRemove
 from ganeti.units.node_choice import check_online
+from ganeti.units.telling import showing
 from ganeti.units.transfers import SLACK, Load, carry, make_route
 from ganeti.units.undo.instances import StartAgain
 from ganeti.units.undo.transfers import DropSnapshot, RemoveExport
@@ -281,7 +282,8 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         name = plan.instance.name
         ctx.step(f"packing the export as {name}.ova")
         try:
-            await ctx.call(plan.target, EXPORT_PACK, ExportArgs(export=name))
+            async with showing(ctx, plan.target, f"{name}.ova"):
+                await ctx.call(plan.target, EXPORT_PACK, ExportArgs(export=name))
         except RpcError as err:
             raise ExecError(
                 f"{err}; the export itself is whole: when that is mended, `ovfconverter export` on"

@@ -49,6 +49,7 @@ from ganeti.rpc.procedures.streams import DiskEnd, DumpEnd
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.disks import copies_open
 from ganeti.units.instance.install import run_script, scripts_of
+from ganeti.units.telling import showing
 from ganeti.units.transfers import Load, carry, make_route
 from ganeti.units.undo.transfers import RemoveExport
 
@@ -166,7 +167,8 @@ async def _convert(ctx: UnitContext, undo: UndoLog, found: FoundExport, image: I
     await ctx.call(found.node, EXPORT_BEGIN, ExportArgs(export=found.name))
     config = found.content.config
     wanted = ConvertArgs(export=found.name, path=image.path, format=image.format, config=config)
-    await ctx.call(found.node, IMAGE_CONVERT, wanted)
+    async with showing(ctx, found.node, image.path):
+        await ctx.call(found.node, IMAGE_CONVERT, wanted)
     await ctx.call(found.node, EXPORT_FINISH, FinishExportArgs(export=found.name, config=config))
 
 
