@@ -44,7 +44,7 @@ from ganeti.model.objects import (
 )
 from ganeti.protocols.confd import QueryType, Request, pack_request, parse_answer
 from ganeti.store.backend import become_master
-from ganeti.store.factory import open_alone
+from ganeti.store.backends import open_alone
 from ganeti.store.interface import MAX_OPERATIONS, Identity, Put, Transaction
 
 PORT = 31814

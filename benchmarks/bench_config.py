@@ -20,7 +20,7 @@ from ganeti.config.config import Config
 from ganeti.config.transaction import put_row
 from ganeti.model.objects import Instance, InstanceUuid, Nic
 from ganeti.store.backend import become_master
-from ganeti.store.factory import open_alone
+from ganeti.store.backends import open_alone
 from ganeti.store.interface import MAX_OPERATIONS, Campaign, CampaignKind, Put, Transaction
 from ganeti.vcluster.layout import VirtualNode
 

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from ganeti.bootstrap.daemons import ETCD, MASTERD
-from ganeti.store.etcd.settings import state_settings
+from ganeti.base.state_kinds import ETCD_SERVER
+from ganeti.bootstrap.daemons import MASTERD
+from ganeti.store.etcd.files import EtcdFiles
+from ganeti.store.settings import state_settings
 from tests.support.etcd_servers import require_etcd
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.masters import NODES, is_follower, master_of
@@ -74,8 +76,8 @@ def test_a_backup_goes_into_the_other_back_end_both_ways(cluster: LocalCluster) 
     # All servers of etcd are lost: the backup is the state of the embedded store from now on.
     masters_end(cluster, last=master)
     for node in NODES:
-        cluster.kill(ETCD, node)
-        shutil.rmtree(cluster.node(node).paths.etcd_directory)
+        cluster.kill(ETCD_SERVER.daemon, node)
+        shutil.rmtree(EtcdFiles(cluster.node(node).paths).directory)
     cluster.node(master).paths.state_settings.unlink()
     ok(cluster, master, "gnt-cluster", "restore", "--yes-do-it", of_etcd)
     assert sorted(tags(cluster, master)) == ["embedded", "etcd"]

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.bootstrap.daemons import ETCD, MASTERD, NODED
+from ganeti.base.state_kinds import ETCD_SERVER
+from ganeti.bootstrap.daemons import MASTERD, NODED
 from ganeti.clients.luxi import LuxiClient
+from ganeti.store.etcd.files import EtcdFiles
 from ganeti.store.etcd.settings import has_data
 from ganeti.store.register import RegisterFile
 from tests.support.local_cluster import LocalCluster, wait_until
@@ -119,10 +121,10 @@ def test_a_master_that_hangs_is_replaced_and_obeys_when_it_wakes(cluster: LocalC
 def test_a_machine_that_dies_with_its_server_of_etcd_is_replaced(cluster: LocalCluster) -> None:
     master = master_of(cluster)
     with Load(cluster) as load:
-        for name in (MASTERD, ETCD):
+        for name in (MASTERD, ETCD_SERVER.daemon):
             cluster.kill(name, master)
         first_job(cluster, *[node for node in NODES if node != master])
-        cluster.start(ETCD, master)
+        cluster.start(ETCD_SERVER.daemon, master)
         cluster.start(MASTERD, master)
         load.judge(master_of(cluster))
     wait_until(lambda: is_follower(cluster, master), "the old master follows", BUSY_S)
@@ -156,11 +158,11 @@ def test_a_candidate_that_is_none_any_more_leaves_etcd_and_comes_back(
     )
     assert done.status == 0, done.out + done.err
     paths = cluster.node(other).paths
-    wait_until(lambda: not paths.etcd_directory.exists(), "its data is gone", BUSY_S)
+    wait_until(lambda: not EtcdFiles(paths).directory.exists(), "its data is gone", BUSY_S)
     assert not Path(paths.state_settings).exists()
     done = cluster.run("gnt-node", "modify", "--master-candidate=yes", name, node=master)
     assert done.status == 0, done.out + done.err
-    assert paths.etcd_data.exists()
+    assert EtcdFiles(paths).data.exists()
     wait_until(lambda: is_follower(cluster, other), "it follows again", BUSY_S)
 
 
@@ -182,8 +184,8 @@ def test_a_master_that_is_stopped_in_order_is_followed_by_another_and_follows_it
 def named(cluster: LocalCluster, node: int, said: list[str]) -> bool:
     """Whether verify names the server of etcd that is killed, and what helps; all that it `said`."""
     # A master that was elected a moment ago starts the servers of all candidates, each once.
-    if cluster.runs(ETCD, node):
-        cluster.kill(ETCD, node)
+    if cluster.runs(ETCD_SERVER.daemon, node):
+        cluster.kill(ETCD_SERVER.daemon, node)
     name, master = cluster.node(node).name, master_of(cluster)
     done = cluster.run("gnt-cluster", "verify", "--error-codes", node=master)
     said.append(f"node{master}: {done}")
@@ -206,14 +208,14 @@ def test_a_server_that_is_down_is_named_and_one_without_its_data_is_replaced(
             wait_until(lambda: named(cluster, other, said), "the server is named", BUSY_S)
         except AssertionError as err:
             pytest.fail(f"{err}; verify said last: {said[-1]}")
-        shutil.rmtree(paths.etcd_data)
+        shutil.rmtree(EtcdFiles(paths).data)
         wait_until(lambda: has_data(paths), "another member is in its place", BUSY_S)
         verified(cluster)
         load.judge(master_of(cluster))
     # It counts again: the state is not lost with one of the others.
-    cluster.kill(ETCD, master)
+    cluster.kill(ETCD_SERVER.daemon, master)
     cluster.kill(MASTERD, master)
     first_job(cluster, *[node for node in NODES if node != master])
-    cluster.start(ETCD, master)
+    cluster.start(ETCD_SERVER.daemon, master)
     cluster.start(MASTERD, master)
     verified(cluster)

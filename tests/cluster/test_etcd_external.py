@@ -8,9 +8,10 @@ import pytest
 
 from ganeti.base import tls
 from ganeti.bootstrap.daemons import MASTERD
+from ganeti.store.etcd.files import EtcdFiles
 from ganeti.store.etcd.gateway import Access, Gateway, Nothing
 from ganeti.store.etcd.messages import put
-from ganeti.store.etcd.settings import state_settings
+from ganeti.store.settings import state_settings
 from tests.support.etcd_servers import SecuredEtcd, secured_etcd
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.masters import (
@@ -65,7 +66,7 @@ def test_a_cluster_is_made_in_an_etcd_of_others_and_runs_no_server(cluster: Loca
     for node in NODES:
         settings = state_settings(cluster.node(node).paths)
         assert (settings.kind, settings.is_managed) == ("etcd", False)
-        assert not cluster.node(node).paths.etcd_data.exists()
+        assert not EtcdFiles(cluster.node(node).paths).data.exists()
     shown = cluster.run("gnt-cluster", "info", node=master_of(cluster))
     assert "State kept by: etcd (on other hosts)" in shown.out, shown.err
     verified(cluster)

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.permissions import problems
-from ganeti.bootstrap.daemons import ETCD, MASTERD, NODED, Daemons
-from ganeti.store.etcd.settings import state_settings
+from ganeti.base.state_kinds import ETCD_SERVER
+from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
+from ganeti.store.etcd.files import EtcdFiles
+from ganeti.store.settings import state_settings
 from tests.cluster.test_privileges import Separated, as_user, python, rights
 from tests.support.etcd_servers import require_etcd
 
@@ -51,7 +53,7 @@ def separated(python: str) -> Iterator[Separated]:
         yield made
     finally:
         made.run("ganeti.cli.gnt_cluster", "destroy", "--yes-do-it")
-        for name in (MASTERD, NODED, ETCD):
+        for name in (MASTERD, NODED, ETCD_SERVER.daemon):
             process = Daemons(made.paths).status(name).process
             if process is not None:
                 os.kill(process.pid, 9)
@@ -74,16 +76,16 @@ def works(separated: Separated) -> None:
 @pytest.mark.requirement("S224", "S227", "G23")
 def test_etcd_runs_as_the_masters_user_and_nobody_else_reads_its_data(separated: Separated) -> None:
     account = separated.users.accounts["masterd"]
-    supervisor = separated.pid(ETCD)
+    supervisor = separated.pid(ETCD_SERVER.daemon)
     (server,) = children(supervisor)
     for pid in (separated.pid(MASTERD), supervisor, server):
         found = rights(pid)
         assert set(found["Uid"].split()) == {str(account.uid)}
         assert int(found["CapEff"], 16) == int(found["CapPrm"], 16) == 0
     paths = separated.paths
-    assert stat.S_IMODE(paths.etcd_directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE(EtcdFiles(paths).directory.stat().st_mode) == 0o700
     stranger = (separated.users.accounts["rapi"].uid, separated.users.daemons)
-    for path in (paths.etcd_key, paths.etcd_server_settings, paths.etcd_data):
+    for path in (EtcdFiles(paths).key, EtcdFiles(paths).settings, EtcdFiles(paths).data):
         words = as_user(*stranger, ["test", "-r", str(path)])
         assert subprocess.run(words, check=False).returncode != 0, path
     works(separated)
@@ -107,9 +109,9 @@ def test_a_backup_is_restored_and_a_killed_server_comes_back_under_its_user(
 ) -> None:
     path = separated.paths.data / "backup"
     separated.cluster("backup", str(path))
-    (server,) = children(separated.pid(ETCD))
+    (server,) = children(separated.pid(ETCD_SERVER.daemon))
     os.kill(server, signal.SIGKILL)
     os.kill(separated.pid(MASTERD), signal.SIGKILL)
     separated.cluster("restore", "--yes-do-it", str(path))
-    assert children(separated.pid(ETCD)) != [server]
+    assert children(separated.pid(ETCD_SERVER.daemon)) != [server]
     works(separated)

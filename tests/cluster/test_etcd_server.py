@@ -18,19 +18,18 @@ from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
 from ganeti.base.pidfile import pid_file, serving_process
 from ganeti.model.objects import NodeUuid
+from ganeti.store.etcd.files import EtcdFiles
 from ganeti.store.etcd.gateway import Access, Gateway, GatewayError, NotSent, Rejected, Unanswered
 from ganeti.store.etcd.messages import put
 from ganeti.store.etcd.server import ensure_certificate
 from ganeti.store.etcd.settings import (
     ServerSettings,
-    StateSettings,
     access,
     client_url,
     keep_server_settings,
-    keep_state_settings,
     peer_url,
-    state_settings,
 )
+from ganeti.store.settings import StateSettings, keep_state_settings, state_settings
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 CLUSTER = "99999999-2222-4333-8444-555555555555"
@@ -138,8 +137,8 @@ async def test_only_candidates_get_in_and_a_killed_server_comes_back(nodes: list
     await one.start()
     candidate = one.gateway()
     await written(candidate)
-    assert one.paths.etcd_directory.stat().st_mode & 0o777 == 0o700
-    files = one.paths.node_certificate, one.paths.node_key, one.paths.etcd_authority
+    assert EtcdFiles(one.paths).directory.stat().st_mode & 0o777 == 0o700
+    files = one.paths.node_certificate, one.paths.node_key, EtcdFiles(one.paths).authority
     plain = Gateway(Access((client_url(one.address),), tls.client_context(*files)))
     with pytest.raises(GatewayError):
         await plain.range(b"k")
@@ -234,7 +233,7 @@ def test_a_certificate_is_made_anew_when_it_is_old_or_of_another_authority(
     write_atomically(node.paths.authority_certificate, new, mode=0o600)
     write_atomically(node.paths.authority_key, new_key, mode=0o600)
     assert ensure_certificate(node.paths, CLUSTER, node.address, now)
-    assert certificates.is_pair(node.paths.etcd_authority.read_bytes(), new_key)
+    assert certificates.is_pair(EtcdFiles(node.paths).authority.read_bytes(), new_key)
     assert certificates.is_signed_by(
-        node.paths.etcd_certificate.read_bytes(), node.paths.etcd_authority.read_bytes()
+        EtcdFiles(node.paths).certificate.read_bytes(), EtcdFiles(node.paths).authority.read_bytes()
     )

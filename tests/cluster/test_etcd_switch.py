@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ganeti.store.etcd.settings import state_settings
+from ganeti.store.settings import state_settings
 from tests.support.etcd_servers import require_etcd
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.masters import NODES, NOT_MASTER, Load, is_follower, master_of

@@ -20,24 +20,18 @@ from ganeti.base.clock import SystemClock
 from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import switch_state
-from ganeti.bootstrap.daemons import Daemons
-from ganeti.bootstrap.etcd import ExternalEtcd
-from ganeti.bootstrap.switch_state import Switch
 from ganeti.config.transaction import put_row
-from ganeti.model.objects import Node, NodeUuid
+from ganeti.model.objects import NodeUuid
 from ganeti.model.stored import Stored
-from ganeti.rpc.procedures.form import Nothing
-from ganeti.rpc.procedures.mastership import AcceptArgs, PromiseArgs
 from ganeti.store import restoring
 from ganeti.store.backend import StateBackend, become_master
-from ganeti.store.election import NoVote, Vote
+from ganeti.store.backends import join_cluster, open_state
+from ganeti.store.etcd.back_end import EtcdBackEnd
 from ganeti.store.etcd.backend import EtcdBackend
 from ganeti.store.etcd.gateway import Access, Gateway
 from ganeti.store.etcd.keys import Keys
 from ganeti.store.etcd.messages import put
-from ganeti.store.etcd.settings import state_settings
 from ganeti.store.etcd.upkeep import EtcdOptions
-from ganeti.store.factory import join_cluster, open_state
 from ganeti.store.interface import (
     META_KIND,
     Campaign,
@@ -51,9 +45,11 @@ from ganeti.store.interface import (
     Row,
     Transaction,
 )
-from ganeti.store.ports import LocalVoter, NoPeers, Ports
-from ganeti.store.register import AcceptRequest, PromiseRequest, RegisterFile
+from ganeti.store.ports import NoPeers, Ports
+from ganeti.store.register import RegisterFile
+from ganeti.store.settings import ExternalServers, state_settings
 from tests.support.etcd_servers import EtcdServers, etcd_servers
+from tests.support.switching import NoDaemons, Registers, SteppedSwitch
 from tests.unit.config.sample import NODES, sample_cluster, sample_group, sample_node
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -64,71 +60,6 @@ ROWS = 300
 MOST_STEPS = 200
 
 
-class Registers:
-    """The voters, as the node daemons of three nodes would answer."""
-
-    def __init__(self, root: Path) -> None:
-        self.files = {node: RegisterFile(root / f"register-{node}") for node in NODES}
-
-    def _of(self, node: NodeUuid) -> LocalVoter:
-        return LocalVoter(node, self.files[node])
-
-    async def read(self, node: NodeUuid) -> Vote | NoVote:
-        return await self._of(node).read(node)
-
-    async def promise(
-        self, node: NodeUuid, request: PromiseRequest, kind: CampaignKind
-    ) -> Vote | NoVote:
-        return await self._of(node).promise(node, request, kind)
-
-    async def accept(self, node: NodeUuid, request: AcceptRequest) -> Vote | NoVote:
-        return await self._of(node).accept(node, request)
-
-    async def renew(self, node: NodeUuid, cluster_uuid: str, epoch: int) -> Vote | NoVote:
-        return await self._of(node).renew(node, cluster_uuid, epoch)
-
-    async def asked(
-        self, _rpc: object, nodes: list[Node], _procedure: object, args: object
-    ) -> dict[NodeUuid, Vote]:
-        """In the place of the calls to the nodes."""
-        found: dict[NodeUuid, Vote] = {}
-        for node in nodes:
-            if isinstance(args, PromiseArgs):
-                vote = await self.promise(node.uuid, args.request, args.kind)
-            elif isinstance(args, AcceptArgs):
-                vote = await self.accept(node.uuid, args.request)
-            else:
-                assert isinstance(args, Nothing)
-                vote = await self.read(node.uuid)
-            if isinstance(vote, Vote):
-                found[node.uuid] = vote
-        return found
-
-
-class NoDaemons(Daemons):
-    """The test is the daemons."""
-
-    async def start(self, name: str, arguments: object = ()) -> Any:
-        del name, arguments
-
-    async def stop(self, name: str) -> None:
-        del name
-
-
-class SteppedSwitch(Switch):
-    """The command without a master daemon beside it."""
-
-    async def _started(self) -> None:
-        return
-
-    async def _own_address(self) -> str:
-        return "192.0.2.1"
-
-    async def _call(self, method: str, *args: object) -> list[Any]:
-        del args
-        return [False] if method == "QueryConfigValues" else []
-
-
 class Scene:
     """One candidate's files, three registers, an etcd, and what must never be lost."""
 
@@ -136,7 +67,9 @@ class Scene:
         self.paths, self.servers = Paths(root / "node1"), servers
         for directory in (self.paths.data, self.paths.log, self.paths.run):
             directory.mkdir(parents=True)
-        self.registers = Registers(root)
+        self.registers = Registers(
+            {node: RegisterFile(root / f"register-{node}") for node in NODES}
+        )
         # This node's own is where everything expects it.
         self.registers.files[ME] = RegisterFile(self.paths.register)
         self.identity = Identity(CLUSTER, ME)
@@ -200,10 +133,9 @@ class Scene:
         await switch.resumed()
         if state_settings(self.paths).kind == kind:
             await switch.clean()
-        elif kind == "etcd":
-            await switch.to_etcd(ExternalEtcd(self.servers.endpoints))
         else:
-            await switch.to_embedded()
+            external = ExternalServers(self.servers.endpoints) if kind == "etcd" else None
+            await switch.move(kind, external)
 
     async def candidate(self, node: NodeUuid) -> EtcdBackend:
         """The back end of a node that believes the state to be in etcd."""
@@ -286,7 +218,7 @@ def moved_until(scene: Scene, kind: str, step: int) -> bool:
             (RegisterFile, "decide"),
             (restoring, "replace_state"),
             (switch_state, "keep_state_settings"),
-            (switch_state, "forget_etcd"),
+            (EtcdBackEnd, "retire"),
         ]
         for owner, name in places:
             setattr(owner, name, death.around(getattr(owner, name)))

@@ -219,8 +219,10 @@ def secured_etcd(*, has_signed_tokens: bool = False) -> Iterator[SecuredEtcd]:
     directory = Path(tempfile.mkdtemp(prefix="ganeti-etcd-"))
     address, now = "127.0.9.9", time.time()
     key, server_key = certificates.new_key(), certificates.new_key()
-    authority = certificates.etcd_authority(key, "somebody else's", now)
-    certificate = certificates.sign_etcd(authority, key, server_key, address=address, now=now)
+    authority = certificates.role_authority(key, "somebody else's", now)
+    certificate = certificates.sign_peer(
+        authority, key, server_key, name="a server", address=address, now=now
+    )
     files = {"ca.pem": authority, "server.pem": certificate, "server.key": server_key}
     public = serialization.load_pem_private_key(server_key, None).public_key()
     pem, form = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo

@@ -42,13 +42,13 @@ from ganeti.rpc.headers import EPOCH_REFUSED, UNREACHABLE
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.programs import OS_CREATE
-from ganeti.store.faulty import FaultyStore, MemoryDisk, Unknown
 from ganeti.store.interface import Follower, Lost, Position, Put, Transaction
 from ganeti.units import context
 from ganeti.units.services import Services
 from ganeti.units.undo.disks import RemoveDisk
 from ganeti.units.undo.run import run_steps
 from tests.support.fake_rpc import Fault
+from tests.support.faulty_store import FaultyStore, MemoryDisk, Unknown
 from tests.support.predictable import CountingIds
 from tests.support.units_cluster import Master, WatchedRpc, World, node_name
 from tests.support.virtual_time import VirtualTimeLoop

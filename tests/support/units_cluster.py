@@ -37,7 +37,6 @@ from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.stale_work import StaleWorkFence
 from ganeti.store.backend import become_master
 from ganeti.store.encoding import encode_ceiling
-from ganeti.store.faulty import FaultyStore, MemoryDisk
 from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
     META_KIND,
@@ -51,6 +50,7 @@ from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
 from ganeti.units.services import BuiltInAllocator, Services, no_secret
 from tests.support.fake_rpc import FakeRpc
+from tests.support.faulty_store import FaultyStore, MemoryDisk
 from tests.support.model_nodes import ModelNode, SharedDirectory
 from tests.support.predictable import CountingIds
 from tests.support.virtual_time import LoopClock

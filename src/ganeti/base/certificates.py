@@ -99,8 +99,8 @@ def sign_node(
     return _signed(builder, _private(authority_key))
 
 
-def etcd_authority(authority_key: bytes, role: str, now: float) -> bytes:
-    """The authority of a cluster's etcd: the same key under another name, so no node's certificate is its.
+def role_authority(authority_key: bytes, role: str, now: float) -> bytes:
+    """Return an authority for one role: the cluster's key under another name, which no node's certificate has.
 
     Every candidate can make it, and what one signs is good for all.
     """
@@ -113,13 +113,13 @@ def etcd_authority(authority_key: bytes, role: str, now: float) -> bytes:
     return _signed(builder.add_extension(identifier, critical=False), private)
 
 
-def sign_etcd(
-    authority: bytes, authority_key: bytes, key: bytes, *, address: str, now: float
+def sign_peer(
+    authority: bytes, authority_key: bytes, key: bytes, *, name: str, address: str, now: float
 ) -> bytes:
-    """A certificate of an etcd server, and of its clients, by the authority of `etcd_authority`."""
+    """Return a certificate of a server, and of its clients, by the authority of `role_authority`."""
     issuer = _certificate(authority)
     public = _private(key).public_key()
-    builder = _builder(_name(f"etcd at {address}", ""), issuer.subject, now, NODE_LIFETIME_S)
+    builder = _builder(_name(name, ""), issuer.subject, now, NODE_LIFETIME_S)
     # Nodes on loopback addresses see each other as the first of them.
     own = ipaddress.ip_address(address)
     addresses = {own, ipaddress.ip_address("127.0.0.1")} if own.is_loopback else {own}

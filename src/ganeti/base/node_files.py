@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ganeti.base.paths import Paths
+from ganeti.base.state_kinds import state_servers
 from ganeti.base.users import ADMIN, CONFD, DAEMONS, MASTERD, RAPI, users_file
 
 ROOT = "root"
@@ -28,8 +29,6 @@ LOG_FILES = {
     MOND_LOG: CONFD,
 }
 """Owners of the logs of daemons without the rights of root; the monitoring daemon runs as confd's user."""
-ETCD_LOGS = ("etcd-daemon.log", "etcd.log")
-"""The log of the daemon that supervises this candidate's etcd server, and the server's own."""
 DATABASE_PARTS = ("", "-wal", "-shm", ".lock")
 _TEMPORARY = re.compile(r"[.](.+)[.][0-9a-f]{8,16}", re.ASCII)
 """The name of a file that has not taken its place yet (`base.files.AtomicFile`, `ssconf`)."""
@@ -129,6 +128,17 @@ def _children(directory: Path) -> Iterator[Path]:
         return
 
 
+def _of_state_servers(paths: Paths, secret: Access) -> Iterator[NodeFile]:
+    """What the back ends of the state have on candidates."""
+    private = Access(MASTERD, DAEMONS, 0o700, is_secret=True)
+    for server in state_servers():
+        found: list[tuple[Path, Access | None]] = [(server.directory(paths), private)]
+        found += [(path, secret) for path in server.secrets(paths)]
+        found.append((server.asides(paths), None))
+        for path, access in found:
+            yield NodeFile(path, Lifetime.CLUSTER, access, Holders.CANDIDATES)
+
+
 def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
     data = paths.data
     secret = Access(MASTERD, DAEMONS, 0o600, is_secret=True)
@@ -163,19 +173,10 @@ def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
         yield from candidates(*parts, access=secret)
     # States that another took the place of, that were damaged, or that an older version wrote.
     aside = (paths.state_before("*"), data / f".{paths.state.name}.aside*")
-    yield from candidates(*aside, data / f"{paths.state.name}.aside-*", data / "etcd.aside-*")
+    yield from candidates(*aside, data / f"{paths.state.name}.aside-*")
     yield from candidates(data / f"{paths.state.name}.damaged-*", paths.state_room)
     yield from candidates(paths.state_settings, access=secret)
-    yield from candidates(
-        paths.etcd_directory, access=Access(MASTERD, DAEMONS, 0o700, is_secret=True)
-    )
-    etcd = (
-        paths.etcd_server_settings,
-        paths.etcd_authority,
-        paths.etcd_certificate,
-        paths.etcd_key,
-    )
-    yield from candidates(*etcd, access=secret)
+    yield from _of_state_servers(paths, secret)
     yield from candidates(paths.merge, paths.merge_lock, paths.export_backup)
     yield held(paths.watcher_pause)
     yield held(paths.tasks, Access(ROOT, ROOT, 0o700))
@@ -206,7 +207,7 @@ def _of_the_host(paths: Paths) -> Iterator[NodeFile]:
     yield host(paths.log, Access(ROOT, DAEMONS, 0o750))
     for name, role in LOG_FILES.items():
         yield host(paths.log / name, Access(role, DAEMONS, 0o640))
-    for name in ETCD_LOGS:
+    for name in (name for server in state_servers() for name in server.logs):
         yield host(paths.log / name, Access(MASTERD, DAEMONS, 0o640))
     yield host(paths.log / "node-daemon.log", Access(ROOT, DAEMONS, 0o640))
     yield host(paths.log / "kvm", Access(ROOT, ROOT, 0o700))

@@ -131,32 +131,6 @@ class Paths(NamedTuple):
         return self.data / "state-backend.json"
 
     @property
-    def etcd_directory(self) -> Path:
-        """Everything of this candidate's etcd server."""
-        return self.data / "etcd"
-
-    @property
-    def etcd_data(self) -> Path:
-        return self.etcd_directory / "data"
-
-    @property
-    def etcd_server_settings(self) -> Path:
-        return self.etcd_directory / "server.json"
-
-    @property
-    def etcd_authority(self) -> Path:
-        return self.etcd_directory / "ca.pem"
-
-    @property
-    def etcd_certificate(self) -> Path:
-        """What etcd knows candidates by, servers and their clients alike."""
-        return self.etcd_directory / "server.pem"
-
-    @property
-    def etcd_key(self) -> Path:
-        return self.etcd_directory / "server.key"
-
-    @property
     def job_archive(self) -> Path:
         return self.data / "archive.db"
 

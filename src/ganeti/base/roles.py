@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ganeti.base.node_files import Holders, Lifetime, existing, holders_of
 from ganeti.base.paths import Paths
+from ganeti.base.state_kinds import state_servers
 
 
 class Role(enum.StrEnum):
@@ -38,7 +39,7 @@ DAEMONS: dict[str, frozenset[Role]] = {
     _CONFD: CANDIDATES,
     "ganeti-rapi": CANDIDATES,
     "ganeti-masterd": CANDIDATES,
-    "ganeti-etcd": CANDIDATES,
+    **{server.daemon: CANDIDATES for server in state_servers()},
 }
 """The daemons that only some roles may run, in the order in which they are stopped; all nodes run the others."""
 

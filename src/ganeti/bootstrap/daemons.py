@@ -25,15 +25,18 @@ from ganeti.base.pidfile import (
     serving_process,
 )
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run, run
+from ganeti.base.state_kinds import state_servers
 
 NODED, MASTERD, MOND, CONFD = "ganeti-noded", "ganeti-masterd", "ganeti-mond", "ganeti-confd"
-ETCD, RAPI = "ganeti-etcd", "ganeti-rapi"
+RAPI = "ganeti-rapi"
+STATE_DAEMONS = tuple(server.daemon for server in state_servers())
+"""Daemons that supervise the servers of back ends of the state."""
 MODULES = {
     NODED: "ganeti.daemons.noded",
     MASTERD: "ganeti.daemons.masterd",
     MOND: "ganeti.daemons.mond",
     CONFD: "ganeti.daemons.confd",
-    ETCD: "ganeti.daemons.etcd",
+    **{server.daemon: server.module for server in state_servers()},
     RAPI: "ganeti.daemons.rapi",
 }
 

@@ -9,7 +9,7 @@ from ganeti.base.errors import HostError
 from ganeti.base.files import sync_directory
 from ganeti.base.node_files import Lifetime, existing
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, RAPI, Daemons
+from ganeti.bootstrap.daemons import CONFD, MASTERD, MOND, NODED, RAPI, STATE_DAEMONS, Daemons
 
 
 def is_member(paths: Paths) -> bool:
@@ -40,7 +40,7 @@ def forget_cluster(paths: Paths, *, keep: Collection[Path] = ()) -> None:
 
 async def stop_daemons(daemons: Daemons) -> None:
     """All of this node, those that others work for last."""
-    for name in (CONFD, RAPI, MASTERD, MOND, ETCD, NODED):
+    for name in (CONFD, RAPI, MASTERD, MOND, *STATE_DAEMONS, NODED):
         await daemons.stop(name)
 
 

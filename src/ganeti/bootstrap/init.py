@@ -21,9 +21,9 @@ from ganeti.base.files import write_atomically
 from ganeti.base.identifiers import host_name, plain_name
 from ganeti.base.ids import IdSource, RandomIds
 from ganeti.base.paths import NODED_PORT, Paths
-from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, NODED, Daemons
+from ganeti.base.state_kinds import EMBEDDED, STATE_KINDS
+from ganeti.bootstrap.daemons import CONFD, MASTERD, NODED, Daemons
 from ganeti.bootstrap.destroy import forget_cluster, prepared
-from ganeti.bootstrap.etcd import ExternalEtcd, begin_etcd
 from ganeti.bootstrap.membership import (
     allow_storage,
     check_not_member,
@@ -46,8 +46,7 @@ from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.params import Params
 from ganeti.model.stored import Stored
 from ganeti.store.backend import become_master
-from ganeti.store.etcd.settings import keep_state_settings
-from ganeti.store.factory import BACK_ENDS, open_alone
+from ganeti.store.backends import Founding, back_end, open_alone
 from ganeti.store.interface import (
     MAX_OPERATIONS,
     MAX_TRANSACTION_BYTES,
@@ -55,6 +54,7 @@ from ganeti.store.interface import (
     Put,
     Transaction,
 )
+from ganeti.store.settings import ExternalServers, StateSettings, keep_state_settings
 
 ANSWER_LIMIT_S = 30.0
 HOW_TO_LEAVE = (
@@ -77,10 +77,10 @@ class InitOptions:
     group_name: str = "default"
     params: Params = field(default_factory=dict)
     """Parameters of the cluster as `gnt-cluster modify` takes them; others have their first values."""
-    state: str = "embedded"
-    """The kind of back end (`StateSettings`)."""
-    external_etcd: ExternalEtcd | None = None
-    """Where the state is, if in an etcd that the candidates do not run."""
+    state: str = EMBEDDED
+    """The kind of back end (`STATE_KINDS`)."""
+    external: ExternalServers | None = None
+    """Where the state is, if on servers that the candidates do not run."""
 
 
 @dataclass(frozen=True)
@@ -156,20 +156,27 @@ async def make_identity(new: InitContext) -> None:
 
 
 async def begin_state(new: InitContext) -> None:
-    """What keeps the state runs; nothing is needed for the embedded one."""
-    if new.options.state != "etcd":
-        return
-    new.undo.push_async_callback(new.daemons.stop, ETCD)
-    settings = await begin_etcd(
-        new.paths,
-        new.daemons,
-        new.clock,
-        cluster_uuid=new.cluster.uuid,
-        node_uuid=new.node_uuid,
-        address=new.options.primary_ip,
-        external=new.options.external_etcd,
+    """Make the place of the state, and start what keeps it."""
+    kind, server = new.options.state, STATE_KINDS[new.options.state].server
+
+    async def start_server() -> None:
+        if server is not None:
+            new.undo.push_async_callback(new.daemons.stop, server.daemon)
+            await new.daemons.start(server.daemon)
+
+    settings = await back_end(kind).found(
+        Founding(
+            kind,
+            new.paths,
+            Identity(new.cluster.uuid, new.node_uuid),
+            new.options.primary_ip,
+            new.clock.time(),
+            start_server,
+            new.options.external,
+        )
     )
-    keep_state_settings(new.paths, settings)
+    if settings != StateSettings():
+        keep_state_settings(new.paths, settings)
 
 
 async def make_state(new: InitContext) -> None:
@@ -336,10 +343,10 @@ def check_options(options: InitOptions) -> None:
     if options.cluster_name == options.node_name:
         raise InputError("the cluster needs a name of its own, not the node's", "cluster_name")
     check_addresses(options)
-    if options.state not in BACK_ENDS:
+    if options.state not in STATE_KINDS:
         raise InputError(f"{options.state!r:.40} keeps no state", "state")
-    if options.external_etcd is not None:
-        options.external_etcd.check()
+    if options.external is not None:
+        options.external.check()
     plain_name(options.group_name, "group_name")
     cluster = first_cluster(options, "", NodeUuid(""), now=0.0)
     if problems := uidpool.host_conflicts(cluster.uid_pool):

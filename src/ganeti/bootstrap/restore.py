@@ -34,11 +34,11 @@ from ganeti.model.names import JobStatus
 from ganeti.model.objects import Cluster, Node, NodeUuid
 from ganeti.store.archive import JobArchive
 from ganeti.store.backend import Found, Restoration, StateRestorer
+from ganeti.store.backends import state_restorer
 from ganeti.store.backup import BackupHeader, read_backup
 from ganeti.store.election import SILENCE_S, Heard, forced_ceiling, forced_epoch
 from ganeti.store.encoding import DIGEST_BYTES, MemberList, decode_ceiling, encode_ceiling
 from ganeti.store.epochs import EXHAUSTED
-from ganeti.store.factory import state_restorer
 from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
     MAX_EPOCH,

@@ -22,10 +22,10 @@ from ganeti import __version__, ssconf
 from ganeti.base import tls
 from ganeti.base.addresses import address_of_environment, is_loopback
 from ganeti.base.clock import Clock
-from ganeti.base.errors import ErrorCode, GanetiError, HostError, PrereqError, RpcError, StoreError
+from ganeti.base.errors import ErrorCode, GanetiError, HostError, PrereqError, RpcError
 from ganeti.base.paths import Paths, hostname
-from ganeti.bootstrap.daemons import ETCD, MASTERD, Daemons
-from ganeti.bootstrap.etcd import ExternalEtcd, begin_etcd
+from ganeti.base.state_kinds import STATE_KINDS
+from ganeti.bootstrap.daemons import MASTERD, Daemons
 from ganeti.bootstrap.init import answers
 from ganeti.bootstrap.membership import own_identity
 from ganeti.clients.luxi_async import AsyncLuxiClient
@@ -43,24 +43,18 @@ from ganeti.rpc.procedures.mastership import (
 )
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.backend import Restoration
+from ganeti.store.backends import Founding, back_end
 from ganeti.store.election import Vote
 from ganeti.store.encoding import DIGEST_BYTES, MemberList
 from ganeti.store.epochs import outliers, reference_epoch
-from ganeti.store.etcd.backend import HAND_OVER_S
-from ganeti.store.etcd.gateway import Gateway, GatewayError
-from ganeti.store.etcd.keys import Keys
-from ganeti.store.etcd.messages import Compare, delete, put
-from ganeti.store.etcd.opening import open_gateway
-from ganeti.store.etcd.restorer import EtcdRestorer
-from ganeti.store.etcd.settings import (
+from ganeti.store.interface import MEMBERS_KEY, META_KIND, CampaignKind, Identity, Position, Row
+from ganeti.store.register import Accepted, AcceptRequest, PromiseRequest
+from ganeti.store.settings import (
+    ExternalServers,
     StateSettings,
-    forget_etcd,
     keep_state_settings,
     state_settings,
 )
-from ganeti.store.interface import MEMBERS_KEY, META_KIND, CampaignKind, Identity, Position, Row
-from ganeti.store.register import Accepted, AcceptRequest, PromiseRequest
-from ganeti.store.restoring import EmbeddedRestorer
 
 QUIET_S = 120.0
 MASTER_LIMIT_S = 60.0
@@ -82,72 +76,51 @@ class Switch:
     identity: Identity
     say: Say
 
-    async def to_etcd(self, external: ExternalEtcd | None) -> None:
-        """From the embedded store; HostError, StoreError."""
-        old = EmbeddedRestorer(self.paths, self.identity)
+    async def move(self, kind: str, external: ExternalServers | None) -> None:
+        """Move the state to another back end; HostError, StoreError."""
+        paths, identity, settings = self.paths, self.identity, state_settings(self.paths)
+        old, new = back_end(settings.kind), back_end(kind)
         async with self._quiet():
-            settings = await begin_etcd(
-                self.paths,
-                self.daemons,
-                self.clock,
-                cluster_uuid=self.identity.cluster_uuid,
-                node_uuid=self.identity.node_uuid,
-                address=await self._own_address(),
-                external=external,
-            )
-            self.say("etcd is ready; the master daemon is stopped for a moment")
-            await self.daemons.stop(MASTERD)
+            found = await new.found(await self._founding(kind, external))
             try:
-                gateway = open_gateway(self.paths, settings)
-                try:
-                    async with old.held():
-                        rows = [row async for row in old.rows()]
-                        found = await old.found()
-                        new = EtcdRestorer(self.paths, self.identity, gateway=gateway)
-                        async with new.held():
-                            plan = await self._claimed(rows, found.job_id_ceiling)
-                            await new.replace(plan, rows)
-                            keep_state_settings(self.paths, settings)
-                finally:
-                    await gateway.close()
+                async with old.leaving(paths, identity, settings):
+                    self.say("the master daemon is stopped for a moment")
+                    await self.daemons.stop(MASTERD)
+                    source = old.restorer(paths, identity, settings)
+                    target = new.restorer(paths, identity, found)
+                    async with source.held(), target.held():
+                        rows = [row async for row in source.rows()]
+                        plan = await self._claimed(rows, (await source.found()).job_id_ceiling)
+                        await target.replace(plan, rows)
+                        keep_state_settings(paths, found)
             finally:
                 await self._started()
-        self.say(f"the state is in etcd: {len(rows)} rows")
-
-    async def to_embedded(self) -> None:
-        """From etcd; HostError, StoreError."""
-        settings, keys = state_settings(self.paths), Keys(self.identity.cluster_uuid)
-        gateway = open_gateway(self.paths, settings)
-        moved = put(keys.moved, self.identity.node_uuid.encode())
-        async with self._quiet():
-            try:
-                # No candidate is elected from here on; otherwise one would be as soon as this daemon ends.
-                await gateway.txn([], [moved])
-                self.say("the master daemon is stopped for a moment")
-                await self.daemons.stop(MASTERD)
-                try:
-                    old = EtcdRestorer(self.paths, self.identity, gateway=gateway)
-                    new = EmbeddedRestorer(self.paths, self.identity)
-                    async with old.held(), new.held():
-                        rows = [row async for row in old.rows()]
-                        plan = await self._claimed(rows, (await old.found()).job_id_ceiling)
-                        await new.replace(plan, rows)
-                        keep_state_settings(self.paths, StateSettings())
-                finally:
-                    if state_settings(self.paths).kind == "etcd":
-                        with contextlib.suppress(GatewayError):
-                            await gateway.txn([], [delete(keys.moved)])
-                    await self._started()
-            finally:
-                await gateway.close()
-        self.say(f"the state is in the candidates' own store: {len(rows)} rows")
+        self.say(f"the state is kept by {kind} now: {len(rows)} rows")
         await self.clean()
 
+    async def _founding(self, kind: str, external: ExternalServers | None) -> Founding:
+        server = STATE_KINDS[kind].server
+
+        async def start_server() -> None:
+            if server is not None:
+                await self.daemons.start(server.daemon)
+
+        address = await self._own_address()
+        return Founding(
+            kind, self.paths, self.identity, address, self.clock.time(), start_server, external
+        )
+
     async def clean(self) -> None:
-        """The etcd server of this node is not needed any more; harmless where there is none."""
-        if state_settings(self.paths).kind == "embedded":
-            await self.daemons.stop(ETCD)
-            forget_etcd(self.paths)
+        """Remove what other back ends have on this node; harmless where there is nothing."""
+        settings = state_settings(self.paths)
+        for kind, one in STATE_KINDS.items():
+            if kind == settings.kind:
+                continue
+            if one.server is not None:
+                await self.daemons.stop(one.server.daemon)
+            back_end(kind).retire(self.paths)
+        if settings == StateSettings():
+            self.paths.state_settings.unlink(missing_ok=True)
 
     async def _started(self) -> None:
         await self.daemons.start(MASTERD)
@@ -156,24 +129,12 @@ class Switch:
     async def resumed(self) -> None:
         """What an earlier, interrupted command may have left: the master serves, where the state is now."""
         settings = state_settings(self.paths)
-        if settings.kind == "etcd":
-            if settings.is_managed:
-                await self.daemons.start(ETCD)
-            await self.daemons.start(MASTERD)
-            gateway = open_gateway(self.paths, settings)
-            try:
-                await self._taken_back(gateway)
-            finally:
-                await gateway.close()
+        server = STATE_KINDS[settings.kind].server
+        if server is not None and server.runs_here(self.paths):
+            await self.daemons.start(server.daemon)
+        await self.daemons.start(MASTERD)
+        await back_end(settings.kind).resume(self.paths, self.identity, settings)
         await self._started()
-
-    async def _taken_back(self, gateway: Gateway) -> None:
-        """Nothing is moved away from etcd; without a master there, this node is the next, not any other."""
-        keys = Keys(self.identity.cluster_uuid)
-        back = delete(keys.moved)
-        lease = await gateway.grant_lease(HAND_OVER_S)
-        for_us = put(keys.hand_over, self.identity.node_uuid.encode(), lease)
-        await gateway.txn([Compare(keys.leader, create_revision=0)], [back, for_us], [back])
 
     # The queue
 
@@ -302,7 +263,7 @@ async def switch_state(
     clock: Clock,
     kind: str,
     *,
-    external: ExternalEtcd | None = None,
+    external: ExternalServers | None = None,
     say: Say,
 ) -> None:
     """Move the state of a running cluster, on its master; harmless where it is there already."""
@@ -321,9 +282,5 @@ async def switch_state(
         await switch.undrain()
         await switch.clean()
         say(f"the state is kept by {kind} already")
-    elif kind == "etcd":
-        await switch.to_etcd(external)
-    elif kind == "embedded":
-        await switch.to_embedded()
     else:
-        raise StoreError(f"{kind} is not a store of the state")
+        await switch.move(kind, external)

@@ -4,6 +4,7 @@ import argparse
 
 from ganeti.base.paths import Paths
 from ganeti.base.terminal import say
+from ganeti.cli.state_options import external_servers
 
 
 def move_state(args: argparse.Namespace) -> None:
@@ -14,18 +15,10 @@ def move_state(args: argparse.Namespace) -> None:
 
     from ganeti.base.clock import SystemClock
     from ganeti.bootstrap.daemons import Daemons
-    from ganeti.bootstrap.etcd import ExternalEtcd
     from ganeti.bootstrap.switch_state import switch_state
 
     paths = Paths.from_environment()
-    external = None
-    if args.state_urls:
-        external = ExternalEtcd(
-            tuple(args.state_urls.split(",")),
-            args.state_authority or "",
-            args.state_credentials or "",
-        )
-        external.check()
+    external = external_servers(args)
     asyncio.run(
         switch_state(paths, Daemons(paths), SystemClock(), args.state, external=external, say=say)
     )

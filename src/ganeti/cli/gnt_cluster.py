@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from ganeti import __version__
 from ganeti.base.errors import GanetiError, InputError, NotMaster
 from ganeti.base.paths import Paths, hostname
+from ganeti.base.state_kinds import EMBEDDED, STATE_KINDS
 from ganeti.base.terminal import say
 from ganeti.cli.cluster_audit import add_audit_command
 from ganeti.cli.cluster_backup import add_backup_commands
@@ -28,7 +29,7 @@ from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import JOB_OPTIONS, JSON, QUERY_JOB_OPTIONS, VERBOSE
 from ganeti.cli.output import format_time, print_json, print_tree
 from ganeti.cli.policy_options import policy_tree
-from ganeti.cli.state_options import STATE_OPTIONS
+from ganeti.cli.state_options import STATE_OPTIONS, external_servers
 from ganeti.cli.tags import add_tag_commands
 from ganeti.clients.fields import with_aliases
 from ganeti.clients.luxi import LuxiClient
@@ -94,17 +95,14 @@ def init(args: argparse.Namespace) -> int:
 
 def _state_of(args: argparse.Namespace) -> dict[str, Any]:
     """What keeps the state; InputError where options contradict each other."""
-    from ganeti.bootstrap.etcd import ExternalEtcd
-
     details = (args.state_urls, args.state_authority, args.state_credentials)
-    if args.state != "etcd" and any(details):
-        raise InputError("says where an etcd is: give --state=etcd with it", "--state-urls")
-    if not args.state_urls:
-        return {"state": args.state or "embedded"}
-    external = ExternalEtcd(
-        tuple(args.state_urls.split(",")), args.state_authority or "", args.state_credentials or ""
-    )
-    return {"state": args.state, "external_etcd": external}
+    kind = args.state or EMBEDDED
+    if STATE_KINDS[kind].server is None and any(details):
+        raise InputError(
+            f"the back end {kind!r} has no servers; name a back end that has servers with --state",
+            "--state-urls",
+        )
+    return {"state": kind, "external": external_servers(args)}
 
 
 def _resolved(name: str) -> str | None:
@@ -212,9 +210,9 @@ _BEHIND_MAC_PREFIX = 3
 
 def _kept(state: dict[str, Any] | None) -> str:
     state = state or {}
-    kind = {"embedded": "the candidates", "etcd": "etcd"}.get(state.get("kind", ""), "")
+    kind = STATE_KINDS.get(state.get("kind", ""))
     where = ", ".join(state.get("holders", [])) or "on other hosts"
-    return f"{kind} ({where})" if kind else "unknown"
+    return f"{kind.title} ({where})" if kind else "unknown"
 
 
 _INFO = (

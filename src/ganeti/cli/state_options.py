@@ -1,15 +1,34 @@
 """Options that say what keeps the cluster's state."""
 
+import argparse
+from typing import TYPE_CHECKING
+
+from ganeti.base.state_kinds import STATE_KINDS
 from ganeti.cli.command import option
 
+if TYPE_CHECKING:
+    from ganeti.store.settings import ExternalServers
+
 STATE_OPTIONS = (
-    option("--state", choices=("embedded", "etcd"),
-           help="what keeps the state: the candidates' own store, where an administrator names a new"
-           " master, or etcd, which elects one by itself"),
+    option("--state", choices=tuple(STATE_KINDS),
+           help="what keeps the state: " + ", or ".join(one.summary for one in STATE_KINDS.values())),
     option("--state-urls", metavar="URL,...",
-           help="of an etcd that somebody else runs; without it each candidate runs a server"),
+           help="use the servers at these URLs, which an administrator runs, instead of one on each candidate"),
     option("--state-authority", metavar="FILE",
-           help="certificates that sign those of such an etcd's servers, on every candidate"),
+           help="a file on every candidate with the certificates that sign those of these servers"),
     option("--state-credentials", metavar="FILE",
-           help="a user and a password for such an etcd, a line each, on every candidate"),
+           help="a file on every candidate with a user and a password for these servers, one a line"),
 )  # fmt: skip
+
+
+def external_servers(args: argparse.Namespace) -> "ExternalServers | None":
+    """Return the servers that the options name, if any; InputError."""
+    from ganeti.store.settings import ExternalServers
+
+    if not args.state_urls:
+        return None
+    external = ExternalServers(
+        tuple(args.state_urls.split(",")), args.state_authority or "", args.state_credentials or ""
+    )
+    external.check()
+    return external

@@ -104,17 +104,17 @@ def _copy(paths: Paths, *, is_candidate: bool) -> Callable[[], Copy]:
     if not is_candidate or not paths.state_settings.exists():
         copy = LocalCopy(paths.state if is_candidate else paths.confd_copy)
         return lambda: copy
-    # etcd's client is as large as all else together.
-    from ganeti.confd.etcd_copy import EtcdCopy  # noqa: PLC0415
-    from ganeti.store.etcd.opening import open_gateway  # noqa: PLC0415
-    from ganeti.store.etcd.settings import state_settings  # noqa: PLC0415
+    # A client of the servers is as large as all else together.
+    from ganeti.confd.state_copy import StateCopy  # noqa: PLC0415
+    from ganeti.store.backends import back_end  # noqa: PLC0415
+    from ganeti.store.settings import state_settings  # noqa: PLC0415
 
     settings = state_settings(paths)
     register = RegisterFile(paths.register).read()
     if register is None:
         raise ConfigurationError(f"{paths.register} does not exist: of which cluster is this node?")
-    gateway = open_gateway(paths, settings)
-    return lambda: EtcdCopy(gateway, register.cluster_uuid)
+    reader = back_end(settings.kind).reader(paths, settings, register.cluster_uuid)
+    return lambda: StateCopy(reader)
 
 
 async def _serve(

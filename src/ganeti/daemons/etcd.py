@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 
 from ganeti.base.clock import SystemClock
 from ganeti.base.errors import ConfigurationError, HostError
-from ganeti.base.node_files import ETCD_LOGS
 from ganeti.base.paths import Paths
 from ganeti.base.permissions import make_log
 from ganeti.base.process import CLEAN_ENVIRONMENT
+from ganeti.base.state_kinds import ETCD_SERVER
 from ganeti.base.users import MASTERD, ServiceUsers
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
+from ganeti.store.etcd.files import EtcdFiles
 from ganeti.store.etcd.server import command, ensure_certificate
 from ganeti.store.etcd.settings import (
     CLIENT_PORT,
@@ -25,7 +26,7 @@ from ganeti.store.etcd.settings import (
 )
 
 PROGRAM = DaemonProgram(
-    "ganeti-etcd", "A candidate's etcd server, watched over.", ETCD_LOGS[0], MASTERD
+    ETCD_SERVER.daemon, "A candidate's etcd server, watched over.", ETCD_SERVER.logs[0], MASTERD
 )
 AGAIN_S = (0.5, 1.0, 2.0, 5.0)
 """How long to wait before the server is started again, each time that it ends soon."""
@@ -50,11 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = server_settings(paths)
     if settings is None:
         return PROGRAM.refuse(
-            f"this node runs no etcd server ({paths.etcd_server_settings} does not exist)",
+            f"this node runs no etcd server ({EtcdFiles(paths).settings} does not exist)",
             EXIT_NOT_A_NODE,
         )
     if os.geteuid() == 0 and ServiceUsers.of_node(paths):
-        for name in ETCD_LOGS:
+        for name in ETCD_SERVER.logs:
             make_log(paths.log / name)
 
     async def serve(ready: Callable[[], None], ending: Ending) -> None:
@@ -102,7 +103,7 @@ class Server:
         if ensure_certificate(paths, settings.cluster_uuid, settings.address, now):
             _log.info("made a certificate for etcd")
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        output = os.open(paths.log / ETCD_LOGS[1], flags, 0o640)
+        output = os.open(paths.log / ETCD_SERVER.logs[1], flags, 0o640)
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *command(paths, settings, alone=self._alone),
@@ -117,7 +118,7 @@ class Server:
         _log.info("etcd runs as process %d", self._process.pid)
         status = await self._ended(self._process, settings)
         self._process = None
-        return f"status {status}, see {paths.log / ETCD_LOGS[1]}"
+        return f"status {status}, see {paths.log / ETCD_SERVER.logs[1]}"
 
     def _startable(self) -> ServerSettings:
         """As the master has said last; HostError where a start would take votes back that were given.
@@ -126,10 +127,10 @@ class Server:
         """
         settings = server_settings(self._paths)
         if settings is None:
-            raise HostError(f"{self._paths.etcd_server_settings} is gone")
+            raise HostError(f"{EtcdFiles(self._paths).settings} is gone")
         if settings.has_begun and not has_data(self._paths):
             raise HostError(
-                f"the data in {self._paths.etcd_data} is lost; the master puts a new member in its place"
+                f"the data in {EtcdFiles(self._paths).data} is lost; the master puts a new member in its place"
             )
         note_begun(self._paths)
         return settings
@@ -159,7 +160,7 @@ class Server:
             await asyncio.sleep(0.05)
         raise HostError(
             f"etcd does not listen at {self._address} port {CLIENT_PORT};"
-            f" see {self._paths.log / ETCD_LOGS[1]}"
+            f" see {self._paths.log / ETCD_SERVER.logs[1]}"
         )
 
     async def close(self) -> None:

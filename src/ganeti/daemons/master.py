@@ -33,9 +33,9 @@ from ganeti.config.ssconf_writer import SsconfDistributor
 from ganeti.config.transaction import Draft
 from ganeti.daemons.announcer import EpochAnnouncer, register_states
 from ganeti.daemons.built_in_allocator import BuiltInAllocator
+from ganeti.daemons.candidate_places import CandidatePlaces, open_servers
 from ganeti.daemons.candidates import NodeDirectory, RpcVoters
 from ganeti.daemons.confd_copies import ConfdCopies
-from ganeti.daemons.etcd_servers import EtcdServers
 from ganeti.daemons.figures import figures
 from ganeti.daemons.master_address import MasterAddress
 from ganeti.daemons.membership import MembershipKeeper
@@ -57,10 +57,11 @@ from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.archive import JobArchive
 from ganeti.store.archive_feed import ArchiveFeed, ReplicatedArchive
 from ganeti.store.backend import Fence, StateBackend
+from ganeti.store.backends import StateServers
 from ganeti.store.backup_file import BackupFiles
-from ganeti.store.etcd.settings import state_settings
 from ganeti.store.interface import Identity, Lease
 from ganeti.store.room import RoomFile
+from ganeti.store.settings import state_settings
 from ganeti.store.stream import Peers
 from ganeti.store.worker import Worker
 from ganeti.units.node_data import NodeData
@@ -141,14 +142,15 @@ class MasterServices:
         distributor = SsconfDistributor(config, partial(_push_ssconf, rpc))
         self._opened.push_async_callback(distributor.close)
         archive = self._archive()
-        servers = EtcdServers(self._paths, identity.cluster_uuid, rpc)
+        servers = open_servers(self._paths, identity.cluster_uuid, rpc)
         self._opened.push_async_callback(servers.close)
+        places = CandidatePlaces(self._paths, servers)
         members = MembershipKeeper(
             store,
             lease,
             config,
             rpc,
-            servers=servers,
+            places=places,
             directory=self._node.directory,
             settle=distributor.settle,
             candidates_are=archive.candidates_are,
@@ -176,7 +178,7 @@ class MasterServices:
         self._keep(fence.sweep(lambda: list(config.snapshot.nodes.values())), "stale work")
         self._begin(members)
         self._begin(renewal)
-        self._begin(ConfdCopies(config, rpc, lambda: servers.confd_keys()[0]))
+        self._begin(ConfdCopies(config, rpc, lambda: places.confd_keys()[0]))
         self._begin(MasterAddress(config, rpc, lease.epoch))
         self._start_rest(config, rpc)
         _log.info("master of cluster %s in epoch %d", config.snapshot.cluster.name, lease.epoch)
@@ -207,7 +209,7 @@ class MasterServices:
         rpc: StaleWorkFence,
         distributor: SsconfDistributor,
         members: MembershipKeeper,
-        servers: EtcdServers,
+        servers: StateServers,
         renewal: CryptoRenewal,
     ) -> Services:
         """What the units work with."""

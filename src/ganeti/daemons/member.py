@@ -25,7 +25,7 @@ from ganeti.rpc.client import RpcClient
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.archive import JobArchive
 from ganeti.store.archive_feed import ArchiveServer
-from ganeti.store.factory import open_state
+from ganeti.store.backends import open_state
 from ganeti.store.interface import Lease
 from ganeti.store.ports import LocalVoter, Ports
 from ganeti.store.reason import told

@@ -10,9 +10,8 @@ import asyncio
 import itertools
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
-from typing import Protocol
 
 import msgspec
 
@@ -21,6 +20,7 @@ from ganeti.confd.keys import KEY_NAME, new_key
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
+from ganeti.daemons.candidate_places import CandidatePlaces
 from ganeti.daemons.candidates import NodeDirectory
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.procedures.form import Nothing
@@ -71,16 +71,6 @@ def next_change(snapshot: Snapshot, members: Membership) -> MemberChange | None:
     return None
 
 
-class CandidateServers(Protocol):
-    """What makes a node a candidate, and what a back end has to run there."""
-
-    async def admit(self, node: Node) -> CandidateArgs: ...
-    def confd_keys(self) -> tuple[bytes, bytes]: ...
-    async def settle(self, node: Node) -> None: ...
-    async def dismiss_others(self, candidates: frozenset[NodeUuid], nodes: list[Node]) -> None: ...
-    async def lost(self, nodes: Iterable[Node]) -> frozenset[NodeUuid]: ...
-
-
 class MembershipKeeper:
     """Acts on each change of the configuration, one step after the other."""
 
@@ -91,7 +81,7 @@ class MembershipKeeper:
         config: Config,
         rpc: Rpc,
         *,
-        servers: CandidateServers,
+        places: CandidatePlaces,
         directory: NodeDirectory,
         settle: Callable[[float], Awaitable[list[str]]],
         candidates_are: Callable[[frozenset[NodeUuid]], None] = lambda _candidates: None,
@@ -101,7 +91,7 @@ class MembershipKeeper:
         `candidates_are` is told at each step at which of them the state is kept.
         """
         self._candidates_are = candidates_are
-        self._servers = servers
+        self._places, self._servers = places, places.servers
         self._store, self._lease = store, lease
         self._settle = settle
         self._config, self._rpc = config, rpc
@@ -163,7 +153,7 @@ class MembershipKeeper:
         self._coming[node.uuid] = math.inf
         try:
             async with self._changing_servers:
-                args = await self._servers.admit(node)
+                args = await self._places.admit(node)
             await self._begin(node, self._without_earlier_key(args))
             await self._servers.settle(node)
         except BaseException:
@@ -195,12 +185,12 @@ class MembershipKeeper:
         """
         late: dict[str, str] = {}
         master = self._config.snapshot.cluster.master_node
-        before, _former = await asyncio.to_thread(self._servers.confd_keys)
+        before, _former = await asyncio.to_thread(self._places.confd_keys)
         new = new_key()
         for former in (before, b""):
             for node in self._config.snapshot.master_candidates():
                 if node.uuid == master:
-                    args = await self._servers.admit(node)
+                    args = await self._places.admit(node)
                     renewed = msgspec.structs.replace(args, confd_key=new, former_confd_key=former)
                     await self._begin(node, renewed)
             await self._let_count(new)

@@ -25,6 +25,7 @@ from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, PrereqError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
+from ganeti.base.state_kinds import EMBEDDED, state_servers
 from ganeti.config.config import Config
 from ganeti.config.transaction import Draft
 from ganeti.model.objects import Node, NodeUuid
@@ -169,10 +170,10 @@ class CryptoRenewal:
     # The authority
 
     async def _begin_authority(self) -> None:
-        if self._paths.etcd_server_settings.exists():
+        if any(server.runs_here(self._paths) for server in state_servers()):
             raise PrereqError(
-                "the servers of etcd have certificates of the same authority: take the state into the"
-                " embedded store first (gnt-cluster modify --state embedded), and back afterwards",
+                "the servers of the state have certificates of the same authority: move the state into the"
+                f" embedded store first (gnt-cluster modify --state {EMBEDDED}), and back afterwards",
                 ErrorCode.WRONG_STATE,
             )
         cluster = self._config.snapshot.cluster

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import shutil
 
 import msgspec
 
@@ -11,7 +10,8 @@ from ganeti.base.errors import HostError, InputError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
 from ganeti.base.roles import Role
-from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, Daemons
+from ganeti.base.state_kinds import EMBEDDED, STATE_KINDS
+from ganeti.bootstrap.daemons import CONFD, MASTERD, Daemons
 from ganeti.bootstrap.own_role import enforce_role
 from ganeti.confd.keys import keep_key
 from ganeti.rpc.calls import Call, Checks, Handlers
@@ -23,15 +23,8 @@ from ganeti.rpc.procedures.mastership import (
     CandidateArgs,
     CandidateReport,
 )
-from ganeti.store.etcd.settings import (
-    ServerSettings,
-    StateSettings,
-    forget_etcd,
-    has_data,
-    keep_server_settings,
-    keep_state_settings,
-    state_settings,
-)
+from ganeti.store.backends import back_end, free_bytes
+from ganeti.store.settings import StateSettings, keep_state_settings, state_settings
 
 KEY_LIMIT = 64 * 1024
 
@@ -87,8 +80,8 @@ def handlers(paths: Paths, daemons: Daemons) -> Handlers:
 
 
 def _report(paths: Paths) -> CandidateReport:
-    place = paths.etcd_data if paths.etcd_data.exists() else paths.data
-    return CandidateReport(has_data=has_data(paths), free_bytes=shutil.disk_usage(place).free)
+    has_data = any(back_end(kind).has_data(paths) for kind in STATE_KINDS)
+    return CandidateReport(has_data=has_data, free_bytes=free_bytes(paths))
 
 
 async def _begin_confd(paths: Paths, daemons: Daemons, *, is_new: bool) -> None:
@@ -108,19 +101,21 @@ async def _begin_confd(paths: Paths, daemons: Daemons, *, is_new: bool) -> None:
 
 async def _begin_state(paths: Paths, daemons: Daemons, args: CandidateArgs) -> bool:
     """Know where the state is, and run this candidate's part of it; whether it was elsewhere before."""
-    settings, server = _decoded(args)
+    settings = _decoded(args)
     is_moved = settings.kind != state_settings(paths).kind
     if is_moved:
-        # It was moved from one back end to another: the daemon begins anew.
+        # The state was moved from one back end to another: the daemon must start again.
         await daemons.stop(MASTERD)
-    if settings.kind == "embedded":
-        await daemons.stop(ETCD)
+    for kind, one in STATE_KINDS.items():
+        if one.server is not None and kind != settings.kind:
+            await daemons.stop(one.server.daemon)
     try:
-        await asyncio.to_thread(_keep_state, paths, settings, server)
+        await asyncio.to_thread(_keep_state, paths, settings, args.server)
     except OSError as err:
         raise HostError(f"cannot keep where the state is: {err.strerror}") from err
-    if server is not None:
-        await daemons.start(ETCD)
+    server = STATE_KINDS[settings.kind].server
+    if args.server and server is not None:
+        await daemons.start(server.daemon)
     return is_moved
 
 
@@ -130,23 +125,23 @@ def _keep(paths: Paths, key: bytes) -> None:
     os.utime(paths.authority_key)  # the watcher spares what has just come (`own_role`)
 
 
-def _decoded(args: CandidateArgs) -> tuple[StateSettings, ServerSettings | None]:
-    """Where the state is, and the server to run; InputError."""
+def _decoded(args: CandidateArgs) -> StateSettings:
+    """Return where the state is; InputError, also for a server that this node cannot run."""
     try:
         settings = msgspec.json.decode(args.state or "{}", type=StateSettings)
-        server = (
-            msgspec.json.decode(args.etcd_server, type=ServerSettings) if args.etcd_server else None
-        )
     except msgspec.DecodeError as err:
         raise InputError(f"where the state is, is not understood: {err}", "state") from err
-    return settings, server
+    back_end(settings.kind).check_place(args.server)
+    return settings
 
 
-def _keep_state(paths: Paths, settings: StateSettings, server: ServerSettings | None) -> None:
-    """Repeating that is harmless: a server that has begun keeps its data, endpoints are found anew."""
-    if server is not None:
-        keep_server_settings(paths, server)
-    if settings.kind == "embedded":
-        forget_etcd(paths)
+def _keep_state(paths: Paths, settings: StateSettings, server: str) -> None:
+    """Repeating that is harmless: a server that has begun keeps its data, and finds the other servers again."""
+    if server:
+        back_end(settings.kind).keep_place(paths, server)
+    if settings.kind == EMBEDDED:
+        paths.state_settings.unlink(missing_ok=True)
     elif state_settings(paths).kind != settings.kind:
         keep_state_settings(paths, settings)
+    for kind in STATE_KINDS.keys() - {settings.kind}:
+        back_end(kind).retire(paths)

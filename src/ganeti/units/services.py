@@ -12,6 +12,7 @@ from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.query.execute import QueryExecutor
 from ganeti.rpc.procedures.hooks import HookDirectory
+from ganeti.store.backends import ServerFault
 from ganeti.units.calls import Rpc
 from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
@@ -67,16 +68,6 @@ class BuiltInAllocator(Protocol):
     ) -> list[tuple[str, str]]:
         """Why each node that is not among `chosen` is not: (node, reason)."""
         ...
-
-
-@dataclass(frozen=True)
-class ServerFault:
-    """What is wrong with a server that keeps the state, and what to do."""
-
-    node: str
-    """Its node's name; '' where that is not one of ours."""
-    text: str
-    is_error: bool = True
 
 
 async def no_faults() -> Sequence[ServerFault]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from ganeti.base.errors import GanetiError, InputError
+from ganeti.base.state_kinds import EMBEDDED, STATE_KINDS
 from ganeti.base.terminal import Parser, say
 from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.vcluster.layout import DOMAIN, VirtualCluster, load, plan
@@ -53,9 +54,9 @@ def _add_up(make: argparse.ArgumentParser) -> None:
     )
     make.add_argument(
         "--state",
-        choices=("embedded", "etcd"),
-        default="embedded",
-        help="what keeps the state; etcd elects the master by itself (default: %(default)s)",
+        choices=tuple(STATE_KINDS),
+        default=EMBEDDED,
+        help="what keeps the state, as --state of 'gnt-cluster init' (default: %(default)s)",
     )
     make.add_argument(
         "--init-option",

@@ -13,6 +13,7 @@ from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.files import write_atomically
 from ganeti.base.identifiers import host_name
 from ganeti.base.paths import NODED_PORT, Paths
+from ganeti.base.state_kinds import EMBEDDED
 from ganeti.bootstrap.daemons import CONFD_VARIABLE, RAPI_VARIABLE
 from ganeti.model import wire
 from ganeti.model.hypervisors import HYPERVISORS
@@ -94,8 +95,8 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
     """Where the test guest's kernel and OS definition are; '' without."""
     has_monitoring: bool = False
     """Whether the nodes have the monitoring daemon."""
-    state: str = "embedded"
-    """What keeps the cluster's state: 'embedded' or 'etcd'."""
+    state: str = EMBEDDED
+    """What keeps the cluster's state (`STATE_KINDS`)."""
     init_options: tuple[str, ...] = ()
     """Further ones of `gnt-cluster init`."""
     volumes_mib: int = 0
@@ -167,7 +168,7 @@ def plan(  # noqa: PLR0913 - each is an option of the command
     monitoring: bool = False,
     confd: bool = False,
     rest: bool = False,
-    state: str = "embedded",
+    state: str = EMBEDDED,
     init_options: tuple[str, ...] = (),
     machines: int = 0,
     domain: str = DOMAIN,

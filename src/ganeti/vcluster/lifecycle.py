@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ganeti.vcluster.node_machines import NodeMachine
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
-from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, RAPI, Daemons
+from ganeti.base.state_kinds import EMBEDDED, state_servers
+from ganeti.bootstrap.daemons import CONFD, MASTERD, MOND, NODED, RAPI, STATE_DAEMONS, Daemons
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.vcluster import network
@@ -34,7 +35,7 @@ from ganeti.vcluster.leftovers import Say, end_commands, end_guests, end_tasks
 DOWN = "down"
 MACHINE = "machine"
 """What is shown in place of a daemon for a node that is a virtual machine."""
-START_ORDER = (NODED, ETCD, MASTERD, CONFD, MOND)
+START_ORDER = (NODED, *STATE_DAEMONS, MASTERD, CONFD, MOND)
 JOIN_WAIT_S = 60.0
 LOG_LINES = 15
 TOKEN_LENGTH = 100
@@ -280,7 +281,7 @@ def init_command(cluster: VirtualCluster) -> list[str]:
         "--file-storage-dir=/srv/ganeti/file-storage",
         "--default-iallocator=hail",
     ]  # fmt: skip
-    if cluster.state != "embedded":
+    if cluster.state != EMBEDDED:
         words.append(f"--state={cluster.state}")
     words += cluster.init_options
     if cluster.guest_bridge:
@@ -406,7 +407,7 @@ async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:
                 one.machine.cut_power()
                 say(f"switched off {one.node.name} (process {pid})")
     # Node daemons before masters: a master that is elected meanwhile starts the daemons of candidates.
-    for name in (RAPI, MOND, NODED, CONFD, MASTERD, ETCD, RAPI):
+    for name in (RAPI, MOND, NODED, CONFD, MASTERD, *STATE_DAEMONS, RAPI):
         for node in cluster.local_nodes:
             daemons = Daemons(node.paths, environment=node.environment())
             try:
@@ -426,8 +427,7 @@ def _daemons_of(cluster: VirtualCluster, node: VirtualNode) -> list[str]:
     names = [NODED]
     if node.paths.authority_key.exists():
         names.insert(0, MASTERD)
-    if node.paths.etcd_server_settings.exists():
-        names.append(ETCD)
+    names += [server.daemon for server in state_servers() if server.runs_here(node.paths)]
     keys = (node.paths.confd_key, node.paths.own_confd_key)
     if node.has_confd and any(key.exists() for key in keys):
         names.append(CONFD)

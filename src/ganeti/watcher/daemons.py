@@ -8,12 +8,13 @@ from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
 from ganeti.base.pidfile import pid_file
 from ganeti.base.roles import CANDIDATES, forbidden_daemons
-from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MODULES, NODED, Daemons
+from ganeti.base.state_kinds import state_servers
+from ganeti.bootstrap.daemons import CONFD, MASTERD, MODULES, NODED, STATE_DAEMONS, Daemons
 from ganeti.bootstrap.own_role import enforce_own_role, own_role
 
 log = logging.getLogger(__name__)
 
-START_ORDER = (NODED, ETCD, MASTERD, CONFD)
+START_ORDER = (NODED, *STATE_DAEMONS, MASTERD, CONFD)
 
 
 def wanted(paths: Paths, *, has_confd: bool = True) -> list[str]:
@@ -25,8 +26,7 @@ def wanted(paths: Paths, *, has_confd: bool = True) -> list[str]:
     confd_on_all = ssconf.SimpleStore(paths).has_confd_on_all_nodes()
     forbidden = set(forbidden_daemons(role, confd_on_all=confd_on_all)) if role else set()
     needed = {NODED}
-    if paths.etcd_server_settings.exists():
-        needed.add(ETCD)
+    needed.update(server.daemon for server in state_servers() if server.runs_here(paths))
     if role in CANDIDATES:
         needed.add(MASTERD)
     if has_confd and (paths.confd_key.exists() or paths.own_confd_key.exists()):

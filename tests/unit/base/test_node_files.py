@@ -6,6 +6,7 @@ from ganeti.base.files import write_atomically
 from ganeti.base.node_files import Lifetime, existing, node_files, unexplained
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.destroy import forget_cluster
+from ganeti.store.etcd.files import EtcdFiles
 
 
 def filled(paths: Paths) -> None:
@@ -28,11 +29,12 @@ def test_every_path_of_the_data_directory_that_has_a_name_is_listed(tmp_path: Pa
         value
         for name in dir(Paths)
         if isinstance(value := getattr(paths, name), Path)
-        and value.parent in (paths.data, paths.etc, paths.etcd_directory)
+        and value.parent in (paths.data, paths.etc)
     }
+    etcd = {path for path in vars(EtcdFiles(paths)).values() if isinstance(path, Path)}
     listed = {one.path for one in node_files(paths)}
     # The directory of the etcd server is listed as a whole.
-    assert named - listed == {paths.etcd_data}
+    assert (named | etcd) - listed == {EtcdFiles(paths).data}
 
 
 def test_leaving_a_cluster_leaves_only_what_has_another_lifetime(tmp_path: Path) -> None:
@@ -71,6 +73,6 @@ def write_atomically_in(paths: Paths, name: str) -> None:
 
 def test_what_lies_in_a_listed_directory_is_named_once(tmp_path: Path) -> None:
     paths = Paths(tmp_path)
-    paths.etcd_directory.mkdir(parents=True)
-    paths.etcd_key.write_text("key")
-    assert existing(paths, Lifetime.CLUSTER) == [paths.etcd_directory]
+    EtcdFiles(paths).directory.mkdir(parents=True)
+    EtcdFiles(paths).key.write_text("key")
+    assert existing(paths, Lifetime.CLUSTER) == [EtcdFiles(paths).directory]

@@ -13,6 +13,7 @@ from ganeti.base.node_files import ROOT
 from ganeti.base.paths import Paths
 from ganeti.base.permissions import begin_as, mend, problems, table
 from ganeti.base.users import Account, ServiceUsers
+from ganeti.store.etcd.files import EtcdFiles
 
 USERS = ServiceUsers(
     {
@@ -74,7 +75,7 @@ def test_each_wrong_owner_and_mode_is_told(paths: Paths) -> None:
 
 @pytest.mark.requirement("G23")
 def test_with_a_single_user_only_open_secrets_are_told(paths: Paths) -> None:
-    for directory in (paths.kvm, paths.etcd_directory):
+    for directory in (paths.kvm, EtcdFiles(paths).directory):
         directory.chmod(0o700)
     assert problems(paths, None) == []
     paths.node_key.chmod(0o644)

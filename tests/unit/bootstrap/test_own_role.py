@@ -12,9 +12,9 @@ from ganeti.base.errors import HostError
 from ganeti.base.paths import Paths
 from ganeti.base.pidfile import identity_of
 from ganeti.base.roles import Role, forbidden_daemons, forbidden_files, held_files
+from ganeti.base.state_kinds import ETCD_SERVER
 from ganeti.bootstrap.daemons import (
     CONFD,
-    ETCD,
     MASTERD,
     MODULES,
     NODED,
@@ -30,6 +30,7 @@ from ganeti.bootstrap.own_role import (
     own_role,
 )
 from ganeti.model.objects import NodeUuid
+from ganeti.store.etcd.files import EtcdFiles
 from ganeti.store.register import Accepted, Promise, Register, RegisterFile, encode_register
 from tests.support.node_certificates import Authority
 
@@ -72,7 +73,7 @@ class FakeDaemons(Daemons):
 def paths(tmp_path: Path) -> Paths:
     """A node that was a candidate long ago: it has everything that a candidate may have."""
     made = Paths(tmp_path)
-    for directory in (made.data, made.run, made.etcd_data):
+    for directory in (made.data, made.run, EtcdFiles(made).data):
         directory.mkdir(parents=True)
     Authority().equip(made, NAME)
     for name in SECRETS:
@@ -116,7 +117,7 @@ async def test_node_of_a_role_holds_and_runs_what_the_table_says(paths: Paths, r
         assert kept - {path.name for path in paths.data.iterdir()} == {*SECRETS, "etcd"}
         assert any("archive.db" in one for one in done)
     if role in (Role.REGULAR, Role.DRAINED, Role.OFFLINE):
-        assert not {CONFD, RAPI, MASTERD, ETCD} & set(daemons.running)
+        assert not {CONFD, RAPI, MASTERD, ETCD_SERVER.daemon} & set(daemons.running)
         assert NODED in daemons.running
     assert forbidden_files(paths, role, confd_on_all=False) == []
     assert await enforce_role(paths, daemons, role) == []

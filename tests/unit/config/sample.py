@@ -18,8 +18,8 @@ from ganeti.model.objects import (
 )
 from ganeti.model.stored import Stored
 from ganeti.store.backend import become_master
-from ganeti.store.faulty import FaultyStore, MemoryDisk
 from ganeti.store.interface import Lease, Transaction
+from tests.support.faulty_store import FaultyStore, MemoryDisk
 from tests.support.predictable import CountingIds
 from tests.support.virtual_time import LoopClock
 

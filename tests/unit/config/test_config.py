@@ -21,8 +21,8 @@ from ganeti.config.transaction import Draft
 from ganeti.model import wire
 from ganeti.model.objects import Instance, Nic
 from ganeti.store.backend import become_master
-from ganeti.store.faulty import Crash, FaultyStore, Refuse, Unknown
 from ganeti.store.interface import Put, Transaction
+from tests.support.faulty_store import Crash, FaultyStore, Refuse, Unknown
 from tests.support.predictable import CountingIds, FrozenClock
 from tests.support.virtual_time import WALL_START, LoopClock
 from tests.unit.config.sample import (

@@ -12,8 +12,8 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft, put_row
 from ganeti.model import wire
 from ganeti.store.backend import become_master
-from ganeti.store.faulty import Crash, FaultyStore
 from ganeti.store.interface import Put, Row, Transaction
+from tests.support.faulty_store import Crash, FaultyStore
 from tests.support.predictable import CountingIds
 from tests.support.virtual_time import LoopClock
 from tests.unit.config.sample import (

@@ -7,23 +7,24 @@ import msgspec
 import pytest
 
 from ganeti.base.paths import Paths
-from ganeti.daemons.etcd_servers import LEAST_FREE_BYTES, EtcdServers
+from ganeti.daemons.candidate_places import open_servers
 from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import CANDIDATE_READ, CandidateReport
+from ganeti.store.etcd.files import EtcdFiles
 from ganeti.store.etcd.gateway import NotSent
 from ganeti.store.etcd.messages import EtcdMember, MembersAnswer, StatusAnswer
+from ganeti.store.etcd.servers import LEAST_FREE_BYTES
 from ganeti.store.etcd.settings import (
     ServerSettings,
-    StateSettings,
     client_url,
     has_data,
     keep_server_settings,
-    keep_state_settings,
     note_begun,
     peer_url,
     server_settings,
 )
+from ganeti.store.settings import StateSettings, keep_state_settings
 from tests.support.fake_rpc import FakeRpc
 from tests.unit.config.sample import NODES, sample_node
 
@@ -75,7 +76,7 @@ class Candidates:
         keep_state_settings(
             paths, StateSettings(kind="etcd", endpoints=self.etcd.endpoints, **settings)
         )
-        monkeypatch.setattr("ganeti.daemons.etcd_servers.open_gateway", lambda *_: self.etcd)
+        monkeypatch.setattr("ganeti.store.etcd.opening.open_gateway", lambda *_: self.etcd)
 
         def handlers(name: str) -> dict[str, Any]:
             async def read(_args: Nothing, _call: Call) -> CandidateReport:
@@ -84,7 +85,7 @@ class Candidates:
             return {CANDIDATE_READ.name: read}
 
         self.rpc = FakeRpc({node.name: handlers(node.name) for node in NODE_LIST})
-        self.servers = EtcdServers(paths, "cluster", self.rpc)
+        self.servers = open_servers(paths, "cluster", self.rpc)
 
     async def faults(self) -> list[tuple[str, str, bool]]:
         found = await self.servers.faults(NODE_LIST)
@@ -130,9 +131,9 @@ async def test_a_member_that_lost_its_data_comes_back_as_another_one(
     ((name, text, is_error),) = await candidates.faults()
     assert (name, is_error) == (two.name, True)
     assert "data of its etcd server is lost" in text
-    args = await candidates.servers.admit(two)
+    place = await candidates.servers.admit(two)
     assert [member.ID for member in candidates.etcd.listed] == [1, 3, 99]
-    settings = msgspec.json.decode(args.etcd_server, type=ServerSettings)
+    settings = msgspec.json.decode(place.server, type=ServerSettings)
     assert not settings.is_new
     assert f"{two.uuid}={peer_url(two.primary_ip)}" in settings.initial_cluster
     # One that has not begun yet is not taken for one that has lost something.
@@ -176,16 +177,16 @@ def test_a_server_without_its_data_takes_new_settings_and_one_with_them_keeps_it
     keep_server_settings(paths, settings("first"))
     note_begun(paths)
     assert server_settings(paths) == settings("first")
-    (paths.etcd_data / "member" / "wal").mkdir(parents=True)
+    (EtcdFiles(paths).data / "member" / "wal").mkdir(parents=True)
     note_begun(paths)
     assert server_settings(paths) == msgspec.structs.replace(settings("first"), has_begun=True)
     keep_server_settings(paths, settings("second"))
     assert server_settings(paths) == msgspec.structs.replace(settings("first"), has_begun=True)
-    (paths.etcd_data / "member" / "wal").rmdir()
+    (EtcdFiles(paths).data / "member" / "wal").rmdir()
     assert not has_data(paths)
     keep_server_settings(paths, settings("third"))
     assert server_settings(paths) == settings("third")
-    assert not paths.etcd_data.exists()
+    assert not EtcdFiles(paths).data.exists()
 
 
 @pytest.mark.virtual_time

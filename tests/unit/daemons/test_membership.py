@@ -15,8 +15,8 @@ from ganeti.base.paths import Paths
 from ganeti.confd.keys import KEY_NAME, keep_key
 from ganeti.config.config import Config
 from ganeti.config.transaction import Draft
+from ganeti.daemons.candidate_places import CandidatePlaces
 from ganeti.daemons.candidates import NodeDirectory
-from ganeti.daemons.etcd_servers import EtcdServers
 from ganeti.daemons.membership import (
     LOOK_S,
     NAMED_S,
@@ -28,10 +28,11 @@ from ganeti.daemons.membership import (
 from ganeti.model.objects import Cluster, GroupUuid, Node, NodeUuid
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.form import Nothing
-from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP, CandidateArgs
-from ganeti.store.faulty import FaultyStore, MemoryDisk
+from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP
+from ganeti.store.backends import CandidatePlace, StateServers
 from ganeti.store.interface import Identity, MemberChange, Membership
 from tests.support.fake_rpc import FakeRpc, Fault
+from tests.support.faulty_store import FaultyStore, MemoryDisk
 from tests.support.predictable import CountingIds
 from tests.support.virtual_time import LoopClock
 from tests.unit.config.sample import NODES, sample_cluster, sample_group, sample_node, store_with
@@ -128,7 +129,7 @@ class Kept:
         return (await self.store.members()).candidates & frozenset(NODES)
 
 
-class Servers(EtcdServers):
+class Servers(StateServers):
     """Of which the first may have lost what it had."""
 
     looks = 0
@@ -141,7 +142,7 @@ class Servers(EtcdServers):
         return frozenset((NODES[0],)) if has_lost else frozenset()
 
 
-async def begin(tmp_path: Path, settle: Settle, servers: type[EtcdServers] = EtcdServers) -> Kept:
+async def begin(tmp_path: Path, settle: Settle, servers: type[StateServers] = StateServers) -> Kept:
     nodes = [sample_node(number, master_candidate=number == 1) for number in (1, 2, 3)]
     disk = MemoryDisk(Identity("cluster", NODES[0]))
     store, lease = await store_with(sample_cluster(), sample_group(), *nodes, disk=disk)
@@ -160,7 +161,7 @@ async def begin(tmp_path: Path, settle: Settle, servers: type[EtcdServers] = Etc
         lease,
         config,
         rpc,
-        servers=servers(paths, "cluster", rpc),
+        places=CandidatePlaces(paths, servers()),
         directory=NodeDirectory(),
         settle=settle,
     )
@@ -309,15 +310,15 @@ async def test_a_master_that_missed_a_new_key_of_confd_gives_its_own_to_nobody(
     await kept.keeper.close()
 
 
-class WithServers(EtcdServers):
+class WithServers(StateServers):
     """Whose members have names as soon as they are admitted."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self) -> None:
+        super().__init__()
         self.members = {NODES[0]}
         self.settle_s = 0.0
 
-    async def admit(self, node: Node) -> CandidateArgs:
+    async def admit(self, node: Node) -> CandidatePlace:
         self.members.add(node.uuid)
         return await super().admit(node)
 

@@ -21,8 +21,8 @@ from ganeti.node.identity import finish_switch, handlers
 from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.store.backend import become_master
-from ganeti.store.faulty import FaultyStore, MemoryDisk
 from ganeti.store.interface import Transaction
+from tests.support.faulty_store import FaultyStore, MemoryDisk
 from tests.support.predictable import CountingIds
 from tests.support.virtual_time import LoopClock
 from tests.unit.config.sample import NODES, sample_cluster, sample_group, sample_node

@@ -21,7 +21,6 @@ from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceStartup
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.query.job_filters import job_rules
 from ganeti.store.encoding import encode_ceiling
-from ganeti.store.faulty import FaultyStore, MemoryDisk
 from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
     META_KIND,
@@ -29,6 +28,7 @@ from ganeti.store.interface import (
     Put,
     Transaction,
 )
+from tests.support.faulty_store import FaultyStore, MemoryDisk
 from tests.support.predictable import CountingIds
 from tests.support.virtual_time import LoopClock
 from tests.unit.config.sample import sample_objects, store_with

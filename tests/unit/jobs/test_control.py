@@ -12,7 +12,7 @@ from ganeti.jobs.view import JobView
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import lock
 from ganeti.model.names import JobStatus
-from ganeti.store.faulty import Crash, Delay, Refuse
+from tests.support.faulty_store import Crash, Delay, Refuse
 from tests.unit.jobs.rig import Rig, act, delay, settle, statuses
 
 pytestmark = pytest.mark.virtual_time

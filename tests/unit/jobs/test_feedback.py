@@ -8,7 +8,7 @@ import pytest
 from ganeti.jobs.executor import OpRun, Outcome
 from ganeti.jobs.feedback import JOB_LIMIT, LINE_LIMIT, cut
 from ganeti.jobs.record import timestamp
-from ganeti.store.faulty import Delay
+from tests.support.faulty_store import Delay
 from tests.unit.jobs.rig import Rig, act, delay
 
 pytestmark = pytest.mark.virtual_time

@@ -22,7 +22,7 @@ from ganeti.locking.requests import lock
 from ganeti.model.limits import MAX_JOB_OPCODES
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
-from ganeti.store.faulty import Crash, Refuse
+from tests.support.faulty_store import Crash, Refuse
 from tests.unit.config.sample import sample_instance
 from tests.unit.jobs.rig import Rig, act, create, delay, settle, statuses
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ganeti.model.objects import NodeUuid
 from ganeti.store.backend import become_master
+from ganeti.store.backends import join_cluster
 from ganeti.store.embedded import EmbeddedStore
-from ganeti.store.factory import join_cluster
 from ganeti.store.interface import Identity, Lease, Put, Transaction
 from ganeti.store.ports import alone
 from ganeti.store.register import RegisterFile

@@ -12,9 +12,9 @@ from ganeti.base.files import AtomicFile
 from ganeti.store.backend import become_master
 from ganeti.store.backup import read_backup
 from ganeti.store.backup_file import BackupFiles
-from ganeti.store.faulty import FaultyStore
 from ganeti.store.interface import Row
 from ganeti.store.worker import Worker
+from tests.support.faulty_store import FaultyStore
 from tests.unit.store.conformance import VOTE, put
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from ganeti.base.errors import NotMaster
 from ganeti.store.backend import StateBackend, become_master
-from ganeti.store.faulty import Delay, MemoryDisk
 from ganeti.store.interface import Campaign, CampaignKind, Follower, Identity, Master, NotYet
 from tests.support.electing_store import ElectingStore, Engine
+from tests.support.faulty_store import Delay, MemoryDisk
 from tests.unit.store.conformance import (
     CLUSTER,
     FORCE,

@@ -8,16 +8,6 @@ from hypothesis import strategies as st
 
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused, StoreError
 from ganeti.store.backend import StateBackend, become_master
-from ganeti.store.faulty import (
-    Break,
-    Crash,
-    Delay,
-    Fault,
-    FaultyStore,
-    MemoryDisk,
-    Refuse,
-    Unknown,
-)
 from ganeti.store.interface import (
     Follower,
     Identity,
@@ -26,6 +16,16 @@ from ganeti.store.interface import (
     Position,
     Put,
     Transaction,
+)
+from tests.support.faulty_store import (
+    Break,
+    Crash,
+    Delay,
+    Fault,
+    FaultyStore,
+    MemoryDisk,
+    Refuse,
+    Unknown,
 )
 from tests.unit.store.conformance import (
     CLUSTER,

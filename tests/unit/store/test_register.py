@@ -16,9 +16,9 @@ from ganeti.base.errors import StoreError
 from ganeti.base.files import write_atomically
 from ganeti.model.objects import NodeUuid
 from ganeti.store import register as register_module
+from ganeti.store.backends import join_cluster
 from ganeti.store.election import NoVote, Vote
 from ganeti.store.epochs import LEAP
-from ganeti.store.factory import join_cluster
 from ganeti.store.interface import MAX_EPOCH, CampaignKind, Identity
 from ganeti.store.ports import LocalVoter
 from ganeti.store.register import (

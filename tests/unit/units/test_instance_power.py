@@ -19,9 +19,9 @@ from ganeti.model.opcodes.instance import (
 )
 from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures.agent import AgentInfo
-from ganeti.store.faulty import Crash, Refuse
 from ganeti.units.instance.query_data import MOST_AT_ONCE
 from tests.support.fake_rpc import Fault
+from tests.support.faulty_store import Crash, Refuse
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 

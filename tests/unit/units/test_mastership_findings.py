@@ -10,6 +10,7 @@ from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.cluster import OpClusterVerifyConfig
 from ganeti.model.verify_codes import VerifyCode
 from ganeti.rpc.procedures.host import VerifyReport
+from ganeti.store.backends import ServerFault
 from ganeti.units.cluster.mastership_findings import (
     aside_findings,
     degraded_findings,
@@ -18,7 +19,7 @@ from ganeti.units.cluster.mastership_findings import (
     server_findings,
     version_findings,
 )
-from ganeti.units.services import RegisterState, ServerFault
+from ganeti.units.services import RegisterState
 from tests.support.fake_rpc import Fault
 from tests.support.units_cluster import NODES, Master, failed, said, succeeded
 from tests.unit.units.opcodes import create

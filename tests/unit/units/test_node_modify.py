@@ -10,8 +10,8 @@ from ganeti.config.transaction import Draft
 from ganeti.model.objects import Node
 from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeSetParams
 from ganeti.rpc.procedures.files import NodeFile
-from ganeti.store.faulty import Crash, Refuse
 from tests.support.fake_rpc import Fault
+from tests.support.faulty_store import Crash, Refuse
 from tests.support.model_nodes import Guest
 from tests.support.units_cluster import (
     NODES,

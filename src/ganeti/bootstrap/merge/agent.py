@@ -15,13 +15,14 @@ from ganeti.base.errors import ErrorCode, ExecError, HostError, InputError, Prer
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
 from ganeti.base.process import Run, run
+from ganeti.base.state_kinds import EMBEDDED
 from ganeti.bootstrap.daemons import (
     CONFD,
-    ETCD,
     MASTERD,
     MOND,
     NODED,
     RAPI,
+    STATE_DAEMONS,
     Daemons,
     daemon_environment,
 )
@@ -39,7 +40,7 @@ from ganeti.clients.luxi import FINAL, LuxiClient
 from ganeti.model.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
 from ganeti.rpc.procedures.mastership import MasterIpArgs
 
-STOP_ORDER = (RAPI, MOND, CONFD, MASTERD, ETCD, NODED)
+STOP_ORDER = (RAPI, MOND, CONFD, MASTERD, *STATE_DAEMONS, NODED)
 MASTER_LIMIT_S = 120.0
 DROP_LIMIT_S = 60.0
 _BACKUP_LIMIT_S = 1800.0
@@ -117,7 +118,7 @@ class Agent:
             cluster=info["name"],
             uuid=info["uuid"],
             version=info["software_version"],
-            state=info.get("state", {}).get("kind", "embedded"),
+            state=info.get("state", {}).get("kind", EMBEDDED),
             nodes=[
                 NodeFacts(name=name, address=address, offline=offline, master=master)
                 for name, address, offline, master in nodes

@@ -70,7 +70,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     """Of our programs there."""
     state: str
-    """What keeps its state: 'embedded' or 'etcd'."""
+    """What keeps its state (`STATE_KINDS`)."""
     nodes: list[NodeFacts]
     instances: list[str]
     running: list[str]

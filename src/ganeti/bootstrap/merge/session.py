@@ -14,6 +14,7 @@ from ganeti.base.clock import SystemClock
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, PrereqError
 from ganeti.base.files import exclusive_file
 from ganeti.base.paths import Paths
+from ganeti.base.state_kinds import EMBEDDED
 from ganeti.base.terminal import say
 from ganeti.bootstrap.daemons import Daemons, daemon_environment
 from ganeti.bootstrap.merge import journal as journals
@@ -307,9 +308,9 @@ def check_cluster(facts: HostFacts, contact: str, ours: HostFacts) -> None:
         why = "it is this cluster"
     elif facts.version != ours.version:
         why = f"it runs version {facts.version}, this one {ours.version}; upgrade one of them first"
-    elif facts.state != "embedded":
+    elif facts.state != EMBEDDED:
         why = (
-            "its state is in etcd; run 'gnt-cluster modify --state=embedded' there first, and back"
+            f"its state is in {facts.state}; run 'gnt-cluster modify --state={EMBEDDED}' there first, and back"
             " again after the merge"
         )
     elif facts.jobs:

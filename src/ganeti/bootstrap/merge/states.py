@@ -16,8 +16,8 @@ from ganeti.config.merging.plan import Finding, MergeOptions, MergePlan, Severit
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.upgrade import Reader
 from ganeti.model.objects import Cluster, NodeUuid
+from ganeti.store.backends import state_restorer
 from ganeti.store.backup import BackupHeader, read_backup, write_backup
-from ganeti.store.factory import state_restorer
 from ganeti.store.interface import Identity, Position, Row
 from ganeti.upstream.choices import Choices
 from ganeti.upstream.forms import parse

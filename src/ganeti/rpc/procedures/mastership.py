@@ -1,5 +1,7 @@
 """Procedures about who is master: the register, candidates, the cluster's address."""
 
+import msgspec
+
 from ganeti.model.objects import Cluster
 from ganeti.rpc.procedures.form import NORMAL_S, QUICK_S, Message, Nothing, Procedure
 from ganeti.store.election import Vote
@@ -44,8 +46,8 @@ class CandidateArgs(Message, frozen=True, kw_only=True):
     authority_key: str
     state: str = ""
     """Where it is (`StateSettings` as JSON); '' where the candidates themselves have it."""
-    etcd_server: str = ""
-    """The settings of the candidate's own server of etcd, where it is to run one."""
+    server: str = msgspec.field(default="", name="etcd_server")
+    """The settings of the candidate's own server of the state, where it is to run one."""
     confd_key: bytes = b""
     """With which confd's datagrams are signed."""
     former_confd_key: bytes = b""
@@ -56,7 +58,7 @@ class CandidateArgs(Message, frozen=True, kw_only=True):
 
 
 class CandidateReport(Message, frozen=True, kw_only=True):
-    """What a candidate's own server of etcd has."""
+    """What a candidate's own server of the state has."""
 
     has_data: bool
     free_bytes: int

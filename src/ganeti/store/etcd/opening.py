@@ -12,16 +12,14 @@ from ganeti.store.etcd.backend import EtcdBackend
 from ganeti.store.etcd.gateway import Gateway
 from ganeti.store.etcd.server import ensure_certificate
 from ganeti.store.etcd.settings import (
-    StateSettings,
     access,
-    keep_state_settings,
     server_settings,
-    state_settings,
 )
 from ganeti.store.etcd.upkeep import EtcdOptions
 from ganeti.store.fence import RegisterFence
 from ganeti.store.interface import Identity, Membership
 from ganeti.store.ports import OpenedState, Ports
+from ganeti.store.settings import StateSettings, keep_state_settings, state_settings
 
 _log = logging.getLogger(__name__)
 

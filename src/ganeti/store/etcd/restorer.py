@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from typing import BinaryIO
 
-from ganeti.base.errors import ConfigurationError, StoreError
+from ganeti.base.errors import StoreError
 from ganeti.base.files import sync_file
 from ganeti.base.paths import Paths
 from ganeti.store.backend import Found, Restoration
@@ -20,12 +20,12 @@ from ganeti.store.etcd.gateway import Gateway, GatewayError
 from ganeti.store.etcd.keys import Head, Keys, LeaderKey, encode_epoch, sealed
 from ganeti.store.etcd.messages import Compare, Request, delete, put
 from ganeti.store.etcd.opening import open_gateway
-from ganeti.store.etcd.settings import state_settings
 from ganeti.store.etcd.upkeep import EtcdOptions
 from ganeti.store.etcd.view import View
 from ganeti.store.interface import Identity, Position, Row
 from ganeti.store.register import RegisterFile
 from ganeti.store.restoring import register_restored
+from ganeti.store.settings import StateSettings
 
 HELD_S = 15
 RENEW_S = 4.0
@@ -36,25 +36,20 @@ AGAIN_S = 0.3
 class EtcdRestorer:
     """The `StateRestorer` of etcd; it also fills a new etcd with the state of another back end."""
 
-    def __init__(self, paths: Paths, identity: Identity, *, gateway: Gateway | None = None) -> None:
-        self._paths, self._identity = paths, identity
-        self._given = gateway
+    def __init__(self, paths: Paths, identity: Identity, settings: StateSettings) -> None:
+        self._paths, self._identity, self._settings = paths, identity, settings
         self._keys = Keys(identity.cluster_uuid)
         self._gateway: Gateway | None = None
         self._token = 0
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
+        gateway = self._gateway = open_gateway(self._paths, self._settings)
         try:
-            self._gateway = self._given or open_gateway(self._paths, state_settings(self._paths))
-        except ConfigurationError as err:
-            raise StoreError(err.message) from err
-        try:
-            async with self._being_leader(self._gateway):
+            async with self._being_leader(gateway):
                 yield
         finally:
-            if self._given is None:
-                await self._gateway.close()
+            await gateway.close()
 
     @contextlib.asynccontextmanager
     async def _being_leader(self, gateway: Gateway) -> AsyncIterator[None]:

@@ -9,6 +9,7 @@ from ganeti.base import certificates
 from ganeti.base.errors import HostError, InputError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
+from ganeti.store.etcd.files import EtcdFiles
 from ganeti.store.etcd.settings import ServerSettings, client_url, peer_url
 
 RENEWED_BEFORE_S = 180 * certificates.DAY_S
@@ -30,15 +31,16 @@ def ensure_certificate(paths: Paths, cluster_uuid: str, address: str, now: float
         authority_key = paths.authority_key.read_bytes()
         if _is_good(paths, authority_key, now):
             return False
-        authority = certificates.etcd_authority(authority_key, role_name(cluster_uuid), now)
+        authority = certificates.role_authority(authority_key, role_name(cluster_uuid), now)
         key = certificates.new_key()
-        certificate = certificates.sign_etcd(
-            authority, authority_key, key, address=address, now=now
+        certificate = certificates.sign_peer(
+            authority, authority_key, key, name=f"etcd at {address}", address=address, now=now
         )
-        paths.etcd_directory.mkdir(mode=0o700, exist_ok=True)
-        write_atomically(paths.etcd_authority, authority, mode=0o600)
-        write_atomically(paths.etcd_key, key, mode=0o600)
-        write_atomically(paths.etcd_certificate, certificate, mode=0o600)
+        files = EtcdFiles(paths)
+        files.directory.mkdir(mode=0o700, exist_ok=True)
+        write_atomically(files.authority, authority, mode=0o600)
+        write_atomically(files.key, key, mode=0o600)
+        write_atomically(files.certificate, certificate, mode=0o600)
     except OSError as err:
         raise HostError(f"no certificate for etcd: {err.filename}: {err.strerror}") from err
     return True
@@ -46,8 +48,9 @@ def ensure_certificate(paths: Paths, cluster_uuid: str, address: str, now: float
 
 def _is_good(paths: Paths, authority_key: bytes, now: float) -> bool:
     try:
-        authority = paths.etcd_authority.read_bytes()
-        certificate, key = paths.etcd_certificate.read_bytes(), paths.etcd_key.read_bytes()
+        files = EtcdFiles(paths)
+        authority = files.authority.read_bytes()
+        certificate, key = files.certificate.read_bytes(), files.key.read_bytes()
         return (
             certificates.is_pair(certificate, key)
             and certificates.is_pair(authority, authority_key)
@@ -61,14 +64,15 @@ def _is_good(paths: Paths, authority_key: bytes, now: float) -> bool:
 def command(paths: Paths, settings: ServerSettings, *, alone: bool = False) -> list[str]:
     """The server as words; it ends with its parent. `alone`: it forgets all other members."""
     client, peer = client_url(settings.address), peer_url(settings.address)
+    own = EtcdFiles(paths)
     files = {
-        "cert-file": paths.etcd_certificate,
-        "key-file": paths.etcd_key,
-        "trusted-ca-file": paths.etcd_authority,
+        "cert-file": own.certificate,
+        "key-file": own.key,
+        "trusted-ca-file": own.authority,
     }
     options = {
         "name": settings.name,
-        "data-dir": paths.etcd_data,
+        "data-dir": own.data,
         "listen-client-urls": client,
         "advertise-client-urls": client,
         "listen-peer-urls": peer,

@@ -1,13 +1,9 @@
-"""What a candidate knows before it can read the state: which back end has it, and where.
-
-Two files, both JSON and mode 0600: `state-backend.json` on every candidate of a cluster with etcd, and
-`etcd/server.json` where the candidate runs a server of it.
-"""
+"""How a candidate reaches etcd, and the settings of its own server (`etcd/server.json`: JSON, mode 0600)."""
 
 import shutil
 import ssl
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
@@ -15,26 +11,12 @@ from ganeti.base import tls
 from ganeti.base.errors import ConfigurationError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
+from ganeti.store.etcd.files import EtcdFiles
 from ganeti.store.etcd.gateway import Access
+from ganeti.store.settings import StateSettings, read_settings
 
-S = TypeVar("S")
 CLIENT_PORT = 1818
 PEER_PORT = 1819
-
-
-class StateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the state is."""
-
-    format: Literal[1] = 1
-    kind: Literal["embedded", "etcd"] = "embedded"
-    endpoints: tuple[str, ...] = ()
-    """URLs of etcd's clients; one's own server first."""
-    is_managed: bool = True
-    """Whether the candidates run the servers; else somebody else does."""
-    authority: str = ""
-    """Of servers that are not managed: the file with the certificates that sign theirs; '' for plain HTTP."""
-    credentials: str = ""
-    """Of servers that are not managed: a file with user and password, a line each; '' for none."""
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,37 +49,24 @@ def _host(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def state_settings(paths: Paths) -> StateSettings:
-    """Of this node; one without the file has the embedded store. ConfigurationError."""
-    found = _read(paths.state_settings, StateSettings) or StateSettings()
-    if found.kind == "etcd" and not found.endpoints:
-        raise ConfigurationError(f"{paths.state_settings} does not say where etcd is")
-    return found
-
-
 def server_settings(paths: Paths) -> ServerSettings | None:
     """Of this node's etcd server, or None; ConfigurationError."""
-    return _read(paths.etcd_server_settings, ServerSettings)
-
-
-def keep_state_settings(paths: Paths, settings: StateSettings) -> None:
-    """Remember where the state is."""
-    write_atomically(paths.state_settings, msgspec.json.encode(settings), mode=0o600)
+    return read_settings(EtcdFiles(paths).settings, ServerSettings)
 
 
 def keep_server_settings(paths: Paths, settings: ServerSettings) -> None:
     """Make a place for a server; one that has data keeps what it began with."""
-    paths.etcd_directory.mkdir(mode=0o700, exist_ok=True)
+    EtcdFiles(paths).directory.mkdir(mode=0o700, exist_ok=True)
     known = server_settings(paths)
     if known is None or not has_data(paths):
         if known is not None and known.has_begun:
-            shutil.rmtree(paths.etcd_data, ignore_errors=True)  # what is left of it
-        write_atomically(paths.etcd_server_settings, msgspec.json.encode(settings), mode=0o600)
+            shutil.rmtree(EtcdFiles(paths).data, ignore_errors=True)  # what is left of it
+        write_atomically(EtcdFiles(paths).settings, msgspec.json.encode(settings), mode=0o600)
 
 
 def has_data(paths: Paths) -> bool:
     """Whether a server of this node has begun, and what it has is still there."""
-    return (paths.etcd_data / "member" / "wal").is_dir()
+    return (EtcdFiles(paths).data / "member" / "wal").is_dir()
 
 
 def note_begun(paths: Paths) -> None:
@@ -105,20 +74,22 @@ def note_begun(paths: Paths) -> None:
     known = server_settings(paths)
     if known is not None and not known.has_begun and has_data(paths):
         begun = msgspec.structs.replace(known, has_begun=True)
-        write_atomically(paths.etcd_server_settings, msgspec.json.encode(begun), mode=0o600)
+        write_atomically(EtcdFiles(paths).settings, msgspec.json.encode(begun), mode=0o600)
 
 
 def forget_etcd(paths: Paths) -> None:
-    """The state is embedded from now on; the data of a server that ran here is removed."""
-    paths.state_settings.unlink(missing_ok=True)
-    shutil.rmtree(paths.etcd_directory, ignore_errors=True)
+    """Remove the data of a server that ran here."""
+    shutil.rmtree(EtcdFiles(paths).directory, ignore_errors=True)
 
 
 def access(paths: Paths, settings: StateSettings) -> Access:
     """How this node reaches etcd; ConfigurationError, or HostError where certificates are missing."""
+    if not settings.endpoints:
+        raise ConfigurationError(f"{paths.state_settings} does not say where etcd is")
     if settings.is_managed:
-        files = paths.etcd_certificate, paths.etcd_key, paths.etcd_authority
-        return Access(settings.endpoints, tls.client_context(*files))
+        own = EtcdFiles(paths)
+        context = tls.client_context(own.certificate, own.key, own.authority)
+        return Access(settings.endpoints, context)
     user, password = _credentials(settings.credentials)
     return Access(settings.endpoints, _trusted(settings), user, password)
 
@@ -141,14 +112,3 @@ def _credentials(path: str) -> tuple[str, str]:
     if len(lines) < 2:  # noqa: PLR2004 - user and password
         raise ConfigurationError(f"{path} must have a user and a password, a line each")
     return lines[0], lines[1]
-
-
-def _read(path: Path, form: type[S]) -> S | None:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=form)
-    except FileNotFoundError:
-        return None
-    except OSError as err:
-        raise ConfigurationError(f"{path} cannot be read: {err.strerror}") from err
-    except (msgspec.DecodeError, UnicodeDecodeError) as err:
-        raise ConfigurationError(f"{path} is damaged or of a newer version: {err}") from err

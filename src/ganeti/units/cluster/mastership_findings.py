@@ -9,8 +9,9 @@ from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.objects import Node
 from ganeti.rpc.procedures.form import PROTOCOL_VERSION
 from ganeti.rpc.procedures.host import VerifyReport
+from ganeti.store.backends import ServerFault
 from ganeti.units.cluster.findings import Finding
-from ganeti.units.services import RegisterState, ServerFault
+from ganeti.units.services import RegisterState
 
 EXCLUSION_PREFIX = "htools:iextags:"
 """Cluster tags with this prefix declare prefixes of exclusion tags: no node should run two instances with one tag."""

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.paths import Paths
-from ganeti.store.etcd.settings import StateSettings, access
+from ganeti.store.etcd.settings import access
+from ganeti.store.settings import StateSettings
 
 
 @pytest.mark.parametrize(("scheme", "is_private"), [("https", True), ("http", False)])

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from ganeti.confd.etcd_copy import EtcdCopy
+from ganeti.confd.state_copy import StateCopy
 from ganeti.config.transaction import put_row
 from ganeti.model.stored import Stored
 from ganeti.protocols.confd import QueryType
@@ -20,6 +20,7 @@ from ganeti.store.etcd.messages import (
     TxnAnswer,
     WatchAnswer,
 )
+from ganeti.store.etcd.reader import EtcdReader
 from ganeti.store.interface import Position
 from tests.unit.confd.cluster import ask, objects
 from tests.unit.config.sample import sample_instance
@@ -93,7 +94,7 @@ class Following:
 
     def __init__(self, etcd: PlayedEtcd) -> None:
         self.etcd = etcd
-        self.copy = EtcdCopy(etcd, "cluster")  # type: ignore[arg-type] # it is played
+        self.copy = StateCopy(EtcdReader(etcd, "cluster"))  # type: ignore[arg-type] # it is played
         self.task = asyncio.create_task(self.copy.follow())
 
     def names(self) -> object:

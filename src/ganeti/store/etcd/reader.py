@@ -1,7 +1,7 @@
-"""The facts as etcd has them: a projection in memory, kept by one watch over the whole state.
+"""The state in etcd for a reader: one watch over the whole state.
 
 One watch, so that what one transaction changed comes in one message: a position is never shown without
-all that belongs to it. While etcd does not answer, what is known is answered further on.
+all that belongs to it.
 """
 
 import asyncio
@@ -9,11 +9,11 @@ import contextlib
 import logging
 
 from ganeti.base.errors import ProtocolError, StoreError
-from ganeti.confd.facts import KINDS, ClusterCopy
-from ganeti.confd.local_copy import put
+from ganeti.store.backends import StateSink
 from ganeti.store.etcd.gateway import Compacted, Gateway, GatewayError
 from ganeti.store.etcd.keys import Head, Keys
 from ganeti.store.etcd.messages import Event, WatchAnswer, range_end
+from ganeti.store.interface import Position
 
 AGAIN_S = 0.5
 PAGE_ROWS = 500
@@ -27,32 +27,22 @@ class _BeingReplaced(StoreError):
     """A whole state is being put here, or taken away: it is read again afterwards."""
 
 
-class EtcdCopy:
-    """Follows one cluster's keys; `facts` has position 0 until they were read once."""
+class EtcdReader:
+    """The `StateReader` of one cluster's keys."""
 
     def __init__(self, gateway: Gateway, cluster_uuid: str) -> None:
         self._gateway, self._keys = gateway, Keys(cluster_uuid)
         self._revision = 0
-        self._said = ""
-        self.facts = ClusterCopy()
+        self._position = Position(0, 0)
 
-    async def follow(self) -> None:
-        """Keep `facts` current until cancelled."""
-        try:
-            while True:
-                try:
-                    await self._read_all()
-                    self._said = ""
-                    await self._follow_changes()
-                except (StoreError, ProtocolError) as err:
-                    if err.message != self._said:
-                        _log.warning("the state cannot be read now: %s", err)
-                    self._said = err.message
-                    await asyncio.sleep(AGAIN_S)
-        finally:
-            await self._gateway.close()
+    async def close(self) -> None:
+        await self._gateway.close()
 
-    async def _read_all(self) -> None:
+    async def follow(self, sink: StateSink) -> None:
+        await self._read_all(sink)
+        await self._follow_changes(sink)
+
+    async def _read_all(self, sink: StateSink) -> None:
         """All rows of interest at one revision; GatewayError, _BeingReplaced."""
         keys = self._keys
         answer = await self._gateway.look((keys.head, keys.incomplete, keys.moved))
@@ -60,26 +50,26 @@ class EtcdCopy:
         if any(marks) or not head:
             raise _BeingReplaced("the state in etcd is not whole now")
         revision = answer.header.revision
-        facts = ClusterCopy()
-        for kind in KINDS:
+        sink.begin()
+        for kind in sink.kinds:
             start = keys.row(kind, "")
             end = range_end(start)
             while True:
                 page = await self._gateway.range(start, end, revision=revision, limit=PAGE_ROWS)
                 for found in page.kvs:
-                    self._take(facts, found.key, found.value)
+                    self._put(sink, found.key, found.value)
                 if not page.more or not page.kvs:
                     break
                 start = page.kvs[-1].key + b"\0"
-        facts.position = Head.decode(head[0].value).position.as_int()
-        self.facts, self._revision = facts, revision
+        self._revision, self._position = revision, Head.decode(head[0].value).position
+        sink.reached(self._position)
 
-    def _take(self, facts: ClusterCopy, key: bytes, value: bytes) -> None:
+    def _put(self, sink: StateSink, key: bytes, value: bytes) -> None:
         row = self._keys.decode_row(key, value)
-        put(facts, row.kind, row.key, row.value)
+        sink.put(row.kind, row.key, row.value)
 
-    async def _follow_changes(self) -> None:
-        """Return when the state must be read again; a broken watch continues where it was."""
+    async def _follow_changes(self, sink: StateSink) -> None:
+        """Return when everything must be read again; a broken watch continues where it was."""
         keys = self._keys
         while True:
             watch = self._gateway.watch(
@@ -88,34 +78,33 @@ class EtcdCopy:
             try:
                 async with contextlib.aclosing(watch) as answers:
                     async for answer in answers:
-                        self._apply(answer)
+                        self._apply(sink, answer)
             except Compacted:
                 return
             except (GatewayError, ProtocolError) as err:
                 _log.info("restarting the watch: %s", err)
                 await asyncio.sleep(AGAIN_S)
 
-    def _apply(self, answer: WatchAnswer) -> None:
+    def _apply(self, sink: StateSink, answer: WatchAnswer) -> None:
         if not answer.events:
             return
-        position = self.facts.position
         for event in answer.events:
             if event.kv.key in (self._keys.incomplete, self._keys.moved):
                 raise _BeingReplaced("the state in etcd is being replaced")
             if event.kv.key == self._keys.head and event.type != "DELETE":
-                position = Head.decode(event.kv.value).position.as_int()
+                self._position = Head.decode(event.kv.value).position
             elif event.kv.key.startswith(self._keys.rows):
-                self._apply_row(event)
-        self.facts.position = position
+                self._apply_row(sink, event)
+        sink.reached(self._position)
         self._revision = max(event.kv.mod_revision for event in answer.events)
 
-    def _apply_row(self, event: Event) -> None:
+    def _apply_row(self, sink: StateSink, event: Event) -> None:
         kind, _, name = (
             event.kv.key.removeprefix(self._keys.rows).decode(errors="replace").partition("\0")
         )
-        if kind not in KINDS:
+        if kind not in sink.kinds:
             return
         if event.type == "DELETE":
-            self.facts.delete(kind, name)
+            sink.delete(kind, name)
         else:
-            self._take(self.facts, event.kv.key, event.kv.value)
+            self._put(sink, event.kv.key, event.kv.value)

@@ -1,7 +1,7 @@
-"""The second back end: in memory, without threads, with faults at every step where one can happen.
+"""A back end of the state in memory, without threads, with faults at every step where one can happen.
 
-It lives in the product because the conformance suite holds both to one contract, and because what
-is built on the store is tested on it: in virtual time, with each transaction failing in turn.
+The contract suite of back ends holds it to the port, so what is built on the store is tested on it: in virtual
+time, with each transaction failing in turn.
 """
 
 import asyncio
@@ -55,6 +55,7 @@ from ganeti.store.register import (
     MemoryRegister,
     PromiseRequest,
     Register,
+    RegisterKeeper,
     accept,
     join,
     promise,
@@ -112,7 +113,7 @@ class MemoryDisk:
     position: Position = ZERO
     digest: bytes = NO_DIGEST
     epoch: int = 0
-    register: MemoryRegister = field(default_factory=MemoryRegister)
+    register: RegisterKeeper = field(default_factory=MemoryRegister)
 
     def write(self, epoch: int, txn: Transaction) -> Position:
         """Apply one transaction; Refused if the serials run out."""
@@ -178,7 +179,7 @@ class FaultyStore:
         """Let no injected fault happen that has not happened yet."""
         self._faults.clear()
 
-    def set_full(self, full: bool) -> None:  # noqa: FBT001 - says what it sets
+    def set_full(self, full: bool) -> None:
         """Refuse all writing from now on, or no longer."""
         self._full = full
 

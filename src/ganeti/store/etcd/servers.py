@@ -6,25 +6,20 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from ganeti.base.paths import Paths
-from ganeti.confd.keys import distributed_keys
 from ganeti.model.objects import Node, NodeUuid
-from ganeti.rpc.procedures.form import Nothing
-from ganeti.rpc.procedures.mastership import CANDIDATE_READ, CandidateArgs, CandidateReport
+from ganeti.store.backends import (
+    CandidatePlace,
+    Reports,
+    ServerFault,
+    ServerReport,
+    StateServers,
+)
 from ganeti.store.etcd.gateway import Gateway, GatewayError, Rejected
 from ganeti.store.etcd.health import Seen, look, troubles
 from ganeti.store.etcd.messages import EtcdMember
-from ganeti.store.etcd.opening import open_gateway
 from ganeti.store.etcd.server import QUOTA_BYTES
-from ganeti.store.etcd.settings import (
-    ServerSettings,
-    StateSettings,
-    client_url,
-    peer_url,
-    state_settings,
-)
-from ganeti.units.calls import Rpc
-from ganeti.units.services import ServerFault
+from ganeti.store.etcd.settings import ServerSettings, client_url, peer_url
+from ganeti.store.settings import StateSettings
 
 CAUGHT_UP_S = 60.0
 HEALTHY_S = 20.0
@@ -43,29 +38,43 @@ _HELP = (
 _log = logging.getLogger(__name__)
 
 
-class EtcdServers:
-    """Keeps a server on each candidate; where the state is not in such an etcd, only the key is given."""
+class ExternalEtcd(StateServers):
+    """Servers that an administrator runs: candidates only need to know where they are."""
 
-    def __init__(self, paths: Paths, cluster_uuid: str, rpc: Rpc) -> None:
-        self._paths, self._cluster_uuid, self._rpc = paths, cluster_uuid, rpc
-        self._settings = state_settings(paths)
-        self._gateway: Gateway | None = None
-        if self._settings.kind == "etcd":
-            self._gateway = open_gateway(paths, self._settings)
+    def __init__(self, settings: StateSettings, gateway: Gateway) -> None:
+        super().__init__(settings)
+        self._gateway = gateway
 
     async def close(self) -> None:
-        if self._gateway is not None:
-            await self._gateway.close()
+        await self._gateway.close()
 
-    @property
-    def _managed(self) -> Gateway | None:
-        return self._gateway if self._settings.is_managed else None
+    async def faults(self, candidates: Sequence[Node]) -> list[ServerFault]:
+        del candidates
+        gateway = self._gateway
+        seen = await look(gateway, gateway.endpoints)
+        return [
+            ServerFault(
+                "",
+                f"etcd at {url} {trouble.text}; its administrator must fix that",
+                trouble.is_error,
+            )
+            for url in seen
+            for trouble in troubles(seen, url)
+        ]
 
-    async def admit(self, node: Node) -> CandidateArgs:
-        """Make a place for the node's server; RpcError, GatewayError, also while the last change is too fresh."""
-        gateway = self._managed
-        if gateway is None:
-            return await self._told(self._settings if self._gateway else None)
+
+class EtcdServers(StateServers):
+    """Keeps a server on each candidate."""
+
+    def __init__(self, cluster_uuid: str, gateway: Gateway, reports: Reports) -> None:
+        super().__init__()
+        self._cluster_uuid, self._gateway, self._reports = cluster_uuid, gateway, reports
+
+    async def close(self) -> None:
+        await self._gateway.close()
+
+    async def admit(self, node: Node) -> CandidatePlace:
+        gateway = self._gateway
         own = peer_url(node.primary_ip)
         await self._take_out_lost(gateway, node)
         members = await self._with(gateway, own)
@@ -87,21 +96,13 @@ class EtcdServers:
             initial_cluster=initial,
             is_new=False,
         )
-        return await self._told(settings, server)
+        return CandidatePlace(settings, msgspec.json.encode(server).decode())
 
     async def lost(self, nodes: Iterable[Node]) -> frozenset[NodeUuid]:
-        """The candidates that are members of etcd, and say that they have none of its data; GatewayError."""
-        gateway = self._managed
-        if gateway is None:
-            return frozenset()
-        members = (await gateway.members()).members
+        members = (await self._gateway.members()).members
         begun = [node for node in nodes if _begun(members, node)]
-        reports = await self._rpc.call_all(begun, CANDIDATE_READ, Nothing())
-        return frozenset(
-            uuid
-            for uuid, report in reports.items()
-            if isinstance(report, CandidateReport) and not report.has_data
-        )
+        reports = await self._reports(begun)
+        return frozenset(uuid for uuid, report in reports.items() if not report.has_data)
 
     async def _take_out_lost(self, gateway: Gateway, node: Node) -> None:
         """A member that has forgotten what it voted for must not come back as itself."""
@@ -113,28 +114,20 @@ class EtcdServers:
                 _log.warning("%s has lost the data of etcd, and begins anew", node.name)
 
     async def faults(self, candidates: Sequence[Node]) -> list[ServerFault]:
-        """What is wrong with the servers, and what to do about it."""
         gateway = self._gateway
-        if gateway is None:
-            return []
-        if not self._settings.is_managed:
-            return await _external_faults(gateway)
         try:
             members = (await gateway.members()).members
         except GatewayError as err:
             return [ServerFault("", f"etcd does not say who its members are: {err.message}")]
-        reports = await self._rpc.call_all(candidates, CANDIDATE_READ, Nothing())
+        reports = await self._reports(candidates)
         begun = [node for node in candidates if _begun(members, node)]
         seen = await look(gateway, (client_url(node.primary_ip) for node in begun))
         found: list[ServerFault] = []
         for node in candidates:
-            report = reports.get(node.uuid)
             if node not in begun:
                 found.append(ServerFault(node.name, _NO_MEMBER.format(name=node.name), False))
                 continue
-            found.extend(
-                _faults(node, seen, report if isinstance(report, CandidateReport) else None)
-            )
+            found.extend(_faults(node, seen, reports.get(node.uuid)))
         return found
 
     async def _with(self, gateway: Gateway, own: str) -> tuple[EtcdMember, ...]:
@@ -155,28 +148,9 @@ class EtcdServers:
                 _log.info("a learner of etcd is to come at %s", own)
                 return members
 
-    async def _told(
-        self, settings: StateSettings | None, server: ServerSettings | None = None
-    ) -> CandidateArgs:
-        key = await asyncio.to_thread(self._paths.authority_key.read_text)
-        confd, former = await asyncio.to_thread(distributed_keys, self._paths)
-        return CandidateArgs(
-            authority_key=key,
-            confd_key=confd,
-            former_confd_key=former,
-            state=msgspec.json.encode(settings).decode() if settings else "",
-            etcd_server=msgspec.json.encode(server).decode() if server else "",
-        )
-
-    def confd_keys(self) -> tuple[bytes, bytes]:
-        """The key of confd, and the former one; blocks."""
-        return distributed_keys(self._paths)
-
     async def settle(self, node: Node) -> None:
-        """Give the node's server a vote once it has caught up; GatewayError if it does not in time."""
-        gateway = self._managed
-        if gateway is None:
-            return
+        """Give the node's server a vote once it has caught up."""
+        gateway = self._gateway
         own = peer_url(node.primary_ip)
         end = asyncio.get_running_loop().time() + CAUGHT_UP_S
         while True:
@@ -195,10 +169,7 @@ class EtcdServers:
                 return
 
     async def dismiss_others(self, candidates: frozenset[NodeUuid], nodes: list[Node]) -> None:
-        """Take out the servers of nodes that are no candidates any more, one; GatewayError."""
-        gateway = self._managed
-        if gateway is None:
-            return
+        gateway = self._gateway
         wanted = {peer_url(node.primary_ip) for node in nodes if node.uuid in candidates}
         for member in (await gateway.members()).members:
             if self._is_strange(member, candidates, wanted):
@@ -222,7 +193,7 @@ def _begun(members: Iterable[EtcdMember], node: Node) -> bool:
     return any(member.name and _is_at(member, node) for member in members)
 
 
-def _faults(node: Node, seen: Seen, report: CandidateReport | None) -> Iterator[ServerFault]:
+def _faults(node: Node, seen: Seen, report: ServerReport | None) -> Iterator[ServerFault]:
     """What is wrong with one candidate's server."""
     name, log = node.name, "its log is etcd.log on that node"
     if report is not None and not report.has_data:
@@ -238,15 +209,3 @@ def _faults(node: Node, seen: Seen, report: CandidateReport | None) -> Iterator[
         if trouble.is_error:
             text += f". {_HELP.format(name=name)}"
         yield ServerFault(name, text, trouble.is_error)
-
-
-async def _external_faults(gateway: Gateway) -> list[ServerFault]:
-    """Of an etcd that somebody else runs."""
-    seen = await look(gateway, gateway.endpoints)
-    return [
-        ServerFault(
-            "", f"etcd at {url} {trouble.text}; who runs it must mend that", trouble.is_error
-        )
-        for url in seen
-        for trouble in troubles(seen, url)
-    ]

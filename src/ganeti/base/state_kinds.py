@@ -1,0 +1,91 @@
+"""The back ends of the state: one line for each, with the facts that every layer may need.
+
+`module` has the rest as `BACK_END` (`ganeti.store.backends`), and is imported where the rest is used.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ganeti.base.paths import Paths
+
+
+@dataclass(frozen=True)
+class StateServer:
+    """A server of a back end, which candidates run."""
+
+    daemon: str
+    """The program that supervises the server."""
+    module: str
+    """The module with the `main` of that program."""
+    directory_name: str
+    """The directory with everything of the server, below `Paths.data`."""
+    settings_name: str
+    """The file in it that exists where this node runs a server."""
+    secret_names: tuple[str, ...]
+    """Further files in it that only the master daemon's user may read."""
+    logs: tuple[str, ...]
+    """The logs of the program and of the server."""
+
+    def directory(self, paths: Paths) -> Path:
+        """Return the directory of this node's server."""
+        return paths.data / self.directory_name
+
+    def settings(self, paths: Paths) -> Path:
+        """Return the file that exists where this node runs a server."""
+        return self.directory(paths) / self.settings_name
+
+    def secrets(self, paths: Paths) -> Iterator[Path]:
+        """Iterate over the files that only the master daemon's user may read."""
+        names = (self.settings_name, *self.secret_names)
+        return (self.directory(paths) / name for name in names)
+
+    def runs_here(self, paths: Paths) -> bool:
+        """Return whether this node is to run a server."""
+        return self.settings(paths).exists()
+
+    def asides(self, paths: Paths) -> Path:
+        """Return the pattern of backups of states that a restore replaced."""
+        return paths.data / f"{self.directory_name}.aside-*"
+
+
+@dataclass(frozen=True)
+class StateKind:
+    """One back end; its name is the key in `STATE_KINDS`."""
+
+    module: str
+    title: str
+    """Where `gnt-cluster info` says that the state is."""
+    summary: str
+    """What `--help` says about it."""
+    server: StateServer | None = None
+
+
+EMBEDDED = "embedded"
+"""The back end of a node without a setting."""
+
+ETCD_SERVER = StateServer(
+    "ganeti-etcd",
+    "ganeti.daemons.etcd",
+    "etcd",
+    "server.json",
+    ("ca.pem", "server.pem", "server.key"),
+    ("etcd-daemon.log", "etcd.log"),
+)
+
+STATE_KINDS = {
+    EMBEDDED: StateKind(
+        "ganeti.store.embedded_back_end",
+        "the candidates",
+        "the candidates' own store, where an administrator names a new master",
+    ),
+    "etcd": StateKind(
+        "ganeti.store.etcd.back_end", "etcd", "etcd, which elects one by itself", ETCD_SERVER
+    ),
+}
+"""By the name that `--state` and `StateSettings.kind` have."""
+
+
+def state_servers() -> Iterator[StateServer]:
+    """Iterate over the servers that back ends have."""
+    return (kind.server for kind in STATE_KINDS.values() if kind.server is not None)

@@ -1,0 +1,253 @@
+"""The back ends of the state: what each one gives, and the one that a node has.
+
+The choice is the node's own (`StateSettings`); without that file the state is embedded. `STATE_KINDS` names the back
+ends, one a line; the module that it names has a `BackEnd` as `BACK_END`. All others read a back end by these.
+"""
+
+import abc
+import contextlib
+import shutil
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol
+
+from ganeti.base.errors import InputError, StoreError
+from ganeti.base.paths import Paths
+from ganeti.base.state_kinds import STATE_KINDS
+from ganeti.model.objects import Node, NodeUuid
+from ganeti.store.backend import StateBackend, StateRestorer
+from ganeti.store.interface import Identity, Position
+from ganeti.store.ports import OpenedState, Ports, alone
+from ganeti.store.register import (
+    Answer,
+    PromiseRequest,
+    Register,
+    RegisterFile,
+    RegisterKeeper,
+    join,
+)
+from ganeti.store.settings import ExternalServers, StateSettings, state_settings
+
+
+@dataclass(frozen=True)
+class Founding:
+    """What a back end needs to begin on one node, before any other node has a part in it."""
+
+    kind: str
+    """The name of the back end in `STATE_KINDS`."""
+    paths: Paths
+    identity: Identity
+    address: str
+    now: float
+    start_server: Callable[[], Awaitable[object]]
+    """Start the daemon of the back end's server (`StateKind.server`) on this node."""
+    external: ExternalServers | None = None
+    """Servers that the administrator runs, where the back end is to use these."""
+
+
+@dataclass(frozen=True)
+class CandidatePlace:
+    """What a new candidate must know of the state."""
+
+    settings: StateSettings | None = None
+    """None where the candidates themselves have the state."""
+    server: str = ""
+    """Settings of the server that the candidate is to run, for `BackEnd.keep_place`; '' without one."""
+
+
+class ServerReport(Protocol):
+    """What a candidate reports of its own server."""
+
+    @property
+    def has_data(self) -> bool: ...
+    @property
+    def free_bytes(self) -> int: ...
+
+
+Reports = Callable[[Sequence[Node]], Awaitable[Mapping[NodeUuid, ServerReport]]]
+"""Asks nodes for reports of their servers; nodes that do not answer are missing."""
+
+
+@dataclass(frozen=True)
+class ServerFault:
+    """What is wrong with a server that keeps the state, and what to do."""
+
+    node: str
+    """Its node's name; '' where the server is not on a node of the cluster."""
+    text: str
+    is_error: bool = True
+
+
+class StateServers:
+    """The servers of the candidates, as the master changes them; a back end without servers has none to change."""
+
+    def __init__(self, settings: StateSettings | None = None) -> None:
+        """`settings` is what every candidate must know; None: the candidates themselves have the state."""
+        self._settings = settings
+
+    async def admit(self, node: Node) -> CandidatePlace:
+        """Make a place for the node's server; GanetiError, also while the last change is too recent."""
+        return CandidatePlace(self._settings)
+
+    async def settle(self, node: Node) -> None:
+        """Return once the node's server counts as one; GanetiError if it does not in time."""
+
+    async def dismiss_others(self, candidates: frozenset[NodeUuid], nodes: list[Node]) -> None:
+        """Remove at most one server whose node is not a candidate any more; GanetiError."""
+
+    async def lost(self, nodes: Iterable[Node]) -> frozenset[NodeUuid]:
+        """Return the candidates whose servers report that their data is lost; GanetiError."""
+        return frozenset()
+
+    async def faults(self, candidates: Sequence[Node]) -> list[ServerFault]:
+        """Return what is wrong with the servers, and what to do about it."""
+        return []
+
+    async def close(self) -> None:
+        """Close all connections."""
+
+
+class StateSink(Protocol):
+    """Where a `StateReader` puts what it reads."""
+
+    kinds: Collection[str]
+    """The kinds of rows that are wanted."""
+
+    def begin(self) -> None:
+        """Forget everything: all rows are put again before the next `reached`."""
+        ...
+
+    def put(self, kind: str, key: str, value: bytes) -> None: ...
+    def delete(self, kind: str, key: str) -> None: ...
+
+    def reached(self, position: Position) -> None:
+        """Show what was put and deleted since the last call, at once."""
+        ...
+
+
+class StateReader(Protocol):
+    """Follows the state where it is on servers, without a part in it."""
+
+    async def follow(self, sink: StateSink) -> None:
+        """Read everything, then follow the changes; return when all must be read again. StoreError, ProtocolError."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class BackEnd(abc.ABC):
+    """Everything that differs between the ways to keep the state; what is not abstract is for servers only."""
+
+    @abc.abstractmethod
+    async def open(self, paths: Paths, identity: Identity, ports: Ports) -> OpenedState:
+        """Open this node's state as a follower; StoreError says why that is not possible."""
+
+    @abc.abstractmethod
+    def restorer(
+        self, paths: Paths, identity: Identity, settings: StateSettings
+    ) -> StateRestorer: ...
+
+    async def found(self, founding: Founding) -> StateSettings:
+        """Make the place of a new state, and return where it is. HostError, StoreError.
+
+        Nothing is kept: the caller keeps the settings once the state is there.
+        """
+        if founding.external is not None:
+            raise InputError("this back end of the state has no servers", "state_urls")
+        return StateSettings(kind=founding.kind)
+
+    def leaving(
+        self, paths: Paths, identity: Identity, settings: StateSettings
+    ) -> AbstractAsyncContextManager[None]:
+        """Let no node be elected from here on while the state moves to another back end.
+
+        That ends with the block where this back end has the state still.
+        """
+        return contextlib.nullcontext()
+
+    async def resume(self, paths: Paths, identity: Identity, settings: StateSettings) -> None:
+        """End what an interrupted move to another back end has left; this node is the next master."""
+
+    def retire(self, paths: Paths) -> None:
+        """Remove what this back end has on a node that has the state elsewhere now; harmless where there is nothing."""
+
+    def servers(
+        self, paths: Paths, cluster_uuid: str, settings: StateSettings, reports: Reports
+    ) -> StateServers:
+        """Return the master's view of the servers."""
+        return StateServers(settings if settings != StateSettings() else None)
+
+    def check_place(self, server: str) -> None:
+        """Raise InputError for settings of a server that this node cannot run."""
+        if server:
+            raise InputError("this back end of the state has no servers", "server")
+
+    def keep_place(self, paths: Paths, server: str) -> None:
+        """Prepare this node for its server; a server that has data keeps what it began with. OSError."""
+
+    def has_data(self, paths: Paths) -> bool:
+        """Return whether a server of this node has begun, and its data is still here."""
+        return False
+
+    def reader(self, paths: Paths, settings: StateSettings, cluster_uuid: str) -> StateReader:
+        """Return what follows the state on the servers; StoreError."""
+        raise StoreError("this back end of the state is read from the node's own database")
+
+
+def back_end(kind: str) -> BackEnd:
+    """Return one of `STATE_KINDS`; its module is imported now."""
+    found: BackEnd = import_module(STATE_KINDS[kind].module).BACK_END
+    return found
+
+
+def own_back_end(paths: Paths) -> BackEnd:
+    """Return the one that keeps the state of this node; ConfigurationError if the setting is damaged."""
+    return back_end(state_settings(paths).kind)
+
+
+def free_bytes(paths: Paths) -> int:
+    """Return the free space where the node's server, or else its own state, has its data. OSError."""
+    servers = [kind.server for kind in STATE_KINDS.values() if kind.server is not None]
+    used = [server.directory(paths) for server in servers if server.directory(paths).exists()]
+    return shutil.disk_usage(used[0] if used else paths.data).free
+
+
+async def open_state(paths: Paths, identity: Identity, ports: Ports) -> OpenedState:
+    """Open this node's state as a follower.
+
+    StoreError if it is damaged, of others, or in use; ConfigurationError if the setting is damaged.
+    """
+    return await own_back_end(paths).open(paths, identity, ports)
+
+
+async def open_alone(paths: Paths, identity: Identity) -> StateBackend:
+    """Open the state of a cluster of this node only, while no daemon runs; raises like `open_state`.
+
+    The node joins the cluster if it has not.
+    """
+    register = RegisterFile(paths.register)
+    join_cluster(register, identity)
+    opened = await open_state(paths, identity, alone(identity.node_uuid, register))
+    return opened.backend
+
+
+def join_cluster(keeper: RegisterKeeper, identity: Identity) -> None:
+    """Let this node's register be one of the cluster; harmless when it is. StoreError if of another."""
+    request = PromiseRequest(identity.cluster_uuid, 0, identity.node_uuid)
+
+    def rule(register: Register | None) -> Answer:
+        if register is not None and register.cluster_uuid == identity.cluster_uuid:
+            return Answer(True, register)
+        return join(register, request)
+
+    answer = keeper.decide(rule)
+    if not answer.granted:
+        raise StoreError(f"this node's register refused: {answer.reason}")
+
+
+def state_restorer(paths: Paths, identity: Identity) -> StateRestorer:
+    """Return what puts a backup in the place of this node's state; raises like `open_state`."""
+    settings = state_settings(paths)
+    return back_end(settings.kind).restorer(paths, identity, settings)
