@@ -5,20 +5,17 @@ time, with each transaction failing in turn.
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, Refused
 from ganeti.model.objects import NodeUuid
-from ganeti.store.backup import write_backup
 from ganeti.store.encoding import (
     NO_DIGEST,
     MemberList,
     chain_digest,
     decode_ceiling,
-    encode_ceiling,
     encode_transaction,
 )
 from ganeti.store.interface import (
@@ -26,7 +23,6 @@ from ganeti.store.interface import (
     MEMBERS_KEY,
     META_KIND,
     ZERO,
-    ByteSink,
     Campaign,
     CampaignKind,
     Follower,
@@ -47,7 +43,7 @@ from ganeti.store.interface import (
     Transaction,
     check_transaction,
 )
-from ganeti.store.notices import RoleFeed
+from ganeti.store.leased_store import LeasedStore
 from ganeti.store.register import (
     Accepted,
     AcceptRequest,
@@ -139,7 +135,7 @@ class _Waiting:
     done: asyncio.Future[Position] | None
 
 
-class FaultyStore:
+class FaultyStore(LeasedStore):
     """A `StateBackend` on a `MemoryDisk`; `inject` says which transaction meets which fault."""
 
     def __init__(
@@ -149,11 +145,11 @@ class FaultyStore:
         sync_s: float = 0.0,
     ) -> None:
         self.disk = disk or MemoryDisk()
-        self._identity = identity = self.disk.identity
+        identity = self.disk.identity
+        super().__init__(identity)
         request = PromiseRequest(identity.cluster_uuid, 0, identity.node_uuid)
         if self.disk.register.read() is None:
             self.disk.register.decide(lambda register: join(register, request))
-        self._roles = RoleFeed()
         self._campaigning = asyncio.Lock()
         self._changing_members = asyncio.Lock()
         self._forced = False
@@ -192,9 +188,6 @@ class FaultyStore:
         return self.disk
 
     # Roles
-
-    def role_changes(self) -> AsyncGenerator[Role, None]:
-        return self._roles.changes()
 
     async def campaign(self, how: Campaign) -> None:
         async with self._campaigning:
@@ -258,6 +251,7 @@ class FaultyStore:
         self._enqueue(lease, txn, size, None)
 
     def _add(self, lease: Lease, txn: Transaction, size: int) -> asyncio.Future[Position]:
+        self._roles.check_lease(lease)
         self._admit()
         done: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
         self._enqueue(lease, txn, size, done)
@@ -368,22 +362,10 @@ class FaultyStore:
             raise NotInLog(f"the log does not go on from {position}; load a snapshot")
         return log[starts[0] : starts[0] + _SLICE_ROWS]
 
-    async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
-        size = check_transaction(txn)
-        self._roles.check_lease(lease)
-        # Shielded: a caller that is cancelled does not take back what is on its way to the disk.
-        position = await asyncio.shield(self._add(lease, txn, size))
-        return Receipt(position, self._membership(0).degraded)
-
     async def raise_job_id_ceiling(self, lease: Lease, ceiling: int) -> None:
         self._roles.check_lease(lease)
         self._register(lease.epoch, ceiling)
-        row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
-        await self.commit(lease, Transaction((row,)))
-
-    async def backup(self, sink: ByteSink) -> Position:
-        async with contextlib.aclosing(self.load()) as snapshot:
-            return await write_backup(snapshot, sink, self._identity.cluster_uuid)
+        await self._write_ceiling(lease, ceiling)
 
     # Members
 
@@ -394,22 +376,16 @@ class FaultyStore:
     async def change_members(self, lease: Lease, change: MemberChange) -> Receipt:
         async with self._changing_members:
             position = await self._write_members(lease, change)
-        return Receipt(position, self._membership(0).degraded)
+        return Receipt(position, self._is_degraded())
 
-    async def _write_members(self, lease: Lease, change: MemberChange) -> Position:
-        """Write the list with one node changed; raises like `commit`."""
-        self._roles.check_lease(lease)
-        members = self._members.changed(change, self._identity.node_uuid)
-        row = Put(META_KIND, MEMBERS_KEY, members.encode())
-        written = self._add(lease, Transaction((row,)), len(row.value))
+    def _members_now(self) -> MemberList:
+        return self._members
 
-        def apply(done: asyncio.Future[Position]) -> None:
-            """Also when the caller was cancelled meanwhile."""
-            if not done.cancelled() and done.exception() is None:
-                self._members = members
+    def _members_are(self, members: MemberList) -> None:
+        self._members = members
 
-        written.add_done_callback(apply)
-        return await asyncio.shield(written)
+    def _is_degraded(self) -> bool:
+        return self._membership(0).degraded
 
     def _membership(self, ceiling: int) -> Membership:
         node = self._identity.node_uuid
@@ -444,7 +420,7 @@ class FaultyStore:
 
     @property
     def is_degraded(self) -> bool:
-        return isinstance(self._roles.role, Master) and self._membership(0).degraded
+        return isinstance(self._roles.role, Master) and self._is_degraded()
 
     def statistics(self) -> StoreStatistics:
         return StoreStatistics(

@@ -18,18 +18,13 @@ from ganeti import __version__
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused, StoreError
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election
-from ganeti.store.backup import write_backup
 from ganeti.store.campaign import Candidate, Elected, run_campaign
 from ganeti.store.database import History, HistoryDiffers
 from ganeti.store.election import Electing
-from ganeti.store.encoding import EncodedEntry, encode_ceiling
+from ganeti.store.encoding import EncodedEntry, MemberList
 from ganeti.store.feeding import send_log, send_snapshot
 from ganeti.store.follower import SNAPSHOT_S, FollowerSession, HighestEpoch
 from ganeti.store.interface import (
-    JOB_ID_CEILING_KEY,
-    MEMBERS_KEY,
-    META_KIND,
-    ByteSink,
     Campaign,
     CampaignKind,
     Follower,
@@ -41,17 +36,15 @@ from ganeti.store.interface import (
     MemberChange,
     Membership,
     Position,
-    Put,
     Receipt,
-    Role,
     Row,
     StoreStatistics,
     Transaction,
     check_transaction,
 )
 from ganeti.store.leader import LeaderPorts, LeaderTerm
+from ganeti.store.leased_store import LeasedStore
 from ganeti.store.local_log import LocalLog, Options
-from ganeti.store.notices import RoleFeed
 from ganeti.store.ports import Ports
 from ganeti.store.reason import Reason
 from ganeti.store.register import Accepted, Answer, Register, check_epoch
@@ -75,12 +68,12 @@ RELEASED_S = 60.0
 _log = logging.getLogger(__name__)
 
 
-class EmbeddedStore:
+class EmbeddedStore(LeasedStore):
     """The `StateBackend` of a candidate, and its own `Fence`: the vote has promised the epoch."""
 
     def __init__(self, path: Path, identity: Identity, ports: Ports, options: Options) -> None:
-        self._identity, self._ports = identity, ports
-        self._roles = RoleFeed()
+        super().__init__(identity)
+        self._ports = ports
         self._local = LocalLog(path, identity, options, written=self._written, lost=self._lose)
         self._highest = HighestEpoch()
         self._session = FollowerSession(identity.node_uuid, self._local, self._highest)
@@ -118,9 +111,6 @@ class EmbeddedStore:
         return store
 
     # Roles
-
-    def role_changes(self) -> AsyncGenerator[Role, None]:
-        return self._roles.changes()
 
     async def campaign(self, how: Campaign) -> None:
         kind = how.kind
@@ -228,10 +218,6 @@ class EmbeddedStore:
     def load(self) -> AsyncGenerator[Position | Row, None]:
         return self._local.load()
 
-    async def backup(self, sink: ByteSink) -> Position:
-        async with contextlib.aclosing(self.load()) as snapshot:
-            return await write_backup(snapshot, sink, self._identity.cluster_uuid)
-
     async def log_after(self, position: Position) -> list[LogEntry]:
         leader = self._current_term()
         if position == self._local.tail.position:
@@ -279,13 +265,15 @@ class EmbeddedStore:
             # The register lies beside the database, which knows a full disk from a broken one (G16).
             await self._local.check_disk()
             raise
-        row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
-        await self.commit(lease, Transaction((row,)))
+        await self._write_ceiling(lease, ceiling)
         self._registered_ceiling = max(self._registered_ceiling, ceiling)
+
+    def _is_degraded(self) -> bool:
+        return self._term is not None and self._term.is_degraded
 
     @property
     def is_degraded(self) -> bool:
-        return self._term is not None and self._term.is_degraded
+        return self._is_degraded()
 
     def statistics(self) -> StoreStatistics:
         return self._local.statistics(self._roles.role, degraded=self.is_degraded)
@@ -338,19 +326,17 @@ class EmbeddedStore:
         return Receipt(position, leader.is_degraded)
 
     async def _write_members(self, lease: Lease, change: MemberChange) -> Position:
-        """Write the list with one node changed; raises like `commit`."""
         await self._until_writable(lease)
-        members = self._local.members.changed(change, self._identity.node_uuid)
-        row = Put(META_KIND, MEMBERS_KEY, members.encode())
-        written = self._local.add(lease.epoch, Transaction((row,)), len(row.value))
+        return await super()._write_members(lease, change)
 
-        def apply(done: asyncio.Future[Position]) -> None:
-            """Also when the caller was cancelled meanwhile."""
-            if not done.cancelled() and done.exception() is None:
-                self._local.members = members
+    def _add(self, lease: Lease, txn: Transaction, size: int) -> asyncio.Future[Position]:
+        return self._local.add(lease.epoch, txn, size)
 
-        written.add_done_callback(apply)
-        return await asyncio.shield(written)
+    def _members_now(self) -> MemberList:
+        return self._local.members
+
+    def _members_are(self, members: MemberList) -> None:
+        self._local.members = members
 
     # What other candidates ask
 

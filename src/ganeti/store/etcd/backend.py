@@ -13,8 +13,7 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from ganeti.base.errors import NotMaster, ProtocolError, StoreError
-from ganeti.store.backup import write_backup
-from ganeti.store.encoding import MemberList, encode_ceiling
+from ganeti.store.encoding import MemberList
 from ganeti.store.epochs import EXHAUSTED
 from ganeti.store.etcd.election import obstacle, superseded
 from ganeti.store.etcd.gateway import Gateway, GatewayError
@@ -25,11 +24,7 @@ from ganeti.store.etcd.upkeep import LEASE_S, EtcdOptions, Upkeep
 from ganeti.store.etcd.view import View
 from ganeti.store.etcd.writer import HeldLease, Writer
 from ganeti.store.interface import (
-    JOB_ID_CEILING_KEY,
     MAX_EPOCH,
-    MEMBERS_KEY,
-    META_KIND,
-    ByteSink,
     Campaign,
     CampaignKind,
     Follower,
@@ -42,15 +37,13 @@ from ganeti.store.interface import (
     Membership,
     NotYet,
     Position,
-    Put,
     Receipt,
-    Role,
     Row,
     StoreStatistics,
     Transaction,
     check_transaction,
 )
-from ganeti.store.notices import RoleFeed
+from ganeti.store.leased_store import LeasedStore
 from ganeti.store.waiting import WaitingTransactions
 
 MARGIN_S = 1.0
@@ -80,7 +73,7 @@ async def no_registers(_taken: int) -> int:
     return 0
 
 
-class EtcdBackend:
+class EtcdBackend(LeasedStore):
     """A `StateBackend`; it campaigns from `start` on."""
 
     def __init__(
@@ -92,11 +85,11 @@ class EtcdBackend:
         options: EtcdOptions | None = None,
     ) -> None:
         """`highest_promised` returns the greatest epoch of the node registers that answer, given one that was taken."""
-        self._gateway, self._identity = gateway, identity
+        super().__init__(identity)
+        self._gateway = gateway
         self._options = options or EtcdOptions()
         self._keys = Keys(identity.cluster_uuid)
         self._highest_promised = highest_promised
-        self._roles = RoleFeed()
         self._view = View(gateway, self._keys, identity.node_uuid)
         self._writer: Writer | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -155,9 +148,6 @@ class EtcdBackend:
         await self._gateway.close()
 
     # The election
-
-    def role_changes(self) -> AsyncGenerator[Role, None]:
-        return self._roles.changes()
 
     async def _run(self) -> None:
         """Follow until the place is free, take it, keep it; again and again."""
@@ -420,30 +410,25 @@ class EtcdBackend:
 
     # Writing
 
-    async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
-        size = check_transaction(txn)
-        # Shielded: a caller that is cancelled does not take back what is on its way to etcd.
-        position = await asyncio.shield(self._writable(lease).add(txn, size))
-        return Receipt(position, self._is_degraded())
-
     def submit(self, lease: Lease, txn: Transaction) -> None:
         size = check_transaction(txn)
         self._writable(lease).add_unawaited(txn, size)
 
     async def raise_job_id_ceiling(self, lease: Lease, ceiling: int) -> None:
         ceiling = max(ceiling, self._ceiling)
-        row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
-        await self.commit(lease, Transaction((row,)))
+        await self._write_ceiling(lease, ceiling)
         self._ceiling = max(ceiling, self._ceiling)
 
     async def change_members(self, lease: Lease, change: MemberChange) -> Receipt:
         async with self._changing_members:
-            writer = self._writable(lease)
-            members = self._members_now().changed(change, self._identity.node_uuid)
-            row = Put(META_KIND, MEMBERS_KEY, members.encode())
-            position = await asyncio.shield(writer.add(Transaction((row,)), len(row.value)))
-            self._written_members = members
+            position = await self._write_members(lease, change)
         return Receipt(position, self._is_degraded())
+
+    def _add(self, lease: Lease, txn: Transaction, size: int) -> asyncio.Future[Position]:
+        return self._writable(lease).add(txn, size)
+
+    def _members_are(self, members: MemberList) -> None:
+        self._written_members = members
 
     def _members_now(self) -> MemberList:
         """As written last: the view may be a moment behind."""
@@ -493,10 +478,6 @@ class EtcdBackend:
             return await self._history.after(position)
         except ProtocolError as err:
             raise StoreError(err.message) from err
-
-    async def backup(self, sink: ByteSink) -> Position:
-        async with contextlib.aclosing(self.load()) as snapshot:
-            return await write_backup(snapshot, sink, self._identity.cluster_uuid)
 
     async def members(self) -> Membership:
         if self._roles.is_closed:
