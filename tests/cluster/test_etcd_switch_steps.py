@@ -19,6 +19,7 @@ import pytest
 from ganeti.base.clock import SystemClock
 from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
+from ganeti.base.state_kinds import ExternalServers
 from ganeti.bootstrap import switch_state
 from ganeti.config.transaction import put_row
 from ganeti.model.objects import NodeUuid
@@ -47,7 +48,7 @@ from ganeti.store.interface import (
 )
 from ganeti.store.ports import NoPeers, Ports
 from ganeti.store.register import RegisterFile
-from ganeti.store.settings import ExternalServers, state_settings
+from ganeti.store.settings import state_settings
 from tests.support.etcd_servers import EtcdServers, etcd_servers
 from tests.support.switching import NoDaemons, Registers, SteppedSwitch
 from tests.unit.config.sample import NODES, sample_cluster, sample_group, sample_node

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ganeti.base.errors import InputError
 from ganeti.base.paths import Paths
 
 
@@ -59,6 +60,28 @@ class StateKind:
     summary: str
     """What `--help` says about it."""
     server: StateServer | None = None
+
+
+@dataclass(frozen=True)
+class ExternalServers:
+    """Servers that the administrator runs, for a back end that can use such servers."""
+
+    urls: tuple[str, ...]
+    authority: str = ""
+    """A file with the certificates that sign those of the servers."""
+    credentials: str = ""
+    """A file with a user and a password, a line each."""
+
+    def check(self) -> None:
+        """Raise InputError for what is not a URL, and for a password that would be sent in the clear."""
+        for url in self.urls:
+            scheme, _, rest = url.partition("://")
+            if scheme not in ("http", "https") or not rest or "/" in rest:
+                raise InputError(
+                    f"{url!r:.100} is not a URL such as https://192.0.2.1:2379", "state_urls"
+                )
+            if scheme == "http" and self.credentials:
+                raise InputError("a password must not be sent by plain http", "state_urls")
 
 
 EMBEDDED = "embedded"

@@ -21,7 +21,7 @@ from ganeti.base.files import write_atomically
 from ganeti.base.identifiers import host_name, plain_name
 from ganeti.base.ids import IdSource, RandomIds
 from ganeti.base.paths import NODED_PORT, Paths
-from ganeti.base.state_kinds import EMBEDDED, STATE_KINDS
+from ganeti.base.state_kinds import EMBEDDED, STATE_KINDS, ExternalServers
 from ganeti.bootstrap.daemons import CONFD, MASTERD, NODED, Daemons
 from ganeti.bootstrap.destroy import forget_cluster, prepared
 from ganeti.bootstrap.membership import (
@@ -54,7 +54,7 @@ from ganeti.store.interface import (
     Put,
     Transaction,
 )
-from ganeti.store.settings import ExternalServers, StateSettings, keep_state_settings
+from ganeti.store.settings import StateSettings, keep_state_settings
 
 ANSWER_LIMIT_S = 30.0
 HOW_TO_LEAVE = (

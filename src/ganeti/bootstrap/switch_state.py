@@ -24,7 +24,7 @@ from ganeti.base.addresses import address_of_environment, is_loopback
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, GanetiError, HostError, PrereqError, RpcError
 from ganeti.base.paths import Paths, hostname
-from ganeti.base.state_kinds import STATE_KINDS
+from ganeti.base.state_kinds import STATE_KINDS, ExternalServers
 from ganeti.bootstrap.daemons import MASTERD, Daemons
 from ganeti.bootstrap.init import answers
 from ganeti.bootstrap.membership import own_identity
@@ -49,12 +49,7 @@ from ganeti.store.encoding import DIGEST_BYTES, MemberList
 from ganeti.store.epochs import outliers, reference_epoch
 from ganeti.store.interface import MEMBERS_KEY, META_KIND, CampaignKind, Identity, Position, Row
 from ganeti.store.register import Accepted, AcceptRequest, PromiseRequest
-from ganeti.store.settings import (
-    ExternalServers,
-    StateSettings,
-    keep_state_settings,
-    state_settings,
-)
+from ganeti.store.settings import StateSettings, keep_state_settings, state_settings
 
 QUIET_S = 120.0
 MASTER_LIMIT_S = 60.0

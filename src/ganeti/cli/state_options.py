@@ -1,13 +1,9 @@
 """Options that say what keeps the cluster's state."""
 
 import argparse
-from typing import TYPE_CHECKING
 
-from ganeti.base.state_kinds import STATE_KINDS
+from ganeti.base.state_kinds import STATE_KINDS, ExternalServers
 from ganeti.cli.command import option
-
-if TYPE_CHECKING:
-    from ganeti.store.settings import ExternalServers
 
 STATE_OPTIONS = (
     option("--state", choices=tuple(STATE_KINDS),
@@ -21,10 +17,8 @@ STATE_OPTIONS = (
 )  # fmt: skip
 
 
-def external_servers(args: argparse.Namespace) -> "ExternalServers | None":
+def external_servers(args: argparse.Namespace) -> ExternalServers | None:
     """Return the servers that the options name, if any; InputError."""
-    from ganeti.store.settings import ExternalServers
-
     if not args.state_urls:
         return None
     external = ExternalServers(

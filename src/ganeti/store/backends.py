@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ganeti.base.errors import InputError, StoreError
 from ganeti.base.paths import Paths
-from ganeti.base.state_kinds import STATE_KINDS
+from ganeti.base.state_kinds import STATE_KINDS, ExternalServers
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.store.backend import StateBackend, StateRestorer
 from ganeti.store.interface import Identity, Position
@@ -28,7 +28,7 @@ from ganeti.store.register import (
     RegisterKeeper,
     join,
 )
-from ganeti.store.settings import ExternalServers, StateSettings, state_settings
+from ganeti.store.settings import StateSettings, state_settings
 
 
 @dataclass(frozen=True)

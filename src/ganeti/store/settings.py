@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from ganeti.base.errors import ConfigurationError, InputError
+from ganeti.base.errors import ConfigurationError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
 from ganeti.base.state_kinds import EMBEDDED, STATE_KINDS
@@ -34,27 +34,6 @@ class StateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def __post_init__(self) -> None:
         if self.kind not in STATE_KINDS:
             raise ValueError(f"{self.kind!r} is not a back end of the state")
-
-
-class ExternalServers(msgspec.Struct, frozen=True):
-    """Servers that the administrator runs, for a back end that can use such servers."""
-
-    urls: tuple[str, ...]
-    authority: str = ""
-    """A file with the certificates that sign those of the servers."""
-    credentials: str = ""
-    """A file with a user and a password, a line each."""
-
-    def check(self) -> None:
-        """Raise InputError for what is not a URL, and for a password that would be sent in the clear."""
-        for url in self.urls:
-            scheme, _, rest = url.partition("://")
-            if scheme not in ("http", "https") or not rest or "/" in rest:
-                raise InputError(
-                    f"{url!r:.100} is not a URL such as https://192.0.2.1:2379", "state_urls"
-                )
-            if scheme == "http" and self.credentials:
-                raise InputError("a password must not be sent by plain http", "state_urls")
 
 
 def state_settings(paths: Paths) -> StateSettings:

@@ -10,7 +10,7 @@ from ganeti.base.clock import SystemClock
 from ganeti.base.errors import ConfigurationError, InputError
 from ganeti.base.node_files import node_files
 from ganeti.base.paths import Paths
-from ganeti.base.state_kinds import EMBEDDED, STATE_KINDS, StateKind
+from ganeti.base.state_kinds import EMBEDDED, STATE_KINDS, ExternalServers, StateKind
 from ganeti.bootstrap import switch_state
 from ganeti.bootstrap.init import InitOptions, check_options
 from ganeti.model.objects import NodeUuid
@@ -26,12 +26,7 @@ from ganeti.store.backends import (
 from ganeti.store.interface import Identity
 from ganeti.store.ports import alone
 from ganeti.store.register import RegisterFile
-from ganeti.store.settings import (
-    ExternalServers,
-    StateSettings,
-    keep_state_settings,
-    state_settings,
-)
+from ganeti.store.settings import StateSettings, keep_state_settings, state_settings
 from tests.support.faulty_store import Delay, FaultyStore
 from tests.support.memory_back_end import BACK_END
 from tests.support.switching import NoDaemons, Registers, SteppedSwitch
