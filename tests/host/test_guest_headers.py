@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.node.carrier.ends import open_source
 from ganeti.node.carrier.order import EndOrder
+from ganeti.rpc.procedures.migration import MigrationEnd
 from tests.support.kvm_nodes import Node, accept, boot, send
 from tests.support.tiny_guest import MIB, install, make_disk, tiny_instance
 
@@ -90,8 +91,8 @@ async def test_an_image_that_a_guest_has_written_is_never_read_as_one(
     assert await formats(here, instance) | await formats(there, instance) <= RAW
     assert copy.read_bytes() == disk.read_bytes()
     assert copy.read_bytes()[:SECTOR] == planted
-    for node, is_source in ((there, False), (here, True)):
-        await node.driver.finish_migration(grown, is_source=is_source, success=True)
+    await there.driver.finish_migration(grown, MigrationEnd.RESUME_TARGET)
+    await here.driver.finish_migration(grown, MigrationEnd.END_SOURCE)
     await there.driver.stop(grown, 0)
     await here.driver.start(
         grown, [str(disk)], paused=True

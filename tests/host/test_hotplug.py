@@ -26,7 +26,7 @@ from ganeti.hypervisor.kvm.network import tap_name
 from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
-from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs
+from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs, MigrationEnd
 from tests.support.node_certificates import Authority
 from tests.support.tiny_guest import (
     build_tiny_guest,
@@ -178,8 +178,8 @@ async def migrate(source: Node, target: Node, wanted: InstanceSpec, paths: dict[
         )
     )
     assert (result.status, result.error) == ("completed", "")
-    await target.driver.finish_migration(wanted, is_source=False, success=True)
-    await source.driver.finish_migration(wanted, is_source=True, success=True)
+    await target.driver.finish_migration(wanted, MigrationEnd.RESUME_TARGET)
+    await source.driver.finish_migration(wanted, MigrationEnd.END_SOURCE)
 
 
 async def pci_devices(node: Node, instance: InstanceSpec) -> list[str]:

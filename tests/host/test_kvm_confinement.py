@@ -28,7 +28,7 @@ from ganeti.hypervisor.hotplug import incoming_instance
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.model.wire import encode
-from ganeti.rpc.procedures.migration import IncomingArgs
+from ganeti.rpc.procedures.migration import IncomingArgs, MigrationEnd
 from tests.support.kvm_nodes import Node, boot, migrate, nothing_is_left, send
 from tests.support.tiny_guest import (
     are_consecutive,
@@ -214,8 +214,8 @@ async def whole_life(
         assert second.uids != first.uids, "both run now, so they have different ids"
     result = await send(here, instance, incoming)
     assert (result.status, result.error) == ("completed", "")
-    await there.driver.finish_migration(instance, is_source=False, success=True)
-    await here.driver.finish_migration(instance, is_source=True, success=True)
+    await there.driver.finish_migration(instance, MigrationEnd.RESUME_TARGET)
+    await here.driver.finish_migration(instance, MigrationEnd.END_SOURCE)
     check_nothing_is_left(here, instance)
     await there.beats(instance)
     assert are_consecutive(heartbeats(here.console(instance), there.console(instance)))

@@ -25,6 +25,7 @@ from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.model.data_collectors import KVM_MEMORY, KVM_STATUS, collecting
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.monitoring.collectors import DESCRIPTIONS, Collectors, Host
+from ganeti.rpc.procedures.migration import MigrationEnd
 from tests.support.kvm_nodes import (
     READY,
     Node,
@@ -300,8 +301,8 @@ async def test_no_heartbeat_is_lost_by_a_live_migration_there_and_back(
     shown = heartbeats(here.console(instance), there.console(instance))
     assert are_consecutive(shown), shown
     # Asked once more, each step says the same.
-    await there.driver.finish_migration(instance, is_source=False, success=True)
-    await here.driver.finish_migration(instance, is_source=True, success=True)
+    await there.driver.finish_migration(instance, MigrationEnd.RESUME_TARGET)
+    await here.driver.finish_migration(instance, MigrationEnd.END_SOURCE)
     before_return = heartbeats(there.console(instance))
 
     await migrate(there, here, instance, disk)
@@ -325,13 +326,13 @@ async def test_a_guest_whose_target_dies_or_is_called_off_runs_on_and_moves_at_l
     install(guest, disk, instance.name)
     await boot(here, instance, disk)
     with pytest.raises(HypervisorError, match="still runs"):
-        await here.driver.finish_migration(instance, is_source=True, success=True)
+        await here.driver.finish_migration(instance, MigrationEnd.END_SOURCE)
     await the_target_dies(here, there, instance, disk)
     await it_is_taken_back(here, there, instance, disk)
     # And the next one works; neither end is ended against what it sees.
     await migrate(here, there, instance, disk)
     with pytest.raises(HypervisorError, match="not ended"):
-        await there.driver.finish_migration(instance, is_source=False, success=False)
+        await there.driver.finish_migration(instance, MigrationEnd.END_TARGET)
     assert await there.state(instance) == "running"
 
 
@@ -367,8 +368,8 @@ async def it_is_taken_back(here: Node, there: Node, instance: InstanceSpec, disk
 
 async def goes_on(here: Node, there: Node, instance: InstanceSpec) -> None:
     """The move is called off at both ends: the guest runs where it was."""
-    await there.driver.finish_migration(instance, is_source=False, success=False)
-    await here.driver.finish_migration(instance, is_source=True, success=False)
+    await there.driver.finish_migration(instance, MigrationEnd.END_TARGET)
+    await here.driver.finish_migration(instance, MigrationEnd.RESUME_SOURCE)
     assert nothing_is_left(there, instance)
     assert await here.state(instance) == "running"
     await here.beats(instance)

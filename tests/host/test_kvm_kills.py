@@ -24,7 +24,7 @@ from ganeti.hypervisor.kvm.monitor import ANSWER_S, Monitor
 from ganeti.hypervisor.kvm.network import tap_name
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
-from ganeti.rpc.procedures.migration import Incoming, MigrationResult
+from ganeti.rpc.procedures.migration import Incoming, MigrationEnd, MigrationResult
 from tests.support.kvm_nodes import READY, Node, accept, nothing_is_left, send
 from tests.support.tiny_guest import install, make_disk, tiny_instance, wait_for_text
 
@@ -255,23 +255,24 @@ def moved(source: Daemons, target: Daemons, scene: Scene, end: str, kill: Kill) 
     def sent(incoming: Incoming) -> Callable[[Node], Awaitable[MigrationResult]]:
         return lambda node: send(node, instance, incoming)
 
-    def finished(*, is_source: bool, success: bool) -> Act:
-        return lambda node: node.driver.finish_migration(
-            instance, is_source=is_source, success=success
-        )
+    def finished(end: MigrationEnd) -> Act:
+        return lambda node: node.driver.finish_migration(instance, end)
 
     was_killed = end == "accept" and target.killed(prepared(), kill)
     incoming = target.do(prepared())
     was_killed |= end == "send" and source.killed(sent(incoming), kill)
     result = source.do(sent(incoming))
     if result.status != "completed":
-        target.do(finished(is_source=False, success=False))
-        source.do(finished(is_source=True, success=False))
+        target.do(finished(MigrationEnd.END_TARGET))
+        source.do(finished(MigrationEnd.RESUME_SOURCE))
         assert (source.do(scene.state), target.do(scene.state)) == ("running", None)
         result = source.do(sent(target.do(prepared())))
         assert (result.status, result.error) == ("completed", "")
-    for name, node in (("arrive", target), ("take", source)):
-        last = finished(is_source=node is source, success=True)
+    for name, node, last_end in (
+        ("arrive", target, MigrationEnd.RESUME_TARGET),
+        ("take", source, MigrationEnd.END_SOURCE),
+    ):
+        last = finished(last_end)
         was_killed |= end == name and node.killed(last, kill)
         node.do(last)
     assert (source.do(scene.state), target.do(scene.state)) == (None, "running")

@@ -23,6 +23,7 @@ from ganeti.hypervisor.kvm import migration
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.migration_tls import CREDENTIALS, SHARED_DIRECTORY
 from ganeti.model.instance_spec import InstanceSpec
+from ganeti.rpc.procedures.migration import MigrationEnd
 from tests.support.kvm_nodes import Node, accept, boot, nothing_is_left, send
 from tests.support.node_certificates import Authority
 from tests.support.tiny_guest import (
@@ -55,8 +56,8 @@ async def booted(node: Node, guest: Path, disk: Path) -> InstanceSpec:
     return instance
 
 
-async def finish(node: Node, instance: InstanceSpec, *, is_source: bool, success: bool) -> None:
-    await node.driver.finish_migration(instance, is_source=is_source, success=success)
+async def finish(node: Node, instance: InstanceSpec, end: MigrationEnd) -> None:
+    await node.driver.finish_migration(instance, end)
 
 
 def holds_all(disk: Path, shown: list[int]) -> bool:
@@ -76,8 +77,8 @@ async def test_a_guest_takes_its_disk_along(
     result = await send(here, instance, incoming, live=live)
     assert (result.status, result.error) == ("completed", "")
     assert disk.read_bytes() == copy.read_bytes()  # both stand still: no byte differs
-    await finish(there, instance, is_source=False, success=True)
-    await finish(here, instance, is_source=True, success=True)
+    await finish(there, instance, MigrationEnd.RESUME_TARGET)
+    await finish(here, instance, MigrationEnd.END_SOURCE)
     before = disk.read_bytes()
     await there.beats(instance)
     shown = heartbeats(here.console(instance), there.console(instance))
@@ -98,8 +99,8 @@ async def test_a_guest_with_its_disk_is_taken_back_and_can_try_again(
         incoming = await accept(there, instance, copy, info, copies_disks=True)
         result = await send(here, instance, incoming)
         assert (result.status, result.error) == ("completed", "")
-        await finish(there, instance, is_source=False, success=is_last)
-        await finish(here, instance, is_source=True, success=is_last)
+        await finish(there, instance, MigrationEnd.of(is_source=False, success=is_last))
+        await finish(here, instance, MigrationEnd.of(is_source=True, success=is_last))
         await (there if is_last else here).beats(instance)
     shown = heartbeats(here.console(instance), there.console(instance))
     assert are_consecutive(shown), shown
@@ -129,8 +130,8 @@ async def test_a_target_that_dies_while_the_disk_is_sent_leaves_the_guest_alone(
     result = await sending
     assert result.status == "failed"
     assert "disk 0 could not be sent" in result.error
-    await finish(there, instance, is_source=False, success=False)
-    await finish(here, instance, is_source=True, success=False)
+    await finish(there, instance, MigrationEnd.END_TARGET)
+    await finish(here, instance, MigrationEnd.RESUME_SOURCE)
     assert nothing_is_left(there, instance)
     await here.beats(instance)
     shown = heartbeats(here.console(instance))
@@ -175,8 +176,8 @@ async def test_strangers_are_refused_and_the_right_node_still_gets_through(
     assert not list(SHARED_DIRECTORY.glob("*"))  # no key stays where QEMU read it
     assert (await send(here, instance, incoming)).status == "completed"
     assert disk.read_bytes() == copy.read_bytes()
-    await finish(there, instance, is_source=False, success=True)
-    await finish(here, instance, is_source=True, success=True)
+    await finish(there, instance, MigrationEnd.RESUME_TARGET)
+    await finish(here, instance, MigrationEnd.END_SOURCE)
     await there.beats(instance)
     for port in (incoming.port, incoming.disks_port):  # nobody listens any more
         with pytest.raises(ConnectionRefusedError):
@@ -286,9 +287,9 @@ async def test_no_node_key_reaches_a_qemu_and_the_key_of_the_migration_leaves_it
     result = await sending
     assert (result.status, result.error) == ("completed", "")
     assert [*held(source, *own), *held(target, *own)] == 4 * [False]
-    await finish(there, instance, is_source=False, success=True)
+    await finish(there, instance, MigrationEnd.RESUME_TARGET)
     check(moves=False)
-    await finish(here, instance, is_source=True, success=True)
+    await finish(here, instance, MigrationEnd.END_SOURCE)
     await there.beats(instance)
     assert not list(SHARED_DIRECTORY.glob("*"))
 

@@ -13,6 +13,7 @@ from ganeti.rpc.procedures.migration import (
     Incoming,
     IncomingArgs,
     MigrateArgs,
+    MigrationEnd,
     MigrationInfo,
     MigrationResult,
 )
@@ -106,5 +107,5 @@ async def migrate(source: Node, target: Node, instance: InstanceSpec, disk: Path
     assert (result.status, result.error) == ("completed", "")
     assert result.transferred > 0
     assert await source.state(instance) == "postmigrate"
-    await target.driver.finish_migration(instance, is_source=False, success=True)
-    await source.driver.finish_migration(instance, is_source=True, success=True)
+    await target.driver.finish_migration(instance, MigrationEnd.RESUME_TARGET)
+    await source.driver.finish_migration(instance, MigrationEnd.END_SOURCE)

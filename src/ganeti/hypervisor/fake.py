@@ -29,6 +29,7 @@ from ganeti.rpc.procedures.migration import (
     Incoming,
     IncomingArgs,
     MigrateArgs,
+    MigrationEnd,
     MigrationInfo,
     MigrationResult,
 )
@@ -150,13 +151,11 @@ class FakeHypervisor(Hypervisor):
             status="completed", total_ms=0, downtime_ms=0, transferred=transferred
         )
 
-    async def finish_migration(
-        self, instance: InstanceSpec, *, is_source: bool, success: bool
-    ) -> None:
+    async def finish_migration(self, instance: InstanceSpec, end: MigrationEnd) -> None:
         self._meet("finish_migration")
         guest = self._read(instance.uuid)
-        if is_source == success:
-            _check_may_go(instance, guest, left_as="sent" if is_source else "incoming")
+        if end.removes:
+            _check_may_go(instance, guest, left_as="sent" if end.is_source else "incoming")
             self.remove(instance)
             return
         if guest is None:

@@ -14,6 +14,7 @@ from ganeti.rpc.procedures.migration import (
     Incoming,
     IncomingArgs,
     MigrateArgs,
+    MigrationEnd,
     MigrationInfo,
     MigrationResult,
 )
@@ -83,10 +84,8 @@ class Hypervisor(abc.ABC):
         """Send the guest and wait for the end; a failed migration leaves it running here."""
 
     @abc.abstractmethod
-    async def finish_migration(
-        self, instance: InstanceSpec, *, is_source: bool, success: bool
-    ) -> None:
-        """Make this end what the outcome says: after success only the target has the guest, else only the source."""
+    async def finish_migration(self, instance: InstanceSpec, end: MigrationEnd) -> None:
+        """Remove this end of a migration, or let its guest go on."""
 
     @abc.abstractmethod
     async def validate(self, hvparams: Params) -> list[str]:

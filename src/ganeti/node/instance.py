@@ -43,6 +43,7 @@ from ganeti.rpc.procedures.migration import (
     Incoming,
     IncomingArgs,
     MigrateArgs,
+    MigrationEnd,
     MigrationInfo,
     MigrationResult,
 )
@@ -171,17 +172,17 @@ class _Instances:
             return await hypervisor.migrate(args)
 
     async def finish_source(self, args: FinishMigrationArgs, _call: Call) -> Nothing:
-        return await self._finish(args, is_source=True)
+        return await self._finish(args, MigrationEnd.of(is_source=True, success=args.success))
 
     async def finish_target(self, args: FinishMigrationArgs, _call: Call) -> Nothing:
-        return await self._finish(args, is_source=False)
+        return await self._finish(args, MigrationEnd.of(is_source=False, success=args.success))
 
-    async def _finish(self, args: FinishMigrationArgs, *, is_source: bool) -> Nothing:
+    async def _finish(self, args: FinishMigrationArgs, end: MigrationEnd) -> Nothing:
         """The end that has no guest afterwards gives its disks up."""
         instance = args.instance
         hypervisor = self._hypervisor(instance.hypervisor)
         async with self.locks.of(instance.name):
-            await hypervisor.finish_migration(instance, is_source=is_source, success=args.success)
-            if is_source == args.success:
+            await hypervisor.finish_migration(instance, end)
+            if end.removes:
                 await InstanceDisks(self.device, instance).close()
         return Nothing()

@@ -12,7 +12,7 @@ from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.hypervisor.registry import hypervisors
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
-from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs, MigrationInfo
+from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs, MigrationEnd, MigrationInfo
 from tests.support.predictable import FrozenClock
 
 INSTANCE = InstanceSpec(
@@ -106,12 +106,12 @@ async def test_a_migration_moves_the_guest_and_it_runs_in_one_place_only(tmp_pat
     for end in (here, there):
         with pytest.raises(HypervisorError, match="not finished"):
             await end.start(INSTANCE, [])
-    await there.finish_migration(INSTANCE, is_source=False, success=True)
-    await here.finish_migration(INSTANCE, is_source=True, success=True)
+    await there.finish_migration(INSTANCE, MigrationEnd.RESUME_TARGET)
+    await here.finish_migration(INSTANCE, MigrationEnd.END_SOURCE)
     assert await states(here) == {}
     assert await states(there) == {"web1": "running"}
     with pytest.raises(HypervisorError, match="not ended"):
-        await there.finish_migration(INSTANCE, is_source=False, success=False)
+        await there.finish_migration(INSTANCE, MigrationEnd.END_TARGET)
 
 
 async def test_a_failed_migration_leaves_the_source_as_it_was(tmp_path: Path) -> None:
@@ -119,10 +119,10 @@ async def test_a_failed_migration_leaves_the_source_as_it_was(tmp_path: Path) ->
     await here.start(INSTANCE, [], paused=True)
     await there.accept(incoming_args(await here.migration_info(INSTANCE)), [])
     with pytest.raises(HypervisorError, match="not ended"):
-        await here.finish_migration(INSTANCE, is_source=True, success=True)
+        await here.finish_migration(INSTANCE, MigrationEnd.END_SOURCE)
     await here.migrate(SENT)
-    await there.finish_migration(INSTANCE, is_source=False, success=False)
-    await here.finish_migration(INSTANCE, is_source=True, success=False)
+    await there.finish_migration(INSTANCE, MigrationEnd.END_TARGET)
+    await here.finish_migration(INSTANCE, MigrationEnd.RESUME_SOURCE)
     assert await states(here) == {"web1": "paused"}
     assert await states(there) == {}
 

@@ -36,6 +36,7 @@ from ganeti.rpc.procedures.migration import (
     Incoming,
     IncomingArgs,
     MigrateArgs,
+    MigrationEnd,
     MigrationInfo,
     MigrationResult,
 )
@@ -265,15 +266,18 @@ class KvmHypervisor(Hypervisor):
                 self._guests.change(guest, stopped_to_move=False)
             return result
 
-    async def finish_migration(
-        self, instance: InstanceSpec, *, is_source: bool, success: bool
-    ) -> None:
+    async def finish_migration(self, instance: InstanceSpec, end: MigrationEnd) -> None:
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
-            if is_source:
-                await self._finish_source(files, instance, success=success)
-            else:
-                await self._finish_target(files, instance, success=success)
+            match end:
+                case MigrationEnd.END_SOURCE:
+                    await self._end_source(files, instance)
+                case MigrationEnd.RESUME_SOURCE:
+                    await self._resume_source(files, instance)
+                case MigrationEnd.END_TARGET:
+                    await self._end_target(files, instance)
+                case MigrationEnd.RESUME_TARGET:
+                    await self._resume_target(files, instance)
 
     async def validate(self, hvparams: Params) -> list[str]:
         filled = complete(hvparams)
@@ -446,19 +450,10 @@ class KvmHypervisor(Hypervisor):
             " failed migration, clean up that migration first"
         )
 
-    async def _finish_source(
-        self, files: GuestFiles, instance: InstanceSpec, *, success: bool
-    ) -> None:
+    async def _end_source(self, files: GuestFiles, instance: InstanceSpec) -> None:
         guest = await self._guests.live(files)
-        if success:
-            self._endpoint.over(instance.uuid)
+        self._endpoint.over(instance.uuid)
         if guest is None:
-            if success:
-                return
-            raise HypervisorError(f"{instance.name} is gone from the node that should keep it")
-        if not success:
-            await self._endpoint.take_back(guest)
-            self._guests.change(guest, stopped_to_move=False)
             return
         if not await migration.has_left(guest.ask):
             raise HypervisorError(
@@ -466,17 +461,15 @@ class KvmHypervisor(Hypervisor):
             )
         await self._guests.end(guest)
 
-    async def _finish_target(
-        self, files: GuestFiles, instance: InstanceSpec, *, success: bool
-    ) -> None:
+    async def _resume_source(self, files: GuestFiles, instance: InstanceSpec) -> None:
         guest = await self._guests.live(files)
-        if success:
-            if guest is None:
-                raise HypervisorError(f"{instance.name} did not arrive on this node")
-            if guest.record.is_incoming:
-                await self._endpoint.activate(guest)
-                self._guests.change(guest, is_incoming=False)
-            return
+        if guest is None:
+            raise HypervisorError(f"{instance.name} is gone from the node that should keep it")
+        await self._endpoint.take_back(guest)
+        self._guests.change(guest, stopped_to_move=False)
+
+    async def _end_target(self, files: GuestFiles, instance: InstanceSpec) -> None:
+        guest = await self._guests.live(files)
         if guest is None:
             return
         if not guest.record.is_incoming or await self._surely_runs(guest):
@@ -485,6 +478,14 @@ class KvmHypervisor(Hypervisor):
                 " not ended"
             )
         await self._guests.end(guest)
+
+    async def _resume_target(self, files: GuestFiles, instance: InstanceSpec) -> None:
+        guest = await self._guests.live(files)
+        if guest is None:
+            raise HypervisorError(f"{instance.name} did not arrive on this node")
+        if guest.record.is_incoming:
+            await self._endpoint.activate(guest)
+            self._guests.change(guest, is_incoming=False)
 
     async def _surely_runs(self, guest: Guest) -> bool:
         try:

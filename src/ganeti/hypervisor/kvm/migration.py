@@ -171,8 +171,8 @@ async def activate(ask: Ask, *, resume: bool) -> None:
 async def take_back(ask: Ask, *, resume: bool, was_stopped: bool = False) -> None:
     """On the source: make the guest run here again; `was_stopped` if it was stopped for the move.
 
-    Only for a caller who knows that the target does not have it: after the target's
-    `finish_migration` with `success=False`, or with that node surely dead.
+    Only for a caller who knows that the target does not have it: after
+    `MigrationEnd.END_TARGET` on the target, or with that node surely dead.
     """
     await stop_sending(ask)
     stands = _LEAVING | {"paused"} if was_stopped else _LEAVING

@@ -1,5 +1,8 @@
 """Procedures about moving a running guest."""
 
+from enum import Enum
+from typing import Self
+
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, Message, Nothing, Procedure
 from ganeti.rpc.procedures.instances import InstanceArgs
@@ -68,6 +71,31 @@ class MigrationResult(Message, frozen=True, kw_only=True):
     error: str = ""
 
 
+class MigrationEnd(Enum):
+    """What one end of a migration does when the outcome is known: which end, and whether the guest was sent."""
+
+    END_SOURCE = (True, True)
+    """Remove the guest, which the target has."""
+    RESUME_SOURCE = (True, False)
+    """Let the guest go on, which the target has not got."""
+    RESUME_TARGET = (False, True)
+    END_TARGET = (False, False)
+
+    @classmethod
+    def of(cls, *, is_source: bool, success: bool) -> Self:
+        """What the arguments of a call mean at the end that it reaches."""
+        return cls((is_source, success))
+
+    @property
+    def is_source(self) -> bool:
+        return self.value[0]
+
+    @property
+    def removes(self) -> bool:
+        """Whether this end has no guest afterwards."""
+        return self.value[0] == self.value[1]
+
+
 class FinishMigrationArgs(Message, frozen=True, kw_only=True):
     """Tell one end how the migration ended: the source removes or keeps the guest, the target the reverse."""
 
@@ -88,3 +116,11 @@ MIGRATION_FINISH_SOURCE = Procedure(
 MIGRATION_FINISH_TARGET = Procedure(
     "migration_finish_target", FinishMigrationArgs, Nothing, NORMAL_S, changes=True
 )
+
+
+def finishing(
+    end: MigrationEnd, instance: InstanceSpec
+) -> tuple[Procedure[FinishMigrationArgs, Nothing], FinishMigrationArgs]:
+    """The call that lets one end of a migration do this."""
+    procedure = MIGRATION_FINISH_SOURCE if end.is_source else MIGRATION_FINISH_TARGET
+    return procedure, FinishMigrationArgs(instance=instance, success=end.value[1])

@@ -12,15 +12,15 @@ from ganeti.rpc.headers import UNREACHABLE
 from ganeti.rpc.procedures.instances import InstanceArgs
 from ganeti.rpc.procedures.migration import (
     MIGRATION_ACCEPT,
-    MIGRATION_FINISH_TARGET,
     MIGRATION_INFO,
     MIGRATION_RUN,
-    FinishMigrationArgs,
     Incoming,
     IncomingArgs,
     MigrateArgs,
+    MigrationEnd,
     MigrationInfo,
     MigrationResult,
+    finishing,
 )
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import spec_of
@@ -148,8 +148,7 @@ class _Sending:
                 await self._record(target.uuid, source.uuid, handed_over=True)
             case Instruction.RESUME_TARGET:
                 there = spec_of(ctx, self.plan.instance, target)
-                ended = FinishMigrationArgs(instance=there, success=True)
-                await ctx.call(target, MIGRATION_FINISH_TARGET, ended)
+                await ctx.call(target, *finishing(MigrationEnd.RESUME_TARGET, there))
             case _:
                 raise AssertionError(instruction)
 

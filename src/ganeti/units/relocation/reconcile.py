@@ -15,14 +15,9 @@ from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
-from ganeti.rpc.procedures.form import Nothing, Procedure
 from ganeti.rpc.procedures.hardware import NVRAM_FORGET, ForgetNvramArgs
 from ganeti.rpc.procedures.instances import INSTANCE_INFO, InstanceArgs, RunningInstance
-from ganeti.rpc.procedures.migration import (
-    MIGRATION_FINISH_SOURCE,
-    MIGRATION_FINISH_TARGET,
-    FinishMigrationArgs,
-)
+from ganeti.rpc.procedures.migration import MigrationEnd, finishing
 from ganeti.units.relocation.core import (
     AT_SOURCE,
     End,
@@ -85,28 +80,19 @@ async def _clean_up(
     services: Services, key: str, broken: BrokenMigration, home: NodeUuid | None
 ) -> None:
     """Leave nothing at the ends that are not `home`; nodes refuse to end what runs there."""
-    for uuid, procedure, success in (
-        (broken.source, MIGRATION_FINISH_SOURCE, True),
-        (broken.target, MIGRATION_FINISH_TARGET, False),
+    for uuid, end in (
+        (broken.source, MigrationEnd.END_SOURCE),
+        (broken.target, MigrationEnd.END_TARGET),
     ):
         node = services.config.snapshot.nodes.get(uuid)
         if node is None or uuid == home or broken.spec is None:
             continue
-        args = FinishMigrationArgs(instance=broken.spec, success=success)
+        procedure, args = finishing(end, broken.spec)
         await services.rpc.call(node, procedure, args, key=f"{key}/{procedure.name}")
         for disk in broken.spec.disks if broken.copied else ():
             removal = DiskArgs(instance_name=broken.spec.name, disk=disk)
             key_of_disk = f"{key}/{procedure.name}/{disk.index}"
             await services.rpc.call(node, BLOCKDEV_REMOVE, removal, key=key_of_disk)
-
-
-_FINISHES: dict[Instruction, tuple[Procedure[FinishMigrationArgs, Nothing], bool]] = {
-    Instruction.RESUME_TARGET: (MIGRATION_FINISH_TARGET, True),
-    Instruction.END_TARGET: (MIGRATION_FINISH_TARGET, False),
-    Instruction.END_SOURCE: (MIGRATION_FINISH_SOURCE, True),
-    Instruction.RESUME_SOURCE: (MIGRATION_FINISH_SOURCE, False),
-}
-"""Which call an end gets, and whether the migration succeeded."""
 
 
 @dataclass
@@ -187,9 +173,8 @@ class _Ends:
             case Instruction.SET_ROLES:
                 await self._set_roles(key)
             case _:
-                procedure, success = _FINISHES[instruction]
                 spec = instance_spec(self._snapshot, self.instance, NodeUuid(node.uuid))
-                args = FinishMigrationArgs(instance=spec, success=success)
+                procedure, args = finishing(MigrationEnd[instruction.name], spec)
                 await self.services.rpc.call(node, procedure, args, key=f"{key}/{procedure.name}")
 
     async def _remove_copy(self, key: str, node: Node) -> None:

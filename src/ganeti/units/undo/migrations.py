@@ -4,7 +4,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.objects import InstanceUuid, NodeUuid
-from ganeti.rpc.procedures.migration import MIGRATION_FINISH_SOURCE, FinishMigrationArgs
+from ganeti.rpc.procedures.migration import MigrationEnd, finishing
 from ganeti.units.relocation.reconcile import (
     BrokenMigration,
     reconcile_later,
@@ -57,8 +57,8 @@ class EndSource(Step, frozen=True, kw_only=True):
 
     async def run(self, services: Services, key: str) -> None:
         if node := node_of(services, self.node):
-            args = FinishMigrationArgs(instance=self.instance, success=True)
-            await services.rpc.call(node, MIGRATION_FINISH_SOURCE, args, key=key)
+            call = finishing(MigrationEnd.END_SOURCE, self.instance)
+            await services.rpc.call(node, *call, key=key)
             if TEMPLATES[self.instance.disk_template].mirrored:
                 # It has closed its disks, and is to take now what the other node writes.
                 role = SetDiskRole(node=self.node, instance=self.instance.uuid)

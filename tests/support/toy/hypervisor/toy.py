@@ -10,7 +10,13 @@ from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
-from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationInfo
+from ganeti.rpc.procedures.migration import (
+    Incoming,
+    IncomingArgs,
+    MigrateArgs,
+    MigrationEnd,
+    MigrationInfo,
+)
 
 
 class ToyHypervisor(Hypervisor):
@@ -61,9 +67,7 @@ class ToyHypervisor(Hypervisor):
     async def migrate(self, where: MigrateArgs) -> NoReturn:
         _refuse()
 
-    async def finish_migration(
-        self, instance: InstanceSpec, *, is_source: bool, success: bool
-    ) -> None:
+    async def finish_migration(self, instance: InstanceSpec, end: MigrationEnd) -> None:
         _refuse()
 
     async def validate(self, hvparams: Params) -> list[str]:

@@ -23,7 +23,7 @@ from ganeti.hypervisor.kvm.processes import ProcessId
 from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
-from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs, MigrationInfo
+from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs, MigrationEnd, MigrationInfo
 
 pytestmark = pytest.mark.virtual_time
 
@@ -287,13 +287,13 @@ async def test_what_does_not_run_here_cannot_be_asked_for(kvm: KvmHypervisor) ->
         kvm.migration_info(INSTANCE),
         kvm.migrate(MigrateArgs(instance=INSTANCE, address="h", port=1)),
         kvm.reboot(INSTANCE, soft=False, timeout_s=0),
-        kvm.finish_migration(INSTANCE, is_source=True, success=False),
-        kvm.finish_migration(INSTANCE, is_source=False, success=True),
+        kvm.finish_migration(INSTANCE, MigrationEnd.RESUME_SOURCE),
+        kvm.finish_migration(INSTANCE, MigrationEnd.RESUME_TARGET),
     ):
         with pytest.raises(HypervisorError, match="web1"):
             await question
-    await kvm.finish_migration(INSTANCE, is_source=True, success=True)
-    await kvm.finish_migration(INSTANCE, is_source=False, success=False)
+    await kvm.finish_migration(INSTANCE, MigrationEnd.END_SOURCE)
+    await kvm.finish_migration(INSTANCE, MigrationEnd.END_TARGET)
 
 
 async def test_an_accepting_node_that_cannot_listen_keeps_nothing(

@@ -28,7 +28,7 @@ from ganeti.hypervisor.kvm.processes import ProcessId
 from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
-from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs
+from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationEnd
 from tests.unit.hypervisor.kvm.test_driver import executed
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("G5", "G11", "F20", "F23")]
@@ -451,8 +451,10 @@ async def two_nodes(root: Path) -> tuple[Host, Host]:
 
 async def finish(source: Host, target: Host, *, success: bool) -> None:
     """What the master does at the end, in its order."""
-    await target.driver.finish_migration(INSTANCE, is_source=False, success=success)
-    await source.driver.finish_migration(INSTANCE, is_source=True, success=success)
+    await target.driver.finish_migration(
+        INSTANCE, MigrationEnd.of(is_source=False, success=success)
+    )
+    await source.driver.finish_migration(INSTANCE, MigrationEnd.of(is_source=True, success=success))
 
 
 async def accepted(source: Host, target: Host) -> Incoming:
