@@ -122,7 +122,7 @@ def test_our_placement_tools_read_the_cluster_by_rest(
     try:
         url = f"https://reader:secret@{address}"
         trust = ["env", f"SSL_CERT_FILE={trusted}", "python", "-m"]
-        score = "Loaded 2 nodes, 1 instances"
+        score = "Loaded 2 nodes, 1 instance"
         assert score in cluster.ok(*trust, "ganeti.cli.hinfo", "-m", url).out
         assert score in cluster.ok(*trust, "ganeti.cli.hbal", "-m", url).out
         cluster.ok(*trust, "ganeti.cli.hspace", "-m", url, "--disk-template=file")

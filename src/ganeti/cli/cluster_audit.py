@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ganeti.base.errors import ConfigurationError
-from ganeti.base.node_files import AUDIT_LOG, MASTER_AUDIT_LOG
 from ganeti.base.paths import Paths
 from ganeti.base.terminal import say
 from ganeti.cli.command import CommandTable, option
 from ganeti.cli.key_values import duration_s
 from ganeti.cli.output import format_table, format_time
 
-AUDIT_LOGS = (AUDIT_LOG, MASTER_AUDIT_LOG)
 WHY_LIMIT = 160
 HEADINGS = ("Time", "User", "From", "What", "Status", "Jobs", "Why")
 AUDIT_OPTIONS = (
@@ -41,9 +39,12 @@ def add_audit_command(table: CommandTable) -> None:
 
 def _show(args: argparse.Namespace, now: float) -> int:
     """Print the records that are wanted."""
+    from ganeti.base.node_files import AUDIT_LOG, MASTER_AUDIT_LOG
+
     logs = Paths.from_environment().log
     found = merge(
-        *(records(logs / name) for name in AUDIT_LOGS), key=lambda one: float(one["time"])
+        *(records(logs / name) for name in (AUDIT_LOG, MASTER_AUDIT_LOG)),
+        key=lambda one: float(one["time"]),
     )
     since = None if args.since is None else now - duration_s(args.since, "since")
     wanted = deque(

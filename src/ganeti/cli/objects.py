@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ganeti.base.terminal import Style, say
@@ -49,8 +49,7 @@ def described(lines: Iterable[Shown], found: Mapping[str, Any]) -> list[tuple[st
     return [(one.label, value) for one, value in values if value is not None or not one.is_optional]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ObjectKind:
+class ObjectKind(NamedTuple):
     """A kind of object, as `list`, `list-fields` and `info` show it."""
 
     query: str
@@ -59,7 +58,7 @@ class ObjectKind:
     """The fields that `list` shows by default."""
     variable: str = ""
     """The environment variable that replaces them."""
-    formats: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
+    formats: Mapping[str, Callable[[Any], str]] = MappingProxyType({})
     """How `list` shows values of some fields; others are shown after the kind of the field."""
     names: Argument | None = None
     """What `list` and `info` accept."""

@@ -249,7 +249,17 @@ def test_declared_commands_belong_to_programs_that_exist() -> None:
     assert index().keys() <= set(manual.PROGRAMS)
 
 
-HEAVY = ("msgspec", "asyncio", "aiohttp", "cryptography", "rich", "numpy", "sqlite3", "ssl")
+HEAVY = (
+    "msgspec",
+    "inspect",
+    "asyncio",
+    "aiohttp",
+    "cryptography",
+    "rich",
+    "numpy",
+    "sqlite3",
+    "ssl",
+)
 
 
 @pytest.mark.parametrize("prog", manual.PROGRAMS)
