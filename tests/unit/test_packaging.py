@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from ganeti.base.paths import Paths
+
 TOP = Path(__file__).resolve().parents[2]
 UNITS = sorted((TOP / "packaging" / "systemd").glob("*.service"))
 
@@ -128,3 +130,12 @@ def test_every_program_completes_its_options() -> None:
     subprocess.run(["bash", "-n"], input="\n".join(scripts.values()), text=True, check=True)
     assert "gnt-instance list --no-headers -o name" in scripts["gnt-instance"]
     assert "-F _longopt lvmstrap" in scripts["lvmstrap"]
+
+
+@pytest.mark.requirement("S238")
+def test_unit_of_confd_starts_where_either_key_is() -> None:
+    lines = (TOP / "packaging" / "systemd" / "ganeti-confd.service").read_text().splitlines()
+    keys = (Paths().confd_key, Paths().own_confd_key)
+    assert [line for line in lines if line.startswith("ConditionPathExists=")] == [
+        f"ConditionPathExists=|{key}" for key in keys
+    ]
