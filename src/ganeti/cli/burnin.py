@@ -256,7 +256,7 @@ def parser() -> argparse.ArgumentParser:
             f"--no-{name}", dest="without", action="append_const", const=name, help=meaning
         )
     found.add_argument("-d", "--debug", action="count", default=0, help="debug level of the jobs")
-    found.add_argument("--reason", metavar="TEXT", help="why; kept with the jobs")
+    found.add_argument("--reason", metavar="TEXT", help="reason, stored with the jobs")
     return found
 
 

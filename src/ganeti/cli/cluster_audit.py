@@ -20,9 +20,11 @@ from ganeti.cli.output import format_table, format_time
 WHY_LIMIT = 160
 HEADINGS = ("Time", "User", "From", "What", "Status", "Jobs", "Why")
 AUDIT_OPTIONS = (
-    option("--user", metavar="NAME", help="only what this user did"),
-    option("--since", metavar="AGE", help="only what is not older, as 90m, 12h or 7d"),
-    option("--job", type=int, metavar="ID", help="only what has made this job"),
+    option("--user", metavar="NAME", help="only records of this user"),
+    option(
+        "--since", metavar="AGE", help="only records that are not older, for example 90m, 12h or 7d"
+    ),
+    option("--job", type=int, metavar="ID", help="only the record of this job"),
     option("-n", "--limit", type=int, default=100, metavar="N", help="the last N records (100)"),
     option("--json", action="store_true", dest="is_json", help="print the records, one a line"),
 )

@@ -22,10 +22,9 @@ def add_backup_commands(table: CommandTable) -> None:
         "restore",
         Argument("file", "a file that 'gnt-cluster backup' has written", completion="file"),
         option("--yes-do-it", dest="is_sure", action="store_true",
-               help="confirm that a newer state, here or on other candidates, is given up"),
+               help="confirm the loss of a newer state, here or on other candidates"),
         option("--no-start", action="store_true",
-               help="do not start the daemons; 'ganeti-masterd --no-voting --yes-do-it' can, where no"
-                    " majority of the nodes is left"),
+               help="do not start the daemons; without a majority of the nodes, start them with 'ganeti-masterd --no-voting --yes-do-it'"),
     )(restore)  # fmt: skip
 
 

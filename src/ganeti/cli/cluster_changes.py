@@ -24,7 +24,7 @@ def add_change_commands(table: CommandTable) -> None:
     tracked = option(
         "--max-tracked-jobs",
         metavar="N",
-        help="accepted: the scheduler looks at all jobs",
+        help="ignored; kept for compatibility with Ganeti 3",
     )
     table.command("modify", MODIFY, tracked, *STATE_OPTIONS, FORCE, *JOB_OPTIONS)(modify)
     table.command(

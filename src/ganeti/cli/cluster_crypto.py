@@ -17,25 +17,25 @@ if TYPE_CHECKING:  # it loads what commands may not load early
 RENEW = OpOptions("cluster.OpClusterRenewCrypto")
 _FILES = {
     "rapi": option("--new-rapi-certificate", dest="rapi", action="store_true",
-                   help="make a new certificate of the REST interface"),
+                   help="create a new certificate for the REST interface"),
     "rapi_file": option("--rapi-certificate", dest="rapi_file", metavar="FILE", completion="file",
                         help="take that of the REST interface from a file (key and certificate)"),
     "spice": option("--new-spice-certificate", dest="spice", action="store_true",
-                    help="make a new certificate of SPICE displays"),
+                    help="create a new certificate for SPICE displays"),
     "spice_file": option("--spice-certificate", dest="spice_file", metavar="FILE",
-                         completion="file", help="take that of SPICE displays from a file (key and certificate)"),
+                         completion="file", help="read the key and certificate of SPICE displays from a file"),
     "spice_authority_file": option("--spice-ca-certificate", dest="spice_authority_file",
                                    metavar="FILE", completion="file",
-                                   help="the certificate of who signed it"),
+                                   help="certificate of the authority that signed it"),
     "domain_secret": option("--new-cluster-domain-secret", dest="domain_secret",
-                            action="store_true", help="make a new cluster domain secret"),
+                            action="store_true", help="create a new cluster domain secret"),
     "domain_secret_file": option("--cluster-domain-secret", dest="domain_secret_file",
                                  metavar="FILE", completion="file",
-                                 help="take the domain secret of another cluster from a file"),
+                                 help="read the domain secret of another cluster from a file"),
 }  # fmt: skip
 _SSH = (
     option("--new-ssh-keys", action="store_true",
-           help="accepted: nodes use no ssh keys among themselves"),
+           help="ignored; kept for compatibility with Ganeti 3"),
     option("--no-ssh-key-check", action="store_true", help="the same"),
 )  # fmt: skip
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ganeti.upstream.report import Report
 
 _KEEP = option("--keep-unknown", action="store_true",
-               help="leave behind what the other side does not have, instead of refusing it")  # fmt: skip
+               help="drop what is not supported instead of refusing it")  # fmt: skip
 _JSON = option("--json", action="store_true", help="print the report as JSON")
 
 
@@ -25,14 +25,12 @@ def add_takeover_commands(table: CommandTable) -> None:
     table.command(
         "import",
         Argument("file", "a config.data of Ganeti 2.7 to 3.1", completion="file"),
-        option("--dry-run", action="store_true", help="show the report and the plan, and make nothing"),
+        option("--dry-run", action="store_true", help="show the report and the plan, and create nothing"),
         _KEEP,
         option("--rename", action="append", metavar="KIND:OLD=NEW",
-               help="another name for a cluster, group, instance, network or node, where the old one can be"
-                    " none here; may be repeated"),
+               help="replace an invalid name of a cluster, group, instance, network or node; may be repeated"),
         option("--hypervisor", action="append", metavar="OLD=NEW",
-               help="give instances of a hypervisor that is not here another one, as xen-pvm=kvm; may be"
-                    " repeated"),
+               help="replace an unsupported hypervisor, for example xen-pvm=kvm; may be repeated"),
         option("--node-port", dest="port", type=int, metavar="PORT",
                help="port of this node's node daemon (1811)"),
         _JSON,
@@ -42,7 +40,7 @@ def add_takeover_commands(table: CommandTable) -> None:
         Argument("file", "where to write it", completion="file"),
         option("--dry-run", action="store_true", help="show the report, and write nothing"),
         option("--original", metavar="FILE",
-               help="the config.data that was imported; without it, the copy that the import has kept here"),
+               help="the imported config.data; default: the copy that the import stored"),
         _KEEP,
         _JSON,
     )(export_config)  # fmt: skip

@@ -86,7 +86,7 @@ DEBUG = option("-d", "--debug", action="count", default=0, help="pass a debug le
 REASON = option(
     "--reason",
     metavar="TEXT",
-    help="why; kept with the job. Of jobs with rate-limit:N:LABEL at most N run at once",
+    help="reason, stored with the job; of jobs with rate-limit:N:LABEL at most N run at once",
 )
 COMMON = (DEBUG, REASON)
 """Options of every command, as scripts give them; one that submits no job has no use for them."""

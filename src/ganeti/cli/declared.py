@@ -23,7 +23,9 @@ from ganeti.model.operation import Argument
 INDEX = Path(__file__).with_name("command_index.json")
 _CONFIRMING = {
     "force": FORCE,
-    "yes": option("--yes", dest="is_sure", action="store_true", help="do it without asking"),
+    "yes": option(
+        "--yes", dest="is_sure", action="store_true", help="skip the confirmation prompt"
+    ),
 }
 
 

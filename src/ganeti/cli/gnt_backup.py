@@ -27,7 +27,7 @@ table = program(
 EXPORT_KIND = ObjectKind(query="export", listed=("node", "export"))
 NODE = option(
     "-n", "--node", dest="target_node", metavar="NODE", required=True, completion="node",
-    help="node that is to have the export",
+    help="node that gets the export",
 )  # fmt: skip
 IMAGE_FORMATS = ("auto", "raw", "qcow2", "vmdk", "ova", "ovf")
 
@@ -56,24 +56,24 @@ def export(args: argparse.Namespace) -> int:
         "instance.OpInstanceCreate", without=("start", "no_install", "explain")
     ),
     option("-n", "--node", metavar="NODE[:SECONDARY]", completion="node",
-           help="node that is to run it, and the one that has a copy of mirrored disks"),
+           help="primary node, and the secondary node of mirrored disks"),
     option("-s", "--os-size", dest="os_size", metavar="SIZE", help="size of the only disk"),
     option("-H", "--hypervisor-parameters", "--hypervisor", dest="hypervisor",
            metavar="HYPERVISOR[:k=v,...]", help="hypervisor and its parameters"),
     option("--src-node", dest="src_node", metavar="NODE", completion="node",
-           help="node that has the export; looked for on all without"),
+           help="node that has the export; default: search all nodes"),
     option("--src-dir", dest="src_path", metavar="NAME",
-           help="name of the export, or /srv/ganeti/export/NAME; the instance's name without"),
+           help="name of the export, or /srv/ganeti/export/NAME; default: the instance's name"),
     option("--image", dest="image", metavar="FILE", completion="file",
-           help="make it of an image of a machine, on --src-node below a directory of image-paths"),
+           help="import an image of a machine, on --src-node below a directory of image-paths"),
     option("--format", dest="src_format", choices=IMAGE_FORMATS,
-           help="of the image; by its header without"),
+           help="format of the image; default: by its header"),
     option("--identify-defaults", dest="identify_defaults", action="store_true",
-           help="let the instance follow the cluster where the export has the cluster's values"),
+           help="use the cluster's defaults where the export has the same values"),
     option("--no-nics", "--no-nic", dest="no_nics", action="store_true",
-           help="no network interface, whatever the export has"),
+           help="create no network interface, even if the export has some"),
     option("--compress", dest="compress", choices=tuple(COMPRESSIONS), default=NONE,
-           help="compress the data on its way, if the export is not"),
+           help="compress the data of an uncompressed export during the transfer"),
     *JOB_OPTIONS,
 )  # fmt: skip
 def import_(args: argparse.Namespace) -> int:

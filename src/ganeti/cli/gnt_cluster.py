@@ -50,7 +50,7 @@ INIT = OpOptions("cluster.OpClusterSetParams", without=("add_uids", "remove_uids
     Argument("cluster_name", "name of the cluster: a host name that no node has"),
     INIT,
     option("--master-ip", metavar="ADDRESS",
-           help="the cluster's own address; without it, what its name resolves to"),
+           help="address of the cluster; default: the address of its name"),
     option("--primary-ip", metavar="ADDRESS",
            help="address of this node; without it, what its name resolves to"),
     option("-s", "--secondary-ip", metavar="ADDRESS",
@@ -59,8 +59,8 @@ INIT = OpOptions("cluster.OpClusterSetParams", without=("add_uids", "remove_uids
     *STATE_OPTIONS,
     option("--primary-ip-version", type=int, choices=(4, 6),
            help="family of primary addresses; accepted, the address says it"),
-    option("--no-etc-hosts", action="store_true", help="accepted: /etc/hosts is never changed"),
-    option("--no-ssh-init", action="store_true", help="accepted: ssh is never set up"),
+    option("--no-etc-hosts", action="store_true", help="ignored; kept for compatibility with Ganeti 3"),
+    option("--no-ssh-init", action="store_true", help="ignored; kept for compatibility with Ganeti 3"),
     VERBOSE,
 )  # fmt: skip
 def init(args: argparse.Namespace) -> int:
@@ -121,7 +121,7 @@ def _resolved(name: str) -> str | None:
         "--ya-rly",
         dest="is_sure",
         action="store_true",
-        help="confirm that it is meant",
+        help="confirm the operation",
     ),
     *QUERY_JOB_OPTIONS,
 )
@@ -273,7 +273,7 @@ def getmaster(args: argparse.Namespace) -> int:
 @table.command(
     "master-failover",
     option("--no-voting", action="store_true",
-           help="become the master without a majority; what only others have may be lost"),
+           help="become the master without a majority; changes that only other candidates hold may be lost"),
     option("--yes-do-it", dest="is_sure", action="store_true", help="confirm --no-voting"),
     aliases=("masterfailover",),
 )  # fmt: skip
@@ -325,7 +325,7 @@ def master_ping(args: argparse.Namespace) -> int:
     "verify",
     OpOptions("cluster.OpClusterVerify"),
     option("--no-nplus1-mem", dest="skip_memory", action="store_true",
-           help="do not ask whether memory suffices if a node fails"),
+           help="skip the N+1 memory check"),
     *JOB_OPTIONS,
 )  # fmt: skip
 def verify(args: argparse.Namespace) -> int:

@@ -52,7 +52,7 @@ def delay(args: argparse.Namespace) -> int:
     Argument("files", "files with a JSON list of opcodes each; '-' is standard input", nargs="+",
              completion="file"),
     option("--job-repeat", type=int, default=1, metavar="TIMES", help="submit each file this often"),
-    option("--each", action="store_true", help="submit one request a job, not all in one"),
+    option("--each", action="store_true", help="submit a job per request instead of one job"),
     SUBMIT,
 )  # fmt: skip
 def submit_job(args: argparse.Namespace) -> int:
@@ -112,7 +112,7 @@ LOCK_KIND = ObjectKind(
     option("--disks", dest="sizes", metavar="SIZE,...",
            help="sizes of disks; the same as --disk for each"),
     option("--nics", dest="interfaces", metavar="MAC/IP/LINK,...",
-           help="interfaces; parts may be empty; the same as --net for each"),
+           help="network interfaces; parts may be empty; the same as --net for each"),
     PRIORITY, REASON, DRY_RUN,
     aliases=("allocator",),
 )  # fmt: skip

@@ -37,7 +37,7 @@ OPTIONS = (
         "--action",
         metavar="ACTION",
         default="CONTINUE",
-        help="what is done with such a job: ACCEPT, PAUSE, REJECT, CONTINUE or 'RATE_LIMIT N'",
+        help="action for a matching job: ACCEPT, PAUSE, REJECT, CONTINUE or 'RATE_LIMIT N'",
     ),
     REASON,
     VERBOSE,

@@ -33,7 +33,7 @@ table = CommandTable("gnt-job", "Shows jobs, follows them, and ends them.")
 ONE_JOB = Argument("job_id", "number of the job", completion="job")
 JOBS = Argument("job_ids", "numbers of jobs", nargs="*", completion="job")
 SOME_JOBS = Argument("job_ids", "numbers of jobs", nargs="+", completion="job")
-FORCE = option("-f", "--force", action="store_true", help="do it without asking")
+FORCE = option("-f", "--force", action="store_true", help="skip the confirmation prompt")
 
 _SELECTIONS = {
     "queued": ["queued"],
@@ -115,7 +115,7 @@ def _states(args: argparse.Namespace) -> list[str]:
     "list",
     JOBS,
     *_SELECT_OPTIONS,
-    option("--archived", action="store_true", help="archived jobs too, which takes a while"),
+    option("--archived", action="store_true", help="include archived jobs (slow)"),
     *LIST_OPTIONS,
 )
 def list_jobs(args: argparse.Namespace) -> int:
@@ -290,7 +290,7 @@ def _chosen(client: LuxiClient, args: argparse.Namespace, question: str) -> list
 @table.command(
     "cancel", JOBS, FORCE, *_SELECT_OPTIONS[:-1],
     option("--kill", action="store_true",
-           help="end also jobs that run, with their programs on the nodes, and undo what they did"),
+           help="also stop running jobs with their programs on the nodes, and undo their changes"),
     option("--yes-do-it", "--ya-rly", dest="is_sure", action="store_true", help="confirm --kill"),
 )  # fmt: skip
 def cancel(args: argparse.Namespace) -> int:

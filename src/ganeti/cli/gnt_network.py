@@ -32,7 +32,7 @@ NIC_PARAMETERS = option(
     dest="nic_parameters",
     action="append",
     metavar="mode=MODE,link=LINK,vlan=VLAN",
-    help="how interfaces in the network are connected on nodes of the groups; the cluster's without",
+    help="connection of the network on nodes of the groups; default: the cluster's NIC parameters",
 )
 MAP_WIDTH, TEXT_WIDTH = 64, 64
 _NIC_KEYS = ("mode", "link", "vlan")

@@ -77,7 +77,7 @@ add_info(table, NODE_KIND)
     option("--ssh-port", type=int, default=22, metavar="PORT", help="ssh port of the new node (22)"),
     option("--no-ssh-key-check", dest="check_host_key", action="store_false",
            help="do not check the new node's ssh host key"),
-    option("--no-node-setup", action="store_true", help="accepted: nothing is set up by ssh"),
+    option("--no-node-setup", action="store_true", help="ignored; kept for compatibility with Ganeti 3"),
     *JOB_OPTIONS,
 )  # fmt: skip
 def add(args: argparse.Namespace) -> int:

@@ -141,14 +141,13 @@ def info(args: argparse.Namespace) -> int:
     "modify",
     OS,
     option("-O", "--os-parameters", dest="osparams", action="append", metavar="k=v,...",
-           help="OS parameters of all instances of this OS; -k takes one away"),
+           help="OS parameters of all instances of this OS; -k removes one"),
     option("-H", "--hypervisor-parameters", dest="hvparams", action="append",
            metavar="HYPERVISOR:k=v,...",
-           help="hypervisor parameters of all instances of this OS; -k takes one away; yes or no"
-           " is an old form of --hidden"),
+           help="hypervisor parameters of all instances of this OS; -k removes one; yes or no is a deprecated form of --hidden"),
     option("--hidden", choices=YES_NO,
-           help="leave it out of lists; it may be used all the same"),
-    option("--blacklisted", choices=YES_NO, help="let no new instance have it"),
+           help="hide the OS in lists; it can still be used"),
+    option("--blacklisted", choices=YES_NO, help="refuse the OS for new instances"),
     FORCE,
     *JOB_OPTIONS,
 )  # fmt: skip

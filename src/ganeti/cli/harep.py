@@ -189,9 +189,9 @@ TOOL = options.Tool(
     (
         options.LUXI,
         option("--job-delay", dest="job_delay", type=float, default=0.0, metavar="SECONDS",
-               help="let each repair begin so much later, so that its tag is written at once"),
-        option("--reason", metavar="REASON", help="why; kept with the jobs"),
-        option("--dry-run", dest="dry_run", action="store_true", help="only say what would be done"),
+               help="delay each repair so that its tag is written first"),
+        option("--reason", metavar="REASON", help="reason, stored with the jobs"),
+        option("--dry-run", dest="dry_run", action="store_true", help="show the plan and change nothing"),
     ),
     harep,
     text="The tags ganeti:watcher:autorepair:TYPE say which repairs are allowed: on the instance, its group or the cluster; the"

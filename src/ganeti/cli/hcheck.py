@@ -112,7 +112,7 @@ TOOL = options.Tool(
     (
         *options.BACKENDS, *options.BALANCING, options.NO_CAPACITY, options.MACHINE,
         option("--no-simulation", dest="no_simulation", action="store_true",
-                       help="only check, do not balance a copy"),
+                       help="check only, without simulating a balance"),
         options.VERBOSE, options.QUIET,
     ),
     hcheck,

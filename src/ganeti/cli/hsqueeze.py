@@ -160,16 +160,14 @@ TOOL = options.Tool(
     (
         options.LUXI, options.TEXT_DATA,
         option("-X", "--exec", dest="execute", action="store_true",
-               help="move the instances, tag the nodes and mark them offline, or take them back (with -L);"
-                    " switching them off and on is left to you"),
+               help="move the instances, tag the nodes and mark them offline, or reverse that (with -L); it does not switch the power"),
         option("--minimal-resources", dest="minimal", type=float, default=2.0, metavar="FACTOR",
-               help="nodes come back if one has no room for so many standard instances (2)"),
+               help="reactivate nodes if a node has space for fewer standard instances than this (2)"),
         option("--target-resources", dest="target", type=float, default=2.0, metavar="FACTOR",
-               help="nodes are given up as long as each keeps room for so many standard instances (2)"),
+               help="release nodes while each remaining node has space for this many standard instances (2)"),
         options.SAVE,
         option("-C", "--print-commands", dest="commands", nargs="?", const="", metavar="FILE",
-               help="show the commands that do it, or write them to FILE; those that switch nodes off and on"
-                    " need the nodes' out-of-band program"),
+               help="show the commands of the solution, or write them to FILE; power commands need out-of-band programs"),
         options.VERBOSE, options.NO_HEADERS, options.STATIC_MEMORY,
     ),
     hsqueeze,

@@ -46,7 +46,10 @@ SUBJECTS = Argument(
     "names", "names of instances, or what the options say", nargs="*", completion="instance"
 )
 FORCE_MULTI = option(
-    "--force-multiple", dest="force_multi", action="store_true", help="do not ask about several"
+    "--force-multiple",
+    dest="force_multi",
+    action="store_true",
+    help="skip the confirmation prompt for several instances",
 )
 MANY: tuple[Option | Argument, ...] = (
     SUBJECTS,

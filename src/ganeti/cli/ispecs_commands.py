@@ -48,7 +48,7 @@ def add_group_command(table: CommandTable) -> None:
         "show-ispecs-cmd",
         _GROUPS,
         option("--include-defaults", action="store_true",
-               help="also what the groups have from the cluster"),
+               help="include values that groups inherit from the cluster"),
     )  # fmt: skip
     def show_ispecs_cmd(args: argparse.Namespace) -> int:
         """Print the commands that make groups with the sizes that these groups set; all without names."""

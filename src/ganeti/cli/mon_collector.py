@@ -100,9 +100,9 @@ def diskstats(args: argparse.Namespace) -> int:
 @table.command(
     "drbd",
     option("-s", "--drbd-status", dest="status", metavar="FILE", completion="file",
-           help="read this file in place of /proc/drbd"),
+           help="read this file instead of /proc/drbd"),
     option("-p", "--drbd-pairing", dest="pairing", metavar="FILE", completion="file",
-           help="a file that says whose the disks are: [node, minor, instance, disk, role, peer] each, as JSON"),
+           help="file that maps minors to disks, as JSON: [node, minor, instance, disk, role, peer] each"),
 )  # fmt: skip
 def drbd(args: argparse.Namespace) -> int:
     """Show the state of mirrored disks, and what to think of it."""
@@ -128,8 +128,7 @@ def _pairing(text: str) -> dict[int, str]:
 @table.command(
     "lv", INPUT,
     option("-i", "--instances", metavar="FILE", completion="file",
-           help="with -f: take the volumes' instances from this file, [[instance, [disk, ...]], ...]"
-                " as JSON, in place of the volumes' tags"),
+           help="with -f: read the instances of the volumes from this file instead of tags, as JSON: [[instance, [disk, ...]], ...]"),
 )  # fmt: skip
 def lv(args: argparse.Namespace) -> int:
     """Show the logical volumes of this node, and whose they are."""

@@ -312,7 +312,7 @@ def parser() -> argparse.ArgumentParser:
 def _add_wishes(found: argparse.ArgumentParser) -> None:
     for names, value, meaning in (
         ("--dest-instance-name", "NAME", "another name, for one instance"),
-        ("--dest-primary-node", "NODE", "node that is to run it"),
+        ("--dest-primary-node", "NODE", "target node"),
         ("--dest-secondary-node", "NODE", "node that has a copy of it"),
         ("-I --iallocator", "NAME", "allocator that chooses the nodes"),
         ("--dest-disk-template", "TEMPLATE", "how its disks are kept there"),
@@ -331,14 +331,17 @@ def _add_wishes(found: argparse.ArgumentParser) -> None:
         "-p", "--parallel", type=int, default=1, metavar="N", help="move so many at once"
     )
     found.add_argument(
-        "--compress", choices=tuple(COMPRESSIONS), default=NONE, help="compress the data on its way"
+        "--compress",
+        choices=tuple(COMPRESSIONS),
+        default=NONE,
+        help="compress the data during the transfer",
     )
     for name, meaning in (
         ("--keep-source-instance", "leave it, down, at the source"),
         ("--no-start", "leave it down at the destination"),
     ):
         found.add_argument(name, action="store_true", help=meaning)
-    unused = "accepted, without effect: an allocation waits for no node"
+    unused = "ignored; kept for compatibility with Ganeti 3"
     found.add_argument("--opportunistic-tries", type=int, metavar="N", help=unused)
     found.add_argument("--opportunistic-delay", type=int, metavar="SECONDS", help="the same")
     for names in ("-v --verbose", "-d --debug"):

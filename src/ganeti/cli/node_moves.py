@@ -32,7 +32,7 @@ def add_move_commands(table: CommandTable) -> None:
         option("-s", "--secondary-only", dest="mode", action="store_const", const=SECONDARY_ONLY,
                help="only copies of disks"),
         option("-a", "--all", dest="mode", action="store_const", const=ALL_ROLES,
-               help="both; the default"),
+               help="all instances of the node (the default)"),
         *JOB_OPTIONS,
     )(evacuate)  # fmt: skip
 

@@ -30,7 +30,7 @@ SHOW_MACHINES = option(
 
 OOB_TIMEOUT = option(
     "--oob-timeout", dest="timeout", type=int, default=60, metavar="SECONDS",
-    help="how long the program may take (60)",
+    help="timeout of the program in seconds (60)",
 )  # fmt: skip
 
 

@@ -50,17 +50,17 @@ def add_storage_commands(table: CommandTable) -> None:
         option(
             "--allocatable",
             choices=("yes", "no"),
-            help="whether new volumes may lie on a physical volume",
+            help="whether a physical volume may get new volumes",
         ),
         option(
-            "--create", dest="present", action="store_true", default=None, help="make a directory"
+            "--create", dest="present", action="store_true", default=None, help="create a directory"
         ),
         option(
             "--delete",
             dest="present",
             action="store_false",
             default=None,
-            help="delete an empty one",
+            help="delete an empty directory",
         ),
         OpOptions("storage.OpNodeModifyStorage"),
         *JOB_OPTIONS,

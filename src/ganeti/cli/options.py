@@ -7,18 +7,18 @@ from ganeti.model.operation import Argument
 INSTANCES = Argument("names", "names of instances", nargs="*", completion="instance")
 NODES = Argument("names", "names of nodes", nargs="*", completion="node")
 
-FORCE = option("-f", "--force", action="store_true", help="do it without asking")
-VERBOSE = option("-v", "--verbose", action="count", default=0, help="say more")
+FORCE = option("-f", "--force", action="store_true", help="skip the confirmation prompt")
+VERBOSE = option("-v", "--verbose", action="count", default=0, help="more output")
 ALL_INSTANCES = option("--all", dest="all", action="store_true", help="all instances")
 
 SUBMIT = option(
-    "--submit", dest="submit_only", action="store_true", help="print the job's id, do not wait"
+    "--submit", dest="submit_only", action="store_true", help="print the job id and do not wait"
 )
 PRINT_JOBID = option(
     "--print-jobid", dest="print_jobid", action="store_true", help="print the job's id first"
 )
 DRY_RUN = option(
-    "--dry-run", dest="dry_run", action="store_true", help="check everything, change nothing"
+    "--dry-run", dest="dry_run", action="store_true", help="check only, change nothing"
 )
 PRIORITY = option(
     "--priority",
@@ -39,9 +39,9 @@ JOB_OPTIONS: tuple[Option, ...] = (
 QUERY_JOB_OPTIONS: tuple[Option, ...] = (PRIORITY, REASON, VERBOSE, DEBUG)
 
 NO_HEADERS = option(
-    "--no-headers", dest="no_headers", action="store_true", help="leave the headings out"
+    "--no-headers", dest="no_headers", action="store_true", help="omit the headings"
 )
-SEPARATOR = option("--separator", metavar="TEXT", help="put this between fields, and no padding")
+SEPARATOR = option("--separator", metavar="TEXT", help="separator of fields; disables padding")
 JSON = option(
     "--json",
     dest="is_json",

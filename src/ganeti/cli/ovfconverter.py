@@ -29,9 +29,9 @@ NAME = option("-n", "--name", metavar="NAME", help="name of the machine, a host 
     "import",
     Argument("source", "an OVA, an OVF with its files beside it, or an image of a disk", completion="file"),
     NAME,
-    option("--format", choices=FORMATS, default="auto", help="of the source; by its header without"),
+    option("--format", choices=FORMATS, default="auto", help="format of the source; default: by its header"),
     option("--output-dir", dest="output_dir", metavar="DIR", completion="file",
-           help="where the export is made, in a directory of its name; /srv/ganeti/export without"),
+           help="directory of the export; default: /srv/ganeti/export"),
 )  # fmt: skip
 def import_(args: argparse.Namespace) -> int:
     """Make an export that `gnt-backup import` takes.
@@ -65,7 +65,7 @@ def import_(args: argparse.Namespace) -> int:
     Argument("export", "the directory of an export, or its config.ini", completion="file"),
     NAME,
     option("--output-dir", dest="output_dir", metavar="DIR", completion="file",
-           help="where NAME.ova is written; the present directory without"),
+           help="directory of NAME.ova; default: the current directory"),
     option("--ova", action="store_true", help="accepted: what is written is an OVA in any case"),
 )  # fmt: skip
 def export(args: argparse.Namespace) -> int:

@@ -50,7 +50,7 @@ LUXI = _optional(
     "--luxi",
     metavar="SOCKET",
     completion="file",
-    help="ask the master daemon of this cluster",
+    help="query the master daemon of this cluster",
 )
 RAPI = option("-m", "--master", dest="rapi", metavar="ADDRESS",
               completion="host",
@@ -59,66 +59,63 @@ RAPI = option("-m", "--master", dest="rapi", metavar="ADDRESS",
 IALLOC = option("-I", "--ialloc-src", dest="message", metavar="FILE", completion="file",
                 help="read the cluster from an allocator's message")  # fmt: skip
 SIMULATE = option("--simulate", action="append", metavar="SPEC",
-                  help="an empty cluster: policy,nodes,disk,memory,processors[,spindles[,exclusive storage]]; each use is another group, the last one the first")  # fmt: skip
+                  help="simulate an empty group: policy,nodes,disk,memory,processors[,spindles[,exclusive storage]]; may be repeated, the last one is the first group")  # fmt: skip
 BACKENDS = (TEXT_DATA, RAPI, LUXI, IALLOC)
 
 PRINT_NODES = _optional("-p", "--print-nodes", dest="print_nodes", metavar="FIELDS",
-                        help="show the nodes; FIELDS replace the default ones, +FIELDS are added")  # fmt: skip
+                        help="show the nodes; FIELDS replace the default fields, +FIELDS are added")  # fmt: skip
 PRINT_INSTANCES = option("--print-instances", dest="print_instances", action="store_true",
                          help="show the instances")  # fmt: skip
 SAVE = option("-S", "--save", metavar="FILE", completion="file", help="save the cluster as text")
-VERBOSE = option("-v", "--verbose", action="count", default=1, help="say more")
-QUIET = option("-q", "--quiet", action="count", default=0, help="say less")
+VERBOSE = option("-v", "--verbose", action="count", default=1, help="more output")
+QUIET = option("-q", "--quiet", action="count", default=0, help="less output")
 OFFLINE = option("-O", "--offline", action="append", metavar="NODE", default=[], completion="node",
-                 help="take a node as offline; may be repeated")  # fmt: skip
+                 help="treat a node as offline; may be repeated")  # fmt: skip
 GROUP = option(
     "-G", "--group", metavar="ID", completion="group", help="only this node group (name or UUID)"
 )
-NO_HEADERS = option(
-    "--no-headers", dest="no_headers", action="store_true", help="leave the heading out"
-)
+NO_HEADERS = option("--no-headers", dest="no_headers", action="store_true", help="omit the heading")
 MACHINE = option("--machine-readable", dest="machine", nargs="?", const="yes", default="no", choices=YES_NO,
                  metavar="CHOICE", help="print KEY=value lines (yes or no)")  # fmt: skip
 MAX_CPU = option("--max-cpu", dest="max_cpu", type=_at_least(0), metavar="RATIO",
-                 help="most virtual per physical processor, in place of the policy's")  # fmt: skip
+                 help="maximum of virtual per physical processor, in place of the policy's")  # fmt: skip
 MIN_DISK = option("--min-disk", dest="min_disk", type=_at_least(0, 1), metavar="RATIO",
                   help="share of each node's disk that stays free (0)")  # fmt: skip
 IGNORE_LOAD = option(
-    "--ignore-dynu", dest="ignore_load", action="store_true", help="take all loads as nothing"
+    "--ignore-dynu", dest="ignore_load", action="store_true", help="ignore all loads of instances"
 )
 LOAD_FILE = option("-U", "--dynu-file", dest="load_file", metavar="FILE", completion="file",
                    help="loads of instances: name, processor, memory, disk, network")  # fmt: skip
 MONITORING = (
     option("--mond", metavar="CHOICE", choices=YES_NO, nargs="?", const="yes", default="no",
-           help="ask the nodes' monitoring daemons for their processors' load (yes or no)"),
+           help="query the monitoring daemons for the load of processors (yes or no)"),
     option("--mond-data", dest="mond_data", metavar="FILE", completion="file",
-           help="read reports of monitoring daemons from a file in place of asking them"),
-    option("--mond-xen", dest="mond_xen", action="store_true", help="use what they say of Xen's instances too"),
+           help="read reports of monitoring daemons from a file instead of querying them"),
+    option("--mond-xen", dest="mond_xen", action="store_true", help="use the reports of Xen instances too"),
     option("--exit-on-missing-mond-data", dest="mond_required", action="store_true",
-           help="end if a node has no report; without, reports that are not complete are ignored"),
+           help="fail if a node has no report; by default incomplete reports are ignored"),
 )  # fmt: skip
 STATIC_MEMORY = option("--static-kvm-node-memory", dest="static_memory", type=int, metavar="MIB",
-                       help="assume that each node uses so much memory itself, not what it reports; 0 is what it"
-                            " reports. Descriptions in files (-t, -I) have memory of their own")  # fmt: skip
+                       help="assume this memory use of each node itself; 0 uses the reported value. Clusters from files (-t, -I) have their own values")  # fmt: skip
 EXCLUSION = option("--exclusion-tags", dest="exclusion", metavar="TAG,...",
                    help="instances that share a tag with this prefix exclude each other")  # fmt: skip
 SOFT_ERRORS = option("--ignore-soft-errors", dest="ignore_soft_errors", action="store_true",
                      help="ignore limits that policies set")  # fmt: skip
 NO_CAPACITY = option("--no-capacity-checks", dest="no_capacity", action="store_true",
-                     help="do not ask whether any one node may fail")  # fmt: skip
+                     help="skip the checks of capacity after the failure of a node")  # fmt: skip
 MAX_LENGTH = option("-l", "--max-length", dest="max_length", type=_count, default=-1, metavar="N",
-                    help="at most so many moves or allocations")  # fmt: skip
+                    help="maximum number of moves or allocations")  # fmt: skip
 
 BALANCING = (
     option("-E", "--evac-mode", dest="evacuate", action="store_true",
            help="move only instances that are on offline or drained nodes"),
     MAX_LENGTH,
     option("-e", "--min-score", dest="min_score", type=_at_least(0), default=1e-9, metavar="EPSILON",
-           help="good enough: so much above the best possible score (1e-9)"),
+           help="stop at this distance from the best possible score (1e-9)"),
     option("-g", "--min-gain", dest="min_gain", type=_at_least(0), default=0.01, metavar="DELTA",
-           help="least gain of a move (0.01)"),
+           help="minimum gain of a move (0.01)"),
     option("--min-gain-limit", dest="min_gain_limit", type=_at_least(0), default=0.1, metavar="SCORE",
-           help="ask for the least gain only below this score (0.1)"),
+           help="apply --min-gain only below this score (0.1)"),
     option("--no-disk-moves", dest="no_disk_moves", action="store_true", help="never copy disks"),
     option("--no-instance-moves", dest="no_instance_moves", action="store_true",
            help="never change a primary node"),

@@ -18,9 +18,9 @@ _BOUNDS = re.compile(r"(min|max):(.*)", re.DOTALL)
 
 POLICY_OPTIONS = (
     option("--ipolicy-bounds-specs", dest="bounds", metavar="min:k=v,.../max:k=v,...",
-           help="what instances may be; '//' between several pairs"),
+           help="bounds of instances; '//' separates several pairs"),
     option("--ipolicy-std-specs", dest="std", metavar="k=v,...",
-           help="the standard instance, by which capacity is counted"),
+           help="standard instance, the unit of capacity"),
     option("--ipolicy-disk-templates", dest="policy_templates", metavar="NAME,...",
            help="disk templates that instances may have"),
     option("--ipolicy-vcpu-ratio", dest="vcpu_ratio", metavar="RATIO",

@@ -7,7 +7,7 @@ from ganeti.cli.command import option
 
 STATE_OPTIONS = (
     option("--state", choices=tuple(STATE_KINDS),
-           help="what keeps the state: " + ", or ".join(one.summary for one in STATE_KINDS.values())),
+           help="store of the state: " + ", or ".join(one.summary for one in STATE_KINDS.values())),
     option("--state-urls", metavar="URL,...",
            help="use the servers at these URLs, which an administrator runs, instead of one on each candidate"),
     option("--state-authority", metavar="FILE",

@@ -90,7 +90,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     hvparams: Annotated[dict[str, Params], ClusterParam(
         given=dict[str, Params],
         field=Field(
-            "hypervisor parameters; '-k' takes the default again; may be repeated",
+            "hypervisor parameters; '-k' resets k to the default; may be repeated",
             "! -H --hypervisor-parameters --hypervisor-params", metavar="HYPERVISOR:k=v,...", form=Form.NAMED,
         ),
         change=values.changed_hvparams,
@@ -113,11 +113,11 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     )] = ()
     """OS definitions that no new instance may have (S156)."""
     candidate_pool_size: Annotated[int, ClusterParam(
-        given=int, field=Field("number of master candidates: they hold the state and elect the master", "-C", "N"),
+        given=int, field=Field("desired number of master candidates, which store the state and elect the master", "-C", "N"),
         check=values.at_most(POOL_LIMIT), heading="candidate pool size", is_general=True,
     )] = 10
     max_running_jobs: Annotated[int, ClusterParam(
-        given=int, field=Field("how many jobs may run at a time", metavar="N"),
+        given=int, field=Field("maximum number of running jobs", metavar="N"),
         check=values.at_most(MAX_LIVE_JOBS), heading="maximal number of jobs running simultaneously",
         is_general=True,
     )] = 1000
@@ -128,21 +128,20 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     master_netdev: Annotated[str, ClusterParam(
         given=str,
         field=Field(
-            "interface of the cluster's address; '' leaves the address to somebody else",
+            "interface of the cluster's address; '' if another system manages the address",
             metavar="DEVICE",
         ),
         check=values.check_device, heading="master netdev", is_general=True, ssconf="master_netdev",
     )] = ""
     master_netmask: Annotated[int, ClusterParam(
-        given=int, field=Field("its netmask", metavar="BITS"), check=values.check_netmask,
+        given=int, field=Field("netmask of the cluster's address", metavar="BITS"), check=values.check_netmask,
         heading="master netmask", is_general=True,
         ssconf="master_netmask",
     )] = 32
     use_external_mip_script: Annotated[bool, ClusterParam(
         given=bool,
         field=Field(
-            "whether the nodes' /etc/ganeti/scripts/master-ip-setup gives the master the cluster's"
-            " address and takes it away",
+            "whether /etc/ganeti/scripts/master-ip-setup of the nodes sets up the cluster's address",
             form=Form.YES_NO,
         ),
         heading="use external master IP address setup script", is_general=True,
@@ -150,7 +149,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     vg_name: Annotated[str, ClusterParam(
         given=str,
         field=Field(
-            "volume group of disks that name no other; '' for none", "! --vg-name", metavar="GROUP"
+            "default volume group of disks; '' for none", "! --vg-name", metavar="GROUP"
         ),
         check=values.check_volume_group, heading="lvm volume group", is_general=True,
         info="volume_group_name", upstream="volume_group_name",
@@ -158,8 +157,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     drbd_helper: Annotated[str, ClusterParam(
         given=str,
         field=Field(
-            "what the module of DRBD on each node must be told to ask (its option usermode_helper): a"
-            " program that does nothing", "! --drbd-usermode-helper", metavar="PROGRAM",
+            "usermode_helper of the DRBD module on each node: a program that does nothing", "! --drbd-usermode-helper", metavar="PROGRAM",
         ),
         check=values.check_helper, heading="drbd usermode helper", is_general=True,
         info="drbd_usermode_helper", upstream="drbd_usermode_helper",
@@ -167,20 +165,19 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     reserved_lvs: Annotated[tuple[str, ...], ClusterParam(
         given=list[str],
         field=Field(
-            "patterns of logical volumes (GROUP/NAME, regular expressions) that are not the"
-            " cluster's and of which verify says nothing; '' for none",
+            "patterns of logical volumes (GROUP/NAME, regular expressions) that verify ignores; '' for none",
             metavar="PATTERN,...", form=Form.WORDS,
         ),
         check=values.check_patterns, change=values.as_tuple, heading="lvm reserved volumes",
         is_general=True,
     )] = ()
     file_storage_dir: Annotated[str, ClusterParam(
-        given=str, field=Field("where disks are kept as files", metavar="DIRECTORY"),
+        given=str, field=Field("directory for disks in files", metavar="DIRECTORY"),
         check=values.check_directory, initial="/srv/ganeti/file-storage", heading="file storage path",
         is_general=True, ssconf="file_storage_dir", used_by_instances=True, reaches_host=True,
     )] = ""
     shared_file_storage_dir: Annotated[str, ClusterParam(
-        given=str, field=Field("where disks are kept as files that all nodes see", metavar="DIRECTORY"),
+        given=str, field=Field("directory for disks in files that all nodes see", metavar="DIRECTORY"),
         check=values.check_directory, initial="/srv/ganeti/shared-file-storage",
         heading="shared file storage path", is_general=True, ssconf="shared_file_storage_dir",
         used_by_instances=True, reaches_host=True,
@@ -194,9 +191,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     default_iallocator: Annotated[str, ClusterParam(
         given=str,
         field=Field(
-            "allocators that choose nodes where a command names none, tried in order, as mine,hail,"
-            " and others for one kind of request, as hail/relocate=mine; a new cluster has hail; ''"
-            " for none",
+            "default allocators, tried in order, for example mine,hail; for one type of request hail/relocate=mine; '' for none",
             "-I", "NAME",
         ),
         check=parse_defaults, initial=BUILT_IN, heading="default instance allocator", is_general=True,
@@ -205,7 +200,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     default_iallocator_params: Annotated[Params, ClusterParam(
         given=Params,
         field=Field(
-            "options for allocators, as no-capacity-checks or ignore-soft-errors",
+            "options for allocators, for example no-capacity-checks or ignore-soft-errors",
             metavar="k=v,...", form=Form.KEY_VALUES,
         ),
         check=values.check_allocator_options, change=values.merged,
@@ -226,7 +221,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     uid_pool: Annotated[tuple[UidRange, ...], ClusterParam(
         given=list[UidRange],
         field=Field(
-            "user ids that guests of KVM run under, one each, as 61000-61199; '' for none",
+            "pool of user ids for guests of KVM, for example 61000-61199; '' for none",
             metavar="UID,LOW-HIGH,...", form=Form.UIDS,
         ),
         change=lambda _old, given, _name: tuple(CheckUidPool(given)), heading="uid pool", is_general=True,
@@ -236,7 +231,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     enabled_data_collectors: Annotated[dict[str, bool], ClusterParam(
         given=dict[str, bool | None],
         field=Field(
-            "switch collectors of the monitoring daemon on or off, as lv=false",
+            "enable or disable collectors of the monitoring daemon, for example lv=false",
             metavar="NAME=BOOL,...", form=Form.SWITCHES,
         ),
         check=check_enabled, change=values.merged, with_defaults=enabled,
@@ -246,7 +241,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     data_collector_interval: Annotated[dict[str, int], ClusterParam(
         given=dict[str, int | None],
         field=Field(
-            "how often each collects at most, as drbd=30",
+            "shortest interval of each collector, for example drbd=30",
             metavar="NAME=SECONDS,...", form=Form.INTERVALS,
         ),
         check=check_intervals, change=values.merged, with_defaults=intervals_us, upstream="data_collectors",
@@ -267,7 +262,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     beparams: Annotated[dict[str, Params], ClusterParam(
         given=Params,
         field=Field(
-            "backend parameters, as memory=512m,vcpus=1",
+            "backend parameters, for example memory=512m,vcpus=1",
             "! -B --backend-parameters", metavar="k=v,...", form=Form.BACKEND,
         ),
         change=values.changed_beparams, with_defaults=_with_defaults({values.DEFAULT: BACKEND_DEFAULTS}),
@@ -276,7 +271,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     nicparams: Annotated[dict[str, Params], ClusterParam(
         given=Params,
         field=Field(
-            "NIC parameters, as mode=bridged,link=br0",
+            "NIC parameters, for example mode=bridged,link=br0",
             "! -N --nic-parameters", metavar="k=v,...", form=Form.KEY_VALUES,
         ),
         change=values.changed_nicparams, with_defaults=_with_defaults({values.DEFAULT: NIC_DEFAULTS}),
@@ -285,8 +280,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     diskparams: Annotated[dict[str, Params], ClusterParam(
         given=dict[str, Params],
         field=Field(
-            "parameters of a disk template, as plain:stripes=2; '-k' takes the default again; may be"
-            " repeated",
+            "parameters of a disk template, for example plain:stripes=2; '-k' resets k to the default; may be repeated",
             "! -D --disk-parameters", metavar="TEMPLATE:k=v,...", form=Form.NAMED,
         ),
         change=values.changed_diskparams,
@@ -300,19 +294,18 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     )] = {}
     maintain_node_health: Annotated[bool, ClusterParam(
         given=bool,
-        field=Field("whether nodes that are marked offline end their guests", form=Form.YES_NO),
+        field=Field("whether nodes that are marked offline stop their guests", form=Form.YES_NO),
         heading="maintain node health", is_general=True, ssconf="maintain_node_health",
     )] = False
     compression_tools: Annotated[tuple[str, ...], ClusterParam(
         given=list[str],
-        field=Field("how exports, imports and moves may compress what they send", metavar="NAME,...", form=Form.WORDS),
+        field=Field("compression tools for exports, imports and moves", metavar="NAME,...", form=Form.WORDS),
         check=values.one_of(TOOLS), change=values.as_set, heading="compression tools", is_general=True,
     )] = TOOLS
     confd_on_all_nodes: Annotated[bool, ClusterParam(
         given=bool,
         field=Field(
-            "whether ganeti-confd also answers on nodes that are not master candidates: each gets a copy"
-            " of the configuration without secrets, and a key of its own",
+            "whether ganeti-confd also runs on nodes that are not master candidates; each gets a copy of the configuration without secrets, and an own key",
             form=Form.YES_NO,
         ),
         heading="confd on all nodes", is_general=True, ssconf="confd_on_all_nodes", upstream="",
@@ -320,7 +313,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     check_domain_signatures: Annotated[bool, ClusterParam(
         given=bool,
         field=Field(
-            "whether another cluster must know the domain secret for moves between it and this one",
+            "whether moves need a cluster with the same domain secret",
             form=Form.YES_NO,
         ),
         heading="check domain signatures", is_general=True, reaches_host=True, upstream="",

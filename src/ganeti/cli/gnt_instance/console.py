@@ -32,8 +32,8 @@ _CHUNK = 65536
     option("--show-cmd", dest="show_command", action="store_true",
            help="print the command that would be run instead"),
     option("--screenshot", metavar="FILE.png",
-           help="save a picture of the guest's screen instead, as PNG; - is standard output"),
-    option("--log", action="store_true", help="print all that the guest has said, and end"),
+           help="save a screenshot as PNG; - is standard output"),
+    option("--log", action="store_true", help="print the log of the serial console, and exit"),
 )  # fmt: skip
 def console(args: argparse.Namespace) -> int:
     """Connect the terminal to an instance's console; Ctrl-] leaves it.

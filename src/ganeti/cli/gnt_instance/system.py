@@ -20,7 +20,7 @@ from ganeti.cli.options import FORCE, JOB_OPTIONS
     FORCE,
     OpOptions("instance_system.OpInstanceReinstall"),
     option("--select-os", dest="select_os", action="store_true",
-           help="show the OSes that there are, and ask which one to install"),
+           help="list the OSes and prompt for the one to install"),
     *JOB_OPTIONS,
 )  # fmt: skip
 def reinstall(args: argparse.Namespace) -> int:

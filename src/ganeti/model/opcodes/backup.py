@@ -43,7 +43,7 @@ class OpBackupExport(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_EXPOR
     """
 
     compress: Annotated[str, Field(
-        "compress the dumps; Ganeti reads only none", choices=tuple(COMPRESSIONS)
+        "compress the dumps; upstream Ganeti reads only none", choices=tuple(COMPRESSIONS)
     ), RefersTo.NOTHING] = "none"  # fmt: skip
     ova: Annotated[bool, Field(
         "pack the export as NAME.ova in its directory, too; disks are copied as they are then"
@@ -52,12 +52,12 @@ class OpBackupExport(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_EXPOR
     target_node: Annotated[str | list[Any] | None, RefersTo.DESTINATION] = None
     target_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     shutdown: Annotated[bool, Field(
-        "let the guest run; only where the storage has snapshots", "! --noshutdown", form=Form.OFF
+        "export the running guest; needs storage with snapshots", "! --noshutdown", form=Form.OFF
     )] = True  # fmt: skip
-    remove_instance: Annotated[bool, Field("remove the instance once it is exported")] = False
-    ignore_remove_failures: Annotated[
-        bool, Field("go on where something of it cannot be removed")
-    ] = False
+    remove_instance: Annotated[bool, Field("remove the instance after the export")] = False
+    ignore_remove_failures: Annotated[bool, Field("continue if a part of it cannot be removed")] = (
+        False
+    )
     mode: Annotated[str, RefersTo.NOTHING] = LOCAL
     x509_key_name: Annotated[list[Any] | None, RefersTo.NOTHING] = None
     destination_x509_ca: Annotated[str | None, RefersTo.NOTHING] = None
@@ -65,7 +65,7 @@ class OpBackupExport(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_EXPOR
     zeroing_timeout_fixed: int | None = None
     zeroing_timeout_per_mib: float | None = None
     long_sleep: Annotated[bool, Field(
-        "keep the guest down until all is written, also where the storage has snapshots"
+        "keep the guest down during the whole export, even if the storage has snapshots"
     )] = False  # fmt: skip
 
     no_loss: ClassVar[str] = (

@@ -145,40 +145,46 @@ def _drop_none(request: msgspec.Struct, *fields: str) -> None:
 Iallocator = Annotated[str | None, Field(
     "let this allocator choose the nodes; '.' is the cluster's default", "-I", "NAME"
 ), RefersTo.ALLOCATOR]  # fmt: skip
-TargetNode = Annotated[str | None, Field("node that is to run it", "-n", "NODE"), RefersTo.NODE]
+TargetNode = Annotated[str | None, Field("target node", "-n", "NODE"), RefersTo.NODE]
 TargetGroups = Annotated[list[str] | None, Field(
-    "group to move to; may be repeated; any other without", "! --to", "GROUP", Form.REPEATED
+    "group to move to; may be repeated; default: any other group", "! --to", "GROUP", Form.REPEATED
 ), RefersTo.GROUP]  # fmt: skip
-IgnoreIpolicy = Annotated[bool, Field("do it even against the instance policy")]
-IgnoreConsistency = Annotated[bool, Field("use a copy of mirrored disks that may be old")]
+IgnoreIpolicy = Annotated[bool, Field("ignore violations of the instance policy")]
+IgnoreConsistency = Annotated[bool, Field("use a copy of mirrored disks that may be outdated")]
 EarlyRelease = Annotated[
     bool, Field("remove old copies of disks before the new ones are filled", "-e")
 ]
-ForceVariant = Annotated[bool, Field("take a variant that the OS definition does not list")]
+ForceVariant = Annotated[bool, Field("accept a variant that the OS definition does not list")]
 ShutdownTimeout = Annotated[int, Field(
-    "how long the guest may take to shut down before it is ended (120)", metavar="SECONDS"
+    "the time that the guest has to shut down before it is killed, in seconds (120)", metavar="SECONDS"
 )]  # fmt: skip
 MigrationMode = Annotated[str | None, Field(
-    "the same, in words", "! --migration-mode", choices=("live", "non-live")
+    "live or non-live migration", "! --migration-mode", choices=("live", "non-live")
 ), RefersTo.NOTHING]  # fmt: skip
 NonLive = Annotated[bool | None, Field(
-    "let the guest stand still while it is moved", "! --non-live", form=Form.OFF
+    "pause the guest during the migration", "! --non-live", form=Form.OFF
 )]  # fmt: skip
 NoRuntimeChanges = Annotated[bool, Field(
-    "do not change its memory to make it fit", "! --no-runtime-changes", form=Form.OFF
+    "do not shrink the guest's memory to make it fit", "! --no-runtime-changes", form=Form.OFF
 )]  # fmt: skip
 NoWaitForSync = Annotated[bool, Field(
-    "do not wait until the copies of mirrored disks are the same", "! --no-wait-for-sync",
+    "do not wait for the synchronisation of mirrored disks", "! --no-wait-for-sync",
     form=Form.OFF
 )]  # fmt: skip
 NoConflictsCheck = Annotated[bool, Field(
-    "let an interface have an address of a network that it is not in", "! --no-conflicts-check",
+    "allow an address of a network that the interface is not in", "! --no-conflicts-check",
     form=Form.OFF
 )]  # fmt: skip
-OpportunisticLocking = Annotated[
-    bool, Field("accepted, without effect: an allocation waits for no node")
-]
+OpportunisticLocking = Annotated[bool, Field("ignored; kept for compatibility with Ganeti 3")]
 PrivateOsParams = Field(
-    "the same; never shown again", "! --os-parameters-private", "k=v,...", Form.TEXTS
+    "private OS parameters, which are never shown again",
+    "! --os-parameters-private",
+    "k=v,...",
+    Form.TEXTS,
 )
-SecretOsParams = Field("the same; never stored", "! --os-parameters-secret", "k=v,...", Form.TEXTS)
+SecretOsParams = Field(
+    "secret OS parameters, which are never stored",
+    "! --os-parameters-secret",
+    "k=v,...",
+    Form.TEXTS,
+)

@@ -39,19 +39,19 @@ class OpClusterVerify(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VERIFY"
     """Check everything: submits one job for the configuration and one for each node group."""
 
     debug_simulate_errors: Annotated[
-        bool, Field("report an error that is none, to test those who read it")
+        bool, Field("report a simulated error, to test readers of the output")
     ] = False
-    error_codes: Annotated[bool, Field("begin findings with their codes")] = False
+    error_codes: Annotated[bool, Field("begin each error with its code")] = False
     skip_checks: Annotated[list[str], RefersTo.NOTHING] = []
     ignore_errors: Annotated[list[str], Field(
-        "show this finding as a warning; may be repeated", "-I", "CODE", form=Form.REPEATED
+        "show this error as a warning; may be repeated", "-I", "CODE", form=Form.REPEATED
     ), RefersTo.NOTHING] = []  # fmt: skip
     verbose: bool = False
     group_name: Annotated[
         str | None, Field("check one group only", "! -g --node-group", "GROUP"), RefersTo.GROUP
     ] = None
     verify_clutter: Annotated[
-        bool, Field("accepted: no ssh keys are kept", "! --verify-ssh-clutter")
+        bool, Field("ignored; kept for compatibility with Ganeti 3", "! --verify-ssh-clutter")
     ] = False
 
     host_changing: ClassVar[bool] = False
@@ -103,7 +103,7 @@ else:
                 "add_uids",
                 Annotated[
                     list[UidRange] | None,
-                    _uids("more user ids for the pool"),
+                    _uids("user ids to add to the pool"),
                     RefersTo.CLUSTER,
                 ],
                 None,
@@ -112,7 +112,7 @@ else:
                 "remove_uids",
                 Annotated[
                     list[UidRange] | None,
-                    _uids("user ids that no new guest gets any more"),
+                    _uids("user ids to remove from the pool"),
                     RefersTo.CLUSTER,
                 ],
                 None,
@@ -195,14 +195,16 @@ class OpClusterRenewCrypto(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RE
     """Give all nodes new certificates, candidates a new key of confd; the result names who has none yet."""
 
     node_certificates: Annotated[
-        bool, Field("give each node a new key and certificate", "! --new-node-certificates")
+        bool, Field("create a new key and certificate for each node", "! --new-node-certificates")
     ] = False
     cluster_certificate: Annotated[
         bool,
-        Field("make a new authority, and certificates of it", "! --new-cluster-certificate"),
+        Field(
+            "create a new authority and certificates signed by it", "! --new-cluster-certificate"
+        ),
     ] = False
     confd_key: Annotated[
-        bool, Field("make a new key for confd's datagrams", "! --new-confd-hmac-key")
+        bool, Field("create a new HMAC key for confd", "! --new-confd-hmac-key")
     ] = False
     # What Ganeti's clients send: there are no ssh keys here.
     renew_ssh_keys: bool = False
@@ -219,7 +221,7 @@ class OpClusterRename(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RENAME"
 
     name: Annotated[str, RefersTo.CLUSTER]
     ip: Annotated[str | None, Field(
-        "the cluster's address; without it, what the name resolves to", "! --master-ip", "ADDRESS"
+        "address of the cluster; default: the address of its name", "! --master-ip", "ADDRESS"
     ), RefersTo.NOTHING] = None  # fmt: skip
 
     summary_field: ClassVar[str | None] = "name"

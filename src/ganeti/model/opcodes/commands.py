@@ -25,11 +25,9 @@ class OpOobCommand(OpCode, frozen=True, kw_only=True, tag="OP_OOB_COMMAND"):
     node_uuids: Annotated[list[str] | None, RefersTo.NODE] = None
     command: Annotated[str, RefersTo.NOTHING]
     timeout: Annotated[int, Field(
-        "how long the program may take (60)", "! --oob-timeout", "SECONDS"
+        "timeout of the program in seconds (60)", "! --oob-timeout", "SECONDS"
     )] = 60  # fmt: skip
-    ignore_status: Annotated[bool, Field("switch a node off although it is not marked offline")] = (
-        False
-    )
+    ignore_status: Annotated[bool, Field("switch off a node that is not marked offline")] = False
     power_delay: Annotated[float, Field(
         "how long to wait between two nodes that are switched on (2)", metavar="SECONDS"
     )] = 2.0  # fmt: skip

@@ -35,11 +35,11 @@ class GroupParams(OnGroup, frozen=True, kw_only=True):
         choices=tuple(AllocPolicy)
     ), RefersTo.NOTHING] = None  # fmt: skip
     ndparams: Annotated[Params | None, Field(
-        "node parameters; '-k' takes the cluster's again", "! --node-parameters", "k=v,...",
+        "node parameters; '-k' resets k to the cluster's value", "! --node-parameters", "k=v,...",
         Form.KEY_VALUES
     ), RefersTo.CLUSTER] = None  # fmt: skip
     diskparams: Annotated[dict[str, Params] | None, Field(
-        "parameters of a disk template; '-k' takes the cluster's again", "! -D --disk-parameters",
+        "parameters of a disk template; '-k' resets k to the cluster's value", "! -D --disk-parameters",
         "TEMPLATE:k=v,...", Form.NAMED
     ), RefersTo.CLUSTER] = None  # fmt: skip
     ipolicy: Annotated[
@@ -145,9 +145,7 @@ class OpGroupEvacuate(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_EVACUATE
     iallocator: Iallocator = None
     target_groups: TargetGroups = None
     sequential: Annotated[bool, Field("move one instance after the other")] = False
-    force_failover: Annotated[
-        bool, Field("stop and start instances in place of live migration")
-    ] = False
+    force_failover: Annotated[bool, Field("fail over instead of live migration")] = False
 
     host_changing: ClassVar[bool] = False
     """It only submits jobs."""

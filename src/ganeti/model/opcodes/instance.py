@@ -48,9 +48,7 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
         f"how the disks are kept: {', '.join(DISK_TEMPLATES)}; the cluster's first without", "-t", "TEMPLATE"
     ), RefersTo.NOTHING] = None  # fmt: skip
     disks: Annotated[list[DiskRequest], Field(
-        "disk N, with size and perhaps mode=ro, name, vg, provider, spindles (with exclusive storage), and"
-        " parameters of its template;"
-        " adopt=NAME in place of a size makes it of a volume or device that is there; may be repeated",
+        "disk N with size and optionally mode=ro, name, vg, provider, spindles (with exclusive storage), and parameters of its template; adopt=NAME instead of a size uses an existing volume or device; may be repeated",
         "! --disk", "N:size=SIZE,...",
         Form.DISKS
     )] = []  # fmt: skip
@@ -69,7 +67,7 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     hypervisor: Annotated[str | None, RefersTo.NOTHING] = None
     hvparams: Annotated[Params, RefersTo.HYPERVISOR_PARAMS] = {}
     beparams: Annotated[Params, Field(
-        "backend parameters, as memory=512m,vcpus=2", "! -B --backend-parameters", "k=v,...",
+        "backend parameters, for example memory=512m,vcpus=2", "! -B --backend-parameters", "k=v,...",
         Form.BACKEND
     ), RefersTo.NOTHING] = {}  # fmt: skip
     osparams: Annotated[dict[str, str], Field(
@@ -83,14 +81,14 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     file_storage_dir: Annotated[
         str | None, Field("subdirectory for disks in files", metavar="NAME"), RefersTo.DIRECTORY
     ] = None
-    start: Annotated[bool, Field("leave it down", "! --no-start", form=Form.OFF)] = True
+    start: Annotated[bool, Field("do not start the instance", "! --no-start", form=Form.OFF)] = True
     no_install: Annotated[
         bool | None, Field("do not run the OS create script; implies --no-start")
     ] = False
     force_variant: ForceVariant = False
     wait_for_sync: NoWaitForSync = True
     ip_check: Annotated[
-        bool, Field("refuse if the name's address answers already", form=Form.ON_OFF)
+        bool, Field("refuse if the address of the name already answers", form=Form.ON_OFF)
     ] = False
     name_check: Annotated[bool, Field("refuse if the name does not resolve", form=Form.ON_OFF)] = (
         False
@@ -102,7 +100,7 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
         "node group in which an allocator may choose", "! -g --node-group", "GROUP"
     ), RefersTo.GROUP] = None  # fmt: skip
     explain: Annotated[bool, Field(
-        "say of each node that is not chosen why; with --dry-run nothing is made"
+        "show why other nodes were not chosen; with --dry-run nothing is created"
     )] = False  # fmt: skip
     identify_defaults: bool = False
     no_nics: bool = False
@@ -159,7 +157,7 @@ class OpInstanceRemove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     """Shut an instance down and remove its disks and its entry."""
 
     ignore_failures: Annotated[
-        bool, Field("go on where a node does not answer or a disk cannot be removed")
+        bool, Field("continue if a node does not answer or a disk cannot be removed")
     ] = False
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
 
@@ -174,14 +172,16 @@ class OpInstanceRemove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     )  # fmt: skip
 
 
-IgnoreOffline = Annotated[bool, Field("only mark it, if its node is offline", "! --ignore-offline")]
-NoRemember = Annotated[bool, Field("do not remember the new state as the wanted one")]
+IgnoreOffline = Annotated[
+    bool, Field("only record the change if the node is offline", "! --ignore-offline")
+]
+NoRemember = Annotated[bool, Field("do not record the new state as the desired one")]
 
 
 NO_REMEMBER = Parameter(
     "no_remember",
     ParameterType.FLAG,
-    "do not remember the new state as the wanted one",
+    "do not record the new state as the desired one",
     "no_remember",
 )
 
@@ -226,7 +226,10 @@ class OpInstanceShutdown(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
     force: bool = False
     ignore_offline_nodes: IgnoreOffline = False
     timeout: Annotated[
-        int, Field("how long the guest may take before it is ended (120)", metavar="SECONDS")
+        int,
+        Field(
+            "the time that the guest has before it is killed, in seconds (120)", metavar="SECONDS"
+        ),
     ] = DEFAULT_SHUTDOWN_TIMEOUT_S
     no_remember: NoRemember = False
     admin_state_source: Annotated[AdminStateSource | None, RefersTo.NOTHING] = None
@@ -245,17 +248,17 @@ class OpInstanceReboot(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     """Reboot an instance."""
 
     reboot_type: Annotated[RebootType, Field(
-        "soft asks the guest, hard resets it, full stops it and starts it anew", "! -t --type",
+        "soft asks the guest, hard resets it, full stops and starts it", "! -t --type",
         choices=tuple(RebootType)
     ), RefersTo.NOTHING] = RebootType.HARD  # fmt: skip
-    ignore_secondaries: Annotated[bool, Field("told to hooks, and nothing else")] = False
+    ignore_secondaries: Annotated[bool, Field("pass to hooks; no other effect")] = False
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
 
     no_loss: ClassVar[str] = "keeps the disks"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("POST", "/2/instances/{instance}/reboot", (
             Parameter("type", ParameterType.TEXT, "soft, hard or full", "reboot_type"),
-            Parameter("ignore_secondaries", ParameterType.FLAG, "accepted, without effect", "ignore_secondaries"),
+            Parameter("ignore_secondaries", ParameterType.FLAG, "ignored; kept for compatibility with Ganeti 3", "ignore_secondaries"),
             DRY_RUN,
         ), Right.OPERATE),
     )  # fmt: skip
@@ -264,7 +267,7 @@ class OpInstanceReboot(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     )
 
 
-Cleanup = Annotated[bool, Field("clean up what a broken migration left")]
+Cleanup = Annotated[bool, Field("clean up after a failed migration")]
 
 
 class OpInstanceMigrate(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MIGRATE"):
@@ -273,16 +276,16 @@ class OpInstanceMigrate(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
     mode: MigrationMode = None
     live: NonLive = None
     target_node: Annotated[str | None, Field(
-        "node that is to run it; disks that only its present node has go along", "-n", "NODE"
+        "target node; disks that are only on the present node are moved too", "-n", "NODE"
     ), RefersTo.NODE] = None  # fmt: skip
     target_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     iallocator: Iallocator = None
     cleanup: Cleanup = False
-    allow_failover: Annotated[bool, Field("if it does not run, move it all the same")] = False
+    allow_failover: Annotated[bool, Field("fail over an instance that does not run")] = False
     allow_runtime_changes: NoRuntimeChanges = True
     ignore_ipolicy: IgnoreIpolicy = False
     ignore_hvversions: Annotated[bool, Field(
-        "accepted, without effect: versions are not compared, QEMU refuses what does not fit"
+        "ignored; kept for compatibility with Ganeti 3"
     )] = False  # fmt: skip
 
     no_loss: ClassVar[str] = "moves an instance with all its data"
@@ -301,13 +304,13 @@ class OpInstanceQueryData(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_QU
     """What `gnt-instance info` shows; no names means all instances."""
 
     instances: Annotated[list[str], RefersTo.INSTANCE] = []
-    static: Annotated[bool, Field("do not ask the nodes", "-s")] = False
+    static: Annotated[bool, Field("show only the configuration, do not call nodes", "-s")] = False
     use_locking: bool = False
 
     host_changing: ClassVar[bool] = False
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("GET", "/2/instances/{instance}/info", (
-            Parameter("static", ParameterType.FLAG, "do not ask the nodes", "static"),
+            Parameter("static", ParameterType.FLAG, "show only the configuration, do not call nodes", "static"),
         ), Right.KNOWN, "Everything about an instance, by a job",
             path_fields={"instance": "instances"}, has_body=False),
     )  # fmt: skip

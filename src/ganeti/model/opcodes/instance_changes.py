@@ -56,50 +56,50 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     nics: Annotated[list[list[Any]], RefersTo.NIC_CHANGES] = []
     disks: Annotated[list[list[Any]], RefersTo.DISK_CHANGES] = []
     beparams: Annotated[Params, Field(
-        "backend parameters, as memory=512m,vcpus=2; 'default' takes the cluster's",
+        "backend parameters, for example memory=512m,vcpus=2; the value 'default' uses the cluster's",
         "! -B --backend-parameters", "k=v,...", Form.BACKEND
     ), RefersTo.NOTHING] = {}  # fmt: skip
     runtime_mem: Annotated[int | None, Field(
         "memory of the running guest, by ballooning", "! -m --runtime-memory", "SIZE", Form.SIZE
     )] = None  # fmt: skip
     hvparams: Annotated[Params, Field(
-        "hypervisor parameters; 'default' takes the cluster's", "! -H --hypervisor-parameters",
+        "hypervisor parameters; the value 'default' uses the cluster's", "! -H --hypervisor-parameters",
         "k=v,...", Form.KEY_VALUES
     ), RefersTo.HYPERVISOR_PARAMS] = {}  # fmt: skip
     os_name: Annotated[str | None, Field(
         "OS definition, for the next installation", "! -o --os-type", "OS[+VARIANT]"
     ), RefersTo.OS] = None  # fmt: skip
     osparams: Annotated[dict[str, str | None] | None, Field(
-        "parameters of the OS definition; -k takes one away", "! -O --os-parameters", "k=v,...",
+        "parameters of the OS definition; -k removes one", "! -O --os-parameters", "k=v,...",
         Form.OS_PARAMS
     ), RefersTo.OS_PARAMS] = None  # fmt: skip
     osparams_private: Annotated[dict[str, str | None] | None, Field(
-        "the same; never shown again", "! --os-parameters-private", "k=v,...", Form.OS_PARAMS
+        "private OS parameters, which are never shown again", "! --os-parameters-private", "k=v,...", Form.OS_PARAMS
     ), RefersTo.OS_PARAMS] = None  # fmt: skip
     clear_osparams: Annotated[bool, Field(
-        "take all OS parameters of the instance away first", "! --clear-os-parameters"
+        "first remove all OS parameters of the instance", "! --clear-os-parameters"
     )] = False  # fmt: skip
     clear_osparams_private: Annotated[
-        bool, Field("take all private ones away first", "! --clear-os-parameters-private")
+        bool, Field("first remove all private OS parameters", "! --clear-os-parameters-private")
     ] = False
     remove_osparams: Annotated[list[str] | None, Field(
-        "take these OS parameters away", "! --remove-os-parameters", "k,...", Form.WORDS
+        "remove these OS parameters", "! --remove-os-parameters", "k,...", Form.WORDS
     ), RefersTo.NOTHING] = None  # fmt: skip
     remove_osparams_private: Annotated[list[str] | None, Field(
-        "take these private ones away", "! --remove-os-parameters-private", "k,...", Form.WORDS
+        "remove these private OS parameters", "! --remove-os-parameters-private", "k,...", Form.WORDS
     ), RefersTo.NOTHING] = None  # fmt: skip
     wait_for_sync: NoWaitForSync = True
     offline: bool | None = None
     conflicts_check: NoConflictsCheck = True
     hotplug: Annotated[bool, Field("change the running guest at once, or fail")] = False
     hotplug_if_possible: Annotated[
-        bool, Field("change the running guest at once where that is possible; the default")
+        bool, Field("change the running guest at once if possible (the default)")
     ] = False
     disk_template: Annotated[str | None, Field(
-        "keep the disks in another way; they are made anew, and their data is copied", "-t", "TEMPLATE"
+        "convert the disks to this template: create new disks and copy the data", "-t", "TEMPLATE"
     ), RefersTo.NOTHING] = None  # fmt: skip
     ext_params: Annotated[Params, Field(
-        "with -t: parameters of the new disks, as vg=fast or provider=NAME", "! -e --ext-params",
+        "with -t: parameters of the new disks, for example vg=fast or provider=NAME", "! -e --ext-params",
         "k=v,...", Form.KEY_VALUES
     ), RefersTo.DISK_PARAMS] = {}  # fmt: skip
     file_driver: Annotated[str | None, RefersTo.NOTHING] = None
@@ -107,7 +107,7 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
         str | None, Field("subdirectory for new disks in files", metavar="NAME"), RefersTo.DIRECTORY
     ] = None
     pnode: Annotated[str | None, Field(
-        "record another primary node, to which the disks have been moved by hand; nothing else may be changed",
+        "record another primary node, to which the disks were moved by hand; excludes all other changes",
         "! --new-primary", "NODE"
     ), RefersTo.NODE] = None  # fmt: skip
     pnode_uuid: Annotated[str | None, RefersTo.NODE] = None
@@ -174,7 +174,7 @@ class OpInstanceReplaceDisks(
     mode: Annotated[str, RefersTo.NOTHING]
     disks: list[int] = []
     remote_node: Annotated[str | None, Field(
-        "this node becomes the secondary", "! -n --new-secondary", "NODE"
+        "new secondary node", "! -n --new-secondary", "NODE"
     ), RefersTo.NODE] = None  # fmt: skip
     remote_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     iallocator: Iallocator = None
@@ -198,12 +198,10 @@ class OpInstanceActivateDisks(
 ):
     """Make the disks usable on the primary node; the result is a list of `[node, disk/N, path]`."""
 
-    ignore_size: Annotated[
-        bool, Field("do not compare their sizes with those of the configuration")
-    ] = False
-    wait_for_sync: Annotated[
-        bool, Field("wait until the copies of mirrored disks are the same")
-    ] = False
+    ignore_size: Annotated[bool, Field("skip the comparison of sizes with the configuration")] = (
+        False
+    )
+    wait_for_sync: Annotated[bool, Field("wait for the synchronisation of mirrored disks")] = False
     if_wanted: bool = False
     """Do nothing unless the instance is to run."""
 

@@ -21,7 +21,7 @@ class OpInstanceReinstall(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     """
 
     os_type: Annotated[str | None, Field(
-        "install this OS, and keep it; without, the instance's own", "-o", "OS[+VARIANT]"
+        "install this OS; default: the OS of the instance", "-o", "OS[+VARIANT]"
     ), RefersTo.OS] = None  # fmt: skip
     force_variant: ForceVariant = False
     osparams: Annotated[dict[str, str] | None, Field(
@@ -46,7 +46,7 @@ class OpInstanceRename(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
         bool, Field("refuse if the new name does not resolve", form=Form.ON_OFF)
     ] = False
     ip_check: Annotated[bool, Field(
-        "refuse if the new name's address answers already; needs --name-check", form=Form.ON_OFF
+        "refuse if the address of the new name already answers; needs --name-check", form=Form.ON_OFF
     )] = False  # fmt: skip
 
     summary_field: ClassVar[str | None] = None

@@ -14,7 +14,7 @@ class OpClusterVerifyDisks(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VE
     """Look at the disks of all instances: submits a job for each node group."""
 
     group_name: Annotated[
-        str | None, Field("look at one group only", "! -g --node-group", "GROUP"), RefersTo.GROUP
+        str | None, Field("only this group", "! -g --node-group", "GROUP"), RefersTo.GROUP
     ] = None
     is_strict: bool = False
 

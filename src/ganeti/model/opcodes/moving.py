@@ -51,12 +51,10 @@ class OpInstanceFailover(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
 class OpInstanceMove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MOVE"):
     """Stop an instance, copy its disks to another node, and start it there."""
 
-    target_node: Annotated[
-        str, Field("node that is to have it", "-n --node", "NODE"), RefersTo.NODE
-    ]
+    target_node: Annotated[str, Field("target node", "-n --node", "NODE"), RefersTo.NODE]
     target_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     compress: Annotated[str, Field(
-        "compress the data on its way", choices=COPIED
+        "compress the data during the transfer", choices=COPIED
     ), RefersTo.NOTHING] = NONE  # fmt: skip
     ignore_consistency: IgnoreConsistency = False
     ignore_ipolicy: IgnoreIpolicy = False
@@ -110,12 +108,12 @@ class OpNodeEvacuate(OnNode, frozen=True, kw_only=True, tag="OP_NODE_EVACUATE"):
 
     mode: Annotated[str, RefersTo.NOTHING]
     remote_node: Annotated[
-        str | None, Field("node that takes them", "! -n --new-secondary", "NODE"), RefersTo.NODE
+        str | None, Field("new secondary node", "! -n --new-secondary", "NODE"), RefersTo.NODE
     ] = None
     remote_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     early_release: EarlyRelease = False
     ignore_soft_errors: Annotated[
-        bool | None, Field("let the allocator pass over what is only unwise")
+        bool | None, Field("ignore soft errors (such as an unhealthy node) when choosing nodes")
     ] = None
 
     rest: ClassVar[tuple[Rest, ...]] = (

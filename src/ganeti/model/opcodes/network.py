@@ -7,7 +7,7 @@ from ganeti.model.opcodes.base import OpCode
 from ganeti.model.operation import DRY_RUN, NETWORK, NEW_NAME, Command, Rest
 
 Addresses = Annotated[list[str] | None, Field(
-    "reserve these addresses for others; a range is FIRST-LAST", metavar="ADDRESS,...",
+    "reserve these addresses for other uses; a range is FIRST-LAST", metavar="ADDRESS,...",
     form=Form.WORDS
 ), RefersTo.NOTHING]  # fmt: skip
 
@@ -24,18 +24,18 @@ class NetworkParams(OnNetwork, frozen=True, kw_only=True):
     """The parameters of a network; None leaves one as it is."""
 
     gateway: Annotated[str | None, Field(
-        "its router, which no interface can have; 'none' takes it away", metavar="ADDRESS"
+        "router, whose address no interface can have; 'none' removes it", metavar="ADDRESS"
     ), RefersTo.NOTHING] = None  # fmt: skip
     network6: Annotated[str | None, Field(
-        "IPv6 subnet in which guests make their own addresses; 'none' takes it away", metavar="SUBNET"
+        "IPv6 subnet in which guests configure themselves; 'none' removes it", metavar="SUBNET"
     ), RefersTo.NOTHING] = None  # fmt: skip
     gateway6: Annotated[
         str | None,
-        Field("its IPv6 router; 'none' takes it away", metavar="ADDRESS"),
+        Field("IPv6 router; 'none' removes it", metavar="ADDRESS"),
         RefersTo.NOTHING,
     ] = None
     mac_prefix: Annotated[str | None, Field(
-        "first three bytes of new MAC addresses; 'none' takes the cluster's", "-m", "PREFIX"
+        "first three bytes of new MAC addresses; 'none' uses the cluster's", "-m", "PREFIX"
     ), RefersTo.NOTHING] = None  # fmt: skip
     add_reserved_ips: Addresses = None
 
@@ -45,11 +45,11 @@ class OpNetworkAdd(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWORK_ADD
 
     network: Annotated[
         str,
-        Field("the addresses that interfaces get, as 192.0.2.0/24", metavar="SUBNET"),
+        Field("addresses for interfaces, for example 192.0.2.0/24", metavar="SUBNET"),
         RefersTo.NOTHING,
     ]
     conflicts_check: Annotated[bool, Field(
-        "do not reserve the addresses of nodes and of the cluster that are in it",
+        "do not reserve the addresses of nodes and of the cluster",
         "! --no-conflicts-check", form=Form.OFF
     )] = True  # fmt: skip
     tags: Annotated[
@@ -92,7 +92,7 @@ class OpNetworkSetParams(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWO
     """Change a network; its subnet stays what it is."""
 
     remove_reserved_ips: Annotated[list[str] | None, Field(
-        "let interfaces have these addresses again; a range is FIRST-LAST", metavar="ADDRESS,...",
+        "release these addresses for interfaces; a range is FIRST-LAST", metavar="ADDRESS,...",
         form=Form.WORDS
     ), RefersTo.NOTHING] = None  # fmt: skip
 
@@ -125,7 +125,7 @@ class OpNetworkConnect(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_CON
     network_link: Annotated[str, RefersTo.LINK]
     network_vlan: Annotated[str, RefersTo.LINK] = ""
     conflicts_check: Annotated[bool, Field(
-        "do not refuse where instances have its addresses without being in it",
+        "ignore instances that use addresses of the network without being in it",
         "! --no-conflicts-check", form=Form.OFF
     )] = True  # fmt: skip
 

@@ -40,10 +40,10 @@ class OpNodeAdd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_ADD"):
     certificate: Annotated[str, RefersTo.NOTHING] = ""
     node_uuid: Annotated[str | None, RefersTo.NODE] = None
     """The UUID that the join has put into the certificate."""
-    readd: Annotated[bool, Field("take a node in again that lost its data")] = False
-    drained: Annotated[bool, Field("let it take no new instances, and be no master candidate")] = (
-        False
-    )
+    readd: Annotated[bool, Field("add a node again that has lost its data")] = False
+    drained: Annotated[
+        bool, Field("accept no new instances, and do not make it a master candidate")
+    ] = False
     group: Annotated[
         str | None, Field("node group", "! -g --node-group", "GROUP"), RefersTo.GROUP
     ] = None
@@ -101,30 +101,30 @@ class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS
 
     node_name: Annotated[str, RefersTo.NODE]
     node_uuid: Annotated[str | None, RefersTo.NODE] = None
-    force: Annotated[bool, Field("do it even if too few master candidates are left", "-f")] = False
+    force: Annotated[bool, Field("continue although too few master candidates are left", "-f")] = (
+        False
+    )
     master_candidate: Annotated[
         bool | None, Field("whether the node is a master candidate", "-C", form=Form.YES_NO)
     ] = None
     offline: Annotated[bool | None, Field(
-        "whether the node is away: nothing is asked of it", "-O", form=Form.YES_NO
+        "whether the node is offline and must not be called", "-O", form=Form.YES_NO
     )] = None  # fmt: skip
     drained: Annotated[
-        bool | None, Field("whether the node takes no new instances", "-D", form=Form.YES_NO)
+        bool | None, Field("whether the node accepts no new instances", "-D", form=Form.YES_NO)
     ] = None
-    auto_promote: Annotated[
-        bool, Field("let another node become a master candidate in its place")
-    ] = False
+    auto_promote: Annotated[bool, Field("promote another node in its place")] = False
     master_capable: Annotated[bool | None, MASTER_CAPABLE] = None
     vm_capable: Annotated[bool | None, VM_CAPABLE] = None
     secondary_ip: SecondaryIp = None
     ndparams: Annotated[Params | None, Field(
-        "node parameters; '-k' takes the value of the group or cluster again", "! --node-parameters",
+        "node parameters; '-k' resets k to the value of the group or cluster", "! --node-parameters",
         "k=v,...", Form.KEY_VALUES
     ), RefersTo.CLUSTER] = None  # fmt: skip
     hv_state: Annotated[Params | None, RefersTo.CLUSTER] = None
     disk_state: Annotated[Params | None, RefersTo.CLUSTER] = None
     powered: Annotated[bool | None, Field(
-        "whether the node is switched on, where a program knows", "! --node-powered", form=Form.YES_NO
+        "whether the node is powered on", "! --node-powered", form=Form.YES_NO
     )] = None  # fmt: skip
 
     summary_field: ClassVar[str | None] = "node_name"
@@ -145,7 +145,7 @@ class OpNodePowercycle(OpCode, frozen=True, kw_only=True, tag="OP_NODE_POWERCYCL
 
     node_name: Annotated[str, RefersTo.NODE]
     node_uuid: Annotated[str | None, RefersTo.NODE] = None
-    force: Annotated[bool, Field("do it without asking, and even to the master", "-f")] = False
+    force: Annotated[bool, Field("skip the confirmation prompt; also for the master", "-f")] = False
 
     summary_field: ClassVar[str | None] = "node_name"
     loss: ClassVar[Loss | None] = Loss(_ask_powercycle, ("force", "is_sure"))

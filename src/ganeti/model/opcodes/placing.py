@@ -38,7 +38,7 @@ class OpClusterBalance(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_BALANC
     """Move instances until the cluster is as even as moves can make it (S186): a job for each move."""
 
     iallocator: Iallocator = None
-    max_moves: Annotated[int | None, Field("how many moves at most", "! -l --max-length", "N")] = (
+    max_moves: Annotated[int | None, Field("maximum number of moves", "! -l --max-length", "N")] = (
         None
     )
 
@@ -65,6 +65,6 @@ class OpClusterCapacity(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_CAPAC
     ] = None
     vcpus: Annotated[int | None, Field("virtual processors of each", "-c", "N")] = None
     spindle_use: Annotated[int | None, Field("spindles that each uses", metavar="N")] = None
-    max_instances: Annotated[int | None, Field("do not count further", metavar="N")] = None
+    max_instances: Annotated[int | None, Field("stop counting at this number", metavar="N")] = None
 
     host_changing: ClassVar[bool] = False

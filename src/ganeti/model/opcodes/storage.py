@@ -8,8 +8,7 @@ from ganeti.model.opcodes.base import OpCode
 from ganeti.model.operation import NODE, Argument, Command, Loss, Parameter, ParameterType, Rest
 
 StorageType = Annotated[str | None, Field(
-    "kind of storage: lvm-vg, lvm-pv, file, sharedfile; without it that of the first enabled disk"
-    " template", "! -t --storage-type", "KIND"
+    "kind of storage: lvm-vg, lvm-pv, file, sharedfile; default: that of the first enabled disk template", "! -t --storage-type", "KIND"
 ), RefersTo.NOTHING]  # fmt: skip
 
 
@@ -74,7 +73,7 @@ class OpRepairNodeStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_REPA
     """Make a storage unit consistent; what lay on lost devices is given up (S6, S94)."""
 
     ignore_consistency: Annotated[
-        bool, Field("do it although data is lost for which there is no other good copy")
+        bool, Field("continue although the only good copy of data is lost")
     ] = False
 
     loss: ClassVar[Loss | None] = Loss(_ask_repair)

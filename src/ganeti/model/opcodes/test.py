@@ -20,8 +20,8 @@ class OpTestDelay(OpCode, frozen=True, kw_only=True, tag="OP_TEST_DELAY"):
         "sleep on this node as well; may be repeated", "! -n", "NODE", Form.REPEATED
     ), RefersTo.NODE] = []  # fmt: skip
     on_node_uuids: Annotated[list[str] | None, RefersTo.NODE] = None
-    repeat: Annotated[int, Field("sleep this often again", "-r", "TIMES")] = 0
-    interruptible: Annotated[bool, Field("let a cancel end it in between", "-i")] = False
+    repeat: Annotated[int, Field("number of repetitions", "-r", "TIMES")] = 0
+    interruptible: Annotated[bool, Field("end early if the job is cancelled", "-i")] = False
     no_locks: Annotated[bool, Field("take no locks", "-l")] = False
 
     summary_field: ClassVar[str | None] = "duration"
@@ -46,32 +46,33 @@ class OpTestAllocator(OpCode, frozen=True, kw_only=True, tag="OP_TEST_ALLOCATOR"
     ), RefersTo.NOTHING] = None  # fmt: skip
     evac_nodes: Annotated[list[str], RefersTo.NODE] = []
     target_groups: Annotated[list[str], Field(
-        "for change-group: groups to choose from; any other without", metavar="GROUP,...",
+        "for change-group: groups to choose from; default: all other groups", metavar="GROUP,...",
         form=Form.WORDS
     ), RefersTo.GROUP] = []  # fmt: skip
     group_name: Annotated[
         str | None, Field("group to allocate in", "! -g --node-group", "GROUP"), RefersTo.GROUP
     ] = None
     spindle_use: Annotated[int, Field("spindles that the instance uses (1)", metavar="N")] = 1
-    count: Annotated[int, Field("for multi-allocate: how many instances (1)", metavar="N")] = 1
-    max_moves: Annotated[int | None, Field("for balance: how many moves at most", metavar="N")] = (
+    count: Annotated[int, Field("for multi-allocate: number of instances (1)", metavar="N")] = 1
+    max_moves: Annotated[int | None, Field("for balance: maximum number of moves", metavar="N")] = (
         None
     )
     iallocator: Annotated[str | None, Field(
-        "the allocator; the cluster's default without", "-I", "NAME"
+        "allocator; default: the cluster's", "-I", "NAME"
     ), RefersTo.ALLOCATOR] = None  # fmt: skip
     disks: Annotated[list[DiskRequest], Field(
         "a disk; may be repeated", "! --disk", "N:size=SIZE", Form.DISKS
     )] = []  # fmt: skip
     nics: Annotated[
-        list[NicRequest], Field("an interface; may be repeated", "! --net", "N:k=v,...", Form.NICS)
+        list[NicRequest],
+        Field("network interface; may be repeated", "! --net", "N:k=v,...", Form.NICS),
     ] = []
     memory: Annotated[
         int, Field("memory of the instance (128m)", metavar="SIZE", form=Form.SIZE)
     ] = 128
     vcpus: Annotated[int, Field("virtual processors (1)", "-c -p", "N")] = 1
     disk_template: Annotated[
-        str, Field("how the disks are kept (diskless)", "-t", "TEMPLATE"), RefersTo.NOTHING
+        str, Field("disk template (diskless)", "-t", "TEMPLATE"), RefersTo.NOTHING
     ] = "diskless"
     os: Annotated[str, Field("OS definition", "! -o --os-type", "OS"), RefersTo.OS] = ""
     hypervisor: Annotated[str | None, Field("hypervisor", "-H", "NAME"), RefersTo.NOTHING] = None
