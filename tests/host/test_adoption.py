@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.errors import HypervisorError
-from ganeti.hypervisor.kvm.adoption import adopt_guests, directory, our_guests
+from ganeti.hypervisor.kvm.adoption import UpstreamGuests, directory
 from ganeti.hypervisor.kvm.processes import HostProcesses
 from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.model.instance_spec import InstanceSpec
@@ -109,7 +109,7 @@ async def test_a_guest_of_the_original_goes_on_under_our_driver_until_it_is_stop
     pid = int((directory(node.paths) / "pid" / instance.name).read_text())
     wait_until(lambda: len(disk_heartbeats(disk)) >= 3, "the guest beats", timeout_s=120)
 
-    done = adopt_guests(node.paths, HostProcesses())
+    done = UpstreamGuests(node.paths, HostProcesses()).adopt()
     assert (done.adopted, done.problems) == ((instance.name,), ())
     before = max(disk_heartbeats(disk))
     [listed] = await node.driver.running()
@@ -117,8 +117,8 @@ async def test_a_guest_of_the_original_goes_on_under_our_driver_until_it_is_stop
     wait_until(lambda: max(disk_heartbeats(disk)) > before + 2, "it beats on", timeout_s=120)
     assert are_consecutive(sorted(disk_heartbeats(disk)))
     assert node.record(instance).process.pid == pid
-    assert list(our_guests(node.paths)) == []
-    assert adopt_guests(node.paths, HostProcesses()).adopted == (instance.name,)
+    assert UpstreamGuests(node.paths, HostProcesses()).hidden_guests() == []
+    assert UpstreamGuests(node.paths, HostProcesses()).adopt().adopted == (instance.name,)
 
     with pytest.raises(HypervisorError, match="reboot --type=full"):
         await node.driver.migration_info(instance)
@@ -129,4 +129,4 @@ async def test_a_guest_of_the_original_goes_on_under_our_driver_until_it_is_stop
     await node.driver.stop(instance, 60)
     assert not HostProcesses().is_alive(process)
     assert nothing_is_left(node, instance)
-    assert adopt_guests(node.paths, HostProcesses()).adopted == ()
+    assert UpstreamGuests(node.paths, HostProcesses()).adopt().adopted == ()

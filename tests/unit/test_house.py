@@ -289,6 +289,26 @@ def test_what_runs_is_pinned_to_the_same_versions_as_what_is_tested() -> None:
     assert pins("run") <= pins("dev")
 
 
+NAMES_KVM = {
+    "base/node_files.py": "where its logs are",
+    "base/paths.py": "where its runtime files are",
+    "model/cluster_params.py": "the hypervisor of a new cluster",
+    "model/objects.py": "what a stored instance without a hypervisor has",
+    "vcluster/demo.py": "the demonstration runs real guests",
+}
+"""Who names the hypervisor kvm besides its own files, and why; all others read its row or its driver's abilities."""
+
+
+def test_hypervisor_is_named_only_in_its_own_files() -> None:
+    own = (SOURCE / "hypervisor" / "kvm", SOURCE / "model" / "hypervisors")
+    naming = {
+        str(path.relative_to(SOURCE))
+        for path in _modules_with('"kvm"')
+        if not any(path.is_relative_to(directory) for directory in own)
+    }
+    assert naming == NAMES_KVM.keys()
+
+
 _IMPORTS = re.compile(r"^\s*from (ganeti[\w.]*) import (\([^)]*\)|.*)$", re.MULTILINE)
 
 

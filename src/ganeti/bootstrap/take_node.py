@@ -24,12 +24,14 @@ from ganeti.base.errors import (
 from ganeti.base.files import read_at_most, sync_directory, write_atomically
 from ganeti.base.node_files import Lifetime, existing
 from ganeti.base.paths import Paths, hostname
+from ganeti.base.process import run
 from ganeti.base.terminal import Parser, say
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.bootstrap.destroy import forget_cluster, is_member, stop_daemons
-from ganeti.hypervisor import fake
-from ganeti.hypervisor.kvm.adoption import adopt_guests, forget_guests, our_guests
+from ganeti.hypervisor.abilities import AdoptsGuests
 from ganeti.hypervisor.kvm.processes import HostProcesses, ProcessId
+from ganeti.hypervisor.registry import hypervisors
+from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.store.register import RegisterFile
 from ganeti.upstream.forms import LARGEST, parse
 
@@ -97,22 +99,39 @@ class Node:
             ]
         for name in found:
             await self.end(name)
-        done = await asyncio.to_thread(adopt_guests, self.paths, self.processes)
-        if done.problems:
-            forget_guests(self.paths)
-            raise HostError(
-                f"guests cannot be adopted: {'; '.join(done.problems)}; nothing was moved, and"
-                " upstream's daemons can be started again"
-            )
-        pretended, unknown = await asyncio.to_thread(fake.adopt_guests, self.paths, self._uuids())
-        names = sorted((*done.adopted, *pretended))
-        said.append(f"keeps running the guests {', '.join(names) or '(none)'}")
+        adopted, unknown = await asyncio.to_thread(self._adopt)
+        said.append(f"keeps running the guests {', '.join(sorted(adopted)) or '(none)'}")
         if unknown:
             said.append(
                 f"no master candidate, so not known here: {', '.join(unknown)}; start them again"
             )
         self._move_aside()
         return [*said, *self._next()]
+
+    def _adopting(self) -> list[AdoptsGuests]:
+        """What adopts guests; a hypervisor that only pretends comes last, for it never fails."""
+        drivers = hypervisors(self.paths, run)
+        found = [drivers[name].options.adoption for name in HYPERVISORS if name in drivers]
+        return [one for one in found if one is not None]
+
+    def _adopt(self) -> tuple[list[str], list[str]]:
+        """Adopt the guests of upstream: names of those, and of others that are not known here; HostError."""
+        adopted: list[str] = []
+        unknown: list[str] = []
+        tried: list[AdoptsGuests] = []
+        for one in self._adopting():
+            tried.append(one)
+            done = one.adopt(self._uuids())
+            if done.problems:
+                for again in tried:
+                    again.give_back()
+                raise HostError(
+                    f"guests cannot be adopted: {'; '.join(done.problems)}; nothing was moved, and"
+                    " upstream's daemons can be started again"
+                )
+            adopted += done.adopted
+            unknown += done.unknown
+        return adopted, unknown
 
     async def give_back(self, config: bytes | None) -> list[str]:
         """Return to upstream; return what to do next.
@@ -123,7 +142,7 @@ class Node:
             raise PrereqError(
                 f"{self.aside} has no files of upstream Ganeti", ErrorCode.WRONG_STATE
             )
-        if guests := sorted(our_guests(self.paths)):
+        if guests := sorted(name for one in self._adopting() for name in one.hidden_guests()):
             raise PrereqError(
                 f"upstream Ganeti cannot find guests that it did not start: {', '.join(guests)}; stop"
                 " them, or migrate them away, and start them afterwards",
@@ -138,8 +157,8 @@ class Node:
         if not self._returning.exists():
             await stop_daemons(Daemons(self.paths))
             self._number_jobs()
-            forget_guests(self.paths)
-            fake.give_guests_back(self.paths)
+            for one in self._adopting():
+                one.give_back()
             forget_cluster(self.paths, keep=self._kept())
             # From here on a file may be upstream's, although this implementation uses the same name.
             write_atomically(self._returning, b"")

@@ -4,7 +4,7 @@ Like all of a driver, they raise only HypervisorError, and may be repeated.
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ganeti.hypervisor.hotplug import Hotplug
@@ -90,6 +90,33 @@ class ChecksNics(abc.ABC):
 
 
 @dataclass(frozen=True)
+class Adoption:
+    """What became of each guest that upstream Ganeti left on a node."""
+
+    adopted: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    """Why others were not adopted; they run on, unknown to this implementation."""
+    unknown: tuple[str, ...] = ()
+    """Guests that no record describes and of which the node does not know the UUID."""
+
+
+class AdoptsGuests(abc.ABC):
+    """Goes on with guests that upstream Ganeti has started on this node, and gives them back. Its methods block."""
+
+    @abc.abstractmethod
+    def adopt(self, uuids: Mapping[str, str]) -> Adoption:
+        """Write a record of each; `uuids` has those of the instances that the node knows, by name. May be repeated."""
+
+    @abc.abstractmethod
+    def hidden_guests(self) -> list[str]:
+        """Return names of guests that upstream has not started and could not find."""
+
+    @abc.abstractmethod
+    def give_back(self) -> None:
+        """Let upstream know again all guests that it can find."""
+
+
+@dataclass(frozen=True)
 class Options:
     """What one driver has beside the operations of `Hypervisor`; None where it has not."""
 
@@ -102,6 +129,7 @@ class Options:
     agents: TalksToAgent | None = None
     warm_up: WarmsUp | None = None
     upkeep: LooksAfterGuests | None = None
+    adoption: AdoptsGuests | None = None
     shared_files: tuple[str, ...] = ()
     """Files of the host that must be the same on all nodes, as far as the master has them (S67)."""
 

@@ -17,7 +17,7 @@ from ganeti.base.errors import HypervisorError, InputError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
 from ganeti.base.process import Run, run
-from ganeti.hypervisor.abilities import Options
+from ganeti.hypervisor.abilities import Adoption, AdoptsGuests, Options
 from ganeti.hypervisor.fake_hotplug import FakeHotplug
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.hypervisors.fake import FAKE
@@ -74,7 +74,7 @@ class FakeHypervisor(Hypervisor):
 
     @property
     def options(self) -> Options:
-        return Options(hotplug=self._hotplug)
+        return Options(hotplug=self._hotplug, adoption=UpstreamGuests(self, self._directory))
 
     async def verify(self) -> list[str]:
         try:
@@ -237,47 +237,49 @@ class FakeHypervisor(Hypervisor):
         )
 
 
-def adopt_guests(paths: Paths, uuids: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Adopt guests that upstream simulates; return the names of those, and of others without a UUID.
+class UpstreamGuests(AdoptsGuests):
+    """Guests that upstream simulates: a file for each, with a number, memory in MiB, and processors."""
 
-    Upstream has a file for each name: a number, memory in MiB, and processors. It stays.
-    """
-    hypervisor = FakeHypervisor(paths)
-    adopted, unknown = [], []
-    for path in _files_of_the_original(paths):
-        _id, memory, vcpus = (int(line) for line in path.read_text().split())
-        if path.name not in uuids:
-            unknown.append(path.name)
-            continue
-        instance = InstanceSpec(
-            name=path.name,
-            uuid=uuids[path.name],
-            hypervisor=FakeHypervisor.name,
-            os="",
-            memory=memory,
-            vcpus=vcpus,
-            hvparams={},
-            disk_template="diskless",
-        )
-        hypervisor.write(instance, "running")
-        adopted.append(path.name)
-    return adopted, unknown
+    def __init__(self, hypervisor: FakeHypervisor, directory: Path) -> None:
+        self._hypervisor, self._directory = hypervisor, directory
+
+    def adopt(self, uuids: Mapping[str, str]) -> Adoption:
+        adopted, unknown = [], []
+        for path in _files_of_the_original(self._directory):
+            _id, memory, vcpus = (int(line) for line in path.read_text().split())
+            if path.name not in uuids:
+                unknown.append(path.name)
+                continue
+            instance = InstanceSpec(
+                name=path.name,
+                uuid=uuids[path.name],
+                hypervisor=FakeHypervisor.name,
+                os="",
+                memory=memory,
+                vcpus=vcpus,
+                hvparams={},
+                disk_template="diskless",
+            )
+            self._hypervisor.write(instance, "running")
+            adopted.append(path.name)
+        return Adoption(tuple(adopted), unknown=tuple(unknown))
+
+    def hidden_guests(self) -> list[str]:
+        """None: upstream gets a file for each."""
+        return []
+
+    def give_back(self) -> None:
+        guests = {guest.instance.name: guest.instance for guest in self._hypervisor.all_guests()}
+        for path in _files_of_the_original(self._directory):
+            path.unlink()
+        for name, instance in guests.items():
+            text = f"0\n{instance.memory}\n{instance.vcpus}\n"
+            write_atomically(self._directory / name, text.encode())
+            self._hypervisor.remove(instance)
 
 
-def give_guests_back(paths: Paths) -> None:
-    """Return all simulated guests to upstream."""
-    hypervisor = FakeHypervisor(paths)
-    guests = {guest.instance.name: guest.instance for guest in hypervisor.all_guests()}
-    for path in _files_of_the_original(paths):
-        path.unlink()
-    for name, instance in guests.items():
-        path = paths.fake_hypervisor / name
-        write_atomically(path, f"0\n{instance.memory}\n{instance.vcpus}\n".encode())
-        hypervisor.remove(instance)
-
-
-def _files_of_the_original(paths: Paths) -> list[Path]:
-    found = paths.fake_hypervisor.iterdir() if paths.fake_hypervisor.is_dir() else ()
+def _files_of_the_original(directory: Path) -> list[Path]:
+    found = directory.iterdir() if directory.is_dir() else ()
     return sorted(path for path in found if path.suffix != _SUFFIX and "fail-" not in path.name)
 
 

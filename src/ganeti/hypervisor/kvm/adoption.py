@@ -10,14 +10,16 @@ and it does not move.
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ganeti.base.errors import HypervisorError, InputError
 from ganeti.base.identifiers import host_name, is_uuid
 from ganeti.base.paths import Paths
+from ganeti.hypervisor.abilities import Adoption, AdoptsGuests
 from ganeti.hypervisor.kvm.processes import PROC, Processes, ProcessId
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, all_guest_files, boot_id
 from ganeti.model import wire
@@ -44,33 +46,47 @@ class UpstreamGuest:
     pool_uid: int
 
 
-@dataclass(frozen=True)
-class Adoption:
-    """What became of each guest."""
-
-    adopted: tuple[str, ...]
-    problems: tuple[str, ...]
-    """The reasons for guests that were not adopted; they keep running unknown to this driver."""
-
-
 def directory(paths: Paths) -> Path:
     """Upstream's directory of runtime data of guests."""
     return paths.run / "kvm-hypervisor"
 
 
-def adopt_guests(paths: Paths, processes: Processes) -> Adoption:
-    """Write a record of each guest of upstream that runs here; idempotent."""
-    adopted, problems = [], []
-    for path in sorted((directory(paths) / "conf").glob(f"*{_RUNTIME}")):
-        name = path.name.removesuffix(_RUNTIME)
-        try:
-            found = _look_at(paths, processes, name, path)
-            if found is not None:
-                _adopt(paths, found)
-                adopted.append(name)
-        except (HypervisorError, InputError, OSError, LookupError, TypeError, ValueError) as err:
-            problems.append(f"{name}: {err}")
-    return Adoption(tuple(adopted), tuple(problems))
+@dataclass(frozen=True)
+class UpstreamGuests(AdoptsGuests):
+    """The guests of this node that upstream has started."""
+
+    paths: Paths
+    processes: Processes
+
+    def adopt(self, uuids: Mapping[str, str] = MappingProxyType({})) -> Adoption:
+        del uuids  # command lines have them
+        adopted, problems = [], []
+        for path in sorted((directory(self.paths) / "conf").glob(f"*{_RUNTIME}")):
+            name = path.name.removesuffix(_RUNTIME)
+            try:
+                found = _look_at(self.paths, self.processes, name, path)
+                if found is not None:
+                    _adopt(self.paths, found)
+                    adopted.append(name)
+            except (
+                HypervisorError,
+                InputError,
+                OSError,
+                LookupError,
+                TypeError,
+                ValueError,
+            ) as err:
+                problems.append(f"{name}: {err}")
+        return Adoption(tuple(adopted), tuple(problems))
+
+    def hidden_guests(self) -> list[str]:
+        return [name for name, record, _files in _records(self.paths) if not record.is_adopted]
+
+    def give_back(self) -> None:
+        """Remove the records of adopted guests; the guests keep running and upstream knows them."""
+        for _name, record, files in list(_records(self.paths)):
+            if record.is_adopted:
+                files.forget()
 
 
 def _look_at(paths: Paths, processes: Processes, name: str, path: Path) -> UpstreamGuest | None:
@@ -207,18 +223,6 @@ def _nic(index: int, given: dict[str, Any]) -> NicSpec:
         NicSpec,
     )
     return spec
-
-
-def our_guests(paths: Paths) -> Iterator[str]:
-    """Names of the guests of this node that upstream did not start and could not find."""
-    return (name for name, record, _files in _records(paths) if not record.is_adopted)
-
-
-def forget_guests(paths: Paths) -> None:
-    """Remove the records of adopted guests; the guests keep running and upstream knows them."""
-    for _name, record, files in list(_records(paths)):
-        if record.is_adopted:
-            files.forget()
 
 
 def _records(paths: Paths) -> Iterator[tuple[str, Record, GuestFiles]]:

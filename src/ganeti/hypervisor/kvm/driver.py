@@ -13,6 +13,7 @@ from ganeti.base.process import Run
 from ganeti.hypervisor.abilities import Options
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.hypervisor.kvm import migration
+from ganeti.hypervisor.kvm.adoption import UpstreamGuests
 from ganeti.hypervisor.kvm.agents import Agents
 from ganeti.hypervisor.kvm.console import console_info
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
@@ -76,7 +77,9 @@ class KvmHypervisor(Hypervisor):
         monitor: Callable[[Path], Talk] = Monitor,
     ) -> None:
         self._paths, self._run = paths, run
-        self._guests = Guests(paths, run, processes or HostProcesses(), monitor)
+        processes = processes or HostProcesses()
+        self._guests = Guests(paths, run, processes, monitor)
+        self._adoption = UpstreamGuests(paths, processes)
         self._endpoint = MigrationEndpoint(paths)
         self.programs = Programs(run)
         self.hotplug = KvmHotplug(paths, run, self._guests)
@@ -96,6 +99,7 @@ class KvmHypervisor(Hypervisor):
             agents=self.agents,
             warm_up=self.upkeep,
             upkeep=self.upkeep,
+            adoption=self._adoption,
             shared_files=(VNC_PASSWORD_FILE, *SPICE_FILES),
         )
 

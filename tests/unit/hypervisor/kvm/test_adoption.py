@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from ganeti.base.paths import Paths
+from ganeti.hypervisor.abilities import Adoption
 from ganeti.hypervisor.kvm import adoption
-from ganeti.hypervisor.kvm.adoption import adopt_guests, directory
+from ganeti.hypervisor.kvm.adoption import UpstreamGuests, directory
 from ganeti.hypervisor.kvm.processes import ProcessId
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.wire import encode
@@ -79,7 +80,7 @@ def test_a_running_guest_has_a_record_with_what_it_was_started_with(
     paths: Paths, monkeypatch: pytest.MonkeyPatch, control: None
 ) -> None:
     processes = left_by_the_original(paths, monkeypatch, words())
-    done = adopt_guests(paths, processes)  # type: ignore[arg-type] # what is asked of it
+    done = UpstreamGuests(paths, processes).adopt()  # type: ignore[arg-type] # what is asked of it
     assert (done.adopted, done.problems) == ((NAME,), ())
     files = GuestFiles.of(paths, UUID)
     record = files.read()
@@ -100,7 +101,7 @@ def test_a_process_that_is_not_this_guest_is_left_alone(
     paths: Paths, monkeypatch: pytest.MonkeyPatch, control: None, argv: list[str]
 ) -> None:
     processes = left_by_the_original(paths, monkeypatch, argv)
-    done = adopt_guests(paths, processes)  # type: ignore[arg-type] # what is asked of it
+    done = UpstreamGuests(paths, processes).adopt()  # type: ignore[arg-type] # what is asked of it
     assert done.adopted == ()
     assert [text.partition(":")[0] for text in done.problems] == [NAME]
     assert not list(paths.kvm.glob("*.json"))
@@ -111,7 +112,7 @@ def test_a_damaged_runtime_file_is_said_and_the_guest_left_alone(
     paths: Paths, monkeypatch: pytest.MonkeyPatch, control: None, runtime: object
 ) -> None:
     processes = left_by_the_original(paths, monkeypatch, words(), runtime)
-    done = adopt_guests(paths, processes)  # type: ignore[arg-type] # what is asked of it
+    done = UpstreamGuests(paths, processes).adopt()  # type: ignore[arg-type] # what is asked of it
     assert done.adopted == ()
     assert len(done.problems) == 1
     assert not list(paths.kvm.glob("*.json"))
@@ -121,7 +122,7 @@ def test_a_guest_without_its_control_socket_is_said(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processes = left_by_the_original(paths, monkeypatch, words())
-    done = adopt_guests(paths, processes)  # type: ignore[arg-type] # what is asked of it
+    done = UpstreamGuests(paths, processes).adopt()  # type: ignore[arg-type] # what is asked of it
     assert "control socket" in done.problems[0]
     assert not list(paths.kvm.glob("*.json"))
 
@@ -131,4 +132,4 @@ def test_a_guest_that_has_ended_is_no_problem(
 ) -> None:
     processes = left_by_the_original(paths, monkeypatch, words())
     (directory(paths) / "pid" / NAME).unlink()
-    assert adopt_guests(paths, processes) == adoption.Adoption((), ())  # type: ignore[arg-type] # as above
+    assert UpstreamGuests(paths, processes).adopt() == Adoption((), ())  # type: ignore[arg-type] # as above
