@@ -220,11 +220,12 @@ def test_illegal_event_is_reported_with_the_story() -> None:
 @pytest.mark.parametrize(
     ("instructions", "why"),
     [
-        ([I.RESUME_TARGET, I.RESUME_SOURCE], "both ends would let the guest go on"),
-        ([I.RESUME_SOURCE, I.END_TARGET], "one end would let it go on while the other runs it"),
-        ([I.REMOVE_AT_SOURCE, I.RECORD_TARGET], "disks would be removed before"),
-        ([I.REMOVE_AT_SOURCE], "disks would be removed before"),
-        ([I.RECORD_SOURCE, I.REMOVE_AT_SOURCE], "disks would be removed before"),
+        ([I.RESUME_TARGET, I.RESUME_SOURCE], "RESUME_SOURCE without END_TARGET first"),
+        ([I.RESUME_SOURCE, I.END_TARGET], "RESUME_SOURCE without END_TARGET first"),
+        ([I.REMOVE_AT_SOURCE, I.RECORD_TARGET], "REMOVE_AT_SOURCE without RECORD_TARGET first"),
+        ([I.REMOVE_AT_SOURCE], "REMOVE_AT_SOURCE without RECORD_TARGET first"),
+        ([I.RECORD_SOURCE, I.REMOVE_AT_SOURCE], "REMOVE_AT_SOURCE without RECORD_TARGET first"),
+        ([I.RECORD_TARGET, I.REMOVE_AT_TARGET], "REMOVE_AT_TARGET without RECORD_SOURCE first"),
     ],
 )
 def test_validate_names_instructions_that_would_do_harm(
@@ -235,6 +236,15 @@ def test_validate_names_instructions_that_would_do_harm(
     core.handle(Seen(End.WAITS, End.WAITS))
     core.instructions = instructions
     with pytest.raises(IllegalTransitionError, match=why):
+        core.validate()
+
+
+def test_validate_refuses_to_resume_one_end_beside_a_guest_on_the_other() -> None:
+    core = Migration(Facts(), State.UNCLEAR)
+    core.handle(Event.BEGIN)
+    core.handle(Seen(End.HAS_GUEST, End.WAITS))
+    core.instructions = [I.RESUME_TARGET]
+    with pytest.raises(IllegalTransitionError, match="RESUME_TARGET beside a running guest"):
         core.validate()
 
 

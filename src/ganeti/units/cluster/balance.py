@@ -10,7 +10,7 @@ from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model import wire
-from ganeti.model.iallocator import BUILT_IN, RequestType
+from ganeti.model.iallocator import BUILT_IN, RequestType, named_allocators
 from ganeti.model.objects import Disk
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.placing import OpClusterBalance, OpClusterCapacity
@@ -21,15 +21,15 @@ from ganeti.units.allocator_message import cluster_message
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
-from ganeti.units.evacuation import check_allocator_name, jobs_of, proposed_moves
 from ganeti.units.instance.requests import check_disks, check_nics, check_template
+from ganeti.units.relocation.evacuation import jobs_of, proposed_moves
 
 
 class LUClusterBalance(LogicalUnit[OpClusterBalance, Moves]):
     """Submit the moves that make the cluster more even, as the built-in allocator finds them if none is named."""
 
     def check_arguments(self) -> None:
-        check_allocator_name(self.op.iallocator)
+        named_allocators(self.op.iallocator)
         if self.op.max_moves is not None and self.op.max_moves < 0:
             raise InputError("must not be negative", "max_moves")
 
@@ -45,7 +45,7 @@ class LUClusterBalance(LogicalUnit[OpClusterBalance, Moves]):
 
     async def execute(self, ctx: UnitContext, plan: Moves) -> Outcome:
         result = {**_shown(ctx.snapshot, plan), "jobs": []}
-        return Outcome(result, jobs=jobs_of(ctx, plan, self.op))
+        return Outcome(result, jobs=jobs_of(plan, self.op))
 
     def dry_run_result(self, ctx: UnitContext, plan: Moves) -> Any:
         return _shown(ctx.snapshot, plan)
@@ -69,7 +69,7 @@ class LUClusterCapacity(LogicalUnit[OpClusterCapacity, list[list[str]]]):
 
     def check_arguments(self) -> None:
         op = self.op
-        check_allocator_name(op.iallocator)
+        named_allocators(op.iallocator)
         for field in ("memory", "vcpus", "spindle_use", "max_instances"):
             value = getattr(op, field)
             if value is not None and value < 1:

@@ -1,33 +1,30 @@
 """Moving all instances of a group to other groups."""
 
-from typing import Any
-
 from ganeti.config.resolve import resolve_group
 from ganeti.config.snapshot import Snapshot
-from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.iallocator import named_allocators
 from ganeti.model.opcodes.group import OpGroupEvacuate
 from ganeti.protocols import iallocator_requests
-from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
-from ganeti.units.evacuation import (
+from ganeti.units.hooks.environment import group_variables, members
+from ganeti.units.hooks.point import HookPoint, on_nodes
+from ganeti.units.relocation.evacuation import (
+    EvacuationUnit,
     Jobs,
-    check_allocator_name,
     jobs_of,
     other_groups,
     proposed_moves,
     say_moves,
 )
-from ganeti.units.hooks.environment import group_variables, members
-from ganeti.units.hooks.point import HookPoint, on_nodes
 
 
-class LUGroupEvacuate(LogicalUnit[OpGroupEvacuate, Jobs]):
+class LUGroupEvacuate(EvacuationUnit[OpGroupEvacuate]):
     """Move all instances of a group to other groups."""
 
     def check_arguments(self) -> None:
-        check_allocator_name(self.op.iallocator)
+        named_allocators(self.op.iallocator)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         del snapshot
@@ -50,7 +47,7 @@ class LUGroupEvacuate(LogicalUnit[OpGroupEvacuate, Jobs]):
         request = iallocator_requests.change_group([one.name for one in instances], targets)
         found = await proposed_moves(ctx, request, instances, op.iallocator)
         say_moves(ctx, found)
-        return jobs_of(ctx, found, op, sequential=op.sequential, force_failover=op.force_failover)
+        return jobs_of(found, op, sequential=op.sequential, force_failover=op.force_failover)
 
     def hooks(self, snapshot: Snapshot, plan: Jobs) -> HookPoint:
         group = resolve_group(snapshot, self.op.group_name)
@@ -59,11 +56,3 @@ class LUGroupEvacuate(LogicalUnit[OpGroupEvacuate, Jobs]):
             "TARGET_GROUPS": " ".join(other_groups(snapshot, self.op.target_groups, [group])),
         }
         return on_nodes("group-evacuate", variables, snapshot, members(snapshot, group))
-
-    async def execute(self, ctx: UnitContext, plan: Jobs) -> Outcome:
-        del ctx
-        return Outcome(jobs=plan, result=None if plan else {"jobs": []})
-
-    def dry_run_result(self, ctx: UnitContext, plan: Jobs) -> Any:
-        del ctx
-        return [[op.summary() for op in job] for job in plan]

@@ -1,34 +1,31 @@
 """Moving one instance to a node of another group."""
 
-from typing import Any
-
 from ganeti.config.resolve import resolve_instance
 from ganeti.config.snapshot import Snapshot
-from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.iallocator import named_allocators
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes.group import OpInstanceChangeGroup
 from ganeti.protocols import iallocator_requests
-from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
-from ganeti.units.evacuation import (
+from ganeti.units.hooks.environment import instance_variables
+from ganeti.units.hooks.point import HookPoint, on_nodes
+from ganeti.units.relocation.evacuation import (
+    EvacuationUnit,
     Jobs,
-    check_allocator_name,
     jobs_of,
     other_groups,
     proposed_moves,
     say_moves,
 )
-from ganeti.units.hooks.environment import instance_variables
-from ganeti.units.hooks.point import HookPoint, on_nodes
 
 
-class LUInstanceChangeGroup(LogicalUnit[OpInstanceChangeGroup, Jobs]):
+class LUInstanceChangeGroup(EvacuationUnit[OpInstanceChangeGroup]):
     """Move an instance to a node of another group."""
 
     def check_arguments(self) -> None:
-        check_allocator_name(self.op.iallocator)
+        named_allocators(self.op.iallocator)
 
     def _instance(self, snapshot: Snapshot) -> Instance:
         return resolve_instance(snapshot, self.op.instance_uuid or self.op.instance_name)
@@ -45,7 +42,7 @@ class LUInstanceChangeGroup(LogicalUnit[OpInstanceChangeGroup, Jobs]):
         request = iallocator_requests.change_group([instance.name], self._targets(snapshot))
         found = await proposed_moves(ctx, request, [instance], op.iallocator)
         say_moves(ctx, found)
-        return jobs_of(ctx, found, op)
+        return jobs_of(found, op)
 
     def _targets(self, snapshot: Snapshot) -> list[str]:
         own = {snapshot.nodes[uuid].group for uuid in self._instance(snapshot).all_nodes}
@@ -59,11 +56,3 @@ class LUInstanceChangeGroup(LogicalUnit[OpInstanceChangeGroup, Jobs]):
             "TARGET_GROUPS": " ".join(self._targets(snapshot)),
         }
         return on_nodes("instance-change-group", variables, snapshot)
-
-    async def execute(self, ctx: UnitContext, plan: Jobs) -> Outcome:
-        del ctx
-        return Outcome(jobs=plan, result=None if plan else {"jobs": []})
-
-    def dry_run_result(self, ctx: UnitContext, plan: Jobs) -> Any:
-        del ctx
-        return [[op.summary() for op in job] for job in plan]

@@ -12,7 +12,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
-from ganeti.model.iallocator import AllocatorAnswer, RequestType
+from ganeti.model.iallocator import AllocatorAnswer, RequestType, named_allocators
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.opcodes.placing import OpInstanceMultiAlloc
@@ -23,7 +23,6 @@ from ganeti.units.allocator_message import cluster_message
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
-from ganeti.units.evacuation import check_allocator_name
 from ganeti.units.instance.create_plan import check_create_arguments, new_instance
 from ganeti.units.instance.requests import check_disks, check_template
 
@@ -47,7 +46,7 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, MultiPlan]):
 
     def check_arguments(self) -> None:
         op = self.op
-        check_allocator_name(op.iallocator)
+        named_allocators(op.iallocator)
         if not 0 < len(op.instances) <= INSTANCES_LIMIT:
             raise InputError(f"from 1 to {INSTANCES_LIMIT} are needed", "instances")
         for number, one in enumerate(op.instances):

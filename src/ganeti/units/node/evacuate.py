@@ -1,6 +1,6 @@
 """Emptying a node: a job for each of its instances."""
 
-from typing import Any
+from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.config.resolve import resolve_node
@@ -18,16 +18,21 @@ from ganeti.model.opcodes.moving import OpInstanceMove, OpNodeEvacuate, OpNodeMi
 from ganeti.protocols import iallocator_requests
 from ganeti.protocols.iallocator_requests import EVACUATION_MODES, PRIMARY_ONLY, SECONDARY_ONLY
 from ganeti.units.allocation import allocators_for
-from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
-from ganeti.units.evacuation import Jobs, jobs_of, proposed_moves, say_moves
 from ganeti.units.hooks.environment import node_variables, text
 from ganeti.units.hooks.point import HookPoint, on_nodes
 from ganeti.units.instance.pending import pending_on
+from ganeti.units.relocation.evacuation import (
+    EvacuationUnit,
+    Jobs,
+    jobs_of,
+    proposed_moves,
+    say_moves,
+)
 from ganeti.units.relocation.targets import TargetChoice
 
 
-class LUNodeMigrate(LogicalUnit[OpNodeMigrate, Jobs]):
+class LUNodeMigrate(EvacuationUnit[OpNodeMigrate]):
     """Migrate all primary instances of a node, each by a job of its own."""
 
     @property
@@ -73,12 +78,8 @@ class LUNodeMigrate(LogicalUnit[OpNodeMigrate, Jobs]):
         }
         return on_nodes("node-migrate", variables, snapshot)
 
-    async def execute(self, ctx: UnitContext, plan: Jobs) -> Outcome:
-        del ctx
-        return Outcome(jobs=plan, result=None if plan else {"jobs": []})
 
-
-class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
+class LUNodeEvacuate(EvacuationUnit[OpNodeEvacuate]):
     """Take the instances off a node, each by a job of its own."""
 
     def check_arguments(self) -> None:
@@ -112,7 +113,8 @@ class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
         if remote is None:
             return await self._proposed(ctx, node)
         leaving = _leaving(ctx.snapshot, node, op.mode)
-        return [[self._job(instance, node, remote)] for instance in leaving]
+        jobs = (self._job(instance, node, remote) for instance in leaving)
+        return [[replace(job, reason=op.reason, priority=op.priority)] for job in jobs]
 
     async def _proposed(self, ctx: UnitContext, node: Node) -> Jobs:
         """The jobs by which an allocator takes instances off the node, all placed together (S100, S173)."""
@@ -131,19 +133,16 @@ class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
         options = {"ignore-soft-errors": True} if op.ignore_soft_errors else None
         found = await proposed_moves(ctx, request, leaving, op.iallocator, options=options)
         say_moves(ctx, found)
-        return jobs_of(ctx, found, op)
+        return jobs_of(found, op)
 
     def _job(self, instance: Instance, node: Node, remote: Node) -> OpCode:
         """How one primary instance leaves the node: live if it runs, with its disks where they are its own."""
-        op = self.op
         if instance.primary_node != node.uuid:
             return OpInstanceReplaceDisks(
                 instance_name=instance.name,
                 mode="replace_new_secondary",
                 remote_node=remote.name,
-                early_release=op.early_release,
-                reason=op.reason,
-                priority=op.priority,
+                early_release=self.op.early_release,
             )
         if node.offline and DISK_TEMPLATES[instance.disk_template].is_local:
             raise PrereqError(
@@ -154,26 +153,18 @@ class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
             return OpInstanceMove(
                 instance_name=instance.name,
                 target_node=remote.name,
-                reason=op.reason,
-                priority=op.priority,
             )
         return OpInstanceMigrate(
             instance_name=instance.name,
             target_node=remote.name,
             allow_failover=True,
-            reason=op.reason,
-            priority=op.priority,
         )
 
     async def execute(self, ctx: UnitContext, plan: Jobs) -> Outcome:
         node = _node(ctx.snapshot, self.op.node_uuid or self.op.node_name)
         for left in [] if plan else pending_on(ctx, node):
             ctx.warn(left)
-        return Outcome(jobs=plan, result=None if plan else {"jobs": []})
-
-    def dry_run_result(self, ctx: UnitContext, plan: Jobs) -> Any:
-        del ctx
-        return [[op.summary() for op in job] for job in plan]
+        return await super().execute(ctx, plan)
 
 
 def _node(snapshot: Snapshot, given: str) -> Node:

@@ -174,6 +174,13 @@ _TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Instruction, ...]]] =
 }
 """State and event → the next state, and what is to be done. `Seen`, and the end of `RECONCILING`, are computed."""
 
+_NEEDS_FIRST = {
+    I.RESUME_SOURCE: I.END_TARGET,
+    I.REMOVE_AT_SOURCE: I.RECORD_TARGET,
+    I.REMOVE_AT_TARGET: I.RECORD_SOURCE,
+}
+"""What may not be done before something else of the same list."""
+
 _FINISHED = {State.COMMITTED, State.ABORTED, State.DOWN}
 
 
@@ -269,40 +276,10 @@ class Migration:
 
     def validate(self) -> None:
         """IllegalTransitionError, with the story, if what is to be done could run a guest twice or lose a disk."""
-        for wrong, why in (
-            (self._both_go_on(), "both ends would let the guest go on"),
-            (self._resumes_beside_a_guest(), "one end would let it go on while the other runs it"),
-            (
-                self._removes_unrecorded(),
-                "disks would be removed before it is recorded where others are",
-            ),
-            (self.is_finished and bool(self.instructions), "a finished migration does something"),
-        ):
-            if wrong:
-                raise IllegalTransitionError(f"{why}: {self._told}")
-
-    def _both_go_on(self) -> bool:
-        return {I.RESUME_SOURCE, I.RESUME_TARGET} <= set(self.instructions)
-
-    def _resumes_beside_a_guest(self) -> bool:
-        if self.state is not State.RECONCILING:
-            return False
         todo, seen = self.instructions, self._seen
-        source_first = I.RESUME_SOURCE in todo and not self.facts.target_offline
-        return (
-            (I.RESUME_TARGET in todo and seen.source is End.HAS_GUEST)
-            or (I.RESUME_SOURCE in todo and seen.target is End.HAS_GUEST)
-            or (source_first and self._at(I.END_TARGET) > self._at(I.RESUME_SOURCE))
-        )
-
-    def _removes_unrecorded(self) -> bool:
-        pairs = ((I.RECORD_TARGET, I.REMOVE_AT_SOURCE), (I.RECORD_SOURCE, I.REMOVE_AT_TARGET))
-        return any(
-            removal in self.instructions and self._at(record) > self._at(removal)
-            for record, removal in pairs
-        )
-
-    def _at(self, one: Instruction) -> int:
-        """The position of an instruction; after all others if it is not there."""
-        todo = self.instructions
-        return todo.index(one) if one in todo else len(todo)
+        for one, other in ((I.RESUME_SOURCE, seen.target), (I.RESUME_TARGET, seen.source)):
+            if one in todo and other is End.HAS_GUEST:
+                raise IllegalTransitionError(f"{one.name} beside a running guest: {self._told}")
+        for one, first in _NEEDS_FIRST.items():
+            if one in todo and first not in todo[: todo.index(one)] and self._applies(first):
+                raise IllegalTransitionError(f"{one.name} without {first.name} first: {self._told}")

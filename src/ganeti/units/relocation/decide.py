@@ -1,6 +1,6 @@
 """Making the plan of a migration, a failover or a move: asks both nodes, changes nothing."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ganeti.base.errors import ErrorCode, PrereqError, RpcError
 from ganeti.config.fill import filled_beparams, filled_hvparams
@@ -26,12 +26,12 @@ from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.pending import check_nothing_pending
 from ganeti.units.mirrors.opening import check_copy, check_source
 from ganeti.units.node_choice import check_memory, check_space, free_resources
-from ganeti.units.relocation.fit import shrinking_to_fit
 from ganeti.units.relocation.plan import (
     LIVE,
     LiveGuest,
     Operation,
     Plan,
+    Shrinking,
     StoppedGuest,
     refuse_hypervisor,
     refuse_operation,
@@ -47,162 +47,159 @@ async def plan_migration(
     ctx: UnitContext, instance: Instance, choice: TargetChoice, op: OpInstanceMigrate
 ) -> Plan:
     """Decide a migration, or the failover in its place; PrereqError if it cannot be done."""
-    operation = Operation.MIGRATE
-    _check_settled(ctx, instance, operation)
-    source = primary_node(ctx, instance)
-    if op.allow_failover and await _must_fail_over(ctx, instance, source):
+    decision = _Decision(ctx, Operation.MIGRATE, instance, choice)
+    decision.check_settled()
+    if op.allow_failover and await decision.has_no_guest_to_send():
         return await plan_failover(ctx, instance, choice, DEFAULT_SHUTDOWN_TIMEOUT_S)
-    refuse_operation(operation, instance, source)
-    present = refuse_source(operation, instance, source, await running_state(ctx, source, instance))
-    info = await ctx.call(source, MIGRATION_INFO, InstanceArgs(instance=spec_of(ctx, instance)))
+    refuse_operation(Operation.MIGRATE, instance, decision.source)
+    state = await running_state(ctx, decision.source, instance)
+    present = refuse_source(Operation.MIGRATE, instance, decision.source, state)
+    asked = InstanceArgs(instance=spec_of(ctx, instance))
+    info = await ctx.call(decision.source, MIGRATION_INFO, asked)
     refuse_hypervisor(instance, info)
-    target, way = await _choose(ctx, operation, instance, source, choice)
+    target, way = await decision.target()
     if way is Way.COPY:
         refuse_read_only(instance, info)
-    resources = await _check_target(ctx, operation, instance, target, way, will_run=True)
-    shrinking = shrinking_to_fit(
-        ctx,
-        instance,
-        present,
-        target,
-        resources,
-        may_change=op.allow_runtime_changes,
-        what=operation.of(instance),
-    )
+    free = await decision.check_target(target, way, will_run=True)
+    shrinking = decision.shrinking(present, target, free, may_change=op.allow_runtime_changes)
     default = filled_hvparams(ctx.snapshot.cluster, instance).get("migration_mode", LIVE)
     is_live = (op.mode or default) == LIVE if op.live is None else op.live
-    return Plan(
-        operation=operation,
-        instance=instance,
-        source=source,
-        target=target,
-        way=way,
-        guest=LiveGuest(is_live, info, shrinking),
-    )
+    return decision.plan(target, way, LiveGuest(is_live, info, shrinking))
 
 
 async def plan_failover(
     ctx: UnitContext, instance: Instance, choice: TargetChoice, shutdown_timeout_s: int
 ) -> Plan:
     """Decide a failover; PrereqError if it cannot be done or would not be safe."""
-    operation = Operation.FAIL_OVER
-    _check_settled(ctx, instance, operation)
-    source = primary_node(ctx, instance)
-    refuse_operation(operation, instance, source)
-    if not source.offline:
-        state = await _state_or_refusal(ctx, instance, source)
-        refuse_source(operation, instance, source, state)
-    return await _stopped(
-        ctx, operation, instance, source, choice, shutdown_timeout_s=shutdown_timeout_s
-    )
+    decision = _Decision(ctx, Operation.FAIL_OVER, instance, choice)
+    decision.check_settled()
+    refuse_operation(Operation.FAIL_OVER, instance, decision.source)
+    if not decision.source.offline:
+        state = await decision.state_or_refusal()
+        refuse_source(Operation.FAIL_OVER, instance, decision.source, state)
+    return await decision.stopped(shutdown_timeout_s)
 
 
 async def plan_move(
     ctx: UnitContext, instance: Instance, choice: TargetChoice, op: OpInstanceMove
 ) -> Plan:
     """Decide a move; PrereqError if it cannot be done or would not be safe."""
-    operation = Operation.MOVE
-    _check_settled(ctx, instance, operation)
-    source = primary_node(ctx, instance)
-    refuse_operation(operation, instance, source)
-    plan = await _stopped(
-        ctx, operation, instance, source, choice, shutdown_timeout_s=op.shutdown_timeout
-    )
-    return replace(plan, compress=op.compress)
+    decision = _Decision(ctx, Operation.MOVE, instance, choice)
+    decision.check_settled()
+    refuse_operation(Operation.MOVE, instance, decision.source)
+    return replace(await decision.stopped(op.shutdown_timeout), compress=op.compress)
 
 
-def _check_settled(ctx: UnitContext, instance: Instance, operation: Operation) -> None:
-    check_not_migrating(instance)
-    check_nothing_pending(ctx, instance, to=operation)
+@dataclass(frozen=True)
+class _Decision:
+    """What is asked for, and the questions to both nodes that it needs."""
 
+    ctx: UnitContext
+    operation: Operation
+    instance: Instance
+    choice: TargetChoice
 
-async def _must_fail_over(ctx: UnitContext, instance: Instance, source: Node) -> bool:
-    """Whether there is no guest that could be sent, or the instance always fails over."""
-    if source.offline or filled_beparams(ctx.snapshot.cluster, instance)["always_failover"]:
-        return True
-    if instance.admin_state is not AdminState.UP:
-        return True
-    state = await running_state(ctx, source, instance)
-    return state is None or state.state == "shutdown"
+    @property
+    def source(self) -> Node:
+        return primary_node(self.ctx, self.instance)
 
+    @property
+    def what(self) -> str:
+        return self.operation.of(self.instance)
 
-async def _state_or_refusal(
-    ctx: UnitContext, instance: Instance, source: Node
-) -> RunningInstance | None:
-    try:
-        return await running_state(ctx, source, instance)
-    except RpcError as err:
-        raise PrereqError(
-            f"cannot tell whether {instance.name} runs: {err}; make sure that the node is dead, mark it:"
-            f" gnt-node modify --offline yes {source.name}, and try again",
-            ErrorCode.ENVIRONMENT,
-        ) from err
+    def check_settled(self) -> None:
+        """Refuse while an earlier operation of the instance is not over."""
+        check_not_migrating(self.instance)
+        check_nothing_pending(self.ctx, self.instance, to=self.operation)
 
+    async def has_no_guest_to_send(self) -> bool:
+        """Whether a migration has nothing to send, or the instance is to fail over always."""
+        beparams = filled_beparams(self.ctx.snapshot.cluster, self.instance)
+        if self.source.offline or beparams["always_failover"]:
+            return True
+        if self.instance.admin_state is not AdminState.UP:
+            return True
+        state = await running_state(self.ctx, self.source, self.instance)
+        return state is None or state.state == "shutdown"
 
-async def _stopped(
-    ctx: UnitContext,
-    operation: Operation,
-    instance: Instance,
-    source: Node,
-    choice: TargetChoice,
-    *,
-    shutdown_timeout_s: int,
-) -> Plan:
-    """The plan for a guest that is stopped first."""
-    target, way = await _choose(ctx, operation, instance, source, choice)
-    start = instance.admin_state is AdminState.UP
-    info = await _check_target(ctx, operation, instance, target, way, will_run=start)
-    memory = filled_beparams(ctx.snapshot.cluster, instance)["maxmem"]
-    check_memory(info, target, memory if start else 0, operation.of(instance))
-    replaced = None
-    if way is Way.REPLACE:
-        await check_source(ctx, instance, source, range(len(instance.disks)))
+    async def state_or_refusal(self) -> RunningInstance | None:
+        """What the source has of the guest; PrereqError if it does not answer."""
+        try:
+            return await running_state(self.ctx, self.source, self.instance)
+        except RpcError as err:
+            raise PrereqError(
+                f"cannot tell whether {self.instance.name} runs: {err}; make sure that the node is dead, mark it:"
+                f" gnt-node modify --offline yes {self.source.name}, and try again",
+                ErrorCode.ENVIRONMENT,
+            ) from err
+
+    async def target(self) -> tuple[Node, Way]:
+        """The target, whose copy of the disks may be used, and what becomes of the disks."""
+        ctx, instance, choice = self.ctx, self.instance, self.choice
+        target = await choice.choose(ctx, instance, self.source, self.operation)
+        way = relocate(instance, NodeUuid(target.uuid)).way
+        if way is Way.SWAP and is_mirrored(instance):
+            force = choice.ignore_consistency
+            await check_copy(ctx, instance, target, to=self.operation, force=force)
+        return target, way
+
+    async def check_target(self, target: Node, way: Way, *, will_run: bool) -> NodeInfo:
+        """What the target has free; PrereqError unless it has what the disks and the networks need."""
+        ctx, instance = self.ctx, self.instance
+        makes_disks = way in (Way.COPY, Way.REPLACE)
+        needs = space_needed(ctx.snapshot.cluster, instance.disks) if makes_disks else {}
+        info = await free_resources(ctx, target, self.what, needs)
+        if makes_disks:
+            check_space(info, target, needs)
+            check_spindles(ctx.snapshot, info, target, instance.disks)
+        if will_run:
+            await check_links(ctx, target, instance)
+        check_nothing_there(await running_state(ctx, target, instance), target, instance)
+        return info
+
+    def shrinking(
+        self, present_mib: int, target: Node, free: NodeInfo, *, may_change: bool
+    ) -> Shrinking | None:
+        """What a running guest must give back to fit on the target; None if it fits as it is.
+
+        Never below its least memory (minmem), and nothing unless `may_change`; else PrereqError.
+        """
+        if free.memory_free >= present_mib:
+            return None
+        minmem = filled_beparams(self.ctx.snapshot.cluster, self.instance)["minmem"]
+        least = min(minmem, present_mib)
+        check_memory(free, target, least, self.what)
+        if not may_change:
+            raise PrereqError(
+                f"{self.what}: node {target.name} has {free.memory_free} MiB of memory free, {present_mib} MiB are"
+                f" needed; the guest could give memory back, down to {least} MiB, but that is not allowed"
+                " (--no-runtime-changes)",
+                ErrorCode.NO_RESOURCES,
+            )
+        return Shrinking(present_mib, free.memory_free)
+
+    async def stopped(self, shutdown_timeout_s: int) -> Plan:
+        """The plan for a guest that is stopped first."""
+        ctx, instance = self.ctx, self.instance
+        target, way = await self.target()
+        start = instance.admin_state is AdminState.UP
+        free = await self.check_target(target, way, will_run=start)
+        memory = filled_beparams(ctx.snapshot.cluster, instance)["maxmem"]
+        check_memory(free, target, memory if start else 0, self.what)
+        plan = self.plan(target, way, StoppedGuest(shutdown_timeout_s, start))
+        if way is not Way.REPLACE:
+            return plan
+        await check_source(ctx, instance, self.source, range(len(instance.disks)))
         # Its guest is stopped before the copies are made the same, so nothing else writes to them.
-        replaced = new_secondary(ctx, instance, target, is_up=False)
-    return Plan(
-        operation=operation,
-        instance=instance,
-        source=source,
-        target=target,
-        way=way,
-        guest=StoppedGuest(shutdown_timeout_s, start),
-        force=choice.ignore_consistency,
-        new_secondary=replaced,
-    )
+        return replace(plan, new_secondary=new_secondary(ctx, instance, target, is_up=False))
 
-
-async def _choose(
-    ctx: UnitContext,
-    operation: Operation,
-    instance: Instance,
-    source: Node,
-    choice: TargetChoice,
-) -> tuple[Node, Way]:
-    """The target, whose copy of the disks may be used, and what becomes of the disks."""
-    target = await choice.choose(ctx, instance, source, operation)
-    way = relocate(instance, NodeUuid(target.uuid)).way
-    if way is Way.SWAP and is_mirrored(instance):
-        await check_copy(ctx, instance, target, to=operation, force=choice.ignore_consistency)
-    return target, way
-
-
-async def _check_target(
-    ctx: UnitContext,
-    operation: Operation,
-    instance: Instance,
-    target: Node,
-    way: Way,
-    *,
-    will_run: bool,
-) -> NodeInfo:
-    """What the target has free; PrereqError unless it has what the disks and the networks need."""
-    makes_disks = way in (Way.COPY, Way.REPLACE)
-    needs = space_needed(ctx.snapshot.cluster, instance.disks) if makes_disks else {}
-    info = await free_resources(ctx, target, operation.of(instance), needs)
-    if makes_disks:
-        check_space(info, target, needs)
-        check_spindles(ctx.snapshot, info, target, instance.disks)
-    if will_run:
-        await check_links(ctx, target, instance)
-    check_nothing_there(await running_state(ctx, target, instance), target, instance)
-    return info
+    def plan(self, target: Node, way: Way, guest: LiveGuest | StoppedGuest) -> Plan:
+        return Plan(
+            operation=self.operation,
+            instance=self.instance,
+            source=self.source,
+            target=target,
+            way=way,
+            guest=guest,
+            force=self.choice.ignore_consistency,
+        )

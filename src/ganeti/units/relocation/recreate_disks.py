@@ -15,7 +15,7 @@ from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.iallocator import RequestType
+from ganeti.model.iallocator import RequestType, named_allocators
 from ganeti.model.objects import Disk, Instance, Node, NodeUuid
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.instance_changes import OpInstanceRecreateDisks
@@ -25,7 +25,6 @@ from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs
 from ganeti.units.allocation import PlacementRequest, allocators_for, choose_nodes
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
-from ganeti.units.evacuation import check_allocator_name
 from ganeti.units.instance.access import (
     InstanceUnit,
     check_not_migrating,
@@ -54,7 +53,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
         nodes = op.node_uuids or op.nodes
         if nodes and op.iallocator:
             raise InputError("give either nodes or an allocator, not both", "iallocator")
-        check_allocator_name(op.iallocator)
+        named_allocators(op.iallocator)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         if self.op.iallocator:

@@ -1,15 +1,16 @@
 """Jobs that allocators propose: from a request about instances to what is submitted."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.config.resolve import resolve_group
 from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.iallocator import RequestType, named_allocators
+from ganeti.model.iallocator import RequestType
 from ganeti.model.objects import Instance, NodeGroup
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.instance import OpInstanceMigrate
@@ -18,11 +19,26 @@ from ganeti.model.opcodes.moving import OpInstanceFailover
 from ganeti.protocols.iallocator_results import Moves, moves
 from ganeti.units.allocation import Options, allocators_for, ask
 from ganeti.units.allocator_message import cluster_message
+from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 
 Jobs = list[list[OpCode]]
 BEFORE_ANY_END = ["success", "error", "canceled"]
 AFTER_SUCCESS = ["success"]
+
+OpT = TypeVar("OpT", bound=OpCode)
+
+
+class EvacuationUnit(LogicalUnit[OpT, Jobs]):
+    """A unit whose plan is the jobs that it submits."""
+
+    async def execute(self, ctx: UnitContext, plan: Jobs) -> Outcome:
+        del ctx
+        return Outcome(jobs=plan, result=None if plan else {"jobs": []})
+
+    def dry_run_result(self, ctx: UnitContext, plan: Jobs) -> Any:
+        del ctx
+        return [[op.summary() for op in job] for job in plan]
 
 
 async def proposed_moves(
@@ -65,7 +81,6 @@ async def proposed_moves(
 
 
 def jobs_of(
-    ctx: UnitContext,
     found: Moves,
     op: OpCode,
     *,
@@ -76,7 +91,6 @@ def jobs_of(
 
     With `sequential` each waits for the end of the one before it; with `force_failover` none migrates live.
     """
-    del ctx
     jobs: Jobs = []
     for number, opcodes in enumerate(found.jobs):
         depends = [(one - number, AFTER_SUCCESS) for one in found.needs[number]]
@@ -114,11 +128,6 @@ def say_moves(ctx: UnitContext, found: Moves) -> None:
     """Show who goes where."""
     for name, group, nodes in found.moved:
         ctx.info(f"{name} goes to {', '.join(nodes)} (group {group})")
-
-
-def check_allocator_name(name: str | None) -> None:
-    """InputError for what cannot be the name of an allocator (F36)."""
-    named_allocators(name)
 
 
 def other_groups(
