@@ -22,6 +22,7 @@ from ganeti.store.interface import (
     Role,
     StoreStatistics,
 )
+from ganeti.store.mastership import ServicesUp
 from ganeti.store.notices import RoleFeed
 
 pytestmark = pytest.mark.virtual_time
@@ -319,6 +320,39 @@ async def test_a_take_over_that_is_refused_says_so_in_time() -> None:
             await daemon.roles.take_over()
         assert loop.time() - begun < 90
         daemon.check()
+
+
+@pytest.mark.requirement("G19")
+async def test_a_take_over_is_refused_when_the_daemon_stops_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_daemon(OTHER) as daemon:
+
+        async def never(_how: Campaign) -> None:
+            await asyncio.sleep(3600)
+
+        monkeypatch.setattr(daemon.store, "campaign", never)
+        asking = asyncio.create_task(daemon.roles.take_over())
+        await asyncio.sleep(1)
+        await daemon.roles.close()
+        with pytest.raises(NotMaster, match="this daemon is stopping"):
+            await asking
+
+
+async def test_a_take_over_goes_on_without_the_connection_that_asked_for_it() -> None:
+    async with a_daemon(OTHER) as daemon:
+        asking = asyncio.create_task(daemon.roles.take_over())
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.sleep(1)
+        daemon.check()
+        assert daemon.roles.is_master
+
+
+async def test_an_event_that_cannot_happen_ends_the_daemon() -> None:
+    async with a_daemon() as daemon:
+        daemon.roles._report(ServicesUp(Lease(9)))
+        assert "cannot happen in phase closed" in daemon.lost
 
 
 async def test_a_lost_store_ends_the_daemon() -> None:

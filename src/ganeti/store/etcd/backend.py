@@ -280,7 +280,7 @@ class EtcdBackend(LeasedStore):
         _log.info("epoch %d has ended: %s", lease.epoch, why)
 
     async def _leave(self, number: int) -> None:
-        """Let what waits have its outcome, then let somebody else be elected."""
+        """Give every waiting transaction its outcome, then let another candidate be elected."""
         writer = self._writer
         if writer is not None:
             await writer.end(self._end_reason or "its lease has ended")

@@ -1,7 +1,7 @@
 """The transactions that etcd still knows: a watch from an earlier revision gives what each has changed.
 
 Where a position stands in etcd's revisions, the older heads say. A change of rows without one of the head
-(a state that was put here) is no transaction: nobody can go on over it.
+(a state that was put here) is not a transaction: no reader can continue over it.
 """
 
 from collections.abc import AsyncGenerator
@@ -117,7 +117,7 @@ class History:
         raise self._not_known(position)
 
     async def _head_at(self, revision: int) -> tuple[Head, int]:
-        """The head as it was, and the revision that wrote it (0: nobody had)."""
+        """The head as it was, and the revision that wrote it (0: none)."""
         answer = await self._gateway.range(self._keys.head, revision=revision)
         found = answer.kvs[0] if answer.kvs else None
         return Head.decode(found.value if found else None), found.mod_revision if found else 0

@@ -6,8 +6,8 @@ leader      node and epoch of the master, under its lease: who created it is the
 epoch       the greatest epoch that was ever taken
 head        position and digest of the last transaction
 hand-over   the node for which the master is asked to end, under a lease
-moved       the node to whose embedded store the state has been taken; nobody is elected any more
-incomplete  there while a whole state is being put here; nobody is elected meanwhile
+moved       the node to whose embedded store the state has been taken; no candidate is elected any more
+incomplete  there while a whole state is being put here; no candidate is elected meanwhile
 row/KIND\0KEY   a row, with its checksum
 """
 

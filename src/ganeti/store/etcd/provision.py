@@ -1,4 +1,4 @@
-"""The first etcd server of a new cluster, or an etcd that somebody else runs, before any master daemon."""
+"""The first etcd server of a new cluster, or external etcd servers, before any master daemon."""
 
 import asyncio
 

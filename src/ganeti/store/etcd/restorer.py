@@ -1,6 +1,6 @@
-"""Putting rows in the place of a whole state in etcd, while nobody is the master.
+"""Putting rows in the place of a whole state in etcd, while no node is the master.
 
-It takes many transactions, so a mark says that it has not ended: nobody is elected before it is gone. If
+It takes many transactions, so a mark says that it has not ended: no candidate is elected before it is gone. If
 we die in between, a repeated restore begins again.
 """
 
@@ -53,7 +53,7 @@ class EtcdRestorer:
 
     @contextlib.asynccontextmanager
     async def _being_leader(self, gateway: Gateway) -> AsyncIterator[None]:
-        """Nobody is elected meanwhile; StoreError if somebody is the master."""
+        """Let no candidate be elected meanwhile; StoreError if a node is the master."""
         view = await self._free()
         if view.leader is not None:
             raise StoreError(
@@ -77,7 +77,7 @@ class EtcdRestorer:
                 await gateway.revoke_lease(lease)
 
     async def _free(self) -> View:
-        """What is known once nobody is the master, or an earlier command's lease should have ended.
+        """Return what is known once no node is the master, or an earlier command's lease should have ended.
 
         GatewayError if etcd does not answer for a while: it may have been started just now.
         """
@@ -160,7 +160,7 @@ class EtcdRestorer:
         return aside
 
     async def _written(self, requests: list[Request]) -> None:
-        """Write while nobody else is the master; StoreError."""
+        """Write while no other node is the master; StoreError."""
         if not requests:
             return
         ours = [Compare(self._keys.leader, create_revision=self._token)]

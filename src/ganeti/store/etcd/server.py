@@ -23,7 +23,7 @@ def role_name(cluster_uuid: str) -> str:
 
 
 def ensure_certificate(paths: Paths, cluster_uuid: str, address: str, now: float) -> bool:
-    """Make the certificate anew if it is missing, old, or of another authority; whether it was.
+    """Make a new certificate if it is missing, old, or of another authority; return whether it was.
 
     HostError where this node has no authority, so is no candidate.
     """

@@ -111,7 +111,9 @@ class EtcdServers(StateServers):
         for member in (await gateway.members()).members:
             if _is_at(member, node):
                 await gateway.remove_member(member.ID)
-                _log.warning("%s has lost the data of etcd, and begins anew", node.name)
+                _log.warning(
+                    "%s has lost the data of etcd; a new member takes its place", node.name
+                )
 
     async def faults(self, candidates: Sequence[Node]) -> list[ServerFault]:
         gateway = self._gateway

@@ -32,7 +32,7 @@ class EtcdOptions:
 
 
 class Upkeep:
-    """Of servers that belong to this cluster; those of somebody else are left alone."""
+    """Maintenance of servers that belong to this cluster; external servers are not touched."""
 
     def __init__(self, gateway: Gateway, keys: Keys, node: NodeUuid, options: EtcdOptions) -> None:
         self._gateway, self._keys, self._node, self._options = gateway, keys, node, options
@@ -41,7 +41,7 @@ class Upkeep:
         """The candidates whose servers have a vote."""
 
     async def compact(self) -> None:
-        """Forget what is older than a while, on servers that are ours alone."""
+        """Forget old revisions, on servers that belong to this cluster alone."""
         old = 0
         while self._options.is_managed:
             await asyncio.sleep(COMPACT_S)
@@ -75,7 +75,7 @@ class Upkeep:
             self._options.endpoints_are(endpoints)
 
     async def make_room(self) -> None:
-        """Forget what is old, and give the space back, on servers that are ours alone."""
+        """Forget old revisions and free their space, on servers that belong to this cluster alone."""
         now = asyncio.get_running_loop().time()
         if not self._options.is_managed or now < self._room_made:
             return

@@ -1,6 +1,6 @@
 """What a candidate knows of the state in etcd without asking: kept up to date by a watch.
 
-The silence of a watch says nothing, so everything is read anew after a while; that also finds out that
+The silence of a watch says nothing, so everything is read again after a while; that also finds out that
 etcd has no quorum.
 """
 
@@ -175,7 +175,7 @@ class View:
                 return
 
     async def _follow_changes(self) -> None:
-        """Tell of each change until the watch ends, in silence or by a fault; then all is read anew."""
+        """Wake those that wait at each change until the watch ends, in silence or by a fault; then all is read again."""
         with contextlib.suppress(GatewayError, ProtocolError):
             async with contextlib.aclosing(self._watch()) as changes:
                 async for _ in changes:
