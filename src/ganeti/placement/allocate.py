@@ -26,13 +26,13 @@ from ganeti.placement.places import (
     winner,
 )
 from ganeti.placement.policy import policy_failure
-from ganeti.placement.redundancy import doomed_nodes, surely_doomed
+from ganeti.placement.redundancy import distinct, doomed_nodes, surely_doomed
 from ganeti.placement.score import everywhere
 from ganeti.placement.singles import added_scores, pair_scores
 from ganeti.placement.small.cluster import Small
 from ganeti.placement.small.search import Search
 from ganeti.placement.spread import Chunk, Field
-from ganeti.placement.state import Bools, Floats, State
+from ganeti.placement.state import Bools, Floats, Indices, State
 
 Causes = npt.NDArray[np.str_]
 
@@ -94,6 +94,20 @@ def allocate_on(
         state.dismiss()
 
 
+def tally_on(state: State, wanted: Instance, open_: Bools, rules: Rules) -> Place:
+    """How many places on the open nodes the limits of nodes allow, and why not others, without the capacity check."""
+    rules = msgspec.structs.replace(rules, capacity=False)
+    if rules.before is None and Small.of(state, wanted) is not None:
+        return allocate_on(state, wanted, open_, rules)
+    if int(open_.sum()) < wanted.nodes_needed:
+        return Place(0)
+    state.admit([wanted])
+    try:
+        return ArraySearch(state, wanted, open_, rules, {}).tally()
+    finally:
+        state.dismiss()
+
+
 class ArraySearch:
     """One search; the wanted instance is the last one of the state, on no node."""
 
@@ -103,6 +117,9 @@ class ArraySearch:
         self.state, self.wanted, self.open, self.rules = state, wanted, open_, rules
         self.place = Place(0, doomed=suspects)
         self.index = len(state.names) - 1
+        self.check = _Capacity(state, self.index, rules, suspects)
+        self.refused: tuple[int, ...] | None = None
+        """A place that the check has refused already."""
         field = Field(state, everywhere(state))
         self.chunk = Chunk(field, np.array([self.index]), force=rules.ignore_soft_errors)
 
@@ -116,32 +133,61 @@ class ArraySearch:
         return self.wanted.nodes_needed > 1
 
     def run(self) -> Place:
-        state = self.state
-        causes = np.where(
-            self._forbidden() == "",
-            primary_causes(self.chunk, force=self.rules.ignore_soft_errors),
-            self._forbidden(),
-        )
-        fits = self.open & (causes == "")
-        if self.rules.only_primary is not None:
-            fits &= np.arange(len(fits)) == self.rules.only_primary
+        """The best place, and why others cannot be."""
+        fits = self._fits()
         if self.is_pair:
             self._pairs(fits)
         else:
             scores = added_scores(self.chunk)[0]
             self._decide(np.where(fits, scores, np.inf)[:, None])
         if self.place.nodes:
-            self.place.group = int(state.group[self.place.nodes[0]])
+            self.place.group = int(self.state.group[self.place.nodes[0]])
         if not (self.rules.best_only and self.place.nodes):
-            self._count(causes)
+            self._count()
         return self.place
 
-    def _count(self, causes: Causes) -> None:
+    def tally(self) -> Place:
+        """How many places the limits of nodes allow, and why not others; none is chosen."""
+        fits = self._fits()
+        self._count()
+        self.place.successes = int(fits.sum())
+        if self.is_pair:
+            self.place.successes = self._count_seconds(fits)
+        return self.place
+
+    def _fits(self) -> Bools:
+        """By node: whether it can be the primary."""
+        fits: Bools = self.open & (self.causes == "")
+        if self.rules.only_primary is not None:
+            fits &= np.arange(len(fits)) == self.rules.only_primary
+        return fits
+
+    @cached_property
+    def causes(self) -> Causes:
+        """By node: why it cannot be the primary."""
+        forbidden = self._forbidden()
+        causes = primary_causes(self.chunk, force=self.rules.ignore_soft_errors)
+        return np.where(forbidden == "", causes, forbidden)
+
+    def _count(self) -> None:
         """Count the places that cannot be because of their primary node."""
-        weight = self.partners.sum(axis=1) - 1 if self.is_pair else np.ones(len(causes))
-        for cause in set(causes[self.open].tolist()) - {""}:
-            these = self.open & (causes == cause)
+        weight = np.ones(len(self.open), dtype=np.intp)
+        if self.is_pair:
+            group = self.state.group
+            weight = np.bincount(group[self.open], minlength=len(self.state.groups))[group] - 1
+        for cause in set(self.causes[self.open].tolist()) - {""}:
+            these = self.open & (self.causes == cause)
             self.place.failures[Failure(cause)] += int(weight[these].sum())
+
+    def _count_seconds(self, fits: Bools) -> int:
+        """Count the pairs that cannot be because of their secondary node; how many can."""
+        if not fits.any():
+            return 0
+        force = self.rules.ignore_soft_errors
+        possible, *counted = count_pairs(self.chunk, fits, self.open, force=force).tolist()
+        for cause, number in zip(CAUSES[1:], counted, strict=True):
+            self.place.failures[cause] += number
+        return int(possible)
 
     def _forbidden(self) -> Causes:
         """By node: what the policy of its group forbids."""
@@ -158,25 +204,29 @@ class ArraySearch:
 
     def _pairs(self, fits: Bools) -> None:
         """Pairs of different nodes of one group."""
-        is_quick = self.rules.best_only and not self.rules.capacity and can_search(self.chunk)
-        if is_quick and (found := self._best_pair(fits)) is not None:
-            *nodes, self.place.score = found
-            self.place.nodes = tuple(nodes)
-            return
+        if self.rules.best_only and not self.rules.dedicated and can_search(self.chunk):
+            found = self._best_pair(fits)
+            if found is None or self.check.allows(found[:2]):
+                self._take(found)
+                if found is None:
+                    self._count_seconds(fits)
+                return
+            self.refused = found[:2]
         rows, columns = np.flatnonzero(fits), np.flatnonzero(self.open)
         scores = np.full((len(fits),) * 2, np.inf)
+        self._count_seconds(fits)
         if len(rows):
             part = np.ix_(rows, columns)
-            force = self.rules.ignore_soft_errors
-            causes = secondary_causes(self.chunk, force=force)[part]
-            others = self.partners[part] & (rows[:, None] != columns[None, :])
-            counted = np.bincount(causes[others], minlength=len(CAUSES))
-            for number, cause in enumerate(CAUSES[1:], start=1):
-                self.place.failures[cause] += int(counted[number])
-            possible = (causes == 0) & others
+            possible = secondary_causes(self.chunk, force=self.rules.ignore_soft_errors)[part] == 0
+            possible &= self.partners[part] & (rows[:, None] != columns[None, :])
             if possible.any():
                 scores[part] = np.where(possible, pair_scores(self.chunk)[part], np.inf)
         self._decide(scores)
+
+    def _take(self, found: tuple[int, int, float] | None) -> None:
+        if found is not None:
+            *nodes, self.place.score = found
+            self.place.nodes = tuple(nodes)
 
     def _best_pair(self, fits: Bools) -> tuple[int, int, float] | None:
         demands, state = self.chunk.demands, self.state
@@ -192,7 +242,7 @@ class ArraySearch:
             return
         costs = Costs(self.chunk, int(self.state.group[self.open][0]), is_pair=self.is_pair)
         # Debian's hail allocates on exclusive storage even if the cluster is not redundant then.
-        self.rules = msgspec.structs.replace(self.rules, capacity=False)
+        self.check.rules = msgspec.structs.replace(self.rules, capacity=False)
         ranks = costs.ranks.reshape(scores.shape)
         self._choose(np.where(np.isfinite(scores), ranks, np.inf))
         self.place.costs, self.place.scores = costs, scores
@@ -207,20 +257,19 @@ class ArraySearch:
         place.scores = scores
         place.successes = int(np.isfinite(scores).sum())
         left = scores.copy()
-        check = _Capacity(self.state, self.index, self.rules, place.doomed)
         for _ in range(CAPACITY_TRIES):
             best = left.min(initial=np.inf)
             if not np.isfinite(best):
                 return
             row, column = divmod(int(np.flatnonzero(left.ravel() <= best + TIE)[-1]), left.shape[1])
             nodes = (row, column) if self.wanted.nodes_needed > 1 else (row,)
-            if check.allows(nodes):
+            if nodes != self.refused and self.check.allows(nodes):
                 place.nodes, place.score = nodes, float(scores[row, column])
                 return
             left[row, column] = np.inf
             place.successes -= 1
             place.failures[Failure.REDUNDANCY] += 1
-            if check.is_hopeless:
+            if self.check.is_hopeless:
                 place.failures[Failure.REDUNDANCY] += place.successes
                 place.successes = 0
                 return
@@ -277,6 +326,7 @@ def is_no_worse(state: State, group: int, rules: Rules) -> bool:
 
 CAUSES = (Failure.INTERNAL, Failure.DISK, Failure.SPINDLES, Failure.MEMORY)
 """Why a node cannot be secondary, by the numbers of `secondary_causes`; 0 is "it can"."""
+_SHORT = np.int8(CAUSES.index(Failure.MEMORY))
 
 
 def primary_causes(chunk: Chunk, *, force: bool) -> Causes:
@@ -306,9 +356,20 @@ def primary_causes(chunk: Chunk, *, force: bool) -> Causes:
 
 def secondary_causes(chunk: Chunk, *, force: bool = False) -> npt.NDArray[np.int8]:
     """(primary, secondary): the number in CAUSES of the first reason against the secondary."""
+    field, state = chunk.field, chunk.field.state
+    alone = _alone_causes(chunk, force=force)
+    if force:
+        return np.broadcast_to(alone, (len(alone),) * 2)
+    reserved = field.peers_by_primary + float(chunk.reserve[0])
+    np.maximum(reserved, state.reserved, out=reserved)
+    too_little = (state.free <= reserved) & ~state.fails
+    return np.where((alone == 0) & too_little, _SHORT, alone)
+
+
+def _alone_causes(chunk: Chunk, *, force: bool) -> npt.NDArray[np.int8]:
+    """By secondary: the number in CAUSES of the first reason that holds whatever the primary."""
     demands, field = chunk.demands, chunk.field
     state, room = field.state, field.room
-    reserve = float(demands.reserve[0, 0])
     alone = np.zeros(len(field.live), dtype=np.int8)
     rules = [
         (
@@ -318,13 +379,39 @@ def secondary_causes(chunk: Chunk, *, force: bool = False) -> npt.NDArray[np.int
         (demands.spindles <= room.spindles, Failure.SPINDLES),
         (force | (demands.spindle_use <= room.spindle_use), Failure.DISK),
         (force | (demands.reserve < state.free), Failure.MEMORY),
+        (force | (demands.reserve < state.free_if_all), Failure.MEMORY),
     ]
     for fits, cause in reversed(rules):
         alone = np.where(fits[0], alone, CAUSES.index(cause)).astype(np.int8)
+    return alone
+
+
+def count_pairs(chunk: Chunk, primaries: Bools, open_: Bools, *, force: bool) -> Indices:
+    """By number in CAUSES: how many pairs of these primaries and other open nodes of their groups there are.
+
+    As `secondary_causes` has it, but without looking at each pair: most nodes hold nothing of each other.
+    """
+    state, reserve = chunk.field.state, float(chunk.reserve[0])
+    causes = _alone_causes(chunk, force=force)
+    if not force:
+        too_little = (state.free <= np.maximum(reserve, state.reserved)) & ~state.fails
+        causes[(causes == 0) & too_little] = _SHORT
+    by_group = np.bincount(state.group[primaries], minlength=len(state.groups))
+    counted = np.bincount(
+        causes[open_],
+        weights=(by_group[state.group] - primaries)[open_],
+        minlength=len(CAUSES),
+    ).astype(np.intp)
     if force:
-        return np.broadcast_to(alone, (len(alone),) * 2)
-    reserved = field.peers_by_primary + reserve
-    np.maximum(reserved, state.reserved, out=reserved)
-    too_little = (state.free <= reserved) & ~state.fails
-    too_little |= reserve >= state.free_if_all
-    return np.where((alone == 0) & too_little, np.int8(CAUSES.index(Failure.MEMORY)), alone)
+        return counted
+    there = state.secondary >= 0
+    first, second = state.primary[there], state.secondary[there]
+    holds = primaries[first] & open_[second] & (causes[second] == 0)
+    holds &= (state.group[first] == state.group[second]) & (first != second)
+    pairs, _place = distinct(first[holds] * len(open_) + second[holds])
+    first, second = np.divmod(pairs, len(open_))
+    reserved = np.maximum(state.peers[second, first] + reserve, state.reserved[second])
+    short = int(((state.free[second] <= reserved) & ~state.fails[second]).sum())
+    counted[0] -= short
+    counted[_SHORT] += short
+    return counted

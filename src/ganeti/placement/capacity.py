@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from ganeti.placement.allocate import allocate_on
+from ganeti.placement.allocate import allocate_on, tally_on
 from ganeti.placement.description import Failure, Instance
 from ganeti.placement.places import Place, Rules
 from ganeti.placement.policy import policy_failure
@@ -61,9 +61,9 @@ def fill(
 ) -> Filled:
     """Place instances like `wanted`, named new-0 and so on, until one finds no place; `state` stays."""
     open_ = open_nodes(state) if open_ is None else open_
-    rules = msgspec.structs.replace(rules, dedicated=False)
+    rules = msgspec.structs.replace(rules, dedicated=False, best_only=True)
     filled = Filled(state.copy(), [], [], Counter())
-    unchecked = msgspec.structs.replace(rules, capacity=False, best_only=True)
+    unchecked = msgspec.structs.replace(rules, capacity=False)
     at_once = rules.capacity and rules.before is None
     steps = [_guess(state, wanted), SMALL_STEP] if at_once else []
     for size in steps:
@@ -145,7 +145,7 @@ class _Tiers:
 
     def __init__(self, state: State, rules: Rules, limit: int | None, open_: Bools) -> None:
         self.rules, self.limit, self.open = (
-            msgspec.structs.replace(rules, dedicated=False),
+            msgspec.structs.replace(rules, dedicated=False, best_only=True),
             limit,
             open_,
         )
@@ -190,10 +190,8 @@ class _Tiers:
         )
 
     def _unchecked(self, filled: Filled, wanted: Instance) -> Place:
-        """Where it would go if the cluster need not be redundant."""
-        return allocate_on(
-            filled.state, wanted, self.open, msgspec.structs.replace(self.rules, capacity=False)
-        )
+        """The places that it would have if the cluster need not be redundant."""
+        return tally_on(filled.state, wanted, self.open, self.rules)
 
     def _shrunk(self, filled: Filled, wanted: Instance) -> tuple[Instance, Instance | None]:
         """The last size, smaller in what most places lack, that changes nothing; the first that does, if any.
@@ -251,9 +249,13 @@ class _Tiers:
             return bool(allocate_on(filled.state, one, self.open, rules, suspects).nodes)
 
         by_room = msgspec.structs.replace(self.rules, by_room=True)
-        start = _first(sizes, lambda one: fits(one, by_room))
-        if start is None:
+        least = _first(sizes, lambda one: self._unchecked(filled, one).successes > 0)
+        if least is None:
             return None
+        more = _first_of_few(sizes[least:], lambda one: fits(one, by_room))
+        if more is None:
+            return None
+        start = least + more
         end = min(start + min(MOST_WALKED, WALKED_BY_NODES // len(self.open)), len(sizes))
         for index in range(start, end):
             if fits(sizes[index], self.rules):
@@ -316,6 +318,14 @@ def shrinks(wanted: Instance, scarce: Failure) -> Iterator[Instance]:
         else:
             return
         yield one
+
+
+def _first_of_few(given: Sequence[Instance], holds: Callable[[Instance], bool]) -> int | None:
+    """As `_first`, where the very first mostly is the one."""
+    if not given or holds(given[0]):
+        return 0 if given else None
+    found = _first(given[1:], holds)
+    return None if found is None else found + 1
 
 
 def _first(given: Sequence[Instance], holds: Callable[[Instance], bool]) -> int | None:

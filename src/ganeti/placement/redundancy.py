@@ -217,7 +217,7 @@ def _mirrored_fit(state: State, mirrored: Bools) -> Bools:
     """By node: each secondary of its instances has the memory to run all of them, and a disk that is not full."""
     primary, secondary = state.primary[mirrored], state.secondary[mirrored]
     size = len(state.nodes)
-    pairs, place = _distinct(secondary * size + primary)
+    pairs, place = distinct(secondary * size + primary)
     memory = state.instances.memory[mirrored] * state.instances.uses_memory[mirrored]
     taken = np.bincount(place, weights=memory, minlength=len(pairs))
     takers, losers = np.divmod(pairs, size)
@@ -228,7 +228,7 @@ def _mirrored_fit(state: State, mirrored: Bools) -> Bools:
     return sure
 
 
-def _distinct(keys: Indices) -> tuple[Indices, Indices]:
+def distinct(keys: Indices) -> tuple[Indices, Indices]:
     """(the different keys in order, the place of each key among them); numpy's own loads masked arrays first."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
@@ -243,7 +243,7 @@ def _most_taken_over(state: State, mirrored: Bools) -> Floats:
     """By node: the memory that it takes over at most if one other node is lost."""
     size = len(state.nodes)
     taken = np.zeros(size)
-    pairs, place = _distinct(state.secondary[mirrored] * size + state.primary[mirrored])
+    pairs, place = distinct(state.secondary[mirrored] * size + state.primary[mirrored])
     memory = state.instances.memory[mirrored] * state.instances.uses_memory[mirrored]
     np.maximum.at(taken, pairs // size, np.bincount(place, weights=memory, minlength=len(pairs)))
     return taken

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.placement import pairs
-from ganeti.placement.allocate import allocate_on
+from ganeti.placement.allocate import ArraySearch, allocate_on
 from ganeti.placement.capacity import fill
 from ganeti.placement.description import Instance
 from ganeti.placement.places import Rules
@@ -52,6 +52,41 @@ def test_groups_that_are_full_of_trouble_are_searched_alike(
         one = replace(wanted(2), name=f"new{number}")
         every = allocate_on(state, one, ~state.offline, UNCHECKED)
         quick = allocate_on(state, one, ~state.offline, replace(UNCHECKED, best_only=True))
+        assert quick.nodes == every.nodes
+        if not every.nodes:
+            assert quick.failures == every.failures
+            break
+        state.append(one, *every.pair)
+
+
+@pytest.mark.parametrize("template", ["drbd", "plain"])
+@pytest.mark.parametrize("seed", range(6))
+def test_places_are_counted_as_looking_at_each_does(seed: int, template: str) -> None:
+    """Also those of nodes that fail N+1, are closed, or hold memory for the primaries of others."""
+    kind = Kind(groups=3, fullest=0.3 + 0.2 * (seed % 3), templates=("drbd", "plain"), closed=0.1)
+    state = State(cluster(seed, kind))
+    for memory_gib in (1, 4, 8, 14):
+        state.admit([replace(wanted(memory_gib), template=template)])
+        for force in (False, True):
+            rules = replace(UNCHECKED, ignore_soft_errors=force)
+            every = ArraySearch(state, state.descriptions[-1], ~state.offline, rules, {}).run()
+            counted = ArraySearch(state, state.descriptions[-1], ~state.offline, rules, {}).tally()
+            assert +counted.failures == +every.failures
+            assert counted.successes == every.successes
+        state.dismiss()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_checked_pair_is_the_one_that_looking_at_all_pairs_finds(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairs, "FEWEST_NODES", 2)
+    state = State(clusters.cluster(14, seed))
+    rules = Rules(dedicated=False)
+    for number in range(20):
+        one = replace(wanted(8 - number % 8), name=f"new{number}")
+        every = allocate_on(state, one, ~state.offline, rules)
+        quick = allocate_on(state, one, ~state.offline, replace(rules, best_only=True))
         assert quick.nodes == every.nodes
         if not every.nodes:
             assert quick.failures == every.failures
