@@ -288,25 +288,20 @@ class _Capacity:
     def allows(self, nodes: Sequence[int]) -> bool:
         if not self.rules.capacity:
             return True
-        after = self.state.copy()
-        primary = nodes[0]
-        self.group = int(after.group[primary])
-        secondary = nodes[1] if len(nodes) > 1 else NO_NODE
-        after.primary[self.index], after.secondary[self.index] = primary, secondary
-        after.add_primary(self.index, primary)
-        if secondary != NO_NODE:
-            after.add_secondary(self.index, secondary, primary)
+        primary, secondary = nodes[0], nodes[1] if len(nodes) > 1 else NO_NODE
+        self.group = int(self.state.group[primary])
         suspect = self.doomed.get(primary, self.doomed.get(NO_NODE))
-        doomed = next(self._doomed(after, suspect), None)
+        with self.state.placed(self.index, primary, secondary):
+            doomed = next(self._doomed(suspect), None)
         if doomed is None:
             return True
         if not self.doomed and self.rules.before is None:
-            self.is_hopeless = next(self._doomed(self.state, doomed), None) is not None
+            self.is_hopeless = next(self._doomed(doomed), None) is not None
         self.doomed[primary] = self.doomed[NO_NODE] = doomed
         return False
 
-    def _doomed(self, state: State, suspect: int | None) -> Iterator[int]:
-        return _newly_doomed(state, self.group, self.rules, suspect)
+    def _doomed(self, suspect: int | None) -> Iterator[int]:
+        return _newly_doomed(self.state, self.group, self.rules, suspect)
 
 
 def _newly_doomed(

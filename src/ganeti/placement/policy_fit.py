@@ -7,11 +7,11 @@ import numpy as np
 from ganeti.placement.state import Bools, Indices, State, template_index
 
 
-def policy_fits(state: State) -> Bools:
-    """By instance: whether the policy of its primary's group allows it; those on no node pass."""
+def policy_fits(state: State, which: Bools | None = None) -> Bools:
+    """By instance: whether the policy of its primary's group allows it; those on no node, and not in `which`, pass."""
     these = state.instances
     fits = np.ones(len(these), dtype=bool)
-    there = state.primary >= 0
+    there = state.primary >= 0 if which is None else which
     for number, group in enumerate(state.groups):
         mine = np.flatnonzero(there)[state.group[state.primary[there]] == number]
         if not len(mine):

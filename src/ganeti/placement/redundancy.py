@@ -11,6 +11,7 @@ as must move, no order of placing them can fail.
 from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 
@@ -45,11 +46,13 @@ def doomed_by_arrays(
     """As `doomed_nodes`, for clusters of any size."""
     relevant = relevant_nodes(state, exempt)
     if first is not None and relevant[first]:
-        lacks = _lacks_room(state, np.array([first]), *_sorted_out(state))
-        if lacks[0] or not can_be_lost(state, first):
+        alone = _Losses(state, first)
+        lacks = _lacks_room(state, np.array([first]), alone.queues, alone.mirrored)
+        if lacks[0] or not can_be_lost(state, first, alone):
             yield first
         relevant[first] = False
-    unclear = np.flatnonzero(relevant & ~_surely_evacuable(state))
+    losses = _Losses(state)
+    unclear = np.flatnonzero(relevant & ~_surely_evacuable(losses))
     # Those that are the most trouble first: most callers want to know whether there is one.
     unclear = unclear[np.argsort(-state.instance_memory[unclear], kind="stable")]
     if needs_all_rules(state):
@@ -57,7 +60,7 @@ def doomed_by_arrays(
         return
     for start in range(0, len(unclear), ROWS):
         portion = unclear[start : start + ROWS]
-        yield from (int(node) for node in portion[~_can_be_lost(state, portion)])
+        yield from (int(node) for node in portion[~_can_be_lost(losses, portion)])
 
 
 def surely_doomed(state: State, exempt: Exempt = NOBODY, first: int | None = None) -> Iterator[int]:
@@ -75,23 +78,81 @@ def surely_doomed_by_arrays(
     state: State, exempt: Exempt = NOBODY, first: int | None = None
 ) -> Iterator[int]:
     """As `surely_doomed`, for clusters of any size."""
-    nodes = np.flatnonzero(relevant_nodes(state, exempt))
-    queues, mirrored = _sorted_out(state)
-    if first is not None and first in nodes:
-        if _lacks_room(state, np.array([first]), queues, mirrored)[0]:
+    relevant = relevant_nodes(state, exempt)
+    if first is not None and relevant[first]:
+        alone = _Losses(state, first)
+        if _lacks_room(state, np.array([first]), alone.queues, alone.mirrored)[0]:
             yield first
-        nodes = nodes[nodes != first]
+        relevant[first] = False
+    losses = _Losses(state)
+    nodes = np.flatnonzero(relevant & ~losses.clear)
     for start in range(0, len(nodes), ROWS):
         portion = nodes[start : start + ROWS]
-        lacks = _lacks_room(state, portion, queues, mirrored)
+        lacks = _lacks_room(state, portion, losses.queues, losses.mirrored)
         yield from (int(node) for node in portion[lacks])
 
 
-def _sorted_out(state: State) -> tuple[Queues, Bools]:
-    """(the instances that need another place once their node is lost, which of all are mirrored)."""
-    there = state.primary >= 0
-    mirrored = (state.instances.mirror == MIRROR_INTERNAL) & there & (state.secondary >= 0)
-    return Queues.from_state(state, np.flatnonzero(there & ~mirrored)), mirrored
+class _Losses:
+    """Which instances the loss of nodes touches: of all nodes, or of `only` one."""
+
+    def __init__(self, state: State, only: int | None = None) -> None:
+        self.state = state
+        there = state.primary >= 0 if only is None else state.primary == only
+        self.mirrored = (state.instances.mirror == MIRROR_INTERNAL) & there & (state.secondary >= 0)
+        self.others = there & ~self.mirrored
+        """Those that need another place."""
+
+    @cached_property
+    def queues(self) -> Queues:
+        return Queues.from_state(self.state, np.flatnonzero(self.others))
+
+    @cached_property
+    def forbidden(self) -> Bools:
+        """By instance: the policy of its group lets it start nowhere."""
+        return np.asarray(self.others & ~policy_fits(self.state, self.others))
+
+    @cached_property
+    def fails_over(self) -> Bools:
+        """By node: its mirrored instances can run on their secondary nodes."""
+        return _mirrored_fit(self.state, self.mirrored)
+
+    @cached_property
+    def clear(self) -> Bools:
+        """By node, as `_a_node_each`: all at once, so with the largest disk of their group for all.
+
+        Nodes take over from few others, so that what that changes is counted for those pairs of nodes alone.
+        """
+        state, queues = self.state, self.queues
+        these, size = state.instances, len(state.nodes)
+        which = queues.order
+        node = state.primary[which]
+        turn = np.arange(len(which)) - queues.starts[node]
+        least = (these.memory * these.uses_memory)[which] + 1.0
+        disk = (these.disk * these.is_local)[which]
+        room, number = np.full(size, -np.inf), np.zeros(len(which), dtype=np.intp)
+        for group in np.flatnonzero(np.bincount(state.group[node], minlength=len(state.groups))):
+            mine, members = state.group[node] == group, state.group == group
+            members &= ~state.offline & (state.free_disk > disk[mine].max())
+            room[members] = state.free[members]
+            number[mine] = members.sum() - np.searchsorted(np.sort(room[members]), least[mine])
+        number -= room[node] >= least
+        pairs, place = distinct(
+            state.primary[self.mirrored] * size + state.secondary[self.mirrored]
+        )
+        memory = (these.memory * these.uses_memory)[self.mirrored]
+        losers, takers = np.divmod(pairs, size)
+        before, turns = room[takers], queues.counts[losers]
+        after = before - np.bincount(place, weights=memory, minlength=len(pairs))
+        touches = np.isfinite(before) & (state.group[losers] == state.group[takers]) & (turns > 0)
+        losers, before, after, turns = (one[touches] for one in (losers, before, after, turns))
+        flat = np.repeat(queues.starts[losers] - np.cumsum(turns) + turns, turns)
+        flat += np.arange(len(flat))
+        gone = (np.repeat(before, turns) >= least[flat]) & (np.repeat(after, turns) < least[flat])
+        number -= np.bincount(flat[gone], minlength=len(number))
+        falls = (np.diff(least, prepend=np.inf) <= 0) | (turn == 0)
+        clear = np.ones(size, dtype=bool)
+        clear[node[(number <= turn) | ~falls]] = False
+        return clear
 
 
 def _lacks_room(state: State, nodes: Indices, queues: Queues, mirrored: Bools) -> Bools:
@@ -168,16 +229,12 @@ def needs_all_rules(state: State) -> bool:
     return rules.has_exclusion or rules.has_locations or bool(is_shared.any())
 
 
-def _can_be_lost(state: State, nodes: Indices) -> Bools:
+def _can_be_lost(losses: _Losses, nodes: Indices) -> Bools:
     """By node, where no tags have a say and no storage is shared."""
-    these, there = state.instances, state.primary >= 0
-    mirrored = (these.mirror == MIRROR_INTERNAL) & there & (state.secondary >= 0)
-    others = there & ~mirrored
-    fine = _mirrored_fit(state, mirrored)
-    fine[state.primary[others & ~policy_fits(state)]] = False
+    state, fine = losses.state, losses.fails_over.copy()
+    fine[state.primary[losses.forbidden]] = False
     found = fine[nodes]
-    lost = nodes[found]
-    found[found] = find_places(state, lost, Queues.from_state(state, np.flatnonzero(others)))
+    found[found] = find_places(state, nodes[found], losses.queues)
     return found
 
 
@@ -197,20 +254,15 @@ def is_redundant(state: State, exempt: Exempt = NOBODY) -> bool:
     return next(doomed_nodes(state, exempt), None) is None
 
 
-def _surely_evacuable(state: State) -> Bools:
+def _surely_evacuable(losses: _Losses) -> Bools:
     """By node, True where counting is enough; False means "look closely"."""
-    size = len(state.nodes)
-    there = state.primary >= 0
-    mirrored = (state.instances.mirror == MIRROR_INTERNAL) & there & (state.secondary >= 0)
-    sure = _mirrored_fit(state, mirrored)
-    others = there & ~mirrored
+    state, sure = losses.state, losses.fails_over.copy()
     if state.exclusive.any():
-        sure &= np.bincount(state.primary[others], minlength=size) == 0
+        sure &= losses.queues.counts == 0
         return sure
-    wrong = others & ~policy_fits(state) & (state.instances.mirror != MIRROR_EXTERNAL)
+    wrong = losses.forbidden & (state.instances.mirror != MIRROR_EXTERNAL)
     sure[state.primary[wrong]] = False
-    taken = _most_taken_over(state, mirrored)
-    return sure & _rooms_suffice(state, np.flatnonzero(others), mirrored, state.free - taken)
+    return sure & _rooms_suffice(losses)
 
 
 def _mirrored_fit(state: State, mirrored: Bools) -> Bools:
@@ -249,19 +301,21 @@ def _most_taken_over(state: State, mirrored: Bools) -> Floats:
     return taken
 
 
-def _rooms_suffice(state: State, others: Indices, mirrored: Bools, free: Floats) -> Bools:
-    """By node: whatever the order, the rest of its group has room for its instances.
+def _rooms_suffice(losses: _Losses) -> Bools:
+    """By node: whether, whatever the order, the rest of its group has room for its instances.
 
-    `free` is what nodes have left whichever other node is lost; where that does not suffice, what they have if the node
-    itself is lost.
+    Counted with what nodes have left whichever other node is lost; where that does not suffice, with what they have if
+    the node itself is lost.
     """
-    size, these = len(state.nodes), state.instances
-    where = state.primary[others]
-    number = np.bincount(where, minlength=size)
+    state, queues, mirrored = losses.state, losses.queues, losses.mirrored
+    these, others = state.instances, np.flatnonzero(losses.others)
+    where, number = state.primary[others], queues.counts
     memory = these.memory[others] * these.uses_memory[others]
     disk = these.disk[others] * these.is_local[others]
-    sure = number == 0
-    queues = Queues.from_state(state, others)
+    sure = (number == 0) | losses.clear
+    if sure.all():
+        return np.asarray(sure)
+    free = state.free - _most_taken_over(state, mirrored)
     for group in range(len(state.groups)):
         members = state.group == group
         mine = members[where]
@@ -325,10 +379,10 @@ def _largest(sizes: Floats) -> Floats:
     return np.asarray(np.maximum(1.0, sizes.max(axis=1))[:, None, None])
 
 
-def can_be_lost(state: State, node: int) -> bool:
+def can_be_lost(state: State, node: int, losses: _Losses | None = None) -> bool:
     """Whether the instances of `node` find places, tried as described above."""
     if not needs_all_rules(state):
-        return bool(_can_be_lost(state, np.array([node]))[0])
+        return bool(_can_be_lost(losses or _Losses(state, node), np.array([node]))[0])
     return next(_left_without_a_place(state, node), None) is None
 
 

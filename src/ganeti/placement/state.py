@@ -6,7 +6,8 @@ instance's, nor missing; memory that is missing stays so whatever moves.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -106,6 +107,13 @@ def _template_indices(given: Sequence[Instance]) -> Indices:
         return np.array([numbers[one.template] for one in given], dtype=np.intp)
     except KeyError as err:
         _refuse(f"unknown disk template {str(err.args[0])!r:.40}")
+
+
+_BY_NODE = (
+    *("instance_memory", "free", "free_if_all", "free_disk", "used_spindles", "free_spindles"),
+    *("used_cpus", "loads", "primaries", "secondaries", "fails", "reserved"),
+)
+"""What an instance changes at its nodes, beside `peers` and tags."""
 
 
 class State:
@@ -310,6 +318,25 @@ class State:
         self.loads[DISK_LOAD, node] += sign * these.loads[DISK_LOAD, index]
         self.secondaries[node] += sign
         self.fails[node] = self.free[node] <= self.reserved[node]
+
+    @contextmanager
+    def placed(self, index: int, primary: int, secondary: int) -> Iterator[None]:
+        """The state with the instance, which is on no node, on these nodes; exactly as it was afterwards."""
+        nodes = [node for node in (primary, secondary) if node >= 0]
+        kept = {name: getattr(self, name)[..., nodes] for name in _BY_NODE}
+        peers, tags = self.peers[nodes[-1], primary], self.tags.counts[:, primary].copy()
+        self.primary[index], self.secondary[index] = primary, secondary
+        self.add_primary(index, primary)
+        if secondary >= 0:
+            self.add_secondary(index, secondary, primary)
+        try:
+            yield
+        finally:
+            self.primary[index] = self.secondary[index] = NO_NODE
+            for name, values in kept.items():
+                getattr(self, name)[..., nodes] = values
+            self.peers[nodes[-1], primary] = peers
+            self.tags.counts[:, primary] = tags
 
     def settle_at(self, index: int, primary: int, secondary: int) -> None:
         """Move the instance to these nodes in one go."""
