@@ -94,10 +94,28 @@ def allocate_on(
         state.dismiss()
 
 
+def needs_arrays(state: State, wanted: Instance, rules: Rules) -> bool:
+    """Whether the cluster is too large, or has too much in it, to be searched in lists (`small`)."""
+    return rules.before is not None or Small.of(state, wanted) is None
+
+
+def place_repeatedly(
+    state: State, wanted: Instance, open_: Bools, rules: Rules, limit: int | None
+) -> list[tuple[int, int]]:
+    """The nodes of up to `limit` instances like this one, without the capacity check.
+
+    The nodes of the state have them then; the instances themselves are left to be recorded.
+    """
+    state.admit([wanted])
+    placed = ArraySearch(state, wanted, open_, rules, {}).repeat(limit)
+    state.dismiss()
+    return placed
+
+
 def tally_on(state: State, wanted: Instance, open_: Bools, rules: Rules) -> Place:
     """How many places on the open nodes the limits of nodes allow, and why not others, without the capacity check."""
     rules = msgspec.structs.replace(rules, capacity=False)
-    if rules.before is None and Small.of(state, wanted) is not None:
+    if not needs_arrays(state, wanted, rules):
         return allocate_on(state, wanted, open_, rules)
     if int(open_.sum()) < wanted.nodes_needed:
         return Place(0)
@@ -120,8 +138,28 @@ class ArraySearch:
         self.check = _Capacity(state, self.index, rules, suspects)
         self.refused: tuple[int, ...] | None = None
         """A place that the check has refused already."""
-        field = Field(state, everywhere(state))
-        self.chunk = Chunk(field, np.array([self.index]), force=rules.ignore_soft_errors)
+        self.chunk = self._chunk(Field(state, everywhere(state)))
+
+    def _chunk(self, field: Field) -> Chunk:
+        return Chunk(field, np.array([self.index]), force=self.rules.ignore_soft_errors)
+
+    def repeat(self, limit: int | None) -> list[tuple[int, int]]:
+        """Place the instance again and again until `limit` or none fits; the nodes of each, none of which is recorded.
+
+        Only what nodes have left changes, so the capacity check must be off.
+        """
+        field, placed = self.chunk.field, list[tuple[int, int]]()
+        while limit is None or len(placed) < limit:
+            primary, secondary = pair = self.run().pair
+            if primary == NO_NODE:
+                break
+            self.state.add_primary(self.index, primary)
+            if secondary != NO_NODE:
+                self.state.add_secondary(self.index, secondary, primary)
+            placed.append(pair)
+            field.touch(np.array([primary, secondary][: self.wanted.nodes_needed]))
+            self.chunk, self.place = self._chunk(field), Place(0)
+        return placed
 
     @cached_property
     def partners(self) -> Bools:
@@ -157,17 +195,17 @@ class ArraySearch:
 
     def _fits(self) -> Bools:
         """By node: whether it can be the primary."""
-        fits: Bools = self.open & (self.causes == "")
+        fits: Bools = self.open & (self._forbidden == "") & self.chunk.hard_primary[0]
+        if not self.rules.ignore_soft_errors:
+            fits &= self.chunk.soft_primary[0]
         if self.rules.only_primary is not None:
             fits &= np.arange(len(fits)) == self.rules.only_primary
         return fits
 
-    @cached_property
-    def causes(self) -> Causes:
+    def _causes(self) -> Causes:
         """By node: why it cannot be the primary."""
-        forbidden = self._forbidden()
         causes = primary_causes(self.chunk, force=self.rules.ignore_soft_errors)
-        return np.where(forbidden == "", causes, forbidden)
+        return np.where(self._forbidden == "", causes, self._forbidden)
 
     def _count(self) -> None:
         """Count the places that cannot be because of their primary node."""
@@ -175,8 +213,9 @@ class ArraySearch:
         if self.is_pair:
             group = self.state.group
             weight = np.bincount(group[self.open], minlength=len(self.state.groups))[group] - 1
-        for cause in set(self.causes[self.open].tolist()) - {""}:
-            these = self.open & (self.causes == cause)
+        causes = self._causes()
+        for cause in set(causes[self.open].tolist()) - {""}:
+            these = self.open & (causes == cause)
             self.place.failures[Failure(cause)] += int(weight[these].sum())
 
     def _count_seconds(self, fits: Bools) -> int:
@@ -189,6 +228,7 @@ class ArraySearch:
             self.place.failures[cause] += number
         return int(possible)
 
+    @cached_property
     def _forbidden(self) -> Causes:
         """By node: what the policy of its group forbids."""
         state = self.state

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from ganeti.placement.allocate import allocate_on, tally_on
+from ganeti.placement.allocate import (
+    allocate_on,
+    needs_arrays,
+    place_repeatedly,
+    tally_on,
+)
 from ganeti.placement.description import Failure, Instance
 from ganeti.placement.places import Place, Rules
 from ganeti.placement.policy import policy_failure
@@ -110,10 +115,12 @@ def _place(
 ) -> None:
     """Place instances until `number` or none fits, which sets `failures`."""
     state = filled.state
+    if not rules.capacity and needs_arrays(state, wanted, rules):
+        placed = _place_at_once(filled, wanted, rules, open_, number)
+        number = None if number is None else number - placed
     suspects: dict[int, int] = {}
     while number is None or number > 0:
-        name = f"new-{len(filled.nodes)}"
-        one = msgspec.structs.replace(wanted, name=name)
+        one = _named(wanted, len(filled.nodes))
         place = allocate_on(state, one, open_, rules, suspects)
         if not place.nodes:
             filled.failures = place.failures or Counter({Failure.INTERNAL: 1})
@@ -122,6 +129,23 @@ def _place(
         filled.instances.append(one)
         filled.nodes.append(place.nodes)
         number = None if number is None else number - 1
+
+
+def _place_at_once(
+    filled: Filled, wanted: Instance, rules: Rules, open_: Bools, number: int | None
+) -> int:
+    """Place up to `number` instances without a check, recorded together at the end; how many."""
+    places = place_repeatedly(filled.state, wanted, open_, rules, number)
+    first = len(filled.nodes)
+    placed = [_named(wanted, first + index) for index in range(len(places))]
+    filled.state.record(placed, places)
+    filled.instances += placed
+    filled.nodes += [place[: wanted.nodes_needed] for place in places]
+    return len(places)
+
+
+def _named(wanted: Instance, number: int) -> Instance:
+    return msgspec.structs.replace(wanted, name=f"new-{number}")
 
 
 def tiers(
@@ -178,10 +202,7 @@ class _Tiers:
         left = None if self.limit is None else self.limit - len(filled.nodes)
         more = fill(filled.state, wanted, self.rules, left, self.open)
         start = len(filled.nodes)
-        names = [
-            msgspec.structs.replace(one, name=f"new-{start + number}")
-            for number, one in enumerate(more.instances)
-        ]
+        names = [_named(one, start + number) for number, one in enumerate(more.instances)]
         first = len(more.state.names) - len(names)
         more.state.names[first:] = [one.name for one in names]
         more.state.descriptions[first:] = names

@@ -1,8 +1,8 @@
 """The best pair of nodes for one more instance, without the scores of all pairs: for large clusters.
 
 The score of a pair is nearly a sum of what each node contributes. Its concave parts lie above their chords, its convex
-part above its tangent, so that a lower bound of each primary's best pair takes one pass over the nodes. Primaries are
-looked at by that bound until it exceeds the best score found.
+part above its tangent, so that a lower bound of each pair is a sum of what its nodes have. Primaries are
+looked at in the order of their part, each with the secondaries whose part does not put the pair above the best score found.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from ganeti.placement.state import Bools, Floats, Indices
 from ganeti.placement.weights import RESERVED, RESERVED_TOTAL_WEIGHT
 
 FEWEST_NODES = 64
-AT_ONCE = 16
+AT_ONCE, FEW = 16, 32
 SLACK = 1e-9
 """Rounding may put a bound so much above a score."""
 
@@ -33,46 +33,55 @@ def can_search(chunk: Chunk) -> bool:
 
 def best_pair(chunk: Chunk, primaries: Bools, secondaries: Bools) -> tuple[int, int, float] | None:
     """(primary, secondary, score) of one group; of equal scores the last pair. None if no pair is possible."""
-    state = chunk.field.state
     rows, columns = np.flatnonzero(primaries), np.flatnonzero(secondaries)
     if not len(rows) or not len(columns):
         return None
-    fixed = fixed_scores(chunk)
-    bounds = _bounds(chunk, fixed, rows, columns)
-    rows, bounds = rows[order := np.argsort(bounds, kind="stable")], bounds[order]
-    best, found = np.inf, []
+    search = _Search(chunk, columns)
+    bounds, rest = _bounds(chunk, search.fixed, rows, columns)
+    order = np.argsort(bounds, kind="stable")
+    rows, bounds = rows[order], bounds[order]
+    # A few secondaries that promise most bound how far to look.
+    few = np.argpartition(rest, min(FEW, len(rest) - 1))[:FEW]
+    best, found = float(search.scores(rows[:AT_ONCE], np.sort(few)).min()), []
     for start in range(0, len(rows), AT_ONCE):
-        if bounds[start] > best + TIE + SLACK:
+        room = best + TIE + SLACK - bounds[start]
+        near = np.flatnonzero(rest <= room)
+        if not len(near):
             break
         part = rows[start : start + AT_ONCE]
-        reserved = state.peers[:, part].T + chunk.reserve[0]
-        possible = secondaries & (state.group[part][:, None] == state.group)
-        possible &= (np.maximum(reserved, state.reserved) < state.free) | state.fails
-        possible[np.arange(len(part)), part] = False
-        scores = np.where(possible, row_scores(chunk, fixed, part, reserved), np.inf)
-        found.append((part, scores))
+        scores = search.scores(part, near)
+        found.append((part, columns[near], scores))
         best = min(best, float(scores.min()))
     if not np.isfinite(best):
         return None
-    pairs = [
-        (int(part[row]), int(column))
-        for part, scores in found
+    return max(
+        (int(part[row]), int(those[column]), float(scores[row, column]))
+        for part, those, scores in found
         for row, column in zip(*np.nonzero(scores <= best + TIE), strict=True)
-    ]
-    first, second = max(pairs)
-    return (
-        first,
-        second,
-        next(
-            float(scores[list(part).index(first), second])
-            for part, scores in found
-            if first in part
-        ),
     )
 
 
-def _bounds(chunk: Chunk, fixed: Floats, rows: Indices, columns: Indices) -> Floats:
-    """By row: what no score of its pairs is below."""
+class _Search:
+    """The scores of some pairs."""
+
+    def __init__(self, chunk: Chunk, columns: Indices) -> None:
+        self.chunk, self.columns = chunk, columns
+        self.fixed = fixed_scores(chunk)
+
+    def scores(self, rows: Indices, near: Indices) -> Floats:
+        """(rows, near): the scores with these primaries and columns, infinite where a pair is not possible."""
+        state, columns = self.chunk.field.state, self.columns[near]
+        reserved = state.peers[columns[None, :], rows[:, None]] + self.chunk.reserve[0]
+        possible = state.group[rows][:, None] == state.group[columns]
+        possible &= rows[:, None] != columns
+        has_room = np.maximum(reserved, state.reserved[columns]) < state.free[columns]
+        possible &= has_room | state.fails[columns]
+        scores = row_scores(self.chunk, self.fixed, rows, columns, reserved)
+        return np.where(possible, scores, np.inf)
+
+
+def _bounds(chunk: Chunk, fixed: Floats, rows: Indices, columns: Indices) -> tuple[Floats, Floats]:
+    """(by row, by column): two parts whose sum no score of a pair is below."""
     field, number = chunk.field, chunk.field.number
     bounds, rest = fixed[rows].copy(), _reserved_bound(chunk)[columns]
     for spread in SHARED:
@@ -86,7 +95,7 @@ def _bounds(chunk: Chunk, fixed: Floats, rows: Indices, columns: Indices) -> Flo
         slope = 1.0 / (np.sqrt(high) + np.sqrt(low)) if high > 0 else 0.0
         bounds += np.sqrt(low) + slope * (now - low - cross + square[rows])
         rest = rest + slope * square[columns]
-    return np.asarray(bounds + rest.min())
+    return np.asarray(bounds), np.asarray(rest)
 
 
 def _reserved_bound(chunk: Chunk) -> Floats:

@@ -125,8 +125,8 @@ class Place(msgspec.Struct):
     @property
     def pair(self) -> tuple[int, int]:
         """The primary and the secondary node, NO_NODE if there is none."""
-        first, *rest = self.nodes
-        return first, rest[0] if rest else NO_NODE
+        first, second, *_rest = (*self.nodes, NO_NODE, NO_NODE)
+        return first, second
 
     def describe(self, state: Described) -> str:
         """As `hail` says it."""

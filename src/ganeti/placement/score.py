@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ganeti.placement.state import Bools, Floats, State
+from ganeti.placement.state import Bools, Floats, Indices, State
 from ganeti.placement.weights import (
     CONFLICT_WEIGHT,
     CPU,
@@ -40,22 +40,24 @@ def _ratio(part: Floats, whole: Floats, otherwise: float = 0.0) -> Floats:
     return np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), otherwise)
 
 
-def spreads(state: State) -> Floats:
+def spreads(state: State, nodes: Indices | slice = slice(None)) -> Floats:
     """(spreads, nodes): what the score takes standard deviations of."""
+    total_memory, free_disk = state.total_memory[nodes], state.free_disk[nodes]
     disk = np.where(
-        state.exclusive,
-        _ratio(state.free_spindles, state.total_spindles, 1.0),
-        np.where(state.free_disk == 0, 1.0, _ratio(state.free_disk, state.total_disk, 1.0)),
+        state.exclusive[nodes],
+        _ratio(state.free_spindles[nodes], state.total_spindles[nodes], 1.0),
+        np.where(free_disk == 0, 1.0, _ratio(free_disk, state.total_disk[nodes], 1.0)),
     )
+    cpus = _ratio(state.used_cpus[nodes], state.total_cpus[nodes])
     return np.stack(
         [
-            _ratio(state.free, state.total_memory),
-            _ratio(state.free_if_all, state.total_memory),
+            _ratio(state.free[nodes], total_memory),
+            _ratio(state.free_if_all[nodes], total_memory),
             disk,
-            _ratio(_ratio(state.used_cpus, state.total_cpus), state.cpu_speed),
-            _ratio(state.reserved, state.total_memory),
-            *state.loads,
-            _ratio(state.used_spindles, state.most_spindles),
+            _ratio(cpus, state.cpu_speed[nodes]),
+            _ratio(state.reserved[nodes], total_memory),
+            *state.loads[:, nodes],
+            _ratio(state.used_spindles[nodes], state.most_spindles[nodes]),
         ]
     )
 

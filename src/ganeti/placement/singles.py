@@ -73,17 +73,19 @@ def fixed_scores(chunk: Chunk) -> Floats:
     return np.asarray(fixed + (tags if isinstance(tags, float) else tags[0]))
 
 
-def row_scores(chunk: Chunk, fixed: Floats, rows: Indices, reserved: Floats) -> Floats:
-    """(rows, secondary): the score on these primaries and each secondary, but for tags and failing secondaries.
+def row_scores(
+    chunk: Chunk, fixed: Floats, rows: Indices, columns: Indices, reserved: Floats
+) -> Floats:
+    """(rows, columns): the score on these primaries and secondaries, but for tags and failing secondaries.
 
     `reserved` is what each secondary reserves for the primary's instances then.
     """
     field = chunk.field
-    part = fixed[rows, None] + sum(_both(chunk, spread, rows) for spread in SHARED)
-    change = reserved - field.state.reserved
+    part = fixed[rows, None] + sum(_both(chunk, spread, rows, columns) for spread in SHARED)
+    change = reserved - field.state.reserved[columns]
     np.maximum(change, 0.0, out=change)
-    change *= field.coefficients[RESERVED]
-    return np.asarray(part + chunk.reserved_spread([], change, field.values[RESERVED]))
+    change *= field.coefficients[RESERVED, columns]
+    return np.asarray(part + chunk.reserved_spread([], change, field.values[RESERVED, columns]))
 
 
 def pair_scores(chunk: Chunk) -> Floats:
@@ -92,10 +94,11 @@ def pair_scores(chunk: Chunk) -> Floats:
     fixed = fixed_scores(chunk)
     scores = np.empty((len(fixed), len(fixed)))
     shared = field.state.tags.shared_places() if field.state.tags.has_locations else None
+    everyone = np.arange(len(fixed))
     for start in range(0, len(fixed), ROWS):
-        rows = np.arange(start, min(start + ROWS, len(fixed)))
+        rows = everyone[start : start + ROWS]
         reserved = field.peers_by_primary[rows] + float(chunk.reserve[0])
-        scores[rows] = row_scores(chunk, fixed, rows, reserved)
+        scores[rows] = row_scores(chunk, fixed, rows, everyone, reserved)
         if shared is not None:
             scores[rows] += shared[rows]
     if field.is_risky or chunk.force:
@@ -110,7 +113,7 @@ def _still(chunk: Chunk) -> float:
     return float(now[list(SHARED)].sum())
 
 
-def _both(chunk: Chunk, spread: int, rows: Indices) -> Floats:
+def _both(chunk: Chunk, spread: int, rows: Indices, columns: Indices) -> Floats:
     field, number = chunk.field, chunk.field.number
     amount = np.full(len(field.live), chunk.amounts[spread, 0])
     if spread == DISK:
@@ -126,7 +129,7 @@ def _both(chunk: Chunk, spread: int, rows: Indices) -> Floats:
         ],
         axis=1,
     )
-    product = left @ np.stack([np.ones(len(change)), square, change])
+    product = left @ np.stack([np.ones(len(columns)), square[columns], change[columns]])
     np.maximum(product, 0.0, out=product)
     return np.asarray(np.sqrt(product, out=product))
 

@@ -34,24 +34,35 @@ AS_SECONDARY = [DISK, DISK_LOAD_SPREAD, SPINDLES]
 
 
 class Field:
-    """What the scores of all candidates are computed from; made anew after each change of the state."""
+    """What the scores of all candidates are computed from; made again, or touched, after each change of the state."""
 
     def __init__(self, state: State, scope: Bools) -> None:
         self.state, self.scope = state, scope
         self.live = scope & ~state.offline
         self.online = self.live.astype(float)
         self.number = max(1, int(self.live.sum()))
-        values = spreads(state)
+        self.coefficients = self._coefficients()
+        self._spreads = spreads(state)
+        self._settle()
+
+    def touch(self, nodes: Indices) -> None:
+        """Follow what has changed in the state at these nodes."""
+        self._spreads[:, nodes] = spreads(self.state, nodes)
+        for name in ("peers_by_primary", "second"):
+            vars(self).pop(name, None)
+        self._settle()
+
+    def _settle(self) -> None:
+        state, values = self.state, self._spreads
         means = values[:, self.live].mean(axis=1, keepdims=True) if self.live.any() else 0.0
         self.values = (values - means) * self.live
         self.squares = (self.values**2).sum(axis=1)
         self.room = Room.of(state)
-        self.fixed = beside_spreads(state, scope, values)
+        self.fixed = beside_spreads(state, self.scope, values)
         self.reserved_now = float(
             SPREAD_WEIGHTS[RESERVED] * np.sqrt(self.squares[RESERVED] / self.number)
         )
         self.is_risky = bool((state.fails & self.live).any()) or self._has_strays()
-        self.coefficients = self._coefficients()
 
     @cached_property
     def peers_by_primary(self) -> Floats:

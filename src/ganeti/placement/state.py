@@ -259,6 +259,12 @@ class State:
         self.secondary = np.concatenate([self.secondary, nowhere])
         self.tags.admit(wanted)
 
+    def record(self, wanted: Sequence[Instance], places: Sequence[tuple[int, int]]) -> None:
+        """Make instances known that were added to these nodes already: (primary, secondary or NO_NODE)."""
+        first = len(self.names)
+        self.admit(wanted)
+        self.primary[first:], self.secondary[first:] = np.reshape(places, (-1, 2)).T
+
     def dismiss(self) -> None:
         """Forget the last admitted instance, which is on no node."""
         last = len(self.names) - 1

@@ -8,7 +8,7 @@ import pytest
 
 from ganeti.base.errors import PrereqError
 from ganeti.placement import redundancy
-from ganeti.placement.allocate import allocate, allocate_on
+from ganeti.placement.allocate import ArraySearch, allocate, allocate_on
 from ganeti.placement.capacity import fill, open_nodes, shrinks, tiers
 from ganeti.placement.description import Cluster, Failure, Instance
 from ganeti.placement.places import Rules
@@ -262,7 +262,50 @@ def test_a_node_for_each_instance_is_enough_and_never_too_much(
     monkeypatch.setattr(
         redundancy, "_a_node_each", lambda _state, nodes, *_rest: np.zeros(len(nodes), dtype=bool)
     )
+    monkeypatch.setattr(redundancy._Losses, "clear", np.zeros(20, dtype=bool))
     assert (set(doomed_by_arrays(full)), set(surely_doomed(full))) == (quick, lacking)
+
+
+@pytest.mark.parametrize("template", ["plain", "drbd"])
+@pytest.mark.parametrize("seed", range(4))
+def test_instances_placed_together_are_where_they_are_one_by_one(seed: int, template: str) -> None:
+    kind = Kind(groups=2 + seed % 2, fullest=0.5, closed=0.1, tags=0.3 * (seed % 2))
+    state = State(cluster(seed, kind))
+    wanted = sized(clusters.POLICY["std"], template)
+    rules, open_ = Rules(capacity=False, dedicated=False, best_only=True), ~state.offline
+    together, nodes = state.copy(), []
+    together.admit([wanted])
+    places = ArraySearch(together, wanted, open_, rules, {}).repeat(None)
+    together.dismiss()
+    while True:
+        state.admit([wanted])
+        place = ArraySearch(state, wanted, open_, rules, {}).run()
+        state.dismiss()
+        if not place.nodes:
+            break
+        nodes.append(place.pair)
+        state.append(wanted, *place.pair)
+    assert places == nodes
+    together.record([wanted] * len(places), places)
+    for name, value in vars(state).items():
+        if isinstance(value, np.ndarray):
+            assert np.array_equal(getattr(together, name), value), name
+
+
+@pytest.mark.parametrize("template", ["plain", "drbd"])
+def test_a_place_that_was_tried_leaves_no_trace(template: str) -> None:
+    state = State(cluster(1, Kind(groups=2, fullest=0.5, tags=0.6)))
+    wanted = sized(clusters.POLICY["std"], template)
+    state.admit([msgspec.structs.replace(wanted, tags=("service:a",))])
+    before = state.copy()
+    for primary, secondary in itertools.permutations(range(len(state.nodes)), 2):
+        other = secondary if template == "drbd" else -1
+        with state.placed(len(state.names) - 1, primary, other):
+            assert state.primaries[primary] == before.primaries[primary] + 1
+    for name, value in vars(before).items():
+        if isinstance(value, np.ndarray):
+            assert np.array_equal(getattr(state, name), value), name
+    assert np.array_equal(state.tags.counts, before.tags.counts)
 
 
 @pytest.mark.parametrize("scarce", [Failure.MEMORY, Failure.DISK, Failure.CPU, Failure.SPINDLES])
