@@ -84,15 +84,6 @@ class End(Enum):
     HAS_GUEST = auto()
 
 
-class Owner(StrEnum):
-    """Which end has the guest."""
-
-    SOURCE = "source"
-    TARGET = "target"
-    NOWHERE = "nowhere"
-    BOTH = "both"
-
-
 @dataclass(frozen=True)
 class Facts:
     """What is known of a migration before anything happens."""
@@ -135,20 +126,25 @@ class IllegalTransitionError(GanetiError):
     """An event that cannot happen in a state, or a state that must not be; says the story that led there."""
 
 
-def decide_owner(source: End, target: End, *, handed_over: bool) -> Owner:
-    """Which end has the guest, by what each has of it.
+def decide_outcome(seen: Seen, *, handed_over: bool) -> State:
+    """Where the guest is, by what each end has of it; STUCK if it runs on both.
 
     It is where it runs. If it runs nowhere, a source that has sent it takes it back, because no target lets a
     guest go on by itself; without a source a target may have all of it. Once it was handed over, a target that
     is gone may have run it: then the source's memory is of the past.
     """
-    if target is End.HAS_GUEST:
-        return Owner.BOTH if source is End.HAS_GUEST else Owner.TARGET
-    if source is End.HAS_GUEST:
-        return Owner.SOURCE
-    if source is End.WAITS and not (handed_over and target is End.NOTHING):
-        return Owner.SOURCE
-    return Owner.TARGET if target is End.WAITS else Owner.NOWHERE
+    match seen.source, seen.target:
+        case End.HAS_GUEST, End.HAS_GUEST:
+            return State.STUCK
+        case _, End.HAS_GUEST:
+            return State.COMMITTED
+        case End.HAS_GUEST, _:
+            return State.ABORTED
+        case End.WAITS, target if not (handed_over and target is End.NOTHING):
+            return State.ABORTED
+        case _, End.WAITS:
+            return State.COMMITTED
+    return State.DOWN
 
 
 _TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Instruction, ...]]] = {
@@ -221,33 +217,32 @@ class Migration:
     def _decide(self, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
         # With disks of its own, a source whose target is dead has a state that fits them.
         can_resume = self.facts.copied and self.facts.target_offline
-        handed_over = self.facts.handed_over and not can_resume
         self._seen = seen
         self._round += 1
-        return self._follow(decide_owner(seen.source, seen.target, handed_over=handed_over))
+        handed_over = self.facts.handed_over and not can_resume
+        return self._follow(decide_outcome(seen, handed_over=handed_over))
 
-    def _follow(self, owner: Owner) -> tuple[State, tuple[Instruction, ...]]:
+    def _follow(self, outcome: State) -> tuple[State, tuple[Instruction, ...]]:
         """Make both ends and the configuration what was decided; every instruction can be repeated.
 
         A target that only waits must be gone before the source may go on, and the configuration names the
         target before anything of the source is removed.
         """
-        target_has_disks = self.facts.handed_over and not self.facts.target_offline
-        self._outcome = State.DOWN
-        match owner:
-            case Owner.BOTH:
-                return State.STUCK, ()
-            case Owner.TARGET:
-                self._outcome = State.COMMITTED
+        self._outcome = outcome
+        todo: tuple[Instruction, ...]
+        match outcome:
+            case State.COMMITTED:
                 todo = (I.RESUME_TARGET, I.RECORD_TARGET, I.END_SOURCE, I.REMOVE_AT_SOURCE)
-            case Owner.SOURCE:
-                self._outcome = State.ABORTED
+            case State.ABORTED:
                 todo = (I.END_TARGET, I.RESUME_SOURCE, I.RECORD_SOURCE, I.REMOVE_AT_TARGET)
-            case Owner.NOWHERE if target_has_disks:
+            case State.DOWN if self.facts.handed_over and not self.facts.target_offline:
                 todo = (I.END_TARGET, I.END_SOURCE, I.RECORD_TARGET, I.REMOVE_AT_SOURCE)
-            case Owner.NOWHERE:
-                ends = (I.END_TARGET, I.END_SOURCE) if self.facts.handed_over else (I.END_TARGET,)
-                return State.RECONCILING, (*ends, I.RECORD_SOURCE, I.REMOVE_AT_TARGET, I.SET_ROLES)
+            case State.DOWN if self.facts.handed_over:
+                todo = (I.END_TARGET, I.END_SOURCE, I.RECORD_SOURCE, I.REMOVE_AT_TARGET)
+            case State.DOWN:
+                todo = (I.END_TARGET, I.RECORD_SOURCE, I.REMOVE_AT_TARGET)
+            case _:
+                return State.STUCK, ()
         return State.RECONCILING, (*todo, I.SET_ROLES)
 
     def _go_on(self, event: Event) -> tuple[State, tuple[Instruction, ...]] | None:
@@ -257,7 +252,7 @@ class Migration:
             return None
         if self._outcome is State.COMMITTED and self._seen.target is End.WAITS:
             # What arrived was not all of it: the guest ended with its source.
-            return self._follow(Owner.NOWHERE)
+            return self._follow(State.DOWN)
         return (State.UNCLEAR, (I.ASK,)) if self._round < ROUNDS else (State.STUCK, ())
 
     def _applies(self, one: Instruction) -> bool:
