@@ -42,9 +42,10 @@ format: $(STAMP) ## put all Python files into their form
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-generated: $(STAMP) ## write the files that are made from declarations: the index of commands, the manual pages
+generated: $(STAMP) ## write the files that programs make: the index of commands, the manual pages, the picture of the packages
 	$(BIN)/python -m ganeti.cli.command_index
 	$(BIN)/python -m ganeti.cli.manual docs/man
+	$(BIN)/python scripts/draw_packages.py
 
 lint: $(STAMP) ## form, rules, types, layers and the table of mutations, without running tests
 	$(BIN)/ruff format --check

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import runpy
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -402,6 +403,13 @@ def test_picture_of_the_layers_is_that_of_the_contract() -> None:
     ]
     layers = next(one["layers"] for one in contracts if one["id"] == "layers")
     assert [row for row in drawn if row] == [set(layer.split(" | ")) for layer in layers]
+
+
+def test_picture_of_the_packages_shows_the_imports_of_now() -> None:
+    draw = runpy.run_path(str(TOP / "scripts" / "draw_packages.py"))
+    now = draw["picture"](draw["layers"](), draw["edges"]())
+    drawn = (TOP / "docs" / "design" / "packages.svg").read_text()
+    assert drawn == now, "run: make generated"
 
 
 def test_table_of_base_names_no_module_that_is_gone() -> None:

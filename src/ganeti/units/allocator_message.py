@@ -23,7 +23,7 @@ from ganeti.units.placements import Placement
 Message = dict[str, Any]
 
 INSTANCES_AT_ONCE = 500
-"""Messages about more instances are made in a thread, so that the loop goes on meanwhile."""
+"""Messages about more instances are made in a thread, so that the loop is not blocked."""
 
 
 async def cluster_message(
@@ -152,7 +152,7 @@ def _node(snapshot: Snapshot, node: Node) -> dict[str, Any]:
 
 
 def _live(info: NodeInfo, unit: StorageUnit | None, *, exclusive: bool) -> dict[str, Any]:
-    """What a node has now, as the allocator is told; only nodes that answered have it."""
+    """The live values of a node in the message; only nodes that answered have them."""
     space = next((space for space in info.storage if space.unit == unit), None)
     return {
         "total_memory": info.memory_total,

@@ -142,7 +142,7 @@ class UnitContext:
             await self.run.started()
         if self.run.takes_kill():
             raise RpcError(
-                node.name, "is not called: the job was told to end (gnt-job cancel --kill)"
+                node.name, "is not called: the job was cancelled (gnt-job cancel --kill)"
             )
         if procedure.changes:
             key = self.next_key

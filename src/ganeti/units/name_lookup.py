@@ -47,7 +47,7 @@ async def check_name(name: str, *, name_check: bool, ip_check: bool) -> None:
     address = await address_of(name)
     if ip_check and await is_answering(address):
         raise PrereqError(
-            f"somebody answers already at {address}, the address of {name}", ErrorCode.NOT_UNIQUE
+            f"a host already answers at {address}, the address of {name}", ErrorCode.NOT_UNIQUE
         )
 
 

@@ -89,7 +89,7 @@ class Placements:
         return mark >= self._forgotten
 
     def forget_before(self, mark: int) -> None:
-        """Nobody will ask any more what ended before `mark`."""
+        """Forget what ended before `mark`; no later reader needs it."""
         self._ended = [(number, one) for number, one in self._ended if number > mark]
 
     def before(self, job_id: int) -> list[Placement]:

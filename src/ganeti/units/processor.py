@@ -20,7 +20,7 @@ from ganeti.units.undo.run import describe, locks_of, run_steps
 _log = logging.getLogger(__name__)
 
 LOCK_ATTEMPTS = 10
-"""How often locks are declared anew because what they protect changed before they were held."""
+"""How often locks are declared again because the protected objects changed before they were held."""
 
 
 class Processor:
@@ -68,7 +68,7 @@ class Processor:
             if unit.declare_locks(config.snapshot) == requests:
                 return
         raise PrereqError(
-            "what this operation needs kept changing while it waited for its locks; try again",
+            "the objects of this operation kept changing while it waited for its locks; repeat the operation",
             ErrorCode.TEMP_NO_RESOURCES,
         )
 

@@ -46,7 +46,7 @@ async def shared_files(ctx: UnitContext) -> SharedFiles:
 
 
 async def distribute_files(ctx: UnitContext, nodes: Iterable[Node]) -> bool:
-    """Give nodes all that they must have; what does not work is said, and False returned."""
+    """Send nodes all files that they must have; report failures and return False for them."""
     receivers = [one for one in nodes if one.uuid != ctx.snapshot.cluster.master_node]
     if not receivers:
         return True

@@ -31,7 +31,7 @@ def check_asked(snapshot: Snapshot, node: Node, disks: Iterable[Disk]) -> None:
         return
     if any(disk.spindles for disk in disks):
         raise InputError(
-            f"means something only with exclusive storage, which group {snapshot.groups[node.group].name} does not have"
+            f"needs exclusive storage, which group {snapshot.groups[node.group].name} does not have"
             " (gnt-group modify --node-parameters exclusive_storage=yes)",
             "spindles",
         )
@@ -52,7 +52,7 @@ def check_spindles(snapshot: Snapshot, info: NodeInfo, node: Node, disks: Iterab
     for space in info.storage:
         if space.free_devices < needs[space.unit]:
             raise PrereqError(
-                f"node {node.name} has {space.free_devices} spindles that nobody uses in {space.unit.key},"
+                f"node {node.name} has {space.free_devices} unused spindles in {space.unit.key},"
                 f" {needs[space.unit]} are needed",
                 ErrorCode.NO_RESOURCES,
             )

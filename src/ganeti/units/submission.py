@@ -80,7 +80,7 @@ class _Configuration:
 
 @dataclass(frozen=True)
 class _Request:
-    """An opcode of no job, as units see it; what is said about it is not kept."""
+    """An opcode without a job, as units see it; its log is dropped."""
 
     op: OpCode
     source: str

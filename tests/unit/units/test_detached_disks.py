@@ -145,7 +145,7 @@ async def test_a_node_with_a_detached_disk_is_not_removed(master: Master) -> Non
         (["attach", -1, {"name": "nosuch"}], "no detached disk has the name 'nosuch'"),
         (["attach", -1, {}], "takes the name or the UUID"),
         (["attach", -1, {"name": "data", "size": 4}], "takes the name or the UUID"),
-        (["detach", 7, {}], "there is no number 7"),
+        (["detach", 7, {}], "number 7 does not exist"),
         (["detach", -1, {"name": "x"}], "a device that is detached takes no parameters"),
     ],
 )

@@ -570,7 +570,7 @@ async def test_verify_compares_minors_in_use_with_those_of_the_configuration(
     await node.run(["drbdsetup", "down", second])
     texts = {line[4] for line in await found(master)}
     assert texts == {
-        "minor 7 is in use by foreign, which is no disk of the cluster here",
+        "minor 7 is in use by foreign, which is not a disk of the cluster",
         f"disk/0 of {NAME} has minor 9 instead of 0",
         f"minor 1 (disk/1 of {NAME}) is not in use; run: gnt-instance activate-disks {NAME}",
     }

@@ -85,7 +85,7 @@ async def test_an_image_becomes_an_instance(master: Master) -> None:
     assert len({nic.mac for nic in made.nics}) == 2
     assert contents(master, CLONE, 3)[0] == "the disk of box"
     assert f"converting {IMAGE} on node2" in said(view)
-    assert "there is no data for disk 1" in said(view)
+    assert "the export has no data for disk 1" in said(view)
     check_all_gone(master)
 
 

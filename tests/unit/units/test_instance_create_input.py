@@ -301,7 +301,7 @@ async def test_a_dry_run_returns_the_nodes_and_changes_nothing(master: Master) -
 async def test_a_name_without_address_and_an_address_in_use_are_refused_where_that_is_asked_for(
     master: Master, asked: list[str]
 ) -> None:
-    text = "somebody answers already at 192.0.2.77, the address of web1.example.com"
+    text = "a host already answers at 192.0.2.77, the address of web1.example.com"
     await refused(master, ErrorCode.NOT_UNIQUE, text, name_check=True, ip_check=True)
     assert asked == [NAME, "192.0.2.77"]
     succeeded(await master.run(create(name_check=True)))

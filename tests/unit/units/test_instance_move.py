@@ -122,7 +122,7 @@ async def test_a_job_that_is_killed_after_any_call_leaves_the_data_in_one_place(
     has_moved = master.instance(NAME).primary_node == NODES[1]
     assert has_moved is (number > 9)  # some calls are made while the kill is written
     if not has_moved:  # started again where it was
-        assert "the job was told to end" in failed(view)[1][0]
+        assert "the job was cancelled" in failed(view)[1][0]
         master.check()
 
 

@@ -125,7 +125,7 @@ async def test_a_guest_that_never_began_is_shown_as_paused_and_goes_on(master: M
         master.world.node(1).guests[uuid].state = "paused"
     view = await master.run(startup())
     succeeded(view)
-    assert "letting instance" in said(view)
+    assert "resuming instance" in said(view)
     assert master.world.where(uuid) == {"node1.example.com": "running"}
     master.check()
 

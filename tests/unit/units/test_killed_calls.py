@@ -72,7 +72,7 @@ async def test_a_question_how_far_a_call_is_does_not_take_the_kill(master: Maste
     await asyncio.sleep(12)  # after the first question, before the next ones
     assert (await master.queue.cancel(job_id, kill=True))[0]
     text = failed(await master.final(job_id))[1][0]
-    assert "the job was told to end" in text
+    assert "the job was cancelled" in text
     master.check()
     master.check_nothing_is_held()
 

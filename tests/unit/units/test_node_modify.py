@@ -213,7 +213,7 @@ async def test_a_node_that_does_not_take_the_facts_stays_offline(
     await has(master, 2, offline=True)
     master.rpc.fail(1, fault)
     name, (text,) = failed(await master.run(modify(offline=False)))
-    assert (name, "does not take the cluster's facts" in text) == ("OpExecError", True)
+    assert (name, "does not accept the cluster's facts" in text) == ("OpExecError", True)
     assert role(master.node(2)) == "O"
 
 

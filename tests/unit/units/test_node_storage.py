@@ -205,7 +205,7 @@ async def test_a_directory_is_made_listed_and_deleted(units: Master) -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({}, "say what is to change"),
+        ({}, "nothing to change: pass"),
         ({"allocatable": "no"}, "changes.allocatable: must be true or false"),
         ({"size": 3}, "changes.size: nothing to change"),
     ],

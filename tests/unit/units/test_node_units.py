@@ -57,7 +57,7 @@ async def test_a_joined_host_becomes_a_node(master: Master) -> None:
         ({"ndparams": {"nosuch": 1}}, "wrong_input", "ndparams.nosuch: no such node parameter"),
         ({"ndparams": {"spindle_count": "many"}}, "wrong_input", "ndparams.spindle_count: "),
         ({"group": "nosuch"}, "unknown_entity", "nosuch"),
-        ({"node_name": "node2.example.com"}, "already_exists", "is in the cluster already"),
+        ({"node_name": "node2.example.com"}, "already_exists", "is already in the cluster"),
         ({"readd": True}, "unknown_entity", "cannot be added again"),
         ({"primary_ip": "192.0.2.2"}, "resource_not_unique", "192.0.2.2"),
         ({"certificate": certificate(2)}, "resource_not_unique", "certificate"),
@@ -94,7 +94,7 @@ async def test_a_host_with_another_name_is_refused(master: Master) -> None:
     master.world.node(4).name = "node5.example.com"
     _, (text, code) = failed(await master.run(add()))
     assert code == "wrong_input"
-    assert "calls itself node5.example.com" in text
+    assert "has the name node5.example.com" in text
 
 
 async def test_a_known_node_can_be_taken_in_again(master: Master) -> None:

@@ -62,7 +62,7 @@ async def test_what_finds_no_place_is_named_and_the_others_are_made(master: Mast
     assert planned["failed"] == ["web3.example.com"]
     view = await master.run(many(3))
     result = succeeded(view)
-    assert "there is no place for web3.example.com" in said(view)
+    assert "no node has room for web3.example.com" in said(view)
     for _accepted, job_id in result["jobs"]:
         succeeded(await master.final(job_id))
     assert len(master.snapshot.instances) == 2

@@ -66,10 +66,10 @@ async def test_wrong_value_of_a_new_instance_is_refused(
 @pytest.mark.parametrize(
     ("name", "fields", "text"),
     [
-        ("OP_INSTANCE_GROW_DISK", {"disk": 3, "amount": 1}, "disk: there is no number 3: the instance has 2"),
+        ("OP_INSTANCE_GROW_DISK", {"disk": 3, "amount": 1}, "disk: number 3 does not exist: the instance has 2"),
         ("OP_INSTANCE_RECREATE_DISKS", {"disks": [5]}, "disks"),
-        ("OP_INSTANCE_SET_PARAMS", {"disks": [["remove", 7, {}]]}, "disks[0]: there is no number 7"),
-        ("OP_INSTANCE_SET_PARAMS", {"nics": [["modify", 2, {"link": "br0"}]]}, "nics[0]: there is no number 2"),
+        ("OP_INSTANCE_SET_PARAMS", {"disks": [["remove", 7, {}]]}, "disks[0]: number 7 does not exist"),
+        ("OP_INSTANCE_SET_PARAMS", {"nics": [["modify", 2, {"link": "br0"}]]}, "nics[0]: number 2 does not exist"),
         ("OP_INSTANCE_SET_PARAMS", {"hvparams": {"kernel_pth": "/x"}}, "hvparams.kernel_pth: hypervisor fake has no such parameter"),
         ("OP_INSTANCE_SET_PARAMS", {"disk_template": "drbd", "remote_node": "node2"}, "disk_template: 'drbd' is not enabled"),
     ],

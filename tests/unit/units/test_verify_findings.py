@@ -330,7 +330,7 @@ def test_nodes_that_are_behind_in_a_renewal_are_warnings() -> None:
         ("ECLUSTERCERT", "node2.example.com", False),
         ("ECLUSTERCERT", "node3.example.com", False),
     ]
-    assert "by itself when it answers" in found[0].text
+    assert "sends it when the node answers" in found[0].text
     assert "gnt-node add --readd node3.example.com" in found[1].text
     both = snapshot(nodes=nodes, certificate_generation=2, authorities=("new", "old"))
     assert "until these nodes have new certificates: node2.example.com" in [

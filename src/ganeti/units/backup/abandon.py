@@ -23,7 +23,7 @@ class AbandonPlan:
 
 
 class LUBackupAbandon(InstanceUnit[OpBackupAbandon, AbandonPlan]):
-    """Remove the key that OP_BACKUP_PREPARE has made; a key that is gone is no error.
+    """Remove the key that OP_BACKUP_PREPARE has made; a missing key is not an error.
 
     The lock of the instance keeps this apart from an export that uses the key.
     """

@@ -80,7 +80,7 @@ from ganeti.units.undo.transfers import DropSnapshot, RemoveExport
 
 MIB = 1024 * 1024
 NOT_POSSIBLE = ("zero_free_space", "zeroing_timeout_fixed", "zeroing_timeout_per_mib")
-"""Wishes that change the guest's disks: a helper system would have to run in it."""
+"""Options that change the guest's disks: they would need a helper system in the guest."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         for name in NOT_POSSIBLE:
             if getattr(op, name):
                 raise InputError(
-                    "this version does not write to the guest's disks; zeros are left out anyway",
+                    "writing to the guest's disks is not supported; exports omit zeros in any case",
                     name,
                 )
         if op.mode == REMOTE:
@@ -123,7 +123,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         check_shutdown_timeout(op.shutdown_timeout, "shutdown_timeout")
         if op.remove_instance and not op.shutdown:
             raise InputError(
-                "an instance that goes on running while it is exported cannot be removed by it",
+                "an export of a running instance cannot remove the instance",
                 "remove_instance",
             )
         if op.ignore_remove_failures and not op.remove_instance:
@@ -225,7 +225,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         return bool(instance.disks)
 
     async def _check_space(self, ctx: UnitContext, instance: Instance, target: Node) -> None:
-        """Refuse what will not fit; how small compression makes it nobody knows."""
+        """Refuse an export that does not fit; the effect of compression is unknown."""
         try:
             place = await ctx.call(target, EXPORT_LIST, Nothing())
         except RpcError as err:

@@ -57,7 +57,7 @@ def check_remote_arguments(op: OpBackupExport) -> None:
 
 
 async def plan_remote(ctx: UnitContext, op: OpBackupExport, instance: Instance) -> RemotePlan:
-    """Verify everything that the other cluster is said to have said (S215)."""
+    """Verify the signatures of all data from the other cluster (S215)."""
     check_not_migrating(instance)
     source = primary_node(ctx, instance)
     check_online(source)

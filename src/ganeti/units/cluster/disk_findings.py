@@ -1,4 +1,4 @@
-"""Disks that are missing, too small, or belong to nobody; pure."""
+"""Errors of disks that are missing, too small or orphaned; pure."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

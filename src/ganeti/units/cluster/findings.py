@@ -73,7 +73,7 @@ def config_findings(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def hook_findings(ran: Iterable[NodeResults]) -> Iterator[Finding]:
-    """What an administrator's own checks say of nodes; one that ended well is told if it said something."""
+    """Errors of the administrator's checks on nodes; a successful check is reported if it has output."""
     for one in ran:
         for text, is_error in one.lines():
             if is_error:
@@ -218,7 +218,7 @@ Running = Mapping[NodeUuid, list[RunningInstance] | RpcError]
 def orphan_findings(
     snapshot: Snapshot, known: Collection[str], running: Running
 ) -> Iterator[Finding]:
-    """Guests that nobody knows; `known` are UUIDs of instances."""
+    """Guests without an instance; `known` are UUIDs of instances."""
     for node_uuid, found in running.items():
         for guest in [] if isinstance(found, RpcError) else found:
             if guest.uuid not in known:
@@ -278,7 +278,7 @@ def _state_findings(
     elif instance.admin_state is AdminState.UP and not is_up and not runs_elsewhere:
         yield ("EINSTANCEDOWN", f"is not running on {primary.name}", True)
     elif here is not None and here.state == "paused" and instance.admin_state is AdminState.UP:
-        text = f"is paused on {primary.name}; gnt-instance startup {instance.name} lets it go on"
+        text = f"is paused on {primary.name}; gnt-instance startup {instance.name} resumes it"
         yield ("EINSTANCEDOWN", text, False)
     elif instance.admin_state is not AdminState.UP and is_up:
         yield ("EINSTANCEWRONGNODE", f"runs on {primary.name}, but should be down", False)

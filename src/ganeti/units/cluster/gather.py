@@ -130,7 +130,7 @@ async def gather(ctx: UnitContext, online: list[Node], instances: list[Instance]
 async def _reports(
     ctx: UnitContext, online: list[Node], args: VerifyArgs
 ) -> dict[NodeUuid, VerifyReport | RpcError]:
-    """A node that is not vm_capable needs neither storage nor hypervisors, so nothing is said of them."""
+    """A node that is not vm_capable needs neither storage nor hypervisors, so they are not checked."""
     found: dict[NodeUuid, VerifyReport | RpcError] = {}
     capable = [node for node in online if node.vm_capable]
     others = [node for node in online if not node.vm_capable]

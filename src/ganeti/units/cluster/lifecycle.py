@@ -20,7 +20,7 @@ class LUClusterPostInit(LogicalUnit[OpClusterPostInit, None]):
         return None
 
     def hooks(self, snapshot: Snapshot, plan: None) -> HookPoint:
-        """Only afterwards: before there was a cluster, nobody could be asked."""
+        """Post hooks only: before the cluster existed, no node could be asked."""
         variables = cluster_variables(snapshot)
         return HookPoint("cluster-init", variables, post=(master_of(snapshot),))
 

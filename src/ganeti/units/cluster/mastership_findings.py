@@ -44,7 +44,7 @@ def renewal_findings(snapshot: Snapshot) -> Iterator[Finding]:
             "is offline and has a certificate from before the last renewal; if it is refused when it is"
             f" back: gnt-node add --readd {node.name}"
             if node.offline
-            else "does not have its new certificate yet; it gets it by itself when it answers"
+            else "does not have its new certificate yet; the master sends it when the node answers"
         )
         yield Finding("ECLUSTERCERT", "node", node.name, text, is_error=False)
     if len(cluster.authorities) > 1:
@@ -90,7 +90,7 @@ def register_findings(snapshot: Snapshot, states: Iterable[RegisterState]) -> It
 
 
 def pending_undo_findings(snapshot: Snapshot, pending: Iterable[PendingStep]) -> Iterator[Finding]:
-    """What jobs could not undo and is tried again (G11); warnings, since nobody has to do anything."""
+    """Undo steps that failed and are retried (G11); warnings, because no action is needed."""
     for left in pending:
         why = left.why or "it was not tried yet"
         text = (
@@ -114,7 +114,7 @@ def version_findings(node: Node, report: VerifyReport) -> Iterator[Finding]:
 
 
 def aside_findings(answers: Iterable[tuple[Node, VerifyReport | RpcError]]) -> Iterator[Finding]:
-    """States of old masters that were replaced, and that somebody should look at (R9)."""
+    """Preserved states of old masters, which an administrator should check (R9)."""
     for node, report in answers:
         if isinstance(report, RpcError):
             continue

@@ -1,4 +1,4 @@
-"""Mirrored devices that nobody has, or that nobody uses, and DRBD itself on the nodes; pure."""
+"""Errors of orphaned and unused mirrored devices, and of DRBD on the nodes; pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -19,7 +19,7 @@ Devices = Mapping[NodeUuid, list[MirroredDevice] | RpcError]
 
 
 def _named(device: MirroredDevice, known: Iterable[Mapping[str, tuple[int, Instance, int]]]) -> str:
-    """The UUID of the disk, as far as it can be known: the original calls its resources by their numbers."""
+    """The UUID of the disk, if it is known: upstream names its resources by their numbers."""
     if device.name == original_resource(device.number):
         for one in known:
             for uuid, (number, instance, at) in one.items():
@@ -42,7 +42,7 @@ def minors(snapshot: Snapshot, node: Node) -> dict[str, tuple[int, Instance, int
 def device_findings(
     snapshots: Sequence[Snapshot], nodes: Iterable[Node], devices: Devices, coming: Collection[str]
 ) -> Iterator[Finding]:
-    """Minors that are in use and nobody's, or another than the configuration has, or not in use (F25).
+    """Minors that are in use but orphaned, that differ from the configuration, or that are not in use (F25).
 
     `snapshots` are those before and after the nodes were asked; nothing is said of foreign devices while
     instances are made (`coming` has their names).
@@ -56,7 +56,7 @@ def device_findings(
         for name, device in names.items():
             numbers = {one[name][0] for one in known if name in one}
             if not numbers and not coming:
-                text = f"minor {device.number} is in use by {device.name}, which is no disk of the cluster here"
+                text = f"minor {device.number} is in use by {device.name}, which is not a disk of the cluster"
                 yield Finding("ENODEDRBD", "node", node.name, text)
             elif numbers and device.number not in numbers:
                 _number, instance, at = known[-1].get(name) or known[0][name]

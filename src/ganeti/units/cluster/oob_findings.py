@@ -12,7 +12,7 @@ from ganeti.units.oob.command import oob_program
 
 
 async def oob_problems(ctx: UnitContext) -> Mapping[NodeUuid, dict[str, str] | RpcError]:
-    """What each candidate, which may be the master, says of the programs; nobody is asked if there are none."""
+    """The state of the programs on each candidate; without programs no node is called."""
     snapshot = ctx.snapshot
     programs = {oob_program(snapshot, node) for node in snapshot.nodes.values()} - {""}
     if not programs:
@@ -24,7 +24,7 @@ async def oob_problems(ctx: UnitContext) -> Mapping[NodeUuid, dict[str, str] | R
 def oob_findings(
     snapshot: Snapshot, said: Mapping[NodeUuid, dict[str, str] | RpcError]
 ) -> Iterator[Finding]:
-    """Programs that a candidate could not run; one that does not answer is told elsewhere."""
+    """Programs that a candidate could not run; silent candidates are reported elsewhere."""
     for uuid, problems in said.items():
         if not isinstance(problems, RpcError):
             for program, why in problems.items():

@@ -13,7 +13,7 @@ from ganeti.units.services import Renewal
 
 
 class LUClusterRenewCrypto(LogicalUnit[OpClusterRenewCrypto, Renewal]):
-    """Say in the configuration what is wanted, and wait for the nodes that answer; others follow by themselves."""
+    """Record the request in the configuration, and wait for the reachable nodes; others follow automatically."""
 
     def check_arguments(self) -> None:
         op = self.op

@@ -18,7 +18,7 @@ POOL_MODEL = "pool"
 async def check_uid_pool(
     ctx: UnitContext, fields: Mapping[str, Any], *, force: bool
 ) -> tuple[str, ...]:
-    """Warnings about the changed pool; PrereqError if new ids belong to somebody on a node.
+    """Warnings about the changed pool; PrereqError if new ids have an owner on a node.
 
     With `force` such conflicts, and nodes that do not answer, are warnings too.
     """

@@ -39,7 +39,7 @@ def check_group_wish(op: OpGroupAdd | OpGroupSetParams) -> None:
     """Refuse values that no group can have; InputError names the field."""
     for field in ("hv_state", "disk_state"):
         if getattr(op, field):
-            raise InputError("this version cannot do that", field)
+            raise InputError("this implementation does not support it", field)
     if op.alloc_policy is not None and op.alloc_policy not in tuple(AllocPolicy):
         raise InputError(f"must be one of {', '.join(AllocPolicy)}", "alloc_policy")
     check_node_params(op.ndparams or {})

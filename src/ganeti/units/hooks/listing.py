@@ -1,8 +1,8 @@
-"""Which hooks nodes have: asked anew for every operation, once for all operations that ask at the same time.
+"""The hooks of nodes, queried for every operation, once for all operations that ask at the same time.
 
 A program that an administrator has put there is seen by every operation that begins later. Who asks
 while a question is under way waits for the next one: so a busy master asks a node one question at a time.
-Its own node the master does not ask: it looks by itself.
+The master reads the directory of its own node without a call.
 """
 
 import asyncio

@@ -24,7 +24,7 @@ from ganeti.units.hooks.results import NodeResults, say
 
 @dataclass
 class OperationHooks:
-    """What runs around one opcode; costs one quick question where there are no hooks."""
+    """The hooks around one opcode; without hooks the cost is one quick call."""
 
     listing: HookListing
     ctx: UnitContext
@@ -66,7 +66,7 @@ class OperationHooks:
         if outcome.change is not None:
             try:
                 await self.ctx.run.record_undo((), outcome.change)
-            except Refused as err:  # the queue goes on trying to write it
+            except Refused as err:  # the queue retries the write
                 self.ctx.warn(f"hooks do not run after it: it cannot be recorded yet: {err}")
                 return outcome
             outcome = Outcome(outcome.result, None, outcome.jobs)

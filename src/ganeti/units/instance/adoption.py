@@ -15,7 +15,7 @@ from ganeti.units.context import UnitContext
 
 
 def sources(requests: Sequence[DiskRequest], disks: Sequence[Disk]) -> dict[str, str]:
-    """UUID of a disk -> what it is made of; those that are made anew are not there."""
+    """UUID of a disk -> its source; new disks have none."""
     return {
         disk.uuid: request.adopt
         for request, disk in zip(requests, disks, strict=True)

@@ -280,7 +280,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             if os_must_fit:
                 raise
             ctx.warn(
-                f"{err}; its disks are taken as they are, but it cannot be reinstalled before that is mended"
+                f"{err}; its disks are used unchanged, but it cannot be reinstalled before that is fixed"
                 " (gnt-os diagnose; another OS: gnt-instance modify -o OS)"
             )
 
@@ -322,7 +322,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         return Outcome(plan.names)
 
     async def _first_sync(self, ctx: UnitContext, undo: UndoLog, plan: CreatePlan) -> None:
-        """Let the copies find each other, and become the same unless nobody waits for it."""
+        """Let the copies connect, and synchronise unless the request does not wait for it."""
         await undo.push(SetDiskRole(node=plan.node.uuid, instance=plan.instance.uuid))
         async with copies_open(ctx, plan.instance):
             await open_disks(ctx, plan.instance, plan.node, DiskRole.PRIMARY)

@@ -29,7 +29,7 @@ from ganeti.units.job_source import check_may_set
 MODES = ("create", IMPORT, REMOTE_IMPORT)
 FILE_DRIVERS = (None, "loop")
 NOT_POSSIBLE = ("forthcoming", "commit", "instance_communication")
-"""Wishes of other versions that change what is created, so that ignoring them would be wrong."""
+"""Options of other versions that change the result, so that ignoring them would be wrong."""
 
 
 def check_create_arguments(op: OpInstanceCreate) -> None:
@@ -45,7 +45,7 @@ def check_create_arguments(op: OpInstanceCreate) -> None:
         raise InputError("must be in lower case", "instance_name")
     for field in NOT_POSSIBLE:
         if getattr(op, field):
-            raise InputError("this version cannot do that", field)
+            raise InputError("this implementation does not support it", field)
     name_lookup.check_arguments(name_check=op.name_check, ip_check=op.ip_check)
     if op.file_driver not in FILE_DRIVERS:
         raise InputError("the only file driver is loop", "file_driver")

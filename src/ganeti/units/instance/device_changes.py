@@ -82,7 +82,8 @@ def position_of(devices: Sequence[D], identifier: int | str, field: str) -> int:
     if isinstance(identifier, int):
         if not -len(devices) <= identifier < len(devices):
             raise InputError(
-                f"there is no number {identifier}: the instance has {_count(len(devices))}", field
+                f"number {identifier} does not exist: the instance has {_count(len(devices))}",
+                field,
             )
         return identifier % len(devices)
     found = [at for at, one in enumerate(devices) if identifier in (one.uuid, one.name)]

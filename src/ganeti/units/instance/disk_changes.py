@@ -93,7 +93,7 @@ def changed_disks(
 
 
 def check_sizes(changes: list[DeviceChange]) -> None:
-    """Refuse new disks without a size, or with one that is no size."""
+    """Refuse new disks without a valid size."""
     for number, change in enumerate(changes):
         if change.action == "add":
             size_of(change.params, f"disks[{number}]")
@@ -180,7 +180,7 @@ def _request(template: str, params: Params, field: str) -> DiskRequest:
 
 
 def _of_template(template: str, params: Params, field: str) -> Params:
-    """What is no parameter of every disk, in the types that the disk template has for it."""
+    """The parameters of the disk template, in their types."""
     others = {name: value for name, value in params.items() if name not in _COMMON}
     return check_disk_params(template, others, field, of_disk=True)
 

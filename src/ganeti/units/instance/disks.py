@@ -196,7 +196,7 @@ async def open_secondaries(ctx: UnitContext, instance: Instance) -> None:
 
 
 async def close_secondaries(ctx: UnitContext, instance: Instance) -> None:
-    """After the guest was stopped; a node that does not do it is told of, and does no harm."""
+    """Called after the guest has stopped; a node that fails is reported, and does no harm."""
     for node in secondaries(ctx, instance):
         try:
             await close_disks(ctx, instance, node)

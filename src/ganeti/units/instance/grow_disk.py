@@ -47,7 +47,7 @@ from ganeti.units.telling import showing
 
 @dataclass(frozen=True)
 class GrowPlan:
-    """The disk as it is, the instance as it will be, and whether a guest is to be told."""
+    """The present disk, the future instance, and whether a guest must be notified."""
 
     node: Node
     index: int
@@ -69,7 +69,7 @@ def _why_not(instance: Instance, at: int, verdicts: list[Verdict]) -> str:
 
 
 class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
-    """Grow a disk; what was grown stays so, and the same request again goes on where this one broke off."""
+    """Grow a disk; growth is never undone, and a repeated request continues where this one failed."""
 
     hook = "disk-grow"
 
@@ -132,7 +132,7 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
         }
 
     async def execute(self, ctx: UnitContext, plan: GrowPlan) -> Outcome:
-        """The nodes first: a disk that is larger than the configuration says harms nobody."""
+        """The nodes first: a disk that is larger than in the configuration does no harm."""
         name = plan.after.name
         ctx.step(f"growing disk {plan.index} of {name} from {plan.disk.size} to {plan.size} MiB")
         if is_mirrored(plan.before) and not plan.is_up:

@@ -341,7 +341,7 @@ async def import_disks(
     async with copies_open(ctx, instance):
         for index, disk in enumerate(export.disks):
             if not disk.dump:
-                ctx.warn(f"there is no data for disk {index}: it is empty")
+                ctx.warn(f"the export has no data for disk {index}: the disk is empty")
                 continue
             ctx.step(f"importing disk {index} ({disk.size} MiB) from {plan.found.node.name}")
             end = DiskEnd(
@@ -395,4 +395,4 @@ async def tell_name(
     except RpcFailed as err:
         if err.wire_error != GuestOsError.wire_name:
             raise
-        ctx.warn(f"{err}; its system must be told its name by hand")
+        ctx.warn(f"{err}; change the name in its system by hand")

@@ -125,7 +125,9 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
     def check_arguments(self) -> None:
         op = self.op
         if op.instance_communication:
-            raise InputError("this version cannot change that", "instance_communication")
+            raise InputError(
+                "this implementation does not support the change", "instance_communication"
+            )
         if op.pnode or op.pnode_uuid:
             check_alone(op)
         check_sizes(parse_changes(op.disks, "disks", DISK_ACTIONS))
@@ -440,7 +442,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
 
 
 def _change(after: Instance, disks: DiskChanges) -> Change:
-    """The instance as it is to be; what is attached is no detached disk any more, what is detached becomes one."""
+    """The changed instance; attached disks leave the detached ones, detached disks join them."""
 
     def change(draft: Draft) -> None:
         for one in disks.attached:

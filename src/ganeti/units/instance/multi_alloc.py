@@ -117,7 +117,7 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, MultiPlan]):
 
     async def execute(self, ctx: UnitContext, plan: MultiPlan) -> Outcome:
         for name in plan.failed:
-            ctx.warn(f"there is no place for {name}")
+            ctx.warn(f"no node has room for {name}")
         return Outcome({**self._placed(plan), "jobs": []}, jobs=plan.jobs)
 
     def dry_run_result(self, ctx: UnitContext, plan: MultiPlan) -> Any:

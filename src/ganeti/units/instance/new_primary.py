@@ -1,4 +1,4 @@
-"""Recording another primary node for an instance whose disks somebody has moved by hand (--new-primary)."""
+"""Record another primary node for an instance whose disks were moved by hand (--new-primary)."""
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
 from ganeti.config.resolve import resolve_node
@@ -31,7 +31,7 @@ async def with_new_primary(
 ) -> Instance:
     """The instance on that node; PrereqError if it runs where it is, or its disks are not there.
 
-    Forced, nobody is asked: so it is done where the old node is lost, and is not marked offline.
+    With force no node is asked, for an old node that is lost and not marked offline.
     """
     if node.uuid == before.primary_node:
         raise InputError(f"is the primary node of {before.name} already", "pnode")
@@ -58,7 +58,7 @@ async def _check_it_is_down(ctx: UnitContext, before: Instance) -> None:
         is_up = await is_running(ctx, old, before)
     except RpcError as err:
         raise PrereqError(
-            f"nobody knows whether {before.name} still runs on {old.name} ({err}); mark that node offline, or"
+            f"{old.name} does not answer ({err}), so the state of {before.name} is unknown; mark that node offline, or"
             " give --force",
             ErrorCode.WRONG_STATE,
         ) from err

@@ -35,7 +35,7 @@ Results = list[FieldChange]
 
 
 def new_nic(ctx: UnitContext, request: NicRequest, index: int) -> Nic:
-    """A NIC with addresses that nobody else has or gets (F24)."""
+    """A NIC with addresses that are reserved for it (F24)."""
     network = resolve_network(ctx.snapshot, request.network) if request.network else None
     mac = _reserved_mac(ctx, request.mac, network)
     nic = build_nic(request, mac, ctx.ids, network)

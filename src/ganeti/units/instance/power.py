@@ -138,7 +138,7 @@ class StartPlan:
 
 
 class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
-    """Start an instance, with parameters for this one start if some are given; let a paused one go on."""
+    """Start an instance, optionally with parameters for this start only; resume a paused one."""
 
     hook = "instance-start"
 
@@ -196,13 +196,13 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
             ctx.info(f"instance {instance.name} is there already, paused")
         else:
             node = primary_node(ctx, instance)
-            ctx.step(f"letting instance {instance.name} go on, which is paused on {node.name}")
+            ctx.step(f"resuming instance {instance.name}, which is paused on {node.name}")
             await ctx.call(node, INSTANCE_START, StartArgs(instance=spec_of(ctx, instance)))
         return Outcome(change=set_admin_state(instance.uuid, AdminState.UP) if remember else None)
 
 
 async def why_not_wanted(ctx: UnitContext, instance: Instance) -> str:
-    """Why an instance need not, or must not, be started by itself; '' if it is to run and is nowhere (G5, G20).
+    """Why the watcher must not start an instance; '' if it should run and runs nowhere (G5, G20).
 
     Asked under its lock. RpcError if its own node does not answer.
     """

@@ -1,4 +1,4 @@
-"""Installing an instance anew."""
+"""Reinstall an instance."""
 
 from dataclasses import dataclass, field
 

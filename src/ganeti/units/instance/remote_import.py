@@ -163,7 +163,7 @@ async def receive_disks(
 
 
 async def _all_received(ctx: UnitContext, node: Node, streams: list[StreamArgs]) -> None:
-    """Return when the node has every disk synced; ExecError if one will not come, JobCanceled if nobody wants it."""
+    """Return when the node has every disk synced; ExecError if a disk fails, JobCanceled if the job is cancelled."""
     left, loop = dict(enumerate(streams)), asyncio.get_running_loop()
     paces = [Pace(f"disk {index}", loop.time()) for index in left]
     show_at = loop.time() + FIRST_PROGRESS_S

@@ -57,7 +57,7 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
     async def check_prereq(self, ctx: UnitContext) -> RenamePlan:
         snapshot, new_name = ctx.snapshot, self.op.new_name
         instance = self.instance(snapshot)
-        # Its own name again runs the script again: so a system that was not told is told.
+        # A rename to its own name runs the script again, for a system that missed a change.
         if new_name != instance.name and snapshot.instance_by_name(new_name):
             raise PrereqError(f"instance {new_name} exists already", ErrorCode.EXISTS)
         ctx.config.reservations.take_name(ctx.job_id, new_name)
@@ -105,7 +105,7 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
                 raise
             # The cluster's name for it does not depend on what the guest believes its name to be.
             ctx.warn(
-                f"{err}; the instance is renamed all the same, its system must be told by hand"
+                f"{err}; the instance is renamed nevertheless; change the name in its system by hand"
             )
 
 

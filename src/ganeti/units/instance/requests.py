@@ -138,7 +138,7 @@ def _check_distinct(what: str, values: Sequence[str | None]) -> None:
 
 
 def check_address(text: str, field: str) -> None:
-    """Refuse what is no IP address."""
+    """Refuse an invalid IP address."""
     if text == POOL:
         raise InputError("an address from a pool needs a network (network=NAME)", field)
     try:

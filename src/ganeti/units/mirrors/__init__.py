@@ -1,1 +1,1 @@
-"""Looking at disks on all their nodes, and mending those that are mirrored."""
+"""The state of disks on all their nodes, and the repair of mirrored disks."""

@@ -125,7 +125,7 @@ async def check_copy(
         if found is not None and found.command and not is_forced:
             text += f"; run: {found.command}"
         if to in ("fail over", "move") and state not in UNUSABLE:
-            text += "; --ignore-consistency goes on all the same, and these writes are lost"
+            text += "; --ignore-consistency continues, and these writes are lost"
         raise PrereqError(text, ErrorCode.WRONG_STATE)
 
 

@@ -132,7 +132,7 @@ def _check_no_conflicts(snapshot: Snapshot, group: NodeGroup, network: Network) 
 
 
 class LUNetworkDisconnect(LogicalUnit[OpNetworkDisconnect, Change | None]):
-    """Take a network from a group; the network alone is locked, so that nobody begins to use it."""
+    """Disconnect a network from a group; the exclusive lock of the network prevents new uses."""
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         group = resolve_group(snapshot, self.op.group_name)

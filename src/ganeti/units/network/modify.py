@@ -122,7 +122,7 @@ def _addresses_of_hosts(snapshot: Snapshot, network: Network) -> dict[int, str]:
 
 
 class LUNetworkSetParams(LogicalUnit[OpNetworkSetParams, NetworkPlan]):
-    """Change a network; the network alone is locked, so that nobody chooses an address meanwhile."""
+    """Change a network; the exclusive lock of the network prevents the choice of an address meanwhile."""
 
     def check_arguments(self) -> None:
         op = self.op

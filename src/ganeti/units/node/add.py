@@ -49,7 +49,7 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
             raise InputError(f"must be from 1 to {PORT_MAX}", "port")
         for field in ("hv_state", "disk_state"):
             if getattr(op, field):
-                raise InputError("this version cannot do that", field)
+                raise InputError("this implementation does not support it", field)
         if op.node_setup:
             raise InputError("a node is set up by joining it: use gnt-node add", "node_setup")
         check_single_node_params(op.ndparams)
@@ -71,7 +71,7 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
         known = snapshot.node_by_name(name)
         if known and not op.readd:
             raise PrereqError(
-                f"node {name} is in the cluster already (--readd takes it in again)",
+                f"node {name} is already in the cluster; --readd adds it again",
                 ErrorCode.EXISTS,
             )
         if op.readd and not known:
@@ -138,7 +138,7 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
             )
         if version.node_name != node.name:
             raise PrereqError(
-                f"the host at {node.primary_ip} calls itself {version.node_name}, not {node.name}",
+                f"the host at {node.primary_ip} has the name {version.node_name}, not {node.name}",
                 ErrorCode.WRONG_INPUT,
             )
 

@@ -15,7 +15,7 @@ SHOWN = 5
 
 
 async def check_can_return(ctx: UnitContext, node: Node) -> None:
-    """Refuse a node that is not ours, still works for an earlier master, or runs what it must not."""
+    """Refuse a node of another cluster, one that still works for an earlier master, or one with wrong guests."""
     present = replace(node, offline=False)
     hypervisors = list(ctx.snapshot.cluster.enabled_hypervisors)
     try:
@@ -31,13 +31,13 @@ async def check_can_return(ctx: UnitContext, node: Node) -> None:
     if version.cluster_uuid != ctx.snapshot.cluster.uuid:
         raise PrereqError(
             f"node {node.name} cannot be brought back: it is in another cluster"
-            f" ({version.cluster_uuid or 'none'}); take it in again with gnt-node add --readd",
+            f" ({version.cluster_uuid or 'none'}); add it again with gnt-node add --readd",
             ErrorCode.WRONG_STATE,
         )
     older_calls = answer.vote.voter.older_calls if answer.vote else ()
     if older_calls:
         raise PrereqError(
-            f"node {node.name} cannot be brought back yet: it still carries out"
+            f"node {node.name} cannot be brought back yet: it still runs"
             f" {_shown(list(older_calls))} for an earlier master; try again when that has ended",
             ErrorCode.TEMP_NO_RESOURCES,
         )
@@ -71,12 +71,12 @@ async def bring_up_to_date(ctx: UnitContext, node: Node) -> None:
         await ctx.services.ssconf.push_now(replace(node, offline=False))
     except GanetiError as err:
         raise ExecError(
-            f"node {node.name} stays as it is: it does not take the cluster's facts ({err.message})"
+            f"node {node.name} stays unchanged: it does not accept the cluster's facts ({err.message})"
         ) from err
 
 
 async def tell_of_return(ctx: UnitContext, node: Node) -> None:
-    """Let a node know that it is online, after the configuration says so: before, it starts no guest (F29).
+    """Notify a node that it is online, after the configuration has it: before that it starts no guest (F29).
 
     The distributor would tell it within about a second, but the next job may want a guest at once.
     """

@@ -43,7 +43,7 @@ class LUNodeMigrate(EvacuationUnit[OpNodeMigrate]):
     def check_arguments(self) -> None:
         self._choice.check()
         if self.op.mode is not None and self.op.live is not None:
-            raise InputError("give either mode or live, not both", "mode")
+            raise InputError("pass either mode or live, not both", "mode")
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         return [_shared(_node(snapshot, self.op.node_uuid or self.op.node_name))]
@@ -176,7 +176,7 @@ def _other_node(snapshot: Snapshot, given: str | None, node: Node, field: str) -
         return None
     found = resolve_node(snapshot, given)
     if found.uuid == node.uuid:
-        raise InputError(f"{node.name} is the node that is to be emptied", field)
+        raise InputError(f"{node.name} is the node to evacuate", field)
     return found
 
 

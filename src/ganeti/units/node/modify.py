@@ -118,7 +118,7 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
             )
 
     def _promoted(self, ctx: UnitContext, old: Node, new: Node) -> tuple[Node, ...]:
-        """Who takes the place of a candidate that is none any more; PrereqError if nobody may."""
+        """The node that replaces a former candidate; PrereqError if no node can."""
         if new.master_candidate or not (old.master_candidate or self.op.auto_promote):
             return ()
         pool_size = ctx.snapshot.cluster.candidate_pool_size
@@ -174,7 +174,7 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
 
 
 def _warn_of_instances(ctx: UnitContext, plan: ModifyPlan) -> None:
-    """Name the instances that may go on running on a node which is marked offline."""
+    """Name the instances that may keep running on a node that is marked offline."""
     if plan.old.offline or not plan.new.offline:
         return
     primaries = ctx.snapshot.instances_on(plan.new.uuid)
@@ -221,7 +221,7 @@ def _differences(plan: ModifyPlan) -> list[list[Any]]:
 
 
 def _apply(draft: Draft, plan: ModifyPlan) -> None:
-    """Make the change; only the fields that were wished for, as tags may have changed meanwhile."""
+    """Make the change, only of the requested fields, because tags may have changed meanwhile."""
     current = draft.nodes[plan.old.uuid]
     draft.put(
         replace(

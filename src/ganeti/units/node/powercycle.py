@@ -20,7 +20,7 @@ class LUNodePowercycle(LogicalUnit[OpNodePowercycle, Node]):
         check_online(node)
         if node.uuid == ctx.snapshot.cluster.master_node and not self.op.force:
             raise PrereqError(
-                f"node {node.name} is the master; --force restarts it all the same",
+                f"node {node.name} is the master; --force restarts it nevertheless",
                 ErrorCode.WRONG_INPUT,
             )
         return node

@@ -23,7 +23,7 @@ def check_wish(op: OpNodeSetParams) -> None:
     """Refuse what contradicts itself, or changes nothing."""
     for field in ("hv_state", "disk_state"):
         if getattr(op, field) not in (None, {}):
-            raise InputError("this version cannot do that", field)
+            raise InputError("this implementation does not support it", field)
     if all(getattr(op, name) is None for name in _CHANGES) and not op.auto_promote:
         raise InputError("nothing to change: pass at least one option", "node_name")
     chosen = [name for name in ("master_candidate", "offline", "drained") if getattr(op, name)]
@@ -32,11 +32,13 @@ def check_wish(op: OpNodeSetParams) -> None:
             f"a node has one role: {' and '.join(chosen)} exclude each other", chosen[1]
         )
     if op.master_candidate and op.master_capable is False:
-        raise InputError("a node that is not master_capable is no candidate", "master_candidate")
+        raise InputError(
+            "a node that is not master_capable cannot be a candidate", "master_candidate"
+        )
 
 
 def with_role(node: Node, op: OpNodeSetParams) -> Node:
-    """The node with the role and flags that are wished; PrereqError if it cannot have them."""
+    """The node with the requested role and flags; PrereqError if it cannot have them."""
     offline = node.offline if op.offline is None else op.offline
     drained = node.drained if op.drained is None else op.drained
     if op.offline:

@@ -122,7 +122,9 @@ class LUNodeModifyStorage(LogicalUnit[OpNodeModifyStorage, Node]):
         plain_name(self.op.storage_type, "storage_type")
         changes: Mapping[str, Any] = self.op.changes
         if not changes:
-            raise InputError("say what is to change (--allocatable, --create, --delete)", "changes")
+            raise InputError(
+                "nothing to change: pass --allocatable, --create or --delete", "changes"
+            )
         for name, value in changes.items():
             if name not in CHANGES:
                 raise InputError(

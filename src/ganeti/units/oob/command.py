@@ -88,7 +88,7 @@ class LUOobCommand(LogicalUnit[OpOobCommand, list[Switched]]):
             if command is OobCommand.POWER_OFF and one.program and not is_idle:
                 raise PrereqError(
                     f"node {name} is not marked offline, so it is not switched off: first run"
-                    f" gnt-node modify --offline=yes {name}, or insist (--ignore-status)",
+                    f" gnt-node modify --offline=yes {name}, or overrule the check (--ignore-status)",
                     ErrorCode.WRONG_STATE,
                 )
         return plan
@@ -151,7 +151,7 @@ def _now_powered(
 
 
 def check_powered(snapshot: Snapshot, node: Node) -> None:
-    """Refuse to record the power of a node that nobody switches."""
+    """Refuse to record the power of a node without an out-of-band program."""
     if not oob_program(snapshot, node):
         raise PrereqError(
             f"node {node.name} has no out-of-band program, so its power is not known",

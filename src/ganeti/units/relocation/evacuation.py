@@ -50,7 +50,7 @@ async def proposed_moves(
     must_all: bool = True,
     options: Options | None = None,
 ) -> Moves:
-    """What the first allocator that can do it proposes; PrereqError says for which instances there is no place."""
+    """The proposal of the first allocator that succeeds; PrereqError names the unplaced instances."""
     kind = RequestType(request["type"])
     allocators = allocators_for(ctx.snapshot.cluster, kind, iallocator)
     if not allocators:
@@ -142,6 +142,6 @@ def other_groups(
     others = [group.uuid for group in snapshot.groups.values() if group.uuid not in left]
     if not others:
         raise PrereqError(
-            "there is no other node group (gnt-group add makes one)", ErrorCode.WRONG_STATE
+            "no other node group exists; gnt-group add creates one", ErrorCode.WRONG_STATE
         )
     return sorted(group.uuid for group in found) or sorted(others)

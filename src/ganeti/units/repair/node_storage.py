@@ -31,7 +31,7 @@ class RepairPlan:
 
 
 class LURepairNodeStorage(LogicalUnit[OpRepairNodeStorage, RepairPlan]):
-    """Let a node give up devices that are gone, if no data is lost by it (S94)."""
+    """Let a node drop missing devices, if no data is lost (S94)."""
 
     def check_arguments(self) -> None:
         plain_name(self.op.storage_type, "storage_type")
@@ -62,7 +62,7 @@ class LURepairNodeStorage(LogicalUnit[OpRepairNodeStorage, RepairPlan]):
             problems += await self._problems(ctx, instance, node)
         if problems and not self.op.ignore_consistency:
             raise PrereqError(
-                f"data would be lost: {'; '.join(problems)}; mend that first (gnt-instance replace-disks), or"
+                f"data would be lost: {'; '.join(problems)}; fix that first (gnt-instance replace-disks), or"
                 " give it up with --ignore-consistency",
                 ErrorCode.WRONG_STATE,
             )

@@ -164,7 +164,7 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator, AllocatorPlan]):
 
 
 def _nic(snapshot: Snapshot, nic: NicRequest) -> dict[str, Any]:
-    """An interface as an allocator is told of it, its network by UUID."""
+    """An interface in an allocator's message, its network by UUID."""
     network = resolve_network(snapshot, nic.network).uuid if nic.network else None
     given = {"mode": nic.mode, "link": nic.link, "vlan": nic.vlan}
     params = {name: value for name, value in given.items() if value is not None}

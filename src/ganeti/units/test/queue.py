@@ -22,7 +22,7 @@ Jobs = Sequence[Sequence[OpCode]]
 
 
 class LUTestDummy(LogicalUnit[OpTestDummy, Jobs]):
-    """Do as one is told: messages, jobs, an error or a result."""
+    """Do as the opcode requests: messages, jobs, an error or a result."""
 
     def _jobs(self) -> Jobs:
         given = self.op.submit_jobs or []

@@ -108,7 +108,7 @@ class SetMemory(Step, frozen=True, kw_only=True):
             await services.rpc.call(node, INSTANCE_MEMORY, self.change, key=key)
 
     def superseded(self, snapshot: Snapshot) -> bool:
-        """How much a guest uses now is nowhere recorded, and may be a later wish."""
+        """The present memory of a guest is not recorded, and may be a later request."""
         return True
 
     def concerns(self, snapshot: Snapshot) -> Concerned:

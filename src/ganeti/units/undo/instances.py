@@ -26,7 +26,7 @@ from ganeti.units.undo.step import Concerned, Step, names_of, node_of, not_migra
 _log = logging.getLogger(__name__)
 
 NEW = 1
-"""The serial number of an instance that nobody has changed since it was made."""
+"""The serial number of an instance that is unchanged since its creation."""
 
 
 class ForgetInstance(Step, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class ForgetInstance(Step, frozen=True, kw_only=True):
         await services.config.change(forget)
 
     async def run_deferred(self, services: Services, key: str) -> None:
-        """Only if nobody has started it meanwhile."""
+        """Only if it was not started meanwhile."""
         snapshot = services.config.snapshot
         instance = snapshot.instances.get(InstanceUuid(self.instance))
         if instance is not None:

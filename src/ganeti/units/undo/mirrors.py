@@ -26,7 +26,7 @@ from ganeti.units.undo.step import Concerned, Step, names_of, node_of
 class RemoveReplaced(Step, frozen=True, kw_only=True):
     """Remove a disk from a node whose copy was replaced by that of another node, once that one has all data.
 
-    Until then it lets the present copies connect, so that a replacement that a crash cut short goes on.
+    Until then it lets the present copies connect, so that a replacement that a crash interrupted continues.
     """
 
     kind = "remove_replaced"

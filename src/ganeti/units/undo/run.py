@@ -46,7 +46,7 @@ STEPS: dict[str, type[Step]] = {
 
 
 class _Unknown(Step, frozen=True, kw_only=True):
-    """A step that this version cannot read; nobody knows what it is about."""
+    """A step that this version cannot read; its object is unknown."""
 
     kind = "unknown"
 
