@@ -16,12 +16,13 @@ from typing import Any
 
 from ganeti.api.luxi_server import LuxiServer
 from ganeti.base.certificates import for_rest, new_key
+from ganeti.base.http_server import HttpServer, Limits, serving
 from ganeti.web.application import Application
 from ganeti.web.audit import Audit
 from ganeti.web.events import EventHub
 from ganeti.web.master import MasterConnections
 from ganeti.web.resources.every import OPERATIONS
-from ganeti.web.server import Limits, RestServer, serving, tls_context
+from ganeti.web.server import rest_server, tls_context
 from ganeti.web.services import Services
 from ganeti.web.users import Users
 from tests.unit.api.masters import Master
@@ -65,7 +66,7 @@ class RestRig:
     """The server, the master behind it, and a client."""
 
     master: Master
-    server: RestServer
+    server: HttpServer
     services: Services
     users: Path
     audit: Path
@@ -193,7 +194,7 @@ async def rest_rig(directory: Path, limits: Limits | None = None) -> AsyncIterat
     services = Services(of_rest, hub)
     known = Users(users)
     known.refresh()
-    server = RestServer(Application(OPERATIONS, services, known, Audit(audit)), limits)
+    server = rest_server(Application(OPERATIONS, services, known, Audit(audit)), limits)
     services.connections = lambda: server.connections
     context = ssl.create_default_context(cafile=certificate)
     following = asyncio.create_task(hub.run())

@@ -10,33 +10,32 @@
 Nothing is changed by any request. Every connection has one request, and a limited time for it.
 """
 
-import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
 from ganeti.base.http import web
+from ganeti.base.http_server import HttpServer, Limits
+from ganeti.base.http_server import serving as http_serving
 from ganeti.monitoring.collectors import Collectors
 from ganeti.monitoring.report import NO_CATEGORY, Description, brief
 
 VERSION = 1
-MOST_CONNECTIONS = 128
-HEADER_LIMIT = 8 * 1024
-HEADER_COUNT_LIMIT = 100
-REQUEST_LIMIT_S = 10.0
-"""Seconds in which a request must have arrived whole, and an answer must have been taken."""
-ANSWER_LIMIT_S = 40.0
-"""Seconds in which an answer is made."""
-LOOK_INTERVAL_S = 1.0
+LIMITS = Limits(
+    connections=128,
+    connections_of_address=128,
+    answer_s=40.0,
+    taken_s=10.0,
+    linger_s=0.0,
+)
+READS = ("GET", "HEAD")
 
 log = logging.getLogger(__name__)
-_noise = logging.getLogger(f"{__name__}.clients")
-"""What clients send wrongly fills no log."""
-_noise.setLevel(logging.CRITICAL)
 
 
 class MonitoringServer:
@@ -44,77 +43,63 @@ class MonitoringServer:
 
     def __init__(self, collectors: Collectors) -> None:
         self._collectors = collectors
-        self._ends: dict[Any, float] = {}
-        """When (loop time) the time of a connection is over."""
 
-    def application(self) -> web.Application:
-        application = web.Application(middlewares=[self._bounded])
-        application.router.add_get("/", self._versions)
-        application.router.add_get("/1", self._nothing)
-        application.router.add_get("/1/list/collectors", self._list)
-        application.router.add_get("/1/report/all", self._all)
-        application.router.add_get("/1/report/{category}/{name}", self._one)
-        return application
-
-    @web.middleware
-    async def _bounded(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        self._ends[request.protocol] = asyncio.get_running_loop().time() + ANSWER_LIMIT_S
+    async def answer(self, request: web.BaseRequest) -> web.Response:
+        """Answer one request, after which the connection ends."""
         try:
-            answer = await handler(request)
-        except web.HTTPException as refusal:
-            body = {
-                "code": refusal.status,
-                "message": refusal.reason,
-                "explain": _why(refusal, request),
-            }
-            answer = _json(body, refusal.status)
-            if allowed := refusal.headers.get("Allow"):
-                answer.headers["Allow"] = allowed
+            answer = await self._answered(request)
         except Exception:
             log.exception("a fault of this program while it answered %s", request.path)
-            body = {
-                "code": 500,
-                "message": "Internal Server Error",
-                "explain": "see the daemon's log",
-            }
-            answer = _json(body, 500)
+            answer = refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "see the daemon's log")
         answer.force_close()
-        self._ends[request.protocol] = asyncio.get_running_loop().time() + REQUEST_LIMIT_S
         return answer
 
-    async def _versions(self, _request: web.Request) -> web.Response:
-        return _json([VERSION])
+    async def _answered(self, request: web.BaseRequest) -> web.Response:
+        make = self._made(request)
+        if make is None:
+            why = f"there is no {request.path:.200}; see /1/list/collectors for what is active"
+            return refuse(HTTPStatus.NOT_FOUND, why)
+        if request.method not in READS:
+            answer = refuse(HTTPStatus.METHOD_NOT_ALLOWED, "this interface only reads: use GET")
+            answer.headers["Allow"] = ",".join(READS)
+            return answer
+        return _json(await make())
 
-    async def _nothing(self, _request: web.Request) -> web.Response:
-        return _json(None)
+    def _made(self, request: web.BaseRequest) -> Callable[[], Awaitable[Any]] | None:
+        """What makes the answer to a path, if there is any."""
+        active = self._collectors.active
+        match request.path.split("/")[1:]:
+            case [""]:
+                return partial(_value, [VERSION])
+            case ["1"]:
+                return partial(_value, None)
+            case ["1", "list", "collectors"]:
+                return partial(
+                    _value, [[int(one.kind), one.category, one.name] for one in active()]
+                )
+            case ["1", "report", "all"]:
+                return partial(self._reports, request)
+            case ["1", "report", category, name]:
+                for one in active():
+                    if (one.category or NO_CATEGORY, one.name) == (category, name):
+                        return partial(self._report, one, request)
+        return None
 
-    async def _list(self, _request: web.Request) -> web.Response:
-        return _json([[int(one.kind), one.category, one.name] for one in self._collectors.active()])
+    async def _reports(self, request: web.BaseRequest) -> list[dict[str, Any]]:
+        return [await self._report(one, request) for one in self._collectors.active()]
 
-    async def _all(self, request: web.Request) -> web.Response:
-        reports = [await self._report(one, request) for one in self._collectors.active()]
-        return _json(reports)
-
-    async def _one(self, request: web.Request) -> web.Response:
-        category, name = request.match_info["category"], request.match_info["name"]
-        for one in self._collectors.active():
-            if (one.category or NO_CATEGORY, one.name) == (category, name):
-                return _json(await self._report(one, request))
-        raise web.HTTPNotFound
-
-    async def _report(self, one: Description, request: web.Request) -> dict[str, Any]:
+    async def _report(self, one: Description, request: web.BaseRequest) -> dict[str, Any]:
         report = await self._collectors.report(one)
         return report if request.query.get("verbose") == "1" else brief(report)
 
-    def cut_slow(self, connections: Collection[Any], now: float) -> None:
-        """End the connections whose time is over; forget those that are gone."""
-        before = self._ends
-        self._ends = {one: before.get(one, now + REQUEST_LIMIT_S) for one in connections}
-        for one, end in self._ends.items():
-            if now > end and one.transport is not None:
-                one.transport.abort()
+
+async def _value(value: object) -> object:
+    return value
+
+
+def refuse(status: HTTPStatus, why: str) -> web.Response:
+    """Return an answer that refuses."""
+    return _json({"code": status, "message": status.phrase, "explain": why}, status)
 
 
 def _json(value: Any, status: int = 200) -> web.Response:
@@ -122,55 +107,6 @@ def _json(value: Any, status: int = 200) -> web.Response:
     return web.Response(status=status, body=body + b"\n", content_type="application/json")
 
 
-def _why(refusal: web.HTTPException, request: web.Request) -> str:
-    if refusal.status == web.HTTPMethodNotAllowed.status_code:
-        return "this interface only reads: use GET"
-    return f"there is no {request.path:.200}; see /1/list/collectors for what is active"
-
-
-class _TooMany(asyncio.Protocol):
-    """Hangs up at once."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
-
-
-@asynccontextmanager
-async def serving(server: MonitoringServer, address: str, port: int) -> AsyncIterator[int]:
+def serving(server: MonitoringServer, address: str, port: int) -> AbstractAsyncContextManager[int]:
     """Serve at `address` (empty: everywhere) for as long as the block runs; yields the port."""
-    runner = web.AppRunner(
-        server.application(),
-        access_log=None,
-        logger=_noise,
-        max_line_size=HEADER_LIMIT,
-        max_field_size=HEADER_LIMIT,
-        max_headers=HEADER_COUNT_LIMIT,
-        lingering_time=0.0,
-        shutdown_timeout=LOOK_INTERVAL_S,
-    )
-    await runner.setup()
-    inner = runner.server
-    assert inner is not None  # noqa: S101 - `setup` made it
-
-    def accepted() -> asyncio.Protocol:
-        return _TooMany() if len(inner.connections) >= MOST_CONNECTIONS else inner()
-
-    loop = asyncio.get_running_loop()
-    try:
-        listener = await loop.create_server(accepted, address or None, port, reuse_address=True)
-        cutter = asyncio.create_task(_cut_slow(server, inner), name="cut slow connections")
-        try:
-            yield listener.sockets[0].getsockname()[1]
-        finally:
-            cutter.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await cutter
-            listener.close()
-    finally:
-        await runner.cleanup()
-
-
-async def _cut_slow(server: MonitoringServer, inner: web.Server) -> None:
-    while True:
-        server.cut_slow(inner.connections, asyncio.get_running_loop().time())
-        await asyncio.sleep(LOOK_INTERVAL_S)
+    return http_serving(HttpServer(server.answer, refuse, LIMITS), address, port)

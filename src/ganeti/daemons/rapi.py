@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ganeti.base.errors import GanetiError, HostError
+from ganeti.base.http_server import Limits, serving
 from ganeti.base.node_files import AUDIT_LOG, REST_LOG
 from ganeti.base.paths import RAPI_PORT, Paths
 from ganeti.base.users import RAPI
@@ -26,7 +27,7 @@ from ganeti.web.audit import Audit
 from ganeti.web.events import EventHub
 from ganeti.web.master import MasterConnections
 from ganeti.web.resources.every import OPERATIONS
-from ganeti.web.server import Limits, RestServer, serving, tls_context
+from ganeti.web.server import rest_server, tls_context
 from ganeti.web.services import Services
 from ganeti.web.users import Users
 
@@ -73,7 +74,7 @@ async def _serve(
     services = Services(master, hub)
     application = Application(OPERATIONS, services, users, Audit(paths.log / AUDIT_LOG))
     limits = Limits(args.max_connections, args.max_connections_per_address)
-    server = RestServer(application, limits)
+    server = rest_server(application, limits)
     services.connections = lambda: server.connections
     where = f"{args.bind_address or '*'} port {args.port}"
     tasks = [

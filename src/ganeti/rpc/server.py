@@ -14,6 +14,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -21,6 +22,8 @@ import msgspec
 from ganeti.base.call_programs import CallPrograms
 from ganeti.base.errors import GanetiError, InputError, PrereqError
 from ganeti.base.http import web
+from ganeti.base.http_server import HttpServer, Limits
+from ganeti.base.http_server import serving as http_serving
 from ganeti.base.tls import peer_fingerprint
 from ganeti.model import wire
 from ganeti.rpc.calls import Call, Checks, Handlers, concerned_instance
@@ -36,13 +39,14 @@ from ganeti.rpc.procedures import PROCEDURES
 from ganeti.rpc.procedures.form import Procedure
 
 BODY_LIMIT = 64 * 1024 * 1024
-HANDSHAKE_TIMEOUT_S = 10.0
-HEADER_LIMIT = 8 * 1024
-HEADER_COUNT_LIMIT = 100
 BODY_TIMEOUT_S = 30.0
-KEEPALIVE_S = 120.0
-"""Longer than the client's, so that the client closes first and never calls into a closing connection."""
-SHUTDOWN_S = 5.0
+LIMITS = Limits(
+    connections_of_address=Limits.connections,  # a master has many calls under way
+    body_bytes=BODY_LIMIT,
+    idle_s=120.0,  # longer than the client's, so that the client closes first and never calls into a closing connection
+    close_s=5.0,
+    shutdown_s=5.0,
+)
 REMEMBERED_STRANGERS = 1000
 
 log = logging.getLogger(__name__)
@@ -128,7 +132,7 @@ class _Refused(Exception):
 
 
 class RpcServer:
-    """Answers calls with `handlers`; `application()` is what aiohttp serves."""
+    """Answers calls with `handlers`."""
 
     def __init__(self, handlers: Handlers, gate: Gate, running: RunningCalls | None = None) -> None:
         self._handlers = handlers
@@ -136,12 +140,8 @@ class RpcServer:
         self.running = running or RunningCalls()
         self._strangers: set[str] = set()
 
-    def application(self) -> web.Application:
-        application = web.Application(client_max_size=BODY_LIMIT)
-        application.router.add_route("*", "/{path:.*}", self._answer)
-        return application
-
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.BaseRequest) -> web.Response:
+        """Answer one request."""
         try:
             self._check_caller(request)
             answer = await self._carry_out(request)
@@ -158,7 +158,7 @@ class RpcServer:
             return _error(500, "GenericError", what)
         return web.Response(body=answer, content_type="application/json")
 
-    def _check_caller(self, request: web.Request) -> None:
+    def _check_caller(self, request: web.BaseRequest) -> None:
         caller = peer_fingerprint(request.transport)
         if caller is not None and caller in self._gate.allowed():
             return
@@ -168,7 +168,7 @@ class RpcServer:
             log.warning("refused a call: %s is no master candidate (logged once)", known_by)
         raise _Refused(403, ACCESS_DENIED, "only master candidates may call this node")
 
-    async def _carry_out(self, request: web.Request) -> bytes:
+    async def _carry_out(self, request: web.BaseRequest) -> bytes:
         procedure = self._procedure(request)
         call = _call(request)
         if request.headers.get("Content-Encoding", "identity") != "identity":
@@ -201,7 +201,7 @@ class RpcServer:
             procedure.name, call, work, instance=concerned_instance(arguments)
         )
 
-    def _procedure(self, request: web.Request) -> Procedure[Any, Any]:
+    def _procedure(self, request: web.BaseRequest) -> Procedure[Any, Any]:
         if request.method != "POST":
             raise _Refused(400, "ProtocolError", "calls are POST requests")
         head, _, name = request.path.rpartition("/")
@@ -215,7 +215,7 @@ async def _started(answer: Awaitable[Any]) -> Any:
     return await answer
 
 
-def _call(request: web.Request) -> Call:
+def _call(request: web.BaseRequest) -> Call:
     epoch = request.headers.get(EPOCH_HEADER, "0")
     if not (epoch.isascii() and epoch.isdecimal() and len(epoch) <= 10):  # noqa: PLR2004 - 31 bits
         raise _Refused(400, "ProtocolError", f"{EPOCH_HEADER} is not a number")
@@ -228,37 +228,18 @@ def _error(status: int, error: str, message: str, code: str = "") -> web.Respons
     return web.Response(status=status, body=body, content_type="application/json")
 
 
+def _refuse(status: HTTPStatus, why: str) -> web.Response:
+    return _error(status, "ProtocolError", why)
+
+
 @asynccontextmanager
 async def serving(
     server: RpcServer, context: ssl.SSLContext, address: str, port: int
 ) -> AsyncIterator[int]:
     """Serve at `address` for as long as the block runs; yields the port."""
-    runner = web.AppRunner(
-        server.application(),
-        access_log=None,
-        keepalive_timeout=KEEPALIVE_S,
-        max_line_size=HEADER_LIMIT,
-        max_field_size=HEADER_LIMIT,
-        max_headers=HEADER_COUNT_LIMIT,
-        auto_decompress=False,
-        shutdown_timeout=SHUTDOWN_S,
-    )
-    await runner.setup()
-    assert runner.server is not None  # noqa: S101 - `setup` made it
+    http = HttpServer(server.answer, _refuse, LIMITS)
     try:
-        listener = await asyncio.get_running_loop().create_server(
-            runner.server,
-            address,
-            port,
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
-            ssl_shutdown_timeout=SHUTDOWN_S,
-            reuse_address=True,
-        )
-        try:
-            yield listener.sockets[0].getsockname()[1]
-        finally:
-            listener.close()
+        async with http_serving(http, address, port, context) as listening:
+            yield listening
     finally:
-        await runner.cleanup()
         await server.running.close()

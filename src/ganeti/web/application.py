@@ -75,7 +75,7 @@ class Application:
             log.exception("a fault of this program while it answered a request")
             why = "this is a fault of the server; its log says more"
             response = refused(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, why))
-        if not request._payload.is_eof():  # noqa: SLF001 - what was not read must not be taken for a request
+        if not request.content.is_eof():  # what was not read must not be taken for a request
             response.force_close()
         key = (request.method if len(request.method) < 10 else "other", response.status)  # noqa: PLR2004
         self._services.requests[key] = self._services.requests.get(key, 0) + 1
@@ -84,7 +84,7 @@ class Application:
     async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
         address = _address(request)
         user = await self._login(request, address)
-        target = request._message.path  # noqa: SLF001 - as it came, before anything was decoded
+        target = request.raw_path  # as it came, before anything was decoded
         path, _, query = target.partition("?")
         if not path.startswith("/"):
             raise bad_request("the request line must have a path")

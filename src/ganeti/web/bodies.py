@@ -25,7 +25,7 @@ JSON = "application/json"
 
 async def read_body(request: web.BaseRequest, limit: int = BODY_LIMIT) -> Any:
     """The body as plain values, None without one; Refusal (400, 408, 413, 415)."""
-    if not request.body_exists and request._payload.is_eof():  # noqa: SLF001 - there is none
+    if not request.body_exists and request.content.is_eof():
         return None
     asks_first = request.headers.get("Expect", "").lower() == "100-continue"
     if (request.content_length or 0) > limit:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from ganeti.api import monitoring_server
 from ganeti.api.monitoring_server import MonitoringServer, serving
+from ganeti.base import http_server
 from ganeti.base.paths import Paths
 from ganeti.model.data_collectors import Collecting, collecting
 from ganeti.monitoring.collectors import Collectors, Host
@@ -108,8 +110,9 @@ async def test_requests_beyond_the_limits_are_refused(tmp_path: Path, sent: byte
 async def test_a_client_that_never_finishes_its_request_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(monitoring_server, "REQUEST_LIMIT_S", 0.1)
-    monkeypatch.setattr(monitoring_server, "LOOK_INTERVAL_S", 0.02)
+    limits = replace(monitoring_server.LIMITS, headers_s=0.1)
+    monkeypatch.setattr(monitoring_server, "LIMITS", limits)
+    monkeypatch.setattr(http_server, "LOOK_INTERVAL_S", 0.02)
     async with a_server(tmp_path) as port:
         async with asyncio.timeout(20):
             assert await said(port, b"GET / HTTP/1.1\r\nX: ") == b""
@@ -120,7 +123,9 @@ async def test_a_client_that_never_finishes_its_request_is_cut(
 async def test_more_connections_than_the_limit_are_hung_up_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(monitoring_server, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(
+        monitoring_server, "LIMITS", replace(monitoring_server.LIMITS, connections=2)
+    )
     async with a_server(tmp_path) as port:
         idle = [await asyncio.open_connection(ADDRESS, port) for _ in range(2)]
         await asyncio.sleep(0)

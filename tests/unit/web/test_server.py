@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from ganeti.web import bodies, server
-from ganeti.web.server import Limits, tls_context
+from ganeti.base.http_server import Limits
+from ganeti.web import bodies
+from ganeti.web.server import tls_context
 from tests.support.rest import READER, Answer, RestRig, credentials, parsed, request, rest_rig
 
 LOGIN = f"Authorization: {credentials('admin')}\r\n".encode()
@@ -123,10 +124,9 @@ async def answer_to(rig: RestRig, user: str, size: int) -> Answer:
 
 @pytest.mark.requirement("A9")
 async def test_a_client_that_sends_too_much_first_reads_the_refusal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(server, "LINGER_S", 0.0)
-    async with rest_rig(tmp_path) as rig:
+    async with rest_rig(tmp_path, limits=Limits(linger_s=0.0)) as rig:
         for size in (600_000, 11 * 1024 * 1024):
             assert (await answer_to(rig, "admin", size)).status == 413
         assert rig.master.queue.submitted == []
@@ -391,10 +391,9 @@ def client_hello() -> bytes:
 
 @pytest.mark.requirement("A7", "A16")
 async def test_handshakes_that_never_end_take_nothing_from_others_and_are_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(server, "HANDSHAKE_S", 2.0)
-    async with rest_rig(tmp_path) as rig:
+    async with rest_rig(tmp_path, limits=Limits(handshake_s=2.0)) as rig:
         half = [await asyncio.open_connection("127.0.0.1", rig.port) for _ in range(HALF_OPEN)]
         hello = client_hello()
         for number, (_, writer) in enumerate(half):

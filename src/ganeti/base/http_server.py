@@ -1,0 +1,277 @@
+"""The HTTP server of all daemons: bounds on what clients may send, how slowly, and how many they may be (A3-A10).
+
+A connection is a protocol object; while it is idle it costs its socket and nothing else. Once a second the server
+aborts connections whose time is over. What a daemon answers is its handler's matter.
+"""
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from ganeti.base.http import LineTooLong, RequestHandler, StreamReader, web
+
+LOOK_INTERVAL_S = 1.0
+COMPLETE_S = 0.05
+"""A request begins so soon after its headers have arrived."""
+_NOISE = logging.getLogger(f"{__name__}.clients")
+"""What clients send wrongly fills no log."""
+_NOISE.setLevel(logging.CRITICAL)
+
+Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+Refuse = Callable[[HTTPStatus, str], web.Response]
+"""Makes the answer to bytes that are not a request, in the form of the daemon's other answers."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on what clients can make the server hold; None: no bound."""
+
+    connections: int = 4096
+    connections_of_address: int = 64
+    line_bytes: int = 8 * 1024
+    """Of the request line, and of one header."""
+    headers_bytes: int = 32 * 1024
+    headers: int = 100
+    headers_s: float = 10.0
+    """From the connection, or the first byte of a request, to the end of the headers."""
+    answer_s: float | None = None
+    """From the headers until an answer is made; the body arrives within this time."""
+    taken_s: float | None = None
+    """How long a client may take to read an answer."""
+    idle_s: float = 75.0
+    """How long a connection may wait for its next request."""
+    body_bytes: int = 1024 * 1024
+    """The most that `request.read()` returns."""
+    linger_s: float = 3.0
+    """How long the rest of a body is read and discarded after the answer, so that a client which still sends reads it."""
+    handshake_s: float = 10.0
+    close_s: float = 30.0
+    """How long the end of TLS may take; the client reads the rest of its answer meanwhile."""
+    shutdown_s: float = 1.0
+    """How long requests may go on when the server ends."""
+
+
+class _Connection(RequestHandler):
+    """One client; `end` is when its time is over, by the loop's clock."""
+
+    __slots__ = ("_address", "_body", "_cut", "_head_bytes", "_is_busy", "_owner", "end")
+
+    def __init__(self, owner: "HttpServer", manager: web.Server, **settings: Any) -> None:
+        super().__init__(manager, loop=asyncio.get_running_loop(), **settings)
+        self._owner = owner
+        self.end: float | None = None
+        self._address = ""
+        self._is_busy = False
+        """Whether a request has come that is not answered yet."""
+        self._body: StreamReader | None = None
+        """The body of the last request, of which a part may still come after the answer."""
+        self._head_bytes = 0
+        self._cut: asyncio.TimerHandle | None = None
+        """Ends a connection whose headers are too long, unless a request begins."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if peer else "unknown"
+        self._set_end(self._owner.limits.headers_s)
+        if self._owner.admit(address):
+            self._address = address
+        else:
+            self.force_close()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self._address:
+            self._owner.leave(self._address)
+            self._address = ""
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_busy and (self._body is None or self._body.is_eof()):
+            self._count_head(len(data))
+        super().data_received(data)
+
+    def _count_head(self, length: int) -> None:
+        """Count bytes that may be headers: what is beyond the bound may also be a body that comes with them."""
+        if not self._head_bytes:
+            self._set_end(self._owner.limits.headers_s)
+        self._head_bytes += length
+        if self._head_bytes > self._owner.limits.headers_bytes and self._cut is None:
+            self._cut = asyncio.get_running_loop().call_later(COMPLETE_S, self.force_close)
+
+    def begin(self, body: StreamReader) -> None:
+        """The headers of a request are complete."""
+        self._is_busy, self._body, self._head_bytes = True, body, 0
+        if self._cut is not None:
+            self._cut.cancel()
+            self._cut = None
+        self._set_end(self._owner.limits.answer_s)
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        if self._owner.limits.taken_s is not None:
+            self._set_end(self._owner.limits.taken_s)
+        try:
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            self._is_busy, self.end = False, None
+            self._head_bytes = 0
+
+    def _set_end(self, limit_s: float | None) -> None:
+        now = asyncio.get_running_loop().time()
+        self.end = None if limit_s is None else now + limit_s
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 - it quotes what the client sent
+    ) -> web.StreamResponse:
+        if isinstance(exc, LineTooLong):
+            line = exc.args[0]
+            status = 414 if bytes(line).startswith((b"/", b"http")) else 431
+        if request.writer.output_size > 0:
+            raise ConnectionError("a part of the answer was sent already")
+        why = "this is not an HTTP request that the server understands"
+        response = self._owner.refuse(
+            HTTPStatus(status), why if status < HTTPStatus.INTERNAL_SERVER_ERROR else "see the log"
+        )
+        response.force_close()
+        return response
+
+
+class HttpServer:
+    """The listening side; `cancels` tells whether a request ends when its client hangs up."""
+
+    def __init__(
+        self, answer: Answer, refuse: Refuse, limits: Limits | None = None, *, cancels: bool = False
+    ) -> None:
+        self.limits = limits or Limits()
+        self.refuse = refuse
+        self.refused = 0
+        self._of_address: Counter[str] = Counter()
+        self._answer = answer
+        self._inner = web.Server(
+            self._bounded, request_factory=self._request, handler_cancellation=cancels
+        )
+        self._settings: dict[str, Any] = {
+            "access_log": None,
+            "logger": _NOISE,
+            "debug": False,
+            "max_line_size": self.limits.line_bytes,
+            "max_field_size": self.limits.line_bytes,
+            "max_headers": self.limits.headers,
+            "lingering_time": self.limits.linger_s,
+            "keepalive_timeout": self.limits.idle_s,
+            "auto_decompress": False,
+        }
+
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return self._of_address.total()
+
+    def connection(self) -> asyncio.Protocol:
+        """Return the protocol of a new client."""
+        return _Connection(self, self._inner, **self._settings)
+
+    async def _bounded(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request whose headers are not too long."""
+        length = sum(len(name) + len(value) for name, value in request.raw_headers)
+        if length > self.limits.headers_bytes:
+            response = self.refuse(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the headers are too long together"
+            )
+            response.force_close()
+            return response
+        return await self._answer(request)
+
+    def _request(
+        self,
+        message: Any,
+        payload: StreamReader,
+        protocol: RequestHandler,
+        writer: Any,
+        task: "asyncio.Task[None]",
+    ) -> web.BaseRequest:
+        if isinstance(protocol, _Connection):
+            protocol.begin(payload)
+        loop, limit = asyncio.get_running_loop(), self.limits.body_bytes
+        return web.BaseRequest(
+            message, payload, protocol, writer, task, loop, client_max_size=limit
+        )
+
+    def admit(self, address: str) -> bool:
+        """Count a client in, unless there are too many."""
+        limits = self.limits
+        if (
+            self.connections >= limits.connections
+            or self._of_address[address] >= limits.connections_of_address
+        ):
+            self.refused += 1
+            return False
+        self._of_address[address] += 1
+        return True
+
+    def leave(self, address: str) -> None:
+        """Count a client out."""
+        self._of_address[address] -= 1
+        if self._of_address[address] <= 0:
+            del self._of_address[address]
+
+    def cut_late(self, now: float) -> None:
+        """Abort the connections whose time is over."""
+        for one in self._inner.connections:
+            if (
+                isinstance(one, _Connection)
+                and one.end is not None
+                and now > one.end
+                and one.transport
+            ):
+                one.transport.abort()
+
+    async def close(self) -> None:
+        """Let requests end for a while, then close all connections."""
+        self._inner.pre_shutdown()
+        await self._inner.shutdown(self.limits.shutdown_s)
+
+
+@asynccontextmanager
+async def serving(
+    server: HttpServer, address: str | None, port: int, context: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """Serve at `address` (empty: everywhere) for as long as the block runs; yield the port."""
+    loop, limits = asyncio.get_running_loop(), server.limits
+    listener = await loop.create_server(
+        server.connection,
+        address or None,
+        port,
+        ssl=context,
+        ssl_handshake_timeout=limits.handshake_s if context else None,
+        ssl_shutdown_timeout=limits.close_s if context else None,
+        reuse_address=True,
+        backlog=1024,
+    )
+    cutter = asyncio.create_task(_cut_late(server), name="cut late connections")
+    try:
+        yield listener.sockets[0].getsockname()[1]
+    finally:
+        cutter.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await cutter
+        listener.close()
+        await server.close()
+
+
+async def _cut_late(server: HttpServer) -> None:
+    while True:
+        await asyncio.sleep(LOOK_INTERVAL_S)
+        server.cut_late(asyncio.get_running_loop().time())
