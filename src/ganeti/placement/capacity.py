@@ -173,8 +173,11 @@ class _Tiers:
             limit,
             open_,
         )
-        groups = sorted(set(state.group[open_].tolist()))
-        self.policies = [state.groups[group].policy for group in groups]
+        kinds = zip(state.group[open_].tolist(), state.exclusive[open_].tolist(), strict=True)
+        self.policies = [
+            (state.groups[group].policy, exclusive) for group, exclusive in sorted(set(kinds))
+        ]
+        """The different policies of open nodes, each with whether the storage is exclusive."""
 
     def run(self, filled: Filled, wanted: Instance) -> Filled:
         """Fill with `wanted` and what it shrinks to."""
@@ -253,7 +256,9 @@ class _Tiers:
         return None
 
     def _verdict(self, one: Instance) -> tuple[Failure | None, ...]:
-        return tuple(policy_failure(policy, one) for policy in self.policies)
+        return tuple(
+            policy_failure(policy, one, exclusive=exclusive) for policy, exclusive in self.policies
+        )
 
     def _first_of_run(self, filled: Filled, sizes: Sequence[Instance]) -> int | None:
         """The index of the first size of a run that finds a place.
@@ -288,7 +293,9 @@ class _Tiers:
 
     def _allowed(self, wanted: Instance, scarce: Failure) -> list[Instance]:
         """Smaller sizes that some policy allows, perhaps once other resources have shrunk as well."""
-        least = [bounds["min"] for policy in self.policies for bounds in policy["minmax"]]
+        least = [
+            bounds["min"] for policy, _exclusive in self.policies for bounds in policy["minmax"]
+        ]
         return list(
             itertools.takewhile(
                 lambda one: any(_is_above(one, bounds) for bounds in least), shrinks(wanted, scarce)
