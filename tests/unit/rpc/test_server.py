@@ -368,7 +368,7 @@ async def test_what_is_no_procedure_is_refused(
         ({}, b'{"cluster_uuid": 5}', 400),
         ({}, b'{"cluster_uuid": "c"}', 409),
         ({"Content-Encoding": "deflate"}, b'{"cluster_uuid": "c"}', 415),
-        ({"X-Big": "x" * 9000}, b"{}", 400),
+        ({"X-Big": "x" * 9000}, b"{}", 431),
     ],
 )
 @pytest.mark.requirement("A26", "A30")
