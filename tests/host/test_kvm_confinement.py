@@ -359,7 +359,10 @@ async def test_a_guest_that_died_by_itself_gives_its_id_back_and_a_new_daemon_ke
     [
         ({"security_model": "pool"}, "no user-id pool"),
         ({"security_model": "user"}, "needs the name of the user"),
-        ({"security_model": "user", "security_domain": "no-such-user"}, "there is no user"),
+        (
+            {"security_model": "user", "security_domain": "no-such-user"},
+            "the user no-such-user does not exist",
+        ),
         ({"security_model": "none", "security_domain": "nobody"}, "has no meaning"),
     ],
 )

@@ -147,7 +147,7 @@ async def test_a_qemu_that_cannot_be_asked_is_not_trusted_to_be_confined(tmp_pat
         ("none", "nobody", "has no meaning"),
         ("pool", "nobody", "has no meaning"),
         ("user", "", "needs the name"),
-        ("user", "no-such-user", "there is no user"),
+        ("user", "no-such-user", "the user no-such-user does not exist"),
         ("user", "toor", "the rights of root"),
         ("user", "wheel", "the rights of root"),
     ],
