@@ -36,8 +36,8 @@ class Right(Enum):
     WRITE = "write"
 
 
-class ParameterType(Enum):
-    """The type of a parameter of a query."""
+class Value(Enum):
+    """The values that a parameter of a query may have."""
 
     FLAG = auto()
     """0 or 1, as clients of Ganeti say no and yes."""
@@ -53,16 +53,16 @@ class Parameter(NamedTuple):
     """A parameter of a query (`?dry-run=1`)."""
 
     name: str
-    type: ParameterType
+    value: Value
     help: str
     field: str = ""
     """The field of the opcode that has its value; then the body must not have the field."""
     is_required: bool = False
 
 
-DRY_RUN = Parameter("dry-run", ParameterType.FLAG, "check only, and change nothing", "dry_run")
+DRY_RUN = Parameter("dry-run", Value.FLAG, "check only, and change nothing", "dry_run")
 FORCE = Parameter(
-    "force", ParameterType.FLAG, "do it even against a check that may be overruled", field="force"
+    "force", Value.FLAG, "do it even against a check that may be overruled", field="force"
 )
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})

@@ -10,7 +10,7 @@ from ganeti.model.fields import fields_of
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.base import SUBMITTABLE_PRIORITIES
 from ganeti.model.opcodes.instance import OpInstanceCreate
-from ganeti.model.operation import Parameter, ParameterType
+from ganeti.model.operation import Parameter, Value
 from ganeti.web.operations import JobOf, Operation
 
 _ITEMS: dict[str, dict[str, Any]] = {
@@ -18,12 +18,12 @@ _ITEMS: dict[str, dict[str, Any]] = {
     "disk": {"type": "integer", "minimum": 0, "maximum": 9999},
 }
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,253}$"}
-_TYPES: dict[ParameterType, dict[str, Any]] = {
-    ParameterType.FLAG: {"type": "integer", "enum": [0, 1]},
-    ParameterType.INTEGER: {"type": "integer", "minimum": 1, "maximum": 100_000},
-    ParameterType.TEXT: {"type": "string"},
-    ParameterType.WORDS: {"type": "string"},
-    ParameterType.TEXTS: {"type": "array", "items": {"type": "string"}},
+_TYPES: dict[Value, dict[str, Any]] = {
+    Value.FLAG: {"type": "integer", "enum": [0, 1]},
+    Value.INTEGER: {"type": "integer", "minimum": 1, "maximum": 100_000},
+    Value.TEXT: {"type": "string"},
+    Value.WORDS: {"type": "string"},
+    Value.TEXTS: {"type": "array", "items": {"type": "string"}},
 }
 _RESULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "job": ("application/json", {"type": "integer", "description": "the number of the job"}),
@@ -178,7 +178,7 @@ def _argument(one: Parameter) -> dict[str, Any]:
         "name": one.name,
         "in": "query",
         "description": one.help,
-        "schema": _TYPES[one.type],
+        "schema": _TYPES[one.value],
     }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ganeti.model.job import JOB_BYTES
 from ganeti.model.opcodes import OpCode
-from ganeti.model.operation import Parameter, ParameterType, Rest, Right
+from ganeti.model.operation import Parameter, Rest, Right, Value
 from ganeti.web.refusals import bad_request
 from ganeti.web.users import User
 
@@ -24,17 +24,13 @@ BODY_LIMIT = 10 * 1024 * 1024
 """Bytes of a body; one that becomes a job may have no more than a job."""
 
 
-BULK = Parameter("bulk", ParameterType.FLAG, "whole objects in place of their names")
+BULK = Parameter("bulk", Value.FLAG, "whole objects in place of their names")
 LOCK = Parameter(
-    "lock",
-    ParameterType.FLAG,
-    "accepted, without effect: queries read one state and wait for nobody",
+    "lock", Value.FLAG, "accepted, without effect: queries read one state and wait for nobody"
 )
-REASON = Parameter("reason", ParameterType.TEXT, "why; it is kept with the job, if there is one")
-LIMIT = Parameter("limit", ParameterType.INTEGER, "at most so many, in the order of their names")
-AFTER = Parameter(
-    "after", ParameterType.TEXT, "only those after this one, the last of the page before"
-)
+REASON = Parameter("reason", Value.TEXT, "why; it is kept with the job, if there is one")
+LIMIT = Parameter("limit", Value.INTEGER, "at most so many, in the order of their names")
+AFTER = Parameter("after", Value.TEXT, "only those after this one, the last of the page before")
 PAGES = (LIMIT, AFTER)
 
 
@@ -69,16 +65,16 @@ class Arguments:
 
     def check(self, operation: "Operation") -> None:
         """Refusal for an argument that the operation does not have, and for a wrong value of one that it has."""
-        known = {one.name: one.type for one in operation.accepted}
+        known = {one.name: one.value for one in operation.accepted}
         for name in self._given:
             if name not in known:
                 names = ", ".join(known)
                 raise bad_request(f"unknown parameter {name!r:.60} of the query; known: {names}")
-            if known[name] is ParameterType.FLAG:
+            if known[name] is Value.FLAG:
                 self.flag(name)
-            elif known[name] is ParameterType.INTEGER:
+            elif known[name] is Value.INTEGER:
                 self.integer(name)
-            if known[name] is not ParameterType.TEXTS and len(self._given[name]) > 1:
+            if known[name] is not Value.TEXTS and len(self._given[name]) > 1:
                 raise bad_request(f"the parameter {name!r:.60} is given twice")
 
     @property
@@ -104,11 +100,11 @@ class Arguments:
 
     def value(self, one: Parameter) -> Any:
         """Return the value for a field of an opcode, None for a text that is not there; Refusal."""
-        if one.type is ParameterType.FLAG:
+        if one.value is Value.FLAG:
             return self.flag(one.name)
-        if one.type is ParameterType.TEXTS:
+        if one.value is Value.TEXTS:
             return self.texts(one.name)
-        if one.type is ParameterType.WORDS:
+        if one.value is Value.WORDS:
             return self.needed(one.name).split(",")
         return self.needed(one.name) if one.is_required else self.text(one.name)
 

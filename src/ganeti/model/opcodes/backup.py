@@ -6,7 +6,7 @@ from ganeti.model.compression import COMPRESSIONS
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import OpCode, ShutdownTimeout
 from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, OnInstance
-from ganeti.model.operation import Argument, Command, Parameter, ParameterType, Rest
+from ganeti.model.operation import Argument, Command, Parameter, Rest, Value
 
 LOCAL, REMOTE = "local", "remote"
 
@@ -19,7 +19,7 @@ class OpBackupPrepare(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_PREP
     no_loss: ClassVar[str] = "creates a key"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("PUT", "/2/instances/{instance}/prepare-export", (
-            Parameter("mode", ParameterType.TEXT, "local or remote", "mode", is_required=True),
+            Parameter("mode", Value.TEXT, "local or remote", "mode", is_required=True),
         ), summary="Find out what an export needs", has_body=False),
     )  # fmt: skip
 

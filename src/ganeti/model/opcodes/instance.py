@@ -30,9 +30,9 @@ from ganeti.model.operation import (
     Command,
     Loss,
     Parameter,
-    ParameterType,
     Rest,
     Right,
+    Value,
 )
 from ganeti.model.params import Params
 
@@ -179,10 +179,7 @@ NoRemember = Annotated[bool, Field("do not record the new state as the desired o
 
 
 NO_REMEMBER = Parameter(
-    "no_remember",
-    ParameterType.FLAG,
-    "do not record the new state as the desired one",
-    "no_remember",
+    "no_remember", Value.FLAG, "do not record the new state as the desired one", "no_remember"
 )
 
 
@@ -257,8 +254,8 @@ class OpInstanceReboot(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     no_loss: ClassVar[str] = "keeps the disks"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("POST", "/2/instances/{instance}/reboot", (
-            Parameter("type", ParameterType.TEXT, "soft, hard or full", "reboot_type"),
-            Parameter("ignore_secondaries", ParameterType.FLAG, "ignored; kept for compatibility with Ganeti 3", "ignore_secondaries"),
+            Parameter("type", Value.TEXT, "soft, hard or full", "reboot_type"),
+            Parameter("ignore_secondaries", Value.FLAG, "ignored; kept for compatibility with Ganeti 3", "ignore_secondaries"),
             DRY_RUN,
         ), Right.OPERATE),
     )  # fmt: skip
@@ -310,7 +307,7 @@ class OpInstanceQueryData(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_QU
     host_changing: ClassVar[bool] = False
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("GET", "/2/instances/{instance}/info", (
-            Parameter("static", ParameterType.FLAG, "show only the configuration, do not call nodes", "static"),
+            Parameter("static", Value.FLAG, "show only the configuration, do not call nodes", "static"),
         ), Right.KNOWN, "Everything about an instance, by a job",
             path_fields={"instance": "instances"}, has_body=False),
     )  # fmt: skip

@@ -19,9 +19,9 @@ from ganeti.model.operation import (
     Command,
     Loss,
     Parameter,
-    ParameterType,
     Rest,
     Right,
+    Value,
 )
 from ganeti.model.params import Params
 
@@ -185,10 +185,10 @@ class OpInstanceReplaceDisks(
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("POST", "/2/instances/{instance}/replace-disks", (
             *(
-                Parameter(name, ParameterType.TEXT, "for old clients, which send no body")
+                Parameter(name, Value.TEXT, "for old clients, which send no body")
                 for name in ("remote_node", "mode", "disks", "iallocator")
             ),
-            Parameter("early_release", ParameterType.FLAG, "for old clients, which send no body"),
+            Parameter("early_release", Value.FLAG, "for old clients, which send no body"),
         ), summary="Put new disks, or another node, in the place of mirrors"),
     )  # fmt: skip
 
@@ -208,7 +208,7 @@ class OpInstanceActivateDisks(
     no_loss: ClassVar[str] = "keeps the disks"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("PUT", "/2/instances/{instance}/activate-disks", (
-            Parameter("ignore_size", ParameterType.FLAG, "whatever size they are recorded with", "ignore_size"),
+            Parameter("ignore_size", Value.FLAG, "whatever size they are recorded with", "ignore_size"),
         ), Right.OPERATE, "Make an instance's disks usable on its node", has_body=False),
     )  # fmt: skip
     cli: ClassVar[Command | None] = Command(

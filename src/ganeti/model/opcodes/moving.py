@@ -17,7 +17,7 @@ from ganeti.model.opcodes.base import (
     TargetNode,
 )
 from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, Cleanup, OnInstance
-from ganeti.model.operation import DRY_RUN, INSTANCE, Command, Parameter, ParameterType, Rest, Right
+from ganeti.model.operation import DRY_RUN, INSTANCE, Command, Parameter, Rest, Right, Value
 
 
 class OpInstanceFailover(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_FAILOVER"):
@@ -96,8 +96,8 @@ class OpNodeMigrate(OnNode, frozen=True, kw_only=True, tag="OP_NODE_MIGRATE"):
 
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("POST", "/2/nodes/{node}/migrate", (
-            Parameter("live", ParameterType.FLAG, "the same as mode=live"),
-            Parameter("mode", ParameterType.TEXT, "live or non-live"),
+            Parameter("live", Value.FLAG, "the same as mode=live"),
+            Parameter("mode", Value.TEXT, "live or non-live"),
             DRY_RUN,
         ), Right.OPERATE),
     )  # fmt: skip

@@ -12,8 +12,8 @@ from ganeti.model.operation import (
     Command,
     Loss,
     Parameter,
-    ParameterType,
     Rest,
+    Value,
 )
 from ganeti.model.params import Params
 
@@ -86,10 +86,7 @@ ROLE_CHANGES: dict[str, dict[str, bool]] = {
 }
 """Roles that the REST interface can give a node -> fields of `OpNodeSetParams`."""
 AUTO_PROMOTE = Parameter(
-    "auto-promote",
-    ParameterType.FLAG,
-    "let another node become a master candidate instead",
-    "auto_promote",
+    "auto-promote", Value.FLAG, "let another node become a master candidate instead", "auto_promote"
 )
 
 

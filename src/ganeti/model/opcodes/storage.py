@@ -5,17 +5,15 @@ from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, RefersTo
 from ganeti.model.opcodes.base import OpCode
-from ganeti.model.operation import NODE, Argument, Command, Loss, Parameter, ParameterType, Rest
+from ganeti.model.operation import NODE, Argument, Command, Loss, Parameter, Rest, Value
 
 StorageType = Annotated[str | None, Field(
     "kind of storage: lvm-vg, lvm-pv, file, sharedfile; default: that of the first enabled disk template", "! -t --storage-type", "KIND"
 ), RefersTo.NOTHING]  # fmt: skip
 
 
-STORAGE_TYPE = Parameter("storage_type", ParameterType.TEXT, "as file or lvm-vg", "storage_type")
-STORAGE_NAME = Parameter(
-    "name", ParameterType.TEXT, "of the storage unit", "name", is_required=True
-)
+STORAGE_TYPE = Parameter("storage_type", Value.TEXT, "as file or lvm-vg", "storage_type")
+STORAGE_NAME = Parameter("name", Value.TEXT, "of the storage unit", "name", is_required=True)
 
 
 class OpNodeQueryStorage(OpCode, frozen=True, kw_only=True, tag="OP_NODE_QUERY_STORAGE"):
@@ -32,7 +30,7 @@ class OpNodeQueryStorage(OpCode, frozen=True, kw_only=True, tag="OP_NODE_QUERY_S
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("GET", "/2/nodes/{node}/storage", (
             STORAGE_TYPE,
-            Parameter("output_fields", ParameterType.WORDS, "names of fields, with commas", "output_fields"),
+            Parameter("output_fields", Value.WORDS, "names of fields, with commas", "output_fields"),
         ), summary="List a node's storage units", path_fields={"node": "nodes"}, has_body=False),
     )  # fmt: skip
 
@@ -58,7 +56,7 @@ class OpNodeModifyStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_NODE
         Rest("PUT", "/2/nodes/{node}/storage/modify", (
             STORAGE_TYPE,
             STORAGE_NAME,
-            Parameter("allocatable", ParameterType.FLAG, "whether space is taken from it"),
+            Parameter("allocatable", Value.FLAG, "whether space is taken from it"),
         ), summary="Change a storage unit", has_body=False),
     )  # fmt: skip
 

@@ -4,9 +4,9 @@ from typing import Annotated, ClassVar
 
 from ganeti.model.fields import RefersTo
 from ganeti.model.opcodes.base import OpCode
-from ganeti.model.operation import DRY_RUN, PATH_FIELDS, Parameter, ParameterType, Rest
+from ganeti.model.operation import DRY_RUN, PATH_FIELDS, Parameter, Rest, Value
 
-_TAG = Parameter("tag", ParameterType.TEXTS, "a tag; may be repeated", "tags")
+_TAG = Parameter("tag", Value.TEXTS, "a tag; may be repeated", "tags")
 
 
 def _routes(method: str, summary: str) -> tuple[Rest, ...]:

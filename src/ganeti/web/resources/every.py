@@ -4,7 +4,7 @@ from functools import cache
 
 from ganeti.model import wire
 from ganeti.model.opcode_table import OPCODES
-from ganeti.model.operation import Parameter, ParameterType, Right
+from ganeti.model.operation import Parameter, Right, Value
 from ganeti.web.application import Streamed, Text
 from ganeti.web.event_stream import stream
 from ganeti.web.events import KINDS
@@ -48,8 +48,8 @@ OPERATIONS: tuple[Operation, ...] = (
     *jobs.OPERATIONS,
     *operations_of(OPCODES.values(), {**nodes.BODIES, **instances.BODIES}),
     read("/2/events", "events", "What happens, as server-sent events", _events,
-         Parameter("after", ParameterType.TEXT, "only what came after this one, as Last-Event-ID"),
-         Parameter("kinds", ParameterType.TEXT, f"of {', '.join(KINDS)}, with commas"),
+         Parameter("after", Value.TEXT, "only what came after this one, as Last-Event-ID"),
+         Parameter("kinds", Value.TEXT, f"of {', '.join(KINDS)}, with commas"),
          right=Right.READ, result="events", is_open=True),
     read("/2/openapi.json", "openapi", "This document", _document, is_open=True),
     read("/2/docs", "docs", "A page that shows the document", _page, result="page", is_open=True),

@@ -7,7 +7,7 @@ from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.clients import fields
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.instance import OpInstanceCreate
-from ganeti.model.operation import Parameter, ParameterType, Right
+from ganeti.model.operation import Parameter, Right, Value
 from ganeti.web.lists import Listed
 from ganeti.web.operations import BULK, LOCK, PAGES, REASON, Call, Operation, read
 from ganeti.web.refusals import Refusal, bad_request, not_found
@@ -130,8 +130,8 @@ OPERATIONS: tuple[Operation, ...] = (
          _console, right=Right.READ),
     Operation("POST", f"{INSTANCE}/reinstall", "instances_name_reinstall",
               "Install an instance's OS anew", Right.WRITE, _reinstall,
-              (Parameter("os", ParameterType.TEXT, "for old clients, which send no body"),
-               Parameter("nostartup", ParameterType.FLAG, "the same")),
+              (Parameter("os", Value.TEXT, "for old clients, which send no body"),
+               Parameter("nostartup", Value.FLAG, "the same")),
               REINSTALL_BODY, "job", permission="instance_reinstall"),
     tags_of("instance", f"{INSTANCE}/tags", "instances_name_tags"),
 )  # fmt: skip

@@ -5,14 +5,14 @@ from typing import Any
 from ganeti.clients import fields
 from ganeti.model import wire
 from ganeti.model.job import remote_source
-from ganeti.model.operation import Parameter, ParameterType, Right
+from ganeti.model.operation import Parameter, Right, Value
 from ganeti.web.lists import Encoded, page, tagged
 from ganeti.web.operations import BULK, PAGES, Call, Operation, read
 from ganeti.web.refusals import bad_request, not_found
 
 WAIT_S = 10
 NO_CHANGE = "nochange"
-FIELDS = Parameter("fields", ParameterType.TEXT, "names of fields, with commas")
+FIELDS = Parameter("fields", Value.TEXT, "names of fields, with commas")
 _FILTER_FIELDS = ("priority", "predicates", "action", "reason")
 
 
