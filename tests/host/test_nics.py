@@ -116,7 +116,7 @@ def test_a_guest_that_dies_by_itself_leaves_no_tap(cluster: LocalCluster, net: s
 @pytest.mark.parametrize(
     ("net", "text"),
     [
-        ("mode=bridged,link=nosuch", "there is no bridge 'nosuch'"),
+        ("mode=bridged,link=nosuch", "the bridge 'nosuch' does not exist"),
         ("mode=bridged,link=eth0", "no bridge"),
         (
             "mode=routed,link=nosuch,ip=192.0.2.9",

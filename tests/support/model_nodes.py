@@ -772,7 +772,7 @@ class ModelNode:
         if args.hypervisor not in self.networked:
             return []
         return [
-            f"NIC {nic.index}: there is no bridge {nic.link!r}"
+            f"NIC {nic.index}: the bridge {nic.link!r} does not exist"
             for nic in args.nics
             if nic.mode == "bridged" and nic.link not in self.bridges
         ]

@@ -845,7 +845,7 @@ async def test_kvm_answers_about_guests_that_are_down(bench: Bench) -> None:
     assert (await bench.on_guest(AGENT_THAW, spec)).file_systems == 0
     nic = NicSpec(uuid="nic-0", index=3, mac=MAC, link="no-such-bridge")
     (problem,) = await bench.node.call(NICS_CHECK, NicsArgs(hypervisor="kvm", nics=[nic]))
-    assert problem.startswith("NIC 3: there is no bridge 'no-such-bridge'")
+    assert problem.startswith("NIC 3: the bridge 'no-such-bridge' does not exist")
     memory = await bench.node.call(INSTANCE_MEMORY, MemoryArgs(instance=spec, memory=64))
     assert memory.memory == 0
 

@@ -435,6 +435,6 @@ async def test_a_guest_whose_bridge_is_gone_is_not_started(master: Master) -> No
     name, (text, code) = failed(await master.run(startup()))
     assert (name, code) == ("OpPrereqError", "environment_error")
     assert "node node1.example.com cannot connect instance" in text
-    assert "there is no bridge 'br0'" in text
+    assert "the bridge 'br0' does not exist" in text
     assert master.rpc.acts() == []
     master.check()

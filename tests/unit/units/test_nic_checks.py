@@ -36,7 +36,7 @@ async def test_a_target_without_the_bridge_is_refused(
 async def test_an_instance_is_not_changed_to_a_bridge_that_is_not_there(master: Master) -> None:
     succeeded(await master.run(create()))
     nics = [["modify", 0, {"link": "lan7"}]]
-    assert "there is no bridge 'lan7'" in failed(await master.run(modify(nics=nics)))[1][0]
+    assert "the bridge 'lan7' does not exist" in failed(await master.run(modify(nics=nics)))[1][0]
     assert master.instance(NAME).nics[0].nicparams == {}
     succeeded(await master.run(modify(nics=nics, force=True)))
     assert master.instance(NAME).nics[0].nicparams == {"link": "lan7"}

@@ -49,15 +49,15 @@ def test_what_is_there_is_accepted(host: Path, fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"link": "br9"}, "there is no bridge 'br9'; make it"),
-        ({"link": ""}, "there is no bridge"),
-        ({"link": "../net/br0"}, "there is no bridge"),
+        ({"link": "br9"}, "the bridge 'br9' does not exist; create it"),
+        ({"link": ""}, "the bridge '' does not exist"),
+        ({"link": "../net/br0"}, "the bridge '../net/br0' does not exist"),
         ({"link": "eth0"}, "eth0 is a network device, but no bridge"),
         ({"link": "br0", "vlan": ".10"}, "vlan_filtering 1"),
         ({"mode": "routed", "link": "7"}, "needs an IP address"),
         (
             {"mode": "routed", "ip": "192.0.2.1", "link": "br9"},
-            "no routing table and no interface 'br9'",
+            "'br9' is neither a routing table nor an interface",
         ),
         (
             {"mode": "routed", "ip": "192.0.2.1", "link": "../br0"},
