@@ -15,7 +15,7 @@ from ganeti.placement.state import Bools, Floats, Indices
 from ganeti.placement.weights import RESERVED, RESERVED_TOTAL_WEIGHT
 
 FEWEST_NODES = 64
-AT_ONCE, FEW = 16, 32
+AT_ONCE, FEW = 64, 32
 SLACK = 1e-9
 """Rounding may put a bound so much above a score."""
 
@@ -42,7 +42,7 @@ def best_pair(chunk: Chunk, primaries: Bools, secondaries: Bools) -> tuple[int, 
     rows, bounds = rows[order], bounds[order]
     # A few secondaries that promise most bound how far to look.
     few = np.argpartition(rest, min(FEW, len(rest) - 1))[:FEW]
-    best, found = float(search.scores(rows[:AT_ONCE], np.sort(few)).min()), []
+    best, found = float(search.scores(rows[:FEW], np.sort(few)).min()), []
     for start in range(0, len(rows), AT_ONCE):
         room = best + TIE + SLACK - bounds[start]
         near = np.flatnonzero(rest <= room)
