@@ -4,15 +4,14 @@
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ganeti.base.errors import InputError
 from ganeti.base.paths import Paths
 
 
-@dataclass(frozen=True)
-class StateServer:
+class StateServer(NamedTuple):
     """A server of a back end, which candidates run."""
 
     daemon: str
@@ -50,8 +49,7 @@ class StateServer:
         return paths.data / f"{self.directory_name}.aside-*"
 
 
-@dataclass(frozen=True)
-class StateKind:
+class StateKind(NamedTuple):
     """One back end; its name is the key in `STATE_KINDS`."""
 
     module: str
@@ -62,8 +60,7 @@ class StateKind:
     server: StateServer | None = None
 
 
-@dataclass(frozen=True)
-class ExternalServers:
+class ExternalServers(NamedTuple):
     """Servers that the administrator runs, for a back end that can use such servers."""
 
     urls: tuple[str, ...]
