@@ -47,7 +47,7 @@ def test_what_fits_nowhere_has_a_reason_for_each_node(
 def test_capacity_is_counted(cluster: LocalCluster) -> None:
     words = ["-I", "hail", "-t", "diskless", "--memory=16m", "--max-instances=4"]
     said = cluster.ok("gnt-cluster", "capacity", *words).out
-    assert said.count("4 instances fit") == 1
+    assert said.count("Room for 4 instances") == 1
 
 
 @pytest.mark.requirement("S186")

@@ -388,5 +388,5 @@ def _failure(work: Callable[[], Any]) -> bool:
 
 
 def main() -> NoReturn:
-    """The program."""
+    """Run the program."""
     sys.exit(run_guarded(lambda: run(sys.argv[1:])))

@@ -1,4 +1,4 @@
-"""`gnt-cluster audit`: who has asked for changes, and what jobs changed in the configuration, from the logs of this node."""
+"""`gnt-cluster audit`: requests for changes, and the changes of jobs, from the logs of this node."""
 
 import argparse
 import json
@@ -20,27 +20,31 @@ from ganeti.cli.output import format_table, format_time
 WHY_LIMIT = 160
 HEADINGS = ("Time", "User", "From", "What", "Status", "Jobs", "Why")
 AUDIT_OPTIONS = (
-    option("--user", metavar="NAME", help="only records of this user"),
+    option("--user", metavar="NAME", help="show only records of this user"),
     option(
-        "--since", metavar="AGE", help="only records that are not older, for example 90m, 12h or 7d"
+        "--since",
+        metavar="AGE",
+        help="show only records of this period, for example 90m, 12h or 7d",
     ),
-    option("--job", type=int, metavar="ID", help="only the record of this job"),
-    option("-n", "--limit", type=int, default=100, metavar="N", help="the last N records (100)"),
+    option("--job", type=int, metavar="ID", help="show only the record of this job"),
+    option(
+        "-n", "--limit", type=int, default=100, metavar="N", help="show the last N records (100)"
+    ),
     option("--json", action="store_true", dest="is_json", help="print the records, one a line"),
 )
 
 
 def add_audit_command(table: CommandTable) -> None:
-    """Add the command."""
+    """Add the command to the table."""
 
     @table.command("audit", *AUDIT_OPTIONS)
     def audit(args: argparse.Namespace) -> int:
-        """Show who has asked this node for changes, by REST or by commands, and what each job changed in the configuration."""
+        """Show the requests for changes that this node received, by REST or commands, and the changes of each job."""
         return _show(args, time.time())
 
 
 def _show(args: argparse.Namespace, now: float) -> int:
-    """Print the records that are wanted."""
+    """Print the records that match the options."""
     from ganeti.base.node_files import AUDIT_LOG, MASTER_AUDIT_LOG
 
     logs = Paths.from_environment().log
@@ -63,7 +67,7 @@ def _show(args: argparse.Namespace, now: float) -> int:
 
 
 def records(path: Path) -> Iterator[dict[str, Any]]:
-    """Every record, oldest first; what was written in half is left out. ConfigurationError."""
+    """Return every complete record, oldest first; ConfigurationError if a log cannot be read."""
     try:
         with path.open("rb") as file:
             for line in file:
@@ -76,7 +80,7 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
     except FileNotFoundError:
         return
     except OSError as err:
-        raise ConfigurationError(f"{path} cannot be read: {err.strerror}") from err
+        raise ConfigurationError(f"cannot read {path}: {err.strerror}") from err
 
 
 def _is_wanted(one: dict[str, Any], args: argparse.Namespace, since: float | None) -> bool:
@@ -105,7 +109,7 @@ def _cell(one: dict[str, Any], heading: str) -> str:
 
 
 def _user_name(user: str) -> str:
-    """The name of `uid 0`, where this host knows it; users of REST have theirs."""
+    """Return the user name for `uid N` if this host knows it; names of REST users are unchanged."""
     kind, _, number = user.partition(" ")
     if kind != "uid" or not number.isdecimal():
         return user
@@ -116,7 +120,7 @@ def _user_name(user: str) -> str:
 
 
 def _differences(one: dict[str, Any]) -> str:
-    """What a job changed, in a few words."""
+    """Return a short description of a job's changes."""
     words = []
     for thing in one.get("objects", ()):
         found = thing.get("differences", {})

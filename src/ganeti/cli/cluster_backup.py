@@ -16,11 +16,11 @@ MASTER_LIMIT_S = 60.0
 
 
 def add_backup_commands(table: CommandTable) -> None:
-    """Give gnt-cluster `backup` and `restore`."""
-    table.command("backup", Argument("file", "where to write it", completion="file"))(backup)
+    """Add `backup` and `restore` to the table."""
+    table.command("backup", Argument("file", "path of the backup", completion="file"))(backup)
     table.command(
         "restore",
-        Argument("file", "a file that 'gnt-cluster backup' has written", completion="file"),
+        Argument("file", "backup that 'gnt-cluster backup' has written", completion="file"),
         option("--yes-do-it", dest="is_sure", action="store_true",
                help="confirm the loss of a newer state, here or on other candidates"),
         option("--no-start", action="store_true",
@@ -29,34 +29,36 @@ def add_backup_commands(table: CommandTable) -> None:
 
 
 def backup(args: argparse.Namespace) -> int:
-    """Write the cluster's state to a file on this node, the master, while it runs.
+    """Write the state of the running cluster to a file on this node, the master.
 
-    The file holds one moment's configuration and all jobs that are not archived. It is readable by root
-    only (private OS parameters are in it), replaces an older file once it is complete, and has a checksum.
+    The file is a consistent snapshot of the configuration and of all jobs that are not archived. It has a
+    checksum. Only root can read it, because it contains private OS parameters. A complete backup replaces an
+    older file of the same name.
 
-    Not in it, so copy them yourself where they matter: the archive of jobs (archive.db), which every
-    candidate has; the key of the cluster's authority (ca.key) and other keys, since whoever has that key
-    is root on all nodes; rapi_users; disks of instances.
+    The backup does not contain the archive of jobs (archive.db), which every candidate has, the keys of the
+    cluster, rapi_users, and the disks of instances. Copy them separately if you need them. Protect the key of
+    the cluster's authority (ca.key): it gives root access to all nodes.
     """
     path = Path(args.file).absolute()
     with LuxiClient(timeout_s=BACKUP_LIMIT_S) as client:
         position = client.call("BackupState", str(path))
-    say(f"The state at position {position} is in {path}.")
+    say(f"Wrote the state at position {position} to {path}.")
     return 0
 
 
 def restore(args: argparse.Namespace) -> int:
-    """Put a backup in the place of the cluster's state, on this master candidate, and start its master.
+    """Restore a backup of the cluster's state on this master candidate, and start the master here.
 
     The master daemon of this node must be stopped. Try 'gnt-cluster master-failover' on another
-    candidate first: it loses nothing. What was changed after the backup is lost, and the command says
-    what that is as far as it is known. The old state is kept aside in /var/lib/ganeti.
+    candidate first: it loses no changes. A restore loses all changes after the backup. The command lists
+    them as far as it knows them. It preserves the old state in /var/lib/ganeti.
 
-    The restored state goes on far beyond all epochs and job ids that are known, so no id is used twice
-    and other nodes follow. Jobs that had not ended when the backup was made become errors: they are
-    not run again. A newer state on this node, or other candidates that held the last state, make the
-    command refuse unless --yes-do-it is given (exit code 13). It always refuses while any node hears
-    another master.
+    The epoch and the job ids of the restored state continue far above all known values, so no id is used
+    twice, and other nodes accept the restored state. Jobs that were unfinished at the time of the backup end
+    with an error and do not run again.
+
+    If this node has a newer state, or other candidates held the last state, the command refuses with exit
+    code 13 unless --yes-do-it is given. It always refuses while a node is in contact with another master.
     """
     import asyncio
     from functools import partial
@@ -73,7 +75,7 @@ def restore(args: argparse.Namespace) -> int:
     status = daemons.status(MASTERD)
     if status.is_alive:
         raise PrereqError(
-            "ganeti-masterd runs on this node; stop it before a backup is restored",
+            "ganeti-masterd runs on this node; stop it before you restore a backup",
             ErrorCode.WRONG_STATE,
         )
     try:

@@ -20,7 +20,7 @@ MODIFY = OpOptions("cluster.OpClusterSetParams")
 
 
 def add_change_commands(table: CommandTable) -> None:
-    """Give gnt-cluster its commands that change a running cluster."""
+    """Add the commands that change a running cluster to the table."""
     tracked = option(
         "--max-tracked-jobs",
         metavar="N",
@@ -37,7 +37,7 @@ def add_change_commands(table: CommandTable) -> None:
     table.command(
         "watcher",
         Argument("action", "pause, continue or info"),
-        Argument("duration", "for pause: how long, as 30m or 2h", nargs="?"),
+        Argument("duration", "for pause: duration, for example 30m or 2h", nargs="?"),
         JSON,
     )(watcher)
 
@@ -45,11 +45,11 @@ def add_change_commands(table: CommandTable) -> None:
 def modify(args: argparse.Namespace) -> int:
     """Change the cluster's parameters.
 
-    Only what is given changes. What an existing instance uses (a hypervisor, a disk template, a
-    directory of disks) cannot be taken away.
+    Parameters without an option keep their values. A hypervisor, a disk template or a directory of disks that
+    an instance uses cannot be removed.
 
-    `--state` moves the state of the running cluster, and is for the master node: no job runs meanwhile,
-    guests go on, and the command may be repeated after a failure.
+    `--state` moves the state of the running cluster to another back end. Run it on the master. No job runs
+    during the move; guests keep running. After a failure the command can be repeated.
     """
     from ganeti.cli.cluster_state import move_state
 
@@ -67,7 +67,7 @@ def modify(args: argparse.Namespace) -> int:
 
 
 def search_tags(args: argparse.Namespace) -> int:
-    """Find tags by a regular expression: the path of the object and the tag, one pair a line."""
+    """Find tags by a regular expression; print the object's path and the tag, one pair a line."""
     from ganeti.cli.command import EXIT_FAILURE
 
     found = run_given(args)
@@ -80,11 +80,11 @@ def search_tags(args: argparse.Namespace) -> int:
 
 
 def watcher(args: argparse.Namespace) -> int:
-    """Let the watcher rest for some time (pause), let it go on (continue), or show which (info)."""
+    """Pause the watcher for some time (pause), resume it (continue), or show its state (info)."""
     with LuxiClient() as client:
         if args.action == "pause":
             if args.duration is None:
-                raise InputError("say for how long, as in 'watcher pause 30m'", "duration")
+                raise InputError("pass a duration, for example 'watcher pause 30m'", "duration")
             until = client.call("SetWatcherPause", time.time() + duration_s(args.duration))
             say(f"The watcher is paused until {format_time(until)}.")
         elif args.action == "continue":

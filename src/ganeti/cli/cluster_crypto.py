@@ -11,7 +11,7 @@ from ganeti.cli.jobs import run_opcode
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import FORCE, JOB_OPTIONS
 
-if TYPE_CHECKING:  # it loads what commands may not load early
+if TYPE_CHECKING:  # It imports modules that slow down the start of commands.
     from ganeti.bootstrap.renew_files import FileRenewal
 
 RENEW = OpOptions("cluster.OpClusterRenewCrypto")
@@ -19,14 +19,14 @@ _FILES = {
     "rapi": option("--new-rapi-certificate", dest="rapi", action="store_true",
                    help="create a new certificate for the REST interface"),
     "rapi_file": option("--rapi-certificate", dest="rapi_file", metavar="FILE", completion="file",
-                        help="take that of the REST interface from a file (key and certificate)"),
+                        help="read the key and certificate of the REST interface from a file"),
     "spice": option("--new-spice-certificate", dest="spice", action="store_true",
                     help="create a new certificate for SPICE displays"),
     "spice_file": option("--spice-certificate", dest="spice_file", metavar="FILE",
                          completion="file", help="read the key and certificate of SPICE displays from a file"),
     "spice_authority_file": option("--spice-ca-certificate", dest="spice_authority_file",
                                    metavar="FILE", completion="file",
-                                   help="certificate of the authority that signed it"),
+                                   help="certificate of the authority that signed the SPICE certificate"),
     "domain_secret": option("--new-cluster-domain-secret", dest="domain_secret",
                             action="store_true", help="create a new cluster domain secret"),
     "domain_secret_file": option("--cluster-domain-secret", dest="domain_secret_file",
@@ -41,26 +41,31 @@ _SSH = (
 
 
 def add_crypto_commands(table: CommandTable) -> None:
-    """Give gnt-cluster its command about keys."""
+    """Add the command about keys to the table."""
     table.command("renew-crypto", RENEW, *_FILES.values(), *_SSH, FORCE, *JOB_OPTIONS)(renew_crypto)
 
 
 def renew_crypto(args: argparse.Namespace) -> int:
-    """Give a running cluster new keys and certificates; on the master, as root.
+    """Renew keys and certificates of a running cluster. Run it on the master, as root.
 
-    Old and new ones count side by side until all nodes have the new ones. The command may be repeated after
-    any failure. Nodes that do not answer are named, and get theirs by themselves when they are back; while a
-    new authority comes in, mark nodes offline that do not come back, or the old one counts on.
-    A candidate that missed new files and becomes the master hands its own to nobody; gnt-cluster verify says so.
+    Old keys and certificates remain valid until all nodes have the new ones. The command can be repeated after
+    any failure. It lists nodes that do not answer; they receive their certificates automatically when they are
+    back. The old authority remains valid until all online nodes have a new certificate, so mark nodes
+    offline that will not return.
+    A candidate that missed new files and becomes the master does not distribute its old files; gnt-cluster
+    verify reports this state.
     """
     files = _wanted_files(args)
     given = RENEW.given(args)
     if args.new_ssh_keys:
-        say("Nodes use no ssh keys among themselves: none is renewed.", file=sys.stderr)
+        say(
+            "Nodes do not use ssh keys between each other, so there are no ssh keys to renew.",
+            file=sys.stderr,
+        )
     if not (given or files):
         if args.new_ssh_keys:
             return 0
-        raise InputError("say what is to be renewed; see --help", "options")
+        raise InputError("nothing to renew: pass at least one option; --help lists them", "options")
     if not args.force:
         from ganeti.cli.confirmation import confirm
 
@@ -94,7 +99,7 @@ def _renew_files(wanted: "FileRenewal", args: argparse.Namespace) -> None:
     from ganeti.clients.luxi import LuxiClient
     from ganeti.model.opcodes.cluster import OpClusterRedistConf
 
-    with LuxiClient() as client:  # it is the master, and runs
+    with LuxiClient() as client:  # Proves that this node is the master and that the master runs.
         name = client.call("QueryClusterInfo")["name"]
     paths = Paths.from_environment()
     daemons = Daemons(paths)

@@ -10,7 +10,7 @@ from ganeti.cli.options import INSTANCES, JOB_OPTIONS
 
 
 def add_size_commands(table: CommandTable) -> None:
-    """Put the commands about disks of all instances into the table of gnt-cluster."""
+    """Add the commands about disks of all instances to the table."""
     table.command(
         "repair-disk-sizes",
         INSTANCES,
@@ -20,13 +20,13 @@ def add_size_commands(table: CommandTable) -> None:
 
 
 def repair_disk_sizes(args: argparse.Namespace) -> int:
-    """Record the sizes that the disks of instances really have, where others were recorded.
+    """Correct the recorded sizes of disks. Without names, all instances are checked.
 
-    All instances without names. No disk is changed; those that cannot be looked at are left out.
+    The command does not change any disk. It skips disks that it cannot inspect.
     """
     changed = run_given(args, instances=args.names)
     for name, index, what, value in changed or ():
-        say(f"Instance {name}: disk {index}: {what} is {value} MiB now")
+        say(f"Instance {name}: disk {index}: changed {what} to {value} MiB")
     if changed == []:
-        say("All disk sizes are right.")
+        say("All recorded disk sizes are correct.")
     return 0

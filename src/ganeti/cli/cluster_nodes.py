@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 JOB = (PRIORITY, REASON, VERBOSE, DEBUG)
 CHOOSE = (
     option("-n", "--node", dest="nodes", action="append", default=[], metavar="NODE",
-           help="only this node; may be repeated", completion="node"),
-    option("-g", "--node-group", dest="group", metavar="GROUP", help="only nodes of this group"),
+           help="run only on this node; may be repeated", completion="node"),
+    option("-g", "--node-group", dest="group", metavar="GROUP", help="run only on nodes of this group"),
 )  # fmt: skip
 ON_LIMIT_S = 600.0
 ON_INTERVAL_S = 5.0
@@ -30,14 +30,14 @@ PAUSE_S = 3600.0
 
 
 def add_node_commands(table: CommandTable) -> None:
-    """Give gnt-cluster its commands for hosts."""
+    """Add the commands for hosts to the table."""
     table.command(
         "command",
-        Argument("words", "a line of shell", nargs="+"),
+        Argument("words", "shell command line", nargs="+"),
         *CHOOSE,
         option("-M", "--show-machine-names", action="store_true",
                help="begin each line with the node's name"),
-        option("--failure-only", action="store_true", help="show only nodes where it failed"),
+        option("--failure-only", action="store_true", help="show only nodes where the command failed"),
         *JOB,
     )(command)  # fmt: skip
     table.command("copyfile", Argument("path", "absolute path"), *CHOOSE, *JOB)(copyfile)
@@ -45,13 +45,13 @@ def add_node_commands(table: CommandTable) -> None:
         "epo",
         NODES,
         option("--on", action="store_true", help="switch the nodes on again"),
-        option("--all", action="store_true", help="all nodes but the master"),
+        option("--all", action="store_true", help="all nodes except the master"),
         option("--groups", action="store_true", help="arguments are node groups"),
         option("--show-all", action="store_true", help="ignored; kept for compatibility with Ganeti 3"),
         option("--shutdown-timeout", type=int, default=120, metavar="SECONDS",
-               help="the time that guests have to shut down, in seconds (120)"),
+               help="time for guests to shut down, in seconds (120)"),
         option("--power-delay", type=float, default=2.0, metavar="SECONDS",
-               help="how long to wait between two nodes that are switched on (2)"),
+               help="time between two nodes that are switched on, in seconds (2)"),
         OOB_TIMEOUT,
         FORCE,
         *JOB,
@@ -59,10 +59,11 @@ def add_node_commands(table: CommandTable) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    """Run a line of shell as root on nodes that allow it.
+    """Run a shell command line as root on nodes that allow it.
 
-    A node allows it where an empty file `/etc/ganeti/shell-commands-allowed` belongs to root. The line is kept with the job: put no
-    secret into it. Only for the master's own users, never for users of the REST interface.
+    A node allows shell commands if the file `/etc/ganeti/shell-commands-allowed` exists and belongs to root. The
+    command line is stored with the job, so it must not contain secrets. Users of the REST interface cannot run
+    shell commands.
     """
     from ganeti.model.opcodes.commands import OpClusterCommand
 
@@ -84,10 +85,10 @@ def command(args: argparse.Namespace) -> int:
 
 
 def copyfile(args: argparse.Namespace) -> int:
-    """Copy a file of the master to the same place on other nodes.
+    """Copy a file of the master to the same path on other nodes.
 
-    A node accepts files in /etc/ganeti/shared, and those that its `/etc/ganeti/allowed-uploads` lists. To have a file on all nodes always, list it in the master's
-    `distributed-files` instead.
+    A node accepts files in /etc/ganeti/shared and the files that its `/etc/ganeti/allowed-uploads` lists. To keep a
+    file on all nodes, list it in the master's `distributed-files` instead.
     """
     from ganeti.model.opcodes.commands import OpClusterCopyFile
 
@@ -101,23 +102,24 @@ def copyfile(args: argparse.Namespace) -> int:
 
 
 def _chosen(client: LuxiClient, args: argparse.Namespace) -> list[str]:
-    """The nodes that were named, or all of a group; none: all that are online."""
+    """Return the named nodes or the nodes of a group; default: all online nodes."""
     if not args.group:
         return list(args.nodes)
     return online_nodes_of(client, args.group, args.nodes)
 
 
 def epo(args: argparse.Namespace) -> int:
-    """Switch nodes off, in the order in which things depend on each other: guests, then nodes; --on switches them on again.
+    """Shut down guests and switch nodes off; --on switches them on and starts the guests.
 
-    Off: the guests of the nodes are shut down (and stay wanted), the nodes are marked offline, then their out-of-band programs switch
-    them off. On: the nodes are switched on, taken back as soon as they answer, and their guests are started. What fails ends the way
-    there; the command may be repeated. The master is never among the nodes.
+    To switch nodes off, the command shuts their guests down, marks the nodes offline, and runs their
+    out-of-band programs. The desired state of the guests stays "up". To switch nodes on, the command runs the
+    out-of-band programs, marks each node online as soon as it answers, and starts the guests. The command stops
+    at the first failure and can be repeated. It never switches the master off.
     """
     with LuxiClient() as client:
         nodes = _epo_nodes(client, args)
         if not nodes:
-            say("There is nothing to do.")
+            say("Nothing to do.")
             return 0
         names = ", ".join(node["name"] for node in nodes)
         confirm(f"Switch {'on' if args.on else 'off'} {names}?", is_sure=args.force)
@@ -130,7 +132,9 @@ _FIELDS = ("name", "master", "group", "offline", "powered", "pinst_list")
 
 def _epo_nodes(client: LuxiClient, args: argparse.Namespace) -> list[dict[str, Any]]:
     if bool(args.names) == args.all or (args.groups and args.all):
-        raise InputError("name nodes, or groups with --groups, or give --all", "names")
+        raise InputError(
+            "pass the names of nodes, the names of groups with --groups, or --all", "names"
+        )
     wanted = [] if args.groups or args.all else args.names
     rows = client.rows("Nodes", wanted, _FIELDS)
     nodes = [dict(zip(_FIELDS, row, strict=True)) for row in rows]
@@ -138,8 +142,7 @@ def _epo_nodes(client: LuxiClient, args: argparse.Namespace) -> list[dict[str, A
         nodes = [node for node in nodes if node["group"] in args.names]
     elif not args.all and any(node["master"] for node in nodes):
         raise PrereqError(
-            "the master cannot be switched off from here: let another node be the master first, or switch it off"
-            " by hand as the last",
+            "this command cannot switch the master off; make another node the master first, or switch this node off by hand last",
             ErrorCode.WRONG_INPUT,
         )
     return [node for node in nodes if not node["master"]]
@@ -152,7 +155,9 @@ def _switch_off(
     from ganeti.model.opcodes.node import OpNodeSetParams
 
     was_paused = client.config_values("watcher_pause")[0]
-    client.call("SetWatcherPause", time.time() + PAUSE_S)  # it would start what is being stopped
+    client.call(
+        "SetWatcherPause", time.time() + PAUSE_S
+    )  # The watcher would start the guests again.
     try:
         guests = _instances(client, [node for node in nodes if not node["offline"]])
         stops: list[tuple[str, OpCode]] = [
@@ -196,7 +201,7 @@ def _switch_on(
 
 
 def _instances(client: LuxiClient, nodes: Sequence[dict[str, Any]]) -> list[str]:
-    """The instances of these nodes that are to run."""
+    """Return the instances of these nodes whose desired state is up."""
     names = sorted({name for node in nodes for name in node["pinst_list"]})
     rows = client.rows("Instances", names, ["name", "admin_state"]) if names else []
     return [name for name, wanted in rows if wanted == "up"]
@@ -214,13 +219,13 @@ def _all_done(
 def _power(
     client: LuxiClient, action: str, nodes: Sequence[dict[str, Any]], args: argparse.Namespace
 ) -> int:
-    """Switch those that have an out-of-band program; the others are an administrator's to switch."""
+    """Switch nodes that have an out-of-band program; name the others, which the administrator must switch."""
     from ganeti.model.opcodes.commands import OpOobCommand
 
     able = [node["name"] for node in nodes if node["powered"] is not None]
     for node in nodes:
         if node["powered"] is None:
-            say(f"{node['name']} has no out-of-band program: switch it by hand")
+            say(f"{node['name']} has no out-of-band program; switch it by hand")
     if not able:
         return 0
     op = OpOobCommand(
@@ -248,7 +253,7 @@ def _taken_back(
             run_job(client, OpNodeSetParams(node_name=name, offline=False), args)
         except GanetiError as err:
             if time.monotonic() > end:
-                say(f"{name} is not taken back: {err.message}")
+                say(f"{name} is still offline: {err.message}")
                 return False
             sleep(ON_INTERVAL_S)
         else:

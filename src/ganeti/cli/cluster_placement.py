@@ -1,4 +1,4 @@
-"""gnt-cluster balance and capacity: what allocators know about the cluster as a whole."""
+"""gnt-cluster balance and capacity: answers of allocators about the whole cluster."""
 
 import argparse
 from collections import Counter
@@ -17,7 +17,7 @@ from ganeti.clients.luxi import LuxiClient
 
 
 def add_placement_commands(table: CommandTable) -> None:
-    """Give gnt-cluster the commands."""
+    """Add the commands to the table."""
     table.command(
         "balance",
         FORCE,
@@ -28,16 +28,16 @@ def add_placement_commands(table: CommandTable) -> None:
 
 
 def balance(args: argparse.Namespace) -> int:
-    """Move instances so that all nodes are used alike; with --dry-run only show the moves.
+    """Move instances to balance the load of the nodes; --dry-run only shows the moves.
 
-    Each move is a job; those that touch the same nodes wait for each other.
+    Each move is a job. Moves that use the same nodes wait for each other.
     """
     if not args.dry_run:
         confirm("Move instances to balance the cluster?", is_sure=args.force)
     with LuxiClient() as client:
         found = run_job(client, args.op.opcode(args), args)
         if not found["moved"]:
-            say("The cluster is balanced: no move would make it better.")
+            say("The cluster is balanced: no move would improve it.")
             return 0
         say(found["info"])
         say("\n".join(_moves_table(found)), flush=True)
@@ -45,7 +45,7 @@ def balance(args: argparse.Namespace) -> int:
 
 
 def _moves_table(found: Mapping[str, Any]) -> list[str]:
-    """The moves by number, each with the numbers of those that it waits for."""
+    """Return the numbered moves, each with the numbers of the moves that it waits for."""
     rows = [
         (str(number), name, group, ",".join(before), ",".join(after), ",".join(str(one + 1) for one in needs))
         for number, ((name, group, after), before, needs) in enumerate(
@@ -60,9 +60,9 @@ def _moves_table(found: Mapping[str, Any]) -> list[str]:
 
 
 def capacity(args: argparse.Namespace) -> int:
-    """Count how many more instances of one size fit, and where.
+    """Show how many more instances of one size fit, and on which nodes.
 
-    What is not given is that of the standard instance of the cluster's instance policy.
+    Missing options default to the standard instance of the cluster's instance policy.
     """
     found: dict[str, Any] | None = run_given(args)
     if found is None:
@@ -72,7 +72,7 @@ def capacity(args: argparse.Namespace) -> int:
     spec = found["spec"]
     disks = "+".join(f"{size}M" for size in spec["disks"]) or "no disks"
     say(
-        f"{found['count']} instances fit, each with {spec['memory']}M of memory, {spec['vcpus']} virtual"
+        f"Room for {found['count']} instances, each with {spec['memory']}M of memory, {spec['vcpus']} virtual"
         f" processors, {disks} ({spec['disk_template']})"
     )
     numbers = Counter(",".join(nodes) for nodes in found["nodes"])

@@ -1,4 +1,4 @@
-"""gnt-cluster modify --state: what keeps the state of a running cluster."""
+"""gnt-cluster modify --state: the back end that stores the state of a running cluster."""
 
 import argparse
 
@@ -8,7 +8,7 @@ from ganeti.cli.state_options import external_servers
 
 
 def move_state(args: argparse.Namespace) -> None:
-    """Move the state to another back end, if one is named; may be repeated after a failure."""
+    """Move the state to another back end if the options name one; can be repeated after a failure."""
     if args.state is None:
         return
     import asyncio

@@ -1,4 +1,4 @@
-"""The commands of gnt-cluster that take a configuration of the original in, and give one out."""
+"""The commands of gnt-cluster that import and export a configuration of upstream Ganeti."""
 
 import argparse
 import json
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from ganeti.upstream.report import Report
 
 _KEEP = option("--keep-unknown", action="store_true",
-               help="drop what is not supported instead of refusing it")  # fmt: skip
+               help="drop unsupported features instead of refusing the import")  # fmt: skip
 _JSON = option("--json", action="store_true", help="print the report as JSON")
 
 
 def add_takeover_commands(table: CommandTable) -> None:
-    """Give gnt-cluster `import` and `export`."""
+    """Add `import` and `export` to the table."""
     table.command(
         "import",
-        Argument("file", "a config.data of Ganeti 2.7 to 3.1", completion="file"),
+        Argument("file", "config.data of Ganeti 2.7 to 3.1", completion="file"),
         option("--dry-run", action="store_true", help="show the report and the plan, and create nothing"),
         _KEEP,
         option("--rename", action="append", metavar="KIND:OLD=NEW",
@@ -37,8 +37,8 @@ def add_takeover_commands(table: CommandTable) -> None:
     )(import_config)  # fmt: skip
     table.command(
         "export",
-        Argument("file", "where to write it", completion="file"),
-        option("--dry-run", action="store_true", help="show the report, and write nothing"),
+        Argument("file", "path of the configuration", completion="file"),
+        option("--dry-run", action="store_true", help="show the report and write nothing"),
         option("--original", metavar="FILE",
                help="the imported config.data; default: the copy that the import stored"),
         _KEEP,
@@ -47,16 +47,18 @@ def add_takeover_commands(table: CommandTable) -> None:
 
 
 def import_config(args: argparse.Namespace) -> int:
-    """Make a cluster of a configuration of the original: this host, one of its nodes, becomes the master.
+    """Create a cluster from a configuration of upstream Ganeti. This host, one of its nodes, becomes the master.
 
-    Everything that this version has is carried over: UUIDs, names, disks with their ports and minors,
-    parameters, policies, networks, tags, filters. Each thing that is not carried over as it is, is said:
-    `refused` has to be answered by an option before anything is made, `changed` is another thing here, `kept`
-    stays in the file, of which a copy is kept for an export.
+    The import keeps UUIDs, names, disks with their ports and minors, parameters, policies, networks, tags and
+    filters. The report lists everything that the import does not keep unchanged:
 
-    Keys and certificates are new. The other nodes are known, and offline until 'gnt-node add --readd' has
-    joined them. The watcher rests, so that no guest is started that still runs elsewhere; 'gnt-cluster
-    watcher continue' ends that.
+    - `refused`: an option must resolve the difference before the cluster can be created.
+    - `changed`: the cluster uses another value.
+    - `kept`: the value is not used, but the stored copy of the file keeps it for an export.
+
+    The cluster gets new keys and certificates. The other nodes are marked offline until 'gnt-node add --readd'
+    adds them. The watcher is paused, so that it does not start guests that still run on those
+    nodes; 'gnt-cluster watcher continue' resumes it.
     """
     import asyncio
 
@@ -79,7 +81,7 @@ def import_config(args: argparse.Namespace) -> int:
     plan = plan_import(data, hostname(), choices, last_job=last_job_of(path))
     _show(plan.report, plan.lines(), as_json=args.json)
     if plan.report.refused:
-        say("Nothing was made: answer what is refused first.", file=sys.stderr)
+        say("Nothing was created: resolve the refused items first.", file=sys.stderr)
         return EXIT_FAILURE
     if args.dry_run:
         return 0
@@ -89,11 +91,12 @@ def import_config(args: argparse.Namespace) -> int:
 
 
 def export_config(args: argparse.Namespace) -> int:
-    """Write the configuration of the running cluster as the original's version 3.0 reads it.
+    """Write the configuration of the running cluster in the format of Ganeti 3.0.
 
-    Run it on the master. What nobody has changed since an import is as it was there, and what was left behind
-    is there again. The file is readable by root only: private OS parameters and the secrets of mirrored disks
-    are in it. Where something must be done before the original starts, as a volume renamed, the report says so.
+    Run it on the master. Values that did not change since an import are exported as they were imported, and
+    the values that the import kept in the file are exported again. Only root can read the file, because
+    it contains private OS parameters and the secrets of mirrored disks. The report lists the steps that are
+    needed before upstream Ganeti can start, for example renaming a volume.
     """
     import asyncio
 
@@ -103,14 +106,14 @@ def export_config(args: argparse.Namespace) -> int:
     paths = Paths.from_environment()
     if not paths.luxi_socket.exists():
         raise PrereqError(
-            f"run this on the master: there is no master daemon on {hostname()}",
+            f"no master daemon runs on {hostname()}; run this command on the master",
             ErrorCode.WRONG_STATE,
         )
     original = original_of(paths, Path(args.original) if args.original else None)
     document, report = asyncio.run(export_cluster(paths, original, keep_unknown=args.keep_unknown))
     _show(report, list(report.lines()), as_json=args.json)
     if report.refused:
-        say("Nothing was written: answer what is refused first.", file=sys.stderr)
+        say("Nothing was written: resolve the refused items first.", file=sys.stderr)
         return EXIT_FAILURE
     if not args.dry_run:
         path = Path(args.file).absolute()

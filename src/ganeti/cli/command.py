@@ -1,4 +1,4 @@
-"""Commands as tables: parsers, help, completion, man pages and tests are made from them."""
+"""Tables of commands, the source of parsers, help, completion, manual pages and tests."""
 
 import argparse
 import os
@@ -18,11 +18,11 @@ from ganeti.model.operation import Argument
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 COMPLETION = "--generate-completion"
 ABOUT = ("--version", "--help-completion")
-"""What a program and each of its commands says of itself, as upstream's compiled commands do."""
+"""Options by which a program and its commands describe themselves, as in upstream's compiled commands."""
 
 
 class PartSource(Protocol):
-    """Options and arguments that are made when a command is used, because what they are made of is slow to import."""
+    """Options and arguments that are created when a command is used, because their source is slow to import."""
 
     def parts(self) -> Iterable[Option | Argument]: ...
 
@@ -32,29 +32,29 @@ Part = Option | Argument | PartSource
 
 
 class Command(NamedTuple):
-    """One subcommand: its function, and what that takes."""
+    """One subcommand: its function, options and arguments."""
 
     name: str
     function: Handler
     parts: tuple[Part, ...]
     aliases: tuple[str, ...] = ()
     doc: str = ""
-    """Its documentation: a summary, an empty line, the rest."""
+    """Documentation: a summary, an empty line, the description."""
 
     @property
     def arguments(self) -> list[Argument]:
-        """What has no dashes, in order."""
+        """Return the positional arguments, in order."""
         return [part for part in self._made_parts() if isinstance(part, Argument)]
 
     @property
     def source(self) -> PartSource | None:
-        """What its options are made of besides its own."""
+        """Return the source of options that the command does not list itself."""
         sources = [one for one in self.parts if not isinstance(one, Option | Argument)]
         return sources[0] if sources else None
 
     @property
     def options(self) -> list[Option]:
-        """All options, in order."""
+        """Return all options, in order."""
         found = [part for part in self._made_parts() if isinstance(part, Option)]
         taken = {flag for one in found for flag in one.flags}
         return found + [one for one in COMMON if not taken & set(one.flags)]
@@ -68,17 +68,17 @@ class Command(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """The first line of the documentation."""
+        """Return the first line of the documentation."""
         return self.doc.partition("\n")[0]
 
     @property
     def text(self) -> str:
-        """The rest of it, for the man page and `--help`."""
+        """Return the description for the manual page and `--help`."""
         return self.doc.partition("\n")[2].strip()
 
 
 def option(*flags: str, help: str, completion: str = "", **settings: Any) -> Option:  # noqa: A002
-    """An option in argparse's words, plus what its values name."""
+    """Return an option with argparse's settings and the kind of its values for completion."""
     return Option(flags, help, completion, settings)
 
 
@@ -89,11 +89,11 @@ REASON = option(
     help="reason, stored with the job; of jobs with rate-limit:N:LABEL at most N run at once",
 )
 COMMON = (DEBUG, REASON)
-"""Options of every command, as scripts give them; one that submits no job has no use for them."""
+"""Options that every command accepts, because scripts pass them; a command without a job ignores them."""
 
 
 class ErrorForm(NamedTuple):
-    """How a program reports errors: the text of one, and the parser that refuses a command line."""
+    """How a program reports errors: the text of an error, and the parser that rejects a command line."""
 
     text: Callable[[GanetiError], str] = format_error
     parser: Callable[..., argparse.ArgumentParser] = Parser
@@ -103,7 +103,7 @@ GNT_FORM = ErrorForm()
 
 
 def _clean(text: str) -> str:
-    """A docstring without its indentation; `inspect` would be slow to import."""
+    """Return a docstring without its indentation; `inspect` is slow to import."""
     return "\n".join(line.removeprefix("    ") for line in text.strip().splitlines())
 
 
@@ -120,7 +120,7 @@ class CommandTable:
     def command(
         self, name: str, *parts: Part, aliases: Sequence[str] = ()
     ) -> Callable[[Handler], Handler]:
-        """Decorates the function that carries out `name`; its docstring is the documentation."""
+        """Decorate the function that runs the command `name`; its docstring is the documentation."""
 
         def record(function: Handler) -> Handler:
             self.add(Command(name, function, parts, tuple(aliases), _clean(function.__doc__ or "")))
@@ -129,25 +129,25 @@ class CommandTable:
         return record
 
     def add(self, command: Command) -> None:
-        """Record a command; lists show all commands in the order of their names."""
+        """Add a command; lists show all commands sorted by name."""
         self.commands[command.name] = command
         for alias in command.aliases:
             self._by_alias[alias] = command
 
     def find(self, name: str) -> Command | None:
-        """A command by name or alias."""
+        """Return a command by name or alias."""
         return self.commands.get(name) or self._by_alias.get(name)
 
     def usage(self) -> str:
-        """The list of commands."""
+        """Return the list of commands."""
         width = max(len(name) for name in self.commands)
         lines = [f"  {name:<{width}}  {one.summary}" for name, one in sorted(self.commands.items())]
         head = f"Usage: {self.prog} COMMAND [options] [arguments]\n\n{self.purpose}\n\nCommands:"
-        tail = f"\n'{self.prog} COMMAND --help' says more about a command."
+        tail = f"\n'{self.prog} COMMAND --help' describes a command."
         return "\n".join([head, *lines, tail])
 
     def run(self, argv: Sequence[str]) -> int:
-        """Carry out one command line; the exit code. GanetiError for what went wrong."""
+        """Run one command line; return the exit code. Raise GanetiError on failure."""
         if not argv:
             say(self.usage(), file=sys.stderr)
             return EXIT_FAILURE
@@ -184,7 +184,7 @@ class CommandTable:
         return script_for(shell, self.prog, known)
 
     def _say_about(self, command: Command | None, what: str) -> int:
-        """The version, or what completion has to know of a command or of the list of commands."""
+        """Print the version, or the lines about a command or the list of commands that completion needs."""
         from ganeti.cli.completion import option_lines
 
         if what == "--version":
@@ -196,7 +196,7 @@ class CommandTable:
         return 0
 
     def main(self, argv: Sequence[str] | None = None) -> NoReturn:
-        """The program: never returns, never shows a traceback for what a user can meet."""
+        """Run the program and exit; errors that users can cause never show a traceback."""
         words = sys.argv[1:] if argv is None else argv
         sys.exit(run_guarded(lambda: self.run(words), self.errors.text))
 
@@ -204,7 +204,7 @@ class CommandTable:
 def run_guarded(
     work: Callable[[], int], error_text: Callable[[GanetiError], str] = format_error
 ) -> int:
-    """`work`'s exit code; errors for users are printed in the form that scripts know."""
+    """Return the exit code of `work`; print errors for users in the form that scripts expect."""
     try:
         code = work()
         sys.stdout.flush()
@@ -214,17 +214,17 @@ def run_guarded(
             say(text, file=sys.stderr)
         return exit_code_of(err)
     except KeyboardInterrupt:
-        say("Interrupted; jobs that were submitted go on.", file=sys.stderr)
+        say("Interrupted; submitted jobs continue to run.", file=sys.stderr)
         return EXIT_FAILURE
     except BrokenPipeError:
-        # Whoever read the output has gone; nothing more can be said, not even at exit.
+        # The reader of the output has gone, so nothing can be printed any more, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
     return code
 
 
 def parser_of(prog: str, command: Command, errors: ErrorForm = GNT_FORM) -> argparse.ArgumentParser:
-    """The parser of one command: abbreviated options, options between arguments."""
+    """Return the parser of one command; it accepts abbreviated options, and options between arguments."""
     parser = errors.parser(
         prog=f"{prog} {command.name}",
         description="\n\n".join(part for part in (command.summary, command.text) if part),

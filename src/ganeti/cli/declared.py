@@ -1,7 +1,7 @@
-"""Commands that opcodes declare (`ganeti.model.operation.Command`), and the index by which a program finds them.
+"""Commands that opcodes declare (`ganeti.model.operation.Command`), and the index that lists them.
 
-Opcodes are slow to import. So `command_index.json`, which `python -m ganeti.cli.command_index` writes, has what lists of
-commands show; only the command that runs imports its opcode.
+Opcodes are slow to import, so `command_index.json` contains the texts for lists of commands, and only the
+command that runs imports its opcode. `python -m ganeti.cli.command_index` writes this file.
 """
 
 import argparse
@@ -33,7 +33,7 @@ class DeclaredParts(OpOptions):
     """Arguments and options of a command that an opcode declares."""
 
     def parts(self) -> Iterator[Option | Argument]:
-        """The arguments, the options that confirm, those of the opcode's fields, and those of every job."""
+        """Yield the arguments, the options that confirm, the options of the opcode's fields and of every job."""
         declared = self.kind.cli
         yield from declared.arguments
         if declared.on_many:
@@ -46,7 +46,7 @@ class DeclaredParts(OpOptions):
 
 
 def program(prog: str, purpose: str) -> CommandTable:
-    """The table of a program, with the commands that opcodes declare for it."""
+    """Return the table of a program with the commands that opcodes declare for it."""
     table = CommandTable(prog, purpose)
     index = json.loads(INDEX.read_text(encoding="utf-8"))
     for one in index.get(prog, ()):
@@ -68,7 +68,7 @@ def run_declared(args: argparse.Namespace) -> int:
         return on_each(args)
     with LuxiClient() as client:
         asks = declared.question or args.op.kind.loss
-        if asks and hasattr(args, "instance_name"):  # the question has the full name
+        if asks and hasattr(args, "instance_name"):  # The question shows the full name.
             [[args.instance_name]] = client.rows("Instances", [args.instance_name], ["name"])
         op = args.op.opcode(args)
         if declared.question:

@@ -21,26 +21,28 @@ from ganeti.protocols.query_language import both
 
 table = program(
     "gnt-backup",
-    "Exports instances with their disks to a directory on a node, and makes instances from exports.",
+    "Export instances with their disks to a directory on a node, and create instances from exports.",
 )
 
 EXPORT_KIND = ObjectKind(query="export", listed=("node", "export"))
 NODE = option(
     "-n", "--node", dest="target_node", metavar="NODE", required=True, completion="node",
-    help="node that gets the export",
+    help="node that stores the export",
 )  # fmt: skip
 IMAGE_FORMATS = ("auto", "raw", "qcow2", "vmdk", "ova", "ovf")
 
 
 @table.command("export", INSTANCE, NODE, OpOptions("backup.OpBackupExport"), FORCE, *JOB_OPTIONS)
 def export(args: argparse.Namespace) -> int:
-    """Write an instance's disks and its description to a node, below /srv/ganeti/export.
+    """Export an instance's disks and description to /srv/ganeti/export on a node.
 
-    Where the storage has snapshots, the guest is down only while they are taken; else until all is
-    written. An earlier export of the instance is replaced once the new one is whole. The export script
-    of its OS makes the data; without one, disks are copied as they are. With --compress=none, Ganeti
-    2 and 3 can import it. With --ova other hypervisors can: NAME.ova is in the export's directory, has
-    the disks as VMDK, memory, processors and the number of network interfaces, and goes with the export.
+    If the storage supports snapshots, the guest is down only while they are taken. Otherwise it is down
+    until the export is complete. A complete export replaces an earlier export of the instance.
+    The export script of the OS produces the data; an OS without this script has its disks copied as they
+    are. Ganeti 2 and 3 can import an export that was written with --compress=none.
+    With --ova the export's directory also holds NAME.ova, which other hypervisors can import. It contains the
+    disks as VMDK, the memory, the processors and the number of network interfaces. Removing the export
+    removes NAME.ova too.
     """
     with LuxiClient() as client:
         name = client.rows("Instances", [args.instance_name], ["name"])[0][0]
@@ -65,30 +67,31 @@ def export(args: argparse.Namespace) -> int:
     option("--src-dir", dest="src_path", metavar="NAME",
            help="name of the export, or /srv/ganeti/export/NAME; default: the instance's name"),
     option("--image", dest="image", metavar="FILE", completion="file",
-           help="import an image of a machine, on --src-node below a directory of image-paths"),
+           help="import a machine image from --src-node; it must be below a directory listed in image-paths"),
     option("--format", dest="src_format", choices=IMAGE_FORMATS,
-           help="format of the image; default: by its header"),
+           help="format of the image; default: detected from its header"),
     option("--identify-defaults", dest="identify_defaults", action="store_true",
            help="use the cluster's defaults where the export has the same values"),
     option("--no-nics", "--no-nic", dest="no_nics", action="store_true",
-           help="create no network interface, even if the export has some"),
+           help="create no network interfaces, even if the export has some"),
     option("--compress", dest="compress", choices=tuple(COMPRESSIONS), default=NONE,
            help="compress the data of an uncompressed export during the transfer"),
     *JOB_OPTIONS,
 )  # fmt: skip
 def import_(args: argparse.Namespace) -> int:
-    """Make an instance from an export, and leave it down.
+    """Create an instance from an export, and leave it down.
 
-    What is not said here is as it was exported: disks, network interfaces, OS, parameters, tags. MAC
-    addresses are kept only under the exported name. The digest of each disk is compared with the one
-    that the export has. The OS is told its name by its rename script.
+    Options override the exported disks, network interfaces, OS, parameters and tags. MAC addresses are
+    kept only if the instance keeps the exported name. The digest of each disk must match the digest in the
+    export. The rename script of the OS changes the name in the installed system.
 
-    With --image the machine comes from elsewhere: an OVA or OVF with the images of its disks (memory, processors,
-    number of network interfaces and disks are taken from it), or one image of a disk, raw, qcow2 or
-    VMDK. It lies on --src-node (the master without) below a directory that this node's /etc/ganeti/image-paths lists
-    one a line, or below /srv/ganeti/images if there is no such file. Its format is read in its header, or named
-    by --format, and never guessed by the tool that converts it, which runs confined. Images with backing
-    files or data elsewhere are refused. A whole disk is converted on --src-node first, so it needs room for it.
+    With --image the instance is created from a machine image: an OVA or OVF file with its disk images, or a
+    single disk image in raw, qcow2 or VMDK format. An OVA or OVF file also sets the memory, the processors, the
+    disks and the number of network interfaces. The image must be on --src-node (default: the master), below a
+    directory that /etc/ganeti/image-paths on that node lists, one a line. If this file does not exist,
+    the directory is /srv/ganeti/images. The format is read from the header or set by --format. The confined
+    conversion tool never guesses it. Images with backing files or external data are refused. The node
+    converts a whole disk before it copies the disk, so --src-node needs free space for the converted disk.
     """
     from ganeti.model.opcodes.base import DiskRequest
 
@@ -107,7 +110,7 @@ def import_(args: argparse.Namespace) -> int:
         given["disks"] = [DiskRequest(size=parse_mib(args.os_size, "os_size"))]
     if args.image:
         if args.src_path:
-            raise InputError("is an export; --image is not", "--src-dir")
+            raise InputError("names an export, so it cannot be used with --image", "--src-dir")
         given["src_path"], given["src_format"] = args.image, args.src_format or "auto"
         given["src_node"] = args.src_node or _master()
     result = run_opcode(args.op.opcode(args, **given), args)
@@ -124,14 +127,16 @@ def _master() -> str:
 @table.command(
     "list",
     option("-n", "-N", "--node", dest="nodes", action="append", metavar="NODE", completion="node",
-           help="only exports on this node; may be repeated"),
+           help="list only exports on this node; may be repeated"),
     *LIST_OPTIONS,
 )  # fmt: skip
 def list_exports(args: argparse.Namespace) -> int:
-    """List the exports of all nodes; a node that did not answer has a line that says so."""
+    """List the exports of all nodes, and the nodes that did not answer."""
     if args.nodes:
         with LuxiClient() as client:
-            client.rows("Nodes", args.nodes, ["name"])  # or a wrong name would have no exports
+            client.rows(
+                "Nodes", args.nodes, ["name"]
+            )  # Without this query a wrong name would look like a node without exports.
     filter_ = both(
         wanted_filter("node", args.nodes or [], None), wanted_filter("", [], args.filter)
     )
@@ -142,5 +147,5 @@ add_list_fields(table, EXPORT_KIND)
 
 
 def main() -> NoReturn:
-    """The program."""
+    """Run the program."""
     table.main()

@@ -40,33 +40,33 @@ from ganeti.model.uid_ranges import FormatUidPool
 TAKE_OVER_LIMIT_S = 90.0
 PING_LIMIT_S = 10.0
 
-table = program("gnt-cluster", "Makes, describes, checks and ends a cluster.")
+table = program("gnt-cluster", "Create, show, verify and destroy a cluster.")
 
 INIT = OpOptions("cluster.OpClusterSetParams", without=("add_uids", "remove_uids"))
 
 
 @table.command(
     "init",
-    Argument("cluster_name", "name of the cluster: a host name that no node has"),
+    Argument("cluster_name", "name of the cluster: a host name that is not the name of a node"),
     INIT,
     option("--master-ip", metavar="ADDRESS",
            help="address of the cluster; default: the address of its name"),
     option("--primary-ip", metavar="ADDRESS",
-           help="address of this node; without it, what its name resolves to"),
+           help="address of this node; default: the address of its name"),
     option("-s", "--secondary-ip", metavar="ADDRESS",
            help="address of this node for replication of disks"),
     option("--node-port", dest="port", type=int, metavar="PORT", help="port of this node's node daemon (1811)"),
     *STATE_OPTIONS,
     option("--primary-ip-version", type=int, choices=(4, 6),
-           help="family of primary addresses; accepted, the address says it"),
+           help="ignored; the primary address determines the family"),
     option("--no-etc-hosts", action="store_true", help="ignored; kept for compatibility with Ganeti 3"),
     option("--no-ssh-init", action="store_true", help="ignored; kept for compatibility with Ganeti 3"),
     VERBOSE,
 )  # fmt: skip
 def init(args: argparse.Namespace) -> int:
-    """Make a cluster of this node, which becomes its master.
+    """Create a cluster with this node as its master.
 
-    The node daemon and the master daemon are started. If a step fails, nothing remains.
+    The command starts the node daemon and the master daemon. If a step fails, the command undoes all steps.
     """
     import asyncio
 
@@ -94,7 +94,7 @@ def init(args: argparse.Namespace) -> int:
 
 
 def _state_of(args: argparse.Namespace) -> dict[str, Any]:
-    """What keeps the state; InputError where options contradict each other."""
+    """Return the back end of the state and its servers; InputError if options contradict each other."""
     details = (args.state_urls, args.state_authority, args.state_credentials)
     kind = args.state or EMBEDDED
     if STATE_KINDS[kind].server is None and any(details):
@@ -126,9 +126,9 @@ def _resolved(name: str) -> str | None:
     *QUERY_JOB_OPTIONS,
 )
 def destroy(args: argparse.Namespace) -> int:
-    """End the cluster: only its master may be left, and no instance.
+    """Destroy the cluster. It must have no instances and no nodes besides the master.
 
-    The daemons of this node are stopped, and its keys and state are removed.
+    The command stops the daemons of this node and removes its keys and state.
     """
     import asyncio
 
@@ -167,7 +167,7 @@ def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
         if param.heading and (key := param.info or name) in found:
             shown = _SHOWN.get(param.field.form, _plain)(found[key], found)
             (general if param.is_general else lines).append((param.heading, shown))
-    # Scripts know these lines at their places.
+    # Scripts expect these lines at their positions.
     general.insert(_BEHIND_MAC_PREFIX, ("master ip", found.get("master_ip", "")))
     general[-1:-1] = [
         ("primary ip version", found["primary_ip_version"]),
@@ -182,7 +182,7 @@ def _plain(value: Any, _found: dict[str, Any]) -> Any:
 
 
 def _sorted(value: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """Parameters in order of their names; several things stand one below the other."""
+    """Return parameters sorted by name; nested parameters are sorted at each level."""
     if any(isinstance(one, dict) for one in value.values()):
         return {name: _sorted(one, found) for name, one in value.items()}
     return dict(sorted(value.items()))
@@ -258,7 +258,7 @@ _VERSIONS = (
 
 @table.command("getmaster", JSON)
 def getmaster(args: argparse.Namespace) -> int:
-    """Show which node is the master, from what this node knows."""
+    """Show the name of the master, as recorded on this node."""
     from ganeti.clients.luxi import NotClusterNodeError, ssconf_value
 
     name = ssconf_value(Paths.from_environment(), "master_node")
@@ -278,19 +278,20 @@ def getmaster(args: argparse.Namespace) -> int:
     aliases=("masterfailover",),
 )  # fmt: skip
 def master_failover(args: argparse.Namespace) -> int:
-    """Make this node, a master candidate, the master.
+    """Make this node the master. It must be a master candidate.
 
-    A master that answers agrees and gives everything over; else a majority of the nodes must vote
-    for it, once they have heard no master for ten seconds. Where that fails, the command says who did
-    not agree and why (exit code 1).
+    If the present master answers, it hands its role over. Otherwise a majority of the nodes must vote for
+    this node. A node votes only after ten seconds without contact to a master. If the failover fails, the
+    command lists the nodes that did not agree and their reasons, and exits with code 1.
 
-    A master made with `--no-voting` is degraded until a majority of the nodes has registered it. What
-    others had written meanwhile is dropped and kept aside there; `gnt-cluster verify` says what that has.
+    A master made with `--no-voting` is degraded until a majority of the nodes has registered it. Candidates
+    drop changes that diverge from its state, and preserve them in a file. `gnt-cluster verify` describes
+    these preserved changes.
     """
     if args.no_voting and not args.is_sure:
         raise NeedsConfirmation(
-            "Without a vote, what only other nodes have may be lost, and an old master that still"
-            " runs goes on until it meets this one; give --yes-do-it if it is meant."
+            "Without a vote, changes that only other nodes hold may be lost,"
+            " and an old master keeps running until it contacts this node; pass --yes-do-it to confirm."
         )
     import asyncio
 
@@ -298,7 +299,7 @@ def master_failover(args: argparse.Namespace) -> int:
 
     paths = Paths.from_environment()
     if not paths.authority_key.exists():
-        raise NotMaster(f"this node ({hostname()}) is no master candidate")
+        raise NotMaster(f"this node ({hostname()}) is not a master candidate")
     asyncio.run(Daemons(paths).start(MASTERD))
     with LuxiClient(timeout_s=TAKE_OVER_LIMIT_S) as client:
         for line in client.call("MasterFailover", args.no_voting):
@@ -308,10 +309,10 @@ def master_failover(args: argparse.Namespace) -> int:
 
 @table.command("master-ping")
 def master_ping(args: argparse.Namespace) -> int:
-    """Ask the master of this node whether it serves; exit code 0 if it does, 11 on another node.
+    """Check that the master serves requests; exit with 0 if it does, with 11 on other nodes.
 
-    Says so on standard error if the master alone holds the state, or was forced and no majority of the
-    nodes has registered it yet (degraded).
+    The command prints a warning on standard error if the master is degraded: only the master holds the state,
+    or the master was forced and a majority of the nodes has not registered it yet.
     """
     del args
     with LuxiClient(timeout_s=PING_LIMIT_S) as client:
@@ -329,7 +330,7 @@ def master_ping(args: argparse.Namespace) -> int:
     *JOB_OPTIONS,
 )  # fmt: skip
 def verify(args: argparse.Namespace) -> int:
-    """Check the configuration, the nodes and the instances; exit code 1 if something is wrong."""
+    """Check the configuration, the nodes and the instances; exit with 1 if there is an error."""
     op = args.op.opcode(
         args, skip_checks=["nplusone_mem"] if args.skip_memory else [], verbose=args.verbose > 0
     )
@@ -355,7 +356,7 @@ def verify(args: argparse.Namespace) -> int:
     JSON,
 )
 def queue(args: argparse.Namespace) -> int:
-    """Refuse new jobs (drain), take them again (undrain), or show which (info)."""
+    """Refuse new jobs (drain), accept them again (undrain), or show the drain flag (info)."""
     with LuxiClient() as client:
         if args.action in ("drain", "undrain"):
             client.call("SetDrainFlag", args.action == "drain")
@@ -383,5 +384,5 @@ add_tag_commands(table, "cluster")
 
 
 def main() -> NoReturn:
-    """The program."""
+    """Run the program."""
     table.main()

@@ -1,4 +1,4 @@
-"""gnt-debug: tools for developers and for finding out why something waits."""
+"""gnt-debug: tools for developers and for finding the cause of a delay."""
 
 import argparse
 from typing import Any, NoReturn
@@ -19,13 +19,13 @@ from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import Argument
 from ganeti.protocols.query_language import both
 
-table = program("gnt-debug", "Tools for developers, and for finding out why something waits.")
+table = program("gnt-debug", "Tools for developers, and for finding the cause of a delay.")
 
 LONGEST_S = 1e9
 
 
 def seconds(text: str) -> float:
-    """A duration; InputError."""
+    """Return a duration in seconds; raise InputError."""
     try:
         value = float(text)
     except ValueError:
@@ -42,14 +42,14 @@ def seconds(text: str) -> float:
     *JOB_OPTIONS,
 )
 def delay(args: argparse.Namespace) -> int:
-    """Run a job that only sleeps."""
+    """Submit a job that only sleeps."""
     run_given(args, duration=seconds(args.duration))
     return 0
 
 
 @table.command(
     "submit-job",
-    Argument("files", "files with a JSON list of opcodes each; '-' is standard input", nargs="+",
+    Argument("files", "files, each with a JSON list of opcodes; '-' is standard input", nargs="+",
              completion="file"),
     option("--job-repeat", type=int, default=1, metavar="TIMES", help="submit each file this often"),
     option("--each", action="store_true", help="submit a job per request instead of one job"),
@@ -77,15 +77,17 @@ def submit_job(args: argparse.Namespace) -> int:
 def _opcodes(name: str) -> list[object]:
     value = read_json(name, "a JSON list of opcodes")
     if not isinstance(value, list):
-        raise InputError("must hold a JSON list of opcodes", name)
+        raise InputError("must contain a JSON list of opcodes", name)
     return value
 
 
 @table.command(
-    "locks", Argument("names", "locks, as node/UUID; all if none", nargs="*"), *LIST_OPTIONS
+    "locks",
+    Argument("names", "names of locks, for example node/UUID; default: all locks", nargs="*"),
+    *LIST_OPTIONS,
 )
 def locks(args: argparse.Namespace) -> int:
-    """List locks: who has them, and who waits for them. Free locks are listed only by their names."""
+    """List locks with their holders and the jobs that wait for them. A free lock is listed only by its name."""
     filter_ = wanted_filter("name", args.names, args.filter)
     if not args.names:
         filter_ = both(filter_, ["|", ["?", "owner"], ["?", "pending"]])
@@ -117,7 +119,7 @@ LOCK_KIND = ObjectKind(
     aliases=("allocator",),
 )  # fmt: skip
 def iallocator(args: argparse.Namespace) -> int:
-    """Ask an allocator where it would place an instance, without making it; or anything else it can be asked."""
+    """Send a request to an allocator and show its answer. Nothing is created or moved."""
     found = run_given(
         args,
         **_asked_about(args),
@@ -133,7 +135,7 @@ _ABOUT_ALL = ("balance", "capacity")
 
 
 def _asked_about(args: argparse.Namespace) -> dict[str, Any]:
-    """The names by the field that the mode needs them in; InputError if there are too few or too many."""
+    """Return the names in the field that the mode needs; InputError if there are too few or too many."""
     names, mode = args.names, args.mode or "allocate"
     if mode in _ABOUT_INSTANCES:
         return {"instances": names}
@@ -141,7 +143,7 @@ def _asked_about(args: argparse.Namespace) -> dict[str, Any]:
         return {"evac_nodes": names}
     most = 0 if mode in _ABOUT_ALL else 1
     if len(names) != most:
-        raise InputError(f"{mode} needs {most} of them, not {len(names)}", "names")
+        raise InputError(f"mode {mode} needs {most} names, not {len(names)}", "names")
     return {"name": names[0]} if names else {}
 
 
@@ -163,9 +165,9 @@ def _nics(text: str | None) -> list[Any]:
 
 @table.command("test-jobqueue")
 def test_jobqueue(args: argparse.Namespace) -> int:
-    """Run jobs that talk, fail, submit others and wait for each other, and compare how they end.
+    """Run test jobs that log, fail, submit jobs and wait for jobs, and check their final states.
 
-    They touch no node and no instance.
+    The jobs do not change nodes or instances.
     """
     del args
     from ganeti.model.opcodes.test import OpTestDummy, OpTestJqueue
@@ -174,10 +176,14 @@ def test_jobqueue(args: argparse.Namespace) -> int:
         return OpTestJqueue(**fields)
 
     jobs: list[tuple[str, list[Any], str]] = [
-        ("opcodes that talk", [talk(log_messages=["one", "two"]), talk()], "success"),
-        ("an opcode that fails, and one behind it", [talk(fail=True), talk()], "error"),
-        ("a job that waits for the first", [talk(depends=[(-2, ["success"])])], "success"),
-        ("a job that wants the second to succeed", [talk(depends=[(-2, ["success"])])], "error"),
+        ("opcodes that write log lines", [talk(log_messages=["one", "two"]), talk()], "success"),
+        ("an opcode after a failed opcode", [talk(fail=True), talk()], "error"),
+        ("a job that depends on the first job", [talk(depends=[(-2, ["success"])])], "success"),
+        (
+            "a job that requires the second job to succeed",
+            [talk(depends=[(-2, ["success"])])],
+            "error",
+        ),
         ("a result", [OpTestDummy(result=[1, "a"], messages="text")], "success"),
     ]
     with LuxiClient() as client:
@@ -196,12 +202,13 @@ def test_jobqueue(args: argparse.Namespace) -> int:
 @table.command(
     "wconfd",
     Argument("action", "flushconfig, or echo"),
-    Argument("words", "for echo: what the master is to say", nargs="*"),
+    Argument("words", "for echo: text that the master returns", nargs="*"),
 )
 def wconfd(args: argparse.Namespace) -> int:
-    """Ask the master whether what it has confirmed is kept; for scripts that flush the original's configuration.
+    """Check the connection to the master (echo), or do nothing (flushconfig).
 
-    Every change is on the disks of most candidates before it is confirmed, so flushconfig has nothing to write.
+    flushconfig exists for scripts that were written for upstream Ganeti. A change is on the disks of most
+    candidates before the master confirms it, so flushconfig has nothing to write.
     """
     if args.action not in ("flushconfig", "echo"):
         raise InputError("must be flushconfig or echo", "action")
@@ -213,5 +220,5 @@ def wconfd(args: argparse.Namespace) -> int:
 
 
 def main() -> NoReturn:
-    """The program."""
+    """Run the program."""
     table.main()

@@ -1,4 +1,4 @@
-"""gnt-filter: rules about which jobs may run."""
+"""gnt-filter: rules that decide which jobs may run."""
 
 import argparse
 import json
@@ -15,7 +15,8 @@ from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import Argument
 
 table = CommandTable(
-    "gnt-filter", "Makes and removes job filters: rules about which jobs may run, and how many."
+    "gnt-filter",
+    "Create and remove job filters: rules that decide which jobs may run, and how many at a time.",
 )
 
 FILTER = Argument("uuid", "UUID of the filter", completion="filter")
@@ -24,14 +25,14 @@ OPTIONS = (
         "--priority",
         metavar="NUMBER",
         default="0",
-        help="filters are asked from 0 (the default) upwards",
+        help="priority; filters are evaluated from 0 (the default) upwards",
     ),
     option(
         "--predicates",
         metavar="JSON",
         default="[]",
-        help='what must hold for a job, as [["opcode", ["=", "OP_ID", "OP_INSTANCE_CREATE"]]];'
-        " without any the filter is about all jobs",
+        help='conditions for a job, for example [["opcode", ["=", "OP_ID", "OP_INSTANCE_CREATE"]]];'
+        " default: all jobs",
     ),
     option(
         "--action",
@@ -50,7 +51,7 @@ def _as_json(value: Any) -> str:
 
 
 def _lines(_client: LuxiClient, rule: dict[str, Any]) -> list[str]:
-    """What upstream shows of a filter, line by line."""
+    """Return the lines that upstream Ganeti prints for a filter."""
     head = [f"{label}: {value}" for label, value in described(FILTER_KIND.info, rule)]
     predicates = [f"    {escaped(json.dumps(one))}" for one in rule["predicates"]]
     reasons = [
@@ -69,8 +70,8 @@ FILTER_KIND = ObjectKind(
     key="uuid",
     listed=_FIELDS,
     formats=dict.fromkeys(("predicates", "action", "reason_trail"), _as_json),
-    list_help="List job filters in the order in which they are asked.",
-    info_help="Show job filters, one after the other; all without UUIDs.",
+    list_help="List job filters in the order of their evaluation.",
+    info_help="Show job filters; default: all filters.",
     info=(
         shown("UUID", "uuid"),
         shown("  Watermark", "watermark"),
@@ -91,16 +92,17 @@ add_info(table, FILTER_KIND)
 
 @table.command("add", *OPTIONS)
 def add(args: argparse.Namespace) -> int:
-    """Make a job filter, and print its UUID.
+    """Create a job filter, and print its UUID.
 
-    Filters are asked in the order of their priorities; the first one that is about a job, and does not say
-    CONTINUE, decides. ACCEPT lets the job go on, PAUSE keeps it in the queue, REJECT cancels it, RATE_LIMIT N
-    keeps it there while N such jobs run. Jobs that run already are left alone.
+    Filters are evaluated in the order of their priorities. The first filter that matches a job and has an
+    action other than CONTINUE decides. ACCEPT lets the job run. PAUSE keeps it in the queue. REJECT cancels it.
+    RATE_LIMIT N keeps it in the queue while N matching jobs run. Running jobs are not affected.
 
-    A predicate is the word jobid, opcode or reason, and a filter. Fields of jobid: id, which may be compared
-    with the word watermark, the greatest id that a job had when the filter was made. Fields of opcode: OP_ID,
-    and what the opcode has; it holds if one opcode passes. Fields of reason: source, reason, timestamp; it
-    holds if one reason of one opcode passes. To let no new job run:
+    A predicate is the word jobid, opcode or reason, followed by a filter expression. The field of jobid is id.
+    It can be compared with the word watermark: the greatest job id at the creation of the filter. The
+    fields of opcode are OP_ID and the fields of the opcode. The predicate holds if one opcode of the job matches.
+    The fields of reason are source, reason and timestamp. The predicate holds if one reason of one opcode
+    matches. To keep all new jobs in the queue:
     --action=PAUSE '--predicates=[["jobid", [">", "id", "watermark"]]]'
     """
     say(_replace(None, args))
@@ -109,14 +111,14 @@ def add(args: argparse.Namespace) -> int:
 
 @table.command("replace", FILTER, *OPTIONS)
 def replace(args: argparse.Namespace) -> int:
-    """Give a job filter other contents and a new watermark, or make one of this UUID."""
+    """Replace the contents and the watermark of a job filter, or create a filter with this UUID."""
     say(_replace(args.uuid, args))
     return 0
 
 
 @table.command("delete", FILTER)
 def delete(args: argparse.Namespace) -> int:
-    """Remove a job filter; what it held back may run."""
+    """Remove a job filter; jobs that it held back may run."""
     with LuxiClient() as client:
         client.call("DeleteFilter", args.uuid)
     return 0
@@ -141,5 +143,5 @@ def _action(text: str) -> str | list[str | int]:
 
 
 def main() -> NoReturn:
-    """The program."""
+    """Run the program."""
     table.main()

@@ -11,7 +11,7 @@ from ganeti.cli.tags import add_tag_commands
 from ganeti.model.operation import GROUP, Argument
 
 table = program(
-    "gnt-group", "Makes, changes and removes node groups: nodes that share policies and parameters."
+    "gnt-group", "Create, change and remove node groups: nodes that share policies and parameters."
 )
 
 
@@ -30,7 +30,7 @@ GROUP_KIND = ObjectKind(
     listed=("name", "node_cnt", "pinst_cnt", "alloc_policy", "ndparams"),
     variable="GNT_GROUP_LIST",
     list_help="List node groups with their nodes and instances.",
-    info_help="Show groups with their nodes, parameters and policy; all without names.",
+    info_help="Show groups with their nodes, parameters and policy; default: all groups.",
     info=(
         shown("Node group", "name"),
         shown("UUID", "uuid"),
@@ -52,5 +52,5 @@ add_tag_commands(table, "nodegroup", GROUP)
 
 
 def main() -> NoReturn:
-    """The program."""
+    """Run the program."""
     table.main()

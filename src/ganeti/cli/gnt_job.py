@@ -28,7 +28,7 @@ from ganeti.clients.fields import JOB, JOB_BULK
 from ganeti.clients.luxi import FINAL, LuxiClient
 from ganeti.model.operation import Argument
 
-table = CommandTable("gnt-job", "Shows jobs, follows them, and ends them.")
+table = CommandTable("gnt-job", "Show, follow, cancel and archive jobs.")
 
 ONE_JOB = Argument("job_id", "number of the job", completion="job")
 JOBS = Argument("job_ids", "numbers of jobs", nargs="*", completion="job")
@@ -54,7 +54,7 @@ def _moment(value: Any, unknown: str = "-") -> str:
 
 
 _MOMENTS = dict.fromkeys(("received_ts", "start_ts", "end_ts"), _moment)
-_at = functools.partial(_moment, unknown="N/A")  # scripts read this as YAML
+_at = functools.partial(_moment, unknown="N/A")  # Scripts read this output as YAML.
 
 
 def _total(received: list[int] | None, end: list[int] | None) -> str:
@@ -64,7 +64,7 @@ def _total(received: list[int] | None, end: list[int] | None) -> str:
 
 
 def _opcodes(ops: list[dict[str, Any]], *of_each: list[Any]) -> Tree:
-    """What is shown of each opcode of a job."""
+    """Return the lines that describe each opcode of a job."""
     return [
         [
             ("Opcode", op.get("OP_ID")),
@@ -119,7 +119,7 @@ def _states(args: argparse.Namespace) -> list[str]:
     *LIST_OPTIONS,
 )
 def list_jobs(args: argparse.Namespace) -> int:
-    """List jobs that are not archived; with numbers, those jobs, archived ones too."""
+    """List jobs that are not archived, or the jobs with the given numbers, even if they are archived."""
     if all(text.isdecimal() for text in args.job_ids):
         named = ["|", *(["=", "id", number] for number in _ids(args.job_ids))]
         filter_ = wanted_filter("id", [], args.filter)
@@ -172,7 +172,7 @@ def _print_jobs(ids: Sequence[int]) -> int:
 
 
 def _left(steps: list[dict[str, Any]]) -> list[tuple[str, Any]]:
-    """What a job has left undone, if it has."""
+    """Return the pending undo steps of a job, if it has any."""
     shown = [
         [
             ("Step", one["step"]),
@@ -191,7 +191,7 @@ def _when(step: dict[str, Any]) -> str:
 
 @table.command("pending-undo", *TABLE_OPTIONS)
 def pending_undo(args: argparse.Namespace) -> int:
-    """List what jobs that have ended could not undo, why, and when it is tried again."""
+    """List undo steps that failed in finished jobs, with the reason and the time of the next attempt."""
     with LuxiClient() as client:
         found = client.call("QueryPendingUndo")
     if args.is_json:
@@ -207,20 +207,20 @@ def pending_undo(args: argparse.Namespace) -> int:
 @table.command(
     "abandon-undo",
     ONE_JOB,
-    Argument("step", "the step, as pending-undo lists it"),
+    Argument("step", "number of the step in the output of pending-undo"),
     FORCE,
 )
 def abandon_undo(args: argparse.Namespace) -> int:
-    """Give up for good what a job could not undo, and say what is left, and where.
+    """Abandon a pending undo step for ever, and describe what remains on which node.
 
-    For what can never be undone: a directory that is gone, a node that never comes back. What is
-    left has to be removed by hand; nothing looks for it any more.
+    Use this command for a step that can never succeed, for example because a node will not return. The
+    administrator must remove what remains; Ganeti does not look for it again.
     """
     [job_id] = _ids([args.job_id])
-    confirm(f"Leave {args.step} of job {job_id} undone for ever?", is_sure=args.force)
+    confirm(f"Abandon step {args.step} of job {job_id} for ever?", is_sure=args.force)
     with LuxiClient() as client:
         what = client.call("AbandonUndo", job_id, args.step)
-    say(f"Given up, and left as it is: {what}")
+    say(f"Abandoned; this remains: {what}")
     return 0
 
 
@@ -243,9 +243,9 @@ def _log_entry(entry: list[Any]) -> str:
 
 @table.command("watch", ONE_JOB)
 def watch(args: argparse.Namespace) -> int:
-    """Follow a job: show what it says until it ends, then how it ended.
+    """Follow a job: show its log until it ends, then its final status.
 
-    Interrupting the command does not end the job.
+    Interrupting the command does not cancel the job.
     """
     job_id = whole_number(args.job_id, "job id")
     say(f"Output from job {job_id} follows")
@@ -263,14 +263,14 @@ def watch(args: argparse.Namespace) -> int:
 
 @table.command("wait", ONE_JOB)
 def wait(args: argparse.Namespace) -> int:
-    """Wait for a job without a word; the exit code says whether it succeeded."""
+    """Wait for a job without printing anything; exit with 0 if the job succeeded."""
     with LuxiClient() as client:
         status = follow(client, whole_number(args.job_id, "job id"), is_quiet=True)
     return 0 if status == "success" else EXIT_FAILURE
 
 
 def _chosen(client: LuxiClient, args: argparse.Namespace, question: str) -> list[int]:
-    """The jobs that were named, or are in a state that was; for the latter the user is asked first."""
+    """Return the selected jobs. Ask for confirmation if the selection is by state."""
     ids = _ids(args.job_ids)
     states = [
         state
@@ -283,7 +283,7 @@ def _chosen(client: LuxiClient, args: argparse.Namespace, question: str) -> list
         ids += [row[0] for row in rows if row and row[1] in states and row[0] not in ids]
         confirm(question.format(len(ids)), is_sure=args.force)
     elif not ids:
-        raise InputError("give numbers of jobs, or a state such as --pending", "job_ids")
+        raise InputError("pass job numbers, or a state such as --pending", "job_ids")
     return ids
 
 
@@ -294,16 +294,14 @@ def _chosen(client: LuxiClient, args: argparse.Namespace, question: str) -> list
     option("--yes-do-it", "--ya-rly", dest="is_sure", action="store_true", help="confirm --kill"),
 )  # fmt: skip
 def cancel(args: argparse.Namespace) -> int:
-    """Cancel jobs that have not begun, and the remaining operations of jobs that run.
+    """Cancel waiting jobs, and the remaining opcodes of running jobs.
 
-    A job that runs its last operation is not canceled: it could still succeed. With --kill the nodes end the
-    programs that run for the job, such as an OS script, a script of a storage provider, a hook or a copy; if none
-    runs, the next call of the job to a node fails. The job undoes what it did, and ends in an error.
+    A job that runs its last opcode is not canceled, because it can still succeed. With --kill the nodes kill the
+    programs that run for the job, such as an OS script, a script of a storage provider, a hook or a copy. If no
+    such program runs, the next call of the job to a node fails. The job undoes its changes and ends with an error.
     """
     if args.kill and not args.is_sure:
-        raise InputError(
-            "ends jobs in the middle of their work; confirm it by --yes-do-it", "--kill"
-        )
+        raise InputError("kills jobs while they work; pass --yes-do-it to confirm", "--kill")
     with LuxiClient() as client:
         ids = _chosen(client, args, "Cancel {} jobs?")
         all_done = True
@@ -315,16 +313,18 @@ def cancel(args: argparse.Namespace) -> int:
 
 
 def _why_not(client: LuxiClient, job_id: int) -> str:
-    """Why a job cannot be archived."""
+    """Return the reason why a job cannot be archived."""
     [row] = client.query_jobs([job_id], ["status"])
     if row is None or row[0] is None:
-        return "no job has this number; 'gnt-job list' shows the jobs"
-    return "it is in the archive already" if row[0] in FINAL else f"it is {row[0]}, not finished"
+        return "the job does not exist; 'gnt-job list' shows the jobs"
+    return (
+        "the job is already archived" if row[0] in FINAL else f"the job is {row[0]}, not finished"
+    )
 
 
 @table.command("archive", SOME_JOBS)
 def archive(args: argparse.Namespace) -> int:
-    """Move ended jobs into the archive."""
+    """Move finished jobs to the archive."""
     all_done = True
     with LuxiClient() as client:
         for job_id in _ids(args.job_ids):
@@ -334,9 +334,11 @@ def archive(args: argparse.Namespace) -> int:
     return 0 if all_done else EXIT_FAILURE
 
 
-@table.command("autoarchive", Argument("age", "minimum age, as 6h, 2d or 1w; 'all' for any age"))
+@table.command(
+    "autoarchive", Argument("age", "minimum age, for example 6h, 2d or 1w; 'all' for any age")
+)
 def autoarchive(args: argparse.Namespace) -> int:
-    """Move jobs that ended some time ago into the archive."""
+    """Move finished jobs of a minimum age to the archive."""
     seconds = -1 if args.age == "all" else duration_s(args.age, "age")
     with LuxiClient() as client:
         archived, left = client.call("AutoArchiveJobs", seconds, 3600)
@@ -352,7 +354,7 @@ def autoarchive(args: argparse.Namespace) -> int:
     option("--priority", required=True, choices=tuple(PRIORITIES), help="low, normal or high"),
 )
 def change_priority(args: argparse.Namespace) -> int:
-    """Make jobs more or less urgent."""
+    """Change the priority of jobs."""
     all_done = True
     with LuxiClient() as client:
         for job_id in _chosen(client, args, "Change the priority of {} jobs?"):
@@ -363,5 +365,5 @@ def change_priority(args: argparse.Namespace) -> int:
 
 
 def main() -> NoReturn:
-    """The program."""
+    """Run the program."""
     table.main()

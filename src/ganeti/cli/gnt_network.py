@@ -20,12 +20,10 @@ from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import NETWORK, Argument
 
 table = program(
-    "gnt-network", "Makes, changes and removes networks: pools of addresses for instances."
+    "gnt-network", "Create, change and remove networks: pools of addresses for instances."
 )
 
-GROUPS = Argument(
-    "groups", "names of groups; all groups without any", nargs="*", completion="group"
-)
+GROUPS = Argument("groups", "names of groups; default: all groups", nargs="*", completion="group")
 NIC_PARAMETERS = option(
     "-N",
     "--nic-parameters",
@@ -43,7 +41,7 @@ def _groups(groups: Sequence[Sequence[str]]) -> str:
 
 
 def _lines(client: LuxiClient, network: dict[str, Any]) -> list[str]:
-    """What upstream shows of a network, line by line."""
+    """Return the lines that upstream Ganeti prints for a network."""
     has_it = ["=[]", "nic.networks", network["uuid"]]
     users = client.query("instance", ["name", "nic.ips", "nic.networks"], has_it)
     head = [
@@ -91,7 +89,7 @@ NETWORK_KIND = ObjectKind(
     listed=("name", "network", "gateway", "mac_prefix", "group_list", "tags"),
     formats={"group_list": _groups},
     list_help="List networks with their subnets and groups.",
-    info_help="Show networks with their addresses, groups and instances; all without names.",
+    info_help="Show networks with their addresses, groups and instances; default: all networks.",
     info=(
         shown("Network name", "name"),
         shown("UUID", "uuid"),
@@ -121,14 +119,14 @@ add_info(table, NETWORK_KIND)
     *JOB_OPTIONS,
 )
 def connect(args: argparse.Namespace) -> int:
-    """Let the instances of groups use a network; a job for each group.
+    """Connect a network to groups, so that their instances can use it; one job a group.
 
-    Interfaces in the network have mode, link and VLAN of the group that their node is in.
+    Interfaces in the network have the mode, link and VLAN that were set for the group of their node.
     """
     wanted = merged_key_values(args.nic_parameters, "nic-parameters")
     for name, value in wanted.items():
         if name not in _NIC_KEYS:
-            raise InputError(f"no such parameter; known: {', '.join(_NIC_KEYS)}", name)
+            raise InputError(f"unknown parameter; use one of {', '.join(_NIC_KEYS)}", name)
         if not isinstance(value, str):
             raise InputError("needs a value", name)
     with LuxiClient() as client:
@@ -142,7 +140,7 @@ def connect(args: argparse.Namespace) -> int:
     "disconnect", NETWORK, GROUPS, OpOptions("network.OpNetworkDisconnect"), *JOB_OPTIONS
 )
 def disconnect(args: argparse.Namespace) -> int:
-    """Disconnect a network from groups where no instance uses it; a job for each group."""
+    """Disconnect a network from groups where no instance uses it; one job a group."""
     with LuxiClient() as client:
         return _for_groups(client, args)
 
@@ -160,5 +158,5 @@ add_tag_commands(table, "network", NETWORK)
 
 
 def main() -> NoReturn:
-    """The program."""
+    """Run the program."""
     table.main()

@@ -27,10 +27,10 @@ from ganeti.cli.tags import add_tag_commands
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import NODE
 
-if TYPE_CHECKING:  # the join needs asyncio and cryptography, lists do not
+if TYPE_CHECKING:  # Only the join needs asyncio and cryptography; lists start faster without them.
     from ganeti.bootstrap.join import JoinedNode
 
-table = program("gnt-node", "Adds, lists and removes the hosts of the cluster.")
+table = program("gnt-node", "Add, list, change and remove the hosts of the cluster.")
 
 TOKEN_LIMIT = 4096
 STANDARD_INPUT = "-"
@@ -43,7 +43,7 @@ NODE_KIND = ObjectKind(
     listed=("name", "dtotal", "dfree", "mtotal", "mnode", "mfree", "pinst_cnt", "sinst_cnt"),
     variable="GNT_NODE_LIST",
     list_help="List nodes with their memory, disk space and number of instances.",
-    info_help="Show nodes with their parameters and instances; all without names.",
+    info_help="Show nodes with their parameters and instances; default: all nodes.",
     info=(
         shown("Node name", "name"),
         shown("primary ip", "pip"),
@@ -81,11 +81,11 @@ add_info(table, NODE_KIND)
     *JOB_OPTIONS,
 )  # fmt: skip
 def add(args: argparse.Namespace) -> int:
-    """Take a host into the cluster.
+    """Add a host to the cluster.
 
-    With a token, the host is called back and nothing else is needed: run ganeti-node-join on it,
-    and give the token here by --token-file or --token-stdin (never as an argument: others could
-    see it). Without one, ganeti-node-join is run on the host by ssh.
+    By default the command runs ganeti-node-join on the host by ssh. To add a host without ssh, run
+    ganeti-node-join on the host yourself. Then pass its token with --token-file or --token-stdin, and the
+    master connects to the host. A token cannot be an argument, because other users could see it.
     """
     import asyncio
 
@@ -111,17 +111,17 @@ def add(args: argparse.Namespace) -> int:
 
 
 def _check_new(client: LuxiClient, args: argparse.Namespace) -> None:
-    """Refuse before the host is touched what the job would refuse after."""
+    """Make the checks of the job before the host is changed."""
     rows = client.rows("Nodes", [], ["name", "uuid"])
     known: dict[str, str] = dict(rows)
     if args.node_name in known and not args.readd:
         raise PrereqError(
-            f"node {args.node_name} is in the cluster already (--readd takes it in again)",
+            f"node {args.node_name} is already in the cluster; pass --readd to add it again",
             ErrorCode.EXISTS,
         )
     if args.readd and args.node_name not in known:
         raise PrereqError(
-            f"there is no node {args.node_name} that could be added again",
+            f"node {args.node_name} is not in the cluster; omit --readd to add it",
             ErrorCode.UNKNOWN_ENTITY,
         )
     args.known_uuid = known.get(args.node_name)
@@ -145,7 +145,7 @@ async def _join(args: argparse.Namespace, token: str | None) -> "JoinedNode":
 
 
 def _token(args: argparse.Namespace) -> str | None:
-    """The join token, if there is one; InputError if its file could be read by others."""
+    """Return the join token, or None without an option; InputError if other users can read the file."""
     if args.token_stdin or args.token_file == STANDARD_INPUT:
         text = sys.stdin.readline(TOKEN_LIMIT)
     elif args.token_file:
@@ -153,7 +153,7 @@ def _token(args: argparse.Namespace) -> str | None:
     else:
         return None
     if not text.strip():
-        raise InputError("no token was given", "token")
+        raise InputError("the token is empty", "token")
     return text.strip()
 
 
@@ -164,7 +164,7 @@ def _private_text(path: Path) -> str:
         raise InputError(f"cannot be read: {err.strerror}", str(path)) from err
     with os.fdopen(descriptor, encoding="ascii", errors="replace") as file:
         if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o077:
-            raise InputError("can be read by others; set its mode to 0600", str(path))
+            raise InputError("can be read by other users; set its mode to 0600", str(path))
         return file.read(TOKEN_LIMIT)
 
 
@@ -172,8 +172,8 @@ def _private_text(path: Path) -> str:
 def modify(args: argparse.Namespace) -> int:
     """Change a node's role and parameters.
 
-    A node that was offline is taken back only when it answers, belongs to this cluster, has taken the
-    cluster's latest facts, and runs no instance that belongs elsewhere.
+    An offline node becomes online only if it answers, belongs to this cluster, has accepted the cluster's
+    latest facts, and runs no instance that belongs on another node.
     """
     if args.offline and not args.force:
         _confirm_offline(args)
@@ -185,7 +185,7 @@ def modify(args: argparse.Namespace) -> int:
 
 
 def _confirm_offline(args: argparse.Namespace) -> None:
-    """Ask back before a node is marked offline where instances run; scripts are only warned, by the job."""
+    """Ask for confirmation before a node with running instances is marked offline; scripts get a warning of the job."""
     if not sys.stdin.isatty():
         return
     with LuxiClient() as client:
@@ -194,8 +194,8 @@ def _confirm_offline(args: argparse.Namespace) -> None:
     running = [name for (_, name), (_, state) in found["data"] if state]
     if running:
         confirm(
-            f"{len(running)} instances run on {node} ({', '.join(running)}). The mark stops none of them; they"
-            " must not be failed over while the host is on. Mark the node offline?",
+            f"{len(running)} instances run on {node} ({', '.join(running)}). They keep running and must not be"
+            " failed over while the host is on. Mark the node offline?",
             is_sure=False,
         )
 
@@ -208,5 +208,5 @@ add_tag_commands(table, "node", NODE)
 
 
 def main() -> NoReturn:
-    """The program."""
+    """Run the program."""
     table.main()

@@ -17,11 +17,11 @@ from ganeti.model.operation import Argument
 
 table = CommandTable(
     "gnt-os",
-    "Shows the OS definitions that instances can be installed from, and sets their defaults.",
+    "Show the OS definitions for the installation of instances, and set their defaults.",
 )
 
 OS = Argument("os_name", "OS definition, as NAME or NAME+VARIANT", completion="os")
-NAMES = Argument("names", "OS definitions; all if none is given", nargs="*", completion="os")
+NAMES = Argument("names", "OS definitions; default: all", nargs="*", completion="os")
 YES_NO = ("yes", "no")
 OS_INFO = (
     shown("valid", "valid"),
@@ -51,14 +51,14 @@ def _diagnosed(
     missing = sorted(set(names) - {row[0] for row in rows})
     if missing:
         raise PrereqError(
-            f"no node has an OS definition {', '.join(missing)}; 'gnt-os list' shows what there is",
+            f"OS definition {', '.join(missing)} does not exist on any node; 'gnt-os list' shows the definitions",
             ErrorCode.UNKNOWN_ENTITY,
         )
     return rows
 
 
 def usable_names(args: argparse.Namespace) -> list[str]:
-    """What may be installed on all nodes, each variant as NAME+VARIANT."""
+    """Return the OS definitions that can be installed on all nodes, each variant as NAME+VARIANT."""
     return [
         name if variant is None else f"{name}+{variant}"
         for name, variants in _diagnosed(args, ["name", "variants"])
@@ -70,8 +70,8 @@ def usable_names(args: argparse.Namespace) -> list[str]:
 def list_oses(args: argparse.Namespace) -> int:
     """List the OS definitions that can be used on all nodes.
 
-    Each variant has a line of its own, as NAME+VARIANT. What is broken somewhere is not listed:
-    diagnose says why. What is hidden or blacklisted (see modify) is not listed either.
+    Each variant is listed on a separate line as NAME+VARIANT. A definition that is invalid on a node is not
+    listed; 'gnt-os diagnose' shows the reason. Hidden and blacklisted definitions (see modify) are not listed.
     """
     names = usable_names(args)
     if args.is_json:
@@ -82,7 +82,7 @@ def list_oses(args: argparse.Namespace) -> int:
 
 @table.command("diagnose", NAMES, JSON, *QUERY_JOB_OPTIONS)
 def diagnose(args: argparse.Namespace) -> int:
-    """Show on which nodes each OS definition is usable, and why not elsewhere."""
+    """Show the status of each OS definition on each node, with the reason if it is not usable."""
     all_valid = True
     fields = ["name", "valid", "os_version", "problems", "node_status", "hidden", "blacklisted"]
     rows = _diagnosed(args, fields, args.names)
@@ -106,7 +106,7 @@ def diagnose(args: argparse.Namespace) -> int:
 
 
 def _node_lines(node: str, found: list[list[Any]]) -> list[str]:
-    """What one node has: the first entry is used, later ones are hidden by it."""
+    """Return the entries of one node. The node uses the first entry, which hides the later ones."""
     lines = []
     for position, (path, is_usable, problem, variants, _, versions, _) in enumerate(found):
         state = "valid" if is_usable else "invalid"
@@ -121,7 +121,7 @@ def _node_lines(node: str, found: list[list[Any]]) -> list[str]:
 
 @table.command("info", NAMES, JSON, *QUERY_JOB_OPTIONS, aliases=("show",))
 def info(args: argparse.Namespace) -> int:
-    """Show variants, parameters and versions of OS definitions, and what modify has set for them."""
+    """Show the variants, parameters and versions of OS definitions, and the settings of 'gnt-os modify'."""
     rows = _diagnosed(args, list(INFO_FIELDS), args.names)
     if args.is_json:
         return print_objects(INFO_FIELDS, rows)
@@ -152,11 +152,11 @@ def info(args: argparse.Namespace) -> int:
     *JOB_OPTIONS,
 )  # fmt: skip
 def modify(args: argparse.Namespace) -> int:
-    """Set what the cluster has for an OS: parameters, and whether it is listed and may be installed.
+    """Set parameters of an OS for the whole cluster, hide it, or blacklist it.
 
-    An OS need not exist yet. If it does, it is asked whether it takes the parameters; --force
-    stores them all the same. Parameters may be set for one variant; hidden or blacklisted is an OS
-    with all its variants. Instances that exist keep a blacklisted OS, and may be installed anew.
+    The OS need not exist yet. If it exists, its verify script checks the parameters; --force stores
+    parameters that this script rejects. Parameters can be set for one variant. Hiding and blacklisting
+    always apply to all variants. Existing instances keep a blacklisted OS and can be reinstalled with it.
     """
     from ganeti.model.opcodes.cluster import OpClusterSetParams
 
@@ -185,5 +185,5 @@ def modify(args: argparse.Namespace) -> int:
 
 
 def main() -> NoReturn:
-    """The program."""
+    """Run the program."""
     table.main()

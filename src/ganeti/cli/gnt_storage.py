@@ -12,9 +12,9 @@ from ganeti.cli.options import JSON, QUERY_JOB_OPTIONS
 from ganeti.cli.output import print_objects
 from ganeti.model.operation import Argument
 
-table = CommandTable("gnt-storage", "Shows the providers of external storage (template ext).")
+table = CommandTable("gnt-storage", "Show the providers of external storage (template ext).")
 
-_NAMES = Argument("names", "names of providers; all if none is given", nargs="*")
+_NAMES = Argument("names", "names of providers; default: all", nargs="*")
 
 
 def _diagnosed(args: argparse.Namespace, fields: Sequence[str]) -> list[list[Any]]:
@@ -25,7 +25,7 @@ def _diagnosed(args: argparse.Namespace, fields: Sequence[str]) -> list[list[Any
     missing = sorted(set(args.names) - {row[0] for row in rows})
     if missing:
         raise PrereqError(
-            f"no node has a provider {', '.join(missing)}; 'gnt-storage diagnose' shows what there is",
+            f"provider {', '.join(missing)} does not exist on any node; 'gnt-storage diagnose' shows the providers",
             ErrorCode.UNKNOWN_ENTITY,
         )
     return rows
@@ -33,7 +33,7 @@ def _diagnosed(args: argparse.Namespace, fields: Sequence[str]) -> list[list[Any
 
 @table.command("info", _NAMES, JSON, *QUERY_JOB_OPTIONS)
 def info(args: argparse.Namespace) -> int:
-    """Show the parameters that disks on external storage can have, by provider."""
+    """Show the disk parameters that each provider of external storage supports."""
     rows = _diagnosed(args, ["nodegroup_status", "parameters"])
     if args.is_json:
         return print_objects(("name", "nodegroup_status", "parameters"), rows)
@@ -50,7 +50,7 @@ def info(args: argparse.Namespace) -> int:
 
 @table.command("diagnose", _NAMES, JSON, *QUERY_JOB_OPTIONS)
 def diagnose(args: argparse.Namespace) -> int:
-    """Show on which nodes each provider is usable, and why not elsewhere."""
+    """Show the status of each provider on each node, with the reason if it is not usable."""
     all_valid = True
     rows = _diagnosed(args, ["node_status", "nodegroup_status"])
     if args.is_json:
@@ -73,5 +73,5 @@ def diagnose(args: argparse.Namespace) -> int:
 
 
 def main() -> NoReturn:
-    """The program."""
+    """Run the program."""
     table.main()

@@ -178,7 +178,7 @@ TOOL = options.Tool(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The program."""
+    """Run the program."""
     return TOOL.run(argv)
 
 

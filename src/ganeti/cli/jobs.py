@@ -1,4 +1,4 @@
-"""Submitting jobs, and showing what they say until they end."""
+"""Submission of jobs, and display of their logs until they end."""
 
 import argparse
 import sys
@@ -19,20 +19,20 @@ from ganeti.clients.luxi import (
 )
 from ganeti.protocols.luxi import error_from_wire, is_wire_error
 
-if TYPE_CHECKING:  # lists do not need opcodes, and start faster
+if TYPE_CHECKING:  # Lists do not need opcodes and start faster without them.
     from ganeti.model.opcodes import OpCode
 
 PRIORITIES = {"low": 10, "normal": 0, "high": -10}
 SUCCEEDED = "success"
 RETRY_LIMIT_S = 10.0
-"""A master daemon that is started again serves within this time."""
+"""Limit for a restarted master daemon to serve again."""
 RETRY_PAUSE_S = 0.2
 
 T = TypeVar("T")
 
 
 def with_job_options(op: "OpCode", args: argparse.Namespace) -> "OpCode":
-    """The opcode with what the common options say, and who asks."""
+    """Return the opcode with the common options and the name of the user."""
     import msgspec
 
     now_ns = time.time_ns()
@@ -48,9 +48,9 @@ def with_job_options(op: "OpCode", args: argparse.Namespace) -> "OpCode":
 
 
 def run_job(client: LuxiClient, op: "OpCode", args: argparse.Namespace) -> Any:
-    """Submit one opcode, show its log, return its result; raises its error.
+    """Submit one opcode, show its log, and return its result; raise its error.
 
-    NeedsConfirmation if it destroys something and that is not meant; JobSubmitted with `--submit`.
+    NeedsConfirmation if it destroys data and is not confirmed; JobSubmitted with `--submit`.
     """
     confirm_losses([op], args)
     job_id = submit(client, [with_job_options(op, args)])
@@ -59,31 +59,31 @@ def run_job(client: LuxiClient, op: "OpCode", args: argparse.Namespace) -> Any:
 
 
 def run_opcode(op: "OpCode", args: argparse.Namespace) -> Any:
-    """The same on a connection of its own."""
+    """Call `run_job` on a new connection."""
     with LuxiClient() as client:
         return run_job(client, op, args)
 
 
 def run_given(args: argparse.Namespace, **more: Any) -> Any:
-    """Run the opcode that the command line, and `more`, mean; its result."""
+    """Run the opcode for the command line and `more`; return its result."""
     return run_opcode(args.op.opcode(args, **more), args)
 
 
 def submit(client: LuxiClient, ops: Sequence[Any]) -> int:
-    """Submit opcodes as one job; its id. If the connection breaks it is tried again, with its key.
+    """Submit opcodes as one job; return its id. After a lost connection, submit again with the same key.
 
-    So the job exists once, whether or not the master had taken it before (F16).
+    The key ensures that the job exists once, even if the master accepted the first submission (F16).
     """
     return _submitted_once(lambda key: client.submit_job(ops, key))
 
 
 def submit_many(client: LuxiClient, jobs: Sequence[Sequence[Any]]) -> list[tuple[bool, Any]]:
-    """Submit jobs; for each `(True, id)` or `(False, why not)`. Tried again as `submit`."""
+    """Submit jobs; return `(True, id)` or `(False, reason)` for each. Repeats like `submit`."""
     return _submitted_once(lambda key: client.submit_many_jobs(jobs, key))
 
 
 def _submitted_once(submission: Callable[[str], T]) -> T:
-    from ganeti.base.ids import RandomIds  # lists do not need it, and start faster
+    from ganeti.base.ids import RandomIds  # Lists do not need it and start faster without it.
 
     key = RandomIds().token()
     try:
@@ -96,7 +96,7 @@ def _submitted_once(submission: Callable[[str], T]) -> T:
             return submission(key)
         except (MasterDownError, NotMaster):
             if time.monotonic() >= end:
-                raise broken from None  # it may have been done: the later errors do not say so
+                raise broken from None  # The job may exist already; later errors would hide this.
             time.sleep(RETRY_PAUSE_S)
 
 
@@ -107,9 +107,10 @@ def run_jobs(
     *,
     heading: str = "Instance",
 ) -> bool:
-    """Submit a job for each `(label, opcode)`, follow them, and show how several ended as a table.
+    """Submit a job for each `(label, opcode)` and follow the jobs; show the results of several as a table.
 
-    They are of one kind; `heading` is for the labels. True if all succeeded; NeedsConfirmation, JobSubmitted as `run_job`.
+    The opcodes have the same class; `heading` is the title of the labels. Return True if all jobs succeeded;
+    raise NeedsConfirmation and JobSubmitted like `run_job`.
     """
     confirm_losses([op for _label, op in jobs], args)
     answers = submit_many(client, [[with_job_options(op, args)] for _label, op in jobs])
@@ -143,7 +144,7 @@ def run_jobs(
 def _print_ids(
     ids: Sequence[int], args: argparse.Namespace, labels: Sequence[str] | None = None
 ) -> None:
-    """Print what --print-jobid and --submit ask for; of commands on many objects, whose job each is, as upstream."""
+    """Print the job id for --print-jobid and --submit; with the label for commands on many objects, as upstream does."""
     prints_bare = getattr(args, "print_jobid", False)
     if prints_bare:
         for job_id in ids:
@@ -152,31 +153,31 @@ def _print_ids(
         lines = [f"JobID: {job_id}" for job_id in ids]
         if labels is not None:
             lines = [f"{job_id}: {label}" for job_id, label in zip(ids, labels, strict=True)]
-        for line in lines:  # a script that asked for the bare id reads nothing else
+        for line in lines:  # A script that asked for the bare id reads only the id.
             say(line, file=sys.stderr if prints_bare else None)
         raise JobSubmitted(list(ids))
 
 
 def wait_for_result(client: LuxiClient, job_id: int, *, is_quiet: bool = False) -> list[Any]:
-    """Show a job's log while it runs; the results of its opcodes, or its error is raised."""
+    """Show a job's log while it runs; return the results of its opcodes, or raise its error."""
     try:
         follow(client, job_id, is_quiet=is_quiet)
     except KeyboardInterrupt:
         say(
-            f"\nJob {job_id} goes on without you: 'gnt-job watch {job_id}' follows it again,"
-            f" 'gnt-job cancel {job_id}' ends it.",
+            f"\nJob {job_id} continues to run: 'gnt-job watch {job_id}' follows it again,"
+            f" 'gnt-job cancel {job_id}' cancels it.",
             file=sys.stderr,
         )
         raise
     except MasterDownError:
         say(
-            f"Job {job_id} was accepted: 'gnt-job watch {job_id}' says how it ends, once a master answers.",
+            f"Job {job_id} was accepted: 'gnt-job watch {job_id}' shows its end once a master answers.",
             file=sys.stderr,
         )
         raise
     row = client.query_jobs([job_id], ["status", "opstatus", "opresult"])[0]
     if row is None or row[0] is None:
-        raise JobFailed(f"job {job_id} is gone; how it ended is not known")
+        raise JobFailed(f"job {job_id} does not exist any more; its final status is unknown")
     status, opcode_status, results = row
     if status == "success":
         return list(results)
@@ -184,7 +185,7 @@ def wait_for_result(client: LuxiClient, job_id: int, *, is_quiet: bool = False) 
 
 
 def follow(client: LuxiClient, job_id: int, *, is_quiet: bool = False) -> str:
-    """Show a job's log while it runs; its final status. JobLost."""
+    """Show a job's log while it runs; return its final status. JobLost if the job does not exist any more."""
     status = ""
     has_explained = False
     for change in client.wait_for_job(job_id):
@@ -197,7 +198,7 @@ def follow(client: LuxiClient, job_id: int, *, is_quiet: bool = False) -> str:
 
 
 def print_log(change: JobChange) -> None:
-    """Log lines, each with its time: none that a script of a guest's OS says can pass for another's."""
+    """Return log lines, each with its time, so that the output of an OS script cannot imitate other lines."""
     for _serial, (seconds, _micro), kind, content in change.entries:
         if kind == "message":
             for line in str(content).split("\n"):
@@ -205,7 +206,7 @@ def print_log(change: JobChange) -> None:
 
 
 def explain_wait(client: LuxiClient, job_id: int) -> bool:
-    """Say why a job does not move, if that is known."""
+    """Print the reason why a job does not start, if it is known."""
     row = client.query_jobs([job_id], ["status", "waiting_for"])[0]
     if row is None or row[1] is None:
         return False
@@ -216,7 +217,7 @@ def explain_wait(client: LuxiClient, job_id: int) -> bool:
 def _failure(
     job_id: int, status: str, opcode_status: Sequence[str], results: Sequence[Any]
 ) -> GanetiError:
-    """The error of a job that did not succeed: that of the opcode that ended it."""
+    """Return the error of a job that did not succeed: the error of its failed opcode."""
     if status == "canceled":
         return JobFailed(f"job {job_id} was canceled")
     for number, (state, result) in enumerate(zip(opcode_status, results, strict=True)):

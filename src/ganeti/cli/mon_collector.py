@@ -177,7 +177,7 @@ _add("kvm-inst-rss", "Show how many pages of memory each KVM guest of this node 
 
 
 def main() -> NoReturn:
-    """The program."""
+    """Run the program."""
     table.main()
 
 

@@ -521,5 +521,5 @@ def _password(file: str | None, option: str, user: str, where: str) -> str:
 
 
 def main() -> NoReturn:
-    """The program."""
+    """Run the program."""
     sys.exit(run_guarded(lambda: run(sys.argv[1:])))

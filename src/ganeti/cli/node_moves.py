@@ -1,4 +1,4 @@
-"""gnt-node migrate, failover and evacuate: a node is emptied by one job for each instance."""
+"""gnt-node migrate, failover and evacuate: empty a node by one job for each instance."""
 
 import argparse
 from typing import Any
@@ -18,7 +18,7 @@ PRIMARY_ONLY, SECONDARY_ONLY, ALL_ROLES = "primary-only", "secondary-only", "all
 
 
 def add_move_commands(table: CommandTable) -> None:
-    """Give gnt-node the commands that empty a node."""
+    """Add the commands that empty a node to the table."""
     table.command("migrate", NODE, FORCE, OpOptions("moving.OpNodeMigrate"), *JOB_OPTIONS)(migrate)
     of_each = OpOptions("moving.OpInstanceFailover", without=("cleanup", "shutdown_timeout"))
     table.command("failover", NODE, FORCE, of_each, *JOB_OPTIONS)(failover)
@@ -28,17 +28,17 @@ def add_move_commands(table: CommandTable) -> None:
         FORCE,
         OpOptions("moving.OpNodeEvacuate"),
         option("-p", "--primary-only", dest="mode", action="store_const", const=PRIMARY_ONLY,
-               help="only instances that run there"),
+               help="move only instances that have the node as their primary node"),
         option("-s", "--secondary-only", dest="mode", action="store_const", const=SECONDARY_ONLY,
-               help="only copies of disks"),
+               help="move only disks that have the node as their secondary node"),
         option("-a", "--all", dest="mode", action="store_const", const=ALL_ROLES,
-               help="all instances of the node (the default)"),
+               help="move primary instances and secondary disks (the default)"),
         *JOB_OPTIONS,
     )(evacuate)  # fmt: skip
 
 
 def _submitted(client: LuxiClient, op: Any, args: argparse.Namespace) -> int:
-    """Run an opcode that submits jobs, and wait for these; a dry run says which they would be."""
+    """Run an opcode that submits jobs, and wait for the jobs; a dry run lists them instead."""
     result = run_job(client, op, args)
     if args.dry_run:
         say(*(", ".join(job) for job in result or ()), sep="\n")
@@ -47,7 +47,7 @@ def _submitted(client: LuxiClient, op: Any, args: argparse.Namespace) -> int:
 
 
 def migrate(args: argparse.Namespace) -> int:
-    """Migrate all instances that run on a node; those that are down are only placed elsewhere."""
+    """Migrate all primary instances of a node; instances that are down only change their primary node."""
     with LuxiClient() as client:
         name, instances = _instances_of(client, args.node_name)
         if not instances:
@@ -58,7 +58,7 @@ def migrate(args: argparse.Namespace) -> int:
 
 
 def failover(args: argparse.Namespace) -> int:
-    """Stop all instances of a node and start them elsewhere; the node may be dead, if it is marked offline."""
+    """Stop all instances of a node and start them on other nodes; a dead node must be marked offline."""
     with LuxiClient() as client:
         name, instances = _instances_of(client, args.node_name)
         if not instances:
@@ -72,9 +72,9 @@ def failover(args: argparse.Namespace) -> int:
 
 
 def evacuate(args: argparse.Namespace) -> int:
-    """Take all instances off a node, and the copies of disks that others have there."""
+    """Move all primary instances and secondary disks from a node to other nodes."""
     if args.remote_node and args.iallocator:
-        raise InputError("give either a node or an allocator, not both", "iallocator")
+        raise InputError("pass a node or an allocator, not both", "iallocator")
     with LuxiClient() as client:
         name = client.rows("Nodes", [args.node_name], ["name"])[0][0]
         confirm(f"Evacuate node {name}?", is_sure=args.force)
@@ -83,6 +83,6 @@ def evacuate(args: argparse.Namespace) -> int:
 
 
 def _instances_of(client: LuxiClient, node: str) -> tuple[str, list[str]]:
-    """Full name of a node, and the names of its primary instances."""
+    """Return the full name of a node and the names of its primary instances."""
     name, instances = client.rows("Nodes", [node], ["name", "pinst_list"])[0]
     return name, sorted(instances)

@@ -1,4 +1,4 @@
-"""The commands of gnt-node that switch hosts on and off, and run their restricted commands."""
+"""The commands of gnt-node that switch hosts on and off and run restricted commands."""
 
 import argparse
 from collections.abc import Sequence
@@ -35,12 +35,12 @@ OOB_TIMEOUT = option(
 
 
 def add_power_commands(table: CommandTable) -> None:
-    """Give gnt-node its commands for out-of-band management."""
+    """Add the commands for out-of-band management to the table."""
     table.command(
         "power",
         Argument("action", "on, off, cycle or status"),
         NODES,
-        option("--all", action="store_true", help="all nodes; the master is not switched off"),
+        option("--all", action="store_true", help="all nodes; the master is never switched off"),
         FORCE,
         OpOptions(OOB, without=("command", "node_names", "node_uuids")),
         *TABLE_OPTIONS,
@@ -53,7 +53,7 @@ def add_power_commands(table: CommandTable) -> None:
         NODES,
         SHOW_MACHINES,
         option("-g", "--node-group", dest="group", metavar="GROUP", completion="group",
-               help="all nodes of this group that are online"),
+               help="run on all online nodes of this group"),
         OpOptions("commands.OpRestrictedCommand", without=("command", "nodes", "node_uuids")),
         SUBMIT,
         PRINT_JOBID,
@@ -62,16 +62,16 @@ def add_power_commands(table: CommandTable) -> None:
 
 
 def power(args: argparse.Namespace) -> int:
-    """Switch nodes on or off by their out-of-band program, or show whether they are on.
+    """Switch nodes on or off by their out-of-band program, or show their power status.
 
-    The program is a node parameter (`oob_program`) of the cluster, a group or a node, and runs on the master. A node is switched
-    off only when it is marked offline.
+    The program is a node parameter (`oob_program`) of the cluster, a group or a node, and runs on the master. A
+    node can be switched off only if it is marked offline.
     """
     if args.action not in ACTIONS:
         raise InputError(f"must be one of {', '.join(ACTIONS)}", "action")
     is_status = args.action == "status"
     if bool(args.names) == args.all and not (is_status and not args.names):
-        raise InputError("name nodes, or give --all", "names")
+        raise InputError("pass the names of nodes, or --all", "names")
     op = args.op.opcode(args, command=f"power-{args.action}", node_names=args.names)
     rows = _rows(run_opcode(op, args))
     shown = [
@@ -85,7 +85,7 @@ def power(args: argparse.Namespace) -> int:
 
 
 def health(args: argparse.Namespace) -> int:
-    """Show what the out-of-band programs of nodes say of their hardware."""
+    """Show the hardware health that the out-of-band programs of nodes report."""
     from ganeti.model.opcodes.commands import OpOobCommand
 
     op = OpOobCommand(command="health", node_names=args.names, timeout=args.timeout)
@@ -100,13 +100,13 @@ def health(args: argparse.Namespace) -> int:
 
 
 def restricted_command(args: argparse.Namespace) -> int:
-    """Run a program that nodes have in `/etc/ganeti/restricted-commands`, without arguments.
+    """Run a program from the nodes' `/etc/ganeti/restricted-commands`, without arguments.
 
-    The directory and its programs must belong to root and be writable by nobody else. A node that has no such program
-    answers after ten seconds, without saying why; its log does.
+    The directory and its programs must belong to root, and only root may have write permission. If a node does
+    not have the program, it answers after ten seconds without a reason; its log has the reason.
     """
     if bool(args.names) == bool(args.group):
-        raise InputError("name nodes, or give --node-group", "names")
+        raise InputError("pass the names of nodes, or --node-group", "names")
     with LuxiClient() as client:
         names = args.names or online_nodes_of(client, args.group)
         op = args.op.opcode(args, command=args.program, nodes=names)
@@ -123,11 +123,13 @@ def restricted_command(args: argparse.Namespace) -> int:
 
 
 def online_nodes_of(client: LuxiClient, group: str, among: Sequence[str] = ()) -> list[str]:
-    """The names of a group's nodes (or of some) that are not marked offline; PrereqError if there is none."""
+    """Return the online nodes of a group, or the given ones of them; PrereqError if the list is empty."""
     rows = client.rows("Nodes", list(among), ["name", "group", "offline"])
     found = [name for name, of, offline in rows if of == group and not offline]
     if not found:
-        raise PrereqError(f"group {group} has no such nodes", ErrorCode.UNKNOWN_ENTITY)
+        raise PrereqError(
+            f"group {group} has no online nodes of this selection", ErrorCode.UNKNOWN_ENTITY
+        )
     return found
 
 

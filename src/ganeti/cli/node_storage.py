@@ -15,7 +15,7 @@ from ganeti.model.operation import NODE, Argument
 _UNITS = option(
     "--units",
     choices=("h", "m", "g", "t"),
-    help="sizes in MiB, GiB or TiB; h (for people) is the default without --separator",
+    help="unit of sizes: m (MiB), g (GiB), t (TiB) or h (for people; the default without --separator)",
 )
 _OUTPUT = option(
     "-o",
@@ -24,7 +24,7 @@ _OUTPUT = option(
     help="fields to show, separated by commas; '+a,b' adds to the default",
 )
 _KIND = Argument("storage_type", "kind of storage: lvm-vg, lvm-pv, file, sharedfile")
-_NAME = Argument("name", "a volume group, a device, a directory")
+_NAME = Argument("name", "volume group, device or directory")
 _STORAGE_FIELDS = ("node", "type", "name", "size", "used", "free", "allocatable")
 _VOLUME_FIELDS = ("node", "phys", "vg", "name", "size", "instance")
 _TITLES = {"phys": "PhysDev", "vg": "VG"}
@@ -32,7 +32,7 @@ _SIZES = ("size", "used", "free")
 
 
 def add_storage_commands(table: CommandTable) -> None:
-    """Put the commands about storage units into the table of gnt-node."""
+    """Add the commands about storage units to the table."""
     table.command(
         "list-storage",
         NODES,
@@ -50,17 +50,21 @@ def add_storage_commands(table: CommandTable) -> None:
         option(
             "--allocatable",
             choices=("yes", "no"),
-            help="whether a physical volume may get new volumes",
+            help="whether a physical volume accepts new volumes",
         ),
         option(
-            "--create", dest="present", action="store_true", default=None, help="create a directory"
+            "--create",
+            dest="present",
+            action="store_true",
+            default=None,
+            help="create the directory",
         ),
         option(
             "--delete",
             dest="present",
             action="store_false",
             default=None,
-            help="delete an empty directory",
+            help="delete the directory, which must be empty",
         ),
         OpOptions("storage.OpNodeModifyStorage"),
         *JOB_OPTIONS,
@@ -79,7 +83,7 @@ def add_storage_commands(table: CommandTable) -> None:
 def list_storage(args: argparse.Namespace) -> int:
     """List the storage units of nodes: volume groups, physical volumes, directories of disks.
 
-    Fields: node, type, name, size, used, free, allocatable, problem (what is wrong with it).
+    Fields: node, type, name, size, used, free, allocatable, problem.
     """
     fields = wanted_fields(args.output, _STORAGE_FIELDS)
     _print(args, fields, run_given(args, output_fields=fields, nodes=args.names))
@@ -87,9 +91,9 @@ def list_storage(args: argparse.Namespace) -> int:
 
 
 def modify_storage(args: argparse.Namespace) -> int:
-    """Close a physical volume to new volumes, or open it; make or delete a directory of disks.
+    """Allow or refuse new volumes on a physical volume; create or delete a directory of disks.
 
-    Directories must lie below one that the node's /etc/ganeti/file-storage-paths allows.
+    A directory of disks must be below a directory that the node's /etc/ganeti/file-storage-paths lists.
     """
     changes: dict[str, bool] = {}
     if args.allocatable is not None:
@@ -104,7 +108,7 @@ def modify_storage(args: argparse.Namespace) -> int:
 
 
 def volumes(args: argparse.Namespace) -> int:
-    """List the logical volumes of nodes, and the instances whose they are."""
+    """List the logical volumes of nodes and the instances that own them."""
     fields = wanted_fields(args.output, _VOLUME_FIELDS)
     _print(args, fields, run_given(args, output_fields=fields, nodes=args.names))
     return 0

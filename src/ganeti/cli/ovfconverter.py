@@ -132,5 +132,5 @@ def _new_export(output: Path, name: str) -> Iterator[Path]:
 
 
 def main() -> NoReturn:
-    """The program."""
+    """Run the program."""
     table.main()

@@ -1,4 +1,4 @@
-"""One request from its headers to its answer: who asks, may they, what is meant, and what comes of it."""
+"""Processing of one request: authentication, routing, permissions, execution and answer."""
 
 import asyncio
 import datetime as dt
@@ -36,21 +36,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Streamed:
-    """An answer that writes itself, and takes its time."""
+    """An answer that writes itself, such as a stream."""
 
     run: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True)
 class Text:
-    """An answer that is no JSON."""
+    """An answer that is not JSON."""
 
     body: str
     content_type: str
 
 
 class Application:
-    """Answers requests from the tables of operations."""
+    """Answers requests by the tables of operations."""
 
     def __init__(
         self, operations: Sequence[Operation], services: Services, users: Users, audit: Audit
@@ -62,7 +62,7 @@ class Application:
         self._delays = LoginDelays(services.clock.monotonic)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer to one request; no fault of a client, or of ours, goes further than that."""
+        """Return the answer to one request; errors of clients and of this program become answers, too."""
         try:
             response = await self._answered(request)
         except Refusal as refusal:
@@ -72,8 +72,8 @@ class Application:
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception:
-            log.exception("a fault of this program while it answered a request")
-            why = "this is a fault of the server; its log says more"
+            log.exception("internal error while answering a request")
+            why = "internal error of the server; its log has the details"
             response = refused(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, why))
         if not request.content.is_eof():  # what was not read must not be taken for a request
             response.force_close()
@@ -125,7 +125,7 @@ class Application:
 
         def check() -> User | None:
             user = self._users.login(header, today)
-            if user is None and self._users.refresh():  # a user who was just added need not wait
+            if user is None and self._users.refresh():  # A user who was just added need not wait.
                 user = self._users.login(header, today)
             return user
 
@@ -134,7 +134,7 @@ class Application:
         except InputError as err:
             raise bad_request(err.message) from err
         if user is None:
-            raise Refusal(HTTPStatus.UNAUTHORIZED, "Name or password are wrong", CHALLENGE)
+            raise Refusal(HTTPStatus.UNAUTHORIZED, "Wrong name or password", CHALLENGE)
         return user
 
     async def _done(self, call: Call) -> Any:
@@ -145,7 +145,7 @@ class Application:
 
 
 def _is_unknown(refusal: Refusal, request: web.BaseRequest) -> bool:
-    """Whether a browser must learn that it has to log in; it is not challenged, or it would keep the password."""
+    """Return True if the answer needs a challenge; a browser gets none, because it would keep the password."""
     return refusal.status is HTTPStatus.UNAUTHORIZED and is_browser(request.headers)
 
 
@@ -166,7 +166,7 @@ def _arguments(query: str) -> Arguments:
     try:
         given = parse_qs(query, max_num_fields=ARGUMENTS_LIMIT, errors="strict")
     except ValueError as err:  # UnicodeDecodeError is one
-        raise bad_request("the query cannot be understood, or has too many parameters") from err
+        raise bad_request("the query is invalid, or has too many parameters") from err
     if any("\0" in text for texts in given.values() for text in texts):
         raise bad_request("the query contains a NUL character")
     return Arguments(given)
@@ -189,7 +189,7 @@ async def _response(call: Call, result: Any, request: web.BaseRequest) -> web.St
 
 
 def refused(refusal: Refusal) -> web.Response:
-    """An answer that says no."""
+    """Return the answer for a refusal."""
     body = wire.encode(error_body(refusal.status, refusal.explain))
     return _json(body, refusal.status, refusal.headers)
 

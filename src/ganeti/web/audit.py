@@ -1,6 +1,6 @@
-"""The audit log of the REST server: who, from where, what, with which outcome and job; one JSON object a line.
+"""The audit log of the REST server: user, address, request, outcome and job, as one JSON object a line.
 
-No body, password or parameter is in it: what a job changed is in the master's audit log.
+It never contains bodies, passwords or parameters. The master's audit log contains the changes of jobs.
 """
 
 import time
@@ -15,14 +15,14 @@ from ganeti.web.operations import Call
 
 
 class Audit:
-    """Appends records; what cannot be written is said in the daemon's log, with the record."""
+    """Appends records; a record that cannot be written goes to the daemon's log."""
 
     def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
         self._path = path
         self._now = now
 
     def note(self, call: Call, status: HTTPStatus, why: str) -> None:
-        """Record one request that would change something."""
+        """Record one request for a change."""
         path = call.operation.path
         for kind, item in zip(call.operation.kinds, call.items, strict=True):
             path = path.replace("{" + kind + "}", item, 1)

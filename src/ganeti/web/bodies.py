@@ -1,4 +1,4 @@
-"""Bodies of requests: bounded in size, time and rate, and read as JSON that hides nothing (A9, A11)."""
+"""Bodies of requests: bounded in size, time and rate, and parsed as strict JSON (A9, A11)."""
 
 import asyncio
 import contextlib
@@ -13,18 +13,18 @@ from ganeti.web.refusals import Refusal, bad_request
 
 BODY_S = 30.0
 GRACE_S = 10.0
-"""After that a client must have sent LEAST_RATE bytes a second."""
+"""Seconds after which a client must have sent LEAST_RATE bytes a second."""
 LEAST_RATE = 1024
 THROWN_AWAY_BYTES = 64 * 1024 * 1024
 PAUSE_S = 2.0
-"""How much of a body that is too long is read, and how long the client may pause."""
+"""Bytes of a too long body that are read and discarded, and the longest pause of the client."""
 BESIDE_BYTES = 64 * 1024
-"""A longer body is parsed beside the loop."""
+"""Bytes above which a body is parsed in a thread."""
 JSON = "application/json"
 
 
 async def read_body(request: web.BaseRequest, limit: int = BODY_LIMIT) -> Any:
-    """The body as plain values, None without one; Refusal (400, 408, 413, 415)."""
+    """Return the body as plain values, or None for an empty body; Refusal (400, 408, 413, 415)."""
     if not request.body_exists and request.content.is_eof():
         return None
     asks_first = request.headers.get("Expect", "").lower() == "100-continue"
@@ -50,12 +50,12 @@ async def read_body(request: web.BaseRequest, limit: int = BODY_LIMIT) -> Any:
 
 
 def _too_long(limit: int) -> Refusal:
-    why = f"the body of this request may have {limit} bytes"
+    why = f"the body is too long; its limit is {limit} bytes"
     return Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
 
 
 async def _throw_away(request: web.BaseRequest) -> None:
-    """Read the rest of a body: a client that sends all of it first reads the refusal only then."""
+    """Read the rest of a body: a client that first sends the whole body reads the refusal only afterwards."""
     size = 0
     with contextlib.suppress(TimeoutError, web.RequestPayloadError, HttpProcessingError):
         async with asyncio.timeout(BODY_S):
@@ -72,15 +72,15 @@ async def _data(request: web.BaseRequest, limit: int) -> bytes:
         async with asyncio.timeout(BODY_S):
             return await _at_a_rate(request, limit)
     except TimeoutError:
-        raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "the body comes too slowly") from None
+        raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "the body arrives too slowly") from None
     except (web.RequestPayloadError, HttpProcessingError) as err:
-        raise bad_request("the body does not have the form that the headers promise") from err
+        raise bad_request("the body does not match the headers") from err
     except RuntimeError as err:
-        raise ConnectionResetError("the client hung up before its body was whole") from err
+        raise ConnectionResetError("the client hung up before the end of the body") from err
 
 
 async def _at_a_rate(request: web.BaseRequest, limit: int) -> bytes:
-    """All of it; TimeoutError if it comes too slowly, Refusal if it is too long."""
+    """Return the whole body; TimeoutError if it arrives too slowly, Refusal if it is too long."""
     loop = asyncio.get_running_loop()
     begun, parts, size = loop.time(), list[bytes](), 0
     while True:

@@ -1,7 +1,7 @@
-"""What requests of browsers are refused, and what browsers are not asked.
+"""Protection against requests that other sites cause in a user's browser.
 
-A browser adds its user's credentials to whatever a page of another site sends. So a request that changes something is
-refused if another site has caused it, and a browser is never asked for Basic credentials, which it would keep.
+A browser adds its user's credentials to requests of pages of other sites. So a request for a change is refused if
+another site has caused it. A browser is never asked for Basic credentials, because it would keep them.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from ganeti.web.refusals import forbidden
 
 _SITE, _ORIGIN, _HOST, _ACCEPT = "Sec-Fetch-Site", "Origin", "Host", "Accept"
 _OWN_SITES = ("same-origin", "none")
-"""This server's own page, and what the user has typed or chosen."""
+"""Requests of this server's own page, and of the user's address bar and bookmarks."""
 
 
 def check_origin(headers: Mapping[str, str]) -> None:
-    """Refusal (403) if a page of another site has caused the request; programs send neither of the headers."""
+    """Raise Refusal (403) if a page of another site has caused the request; programs send neither of the headers."""
     site, origin = headers.get(_SITE), headers.get(_ORIGIN)
     if site is not None and site not in _OWN_SITES:
         raise forbidden("a page of another site has sent this request")
@@ -24,10 +24,10 @@ def check_origin(headers: Mapping[str, str]) -> None:
 
 
 def is_browser(headers: Mapping[str, str]) -> bool:
-    """Whether a browser has sent the request, by a page's script or by its user."""
+    """Return True if a browser has sent the request, for a script of a page or for its user."""
     return _SITE in headers or wants_page(headers)
 
 
 def wants_page(headers: Mapping[str, str]) -> bool:
-    """Whether the answer is to be shown to a person."""
+    """Return True if the browser shows the answer to its user."""
     return "text/html" in headers.get(_ACCEPT, "")

@@ -1,9 +1,9 @@
-"""Bounds on guesses of passwords, for each address and for each name: one at a time, and ever more slowly.
+"""Limits on password guesses: one guess at a time for each address and each name, with growing delays.
 
-A guess that fails costs its address and its name 0.1 s, then twice as much each time, up to 2 s. The next guess from
-that address, or at that name, waits for that time before the password is compared, whether or not the client still
-waits for its answer. A right password does not end the delays of its address. Credentials that were right before, from the
-same address, wait for nothing: guesses of others do not slow them.
+The first wrong guess delays the next guess from its address or at its name by 0.1 s. Each further wrong guess
+doubles the delay, up to 2 s. The server waits for the delay before it compares the password, even if the client
+has gone. A right password does not reset the delay of its address. Credentials that were right before from the same
+address are never delayed, so guesses of other users do not slow them.
 """
 
 import asyncio
@@ -23,29 +23,29 @@ FIRST_S = 0.1
 LONGEST_S = 2.0
 FORGET_S = 60.0
 WAITING_LIMIT = 16
-"""Guesses that may wait for their turn, from one address or at one name; more are refused at once."""
+"""Guesses that may wait from one address or at one name; further guesses are refused at once."""
 KNOWN_LIMIT = 10_000
-"""Addresses and names, and right credentials, that are remembered."""
+"""Limit of stored addresses, names and right credentials."""
 _PREFIX = 64
-"""Bits of an IPv6 address that belong to one host or more."""
+"""Prefix length of the IPv6 network that counts as one address."""
 
 T = TypeVar("T")
 
 
 @dataclass
 class _Guesses:
-    """What was guessed from an address, or at a name."""
+    """The guesses from an address or at a name."""
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: int = 0
     failed: float = 0.0
-    """When a guess failed last."""
+    """Time of the last wrong guess."""
     delay_s: float = 0.0
-    """How long after that the next guess must wait."""
+    """Delay of the next guess after that time."""
 
 
 class LoginDelays:
-    """Who has guessed lately."""
+    """The recent guesses of all addresses and names."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -57,9 +57,9 @@ class LoginDelays:
     async def login(
         self, address: str, name: str | None, credentials: str, check: Callable[[], T | None]
     ) -> T | None:
-        """Return what `check` returns, in the turn of the address and the name; None after a delay. Refusal (429).
+        """Wait for the turn of the address and the name, and return the result of `check`; Refusal (429).
 
-        `name` is None where the credentials have no name, as a token.
+        The result is None after a delay. `name` is None for credentials without a name, such as a token.
         """
         digest = hmac.digest(self._key, credentials.encode("utf-8", "surrogateescape"), "sha256")
         known = (address, digest)
@@ -82,12 +82,12 @@ class LoginDelays:
 
     @asynccontextmanager
     async def _turn(self, key: tuple[str, str]) -> AsyncIterator[_Guesses]:
-        """Wait until no other guess is being made, and until the delay of the last one is over."""
+        """Wait until no other guess is in progress and the delay of the last guess is over."""
         one = self._guesses.setdefault(key, _Guesses())
         self._guesses.move_to_end(key)
         _cut(self._guesses)
         if one.waiting >= WAITING_LIMIT:
-            why = "too many logins fail from this address or with this name; try again later"
+            why = "too many failed logins from this address or with this name; try again later"
             raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, why, {"Retry-After": "5"})
         one.waiting += 1
         try:
@@ -107,7 +107,7 @@ class LoginDelays:
 
 
 def _network(address: str) -> str:
-    """The address, or of IPv6 the network of one host."""
+    """Return the address, or for IPv6 the network of one host."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The answer to a client that follows events: a stream that lasts until it hangs up."""
+"""The answer to a client that follows events: a stream until the client hangs up."""
 
 from contextlib import aclosing
 from http import HTTPStatus
@@ -19,12 +19,12 @@ async def stream(call: Call, request: web.BaseRequest) -> web.StreamResponse:
     last = call.headers.get("Last-Event-ID") or call.arguments.text("after")
     if last is not None and not is_number(last):
         raise bad_request(
-            "the number of an event is EPOCH-SERIAL-N, as one of this stream has said"
+            "the number of an event must be EPOCH-SERIAL-N, copied from an event of this stream"
         )
     given = call.arguments.text("kinds")
     kinds = given.split(",") if given else list(KINDS)
     if unknown := set(kinds) - set(KINDS):
-        raise bad_request(f"there is no kind {min(unknown)!r:.40}; known: {', '.join(KINDS)}")
+        raise bad_request(f"unknown kind {min(unknown)!r:.40}; the kinds are {', '.join(KINDS)}")
     is_seen = seen_by(call.user, kinds)
     response = web.StreamResponse(
         headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}

@@ -1,8 +1,9 @@
-"""Server-sent events: what happens on the master, to all who listen, each from where it has stopped listening.
+"""Server-sent events: the master's events for all subscribers, each from its last received event.
 
-One request at the master serves all subscribers. What was sent lately is kept, so who comes back soon costs
-the master nothing; what is older the master is asked for, also what was told by another one. When its log does
-not reach back to a number, the subscriber gets `reset`, the state of everything and `complete`, so it misses nothing.
+One request at the master serves all subscribers. Recent events are kept, so a subscriber that returns soon
+causes no request. Older events, including those of an earlier master, are requested from the master. If
+the master's log does not reach back to the subscriber's number, the subscriber gets `reset`, the state of
+all objects and `complete`, so it misses nothing.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from ganeti.web.refusals import Refusal
 from ganeti.web.users import User
 
 POLL_S = 10.0
-"""Less than a master may be silent before this server ends (`daemons/rapi.py`): where nothing happens, this is when it is heard."""
+"""Interval of contacts to an idle master; shorter than the silence after which the server ends (`daemons/rapi.py`)."""
 KEPT = 5_000
 KEEP_ALIVE_S = 15.0
 AGAIN_S = 1.0
@@ -39,21 +40,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened; `number` is where a subscriber goes on, None if it cannot from there."""
+    """One event; `number` is where a subscriber continues, or None if it cannot continue from this event."""
 
     number: str | None
     kind: str
     content: Any
 
     def encoded(self) -> bytes:
-        """As it goes to a client."""
+        """Return the event in the form of the stream."""
         number = f"id: {self.number}\n" if self.number is not None else ""
         head = f"{number}event: {self.kind}\ndata: "
         return head.encode() + wire.encode(self.content) + b"\n\n"
 
 
 _Place = tuple[int, int, int, int]
-"""Epoch, serial and N of a number, and how many events without one came since."""
+"""Epoch, serial and N of a number, and the count of events without a number since."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,10 @@ class EventHub:
         self._master = master
         self._kept: list[_Kept] = []
         self._since: _Place = (0, 0, 0, 0)
-        """All that came after it is kept."""
+        """The position after which all events are kept."""
         self._last: str | None = None
         self._place: _Place = (0, 0, 0, 0)
-        """Where it ends."""
+        """The position of the last event."""
         self._passing = self._losses = 0
         self._news: asyncio.Future[None] | None = None
         self._heard = asyncio.get_running_loop().time()
@@ -81,7 +82,7 @@ class EventHub:
         self.subscribers = 0
 
     def silent_s(self) -> float:
-        """For how long the master has not answered."""
+        """Return the seconds since the master's last answer."""
         return asyncio.get_running_loop().time() - self._heard
 
     async def run(self) -> None:
@@ -100,7 +101,7 @@ class EventHub:
     def _take(self, answer: dict[str, Any]) -> None:
         last = str(answer["last"])
         if answer["is_lost"] or self._last is None:
-            # Subscribers find that what they have seen is before, and the master is asked what came after.
+            # Subscribers then see that their position is earlier, and the later events are requested from the master.
             self._kept.clear()
             self._losses += 1
             self._since = self._place = _place(last)
@@ -126,13 +127,13 @@ class EventHub:
         self._wake()
 
     async def news(self, timeout_s: float) -> None:
-        """Return when there is something new, or the time is over."""
+        """Return when there is a new event, or after the time limit."""
         if self._news is None:
             self._news = asyncio.get_running_loop().create_future()
         await asyncio.wait((self._news,), timeout=timeout_s)
 
     async def events(self, last: str | None) -> AsyncIterator[list[tuple[Event, bytes]]]:
-        """What comes after `last` (None: from now on), as it comes; an empty list as a sign of life."""
+        """Yield the events after `last` (None: from now on) as they arrive; an empty list keeps the connection alive."""
         while self._last is None and not self._is_closed:
             await self.news(KEEP_ALIVE_S)
         seen = self._place if last is None else _place(last)
@@ -152,17 +153,17 @@ class EventHub:
                 yield []
 
     def _has(self, place: _Place) -> bool:
-        """Whether an event of this number was told here: others may be of a history that was lost."""
+        """Return True if this server sent an event of this number; other numbers may be of a lost history."""
         index = bisect_left(self._kept, place, key=lambda one: one.place)
         return index < len(self._kept) and self._kept[index].place == place
 
     def _after(self, seen: _Place) -> list[tuple[Event, bytes]]:
-        """From what is kept."""
+        """Return events from the kept ones."""
         index = bisect_right(self._kept, seen, key=lambda one: one.place)
         return [(one.event, one.bytes_) for one in self._kept[index:]]
 
     async def _older(self, seen: _Place) -> tuple[list[tuple[Event, bytes]], _Place]:
-        """From the master, and where that ends; everything anew if it does not know either."""
+        """Return events from the master and their end; the whole state if the master does not have the events."""
         answer = await self._master.ask("WaitForEvents", "{}-{}-{}".format(*seen), 0)
         last = str(answer["last"])
         if not answer["is_lost"]:
@@ -172,11 +173,11 @@ class EventHub:
         return [(event, event.encoded()) for event in found], _place(last)
 
     async def _everything(self, last: str) -> list[Event]:
-        """`reset`, the state of all things, and `complete`: only that has `last`, from which to go on.
+        """Return `reset`, the state of all objects, and `complete`. Only `complete` has the number `last`.
 
-        So who is cut off before gets everything anew.
+        So a subscriber that loses its connection before `complete` gets the whole state again.
         """
-        why = "what came after that number is not known; here is everything as it is now"
+        why = "the events after that number are not known; the present state follows"
         found = [Event(None, "reset", {"why": why})]
         for kind, method, names in _STATE:
             for row in await self._master.ask(method, [], list(names), False):
@@ -190,23 +191,23 @@ class EventHub:
 
 
 def _place(number: str) -> _Place:
-    """Of an event's number, or of the end of a position."""
+    """Return the position of an event's number, or of the end of a position."""
     epoch, serial, *index = map(int, number.split("-"))
     return epoch, serial, index[0] if index else 0, 0
 
 
 def _after(place: _Place) -> _Place:
-    """Of an event without a number."""
+    """Return the position of an event without a number."""
     return *place[:3], place[3] + 1
 
 
 def is_number(text: str) -> bool:
-    """Whether this may be the number of an event."""
+    """Return True if the text has the form of an event's number."""
     return NUMBER.fullmatch(text) is not None
 
 
 def seen_by(user: User, kinds: Sequence[str]) -> Callable[[Event], bool]:
-    """Which events a user gets."""
+    """Return True if a user may see the event."""
     scope, own = user.rights.scope, remote_source(user.name)
 
     def is_seen(event: Event) -> bool:

@@ -1,4 +1,4 @@
-"""Lists of objects, and single ones: whole or as names, in pages, with tags by which a client sees a change."""
+"""Lists of objects and single objects: in full or as names, in pages, with entity tags that show a change."""
 
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,7 +20,7 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Encoded:
-    """An answer that is JSON already; clients may ask whether it is still the same."""
+    """An encoded answer with an entity tag; clients can ask whether it is still the same."""
 
     body: bytes
     etag: str = ""
@@ -30,30 +30,30 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Listed:
-    """One kind of objects: how the master lists it, and how clients see it."""
+    """One kind of object: the master's list, and the form for clients."""
 
     method: str
-    """The LUXI method: names, fields, locking."""
+    """LUXI method that lists the objects by names and fields."""
     fields: tuple[str, ...]
     uri: str
-    """Of one object, with its name after it."""
+    """Path of one object without its name."""
     id_field: str = "id"
-    """What lists of names call the name."""
+    """Key of the name in lists of names."""
     change: Change | None = None
-    """Made with each object."""
+    """Function that completes each object."""
     is_live: bool = False
-    """Whether nodes are asked for some of the fields, so that an answer changes by itself."""
+    """True if nodes report some of the fields, so that an answer can change without a job."""
 
     def collection(self) -> Handler:
-        """Answers `GET` of the collection."""
+        """Answer `GET` of the collection."""
         return lambda call: _collection(self, call)
 
     def one(self) -> Handler:
-        """Answers `GET` of one object."""
+        """Answer `GET` of one object."""
         return lambda call: _one(self, call)
 
     def shown(self, fields: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
-        """A row of values as clients see it."""
+        """Return a row of values in the form for clients."""
         found = dict(zip(fields, row, strict=True))
         return self.change(found) if self.change else found
 
@@ -114,10 +114,10 @@ async def _of_scope(listed: Listed, call: Call, names: list[str]) -> list[str]:
 
 
 async def recent(call: Call, asked: Any, make: Callable[[], Awaitable[bytes]]) -> Encoded:
-    """An answer that was made a moment ago in the same state of the cluster, or a new one.
+    """Return a recent answer of the same state of the cluster, or a new one.
 
-    The state is that of the configuration and of all calls that changed a node, as for the master's own
-    shared rounds, so a list after a job shows what the job did.
+    The state covers the configuration and all calls that changed a node, as for the master's own
+    shared rounds. So a list after a job shows the changes of the job.
     """
     begun = call.services.clock.monotonic()
     state = await call.services.master.ask(STATE)
@@ -129,9 +129,10 @@ async def recent(call: Call, asked: Any, make: Callable[[], Awaitable[bytes]]) -
 
 
 async def positioned(call: Call, asked: Any, make: Callable[[], Awaitable[bytes]]) -> Encoded:
-    """An answer that the configuration alone makes: its tag is the position of that, and what was asked.
+    """Return an answer that depends only on the configuration; its tag is the position and the request.
 
-    So who has it already costs one question to the master. Another position may make the same answer.
+    So a client that has the answer already causes only one request to the master. Different positions can have
+    the same answer.
     """
     begun = call.services.clock.monotonic()
     position = str(await call.services.master.ask(STATE)).partition(".")[0]
@@ -147,12 +148,12 @@ async def positioned(call: Call, asked: Any, make: Callable[[], Awaitable[bytes]
 
 
 def has_already(call: Call, etag: str) -> bool:
-    """Whether the client has said that it has the answer with this tag."""
+    """Return True if the client has the answer with this tag."""
     return bool(etag) and etag in call.headers.get("If-None-Match", "").split(", ")
 
 
 def tagged(body: bytes) -> Encoded:
-    """An answer with the tag of its content."""
+    """Return an answer with the tag of its content."""
     return Encoded(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
 
@@ -164,7 +165,7 @@ def _page_arguments(call: Call) -> tuple[int | None, str | None]:
 
 
 def page(call: Call, ordered: Sequence[Any], key: Callable[[Any], Any]) -> list[Any]:
-    """Of what is in the order of `key`, the page that `limit` and `after` name; all without them."""
+    """Return the page of `limit` and `after` from objects in the order of `key`; all objects by default."""
     limit, after = _page_arguments(call)
     if after is not None:
         number = int(after) if after.isascii() and after.isdecimal() else None

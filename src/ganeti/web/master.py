@@ -1,4 +1,4 @@
-"""The master, as the REST server sees it: connections that are used again, and answers that are kept a moment."""
+"""The REST server's client of the master: reused connections, and answers that are kept for a moment."""
 
 import asyncio
 import contextlib
@@ -12,11 +12,11 @@ from ganeti.web.refusals import Refusal
 
 CALL_LIMIT_S = 60.0
 MOST_CALLS = 64
-"""Requests that are at the master at a time; others wait for their turn."""
+"""Limit of concurrent requests at the master; others wait for their turn."""
 MOST_WAITS = 1024
-"""Requests that only wait there (`/2/jobs/J/wait`, events)."""
+"""Limit of requests that only wait at the master (`/2/jobs/J/wait`, events)."""
 AGAIN_S = (0.2, 0.5, 1.0, 2.0)
-"""When a submission with a key is sent again after the line broke, as while the master daemon starts anew."""
+"""Delays of repeated submissions with a key after a lost connection, for example while the master restarts."""
 
 
 class MasterConnections:
@@ -31,31 +31,31 @@ class MasterConnections:
         self.failures = 0
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         idle, self._idle = self._idle, []
         for client in idle:
             with contextlib.suppress(OSError):
                 await client.close()
 
     async def ask(self, method: str, *args: Any) -> Any:
-        """The answer to a question, which may be asked twice; GanetiError, Refusal (502, 504)."""
+        """Return the answer to a query, which may be sent twice; GanetiError, Refusal (502, 504)."""
         async with self._calls:
             return await self._repeated(method, args, (0.0,))
 
     async def submit(self, method: str, *args: Any) -> Any:
-        """A request with a key of its own, repeated while the master daemon starts anew; as `ask`."""
+        """Send a request with its own key, and repeat it while the master daemon restarts; result as of `ask`."""
         async with self._calls:
             return await self._repeated(method, args, AGAIN_S)
 
     async def act(self, method: str, *args: Any) -> Any:
-        """A request that is sent once only; as `ask`."""
+        """Send a request only once; result as of `ask`."""
         async with self._calls:
             return await self._repeated(method, args, ())
 
     async def wait(self, method: str, *args: Any) -> Any:
-        """A request that takes as long as it takes; 503 when too many wait."""
+        """Send a request without a time limit; Refusal (503) if too many requests wait."""
         if self._waits.locked():
-            why = "too many requests wait already"
+            why = "too many waiting requests; try again later"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, {"Retry-After": "5"})
         async with self._waits:
             return await self._repeated(method, args, (0.0,))
@@ -86,7 +86,7 @@ class MasterConnections:
             self._keep(client)
             raise
         except OSError:
-            # The others are as old as this one: the daemon may have been started anew.
+            # The other connections are as old as this one: the daemon may have restarted.
             await self.close()
             raise
         self._keep(client)

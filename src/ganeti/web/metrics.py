@@ -1,4 +1,4 @@
-"""`/metrics`: the master's figures, and the server's own, in the text form of Prometheus."""
+"""`/metrics`: figures of the master and of this server in the text format of Prometheus."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,10 +8,10 @@ from ganeti.web.operations import Call
 
 CONTENT_TYPE = "text/plain"
 _GAUGES = {
-    "queue": ("jobs", "state", "jobs of the queue, and who waits for news of them"),
-    "locks": ("locks", "state", "jobs that hold locks or wait for them, and locks"),
+    "queue": ("jobs", "state", "jobs of the queue, and requests that wait for updates of jobs"),
+    "locks": ("locks", "state", "jobs that hold or wait for locks, and locks"),
     "store": ("store", "count", "transactions and syncs of the state store since it was opened"),
-    "instances": ("instances", "admin_state", "instances by their wanted state"),
+    "instances": ("instances", "admin_state", "instances by their desired state"),
     "nodes": ("nodes", "state", "nodes"),
 }
 _PLAIN = {
@@ -24,7 +24,7 @@ _PLAIN = {
 
 
 async def metrics(call: Call) -> Text:
-    """All figures."""
+    """Return all figures."""
     found: Mapping[str, Any] = await call.services.master.ask("QueryFigures")
     lines = [*_of_master(found), *_of_calls(found.get("calls") or {}), *_of_server(call)]
     return Text("\n".join(lines) + "\n", CONTENT_TYPE)
@@ -41,7 +41,7 @@ def _of_master(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_calls(calls: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    yield from _head("rpc_seconds", "how long calls to nodes took", "histogram")
+    yield from _head("rpc_seconds", "duration of calls to nodes", "histogram")
     for name, one in sorted(calls.items()):
         total, label = 0, f'procedure="{_escaped(name)}"'
         bounds = [*map(str, one["bounds_s"]), "+Inf"]
@@ -57,7 +57,7 @@ def _of_calls(calls: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 def _of_server(call: Call) -> Iterator[str]:
     services = call.services
-    yield from _head("rest_requests_total", "requests that were answered", "counter")
+    yield from _head("rest_requests_total", "answered requests", "counter")
     for (method, status), count in sorted(services.requests.items()):
         labels = f'method="{_escaped(method)}",status="{status}"'
         yield f"ganeti_rest_requests_total{{{labels}}} {count}"

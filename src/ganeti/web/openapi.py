@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made of the tables of operations and the fields of opcodes."""
+"""The OpenAPI 3.1 document, generated from the tables of operations and the fields of opcodes."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -35,20 +35,20 @@ _RESULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "page": ("text/html", {"type": "string"}),
 }
 _REFUSALS = {
-    "400": "the request is wrong; `explain` says where",
-    "401": "name or password are wrong, or missing",
+    "400": "the request is invalid; `explain` names the invalid part",
+    "401": "the name or the password is wrong or missing",
     "403": "the user lacks the right",
-    "404": "there is no such thing",
-    "405": "the path has no such method; `Allow` lists those that it has",
-    "408": "the body comes too slowly",
+    "404": "the object or path does not exist",
+    "405": "the path does not support the method; `Allow` lists its methods",
+    "408": "the body arrives too slowly",
     "409": "the cluster's state does not allow it",
     "413": "the body is too long",
     "415": "the body is not JSON",
     "422": "the idempotency key was used for another request",
-    "429": "too many logins fail from this address or with this name",
-    "501": "this version cannot do that",
+    "429": "too many failed logins from this address or with this name",
+    "501": "this server does not support the request",
     "502": "the master does not answer",
-    "503": "the queue is full or drained, or too many wait",
+    "503": "the queue is full or drained, or too many requests wait",
 }
 _OWN_FIELDS = frozenset(("OP_ID", "reason", "debug_level"))
 _REF = "#/components/schemas/{name}"
@@ -57,7 +57,7 @@ PAGE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><title>Ganeti REST interface</title>
 <style>body{font-family:sans-serif;margin:2em;max-width:70em}code{background:#eee}
 summary{padding:.3em}b{display:inline-block;width:5em}pre{background:#f6f6f6;padding:1em}</style>
-<h1>Ganeti REST interface</h1><p>From /2/openapi.json. This page sends name and password with this one request, and keeps neither.</p>
+<h1>Ganeti REST interface</h1><p>From /2/openapi.json. This page uses name and password for one request, and does not store them.</p>
 <form id="login"><input id="name" placeholder="name" autocomplete="off"> <input id="password" type="password"
 placeholder="password" autocomplete="off"> <button>Show</button> <span id="why"></span></form><div id="all"></div>
 <script>
@@ -91,7 +91,7 @@ PAGE_HEADERS = {
 
 
 def document(operations: tuple[Operation, ...]) -> dict[str, Any]:
-    """The whole document."""
+    """Return the whole document."""
     paths: dict[str, Any] = {}
     schemas, components = _schemas(operations)
     for one in operations:
@@ -121,7 +121,7 @@ def _refusal_schema() -> dict[str, Any]:
 
 
 def _schemas(operations: Iterable[Operation]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The schema of each opcode by its name, and all others that these refer to."""
+    """Return the schema of each opcode by its name, and all schemas to which it refers."""
     used = {one.does.opcode for one in operations if isinstance(one.does, JobOf)}
     kinds = sorted(used, key=lambda kind: kind.op_id())
     _, components = msgspec.json.schema_components(kinds, ref_template=_REF)
@@ -134,7 +134,7 @@ def _schemas(operations: Iterable[Operation]) -> tuple[dict[str, Any], dict[str,
 
 
 def _describe(kind: type[OpCode], schema: dict[str, Any]) -> None:
-    """Say of each field what people are told of it."""
+    """Add the help of each field to the schema."""
     schema["properties"]["priority"] |= {"enum": list(SUBMITTABLE_PRIORITIES)}
     for name in kind.null_is_default:
         if "type" in (one := schema["properties"].get(name, {})):
@@ -183,7 +183,7 @@ def _argument(one: Parameter) -> dict[str, Any]:
 
 
 def _idempotency() -> dict[str, Any]:
-    text = "a word of the client's; the same one gives the same job, also under another master"
+    text = "text that the client chooses; the same text returns the same job, even after a change of the master"
     schema = {"type": "string", "pattern": "^[!-~]{1,255}$"}
     return {"name": "Idempotency-Key", "in": "header", "description": text, "schema": schema}
 
@@ -214,7 +214,7 @@ def _body(one: Operation, schemas: dict[str, Any]) -> dict[str, Any] | None:
 def _shown(
     schema: dict[str, Any], hidden: Collection[str], renamed: Mapping[str, str]
 ) -> dict[str, Any]:
-    """An opcode's schema as clients see it: without what the path says, by the names that they use."""
+    """Return an opcode's schema for clients: without the fields of the path, by the names that clients use."""
     names = {new: old for old, new in renamed.items()}
     return {
         "type": "object",

@@ -1,7 +1,7 @@
-"""How an operation of the REST interface is declared: method, path, right, parameters, and what it does.
+"""Declarations of operations of the REST interface: method, path, right, parameters and handler.
 
-Opcodes declare the operations that submit them (`ganeti.model.operation.Rest`), the tables in `ganeti.web.resources`
-all others. Routes, checks and the OpenAPI document are made from both.
+Opcodes declare the operations that submit them (`ganeti.model.operation.Rest`). The tables in
+`ganeti.web.resources` declare all others. Routes, checks and the OpenAPI document are generated from both.
 """
 
 import re
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 ARGUMENTS_LIMIT = 1000
 INTEGER_DIGITS = 19
 BODY_LIMIT = 10 * 1024 * 1024
-"""Bytes of a body; one that becomes a job may have no more than a job."""
+"""Bytes of a body; a body for a job has the limit of a job."""
 
 
-BULK = Parameter("bulk", Value.FLAG, "whole objects in place of their names")
-LOCK = Parameter(
-    "lock", Value.FLAG, "accepted, without effect: queries read one state and wait for nobody"
+BULK = Parameter("bulk", Value.FLAG, "return whole objects instead of their names")
+LOCK = Parameter("lock", Value.FLAG, "ignored; queries read one consistent state without locks")
+REASON = Parameter("reason", Value.TEXT, "reason, stored with the job")
+LIMIT = Parameter("limit", Value.INTEGER, "maximum number of objects, in the order of their names")
+AFTER = Parameter(
+    "after", Value.TEXT, "return only objects after this name, the last name of the previous page"
 )
-REASON = Parameter("reason", Value.TEXT, "why; it is kept with the job, if there is one")
-LIMIT = Parameter("limit", Value.INTEGER, "at most so many, in the order of their names")
-AFTER = Parameter("after", Value.TEXT, "only those after this one, the last of the page before")
 PAGES = (LIMIT, AFTER)
 
 
 class Arguments:
-    """The arguments of one query; what is not as declared is refused."""
+    """The arguments of one query; undeclared arguments are refused."""
 
     def __init__(self, given: Mapping[str, list[str]]) -> None:
         self._given = given
@@ -47,7 +47,7 @@ class Arguments:
         return bool(self._given)
 
     def integer(self, name: str, default: int = 0) -> int:
-        """A whole number; Refusal for another text."""
+        """Return a whole number; Refusal for another text."""
         text = self.text(name)
         if text is None:
             return default
@@ -57,49 +57,51 @@ class Arguments:
         return int(text)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """Whether it is 1; Refusal for another text than 0 and 1."""
+        """Return True for 1 and False for 0; Refusal for another text."""
         text = self.text(name)
         if text not in (None, "0", "1"):
             raise bad_request(f"Invalid value for the {name!r:.60} parameter: give 0 or 1")
         return default if text is None else text == "1"
 
     def check(self, operation: "Operation") -> None:
-        """Refusal for an argument that the operation does not have, and for a wrong value of one that it has."""
+        """Raise Refusal for an argument that the operation does not have, and for an invalid value."""
         known = {one.name: one.value for one in operation.accepted}
         for name in self._given:
             if name not in known:
                 names = ", ".join(known)
-                raise bad_request(f"unknown parameter {name!r:.60} of the query; known: {names}")
+                raise bad_request(
+                    f"unknown query parameter {name!r:.60}; the parameters are {names}"
+                )
             if known[name] is Value.FLAG:
                 self.flag(name)
             elif known[name] is Value.INTEGER:
                 self.integer(name)
             if known[name] is not Value.TEXTS and len(self._given[name]) > 1:
-                raise bad_request(f"the parameter {name!r:.60} is given twice")
+                raise bad_request(f"the parameter {name!r:.60} occurs twice")
 
     @property
     def canonical(self) -> list[tuple[str, list[str]]]:
-        """All arguments with their values, in the order of their names."""
+        """Return all arguments with their values, sorted by name."""
         return sorted(self._given.items())
 
     def text(self, name: str) -> str | None:
-        """The first value, or None."""
+        """Return the first value, or None."""
         values = self._given.get(name)
         return values[0] if values else None
 
     def needed(self, name: str) -> str:
-        """The first value; Refusal if there is none, or an empty one."""
+        """Return the first value; Refusal if it is missing or empty."""
         text = self.text(name)
         if not text:
             raise bad_request(f"Missing the required {name!r} parameter")
         return text
 
     def texts(self, name: str) -> list[str]:
-        """All values."""
+        """Return all values."""
         return list(self._given.get(name, ()))
 
     def value(self, one: Parameter) -> Any:
-        """Return the value for a field of an opcode, None for a text that is not there; Refusal."""
+        """Return the value for a field of an opcode, None for a missing text; Refusal."""
         if one.value is Value.FLAG:
             return self.flag(one.name)
         if one.value is Value.TEXTS:
@@ -111,23 +113,23 @@ class Arguments:
 
 @dataclass
 class Call:
-    """One request, checked: who asks for what."""
+    """One checked request: its user, operation and arguments."""
 
     operation: "Operation"
     items: tuple[str, ...]
-    """The words of the path that stand for something, in their order."""
+    """The variable parts of the path, in order."""
     arguments: Arguments
     body: Any
     user: User
     address: str
-    """Where the request comes from."""
+    """Address of the client."""
     services: "Services"
     headers: Mapping[str, str] = field(default_factory=dict)
     job_ids: list[int] = field(default_factory=list)
-    """Jobs that the request has made, for the audit log."""
+    """Jobs that the request submitted, for the audit log."""
 
     def object_body(self) -> dict[str, Any]:
-        """The body as a dictionary, an empty one without a body; Refusal."""
+        """Return the body as a dictionary, which is empty for an empty body; Refusal."""
         if self.body is None:
             return {}
         if not isinstance(self.body, dict):
@@ -138,7 +140,7 @@ class Call:
 
 Handler = Callable[[Call], Awaitable[Any]]
 MakeBody = Callable[[Call], dict[str, Any]]
-"""Makes the fields of an opcode from requests in another form, such as those of old clients."""
+"""Converts requests in another form, such as those of old clients, to the fields of an opcode."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ class JobOf:
 
     @property
     def fixed(self) -> frozenset[str]:
-        """Fields that path and query decide: the body must not have them."""
+        """Fields that path and query set: the body must not contain them."""
         words = (self.route.field_of(word) for word in words_of(self.route.path))
         parameters = (one.field for one in self.route.query if one.field)
         return frozenset((*words, *parameters, *self.route.constants))
@@ -163,40 +165,40 @@ class Operation:
 
     method: str
     path: str
-    """`/2/nodes/{node}`: what is in braces is an item, and says of what kind."""
+    """For example `/2/nodes/{node}`: a part in braces is an item and names its kind."""
     name: str
-    """As it stands in a job's reason, and in the OpenAPI document with the method before it."""
+    """Name in a job's reason, and in the OpenAPI document after the method."""
     summary: str
     right: Right
     does: Handler | JobOf
     arguments: tuple[Parameter, ...] = ()
     body_schema: Mapping[str, Any] | None = None
-    """Of handlers that take a body; that of opcodes is made from their fields."""
+    """Schema of the body of handlers; the schema of opcodes is generated from their fields."""
     result: str = "value"
-    """`job` for the number of a job, `list`, `object` or `value`."""
+    """Form of the answer: `job` for the number of a job, `list`, `object` or `value`."""
     permission: str = ""
-    """What `+NAME` and `-NAME` of the users file name."""
+    """Name of the permission for `+NAME` and `-NAME` in the users file."""
     is_open: bool = False
-    """Whether limited users may use it as a whole: it tells nothing of others, or is cut to what is theirs."""
+    """True if limited users may use the operation: its answer has no objects of others, or leaves them out."""
 
     @property
     def accepted(self) -> tuple[Parameter, ...]:
-        """The arguments of its query; a reason is accepted everywhere, as clients of Ganeti send one."""
+        """Arguments of the query; a reason is always accepted, because clients of upstream Ganeti send one."""
         return self.arguments if REASON in self.arguments else (*self.arguments, REASON)
 
     @property
     def body_limit(self) -> int:
-        """Bytes of its body at most."""
+        """Maximum size of the body in bytes."""
         return JOB_BYTES if self.result == "job" else BODY_LIMIT
 
     @property
     def submits(self) -> bool:
-        """Whether it submits one opcode, of which the master decides."""
+        """Return True if the operation submits one opcode, which the master checks."""
         return isinstance(self.does, JobOf)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Of what kind the items of the path are."""
+        """Return the kinds of the items of the path."""
         return words_of(self.path)
 
 
@@ -210,7 +212,7 @@ def read(
     result: str = "object",
     is_open: bool = False,
 ) -> Operation:
-    """A GET that answers by itself."""
+    """Return a GET operation with a handler."""
     return Operation(
         "GET", path, name, summary, right, handler, arguments, result=result, is_open=is_open
     )
@@ -219,7 +221,7 @@ def read(
 def operations_of(
     opcodes: Iterable[type[OpCode]], bodies: Mapping[str, MakeBody]
 ) -> Iterator[Operation]:
-    """The operations that opcodes declare; `bodies` are those in another form, by the id in the document."""
+    """Return the operations that opcodes declare; `bodies` are converters by the operation's id in the document."""
     for opcode in opcodes:
         for route in opcode.rest:
             name = route.name or _name_of(route.path)
@@ -239,16 +241,16 @@ def operations_of(
 
 
 def words_of(path: str) -> tuple[str, ...]:
-    """The words in braces of a path: each names the kind of an object."""
+    """Return the names in braces of a path; each is the kind of an object."""
     return tuple(part[1:-1] for part in path.split("/") if part.startswith("{"))
 
 
 def _name_of(path: str) -> str:
-    """As clients of Ganeti know it: `groups_name_rename`."""
+    """Return the name that clients of upstream Ganeti use, for example `groups_name_rename`."""
     words = ("name" if word.startswith("{") else word for word in path.split("/")[2:])
     return "_".join(words).replace("-", "_")
 
 
 def _summary_of(opcode: type[OpCode]) -> str:
-    """The first clause of the opcode's docstring."""
+    """Return the first clause of the opcode's docstring."""
     return re.split(r"[.,:;]", opcode.__doc__ or "", maxsplit=1)[0]

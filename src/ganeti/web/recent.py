@@ -1,4 +1,4 @@
-"""What the REST server remembers for a moment: answers that are still true."""
+"""Cache of recent answers that are still valid."""
 
 from collections import OrderedDict
 from typing import Any
@@ -6,25 +6,25 @@ from typing import Any
 ANSWERS_LIMIT = 64
 ANSWERS_BYTES = 64 * 1024 * 1024
 AGE_S = 1.0
-"""How long live data counts, as among the master's own clients (`query/live.py`)."""
+"""Seconds for which live data is valid, as for the master's own clients (`query/live.py`)."""
 
 
 class RecentAnswers:
-    """Encoded answers by what was asked, good for one state of the master and one second."""
+    """Encoded answers by request, valid for one state of the master and one second."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Any, tuple[float, Any, bytes]] = OrderedDict()
         self._bytes = 0
 
     def get(self, asked: Any, state: Any, now: float) -> bytes | None:
-        """An answer that was begun at most AGE_S ago, in the same state."""
+        """Return an answer of the same state whose request is at most AGE_S old."""
         found = self._kept.get(asked)
         if found is None or found[1] != state or now - found[0] > AGE_S:
             return None
         return found[2]
 
     def put(self, asked: Any, state: Any, begun: float, answer: bytes) -> None:
-        """Keep an answer; `begun` is when it was asked for."""
+        """Store an answer; `begun` is the time of its request."""
         old = self._kept.pop(asked, None)
         self._bytes += len(answer) - (len(old[2]) if old else 0)
         self._kept[asked] = (begun, state, answer)

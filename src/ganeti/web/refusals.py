@@ -1,4 +1,4 @@
-"""Answers that say no, in the form that clients know: `{"code", "message", "explain"}`."""
+"""Error answers in the form that clients expect: `{"code", "message", "explain"}`."""
 
 from http import HTTPStatus
 
@@ -28,7 +28,7 @@ _NO_METHOD = "Failed to parse request: no method"
 
 
 class Refusal(Exception):
-    """An answer with an error status; `headers` go with it."""
+    """An answer with an error status and `headers`."""
 
     def __init__(
         self, status: HTTPStatus, explain: str, headers: dict[str, str] | None = None
@@ -39,33 +39,33 @@ class Refusal(Exception):
         self.headers = headers or {}
 
     def body(self) -> dict[str, object]:
-        """What clients read."""
+        """Body of the answer."""
         return error_body(self.status, self.explain)
 
 
 def error_body(status: HTTPStatus, explain: str) -> dict[str, object]:
-    """`{"code", "message", "explain"}`, without anything that steers a terminal."""
+    """Return `{"code", "message", "explain"}` without control characters for terminals."""
     text = escaped(explain, EXPLAIN_LIMIT)
     return {"code": status.value, "message": status.phrase, "explain": text}
 
 
 def bad_request(explain: str) -> Refusal:
-    """The client's fault."""
+    """Return a Refusal for an invalid request."""
     return Refusal(HTTPStatus.BAD_REQUEST, explain)
 
 
 def forbidden(explain: str) -> Refusal:
-    """The user lacks a right."""
+    """Return a Refusal for a missing right."""
     return Refusal(HTTPStatus.FORBIDDEN, explain)
 
 
 def not_found(explain: str) -> Refusal:
-    """There is no such thing."""
+    """Return a Refusal for an object that does not exist."""
     return Refusal(HTTPStatus.NOT_FOUND, explain)
 
 
 def refusal_of(err: GanetiError) -> Refusal:
-    """What an error of ours, or of the master, means for a client."""
+    """Return the Refusal for an error of this server or of the master."""
     if isinstance(err, InputError):
         return bad_request(err.message)
     if isinstance(err, PrereqError):
@@ -77,7 +77,7 @@ def refusal_of(err: GanetiError) -> Refusal:
     if isinstance(err, NotMaster | RpcError):
         return Refusal(HTTPStatus.BAD_GATEWAY, err.message)
     if isinstance(err, RemoteError) and err.message.startswith(_NO_METHOD):
-        return Refusal(HTTPStatus.NOT_IMPLEMENTED, "the master of this version cannot do that")
+        return Refusal(HTTPStatus.NOT_IMPLEMENTED, "the master does not support this request")
     if isinstance(err, RemoteError) and err.message.startswith("Failed to parse request"):
         return bad_request(err.message)
     return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, err.message)

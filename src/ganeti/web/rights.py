@@ -1,14 +1,14 @@
-"""What a user of the REST interface may do: roles, single permissions, and objects to which they are restricted.
+"""Rights of users of the REST interface: roles, single permissions, and restrictions to objects.
 
 Options of the users file, separated by commas:
 
-    read, write, operator          what the user may do at all; nothing: only lists and facts
+    read, write, operator          role of the user; default: only lists and facts
     @readonly, @admin, @operator   the same
-    +PERMISSION, -PERMISSION       one opcode more, or less, as `-instance_remove`
+    +PERMISSION, -PERMISSION       add or remove one opcode, for example `-instance_remove`
     name=PATTERN, tag=TAG          only instances with such a name (`web*`) or tag; may be repeated
     KIND=PATTERN                   a user with `name=` or `tag=` may name such a node, group, network, link,
                                    directory, storage or path in requests; may be repeated; none without
-    until=2027-12-31               not after that day (UTC)
+    until=2027-12-31               last day of the account (UTC)
 """
 
 import datetime as dt
@@ -33,7 +33,7 @@ _PERMISSION = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 
 @dataclass(frozen=True)
 class Rights:
-    """What one user may do."""
+    """The rights of one user."""
 
     rights: frozenset[Right] = frozenset((Right.KNOWN,))
     more: frozenset[str] = frozenset()
@@ -42,18 +42,18 @@ class Rights:
     until: dt.date | None = None
 
     def may(self, right: Right, permission: str) -> bool:
-        """Whether an operation with this right and permission (its opcode's name) is allowed."""
+        """Return True if an operation with this right and permission (its opcode's name) is allowed."""
         if permission and permission in self.less:
             return False
         return right in self.rights or (bool(permission) and permission in self.more)
 
     def has_ended(self, today: dt.date) -> bool:
-        """Whether the user's time is over."""
+        """Return True if the account has expired."""
         return self.until is not None and today > self.until
 
 
 def parse_options(words: Sequence[str]) -> Rights:
-    """The rights that options give; InputError for one that is not known."""
+    """Return the rights for options; InputError for an unknown option."""
     rights: frozenset[Right] = frozenset((Right.KNOWN,))
     more, less, tags = set[str](), set[str](), set[str]()
     names: list[str] = []
@@ -75,10 +75,10 @@ def parse_options(words: Sequence[str]) -> Rights:
         elif is_pair and name == "until":
             until = _day(value)
         else:
-            raise InputError(f"there is no option {word!r:.40}")
+            raise InputError(f"unknown option {word!r:.40}")
     scope = Scope(names=tuple(names), tags=frozenset(tags), others=tuple(others))
     if others and not scope.is_restricted:
-        raise InputError(f"{others[0][0]}=PATTERN has a meaning only beside name= or tag=")
+        raise InputError(f"{others[0][0]}=PATTERN requires name= or tag=")
     return Rights(rights, frozenset(more), frozenset(less), scope, until)
 
 
@@ -86,4 +86,4 @@ def _day(text: str) -> dt.date:
     try:
         return dt.date.fromisoformat(text)
     except ValueError as err:
-        raise InputError(f"{text!r:.40} is not a day, as 2027-12-31") from err
+        raise InputError(f"{text!r:.40} is not a day; write it as 2027-12-31") from err

@@ -1,4 +1,4 @@
-"""From a path to the operation that it names: word by word, without decoding anything (A13)."""
+"""The tree of paths: finds the operation of a path, part by part and without any decoding (A13)."""
 
 import re
 from collections.abc import Iterable
@@ -12,11 +12,11 @@ _FORMS = {
     "job": re.compile(r"[0-9]{1,18}"),
     "disk": re.compile(r"[0-9]{1,4}"),
 }
-"""What a word of the path may be, by what it stands for; all others are names."""
+"""Patterns of variable parts of a path by kind; other kinds are names."""
 
 
 class _Place:
-    """A point in the tree of paths."""
+    """A node in the tree of paths."""
 
     def __init__(self) -> None:
         self.words: dict[str, _Place] = {}
@@ -47,7 +47,7 @@ class Routes:
         place.operations[operation.method] = operation
 
     def find(self, method: str, path: str) -> tuple[Operation, tuple[str, ...]]:
-        """The operation, and the words that stand for something; Refusal (404, 405)."""
+        """Return the operation and the variable parts of the path; Refusal (404, 405)."""
         place, items = self._top, list[str]()
         for word in _words(path):
             if found := place.words.get(word):

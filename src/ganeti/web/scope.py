@@ -1,6 +1,6 @@
-"""What limited users see: their instances of lists, their own jobs, and answers that tell nothing of others.
+"""The view of limited users: their instances and their own jobs.
 
-What they may submit, the master decides (`ganeti.units.job_scope`): it learns the user's scope with each job.
+The master decides which jobs they may submit (`ganeti.units.job_scope`). Each job carries the user's scope.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,19 +12,19 @@ from ganeti.web.refusals import forbidden, not_found
 
 
 async def check_resource(call: Call) -> None:
-    """Refusal if a limited user may not use an operation at all, or one of the things that its path names."""
+    """Raise Refusal if a limited user may not use an operation, or an object that its path names."""
     operation = call.operation
     if not call.user.rights.scope.is_restricted:
         return
     for kind, word in zip(operation.kinds, call.items, strict=True):
         if kind in _OWN and not await _OWN[kind](call, word):
-            raise not_found(f"there is no {kind} {word} for this user")
+            raise not_found(f"{kind} {word} does not exist for this user")
     if not (operation.is_open or operation.submits or _OWN.keys() & set(operation.kinds)):
         raise forbidden("this user is limited to some instances")
 
 
 async def has_instance(call: Call, name: str) -> bool:
-    """Whether an instance is within the user's scope; one that is gone is known by its name."""
+    """Return True if an instance is within the user's scope; a removed instance is matched by its name."""
     try:
         rows = await call.services.master.ask("QueryInstances", [name], ["name", "tags"], False)
     except PrereqError:
@@ -33,13 +33,13 @@ async def has_instance(call: Call, name: str) -> bool:
 
 
 async def has_job(call: Call, job_id: str) -> bool:
-    """Whether a job is the user's own."""
+    """Return True if the user submitted the job."""
     rows = await call.services.master.ask("QueryJobs", [job_id], ["source"])
     return bool(rows) and rows[0] == [remote_source(call.user.name)]
 
 
 async def visible(call: Call, names: Sequence[str]) -> list[str]:
-    """The instances among `names` that the user sees."""
+    """Return the instances among `names` that the user may see."""
     scope = call.user.rights.scope
     if not scope.is_restricted or not names:
         return list(names)
@@ -52,4 +52,4 @@ _OWN: dict[str, Callable[[Call, str], Awaitable[bool]]] = {
     "instance": has_instance,
     "job": has_job,
 }
-"""Kinds of words of a path that mean a thing of the user's own."""
+"""Kinds of variable parts of a path that name an object of the user."""

@@ -14,7 +14,7 @@ CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
 def tls_context(certificate: Path) -> ssl.SSLContext:
-    """TLS 1.2 at least, forward secret and authenticated ciphers only, no renegotiation (F33); HostError."""
+    """Return a TLS context: TLS 1.2 or later, forward secret authenticated ciphers, no renegotiation (F33)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION

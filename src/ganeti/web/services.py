@@ -1,4 +1,4 @@
-"""What operations work with."""
+"""Services for operations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,13 +11,13 @@ from ganeti.web.recent import RecentAnswers
 
 @dataclass
 class Services:
-    """The master, and what the server remembers."""
+    """The client of the master, and the server's caches."""
 
     master: MasterConnections
     events: EventHub | None = None
     clock: Clock = field(default_factory=SystemClock)
     answers: RecentAnswers = field(default_factory=RecentAnswers)
     connections: Callable[[], int] = lambda: 0
-    """How many clients there are."""
+    """Return the number of clients."""
     requests: dict[tuple[str, int], int] = field(default_factory=dict)
-    """How many requests were answered, by method and status."""
+    """Number of answered requests by method and status."""

@@ -1,4 +1,4 @@
-"""From a request to a job: path, query and body become one opcode, which is checked before the master sees it."""
+"""Conversion of a request to a job: path, query and body become one checked opcode."""
 
 import hashlib
 import hmac
@@ -21,16 +21,16 @@ KEY_HEADER = "Idempotency-Key"
 KEY_FORM = re.compile(r"[\x21-\x7e]{1,255}")
 REASON_LIMIT = 1000
 _OWN_FIELDS = ("OP_ID", "reason", "debug_level")
-"""What a request never says of an opcode."""
+"""Fields of an opcode that a request cannot set."""
 
 
 async def submit_job(call: Call, does: JobOf) -> int:
-    """Submit the operation's opcode; the number of the job."""
+    """Submit the operation's opcode; return the number of the job."""
     return await submit_opcodes(call, [await opcode_of(call, does)])
 
 
 async def submit_opcodes(call: Call, ops: Sequence[OpCode]) -> int:
-    """Submit opcodes as one job of the call's user; its number, the same for the same key."""
+    """Submit opcodes as one job of the call's user; return its number, which is the same for the same key."""
     plain = [wire.plain(op) for op in ops]
     for one in plain:
         await _check_hvparams(call, one)
@@ -53,7 +53,7 @@ async def submit_opcodes(call: Call, ops: Sequence[OpCode]) -> int:
 
 
 async def opcode_of(call: Call, does: JobOf) -> OpCode:
-    """The opcode that the request describes; Refusal names what is wrong with it."""
+    """Return the opcode of the request; Refusal names an invalid field."""
     if does.make_body is not None:
         body = does.make_body(call)
     else:
@@ -68,7 +68,7 @@ async def opcode_of(call: Call, does: JobOf) -> OpCode:
 
 
 def _fixed(call: Call, does: JobOf) -> dict[str, Any]:
-    """The fields that path and query decide."""
+    """Return the fields that path and query set."""
     fixed = dict(does.route.constants)
     for kind, word in zip(call.operation.kinds, call.items, strict=True):
         name = does.route.field_of(kind)
@@ -84,11 +84,11 @@ _FROM_PATH: dict[str, Callable[[str], Any]] = {
     "instances": lambda word: [word],
     "nodes": lambda word: [word],
 }
-"""Fields that are not a name -> how they are made from a word of the path."""
+"""Converters of variable parts of a path, by the field; other fields are names."""
 
 
 def renamed(body: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """The body with the fields' own names; Refusal where both are given."""
+    """Return the body with the present names of fields; Refusal if the body also has an old name."""
     fields = dict(body)
     for old, new in names.items():
         if old in fields:
@@ -101,7 +101,7 @@ def renamed(body: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def parsed(call: Call, fields: dict[str, Any]) -> OpCode:
-    """The opcode of plain fields, with the call's reason; Refusal."""
+    """Return the opcode for plain fields, with the call's reason; Refusal."""
     try:
         return parse_opcode({**fields, "reason": reason_of(call)}, what="body")
     except InputError as err:
@@ -109,22 +109,22 @@ def parsed(call: Call, fields: dict[str, Any]) -> OpCode:
 
 
 def reason_of(call: Call) -> list[list[Any]]:
-    """Who asked for a job, and why."""
+    """Return the reason trail of a job: its user and reason."""
     now = int(call.services.clock.time() * 1e9)
     trail: list[list[Any]] = []
     given = call.arguments.text("reason")
     if given:
         if len(given) > REASON_LIMIT:
-            raise bad_request(f"a reason has at most {REASON_LIMIT} characters")
+            raise bad_request(f"the reason is too long; its limit is {REASON_LIMIT} characters")
         trail.append(["gnt:user", given, now])
     trail.append([f"gnt:library:rlib2:{call.operation.name}", "", now])
     return trail
 
 
 def key_of(call: Call) -> str:
-    """The key under which the job is submitted: of the user's own with what is asked, or a new one.
+    """Return the key of the job's submission: derived from the user's key and the request, or a new one.
 
-    The master refuses the same key for something else.
+    The master refuses the same key for another request.
     """
     given = call.headers.get(KEY_HEADER)
     if given is None:
@@ -154,7 +154,7 @@ _OF_HOST = frozenset(
 
 
 async def _check_hvparams(call: Call, op: dict[str, Any]) -> None:
-    """Say no at once to parameters that reach the host; the master would refuse the job (A44)."""
+    """Refuse parameters that reach the host early; the master would refuse the job (A44)."""
     named = set(_hvparam_names(op)) & _OF_HOST
     if not named:
         return
@@ -162,12 +162,12 @@ async def _check_hvparams(call: Call, op: dict[str, Any]) -> None:
     if refused := sorted(named - set(info.get("remote_hvparams") or ())):
         raise forbidden(
             f"hypervisor parameters that reach the host cannot be set via RAPI: {', '.join(refused)};"
-            " 'gnt-cluster modify --remote-hvparams=' says which may be"
+            " 'gnt-cluster modify --remote-hvparams=' allows them"
         )
 
 
 def _hvparam_names(op: dict[str, Any]) -> list[str]:
-    """Names of hypervisor parameters anywhere in an opcode."""
+    """Yield the names of all hypervisor parameters in an opcode."""
     found: list[str] = []
     given = op.get("hvparams") or {}
     if op["OP_ID"] == "OP_CLUSTER_SET_PARAMS":

@@ -1,9 +1,9 @@
-"""Who may use the REST interface: the users file, passwords and tokens (A4-A6).
+"""Users of the REST interface: the users file, passwords and tokens (A4-A6).
 
-A line is `USER PASSWORD [OPTION,OPTION…]`. The password is plain, or with a scheme before it:
+A line is `USER PASSWORD [OPTION,OPTION…]`. The password is plain, or begins with a scheme:
 `{cleartext}secret`, `{HA1}` with the MD5 of `USER:Ganeti Remote API:PASSWORD`, or `{sha256}` with the
-SHA-256 of a token, which is also taken without a name (`Authorization: Bearer TOKEN`).
-A line that is wrong lets nobody in, nor does a name that occurs twice; all others count.
+SHA-256 of a token. A token is also accepted without a name (`Authorization: Bearer TOKEN`).
+Invalid lines and names that occur twice cannot log in; all other lines are valid.
 """
 
 import base64
@@ -24,7 +24,7 @@ from ganeti.web.rights import Rights, parse_options
 REALM = "Ganeti Remote API"
 FILE_LIMIT = 1024 * 1024
 HEADER_LIMIT = 4096
-"""Characters of an `Authorization` header."""
+"""Maximum length of an `Authorization` header."""
 _SCHEME = re.compile(r"\{([^}]*)\}")
 _MD5_DIGITS, _SHA256_DIGITS = 32, 64
 _NO_FILE = (0, 0, 0)
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class User:
-    """Somebody who has logged in."""
+    """A user who has logged in."""
 
     name: str
     rights: Rights
@@ -46,18 +46,18 @@ def _nobodys() -> bytes:
 
 @dataclass(frozen=True)
 class Entry:
-    """A user as the file has it; a digest that the file does not give is nobody's."""
+    """A user of the file; a digest that the file does not contain matches no password."""
 
     user: User
     ha1: bytes = field(default_factory=_nobodys, repr=False)
     sha256: bytes = field(default_factory=_nobodys, repr=False)
 
     is_token: bool = False
-    """Whether it is also taken without a name: only the digest of a token is, since a password may be guessed."""
+    """Return True if the entry is also valid without a name: only a token is, since a password can be guessed."""
 
     def accepts(self, name: bytes, password: bytes) -> bool:
-        """Whether this is the password; costs the same whatever the scheme and the answer."""
-        # The users file of existing clusters has MD5 digests: their strength is that of the file's mode.
+        """Return True if this is the password; the time does not depend on the scheme or the result."""
+        # The users files of existing clusters have MD5 digests; the mode of the file protects them.
         ha1 = hashlib.md5(b":".join((name, REALM.encode(), password)), usedforsecurity=False)
         sha256 = hashlib.sha256(password)
         return hmac.compare_digest(ha1.digest(), self.ha1) | hmac.compare_digest(
@@ -66,11 +66,11 @@ class Entry:
 
 
 _STRANGER = Entry(User("", Rights()))
-"""What an unknown name is compared with, so that it takes as long as a known one (A6)."""
+"""Entry for unknown names, so that their check takes as long as that of known names (A6)."""
 
 
 def parse_users(text: str) -> tuple[dict[bytes, Entry], list[str]]:
-    """Entries by name, and what is wrong with the file, a sentence each without any secret."""
+    """Return the entries by name, and a sentence without secrets for each error in the file."""
     entries: dict[bytes, Entry] = {}
     problems, twice = [], set[bytes]()
     for number, line in enumerate(text.splitlines(), 1):
@@ -84,7 +84,7 @@ def parse_users(text: str) -> tuple[dict[bytes, Entry], list[str]]:
             continue
         name = entry.user.name.encode()
         if name in entries or name in twice:
-            problems.append(f"line {number}: this name occurs twice, so it lets nobody in")
+            problems.append(f"line {number}: this name occurs twice, so it cannot log in")
             twice.add(name)
             entries.pop(name, None)
         else:
@@ -97,7 +97,7 @@ def _entry(words: list[str]) -> Entry:
         raise InputError("is not 'USER PASSWORD OPTION,OPTION'")
     name, secret = words[0], words[1]
     if ":" in name or not name.isprintable():
-        raise InputError("a name has no ':' and no control characters")
+        raise InputError("the name must not contain ':' or control characters")
     options = words[2].split(",") if len(words) == 3 else []  # noqa: PLR2004 - the third is there
     user = User(name, parse_options([word for word in options if word]))
     found = _SCHEME.match(secret)
@@ -109,7 +109,7 @@ def _entry(words: list[str]) -> Entry:
         return Entry(user, ha1=_digest(rest, _MD5_DIGITS))
     if scheme == "sha256":
         return Entry(user, sha256=_digest(rest, _SHA256_DIGITS), is_token=True)
-    raise InputError("the password has a scheme that is not known, or is empty")
+    raise InputError("the password has an unknown scheme or is empty")
 
 
 def _digest(text: str, digits: int) -> bytes:
@@ -122,7 +122,7 @@ def _digest(text: str, digits: int) -> bytes:
 
 
 class Users:
-    """The users file, read again when it has changed; what cannot be read leaves the old users."""
+    """The users file. It is read again after a change; an unreadable file keeps the old users."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -130,7 +130,7 @@ class Users:
         self._seen = _NO_FILE
 
     def refresh(self) -> bool:
-        """Look whether the file has changed, and read it then."""
+        """Read the file again if it has changed."""
         before = self._seen
         try:
             status = self._path.stat()
@@ -140,10 +140,10 @@ class Users:
                 self._seen = seen
         except FileNotFoundError:
             if self._seen != _NO_FILE:
-                log.warning("%s is gone: nobody may log in", self._path)
+                log.warning("%s does not exist: no user can log in", self._path)
             self._entries, self._seen = {}, _NO_FILE
         except (OSError, UnicodeDecodeError) as err:
-            log.error("%s cannot be read, its last users stay: %s", self._path, err)  # noqa: TRY400
+            log.error("cannot read %s, so its last users remain valid: %s", self._path, err)  # noqa: TRY400
         return self._seen != before
 
     def _read(self) -> None:
@@ -154,17 +154,17 @@ class Users:
         self._entries, problems = parse_users(content.decode("utf-8"))
         for problem in problems:
             log.error("%s: %s", self._path, problem)
-        log.info("%d users may log in", len(self._entries))
+        log.info("%d users can log in", len(self._entries))
 
     def login(self, header: str, today: dt.date) -> User | None:
-        """Who the `Authorization` header proves to be; InputError if it cannot be understood."""
+        """Return the user that the `Authorization` header proves; InputError for an invalid header."""
         if len(header) > HEADER_LIMIT:
             raise InputError("the Authorization header is too long")
         scheme, _, given = header.partition(" ")
         if scheme.lower() == "bearer":
             return self._of_token(given.strip().encode("utf-8", "surrogateescape"), today)
         if scheme.lower() != "basic":
-            raise InputError("only Basic and Bearer are understood in the Authorization header")
+            raise InputError("the Authorization header must use Basic or Bearer")
         name, password = _basic(given.strip())
         entry = self._entries.get(name, _STRANGER)
         is_right = entry.accepts(name, password)
@@ -179,7 +179,7 @@ class Users:
 
 
 def name_in(header: str) -> str | None:
-    """The name for which the `Authorization` header has a password; None for a token. InputError as `Users.login`."""
+    """Return the name in the `Authorization` header, or None for a token; InputError like `Users.login`."""
     scheme, _, given = header.partition(" ")
     if scheme.lower() != "basic" or len(header) > HEADER_LIMIT:
         return None
@@ -197,5 +197,5 @@ def _basic(given: str) -> tuple[bytes, bytes]:
         raise InputError("the Authorization header is not base64") from None
     name, colon, password = raw.partition(b":")
     if not colon or b"\0" in raw:
-        raise InputError("the Authorization header has no name and password in it")
+        raise InputError("the Authorization header must contain a name and a password")
     return name, password

@@ -84,7 +84,7 @@ def test_rest_clients_find_the_new_certificate_when_the_command_ends(
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--force"], 1, "say what is to be renewed"),
+        (["--force"], 1, "nothing to renew: pass at least one option"),
         (["--new-node-certificates"], 13, "--force"),
         (
             ["--force", "--new-rapi-certificate", "--rapi-certificate=x"],

@@ -8,14 +8,14 @@ from tests.unit.cli.fake_master import FakeMaster, Run
 def test_sizes_that_were_wrong_are_shown(master: FakeMaster, run: Run) -> None:
     master.job(result=[["web1", 0, "size", 600]])
     code, out, _err = run(table, "repair-disk-sizes", "web1")
-    assert (code, out) == (0, "Instance web1: disk 0: size is 600 MiB now\n")
+    assert (code, out) == (0, "Instance web1: disk 0: changed size to 600 MiB\n")
     (ops, *_key) = master.args_of("SubmitJob")
     assert (ops[0]["OP_ID"], ops[0]["instances"]) == ("OP_CLUSTER_REPAIR_DISK_SIZES", ["web1"])
 
 
 def test_that_all_are_right_is_said(master: FakeMaster, run: Run) -> None:
     master.job(result=[])
-    assert run(table, "repair-disk-sizes")[1] == "All disk sizes are right.\n"
+    assert run(table, "repair-disk-sizes")[1] == "All recorded disk sizes are correct.\n"
 
 
 def test_another_template_is_asked_for_with_its_second_node(master: FakeMaster, run: Run) -> None:

@@ -264,7 +264,7 @@ def test_a_backup_is_asked_for_by_its_absolute_path(
     monkeypatch.chdir(tmp_path)
     master.replies["BackupState"] = 8589934599
     code, out, _err = run(table, "backup", "today")
-    assert (code, out) == (0, f"The state at position 8589934599 is in {tmp_path}/today.\n")
+    assert (code, out) == (0, f"Wrote the state at position 8589934599 to {tmp_path}/today.\n")
     assert master.args_of("BackupState") == [f"{tmp_path}/today"]
 
 

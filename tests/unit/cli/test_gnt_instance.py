@@ -137,7 +137,7 @@ def test_info_says_what_to_do_about_a_broken_migration() -> None:
     [said] = described([line], {"name": "web1", "migrating_to": "node2"})
     assert said == (
         "Migration",
-        "with node2, not finished; if no job is at it, run: gnt-instance migrate --cleanup web1",
+        "with node2, not finished; if no job works on it, run: gnt-instance migrate --cleanup web1",
     )
 
 
@@ -301,7 +301,7 @@ def test_a_picture_of_the_screen_is_saved_whole(
     assert master.args_of("InstanceScreenshot") == ["web1"]
     code, _out, err = run(table, "console", "--screenshot", str(tmp_path / "no" / "x"), "web1")
     assert code == 1
-    assert "cannot be written" in err
+    assert "cannot write the screenshot" in err
 
 
 def test_a_hypervisor_without_a_console_says_so(master: FakeMaster, run: Run) -> None:
@@ -314,8 +314,8 @@ def test_a_hypervisor_without_a_console_says_so(master: FakeMaster, run: Run) ->
     ("row", "text"),
     [
         (["web1", found_console("/x"), None, False], "instance web1 is not running"),
-        (["web1", None, None, True], "does not say how to reach"),
-        (["web1", found_console("/nosuch", "node1.example.com"), None, True], "is not there"),
+        (["web1", None, None, True], "does not report an address"),
+        (["web1", found_console("/nosuch", "node1.example.com"), None, True], "does not exist"),
     ],
 )
 def test_a_console_that_cannot_be_reached_says_why(

@@ -95,7 +95,7 @@ def test_no_token_at_all_is_said(
     cluster: FakeMaster, run: Run, joins: Joins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
-    assert "no token was given" in run(table, "add", "--token-stdin", "node2.example.com")[2]
+    assert "the token is empty" in run(table, "add", "--token-stdin", "node2.example.com")[2]
     assert joins == []
 
 

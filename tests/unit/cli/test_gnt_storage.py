@@ -30,4 +30,4 @@ def test_a_provider_that_no_node_has_is_an_error(master: FakeMaster, run: Run) -
     master.job(result=[])
     code, _out, err = run(table, "info", "nosuch")
     assert code != 0
-    assert "no node has a provider nosuch" in err
+    assert "provider nosuch does not exist on any node" in err

@@ -142,7 +142,7 @@ def test_rename_sends_both_names(cluster: FakeMaster, run: Run) -> None:
     cluster.job(result="shop.example.com")
     code, out, _err = run(table, "rename", "--no-ip-check", "--name-check", "a", "shop")
     assert code == 0
-    assert out.endswith("Instance a is now called shop.example.com\n")
+    assert out.endswith("Renamed instance a to shop.example.com\n")
     [op] = cluster.args_of("SubmitJob")[0]
     assert (op["instance_name"], op["new_name"]) == ("a", "shop")
     assert (op["name_check"], op["ip_check"]) == (True, False)

@@ -248,7 +248,7 @@ def test_a_master_that_dies_meanwhile_leaves_who_waits_with_the_number_of_the_jo
     master.replies["WaitForJobChange"] = broken
     code, _out, err = run(gnt_debug, "delay", "1")
     assert code == 1
-    assert "Job 7 was accepted: 'gnt-job watch 7' says how it ends" in err
+    assert "Job 7 was accepted: 'gnt-job watch 7' shows its end" in err
     assert "broke during WaitForJobChange" in err
 
 
@@ -299,7 +299,7 @@ def test_a_running_job_is_killed_only_if_that_is_confirmed(master: FakeMaster, r
     master.replies["CancelJob"] = lambda job_id, kill: [True, f"job {job_id} {kill}"]
     code, _out, err = run(gnt_job, "cancel", "--kill", "1")
     assert code == 1
-    assert "confirm it by --yes-do-it" in err
+    assert "pass --yes-do-it to confirm" in err
     assert master.requests == []
     assert run(gnt_job, "cancel", "--kill", "--yes-do-it", "1") == (0, "job 1 True\n", "")
 
@@ -401,6 +401,6 @@ def test_what_could_not_be_undone_is_listed_shown_and_given_up(
     code, out, _err = run(gnt_job, *words, "-f")
     assert (code, out) == (
         0,
-        "Given up, and left as it is: remove disk of web1 on node2 (/srv/x)\n",
+        "Abandoned; this remains: remove disk of web1 on node2 (/srv/x)\n",
     )
     assert master.args_of("AbandonUndo") == [7, "remove_disk-12345678"]

@@ -46,9 +46,9 @@ def test_file_of_opcodes_that_is_no_json_is_named(run: Run, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("status", "why"),
     [
-        (None, "no job has this number"),
-        ("running", "it is running, not finished"),
-        ("success", "it is in the archive already"),
+        (None, "the job does not exist"),
+        ("running", "the job is running, not finished"),
+        ("success", "the job is already archived"),
     ],
 )
 def test_job_that_cannot_be_archived_says_why(

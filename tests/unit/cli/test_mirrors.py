@@ -13,7 +13,8 @@ def test_choosing_a_copy_is_confirmed(master: FakeMaster, run: Run) -> None:
     code, _, err = run(table, "repair-disks", "--keep=node2", "web1")
     assert code != 0
     assert (
-        "Keep the copy of web1 on node2, and lose the writes that only its other copy has?" in err
+        "Keep the copy of web1 on node2, and discard the writes that only the other copy has?"
+        in err
     )
     master.job(result={"jobs": []})
     assert run(table, "repair-disks", "--keep=node2", "-f", "web1")[0] == 0

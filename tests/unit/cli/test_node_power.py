@@ -168,9 +168,9 @@ def test_epo_switches_on_then_takes_back_then_starts(
 
 
 def test_epo_leaves_the_master_alone_and_asks(epo_cluster: FakeMaster, run: Run) -> None:
-    assert "the master cannot be switched off" in run(gnt_cluster, "epo", "-f", "node1")[2]
+    assert "cannot switch the master off" in run(gnt_cluster, "epo", "-f", "node1")[2]
     assert run(gnt_cluster, "epo", "--all")[0] == EXIT_CONFIRMATION
-    assert "name nodes" in run(gnt_cluster, "epo")[2]
-    assert "name nodes" in run(gnt_cluster, "epo", "--groups", "--all", "-f")[2]
+    assert "pass the names of nodes" in run(gnt_cluster, "epo")[2]
+    assert "pass the names of nodes" in run(gnt_cluster, "epo", "--groups", "--all", "-f")[2]
     assert run(gnt_cluster, "epo", "--groups", "nosuch", "-f")[0] == 0
     assert ops(epo_cluster) == []

@@ -201,5 +201,5 @@ def test_what_belongs_to_no_instance_is_allowed_by_its_kind() -> None:
     assert not scope.has_other(RefersTo.GROUP, "node1.example.com")
     assert scope.has_other(RefersTo.PATH, "/srv/a/b/c")
     assert not scope.has_other(RefersTo.PATH, "/srv/a/../b")
-    with pytest.raises(InputError, match="only beside name= or tag="):
+    with pytest.raises(InputError, match="requires name= or tag="):
         parse_options(["write", "node=node1"])

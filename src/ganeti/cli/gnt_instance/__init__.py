@@ -23,7 +23,7 @@ add_tag_commands(table, "instance", INSTANCE)
 
 
 def main() -> NoReturn:
-    """The program."""
+    """Run the program."""
     table.main()
 
 

@@ -16,26 +16,26 @@ from ganeti.cli.options import JOB_OPTIONS
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import Argument
 
-if TYPE_CHECKING:  # lists do not need opcodes, and start faster
+if TYPE_CHECKING:  # Lists do not need opcodes and start faster without them.
     from ganeti.model.opcodes import OpCode
 
 
 @table.command(
     "batch-create",
-    Argument("file", "the instances, as JSON", completion="file"),
+    Argument("file", "file with the definitions of the instances, as JSON", completion="file"),
     OpOptions("placing.OpInstanceMultiAlloc", without=("opportunistic_locking",)),
     *JOB_OPTIONS,
 )
 def batch_create(args: argparse.Namespace) -> int:
-    """Make the instances that a file describes, all at once.
+    """Create all instances that a file describes.
 
-    The file holds a list of objects, one for each instance. Their keys are those of the opcode
-    OP_INSTANCE_CREATE: instance_name and disk_template, and for example disks (a list of objects with
-    size in MiB), nics (a list of objects with link, ip, mode, mac), os_type, hypervisor, hvparams,
-    beparams, pnode, tags, no_install, start. An unknown key is an error, and nothing is made then.
-    Instances without pnode are placed by --iallocator, else by the cluster's default allocator. If no
-    instance names a node, the allocator places all of them by one request.
-    Each instance is a job of its own; those that were made stay if others fail.
+    The file holds a list of JSON objects, one for each instance. Their keys are the fields of the opcode
+    OP_INSTANCE_CREATE. Required keys are instance_name and disk_template. Other keys are, for example, disks
+    (a list of objects with size in MiB), nics (a list of objects with link, ip, mode, mac), os_type,
+    hypervisor, hvparams, beparams, pnode, tags, no_install and start. If a key is unknown, the command creates
+    nothing. The allocator (--iallocator; default: the cluster's) places instances without pnode. If no
+    instance names a node, one request to the allocator places all instances.
+    Each instance is created by a separate job; if a job fails, the other instances remain.
     """
     definitions = _definitions(args.file)
     ops = [_opcode(number, value, args.iallocator) for number, value in enumerate(definitions)]
@@ -47,7 +47,7 @@ def batch_create(args: argparse.Namespace) -> int:
 
 
 def _is_open(value: dict[str, Any]) -> bool:
-    """Whether one request for all can place the instance."""
+    """Return True if one request for all instances can place this instance."""
     return not any(value.get(name) for name in ("pnode", "iallocator", "osparams_secret"))
 
 
@@ -56,7 +56,7 @@ def _has_allocator(client: LuxiClient, args: argparse.Namespace) -> bool:
 
 
 def _all_together(client: LuxiClient, definitions: list[Any], args: argparse.Namespace) -> int:
-    """Let the allocator place all by one request, and follow the jobs that make them."""
+    """Place all instances by one request to the allocator, and follow the jobs that create them."""
     from ganeti.model.opcodes.placing import OpInstanceMultiAlloc
 
     wishes: list[Any] = [_opcode(number, one, None) for number, one in enumerate(definitions)]
@@ -70,19 +70,19 @@ def _all_together(client: LuxiClient, definitions: list[Any], args: argparse.Nam
     else:
         status = wait_for_all(client, result["jobs"])
     for name in failed:
-        say(f"There is no place for {name}", file=sys.stderr)
+        say(f"Instance {name} cannot be placed on any node", file=sys.stderr)
     return EXIT_FAILURE if failed else status
 
 
 def _definitions(name: str) -> list[Any]:
-    found = read_json(name, "a JSON list of instances")
+    found = read_json(name, "must be a JSON list of instances")
     if not isinstance(found, list) or not found:
         raise InputError("must be a list with at least one instance", name)
     return found
 
 
 def _opcode(number: int, value: Any, allocator: str | None) -> Any:
-    """The opcode of one definition; InputError names what is wrong with it."""
+    """Return the opcode of one definition; InputError describes an invalid definition."""
     from ganeti.model.opcode_table import parse_opcode
 
     where = f"instances[{number}]"

@@ -21,7 +21,7 @@ from ganeti.model.operation import INSTANCE
 ESCAPE = 0x1D
 """Ctrl-] leaves the console."""
 SILENCE_S = 1.0
-"""A script whose input is over gets what the guest says until it is silent for this long."""
+"""After the end of its input, a script reads the guest's output until the guest is silent for this time."""
 _CONNECT = "UNIX-CONNECT:"
 _CHUNK = 65536
 
@@ -30,16 +30,16 @@ _CHUNK = 65536
     "console",
     INSTANCE,
     option("--show-cmd", dest="show_command", action="store_true",
-           help="print the command that would be run instead"),
+           help="print the command for the console, and do not run it"),
     option("--screenshot", metavar="FILE.png",
-           help="save a screenshot as PNG; - is standard output"),
+           help="save a screenshot as PNG to this file; '-' is standard output"),
     option("--log", action="store_true", help="print the log of the serial console, and exit"),
 )  # fmt: skip
 def console(args: argparse.Namespace) -> int:
     """Connect the terminal to an instance's console; Ctrl-] leaves it.
 
-    What is written to standard input reaches the guest, so scripts can use it, too: after the end
-    of their input the command goes on until the guest is silent for a second.
+    Scripts can send input to the guest on standard input. After the end of this input the command prints the
+    guest's output until the guest is silent for one second.
     """
     if args.screenshot:
         return save_screenshot(args.instance_name, args.screenshot)
@@ -51,7 +51,7 @@ def console(args: argparse.Namespace) -> int:
     if not is_running:
         raise PrereqError(f"instance {name} is not running", ErrorCode.WRONG_STATE)
     if found is None:
-        raise ExecError(f"the node of instance {name} does not say how to reach its console")
+        raise ExecError(f"the node of instance {name} does not report an address of its console")
     if found["kind"] in ("vnc", "spice"):
         say(display_text(found, plain=args.show_command))
         return 0
@@ -65,12 +65,12 @@ def console(args: argparse.Namespace) -> int:
     if path is not None and is_local_socket(path):
         return attach(name, path)
     if found["host"] == hostname():
-        raise ExecError(f"the console of instance {name} is not there: {path}")
+        raise ExecError(f"the console of instance {name} does not exist: {path}")
     return _become(remote_words(found))
 
 
 def save_screenshot(instance: str, file: str) -> int:
-    """Write a picture of an instance's screen, whole or not at all; ExecError."""
+    """Write a screenshot of an instance atomically; ExecError if the file cannot be written."""
     import base64
 
     from ganeti.base.files import write_atomically
@@ -84,12 +84,12 @@ def save_screenshot(instance: str, file: str) -> int:
     try:
         write_atomically(Path(file), picture)
     except OSError as err:
-        raise ExecError(f"the picture cannot be written to {file}: {err.strerror}") from err
+        raise ExecError(f"cannot write the screenshot to {file}: {err.strerror}") from err
     return 0
 
 
 def display_text(found: dict[str, Any], *, plain: bool) -> str:
-    """Where a graphical console is: a sentence, or for scripts an address that viewers take."""
+    """Print the location of a graphical console: a sentence, or for scripts an address that viewers accept."""
     host = f"[{found['host']}]" if ":" in found["host"] else found["host"]
     address = f"{found['kind']}://{host}:{found['port']}/"
     if plain:
@@ -102,13 +102,13 @@ def display_text(found: dict[str, Any], *, plain: bool) -> str:
 
 
 def socket_of(command: list[str]) -> str | None:
-    """The socket that the console's command connects to."""
+    """Return the socket that the console's command connects to."""
     words = [word for word in command if word.startswith(_CONNECT)]
     return words[0].removeprefix(_CONNECT) if words else None
 
 
 def is_local_socket(path: str) -> bool:
-    """Whether the console is on this host, as that of every node of a virtual cluster is."""
+    """Return True if the console is on this host. In a virtual cluster all consoles are."""
     try:
         return stat.S_ISSOCK(Path(path).stat().st_mode)
     except OSError:
@@ -116,20 +116,20 @@ def is_local_socket(path: str) -> bool:
 
 
 def remote_words(found: dict[str, Any]) -> list[str]:
-    """The command that reaches the console from any node."""
+    """Return the command that reaches the console from any node."""
     words = ["ssh", "-q", "-oEscapeChar=none", "-t", f"{found['user']}@{found['host']}"]
     return [*words, shlex.join(found["command"])]
 
 
 def _show_log(name: str, found: dict[str, Any] | None, log: str | None) -> int:
     if log is None:
-        raise ExecError(f"no log of the console of instance {name} is known")
+        raise ExecError(f"the console of instance {name} has no log")
     path = Path(log)
     if path.exists():
         return _show_bytes(path.read_bytes())
     host = found["host"] if found and "host" in found else hostname()
     if host == hostname():
-        raise ExecError(f"the log of the console of instance {name} is not there: {log}")
+        raise ExecError(f"the log of the console of instance {name} does not exist: {log}")
     words = ["ssh", "-q", f"root@{host}", shlex.join(["cat", log])]
     if not sys.stdout.isatty():
         return _become(words)
@@ -141,7 +141,7 @@ def _show_log(name: str, found: dict[str, Any] | None, log: str | None) -> int:
 
 
 def _show_bytes(content: bytes) -> int:
-    """What a guest has said: to a file or a pipe as it is, on a terminal without its escape sequences."""
+    """Print the output of a guest: unchanged to a file or pipe, without escape sequences to a terminal."""
     if sys.stdout.isatty():
         say(content.decode(errors="backslashreplace").replace("\r\n", "\n"), end="")
     else:
@@ -155,7 +155,7 @@ def _become(words: list[str]) -> NoReturn:
     try:
         os.execvp(words[0], words)  # noqa: S606 - a list of words, no shell
     except OSError as err:
-        raise ExecError(f"{words[0]} cannot be run: {err.strerror}") from err
+        raise ExecError(f"cannot run {words[0]}: {err.strerror}") from err
 
 
 def attach(name: str, path: str) -> int:
@@ -182,9 +182,9 @@ def attach(name: str, path: str) -> int:
 
 
 def pump(connection: socket.socket, source: int, sink: int, *, escape: int | None = None) -> int:
-    """Copy both ways until the guest hangs up, the escape is typed, or input and guest are silent.
+    """Copy in both directions until the guest hangs up, the user types the escape, or both sides are silent.
 
-    The guest is read whenever it speaks, so that it never has to wait for us.
+    Output of the guest is read at once, so the guest never has to wait for this program.
     """
     is_open = True
     while True:

@@ -15,7 +15,7 @@ from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import JOB_OPTIONS
 from ganeti.model.operation import INSTANCE
 
-if TYPE_CHECKING:  # lists do not need opcodes, and start faster
+if TYPE_CHECKING:  # Lists do not need opcodes and start faster without them.
     from ganeti.model.opcodes.base import DiskRequest, NicRequest
     from ganeti.model.opcodes.instance import OpInstanceCreate
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:  # lists do not need opcodes, and start faster
     option("-m", "--memory", "--mem", dest="memory", metavar="SIZE",
            help="memory; deprecated, use -B memory="),
     option("--no-nics", "--no-nic", dest="without_nics", action="store_true",
-           help="create no network interface"),
+           help="create no network interfaces"),
     option("-H", "--hypervisor-parameters", "--hypervisor", dest="hypervisor",
            metavar="HYPERVISOR[:k=v,...]", help="hypervisor and its parameters"),
     *JOB_OPTIONS,
 )  # fmt: skip
 def add(args: argparse.Namespace) -> int:
-    """Make a new instance: place it, make its disks, install and start it.
+    """Create an instance: choose its nodes, create its disks, install it and start it.
 
-    Without --node an allocator chooses: the one of --iallocator, else the cluster's default.
-    A name without a dot is completed by the domain of the cluster's name.
+    If --node is not given, the allocator (--iallocator; default: the cluster's) chooses the nodes.
+    The domain of the cluster's name is appended to a name without a dot.
     """
     result = run_opcode(create_opcode(args), args)
     if args.dry_run:
@@ -51,7 +51,7 @@ def add(args: argparse.Namespace) -> int:
 
 
 def create_opcode(args: argparse.Namespace) -> "OpInstanceCreate":
-    """The opcode that the options mean; InputError."""
+    """Return the opcode for the options; raise InputError."""
     primary, _, secondary = (args.node or "").partition(":")
     hypervisor, hvparams = (
         name_and_values(args.hypervisor, "hypervisor") if args.hypervisor else (None, {})
@@ -71,28 +71,28 @@ def create_opcode(args: argparse.Namespace) -> "OpInstanceCreate":
 
 
 def wanted_disks(args: argparse.Namespace) -> "list[DiskRequest]":
-    """`--disk`, or the sizes of the old options (X24)."""
+    """Return the disks of `--disk`, or of the old options for sizes (X24)."""
     from ganeti.model.opcodes.base import DiskRequest
 
     sizes = [size for size in (args.os_size, args.swap_size) if size]
     if not sizes:
         return disk_requests(args.disks)
     if args.disks:
-        raise InputError("cannot be given beside -s or --swap-size", "--disk")
+        raise InputError("cannot be used with -s or --swap-size", "--disk")
     if not args.os_size:
-        raise InputError("needs the first disk's size, as -s 10g", "--swap-size")
+        raise InputError("needs the size of the first disk, for example -s 10g", "--swap-size")
     if args.swap_size:
         _deprecated("--swap-size", "--disk 1:size=SIZE")
     return [DiskRequest(size=parse_mib(size, "disks")) for size in sizes]
 
 
 def wanted_nics(args: argparse.Namespace) -> "list[NicRequest]":
-    """One interface with the cluster's parameters where nothing else is said."""
+    """Return the interfaces; by default one interface with the cluster's parameters."""
     from ganeti.model.opcodes.base import NicRequest
 
     if args.without_nics:
         if args.nics:
-            raise InputError("cannot be given beside --no-nics", "--net")
+            raise InputError("cannot be used with --no-nics", "--net")
         return []
     return nic_requests(args.nics) if args.nics else [NicRequest()]
 

@@ -18,15 +18,15 @@ from ganeti.model.operation import INSTANCE, Argument
     "grow-disk",
     INSTANCE,
     Argument("disk", "index of the disk"),
-    Argument("amount", "by how much, as 10g"),
+    Argument("amount", "size to add, for example 10g"),
     OpOptions("instance_changes.OpInstanceGrowDisk"),
     *JOB_OPTIONS,
 )
 def grow_disk(args: argparse.Namespace) -> int:
-    """Make a disk larger; a running guest sees it at once. Disks never shrink."""
+    """Grow a disk. A running guest sees the new size at once. Disks cannot shrink."""
     if args.amount.startswith("-"):
         raise InputError(
-            f"{args.amount!r:.40} is negative, but disks never shrink; pass the size to add, for example 10g",
+            f"{args.amount!r:.40} is negative, but disks cannot shrink; pass the size to add, for example 10g",
             "amount",
         )
     run_given(args, disk=whole_number(args.disk, "disk"), amount=parse_mib(args.amount, "amount"))
@@ -37,7 +37,7 @@ def grow_disk(args: argparse.Namespace) -> int:
     "recreate-disks",
     INSTANCE,
     option("--disk", action="append", metavar="N[:size=SIZE,mode=MODE,spindles=N]",
-           help="only this disk, optionally with another size, mode or number of spindles; may be repeated"),
+           help="recreate only this disk, optionally with another size, mode or number of spindles; may be repeated"),
     option("-n", "--node", "--nodes", dest="nodes", metavar="NODE[,...]", completion="node",
            help="create all disks on this node, which becomes the primary node"),
     OpOptions("instance_changes.OpInstanceRecreateDisks"),
@@ -45,10 +45,10 @@ def grow_disk(args: argparse.Namespace) -> int:
     *JOB_OPTIONS,
 )  # fmt: skip
 def recreate_disks(args: argparse.Namespace) -> int:
-    """Make disks anew, empty, whose data was lost; those that are there are never touched.
+    """Recreate lost disks as empty disks. Existing disks are never changed.
 
-    On another node than the present one they are made only if --force is given or the question answered:
-    what the present node, which cannot be asked, may still have of them is given up.
+    Creating disks on another node abandons any data that the present node may still have. The command asks
+    for confirmation first; --force skips the prompt.
     """
     run_given(
         args,
@@ -73,23 +73,23 @@ def _wanted(text: str, field: str) -> int | list[Any]:
     "replace-disks",
     INSTANCE,
     option("-p", "--on-primary", dest="mode", action="store_const", const="replace_on_primary",
-           help="replace the parts on the primary node"),
+           help="replace the mirrors on the primary node"),
     option("-s", "--on-secondary", dest="mode", action="store_const", const="replace_on_secondary",
-           help="replace the parts on the secondary node"),
+           help="replace the mirrors on the secondary node"),
     option("-a", "--auto", dest="mode", action="store_const", const="replace_auto",
-           help="replace missing or broken parts"),
+           help="replace missing or broken mirrors"),
     OpOptions("instance_changes.OpInstanceReplaceDisks"),
-    option("--disks", metavar="N[,...]", help="only these disks"),
+    option("--disks", metavar="N[,...]", help="replace only these disks"),
     *JOB_OPTIONS,
 )  # fmt: skip
 def replace_disks(args: argparse.Namespace) -> int:
-    """Replace the copy of an instance's mirrored disks on one of its nodes.
+    """Replace the mirrors of an instance's disks on one of its nodes.
 
-    With -n or -I another node becomes the secondary; with -p, -s or -a new parts are made where the
-    copy is, and filled from the other node. The guest goes on meanwhile.
+    With -n or -I another node becomes the secondary. With -p, -s or -a the mirrors are recreated on the same
+    node and synchronised from the other node. The guest keeps running.
     """
     if bool(args.remote_node or args.iallocator) == bool(args.mode):
-        raise InputError("give one of -p, -s, -a, -n and -I", "mode")
+        raise InputError("pass one of -p, -s, -a, -n and -I", "mode")
     disks = [whole_number(text, "disks") for text in split_words(args.disks)] if args.disks else []
     run_given(args, mode=args.mode or "replace_new_secondary", disks=disks)
     return 0

@@ -30,7 +30,7 @@ _LAST = -1
     option("--net", action="append", metavar="[N:]ACTION[,k=v,...]",
            help="add, N:add,link=br1, N:remove, N:link=br1; may be repeated"),
     option("--offline", dest="offline", action="store_true", default=None,
-           help="mark it offline: it cannot start, and its memory is not reserved"),
+           help="mark the instance offline: it cannot start, and its memory is not reserved"),
     option("--online", dest="offline", action="store_false", help="remove the offline mark"),
     option("--no-hotplug", dest="no_hotplug", action="store_true",
            help="change the running guest at its next start only"),
@@ -40,17 +40,20 @@ _LAST = -1
 def modify(args: argparse.Namespace) -> int:
     """Change an instance: parameters, disks, network interfaces, the running guest's memory.
 
-    Disks and interfaces are named by index, name or UUID; -1 (as in --disk -1:remove) is the last
-    one, and the place behind it for add. Several changes are carried out in order.
-    The CD of a running guest is changed at once (-H cdrom_image_path=FILE), and taken out by an empty
-    value; a guest that was started with 'empty' has a drive for one.
-    A disk that is detached keeps its data and belongs to no instance until it is attached, by its name or
-    UUID, to one on the same nodes; 'gnt-cluster verify' lists such disks.
-    A disk that is removed is lost, so that is asked about first. --force leaves the question out, and
-    the node is not asked whether it could run and install the result.
+    Disks and interfaces are identified by index, name or UUID. The index -1 (as in --disk -1:remove) is the
+    last device; for add it is the position after the last device. Changes are made in the given order.
+
+    -H cdrom_image_path=FILE changes the CD of a running guest at once; an empty value ejects it. A
+    guest that was started with the value 'empty' has an empty drive.
+
+    A detached disk keeps its data and belongs to no instance. It can be attached, by name or UUID, to an
+    instance on the same nodes. 'gnt-cluster verify' lists detached disks.
+
+    Removing a disk destroys its data, so the command asks for confirmation. --force skips the prompt and
+    the check that the node can run and install the changed instance.
     """
     if args.no_hotplug and (args.hotplug or args.hotplug_if_possible):
-        raise InputError("cannot be given beside --hotplug", "--no-hotplug")
+        raise InputError("cannot be used with --hotplug", "--no-hotplug")
     changes = run_given(
         args,
         disks=device_changes(args.disk, "disks"),
@@ -65,7 +68,7 @@ def modify(args: argparse.Namespace) -> int:
 
 
 def device_changes(texts: Sequence[str] | None, field: str) -> list[list[Any]]:
-    """`--disk` and `--net`: `[action, identifier, parameters]` each; InputError."""
+    """Return `[action, identifier, parameters]` for each `--disk` or `--net`; raise InputError."""
     return [_device_change(text, f"{field}[{at}]") for at, text in enumerate(texts or ())]
 
 

@@ -27,14 +27,14 @@ def _nodes(primary: str, group: str, uuid: str, secondaries: Sequence[str]) -> T
 
 
 def _migration(other: str | None, name: str) -> str | None:
-    """What to do about a migration that broke off; None without one."""
+    """Return advice about an unfinished migration, or None."""
     if other is None:
         return None
-    return f"with {other}, not finished; if no job is at it, run: gnt-instance migrate --cleanup {name}"
+    return f"with {other}, not finished; if no job works on it, run: gnt-instance migrate --cleanup {name}"
 
 
 def _guest(agent: dict[str, Any] | None) -> Tree | None:
-    """What the guest says of itself, where its agent answers."""
+    """Return the guest's facts if its agent answers."""
     if not agent:
         return None
     said = [("host name", "host_name"), ("operating system", "os"), ("kernel", "kernel")]
@@ -91,7 +91,7 @@ def _address(disk: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _mirror(mirror: dict[str, Any] | None) -> list[tuple[str, Any]]:
-    """The state of both copies together, and what repairs them; a master of an older version does not say it."""
+    """Return the state of both copies and the command that repairs them; an older master does not report it."""
     if not mirror:
         return []
     repair = [("repair", mirror["repair"])] if mirror["repair"] else []
@@ -115,7 +115,7 @@ INSTANCE_KIND = ObjectKind(
     names=INSTANCES,
     listed=("name", "hypervisor", "os", "pnode", "status", "oper_ram"),
     variable="GNT_INSTANCE_LIST",
-    list_help="List instances with their nodes and states.\nNames may hold '*' and '?'.",
+    list_help="List instances with their nodes and states.\nNames can contain the wildcards '*' and '?'.",
     info=(
         shown("Instance name", "name"),
         shown("UUID", "uuid"),
@@ -124,7 +124,7 @@ INSTANCE_KIND = ObjectKind(
         shown("Modification time", "mtime", value=format_time),
         shown("State", "config_state", "run_state", value=_state),
         shown("Migration", "migrating_to", "name", value=_migration, optional=True),
-        shown("Guest, as its agent says", "guest_agent", value=_guest, optional=True),
+        shown("Guest, as reported by its agent", "guest_agent", value=_guest, optional=True),
         shown("Nodes", "pnode", "pnode_group_name", "pnode_group_uuid", "snodes", value=_nodes),
         shown("Operating system", "os"),
         shown("Operating system parameters", "os_instance", "os_actual", value=or_default),
@@ -150,9 +150,9 @@ add_list(table, INSTANCE_KIND)
     aliases=("show",),
 )
 def info(args: argparse.Namespace) -> int:
-    """Show everything about instances."""
+    """Show the complete description of instances."""
     if bool(args.names) is args.all:
-        raise InputError("give names of instances, or --all", "instances")
+        raise InputError("pass the names of instances, or --all", "instances")
     found: dict[str, dict[str, Any]] = run_given(args, instances=args.names, use_locking=True)
     if args.is_json:
         return print_json([found[name] for name in sorted(found)])

@@ -24,28 +24,28 @@ from ganeti.cli.options import FORCE, JOB_OPTIONS
     *JOB_OPTIONS,
 )  # fmt: skip
 def reinstall(args: argparse.Namespace) -> int:
-    """Install instances anew; everything on their disks is lost. They must be down.
+    """Reinstall instances. They must be down. All data on their disks is lost.
 
-    --force is enough to confirm one instance; several need --force-multiple.
+    --force confirms the reinstallation of one instance; several instances need --force-multiple.
     """
     if args.select_os and args.os_type:
-        raise InputError("cannot be given beside --os-type", "--select-os")
+        raise InputError("cannot be used with --os-type", "--select-os")
     return on_each(args, **({"os_type": _selected_os(args)} if args.select_os else {}))
 
 
 def _selected_os(args: argparse.Namespace) -> str:
-    """The OS that the user names or numbers; NeedsConfirmation if nobody is there to be asked."""
+    """Return the OS that the user selects; NeedsConfirmation if standard input is not a terminal."""
     names = usable_names(args)
     if not names:
-        raise PrereqError("no OS can be used on all nodes", ErrorCode.WRONG_STATE)
+        raise PrereqError("no OS definition can be used on all nodes", ErrorCode.WRONG_STATE)
     for number, name in enumerate(names):
         say(f"{number:3}: {name}")
     if not sys.stdin.isatty():
-        raise NeedsConfirmation("Nobody can be asked here; give --os-type.")
-    say("Number or name of the OS, or nothing to give up: ", end="", flush=True)
+        raise NeedsConfirmation("Standard input is not a terminal; pass --os-type.")
+    say("Number or name of the OS (empty to cancel): ", end="", flush=True)
     chosen = sys.stdin.readline().strip()
     if chosen.isdecimal() and int(chosen) < len(names):
         return names[int(chosen)]
     if chosen not in names:
-        raise NeedsConfirmation("Nothing was done.")
+        raise NeedsConfirmation("Nothing was changed.")
     return chosen

@@ -1,5 +1,5 @@
-"""The table that the modules of this package fill."""
+"""The table to which the modules of this package add their commands."""
 
 from ganeti.cli.declared import program
 
-table = program("gnt-instance", "Makes, lists, starts, stops, moves and removes instances.")
+table = program("gnt-instance", "Create, list, start, stop, move and remove instances.")

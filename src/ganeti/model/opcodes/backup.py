@@ -1,4 +1,4 @@
-"""Opcodes about exports of instances, and their way to other clusters."""
+"""Opcodes about exports of instances, and moves of instances to other clusters."""
 
 from typing import Annotated, Any, ClassVar
 
@@ -12,7 +12,7 @@ LOCAL, REMOTE = "local", "remote"
 
 
 class OpBackupPrepare(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_PREPARE"):
-    """What the other cluster needs for a move: nothing for `local`; a key and its signed certificate for `remote`."""
+    """Prepare an export. For `remote`, the result is a key and its signed certificate; for `local`, it is empty."""
 
     mode: Annotated[str, RefersTo.NOTHING]
 
@@ -20,33 +20,33 @@ class OpBackupPrepare(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_PREP
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("PUT", "/2/instances/{instance}/prepare-export", (
             Parameter("mode", Value.TEXT, "local or remote", "mode", is_required=True),
-        ), summary="Find out what an export needs", has_body=False),
+        ), summary="Prepare an export", has_body=False),
     )  # fmt: skip
 
 
 class OpBackupAbandon(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_ABANDON"):
-    """Give up a move to another cluster that was prepared: remove its key from the instance's node (S241)."""
+    """Cancel a prepared move to another cluster: remove its key from the instance's node (S241)."""
 
     x509_key_name: Annotated[list[Any], RefersTo.NOTHING]
 
-    no_loss: ClassVar[str] = "removes only the key of a move that was given up"
+    no_loss: ClassVar[str] = "removes only the key of a cancelled move"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("PUT", "/2/instances/{instance}/abandon-export",
-            summary="Remove the key of a move to another cluster that was prepared"),
+            summary="Remove the key of a prepared move to another cluster"),
     )  # fmt: skip
 
 
 class OpBackupExport(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_EXPORT"):
-    """Write the disks of an instance into an export on a node, or send them to another cluster.
+    """Write the disks of an instance to an export on a node, or send them to another cluster.
 
-    `target_node` is a node's name, or for `remote` a list of addresses with ports, one for each disk.
+    `target_node` is the name of a node. For `remote` it is a list of addresses with ports, one for each disk.
     """
 
     compress: Annotated[str, Field(
         "compress the dumps; upstream Ganeti reads only none", choices=tuple(COMPRESSIONS)
     ), RefersTo.NOTHING] = "none"  # fmt: skip
     ova: Annotated[bool, Field(
-        "pack the export as NAME.ova in its directory, too; disks are copied as they are then"
+        "also pack the export as NAME.ova in its directory; copies the disks unchanged"
     )] = False  # fmt: skip
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
     target_node: Annotated[str | list[Any] | None, RefersTo.DESTINATION] = None
@@ -55,9 +55,9 @@ class OpBackupExport(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_EXPOR
         "export the running guest; needs storage with snapshots", "! --noshutdown", form=Form.OFF
     )] = True  # fmt: skip
     remove_instance: Annotated[bool, Field("remove the instance after the export")] = False
-    ignore_remove_failures: Annotated[bool, Field("continue if a part of it cannot be removed")] = (
-        False
-    )
+    ignore_remove_failures: Annotated[
+        bool, Field("continue if a part of the instance cannot be removed")
+    ] = False
     mode: Annotated[str, RefersTo.NOTHING] = LOCAL
     x509_key_name: Annotated[list[Any] | None, RefersTo.NOTHING] = None
     destination_x509_ca: Annotated[str | None, RefersTo.NOTHING] = None
@@ -78,9 +78,9 @@ class OpBackupExport(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_EXPOR
 
 
 class OpBackupRemove(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_REMOVE"):
-    """Remove the exports of an instance, which need not exist any more, from all nodes."""
+    """Remove the exports of an instance from all nodes. The instance need not exist any more."""
 
-    no_loss: ClassVar[str] = "removes the named export, as the name of the command says"
+    no_loss: ClassVar[str] = "the name of the command announces the removal of the export"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("DELETE", "/2/instances/{instance}/export", summary="Remove an instance's export", has_body=False),
     )  # fmt: skip
@@ -92,7 +92,7 @@ class OpBackupRemove(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_REMOV
 
 
 class OpBackupQuery(OpCode, frozen=True, kw_only=True, tag="OP_BACKUP_QUERY"):
-    """The exports on nodes, all for none: name of a node -> names of exports, or false."""
+    """Map the names of nodes (default: all nodes) to the names of their exports, or to false."""
 
     nodes: Annotated[list[str], RefersTo.NODE] = []
     use_locking: bool = False

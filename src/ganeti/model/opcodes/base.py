@@ -1,4 +1,4 @@
-"""What every opcode has."""
+"""Base class of opcodes, and fields that several opcodes share."""
 
 from decimal import Decimal
 from typing import Annotated, ClassVar
@@ -10,17 +10,17 @@ from ganeti.model.operation import Command, Loss, Rest
 from ganeti.model.params import Params
 
 Reason = tuple[str, str, int]
-"""Who asked, why, and when (nanoseconds since the epoch)."""
+"""Source, text and time (nanoseconds since the epoch) of each reason."""
 
 PRIORITY_LOWEST, PRIORITY_HIGHEST = 19, -20
 SUBMITTABLE_PRIORITIES = (-10, 0, 10)
-"""High, normal, low: what a job may be submitted with; later it may be given any."""
+"""High, normal and low: the priorities for a new job; any priority can be set later."""
 
 
 class OpCode(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="OP_ID"
 ):
-    """A request as data; `run` by the logical unit that `ganeti.units.registry` names for it.
+    """A request as data; the logical unit in `ganeti.units.registry` runs it.
 
     `depends` holds `(job id, final states)` pairs; a negative id counts back in the same submission.
     """
@@ -43,21 +43,21 @@ class OpCode(
     host_changing: ClassVar[bool] = True
     """False if the opcode only reads; then its start need not be durable before it acts (T2)."""
     loss: ClassVar[Loss | None] = None
-    """What the opcode destroys (G12)."""
+    """Data that the opcode destroys (G12)."""
     no_loss: ClassVar[str] = ""
-    """Why an opcode that changes hosts or the configuration destroys nothing."""
+    """Reason why an opcode that changes hosts or the configuration destroys no data."""
     rest: ClassVar[tuple[Rest, ...]] = ()
-    """Its routes of the REST interface."""
+    """Routes of the REST interface that submit this opcode."""
     cli: ClassVar[Command | None] = None
-    """Its command, unless that does more than to run the opcode."""
+    """Command that runs this opcode and does nothing else."""
 
     @classmethod
     def op_id(cls) -> str:
-        """The opcode's name on the wire, as `OP_INSTANCE_CREATE`."""
+        """Return the opcode's name on the wire, for example `OP_INSTANCE_CREATE`."""
         return str(cls.__struct_config__.tag)
 
     def summary(self) -> str:
-        """The opcode in a job list, as `INSTANCE_CREATE(web1.example.com)`."""
+        """Return the opcode's text in a job list, for example `INSTANCE_CREATE(web1.example.com)`."""
         name = self.op_id().removeprefix("OP_")
         if self.summary_field is None:
             return name
@@ -71,7 +71,7 @@ _DECIMAL_FROM, _DECIMAL_TO = 0.1, 1e7
 
 
 def _short(value: float) -> str:
-    """A number as Ganeti's job lists have it: 0.5, but 1.0e-3."""
+    """Return a number in the form of upstream's job lists: 0.5, but 1.0e-3."""
     if value == 0 or _DECIMAL_FROM <= abs(value) < _DECIMAL_TO:
         return repr(value)
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
@@ -80,16 +80,16 @@ def _short(value: float) -> str:
 
 
 class DiskRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A disk that an instance is to have; `size` in MiB."""
+    """A requested disk of an instance; `size` in MiB."""
 
     size: int
-    """0 for one that is adopted."""
+    """0 for an adopted disk."""
     mode: Annotated[str, RefersTo.NOTHING] = "rw"
     name: Annotated[str | None, RefersTo.NOTHING] = None
     adopt: Annotated[str | None, RefersTo.PATH] = None
-    """What lies on the node already and becomes the disk, its data kept: a volume, a device."""
+    """Existing volume or device on the node that becomes the disk and keeps its data."""
     params: Annotated[Params, RefersTo.DISK_PARAMS] = {}
-    # Clients of Ganeti say these beside the others.
+    # Clients of upstream Ganeti pass these parameters beside the others.
     vg: Annotated[str | None, RefersTo.STORAGE] = None
     metavg: Annotated[str | None, RefersTo.STORAGE] = None
     provider: Annotated[str | None, RefersTo.STORAGE] = None
@@ -101,7 +101,7 @@ class DiskRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def all_params(self) -> Params:
-        """The parameters of its template, wherever they were said."""
+        """Return the parameters of the disk's template from both forms."""
         beside = {
             "vg": self.vg,
             "metavg": self.metavg,
@@ -113,7 +113,7 @@ class DiskRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class NicRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A network interface that an instance is to have; what is left out comes from the cluster."""
+    """A requested network interface; the cluster's parameters replace missing ones."""
 
     mac: Annotated[str, RefersTo.NOTHING] = "auto"
     ip: Annotated[str | None, RefersTo.NOTHING] = None
@@ -122,7 +122,7 @@ class NicRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     vlan: Annotated[str | None, RefersTo.LINK] = None
     name: Annotated[str | None, RefersTo.NOTHING] = None
     network: Annotated[str | None, RefersTo.NETWORK] = None
-    """A network by name or UUID, in place of mode, link and VLAN; `ip` may be `pool` then."""
+    """Name or UUID of a network, which replaces mode, link and VLAN; it allows the `ip` value `pool`."""
 
     def __post_init__(self) -> None:
         _drop_none(self, "ip", "name", "network")
@@ -141,7 +141,7 @@ def _drop_none(request: msgspec.Struct, *fields: str) -> None:
             msgspec.structs.force_setattr(request, name, None)
 
 
-# Fields that several opcodes have alike.
+# Fields that several opcodes share.
 Iallocator = Annotated[str | None, Field(
     "let this allocator choose the nodes; '.' is the cluster's default", "-I", "NAME"
 ), RefersTo.ALLOCATOR]  # fmt: skip
@@ -156,7 +156,7 @@ EarlyRelease = Annotated[
 ]
 ForceVariant = Annotated[bool, Field("accept a variant that the OS definition does not list")]
 ShutdownTimeout = Annotated[int, Field(
-    "the time that the guest has to shut down before it is killed, in seconds (120)", metavar="SECONDS"
+    "time for the guest to shut down before it is killed, in seconds (120)", metavar="SECONDS"
 )]  # fmt: skip
 MigrationMode = Annotated[str | None, Field(
     "live or non-live migration", "! --migration-mode", choices=("live", "non-live")
@@ -172,7 +172,7 @@ NoWaitForSync = Annotated[bool, Field(
     form=Form.OFF
 )]  # fmt: skip
 NoConflictsCheck = Annotated[bool, Field(
-    "allow an address of a network that the interface is not in", "! --no-conflicts-check",
+    "allow an address that belongs to a network of the cluster which the interface is not in", "! --no-conflicts-check",
     form=Form.OFF
 )]  # fmt: skip
 OpportunisticLocking = Annotated[bool, Field("ignored; kept for compatibility with Ganeti 3")]

@@ -16,13 +16,13 @@ def _uids(text: str) -> Field:
 
 
 class OpClusterPostInit(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_POST_INIT"):
-    """The first job of a cluster: bring every node's files up to date."""
+    """Run the first job of a cluster: update the files of all nodes."""
 
     no_loss: ClassVar[str] = "writes files that belong to the cluster"
 
 
 class OpClusterDestroy(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_DESTROY"):
-    """Refuse unless only the master is left; the command then removes its data."""
+    """Check that the cluster has only the master; the command then removes the master's data."""
 
     loss: ClassVar[Loss | None] = Loss(
         lambda _ops: "Destroying a cluster cannot be taken back.", ("is_sure",), asks=False
@@ -30,13 +30,13 @@ class OpClusterDestroy(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_DESTRO
 
 
 class OpClusterQuery(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_QUERY"):
-    """What `gnt-cluster info` shows, as a job."""
+    """Return the facts of `gnt-cluster info`, as a job."""
 
     host_changing: ClassVar[bool] = False
 
 
 class OpClusterVerify(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VERIFY"):
-    """Check everything: submits one job for the configuration and one for each node group."""
+    """Verify the cluster: submit one job for the configuration and one for each node group."""
 
     debug_simulate_errors: Annotated[
         bool, Field("report a simulated error, to test readers of the output")
@@ -58,7 +58,7 @@ class OpClusterVerify(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VERIFY"
 
 
 class OpClusterVerifyConfig(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VERIFY_CONFIG"):
-    """Check the configuration against itself; the result is True if it is sound."""
+    """Verify the configuration; the result is True if it is consistent."""
 
     debug_simulate_errors: bool = False
     error_codes: bool = False
@@ -69,7 +69,7 @@ class OpClusterVerifyConfig(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_V
 
 
 class OpClusterVerifyGroup(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VERIFY_GROUP"):
-    """Check the nodes and instances of one group; the result is True if all is well."""
+    """Verify the nodes and instances of one group; the result is True if there is no error."""
 
     group_name: Annotated[str, RefersTo.GROUP]
     debug_simulate_errors: bool = False
@@ -118,7 +118,7 @@ else:
                 None,
             ),
             ("force", bool, False),
-            # Clients of Ganeti name all that they know, without values; what has one is refused.
+            # Clients of upstream Ganeti send all fields that they know, with null; other values are refused.
             *(
                 (one.request, Annotated[Any, RefersTo.CLUSTER], None)
                 for one in UNKNOWN_PARAMS
@@ -127,9 +127,9 @@ else:
         ],
         bases=(OpCode,),
         namespace={
-            "__doc__": """Change the cluster's parameters; None leaves a thing as it is.
+            "__doc__": """Change the cluster's parameters; None keeps the present value.
 
-    Of dictionaries only the given names change; None as a value takes the default again.
+            A dictionary changes only the keys that it contains; the value None restores the default.
     """,
             "no_loss": "changes parameters, and keeps the disks",
             "rest": (
@@ -144,22 +144,22 @@ else:
 
 
 class OpClusterRedistConf(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_REDIST_CONF"):
-    """Give every node the ssconf files and the files that all nodes must have (S65-S69)."""
+    """Copy the ssconf files and the files that all nodes need to every node (S65-S69)."""
 
     renewed: Annotated[list[str], RefersTo.PATH] = []
-    """Paths of those that were just renewed on the master: what it has of them counts from now on."""
+    """Paths of files that were just renewed on the master; the master's content is now the valid one."""
 
     no_loss: ClassVar[str] = "writes files that belong to the cluster"
     rest: ClassVar[tuple[Rest, ...]] = (
-        Rest("PUT", "/2/redistribute-config", summary="Give all nodes the cluster's files again", name="redist_config"),
+        Rest("PUT", "/2/redistribute-config", summary="Copy the cluster's files to all nodes again", name="redist_config"),
     )  # fmt: skip
     cli: ClassVar[Command | None] = Command(
         "gnt-cluster", "redist-conf",
-        doc="""Give all nodes the cluster's facts (ssconf) and the files that they must have.
+        doc="""Copy the cluster's facts (ssconf) and the files that all nodes need to every node.
 
-        Besides files that the cluster itself needs, these are the files named in
-        /etc/ganeti/distributed-files on the master, one a line, and that list. Each node accepts files in
-        /etc/ganeti/shared, and those that its /etc/ganeti/allowed-uploads names.
+        The files are those that the cluster itself needs, /etc/ganeti/distributed-files on the master, and the
+        files that it lists, one a line. Each node accepts files in /etc/ganeti/shared and the files
+        that its /etc/ganeti/allowed-uploads lists.
         """,
     )  # fmt: skip
 
@@ -179,20 +179,20 @@ class OpClusterActivateMasterIp(
 class OpClusterDeactivateMasterIp(
     OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_DEACTIVATE_MASTER_IP"
 ):
-    """Take the cluster's address from the master."""
+    """Remove the cluster's address from the master."""
 
     no_loss: ClassVar[str] = (
         "removes an address; the command asks because clients lose their connections"
     )
     cli: ClassVar[Command | None] = Command(
         "gnt-cluster", "deactivate-master-ip", confirming=("yes",),
-        question=lambda _op: "Take the cluster's address away?",
-        doc="Take the cluster's address from the master; clients that use it lose their connections.",
+        question=lambda _op: "Remove the cluster's address?",
+        doc="Remove the cluster's address from the master; clients that use it lose their connections.",
     )  # fmt: skip
 
 
 class OpClusterRenewCrypto(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RENEW_CRYPTO"):
-    """Give all nodes new certificates, candidates a new key of confd; the result names who has none yet."""
+    """Renew the certificates of nodes and the key of confd; the result lists the nodes without new ones."""
 
     node_certificates: Annotated[
         bool, Field("create a new key and certificate for each node", "! --new-node-certificates")
@@ -200,24 +200,27 @@ class OpClusterRenewCrypto(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RE
     cluster_certificate: Annotated[
         bool,
         Field(
-            "create a new authority and certificates signed by it", "! --new-cluster-certificate"
+            "create a new authority, and new certificates that it signs",
+            "! --new-cluster-certificate",
         ),
     ] = False
     confd_key: Annotated[
         bool, Field("create a new HMAC key for confd", "! --new-confd-hmac-key")
     ] = False
-    # What Ganeti's clients send: there are no ssh keys here.
+    # Clients of upstream Ganeti send these; this implementation has no ssh keys.
     renew_ssh_keys: bool = False
     ssh_key_type: Annotated[str | None, RefersTo.NOTHING] = None
     ssh_key_bits: int | None = None
     verbose: bool = False
     debug: bool = False
 
-    no_loss: ClassVar[str] = "old keys are valid until the new ones are; the command asks"
+    no_loss: ClassVar[str] = (
+        "old keys remain valid until all nodes have the new ones; the command asks"
+    )
 
 
 class OpClusterRename(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RENAME"):
-    """Give the cluster another name, and the address of that name."""
+    """Rename the cluster, and change its address to that of the new name."""
 
     name: Annotated[str, RefersTo.CLUSTER]
     ip: Annotated[str | None, Field(
@@ -230,10 +233,10 @@ class OpClusterRename(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RENAME"
     )
     cli: ClassVar[Command | None] = Command(
         "gnt-cluster", "rename", (Argument("name", "the new name of the cluster"),), confirming=("force",),
-        question=lambda op: f"Call the cluster {op.name}?",
-        doc="""Give the cluster another name, and the address of that name.
+        question=lambda op: f"Rename the cluster to {op.name}?",
+        doc="""Rename the cluster, and change its address to that of the new name.
 
-        Nodes, instances and jobs are not touched. Whoever reaches the cluster by its address loses the
-        connection if that changes.
+        Nodes, instances and jobs are not affected. Clients that use the cluster's address lose their
+        connections if the address changes.
         """,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Opcodes by which nodes are switched on and off, and run programs of their administrators."""
+"""Opcodes that switch nodes on and off, and that run administrators' programs on nodes."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
@@ -12,13 +12,13 @@ def _ask_power(ops: Sequence[Any]) -> str | None:
     op = ops[0]
     what = {"power-off": "Switch off", "power-cycle": "Switch off and on again"}.get(op.command)
     nodes = ", ".join(op.node_names) or "all nodes but the master"
-    return f"{what} {nodes}? Whatever runs there is lost." if what else None
+    return f"{what} {nodes}? Guests that run there are lost." if what else None
 
 
 class OpOobCommand(OpCode, frozen=True, kw_only=True, tag="OP_OOB_COMMAND"):
-    """Let the out-of-band program of nodes (all without names) do `command`, one after the other.
+    """Run `command` of the out-of-band program for nodes (default: all nodes), one node after the other.
 
-    The result is a list of `[[0, name], [status, data]]`, with the status of a query's values.
+    The result is a list of `[[0, name], [status, data]]`; the status is that of a query's values.
     """
 
     node_names: Annotated[list[str], RefersTo.NODE] = []
@@ -36,18 +36,20 @@ class OpOobCommand(OpCode, frozen=True, kw_only=True, tag="OP_OOB_COMMAND"):
 
 
 class OpRestrictedCommand(OpCode, frozen=True, kw_only=True, tag="OP_RESTRICTED_COMMAND"):
-    """Run a program of nodes' own `restricted-commands`; the result is `[succeeded, output]` for each node."""
+    """Run a program from the nodes' `restricted-commands`; the result is `[succeeded, output]` for each node."""
 
     nodes: Annotated[list[str], RefersTo.NODE]
     node_uuids: Annotated[list[str] | None, RefersTo.NODE] = None
     command: Annotated[str, RefersTo.CLUSTER]
-    use_locking: Annotated[bool, Field("wait until no job works on the nodes", "! --sync")] = False
+    use_locking: Annotated[
+        bool, Field("lock the nodes, and wait for jobs that use them", "! --sync")
+    ] = False
 
     no_loss: ClassVar[str] = "runs only programs that the nodes offer"
 
 
 class OpClusterCommand(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_COMMAND"):
-    """Run a line of shell on nodes that allow it; the result is `[name, status, output]` for each."""
+    """Run a shell command line on nodes that allow it; the result is `[name, status, output]` for each node."""
 
     command: Annotated[str, RefersTo.CLUSTER]
     node_names: Annotated[list[str], RefersTo.NODE]
@@ -56,7 +58,7 @@ class OpClusterCommand(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_COMMAN
 
 
 class OpClusterCopyFile(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_COPY_FILE"):
-    """Give nodes that allow it a file of the master's; the result is `[name, why not or '']` for each."""
+    """Copy a file of the master to nodes that allow it; the result is `[name, error or '']` for each node."""
 
     path: Annotated[str, RefersTo.PATH]
     node_names: Annotated[list[str], RefersTo.NODE]

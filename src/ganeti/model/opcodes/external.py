@@ -7,7 +7,7 @@ from ganeti.model.opcodes.base import OpCode
 
 
 class OpExtStorageDiagnose(OpCode, frozen=True, kw_only=True, tag="OP_EXT_STORAGE_DIAGNOSE"):
-    """The providers of external storage on all nodes: a row for each, with the fields that are asked for."""
+    """List the providers of external storage on all nodes: a row of the requested fields for each."""
 
     output_fields: Annotated[list[str], RefersTo.NOTHING]
     names: Annotated[list[str], RefersTo.STORAGE] = []

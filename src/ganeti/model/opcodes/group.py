@@ -20,7 +20,7 @@ from ganeti.model.params import Params
 
 
 class OnGroup(OpCode, frozen=True, kw_only=True):
-    """Fields of every opcode that is about one node group."""
+    """Fields of every opcode about one node group."""
 
     group_name: Annotated[str, RefersTo.GROUP]
 
@@ -28,7 +28,7 @@ class OnGroup(OpCode, frozen=True, kw_only=True):
 
 
 class GroupParams(OnGroup, frozen=True, kw_only=True):
-    """The parameters of a node group; None leaves one as it is, or to the cluster."""
+    """Parameters of a node group; None keeps the present value, or that of the cluster."""
 
     alloc_policy: Annotated[str | None, Field(
         "whether allocators use the group: preferred, last_resort or unallocable", metavar="POLICY",
@@ -43,14 +43,16 @@ class GroupParams(OnGroup, frozen=True, kw_only=True):
         "TEMPLATE:k=v,...", Form.NAMED
     ), RefersTo.CLUSTER] = None  # fmt: skip
     ipolicy: Annotated[
-        Params | None, Field("what instances may be", form=Form.POLICY), RefersTo.CLUSTER
+        Params | None,
+        Field("limits for instances of the group", form=Form.POLICY),
+        RefersTo.CLUSTER,
     ] = None
     hv_state: Annotated[Params | None, RefersTo.CLUSTER] = None
     disk_state: Annotated[Params | None, RefersTo.CLUSTER] = None
 
 
 class OpGroupAdd(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_ADD"):
-    """Make a node group, without nodes."""
+    """Create a node group without nodes."""
 
     no_loss: ClassVar[str] = "adds an entry to the configuration"
     rest: ClassVar[tuple[Rest, ...]] = (
@@ -60,7 +62,7 @@ class OpGroupAdd(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_ADD"):
         "gnt-group",
         "add",
         (GROUP,),
-        doc="Make a node group, without nodes; assign-nodes puts some into it.",
+        doc="Create a node group without nodes; assign-nodes adds nodes to it.",
     )
 
 
@@ -75,7 +77,7 @@ class OpGroupRemove(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_REMOVE"):
 
 
 class OpGroupRename(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_RENAME"):
-    """Give a node group another name."""
+    """Rename a node group."""
 
     new_name: Annotated[str, RefersTo.GROUP]
 
@@ -92,7 +94,7 @@ def _modified(op: Any, changes: Sequence[tuple[str, Any]]) -> Iterator[str]:
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Names and values of nested parameters, as `ndparams/spindle_count`."""
+    """Yield names and values of nested parameters, for example `ndparams/spindle_count`."""
     if isinstance(value, dict) and value:
         for key, one in value.items():
             yield from _leaves(f"{name}/{key}", one)
@@ -101,7 +103,7 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 class OpGroupSetParams(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_SET_PARAMS"):
-    """Change a node group; None as a value of a parameter takes the cluster's again."""
+    """Change a node group; the value None of a parameter restores that of the cluster."""
 
     no_loss: ClassVar[str] = "changes parameters"
     rest: ClassVar[tuple[Rest, ...]] = (
@@ -112,13 +114,13 @@ class OpGroupSetParams(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_SET
         "gnt-group", "modify", (GROUP,), needs_option=True, lines=_modified,
         doc="""Change a group's allocation policy, parameters and instance policy.
 
-        Only what is given changes; 'default' as a part of the policy takes the cluster's again.
+        Parameters without an option keep their values; 'default' restores a part of the cluster's policy.
         """,
     )  # fmt: skip
 
 
 class OpGroupAssignNodes(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_ASSIGN_NODES"):
-    """Put nodes into a group; with `force` also where a mirrored instance would be in two groups then."""
+    """Move nodes to a group; `force` allows mirrored instances with nodes in two groups."""
 
     nodes: Annotated[list[str], RefersTo.NODE]
     node_uuids: Annotated[list[str] | None, RefersTo.NODE] = None
@@ -130,21 +132,21 @@ class OpGroupAssignNodes(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_ASSIG
     )
     cli: ClassVar[Command | None] = Command(
         "gnt-group", "assign-nodes",
-        (GROUP, Argument("nodes", "nodes that come into the group", "+", "node")), confirming=("force",),
-        doc="""Put nodes into a group, out of the one that they are in.
+        (GROUP, Argument("nodes", "nodes to move to the group", "+", "node")), confirming=("force",),
+        doc="""Move nodes to a group.
 
-        With --force also where a mirrored instance would have its nodes in two groups.
+        --force allows mirrored instances with nodes in two groups.
         """,
     )  # fmt: skip
 
 
 class OpGroupEvacuate(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_EVACUATE"):
-    """Move all instances of a group to other groups: a job for each."""
+    """Move all instances of a group to other groups by one job for each."""
 
     early_release: EarlyRelease = False
     iallocator: Iallocator = None
     target_groups: TargetGroups = None
-    sequential: Annotated[bool, Field("move one instance after the other")] = False
+    sequential: Annotated[bool, Field("move the instances one after the other")] = False
     force_failover: Annotated[bool, Field("fail over instead of live migration")] = False
 
     host_changing: ClassVar[bool] = False
@@ -152,12 +154,12 @@ class OpGroupEvacuate(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_EVACUATE
     cli: ClassVar[Command | None] = Command(
         "gnt-group", "evacuate", (GROUP,), confirming=("force",),
         question=lambda op: f"Evacuate all instances of group {op.group_name}?",
-        doc="Move all instances of a group to other groups, as an allocator says.",
+        doc="Move all instances of a group to other groups; an allocator chooses the nodes.",
     )  # fmt: skip
 
 
 class OpInstanceChangeGroup(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CHANGE_GROUP"):
-    """Move an instance to a node of another group, one of `target_groups` if some are named."""
+    """Move an instance to a node of another group; `target_groups` limits the choice."""
 
     instance_name: Annotated[str, RefersTo.INSTANCE]
     instance_uuid: Annotated[str | None, RefersTo.INSTANCE] = None
@@ -171,5 +173,5 @@ class OpInstanceChangeGroup(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_
     cli: ClassVar[Command | None] = Command(
         "gnt-instance", "change-group", (INSTANCE,), confirming=("force",),
         question=lambda op: f"Move instance {op.instance_name} to another group?",
-        doc="Move an instance to a node of another group, as an allocator says.",
+        doc="Move an instance to another group; an allocator chooses the node.",
     )  # fmt: skip

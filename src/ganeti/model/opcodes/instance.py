@@ -40,12 +40,12 @@ DEFAULT_SHUTDOWN_TIMEOUT_S = 120
 
 
 class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREATE"):
-    """Place a new instance, make its disks, record it, install and start it."""
+    """Create an instance: choose its nodes, create its disks, record it, install it and start it."""
 
     instance_name: Annotated[str, RefersTo.NEW_INSTANCE]
     mode: Annotated[str, RefersTo.NOTHING] = "create"
     disk_template: Annotated[str | None, Field(
-        f"how the disks are kept: {', '.join(DISK_TEMPLATES)}; the cluster's first without", "-t", "TEMPLATE"
+        f"disk template: {', '.join(DISK_TEMPLATES)}; default: the cluster's first", "-t", "TEMPLATE"
     ), RefersTo.NOTHING] = None  # fmt: skip
     disks: Annotated[list[DiskRequest], Field(
         "disk N with size and optionally mode=ro, name, vg, provider, spindles (with exclusive storage), and parameters of its template; adopt=NAME instead of a size uses an existing volume or device; may be repeated",
@@ -97,14 +97,14 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     ignore_ipolicy: IgnoreIpolicy = False
     opportunistic_locking: OpportunisticLocking = False
     group_name: Annotated[str | None, Field(
-        "node group in which an allocator may choose", "! -g --node-group", "GROUP"
+        "node group for the choice of the allocator", "! -g --node-group", "GROUP"
     ), RefersTo.GROUP] = None  # fmt: skip
     explain: Annotated[bool, Field(
         "show why other nodes were not chosen; with --dry-run nothing is created"
     )] = False  # fmt: skip
     identify_defaults: bool = False
     no_nics: bool = False
-    """Without `nics` an import has none, not those of the export; what is not imported has none anyway."""
+    """True creates an import without `nics` without interfaces, instead of those of the export."""
     compress: Annotated[str, RefersTo.NOTHING] = "none"
     forthcoming: bool = False
     commit: bool = False
@@ -119,7 +119,7 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     src_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     src_path: Annotated[str | None, RefersTo.EXPORT] = None
     src_format: Annotated[str | None, RefersTo.CLUSTER] = None
-    """Of an image of a machine at `src_path`, which is no export then; `auto` is what its header says."""
+    """Format of a machine image at `src_path`, which is then not an export; `auto` reads the header."""
     tags: Annotated[list[str], Field("tags", metavar="TAG,...", form=Form.WORDS), RefersTo.TAG] = []
 
     summary_field: ClassVar[str | None] = "instance_name"
@@ -131,12 +131,12 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     no_loss: ClassVar[str] = "creates new disks, and refuses disks that exist"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("POST", "/2/instances", (DRY_RUN,),
-            summary="Make an instance", renamed={"os": "os_type", "name": "instance_name"}),
+            summary="Create an instance", renamed={"os": "os_type", "name": "instance_name"}),
     )  # fmt: skip
 
 
 class OnInstance(OpCode, frozen=True, kw_only=True):
-    """Fields of every opcode that is about one instance."""
+    """Fields of every opcode about one instance."""
 
     instance_name: Annotated[str, RefersTo.INSTANCE]
     instance_uuid: Annotated[str | None, RefersTo.INSTANCE] = None
@@ -154,7 +154,7 @@ def _ask_removal(ops: Sequence[Any]) -> str:
 
 
 class OpInstanceRemove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_REMOVE"):
-    """Shut an instance down and remove its disks and its entry."""
+    """Shut an instance down, and remove it with its disks."""
 
     ignore_failures: Annotated[
         bool, Field("continue if a node does not answer or a disk cannot be removed")
@@ -184,7 +184,7 @@ NO_REMEMBER = Parameter(
 
 
 class OpInstanceStartup(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_STARTUP"):
-    """Start an instance and remember that it is to run."""
+    """Start an instance, and record 'up' as its desired state."""
 
     force: bool = False
     ignore_offline_nodes: IgnoreOffline = False
@@ -200,7 +200,7 @@ class OpInstanceStartup(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
         False
     )
     if_wanted: bool = False
-    """Do nothing unless it is to run and is nowhere: what the watcher asks for, decided under its lock."""
+    """Start the instance only if its desired state is up and it runs on no node; the watcher sets this field."""
     shutdown_timeout: int = DEFAULT_SHUTDOWN_TIMEOUT_S
 
     no_loss: ClassVar[str] = "keeps the disks"
@@ -210,23 +210,21 @@ class OpInstanceStartup(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
     )  # fmt: skip
     cli: ClassVar[Command | None] = Command(
         "gnt-instance", "startup", aliases=("start",), on_many=True, confirming=("force",),
-        doc="Start instances, and remember that they are to run.",
+        doc="Start instances, and record 'up' as their desired state.",
     )  # fmt: skip
 
 
 class OpInstanceShutdown(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_SHUTDOWN"):
-    """Ask the guest to shut down, end it after `timeout` seconds, and remember that it is to be down.
+    """Shut an instance down, kill it after `timeout` seconds, and record 'down' as its desired state.
 
-    With `admin_state_source` user it is recorded that the guest had shut itself down, and only that.
+    If `admin_state_source` is user, only record that the guest has shut itself down.
     """
 
     force: bool = False
     ignore_offline_nodes: IgnoreOffline = False
     timeout: Annotated[
         int,
-        Field(
-            "the time that the guest has before it is killed, in seconds (120)", metavar="SECONDS"
-        ),
+        Field("time before the guest is killed, in seconds (120)", metavar="SECONDS"),
     ] = DEFAULT_SHUTDOWN_TIMEOUT_S
     no_remember: NoRemember = False
     admin_state_source: Annotated[AdminStateSource | None, RefersTo.NOTHING] = None
@@ -237,7 +235,7 @@ class OpInstanceShutdown(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
     )  # fmt: skip
     cli: ClassVar[Command | None] = Command(
         "gnt-instance", "shutdown", aliases=("stop",), on_many=True, confirming=("force",),
-        doc="Shut instances down, and remember that they are to be down.",
+        doc="Shut instances down, and record 'down' as their desired state.",
     )  # fmt: skip
 
 
@@ -268,17 +266,17 @@ Cleanup = Annotated[bool, Field("clean up after a failed migration")]
 
 
 class OpInstanceMigrate(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MIGRATE"):
-    """Move a running instance to another node without stopping it."""
+    """Migrate a running instance to another node without stopping it."""
 
     mode: MigrationMode = None
     live: NonLive = None
     target_node: Annotated[str | None, Field(
-        "target node; disks that are only on the present node are moved too", "-n", "NODE"
+        "target node; disks that only the present node has are moved too", "-n", "NODE"
     ), RefersTo.NODE] = None  # fmt: skip
     target_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     iallocator: Iallocator = None
     cleanup: Cleanup = False
-    allow_failover: Annotated[bool, Field("fail over an instance that does not run")] = False
+    allow_failover: Annotated[bool, Field("fail over if the instance does not run")] = False
     allow_runtime_changes: NoRuntimeChanges = True
     ignore_ipolicy: IgnoreIpolicy = False
     ignore_hvversions: Annotated[bool, Field(
@@ -288,17 +286,17 @@ class OpInstanceMigrate(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
     no_loss: ClassVar[str] = "moves an instance with all its data"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("PUT", "/2/instances/{instance}/migrate", right=Right.OPERATE,
-            summary="Move an instance to another node without stopping it"),
+            summary="Migrate an instance to another node without stopping it"),
     )  # fmt: skip
     cli: ClassVar[Command | None] = Command(
         "gnt-instance", "migrate", (INSTANCE,), confirming=("force",),
         question=lambda op: f"{'Clean up the broken migration of' if op.cleanup else 'Migrate'}"
-        f" instance {op.instance_name}? Its service may stand still.",
+        f" instance {op.instance_name}? Its service may be interrupted.",
     )  # fmt: skip
 
 
 class OpInstanceQueryData(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_QUERY_DATA"):
-    """What `gnt-instance info` shows; no names means all instances."""
+    """Return the facts of `gnt-instance info` about instances (default: all instances)."""
 
     instances: Annotated[list[str], RefersTo.INSTANCE] = []
     static: Annotated[bool, Field("show only the configuration, do not call nodes", "-s")] = False
@@ -308,12 +306,12 @@ class OpInstanceQueryData(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_QU
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("GET", "/2/instances/{instance}/info", (
             Parameter("static", Value.FLAG, "show only the configuration, do not call nodes", "static"),
-        ), Right.KNOWN, "Everything about an instance, by a job",
+        ), Right.KNOWN, "Return all facts about an instance, by a job",
             path_fields={"instance": "instances"}, has_body=False),
     )  # fmt: skip
 
 
 class OpInstanceConsole(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_CONSOLE"):
-    """How to reach the instance's console."""
+    """Return the address of the instance's console."""
 
     host_changing: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""Opcodes that change what an instance has: its parameters, its devices, its disks."""
+"""Opcodes that change the parameters, devices and disks of an instance."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
@@ -36,18 +36,20 @@ def _ask_removed_disks(ops: Sequence[Any]) -> str | None:
 
 def _ask_recreation(ops: Sequence[Any]) -> str | None:
     if not any(op.nodes or op.iallocator for op in ops):
-        return None  # the job refuses a disk that exists
-    return f"Give up what the present node may still have on the disks of {instance_names(ops)}?"
+        return None  # The job refuses to recreate a disk that exists.
+    return f"Abandon any data that the present node may still have on the disks of {instance_names(ops)}?"
 
 
 class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_SET_PARAMS"):
-    """Change an instance; None, or an empty dictionary, leaves a thing as it is.
+    """Change an instance; None and empty dictionaries keep the present values.
 
-    Of dictionaries only the given names change; None or `default` as a value takes the default again.
-    `disks` and `nics` hold changes `[action, identifier, parameters]`, carried out in order: the action
-    is `add`, `modify` or `remove`, the identifier an index (-1: the last one, or behind it), a name or a
-    UUID. `[action, parameters]` means the last one, `[index, parameters]` modifies. `detach` leaves a disk
-    and its data without an instance, `attach` (by `name` or `uuid`) gives such a disk to one.
+    A dictionary changes only the keys that it contains; the value None or `default` restores the default.
+    `disks` and `nics` are lists of changes `[action, identifier, parameters]`, made in order.
+
+    - The action is `add`, `modify`, `remove`, and for disks `attach` or `detach`.
+    - The identifier is an index, a name or a UUID. -1 is the last device; for `add`, the position after it.
+    - `[action, parameters]` applies to the last device; `[index, parameters]` modifies a device.
+    - `detach` keeps a disk and its data without an instance; `attach` adds such a disk by `name` or `uuid`.
     """
 
     force: bool = False
@@ -107,7 +109,7 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
         str | None, Field("subdirectory for new disks in files", metavar="NAME"), RefersTo.DIRECTORY
     ] = None
     pnode: Annotated[str | None, Field(
-        "record another primary node, to which the disks were moved by hand; excludes all other changes",
+        "record another primary node after you moved the disks by hand; excludes all other changes",
         "! --new-primary", "NODE"
     ), RefersTo.NODE] = None  # fmt: skip
     pnode_uuid: Annotated[str | None, RefersTo.NODE] = None
@@ -116,7 +118,7 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     ), RefersTo.NODE] = None  # fmt: skip
     remote_node_uuid: Annotated[str | None, RefersTo.NODE] = None
     iallocator: Annotated[str | None, RefersTo.ALLOCATOR] = None
-    # A client of Ganeti names this too; what has a value is refused.
+    # Clients of upstream Ganeti send this field too; a value is refused.
     instance_communication: bool | None = None
 
     secret_fields: ClassVar[tuple[str, ...]] = ("osparams_private",)
@@ -128,27 +130,28 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
 
 
 class OpInstanceGrowDisk(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_GROW_DISK"):
-    """Make a disk larger by `amount` MiB, or `absolute`ly so large; a running guest is told."""
+    """Grow a disk by `amount` MiB, or to this size with `absolute`; a running guest sees the new size."""
 
     disk: int
     amount: int
-    absolute: Annotated[bool, Field("the amount is the new size")] = False
+    absolute: Annotated[bool, Field("use the amount as the new size")] = False
     wait_for_sync: NoWaitForSync = True
     ignore_ipolicy: IgnoreIpolicy = False
 
     no_loss: ClassVar[str] = "disks never shrink"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("POST", "/2/instances/{instance}/disk/{disk}/grow",
-            summary="Make a disk larger", name="instances_name_disk_grow"),
+            summary="Grow a disk", name="instances_name_disk_grow"),
     )  # fmt: skip
 
 
 class OpInstanceRecreateDisks(
     OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_RECREATE_DISKS"
 ):
-    """Make disks anew, empty, whose data was lost: indices or `[index, {size, mode}]`; none means all.
+    """Recreate lost disks as empty disks.
 
-    `nodes`, or an allocator, say where, if not where they were.
+    `disks` are indices or `[index, {size, mode}]`; an empty list is all disks. `nodes` or an allocator choose
+    other nodes than the present ones.
     """
 
     disks: Annotated[list[int | list[Any]], RefersTo.DISK_CHANGES] = []
@@ -158,17 +161,17 @@ class OpInstanceRecreateDisks(
 
     loss: ClassVar[Loss | None] = Loss(_ask_recreation, terminal_only=True)
     rest: ClassVar[tuple[Rest, ...]] = (
-        Rest("POST", "/2/instances/{instance}/recreate-disks", summary="Make disks anew that are lost"),
+        Rest("POST", "/2/instances/{instance}/recreate-disks", summary="Recreate lost disks"),
     )  # fmt: skip
 
 
 class OpInstanceReplaceDisks(
     OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_REPLACE_DISKS"
 ):
-    """Replace the copy of mirrored disks on one node.
+    """Replace the mirrors of disks on one node.
 
-    `mode` is `replace_on_primary`, `replace_on_secondary`, `replace_auto` (on the node where it is broken)
-    or `replace_new_secondary`. `disks` are indices, none means all.
+    `mode` is `replace_on_primary`, `replace_on_secondary`, `replace_auto` (on the node with a broken mirror)
+    or `replace_new_secondary`. `disks` are indices; an empty list is all disks.
     """
 
     mode: Annotated[str, RefersTo.NOTHING]
@@ -189,47 +192,47 @@ class OpInstanceReplaceDisks(
                 for name in ("remote_node", "mode", "disks", "iallocator")
             ),
             Parameter("early_release", Value.FLAG, "for old clients, which send no body"),
-        ), summary="Put new disks, or another node, in the place of mirrors"),
+        ), summary="Replace the mirrors of an instance's disks"),
     )  # fmt: skip
 
 
 class OpInstanceActivateDisks(
     OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_ACTIVATE_DISKS"
 ):
-    """Make the disks usable on the primary node; the result is a list of `[node, disk/N, path]`."""
+    """Activate the disks on the primary node; the result is a list of `[node, disk/N, path]`."""
 
     ignore_size: Annotated[bool, Field("skip the comparison of sizes with the configuration")] = (
         False
     )
     wait_for_sync: Annotated[bool, Field("wait for the synchronisation of mirrored disks")] = False
     if_wanted: bool = False
-    """Do nothing unless the instance is to run."""
+    """Activate the disks only if the instance's desired state is up."""
 
     no_loss: ClassVar[str] = "keeps the disks"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("PUT", "/2/instances/{instance}/activate-disks", (
-            Parameter("ignore_size", Value.FLAG, "whatever size they are recorded with", "ignore_size"),
-        ), Right.OPERATE, "Make an instance's disks usable on its node", has_body=False),
+            Parameter("ignore_size", Value.FLAG, "Ignore the recorded sizes.", "ignore_size"),
+        ), Right.OPERATE, "Activate an instance's disks on its primary node", has_body=False),
     )  # fmt: skip
     cli: ClassVar[Command | None] = Command(
         "gnt-instance", "activate-disks", (INSTANCE,),
         lines=lambda _op, disks: [":".join(disk) for disk in disks],
-        doc="Make an instance's disks usable on its primary node; prints node:name:path for each.",
+        doc="Activate an instance's disks on its primary node, and print node:name:path for each.",
     )  # fmt: skip
 
 
 class OpInstanceDeactivateDisks(
     OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_DEACTIVATE_DISKS"
 ):
-    """Undo the activation of disks; refused while the guest runs, unless forced."""
+    """Deactivate disks; refused while the guest runs, unless forced."""
 
     force: bool = False
 
     no_loss: ClassVar[str] = "keeps the disks"
     rest: ClassVar[tuple[Rest, ...]] = (
-        Rest("PUT", "/2/instances/{instance}/deactivate-disks", (FORCE,), Right.OPERATE, "The reverse", has_body=False),
+        Rest("PUT", "/2/instances/{instance}/deactivate-disks", (FORCE,), Right.OPERATE, "Deactivate an instance's disks", has_body=False),
     )  # fmt: skip
     cli: ClassVar[Command | None] = Command(
         "gnt-instance", "deactivate-disks", (INSTANCE,), confirming=("force",),
-        doc="Give up an instance's disks that were activated; refused while it runs, unless forced.",
+        doc="Deactivate an instance's disks; refused while the instance runs, unless --force is given.",
     )  # fmt: skip

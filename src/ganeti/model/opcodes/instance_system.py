@@ -1,4 +1,4 @@
-"""Opcodes about what is installed on an instance, and under which name."""
+"""Opcodes about the installed system and the name of an instance."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
@@ -10,14 +10,14 @@ from ganeti.model.operation import INSTANCE, NEW_NAME, Command, Loss, Rest
 
 
 def _ask_reinstall(ops: Sequence[Any]) -> str:
-    what = f"OS {ops[0].os_type}" if ops[0].os_type else "the OS that each has"
+    what = f"OS {ops[0].os_type}" if ops[0].os_type else "the present OS of each"
     return f"Install {what} on {instance_names(ops)}? All data on the disks is lost."
 
 
 class OpInstanceReinstall(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_REINSTALL"):
-    """Run the OS create script again on an instance that is down; what is on its disks is lost.
+    """Run the OS create script again on an instance that is down; all data on its disks is lost.
 
-    All parameters of the OS count for this installation only; `os_type` is kept.
+    The OS parameters apply only to this installation; `os_type` is stored.
     """
 
     os_type: Annotated[str | None, Field(
@@ -36,9 +36,9 @@ class OpInstanceReinstall(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
 
 
 class OpInstanceRename(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_RENAME"):
-    """Give an instance that is down another name, and tell its OS by the definition's script.
+    """Rename an instance that is down, and run the rename script of its OS.
 
-    With `name_check` the new name must resolve; with `ip_check` nobody may answer at its address.
+    With `name_check` the new name must resolve. With `ip_check` no host may answer at its address.
     """
 
     new_name: Annotated[str, RefersTo.NEW_INSTANCE]
@@ -52,14 +52,14 @@ class OpInstanceRename(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     summary_field: ClassVar[str | None] = None
     no_loss: ClassVar[str] = "keeps the disks and renames their files"
     rest: ClassVar[tuple[Rest, ...]] = (
-        Rest("PUT", "/2/instances/{instance}/rename", summary="Give an instance another name"),
+        Rest("PUT", "/2/instances/{instance}/rename", summary="Rename an instance"),
     )
     cli: ClassVar[Command | None] = Command(
         "gnt-instance", "rename", (INSTANCE, NEW_NAME), confirming=("force",),
-        lines=lambda op, name: [f"Instance {op.instance_name} is now called {name}"],
-        doc="""Give an instance another name. It must be down.
+        lines=lambda op, name: [f"Renamed instance {op.instance_name} to {name}"],
+        doc="""Rename an instance. It must be down.
 
-        The rename script of its OS tells the installed system; if that fails, the instance is renamed all
-        the same, with a warning. Files of disks keep the paths that they have.
+        The rename script of the OS changes the name in the installed system. If the script fails, the job logs a
+        warning and renames the instance nevertheless. The paths of disk files do not change.
         """,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Opcodes that put instances on other nodes, beside live migration (`instance.py`)."""
+"""Opcodes that move instances to other nodes; live migration is in `instance.py`."""
 
 from typing import Annotated, ClassVar
 
@@ -21,7 +21,7 @@ from ganeti.model.operation import DRY_RUN, INSTANCE, Command, Parameter, Rest, 
 
 
 class OpInstanceFailover(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_FAILOVER"):
-    """Stop an instance and start it on another node that has its data, also if its own node is dead."""
+    """Stop an instance and start it on another node that has its data, even if its own node is dead."""
 
     target_node: TargetNode = None
     target_node_uuid: Annotated[str | None, RefersTo.NODE] = None
@@ -34,7 +34,7 @@ class OpInstanceFailover(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
     no_loss: ClassVar[str] = "keeps the disks; the command asks because the guest is shut down"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("PUT", "/2/instances/{instance}/failover", right=Right.OPERATE,
-            summary="Stop an instance, and start it on another node"),
+            summary="Fail an instance over to another node"),
     )  # fmt: skip
     cli: ClassVar[Command | None] = Command(
         "gnt-instance", "failover", (INSTANCE,), confirming=("force",),
@@ -42,8 +42,9 @@ class OpInstanceFailover(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
         f" instance {op.instance_name}?",
         doc="""Stop an instance and start it on another node that has its data.
 
-        Its own node may be dead: make sure of it, and say so with 'gnt-node modify --offline yes'. A node
-        that only does not answer might still run the instance, so nothing is done then.
+        If the instance's node is dead, first make sure that the host is off, and mark it with 'gnt-node modify
+        --offline yes'. Otherwise the failover is refused, because a node that does not answer may still run
+        the instance.
         """,
     )  # fmt: skip
 
@@ -66,8 +67,8 @@ class OpInstanceMove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MOV
         question=lambda op: f"Instance {op.instance_name} will be moved; it is shut down meanwhile. Continue?",
         doc="""Stop an instance, copy its disks to another node, and start it there.
 
-        For disks that only one node has. The guest is down while they are copied; a live migration takes
-        them along, too.
+        Use it for disks that only one node has. The guest is down during the copy. A live migration also moves
+        such disks.
         """,
     )  # fmt: skip
 
@@ -85,7 +86,7 @@ class OnNode(OpCode, frozen=True, kw_only=True):
 
 
 class OpNodeMigrate(OnNode, frozen=True, kw_only=True, tag="OP_NODE_MIGRATE"):
-    """Migrate all primary instances of a node: a job for each."""
+    """Migrate all primary instances of a node by one job for each."""
 
     mode: MigrationMode = None
     live: NonLive = None
@@ -104,7 +105,7 @@ class OpNodeMigrate(OnNode, frozen=True, kw_only=True, tag="OP_NODE_MIGRATE"):
 
 
 class OpNodeEvacuate(OnNode, frozen=True, kw_only=True, tag="OP_NODE_EVACUATE"):
-    """Take instances off a node: primaries, secondaries or both, a job for each."""
+    """Move primary instances, secondary instances or both from a node, by one job for each."""
 
     mode: Annotated[str, RefersTo.NOTHING]
     remote_node: Annotated[

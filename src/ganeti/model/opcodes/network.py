@@ -1,4 +1,4 @@
-"""Opcodes about networks: pools of addresses that interfaces of instances are given."""
+"""Opcodes about networks: pools of addresses for interfaces of instances."""
 
 from typing import Annotated, ClassVar
 
@@ -13,7 +13,7 @@ Addresses = Annotated[list[str] | None, Field(
 
 
 class OnNetwork(OpCode, frozen=True, kw_only=True):
-    """Fields of every opcode that is about one network."""
+    """Fields of every opcode about one network."""
 
     network_name: Annotated[str, RefersTo.NETWORK]
 
@@ -21,10 +21,10 @@ class OnNetwork(OpCode, frozen=True, kw_only=True):
 
 
 class NetworkParams(OnNetwork, frozen=True, kw_only=True):
-    """The parameters of a network; None leaves one as it is."""
+    """Parameters of a network; None keeps the present value."""
 
     gateway: Annotated[str | None, Field(
-        "router, whose address no interface can have; 'none' removes it", metavar="ADDRESS"
+        "router; interfaces cannot use its address; 'none' removes it", metavar="ADDRESS"
     ), RefersTo.NOTHING] = None  # fmt: skip
     network6: Annotated[str | None, Field(
         "IPv6 subnet in which guests configure themselves; 'none' removes it", metavar="SUBNET"
@@ -41,7 +41,7 @@ class NetworkParams(OnNetwork, frozen=True, kw_only=True):
 
 
 class OpNetworkAdd(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWORK_ADD"):
-    """Make a network, connected to no group."""
+    """Create a network that is not connected to a group."""
 
     network: Annotated[
         str,
@@ -62,16 +62,16 @@ class OpNetworkAdd(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWORK_ADD
     )
     cli: ClassVar[Command | None] = Command(
         "gnt-network", "add", (NETWORK,),
-        doc="""Make a network; connect lets the instances of a group use it.
+        doc="""Create a network; 'gnt-network connect' lets the instances of a group use it.
 
-        The first and the last address of the subnet and the gateway are never given to interfaces; those that
-        nodes and the cluster have are reserved, too.
+        The network reserves the first and last address of the subnet, the gateway, and the addresses of the nodes
+        and the cluster. Interfaces never get reserved addresses.
         """,
     )  # fmt: skip
 
 
 class OpNetworkRemove(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_REMOVE"):
-    """Remove a network that is connected to no group; with `force` it is disconnected first."""
+    """Remove a network that is not connected to a group; `force` disconnects it first."""
 
     force: bool = False
 
@@ -81,15 +81,15 @@ class OpNetworkRemove(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_REMO
     )
     cli: ClassVar[Command | None] = Command(
         "gnt-network", "remove", (NETWORK,), confirming=("force",),
-        doc="""Remove a network that is connected to no group; --force disconnects it first.
+        doc="""Remove a network that is not connected to a group; --force disconnects it first.
 
-        While an instance has an interface in it, it stays.
+        A network cannot be removed while an instance has an interface in it.
         """,
     )  # fmt: skip
 
 
 class OpNetworkSetParams(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWORK_SET_PARAMS"):
-    """Change a network; its subnet stays what it is."""
+    """Change a network; the subnet cannot change."""
 
     remove_reserved_ips: Annotated[list[str] | None, Field(
         "release these addresses for interfaces; a range is FIRST-LAST", metavar="ADDRESS,...",
@@ -102,13 +102,13 @@ class OpNetworkSetParams(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWO
         "gnt-network", "modify", (NETWORK,), needs_option=True,
         doc="""Change a network's gateway, IPv6 subnet, MAC prefix and reserved addresses.
 
-        The subnet stays what it is: make another network in its place.
+        The subnet cannot change; create another network instead.
         """,
     )  # fmt: skip
 
 
 class OpNetworkRename(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_RENAME"):
-    """Give a network another name."""
+    """Rename a network."""
 
     new_name: Annotated[str, RefersTo.NETWORK]
 
@@ -118,7 +118,7 @@ class OpNetworkRename(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_RENA
 
 
 class OpNetworkConnect(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_CONNECT"):
-    """Let instances of a group use a network, by interfaces of this mode, link and VLAN."""
+    """Connect a network to a group: its instances can use it by interfaces of this mode, link and VLAN."""
 
     group_name: Annotated[str, RefersTo.GROUP]
     network_mode: Annotated[str, RefersTo.NOTHING]

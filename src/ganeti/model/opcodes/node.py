@@ -27,10 +27,10 @@ VM_CAPABLE = Field("whether the node may run instances", form=Form.YES_NO)
 
 
 class OpNodeAdd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_ADD"):
-    """Take a host into the cluster after it was joined.
+    """Add a joined host to the cluster.
 
-    The command has already joined the host by ssh or token (`ganeti.bootstrap.join`): it runs with the
-    certificate whose SHA-256 fingerprint is `certificate`, and listens on `primary_ip`:`port`.
+    The command has already joined the host by ssh or token (`ganeti.bootstrap.join`). The host's certificate has
+    the SHA-256 fingerprint `certificate`, and the host listens on `primary_ip`:`port`.
     """
 
     node_name: Annotated[str, RefersTo.NODE]
@@ -39,7 +39,7 @@ class OpNodeAdd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_ADD"):
     port: int = 1811
     certificate: Annotated[str, RefersTo.NOTHING] = ""
     node_uuid: Annotated[str | None, RefersTo.NODE] = None
-    """The UUID that the join has put into the certificate."""
+    """UUID in the certificate that the join created."""
     readd: Annotated[bool, Field("add a node again that has lost its data")] = False
     drained: Annotated[
         bool, Field("accept no new instances, and do not make it a master candidate")
@@ -54,7 +54,7 @@ class OpNodeAdd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_ADD"):
         Field("node parameters", "! --node-parameters", "k=v,...", Form.KEY_VALUES),
         RefersTo.CLUSTER,
     ] = {}
-    # Clients of Ganeti name these too.
+    # Clients of upstream Ganeti send these fields too.
     hv_state: Annotated[Params | None, RefersTo.CLUSTER] = None
     disk_state: Annotated[Params | None, RefersTo.CLUSTER] = None
     node_setup: bool = False
@@ -68,7 +68,7 @@ class OpNodeAdd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_ADD"):
 
 
 class OpNodeRemove(OpCode, frozen=True, kw_only=True, tag="OP_NODE_REMOVE"):
-    """Take a node without instances out of the cluster."""
+    """Remove a node without instances from the cluster."""
 
     node_name: Annotated[str, RefersTo.NODE]
     node_uuid: Annotated[str | None, RefersTo.NODE] = None
@@ -84,14 +84,14 @@ ROLE_CHANGES: dict[str, dict[str, bool]] = {
     "drained": {"drained": True},
     "offline": {"offline": True},
 }
-"""Roles that the REST interface can give a node -> fields of `OpNodeSetParams`."""
+"""Map roles of the REST interface to fields of `OpNodeSetParams`."""
 AUTO_PROMOTE = Parameter(
     "auto-promote", Value.FLAG, "let another node become a master candidate instead", "auto_promote"
 )
 
 
 class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS"):
-    """Change a node's role and parameters; None leaves a thing as it is.
+    """Change a node's role and parameters; None keeps the present value.
 
     `auto_promote` lets other nodes become master candidates in its place.
     """
@@ -127,18 +127,18 @@ class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS
     summary_field: ClassVar[str | None] = "node_name"
     no_loss: ClassVar[str] = "changes an entry of the configuration"
     rest: ClassVar[tuple[Rest, ...]] = (
-        Rest("PUT", "/2/nodes/{node}/role", (FORCE, AUTO_PROMOTE), summary="Give a node another role",
+        Rest("PUT", "/2/nodes/{node}/role", (FORCE, AUTO_PROMOTE), summary="Change a node's role",
              body_schema={"type": "string", "enum": list(ROLE_CHANGES)}),
         Rest("POST", "/2/nodes/{node}/modify", summary="Change a node's parameters"),
     )  # fmt: skip
 
 
 def _ask_powercycle(ops: Sequence[Any]) -> str:
-    return f"Restart node {ops[0].node_name} at once? Whatever runs there is lost."
+    return f"Restart node {ops[0].node_name} at once? Guests that run there are lost."
 
 
 class OpNodePowercycle(OpCode, frozen=True, kw_only=True, tag="OP_NODE_POWERCYCLE"):
-    """Restart a host at once, without shutting anything down; the master only with `force`."""
+    """Restart a host at once without a shutdown; the master needs `force`."""
 
     node_name: Annotated[str, RefersTo.NODE]
     node_uuid: Annotated[str | None, RefersTo.NODE] = None
@@ -151,15 +151,15 @@ class OpNodePowercycle(OpCode, frozen=True, kw_only=True, tag="OP_NODE_POWERCYCL
     )  # fmt: skip
     cli: ClassVar[Command | None] = Command(
         "gnt-node", "powercycle", (NODE,), confirming=("yes",), lines=lambda _op, said: [said],
-        doc="""Restart a node at once, without shutting anything down; its guests are lost.
+        doc="""Restart a node at once without a shutdown. Guests that run there are lost.
 
-        It works while the node's daemon answers, even if the node's disks do not.
+        This works if the node's daemon answers, even if the node's disks do not respond.
         """,
     )  # fmt: skip
 
 
 class OpNodeRename(OpCode, frozen=True, kw_only=True, tag="OP_NODE_RENAME"):
-    """Give a node another name (S93); nothing refers to it by name, so nothing else is locked."""
+    """Rename a node (S93). Other objects refer to nodes by UUID, so only the node is locked."""
 
     node_name: Annotated[str, RefersTo.NODE]
     node_uuid: Annotated[str | None, RefersTo.NODE] = None
@@ -169,8 +169,8 @@ class OpNodeRename(OpCode, frozen=True, kw_only=True, tag="OP_NODE_RENAME"):
     no_loss: ClassVar[str] = "changes an entry of the configuration"
     cli: ClassVar[Command | None] = Command(
         "gnt-node", "rename", (NODE, NEW_NAME),
-        doc="""Give a node another name; its instances go on undisturbed, nothing is locked.
+        doc="""Rename a node; its instances keep running.
 
-        The host itself must be given that name as well, before or after.
+        Change the name of the host itself separately, before or after this command.
         """,
     )  # fmt: skip

@@ -9,9 +9,9 @@ from ganeti.model.opcodes.base import OpCode
 
 
 class OpOsDiagnose(OpCode, frozen=True, kw_only=True, tag="OP_OS_DIAGNOSE"):
-    """The OS definitions of all nodes; a list of rows of `output_fields`.
+    """List the OS definitions of all nodes as rows of `output_fields`.
 
-    What is hidden, blacklisted or not valid has a row only if that field is asked for.
+    A hidden, blacklisted or invalid definition has a row only if that field is requested.
     """
 
     output_fields: Annotated[list[str], RefersTo.NOTHING] = msgspec.field(

@@ -1,4 +1,4 @@
-"""Opcodes that ask allocators about many instances at once."""
+"""Opcodes that send allocators requests about many instances."""
 
 from typing import Annotated, ClassVar
 
@@ -15,7 +15,7 @@ from ganeti.model.operation import DRY_RUN, Rest
 
 
 class OpInstanceMultiAlloc(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_MULTI_ALLOC"):
-    """Place many new instances by one request to an allocator, then make each by a job of its own."""
+    """Place many new instances by one request to an allocator, and create each by a separate job."""
 
     instances: list[OpInstanceCreate] = []
     iallocator: Iallocator = None
@@ -25,17 +25,19 @@ class OpInstanceMultiAlloc(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_M
     host_changing: ClassVar[bool] = False
     """It only submits jobs."""
     rest: ClassVar[tuple[Rest, ...]] = (
-        Rest("POST", "/2/instances-multi-alloc", (DRY_RUN,), summary="Place several instances at once, and make them"),
+        Rest("POST", "/2/instances-multi-alloc", (DRY_RUN,), summary="Place several instances at once, and create them"),
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        """Secrets of one opcode are never stored; inside another one nobody would look for them (G23)."""
+        """Secrets of an opcode are never stored, but secrets inside a nested opcode would be (G23)."""
         if any(one.osparams_secret for one in self.instances):
-            raise ValueError("secret parameters need a job of their own (OP_INSTANCE_CREATE)")
+            raise ValueError(
+                "secret parameters cannot be used here; submit a separate job (OP_INSTANCE_CREATE)"
+            )
 
 
 class OpClusterBalance(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_BALANCE"):
-    """Move instances until the cluster is as even as moves can make it (S186): a job for each move."""
+    """Move instances to balance the load of the nodes (S186), by one job for each move."""
 
     iallocator: Iallocator = None
     max_moves: Annotated[int | None, Field("maximum number of moves", "! -l --max-length", "N")] = (
@@ -47,14 +49,14 @@ class OpClusterBalance(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_BALANC
 
 
 class OpClusterCapacity(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_CAPACITY"):
-    """How many more instances of one size fit, and on which nodes (S187).
+    """Return how many more instances of one size fit, and on which nodes (S187).
 
-    What is None is that of the cluster's standard instance.
+    None stands for the value of the cluster's standard instance.
     """
 
     iallocator: Iallocator = None
     disk_template: Annotated[str | None, Field(
-        "how the disks are kept; the cluster's first without", "-t", "TEMPLATE"
+        "disk template; default: the cluster's first", "-t", "TEMPLATE"
     ), RefersTo.NOTHING] = None  # fmt: skip
     disks: Annotated[list[DiskRequest] | None, Field(
         "a disk; may be repeated", "! --disk", "N:size=SIZE", Form.DISKS
@@ -63,8 +65,8 @@ class OpClusterCapacity(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_CAPAC
     memory: Annotated[
         int | None, Field("memory of each instance", metavar="SIZE", form=Form.SIZE)
     ] = None
-    vcpus: Annotated[int | None, Field("virtual processors of each", "-c", "N")] = None
-    spindle_use: Annotated[int | None, Field("spindles that each uses", metavar="N")] = None
+    vcpus: Annotated[int | None, Field("virtual processors of each instance", "-c", "N")] = None
+    spindle_use: Annotated[int | None, Field("spindles of each instance", metavar="N")] = None
     max_instances: Annotated[int | None, Field("stop counting at this number", metavar="N")] = None
 
     host_changing: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""Opcodes that ask; clients of LUXI and REST ask without a job."""
+"""Opcodes for queries; clients of LUXI and REST query without a job."""
 
 from typing import Annotated, Any, ClassVar
 
@@ -7,7 +7,7 @@ from ganeti.model.opcodes.base import OpCode
 
 
 class OpQuery(OpCode, frozen=True, kw_only=True, tag="OP_QUERY"):
-    """Things of the kind `what` that pass a filter: definitions of fields, and `[status, value]` of each row."""
+    """Return objects of the kind `what` that match a filter: field definitions, and rows of `[status, value]`."""
 
     what: Annotated[str, RefersTo.CLUSTER]
     fields: Annotated[list[str], RefersTo.NOTHING]
@@ -19,7 +19,7 @@ class OpQuery(OpCode, frozen=True, kw_only=True, tag="OP_QUERY"):
 
 
 class OpQueryFields(OpCode, frozen=True, kw_only=True, tag="OP_QUERY_FIELDS"):
-    """Definitions of fields of the kind `what`, all without `fields`."""
+    """Return definitions of fields of the kind `what` (default: all fields)."""
 
     what: Annotated[str, RefersTo.NOTHING]
     fields: Annotated[list[str] | None, RefersTo.NOTHING] = None
@@ -29,7 +29,7 @@ class OpQueryFields(OpCode, frozen=True, kw_only=True, tag="OP_QUERY_FIELDS"):
 
 
 class OpClusterConfigQuery(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_CONFIG_QUERY"):
-    """Values of the cluster: cluster_name, master_node, drain_flag, watcher_pause, volume_group_name."""
+    """Return values of the cluster: cluster_name, master_node, drain_flag, watcher_pause, volume_group_name."""
 
     output_fields: Annotated[list[str], RefersTo.CLUSTER]
 

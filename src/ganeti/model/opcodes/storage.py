@@ -1,4 +1,4 @@
-"""Opcodes about the places of nodes where disks are kept."""
+"""Opcodes about the storage units of nodes, which hold disks."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
@@ -12,31 +12,31 @@ StorageType = Annotated[str | None, Field(
 ), RefersTo.NOTHING]  # fmt: skip
 
 
-STORAGE_TYPE = Parameter("storage_type", Value.TEXT, "as file or lvm-vg", "storage_type")
+STORAGE_TYPE = Parameter("storage_type", Value.TEXT, "for example file or lvm-vg", "storage_type")
 STORAGE_NAME = Parameter("name", Value.TEXT, "of the storage unit", "name", is_required=True)
 
 
 class OpNodeQueryStorage(OpCode, frozen=True, kw_only=True, tag="OP_NODE_QUERY_STORAGE"):
-    """The storage units of nodes: a row for each, with the fields that are asked for (S2, S96)."""
+    """List the storage units of nodes: a row of the requested fields for each (S2, S96)."""
 
     output_fields: Annotated[list[str], RefersTo.NOTHING]
     storage_type: StorageType = None
     nodes: Annotated[list[str], RefersTo.NODE] = []
-    """All that are online without names."""
+    """Names of nodes; default: all online nodes."""
     name: Annotated[str | None, RefersTo.STORAGE] = None
-    """Only this unit."""
+    """Name of the only storage unit to list."""
 
     host_changing: ClassVar[bool] = False
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("GET", "/2/nodes/{node}/storage", (
             STORAGE_TYPE,
-            Parameter("output_fields", Value.WORDS, "names of fields, with commas", "output_fields"),
+            Parameter("output_fields", Value.WORDS, "names of fields, separated by commas", "output_fields"),
         ), summary="List a node's storage units", path_fields={"node": "nodes"}, has_body=False),
     )  # fmt: skip
 
 
 class OnStorageUnit(OpCode, frozen=True, kw_only=True):
-    """Fields of every opcode that is about one storage unit of a node."""
+    """Fields of every opcode about one storage unit of a node."""
 
     node_name: Annotated[str, RefersTo.NODE]
     node_uuid: Annotated[str | None, RefersTo.NODE] = None
@@ -47,7 +47,7 @@ class OnStorageUnit(OpCode, frozen=True, kw_only=True):
 
 
 class OpNodeModifyStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_NODE_MODIFY_STORAGE"):
-    """Change a storage unit (S4, S5): `allocatable`, or `present` to make or delete one."""
+    """Change a storage unit (S4, S5): set `allocatable`, or create or delete it by `present`."""
 
     changes: Annotated[dict[str, Any], RefersTo.CLUSTER]
 
@@ -56,19 +56,19 @@ class OpNodeModifyStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_NODE
         Rest("PUT", "/2/nodes/{node}/storage/modify", (
             STORAGE_TYPE,
             STORAGE_NAME,
-            Parameter("allocatable", Value.FLAG, "whether space is taken from it"),
+            Parameter("allocatable", Value.FLAG, "whether new disks can use the unit"),
         ), summary="Change a storage unit", has_body=False),
     )  # fmt: skip
 
 
 def _ask_repair(ops: Sequence[Any]) -> str | None:
     if not ops[0].ignore_consistency:
-        return None  # the job refuses where data would be lost
-    return f"Give up what lay on lost devices of {ops[0].name} on {ops[0].node_name}?"
+        return None  # The job refuses if data would be lost.
+    return f"Abandon the data on lost devices of {ops[0].name} on {ops[0].node_name}?"
 
 
 class OpRepairNodeStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_REPAIR_NODE_STORAGE"):
-    """Make a storage unit consistent; what lay on lost devices is given up (S6, S94)."""
+    """Make a storage unit consistent; data on lost devices is abandoned (S6, S94)."""
 
     ignore_consistency: Annotated[
         bool, Field("continue although the only good copy of data is lost")
@@ -84,18 +84,19 @@ class OpRepairNodeStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_REPA
         (
             NODE,
             Argument("storage_type", "kind of storage: lvm-vg, lvm-pv, file, sharedfile"),
-            Argument("name", "a volume group, a device, a directory"),
+            Argument("name", "volume group, device or directory"),
         ),
         confirming=("force",),
-        doc="""Make a storage unit consistent: a volume group gives up devices that are gone, and what lay on them.
+        doc="""Repair a storage unit: remove lost devices, and the data on them, from a volume group.
 
-        Refused if the node's mirrored instances have no good copy elsewhere, or others lost a part.
+        Refused if a mirrored instance of the node has no good copy on another node, or if an instance that is not
+        mirrored lost data.
         """,
     )  # fmt: skip
 
 
 class OpNodeQueryvols(OpCode, frozen=True, kw_only=True, tag="OP_NODE_QUERYVOLS"):
-    """The logical volumes of nodes: a row for each, with the fields that are asked for."""
+    """List the logical volumes of nodes: a row of the requested fields for each."""
 
     output_fields: Annotated[list[str], RefersTo.NOTHING]
     nodes: Annotated[list[str], RefersTo.NODE] = []
@@ -106,7 +107,7 @@ class OpNodeQueryvols(OpCode, frozen=True, kw_only=True, tag="OP_NODE_QUERYVOLS"
 class OpClusterRepairDiskSizes(
     OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_REPAIR_DISK_SIZES"
 ):
-    """Record the sizes that disks really have: of these instances, or of all."""
+    """Correct the recorded sizes of the disks of instances (default: all instances)."""
 
     instances: Annotated[list[str], RefersTo.INSTANCE] = []
 

@@ -1,4 +1,4 @@
-"""Opcodes about tags: words that an administrator attaches to objects."""
+"""Opcodes about tags: labels that an administrator attaches to objects."""
 
 from typing import Annotated, ClassVar
 
@@ -10,7 +10,7 @@ _TAG = Parameter("tag", Value.TEXTS, "a tag; may be repeated", "tags")
 
 
 def _routes(method: str, summary: str) -> tuple[Rest, ...]:
-    """The routes of an opcode that changes the tags of one object: one for each kind of objects."""
+    """Return the routes of an opcode that changes the tags of one object: one for each kind of object."""
     return tuple(
         Rest(
             method, f"{path}/tags", (_TAG, DRY_RUN), summary=summary.format(kind),
@@ -27,7 +27,7 @@ def _routes(method: str, summary: str) -> tuple[Rest, ...]:
 
 
 class OpTagsGet(OpCode, frozen=True, kw_only=True, tag="OP_TAGS_GET"):
-    """The tags of one object; `kind` is cluster, node, nodegroup, instance or network."""
+    """Return the tags of one object; `kind` is cluster, node, nodegroup, instance or network."""
 
     kind: Annotated[str, RefersTo.NOTHING]
     name: Annotated[str | None, RefersTo.TAGGED] = None
@@ -38,29 +38,29 @@ class OpTagsGet(OpCode, frozen=True, kw_only=True, tag="OP_TAGS_GET"):
 
 
 class OpTagsSet(OpCode, frozen=True, kw_only=True, tag="OP_TAGS_SET"):
-    """Add tags to one object; those that it has already stay."""
+    """Add tags to one object; its other tags remain."""
 
     kind: Annotated[str, RefersTo.NOTHING]
     name: Annotated[str | None, RefersTo.TAGGED] = None
     tags: Annotated[list[str], RefersTo.TAG]
 
     no_loss: ClassVar[str] = "adds tags"
-    rest: ClassVar[tuple[Rest, ...]] = _routes("PUT", "Add tags of the {}")
+    rest: ClassVar[tuple[Rest, ...]] = _routes("PUT", "Add tags to the {}")
 
 
 class OpTagsDel(OpCode, frozen=True, kw_only=True, tag="OP_TAGS_DEL"):
-    """Take tags from one object; all of them must be there."""
+    """Remove tags from one object, which must have all of them."""
 
     kind: Annotated[str, RefersTo.NOTHING]
     name: Annotated[str | None, RefersTo.TAGGED] = None
     tags: Annotated[list[str], RefersTo.TAG]
 
     no_loss: ClassVar[str] = "removes tags, which can be added again"
-    rest: ClassVar[tuple[Rest, ...]] = _routes("DELETE", "Take tags of the {} away")
+    rest: ClassVar[tuple[Rest, ...]] = _routes("DELETE", "Remove tags from the {}")
 
 
 class OpTagsSearch(OpCode, frozen=True, kw_only=True, tag="OP_TAGS_SEARCH"):
-    """All tags in which the regular expression `pattern` is found, as `(path of the object, tag)`."""
+    """Return all tags that match the regular expression `pattern`, as `(path of the object, tag)`."""
 
     pattern: Annotated[str, RefersTo.CLUSTER]
 

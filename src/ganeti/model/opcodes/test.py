@@ -1,4 +1,4 @@
-"""Opcodes that exercise the system."""
+"""Opcodes that test the system."""
 
 from typing import Annotated, Any, ClassVar
 
@@ -10,7 +10,7 @@ from ganeti.model.params import Params
 
 
 class OpTestDelay(OpCode, frozen=True, kw_only=True, tag="OP_TEST_DELAY"):
-    """Sleep for `duration` seconds, 0 included, on the master and on nodes, `repeat` more times."""
+    """Sleep for `duration` seconds (0 is valid) on the master and on nodes, and repeat this `repeat` times."""
 
     duration: float
     on_master: Annotated[
@@ -29,7 +29,7 @@ class OpTestDelay(OpCode, frozen=True, kw_only=True, tag="OP_TEST_DELAY"):
 
 
 class OpTestAllocator(OpCode, frozen=True, kw_only=True, tag="OP_TEST_ALLOCATOR"):
-    """Ask an allocator without creating anything (S188); direction `in` returns the message only."""
+    """Send a request to an allocator and change nothing (S188); direction `in` only returns the request."""
 
     direction: Annotated[str, Field(
         "show the message to the allocator (in) or its answer (out)", "! --dir", choices=("in", "out")
@@ -90,7 +90,7 @@ class OpTestAllocator(OpCode, frozen=True, kw_only=True, tag="OP_TEST_ALLOCATOR"
 
 
 class OpTestDummy(OpCode, frozen=True, kw_only=True, tag="OP_TEST_DUMMY"):
-    """Say `messages`, submit jobs, then fail with `fail` or end with `result`."""
+    """Log `messages`, submit jobs, then fail with `fail` or end with `result`."""
 
     result: Annotated[Any, RefersTo.NOTHING] = None
     messages: Annotated[list[str] | str | None, RefersTo.NOTHING] = None
@@ -101,9 +101,10 @@ class OpTestDummy(OpCode, frozen=True, kw_only=True, tag="OP_TEST_DUMMY"):
 
 
 class OpTestJqueue(OpCode, frozen=True, kw_only=True, tag="OP_TEST_JQUEUE"):
-    """Tell by lines of the log, of the kind `jqueue-test`, how far the opcode is; say messages, or fail.
+    """Report the opcode's progress in log lines of the kind `jqueue-test`; log messages, or fail.
 
-    Each such line is `[socket, test, argument]`: the opcode goes on when a program has connected there and hung up.
+    Each such line is `[socket, test, argument]`. The opcode continues when a program has connected to the socket
+    and hung up.
     """
 
     notify_waitlock: bool = False
@@ -115,7 +116,7 @@ class OpTestJqueue(OpCode, frozen=True, kw_only=True, tag="OP_TEST_JQUEUE"):
 
 
 class OpTestOsParams(OpCode, frozen=True, kw_only=True, tag="OP_TEST_OS_PARAMS"):
-    """The names of the secret parameters that have reached the master, and how long each is."""
+    """Return the names of the secret parameters that have reached the master, and their lengths."""
 
     osparams_secret: Annotated[dict[str, str], SecretOsParams, RefersTo.OS_PARAMS] = {}
 
@@ -125,5 +126,5 @@ class OpTestOsParams(OpCode, frozen=True, kw_only=True, tag="OP_TEST_OS_PARAMS")
     cli: ClassVar[Command | None] = Command(
         "gnt-debug", "test-osparams",
         lines=lambda _op, found: [f"{name}: {length} characters" for name, length in sorted(found.items())],
-        doc="Send secret OS parameters to the master, and show which of them have arrived: name and length.",
+        doc="Send secret OS parameters to the master, and show the name and length of each received one.",
     )  # fmt: skip

@@ -1,1 +1,1 @@
-"""The tables of operations, a module for each kind of thing."""
+"""The tables of operations, one module for each kind of object."""

@@ -14,7 +14,7 @@ FEATURES = (
     "node-evac-res1",
 )
 _LISTED = ["&", ["?", "valid"], ["!", ["|", ["?", "hidden"], ["?", "blacklisted"]]]]
-"""What an OS must be to be offered (S155, S156)."""
+"""Conditions for an OS definition in the list (S155, S156)."""
 
 
 async def _nothing(_call: Call) -> None:
@@ -34,7 +34,7 @@ async def _info(call: Call) -> dict[str, Any]:
 
 
 async def _os(call: Call) -> list[str]:
-    """The OS definitions that can be installed, with their variants as `NAME+VARIANT`."""
+    """Return the OS definitions that can be installed, with their variants as `NAME+VARIANT`."""
     answer = await call.services.master.ask("Query", "os", ["name", "variants"], _LISTED)
     found: list[str] = []
     for (_, name), (_, variants) in answer["data"]:
@@ -43,12 +43,12 @@ async def _os(call: Call) -> list[str]:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    read("/", "", "Nothing, as it was in version 1", _nothing, result="value", is_open=True),
-    read("/2", "2", "Nothing", _nothing, result="value", is_open=True),
-    read("/version", "version", "The version of this interface", _version, result="value", is_open=True),
-    read("/2/info", "info", "Everything about the cluster as a whole", _info, is_open=True),
-    read("/2/features", "features", "What this server can do beyond the first one", _features,
+    read("/", "", "Return null, for compatibility with version 1", _nothing, result="value", is_open=True),
+    read("/2", "2", "Return null", _nothing, result="value", is_open=True),
+    read("/version", "version", "Return the version of this interface", _version, result="value", is_open=True),
+    read("/2/info", "info", "Return facts and parameters of the cluster", _info, is_open=True),
+    read("/2/features", "features", "List the features that this server supports", _features,
          result="list", is_open=True),
-    read("/2/os", "os", "The OS definitions that can be installed", _os, result="list", is_open=True),
+    read("/2/os", "os", "List the OS definitions that can be installed", _os, result="list", is_open=True),
     tags_of("cluster", "/2/tags", "tags"),
 )  # fmt: skip

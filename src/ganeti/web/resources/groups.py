@@ -9,8 +9,8 @@ GROUPS = Listed("QueryGroups", fields.GROUP, "/2/groups", id_field="name")
 _GROUP = "/2/groups/{group}"
 
 OPERATIONS: tuple[Operation, ...] = (
-    read("/2/groups", "groups", "All node groups", GROUPS.collection(), BULK, LOCK, *PAGES,
+    read("/2/groups", "groups", "List all node groups", GROUPS.collection(), BULK, LOCK, *PAGES,
          result="list"),
-    read(_GROUP, "groups_name", "One node group", GROUPS.one(), LOCK),
+    read(_GROUP, "groups_name", "Return one node group", GROUPS.one(), LOCK),
     tags_of("nodegroup", f"{_GROUP}/tags", "groups_name_tags"),
 )  # fmt: skip

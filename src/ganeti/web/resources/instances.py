@@ -1,4 +1,4 @@
-"""Instances: reading them, and making and removing them."""
+"""Instances: lists, creation and reinstallation."""
 
 from http import HTTPStatus
 from typing import Any
@@ -51,7 +51,7 @@ def _nested(given: Any) -> dict[str, Any]:
 
 
 def _replacement(call: Call) -> dict[str, Any]:
-    """The body; old clients say it in the query, and disks as `1,2`."""
+    """Return the body; old clients send its fields in the query, and disks as `1,2`."""
     body = dict(call.object_body())
     if not body:
         given = (one for one in call.operation.arguments if one.name in call.arguments)
@@ -69,7 +69,7 @@ def _disk(word: str) -> int:
 
 
 async def _reinstall(call: Call) -> int:
-    """Shut down, install, start: one job."""
+    """Submit one job that shuts the instance down, installs it and starts it."""
     in_query = [name for name in ("os", "nostartup") if name in call.arguments]
     if call.body and in_query:
         raise bad_request("Can't combine query and body parameters")
@@ -78,10 +78,10 @@ async def _reinstall(call: Call) -> int:
         body = {"os": call.arguments.text("os"), "start": not call.arguments.flag("nostartup")}
     start = body.pop("start", True)
     if not isinstance(start, bool):
-        raise bad_request("'start' parameter: give true or false")
+        raise bad_request("the parameter 'start' must be true or false")
     install = renamed(body, {"os": "os_type"})
     if unknown := install.keys() - {"os_type", "osparams"}:
-        raise bad_request(f"there is no parameter {min(unknown)!r:.60}")
+        raise bad_request(f"unknown parameter {min(unknown)!r:.60}")
     name = {"instance_name": call.items[0]}
     ops: list[OpCode] = [
         parsed(call, {"OP_ID": "OP_INSTANCE_SHUTDOWN", **name}),
@@ -97,7 +97,7 @@ def _without_none(fields_: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _console(call: Call) -> Any:
-    """How the console is reached; 503 for an instance that does not run."""
+    """Return the address of the console; Refusal (503) for an instance that does not run."""
     try:
         rows = await call.services.master.ask(
             "QueryInstances", [call.items[0]], ["console", "oper_state"], False
@@ -123,13 +123,13 @@ REINSTALL_BODY: dict[str, Any] = {
 }
 
 OPERATIONS: tuple[Operation, ...] = (
-    read("/2/instances", "instances", "All instances", INSTANCES.collection(), BULK, LOCK, *PAGES,
+    read("/2/instances", "instances", "List all instances", INSTANCES.collection(), BULK, LOCK, *PAGES,
          result="list", is_open=True),
-    read(INSTANCE, "instances_name", "One instance", INSTANCES.one(), LOCK),
-    read(f"{INSTANCE}/console", "instances_name_console", "How an instance's console is reached",
+    read(INSTANCE, "instances_name", "Return one instance", INSTANCES.one(), LOCK),
+    read(f"{INSTANCE}/console", "instances_name_console", "Return the address of an instance's console",
          _console, right=Right.READ),
     Operation("POST", f"{INSTANCE}/reinstall", "instances_name_reinstall",
-              "Install an instance's OS anew", Right.WRITE, _reinstall,
+              "Reinstall an instance", Right.WRITE, _reinstall,
               (Parameter("os", Value.TEXT, "for old clients, which send no body"),
                Parameter("nostartup", Value.FLAG, "the same")),
               REINSTALL_BODY, "job", permission="instance_reinstall"),
@@ -141,4 +141,4 @@ BODIES = {
     "post_instances_multi_alloc": _several,
     "post_instances_name_replace_disks": _replacement,
 }
-"""Operations whose opcodes are made of requests in another form than a body with the opcode's fields."""
+"""Converters of requests that do not have the fields of an opcode in their body."""

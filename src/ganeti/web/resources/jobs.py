@@ -1,4 +1,4 @@
-"""Jobs, queries, and rules about jobs."""
+"""Jobs, queries, and job filters."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from ganeti.web.refusals import bad_request, not_found
 
 WAIT_S = 10
 NO_CHANGE = "nochange"
-FIELDS = Parameter("fields", Value.TEXT, "names of fields, with commas")
+FIELDS = Parameter("fields", Value.TEXT, "names of fields, separated by commas")
 _FILTER_FIELDS = ("priority", "predicates", "action", "reason")
 
 
@@ -45,7 +45,7 @@ async def _cancel(call: Call) -> Any:
 
 
 async def _wait(call: Call) -> Any:
-    """What is new of a job, or null after ten seconds in which nothing was."""
+    """Return the changes of a job, or null after ten seconds without a change."""
     body = call.object_body()
     wanted, previous = body.get("fields"), body.get("previous_job_info")
     serial = body.get("previous_log_serial")
@@ -110,7 +110,7 @@ async def _replace_filter(call: Call) -> Any:
     priority, predicates = body.get("priority", 0), body.get("predicates", [])
     reason = body.get("reason", [])
     if isinstance(priority, bool) or not isinstance(priority, int):
-        raise bad_request("'priority' parameter: give a whole number")
+        raise bad_request("the parameter 'priority' must be a whole number")
     if not isinstance(predicates, list) or not isinstance(reason, list):
         raise bad_request("'predicates' and 'reason' must be lists")
     uuid = call.items[0] if call.items else None
@@ -153,23 +153,23 @@ FILTER_BODY: dict[str, Any] = {
 _JOB, _FILTER, _QUERY = "/2/jobs/{job}", "/2/filters/{filter}", "/2/query/{resource}"
 
 OPERATIONS: tuple[Operation, ...] = (
-    read("/2/jobs", "jobs", "All jobs that are not archived", _jobs, BULK, *PAGES, result="list",
+    read("/2/jobs", "jobs", "List all jobs that are not archived", _jobs, BULK, *PAGES, result="list",
          is_open=True),
-    read(_JOB, "jobs_id", "One job", _job),
+    read(_JOB, "jobs_id", "Return one job", _job),
     Operation("DELETE", _JOB, "jobs_id", "Cancel a job", Right.OPERATE, _cancel, result="list",
               permission="job_cancel"),
-    Operation("GET", f"{_JOB}/wait", "jobs_id_wait", "Wait for news of a job", Right.OPERATE, _wait,
+    Operation("GET", f"{_JOB}/wait", "jobs_id_wait", "Wait for a change of a job", Right.OPERATE, _wait,
               (), WAIT_BODY, "object"),
     read(_QUERY, "query", "Query fields of objects", _query, FIELDS, right=Right.READ),
-    Operation("PUT", _QUERY, "query", "Query fields of objects that pass a filter", Right.READ,
+    Operation("PUT", _QUERY, "query", "Query fields of objects that match a filter", Right.READ,
               _query, (FIELDS,), QUERY_BODY, "object"),
-    read(f"{_QUERY}/fields", "query_fields", "Which fields there are", _fields, FIELDS),
-    read("/2/filters", "filters", "All rules about jobs", _filters, BULK, result="list"),
-    read(_FILTER, "filters_uuid", "One rule about jobs", _filter),
-    Operation("POST", "/2/filters", "filters", "Make a rule about jobs", Right.WRITE,
+    read(f"{_QUERY}/fields", "query_fields", "List the fields of a kind of object", _fields, FIELDS),
+    read("/2/filters", "filters", "List all job filters", _filters, BULK, result="list"),
+    read(_FILTER, "filters_uuid", "Return one job filter", _filter),
+    Operation("POST", "/2/filters", "filters", "Create a job filter", Right.WRITE,
               _replace_filter, (), FILTER_BODY, "value", permission="filter_replace"),
-    Operation("PUT", _FILTER, "filters_uuid", "Put a rule in the place of another", Right.WRITE,
+    Operation("PUT", _FILTER, "filters_uuid", "Replace a job filter", Right.WRITE,
               _replace_filter, (), FILTER_BODY, "value", permission="filter_replace"),
-    Operation("DELETE", _FILTER, "filters_uuid", "Remove a rule about jobs", Right.WRITE,
+    Operation("DELETE", _FILTER, "filters_uuid", "Remove a job filter", Right.WRITE,
               _delete_filter, result="value", permission="filter_delete"),
 )  # fmt: skip

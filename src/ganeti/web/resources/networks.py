@@ -9,8 +9,8 @@ NETWORKS = Listed("QueryNetworks", fields.NETWORK, "/2/networks", id_field="name
 _NETWORK = "/2/networks/{network}"
 
 OPERATIONS: tuple[Operation, ...] = (
-    read("/2/networks", "networks", "All networks", NETWORKS.collection(), BULK, LOCK, *PAGES,
+    read("/2/networks", "networks", "List all networks", NETWORKS.collection(), BULK, LOCK, *PAGES,
          result="list"),
-    read(_NETWORK, "networks_name", "One network", NETWORKS.one(), LOCK),
+    read(_NETWORK, "networks_name", "Return one network", NETWORKS.one(), LOCK),
     tags_of("network", f"{_NETWORK}/tags", "networks_name_tags"),
 )  # fmt: skip

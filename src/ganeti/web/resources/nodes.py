@@ -33,14 +33,14 @@ async def _role(call: Call) -> str:
 
 def _requested_role(call: Call) -> dict[str, Any]:
     if not isinstance(call.body, str):
-        raise bad_request('Body contents: give a role as a JSON string, as "drained"')
+        raise bad_request('Body contents: pass a role as a JSON string, for example "drained"')
     if call.body not in ROLE_CHANGES:
         raise bad_request(f"Can't set {call.body!r:.40} role; known: {', '.join(ROLE_CHANGES)}")
     return dict(ROLE_CHANGES[call.body])
 
 
 def _migration(call: Call) -> dict[str, Any]:
-    """The body; old clients say it in the query."""
+    """Return the body; old clients send its fields in the query."""
     given = [name for name in ("live", "mode") if name in call.arguments]
     if not given:
         return dict(call.object_body())
@@ -60,9 +60,9 @@ def _storage_changes(call: Call) -> dict[str, Any]:
 _NODE = "/2/nodes/{node}"
 
 OPERATIONS: tuple[Operation, ...] = (
-    read("/2/nodes", "nodes", "All nodes", NODES.collection(), BULK, LOCK, *PAGES, result="list"),
-    read(_NODE, "nodes_name", "One node", ONE_NODE.one(), LOCK),
-    read(f"{_NODE}/role", "nodes_name_role", "What a node is for", _role, LOCK, result="value"),
+    read("/2/nodes", "nodes", "List all nodes", NODES.collection(), BULK, LOCK, *PAGES, result="list"),
+    read(_NODE, "nodes_name", "Return one node", ONE_NODE.one(), LOCK),
+    read(f"{_NODE}/role", "nodes_name_role", "Return a node's role", _role, LOCK, result="value"),
     tags_of("node", f"{_NODE}/tags", "nodes_name_tags"),
 )  # fmt: skip
 
@@ -71,4 +71,4 @@ BODIES = {
     "post_nodes_name_migrate": _migration,
     "put_nodes_name_storage_modify": _storage_changes,
 }
-"""Operations whose opcodes are made of requests in another form than a body with the opcode's fields."""
+"""Converters of requests that do not have the fields of an opcode in their body."""
