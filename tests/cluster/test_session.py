@@ -314,7 +314,7 @@ def test_a_session_on_a_terminal_and_in_a_pipe_looks_as_ever(
     ]
     question = f"Remove instance {name} and all data on its disks? y/[n]: "
     remove = ("gnt-instance", "remove", name)
-    refused = f"n\n{question}Failure: Nothing was done.\n"
+    refused = f"n\n{question}Failure: Not confirmed; nothing was changed.\n"
     assert on_terminal(cluster, *remove, typed="n\n") == (13, refused)
     assert name in cluster.names("instance")
     status, screen = on_terminal(cluster, *remove, typed="y\n")

@@ -180,7 +180,7 @@ def test_a_node_is_emptied_and_every_job_is_shown(cluster: LocalCluster, name: s
     for one in (name, other):
         beats(cluster, one)
         assert are_consecutive(heard(cluster, one))  # none is missing, and none was said twice
-    assert "nothing to do" in cluster.ok("gnt-node", "evacuate", "-f", "-n", "node1", "node2").out
+    assert "Nothing to do" in cluster.ok("gnt-node", "evacuate", "-f", "-n", "node1", "node2").out
     done = cluster.ok("gnt-node", "evacuate", "-f", "-n", "node1", "node3", timeout_s=180)
     assert at(cluster, name) == at(cluster, other) == "node1"
     for one in (name, other):

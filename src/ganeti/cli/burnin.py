@@ -1,4 +1,4 @@
-"""burnin: instances are made, and everything that can be done with an instance is done with them."""
+"""burnin: create instances, and test every operation on them."""
 
 import argparse
 import sys
@@ -24,30 +24,30 @@ if TYPE_CHECKING:  # slow to import
 PROG = "burnin"
 CONFD = "confd"
 OPTIONAL = (
-    ("startstop", "do not stop and start them"),
+    ("startstop", "do not stop and start the instances"),
     ("runtime-memory", "do not change the memory of running guests"),
     ("replace1", "do not replace disks on the same nodes"),
     ("replace2", "do not change the secondary node"),
-    ("failover", "do not fail them over"),
-    ("migrate", "do not migrate them"),
-    ("move", "do not move them"),
-    ("importexport", "do not export and import them"),
-    ("reinstall", "do not reinstall them"),
-    ("reboot", "do not reboot them"),
-    ("renamesame", "do not rename them to their own names"),
+    ("failover", "do not fail the instances over"),
+    ("migrate", "do not migrate the instances"),
+    ("move", "do not move the instances"),
+    ("importexport", "do not export and import the instances"),
+    ("reinstall", "do not reinstall the instances"),
+    ("reboot", "do not reboot the instances"),
+    ("renamesame", "do not rename the instances to their own names"),
     ("add-nics", "add no network interfaces"),
     ("activate-disks", "do not activate and deactivate disks"),
     ("add-disks", "add no disks"),
     (CONFD, "do not ask the query daemons"),
 )
-"""Steps that may be left out, by `--no-NAME`."""
+"""Steps that `--no-NAME` leaves out."""
 REBOOTS = ("soft", "hard", "full")
 HTTP_AGAIN_S = 0.5
 
 
 @dataclass
 class Trial:
-    """The instances of one run; a tag says which they are, whatever has become of them."""
+    """The instances of one run; a tag identifies them."""
 
     client: LuxiClient
     options: "BurninOptions"
@@ -57,7 +57,7 @@ class Trial:
     times: list[tuple[str, str]] = field(default_factory=list)
 
     def run(self, names: Sequence[str]) -> None:
-        """All steps; GanetiError of the first that fails."""
+        """Run all steps; raise the GanetiError of the first failed step."""
         from ganeti.cli.burnin_steps import steps
 
         with self._timed("Creating instances"):
@@ -74,7 +74,7 @@ class Trial:
                 ask_confd(self.client)
 
     def remove(self) -> None:
-        """What this run has made, as far as it is there; GanetiError."""
+        """Remove the instances of this run that exist; raise GanetiError."""
         from ganeti.model.opcodes.instance import OpInstanceRemove
 
         found = [guest.name for guest in self.guests()]
@@ -88,7 +88,7 @@ class Trial:
                 )
 
     def guests(self) -> "list[Guest]":
-        """The instances as they are now."""
+        """Return the present state of the instances."""
         from ganeti.cli.burnin_steps import Guest
 
         fields = ("name", "pnode", "snodes")
@@ -108,7 +108,7 @@ class Trial:
                 self._check_alive(names)
 
     def _jobs(self, jobs: "Sequence[tuple[str, Sequence[OpCode]]]") -> None:
-        """A job for each instance, all at once with `--parallel`; ExecError says which failed."""
+        """Run a job for each instance, all at once with `--parallel`; ExecError names the failed ones."""
         together = len(jobs) if self.args.parallel else 1
         failed = []
         for start in range(0, len(jobs), together):
@@ -144,7 +144,7 @@ class Trial:
 
 
 def wait_for_http(name: str, limit_s: float, *, port: int = 80) -> None:
-    """Until the guest serves its own name as `/hostname.txt`; ExecError if that takes too long."""
+    """Wait until the guest serves its own name as `/hostname.txt`; ExecError after the time limit."""
     import http.client
 
     end = time.monotonic() + limit_s
@@ -153,7 +153,7 @@ def wait_for_http(name: str, limit_s: float, *, port: int = 80) -> None:
         try:
             asked.request("GET", "/hostname.txt")
             said = asked.getresponse().read(1024).decode(errors="replace").strip()
-            why = "" if said == name else f"it says that it is {said!r:.80}"
+            why = "" if said == name else f"the guest returned {said!r:.80}"
         except (OSError, http.client.HTTPException) as err:
             why = str(err) or type(err).__name__
         finally:
@@ -166,7 +166,7 @@ def wait_for_http(name: str, limit_s: float, *, port: int = 80) -> None:
 
 
 def ask_confd(client: LuxiClient) -> None:
-    """Whether the query daemons of the candidates say what the master says; GanetiError."""
+    """Compare the answers of the candidates' query daemons with the master's state; raise GanetiError."""
     import asyncio
 
     from ganeti.cli.confd_client import client_of_node
@@ -183,7 +183,9 @@ def ask_confd(client: LuxiClient) -> None:
         ):
             answer = (await confd.ask(kind, query)).answer
             if answer.status or (wanted is not None and answer.answer != wanted):
-                raise ExecError(f"{title}: confd says {answer.answer!r:.200}, and not {wanted!r}")
+                raise ExecError(
+                    f"{title}: confd returned {answer.answer!r:.200} instead of {wanted!r}"
+                )
             say(f"  * {title}: OK")
 
     asyncio.run(ask())
@@ -197,42 +199,46 @@ class _Value(NamedTuple):
 
 
 _VALUES = (
-    _Value(("-o", "--os"), "OS", "OS definition that they are installed from"),
+    _Value(("-o", "--os"), "OS", "OS definition of the instances"),
     _Value(("--disk-size",), "SIZE,...", "sizes of the disks", "1G"),
-    _Value(("--disk-growth",), "SIZE,...", "by how much each disk grows", "128m"),
-    _Value(("--mem-size",), "SIZE", "memory, in place of the two below"),
-    _Value(("--maxmem-size",), "SIZE", "memory that they start with", "256"),
-    _Value(("--minmem-size",), "SIZE", "memory that they can be brought down to", "128"),
+    _Value(("--disk-growth",), "SIZE,...", "sizes by which the disks grow", "128m"),
+    _Value(
+        ("--mem-size",), "SIZE", "memory of the instances; replaces --maxmem-size and --minmem-size"
+    ),
+    _Value(("--maxmem-size",), "SIZE", "memory of the instances at their start", "256"),
+    _Value(("--minmem-size",), "SIZE", "lower limit of the instances' memory", "128"),
     _Value(("--vcpu-count",), "N", "virtual processors", "3"),
     _Value(("-H", "--hypervisor"), "NAME[:k=v,...]", "hypervisor, and its parameters"),
-    _Value(("--reboot-types",), "TYPE,...", "how they are rebooted", ",".join(REBOOTS)),
-    _Value(("--rename",), "NAME", "rename the one instance to this, and back"),
-    _Value(("-n", "--nodes"), "NODE,...", "nodes to use (all that are online and not drained)"),
+    _Value(("--reboot-types",), "TYPE,...", "types of reboots to test", ",".join(REBOOTS)),
+    _Value(("--rename",), "NAME", "rename the instance to this name and back; for one instance"),
+    _Value(
+        ("-n", "--nodes"), "NODE,...", "nodes to use (default: all that are online and not drained)"
+    ),
     _Value(("-I", "--iallocator"), "NAME", "allocator that chooses the nodes"),
-    _Value(("--net-timeout",), "SECONDS", "how long a guest may take to answer with -C", "15"),
+    _Value(("--net-timeout",), "SECONDS", "with -C: time limit for the answer of a guest", "15"),
 )
 _FLAGS = (
-    (("--no-nics",), "make them without network interfaces"),
-    (("-p", "--parallel"), "do each step with all instances at once"),
-    (("-C", "--http-check"), "after each start wait until http://NAME/hostname.txt says NAME"),
-    (("-K", "--keep-instances"), "leave the instances at the end"),
+    (("--no-nics",), "create the instances without network interfaces"),
+    (("-p", "--parallel"), "run each step on all instances at once"),
+    (("-C", "--http-check"), "wait after each start until http://NAME/hostname.txt returns NAME"),
+    (("-K", "--keep-instances"), "keep the instances at the end"),
     (("-e", "--early-release"), "remove old copies of disks before the new ones are filled"),
-    (("--no-ip-check",), "take addresses that answer already"),
-    (("--no-name-check",), "take names that do not resolve"),
-    (("-v", "--verbose"), "show what the jobs say"),
+    (("--no-ip-check",), "accept addresses that already answer"),
+    (("--no-name-check",), "accept names that do not resolve"),
+    (("-v", "--verbose"), "show the logs of the jobs"),
 )
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     from ganeti.model.disk_templates import DISK_TEMPLATES
 
     rows = DISK_TEMPLATES.values()
     found = Parser(
         prog=PROG,
-        description="Tests a cluster: makes instances, does with each what can be done with an instance, one step"
-        " after the other, and removes them. The first failure ends it with status 1; what it made is removed"
-        " all the same. Existing instances are not touched.",
+        description="Test a cluster: create instances, test every operation on them, and remove them."
+        " The first failure stops the test with exit code 1, and the instances are removed nevertheless."
+        " Existing instances are not changed.",
     )
     found.add_argument("instances", nargs="+", metavar="NAME", help="names of new instances")
     for one in _VALUES:
@@ -244,10 +250,13 @@ def parser() -> argparse.ArgumentParser:
         *("-t", "--disk-template"),
         choices=[row.name for row in rows if not (row.only_adopts or row.by_provider)],
         default="drbd",
-        help="how disks are kept (drbd)",
+        help="disk template (drbd)",
     )
     found.add_argument(
-        *("-O", "--os-parameters"), action="append", metavar="k=v,...", help="parameters of the OS"
+        *("-O", "--os-parameters"),
+        action="append",
+        metavar="k=v,...",
+        help="parameters of the OS definition",
     )
     for flags, meaning in _FLAGS:
         found.add_argument(*flags, action="store_true", help=meaning)
@@ -261,27 +270,27 @@ def parser() -> argparse.ArgumentParser:
 
 
 def options_of(args: argparse.Namespace) -> "BurninOptions":
-    """What the command line means; InputError."""
+    """Return the options of the command line; raise InputError."""
     from ganeti.cli.burnin_steps import BurninOptions
     from ganeti.model.disk_templates import DISK_TEMPLATES
     from ganeti.model.names import RebootType
 
     if not args.os:
-        raise InputError("say which OS definition to install, as -o NAME", "--os")
+        raise InputError("pass the OS definition to install as -o NAME", "--os")
     has_disks = DISK_TEMPLATES[args.disk_template].has_disks
     sizes = _sizes(args.disk_size, "--disk-size") if has_disks else ()
     growths = _sizes(args.disk_growth, "--disk-growth") if has_disks else ()
     if len(sizes) != len(growths):
-        raise InputError("there must be as many as values of --disk-size", "--disk-growth")
+        raise InputError("must have as many values as --disk-size", "--disk-growth")
     if len(set(args.instances)) != len(args.instances):
-        raise InputError("a name is given twice", "instances")
+        raise InputError("a name occurs twice", "instances")
     if args.rename and len(args.instances) != 1:
-        raise InputError("is for one instance", "--rename")
+        raise InputError("is only for one instance", "--rename")
     if args.iallocator and args.nodes:
-        raise InputError("give either nodes or an allocator, not both", "--iallocator")
+        raise InputError("pass nodes or an allocator, not both", "--iallocator")
     reboots = args.reboot_types.split(",")
     if wrong := [one for one in reboots if one not in REBOOTS]:
-        raise InputError(f"{wrong[0]!r:.80} is none of {', '.join(REBOOTS)}", "--reboot-types")
+        raise InputError(f"{wrong[0]!r:.80} is not one of {', '.join(REBOOTS)}", "--reboot-types")
     hypervisor, _, hvparams = (args.hypervisor or "").partition(":")
     return BurninOptions(
         os=args.os,
@@ -311,12 +320,12 @@ def _sizes(text: str, name: str) -> tuple[int, ...]:
 
 def _number(text: str, name: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 1 << 16:
-        raise InputError(f"{text!r:.80} is no number from 1 to 65536", name)
+        raise InputError(f"{text!r:.80} is not a number from 1 to 65536", name)
     return int(text)
 
 
 def usable_nodes(client: LuxiClient, wanted: str | None) -> list[str]:
-    """The nodes of `-n`, or all that may have instances; PrereqError if one may not."""
+    """Return the nodes of `-n`, or all nodes that can have instances; PrereqError for an unusable node."""
     fields = ("name", "offline", "drained", "vm_capable")
     rows = [[value for _status, value in row] for row in client.query("node", fields)["data"]]
     usable = [
@@ -331,10 +340,10 @@ def usable_nodes(client: LuxiClient, wanted: str | None) -> list[str]:
         for name in chosen:
             if name not in usable:
                 raise PrereqError(
-                    f"node {name} is offline, drained or has no instances", ErrorCode.WRONG_STATE
+                    f"node {name} is offline, drained or not vm_capable", ErrorCode.WRONG_STATE
                 )
     if not chosen:
-        raise PrereqError("there is no node that may have instances", ErrorCode.NO_RESOURCES)
+        raise PrereqError("no node of the cluster can have instances", ErrorCode.NO_RESOURCES)
     return chosen
 
 
@@ -343,12 +352,12 @@ def _matching(name: str, known: Sequence[str]) -> list[str]:
         one for one in known if one.startswith(f"{name}.")
     ]
     if len(found) != 1:
-        raise PrereqError(f"there is no node {name}", ErrorCode.UNKNOWN_ENTITY)
+        raise PrereqError(f"node {name} does not exist", ErrorCode.UNKNOWN_ENTITY)
     return found
 
 
 def run(argv: Sequence[str]) -> int:
-    """The whole trial; 0 if every step was done and nothing is left."""
+    """Run the whole test; return 0 if every step succeeded and all instances were removed."""
     from ganeti.base.ids import RandomIds
 
     args = parser().parse_intermixed_args(argv)
@@ -366,7 +375,7 @@ def run(argv: Sequence[str]) -> int:
         trial = Trial(client, options, args, nodes, tag)
         failure = _failure(lambda: trial.run(args.instances))
         if args.keep_instances:
-            say(f"The instances stay; they have the tag {tag}")
+            say(f"The instances were kept; they have the tag {tag}")
         else:
             failure = _failure(trial.remove) or failure
         for line in format_table(["Step", "Took"], trial.times):
@@ -375,7 +384,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _failure(work: Callable[[], Any]) -> bool:
-    """Whether it failed; that is said. Who interrupts it has what was made removed, too."""
+    """Run `work`; print an error and return True if it failed. An interrupt removes the instances, too."""
     try:
         work()
     except GanetiError as err:

@@ -1,4 +1,4 @@
-"""What `burnin` does with each of its instances, step by step: opcodes as data. Pure."""
+"""The steps of `burnin` as lists of opcodes. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -48,14 +48,14 @@ class BurninOptions(NamedTuple):
     reboots: tuple[RebootType, ...] = tuple(RebootType)
     rename: str | None = None
     without: frozenset[str] = frozenset()
-    """Names of steps that are left out."""
+    """Names of the steps to leave out."""
 
     @property
     def kind(self) -> DiskTemplate:
         return TEMPLATES[self.template]
 
     def create(self, name: str, tag: str, nodes: Sequence[str]) -> OpInstanceCreate:
-        """The instance, on the first of `nodes` and perhaps the second, or where the allocator says."""
+        """Return the opcode that creates the instance on the first one or two `nodes`, or by the allocator."""
         primary, secondary = (*nodes, None, None)[:2] if not self.iallocator else (None, None)
         return OpInstanceCreate(
             instance_name=name,
@@ -77,7 +77,7 @@ class BurninOptions(NamedTuple):
 
 
 class Guest(NamedTuple):
-    """One of the instances, and the nodes of the trial that it is not on, those to be used first in front."""
+    """One of the instances, and the other nodes of the test in the order of their use."""
 
     name: str
     tag: str
@@ -91,15 +91,15 @@ class Guest(NamedTuple):
 
 
 class Step(NamedTuple):
-    """`name` is what `--no-NAME` leaves out; `ops` is one job for each instance."""
+    """A step: `--no-NAME` with its `name` leaves it out; `ops` is one job for each instance."""
 
     name: str
     title: str
     ops: Callable[[BurninOptions, Guest], list[OpCode]]
     fits: Callable[[BurninOptions, int], bool] = lambda _options, _nodes: True
-    """Whether so many nodes and this template can do it."""
+    """Return True if the step is possible with this number of nodes and this template."""
     starts: bool = False
-    """Whether the guest has been started when it is done, and must answer anew."""
+    """True if the step starts the guest, so that it must answer again."""
 
 
 def _stopped(*between: OpCode, name: str, started: str | None = None) -> list[OpCode]:
@@ -150,7 +150,7 @@ def _grow(options: BurninOptions, guest: Guest) -> list[OpCode]:
 
 
 def _there_and_back(options: BurninOptions, guest: Guest) -> list[dict[str, Any]]:
-    """How both directions are asked for: a mirror knows its other node."""
+    """Return the target of both directions: a mirrored instance needs no target node."""
     if options.kind.mirrored:
         return [{}, {}]
     return [{"target_node": guest.others[0]}, {"target_node": guest.primary}]
@@ -238,7 +238,7 @@ def _change_nics(_options: BurninOptions, guest: Guest) -> list[OpCode]:
 
 
 def _activate(_options: BurninOptions, guest: Guest) -> list[OpCode]:
-    """While it runs, while it is down, and twice: each changes nothing that the guest sees."""
+    """Activate the disks while the guest runs, while it is down, and twice; the guest must not notice it."""
     active = OpInstanceActivateDisks(instance_name=guest.name)
     inactive = OpInstanceDeactivateDisks(instance_name=guest.name)
     return [active, *_stopped(active, active, inactive, name=guest.name)]
@@ -316,10 +316,10 @@ STEPS = (
     Step("add-disks", "Adding, detaching, attaching and removing disks", _change_disks, _has_disks),
     Step("rename", "Renaming instances, and back", _rename, _has_new_name, starts=True),
 )
-"""In the order in which they are done."""
+"""All steps, in order."""
 OPTIONAL = tuple(one.name for one in STEPS if one.name not in ("grow", "rename"))
 
 
 def steps(options: BurninOptions, nodes: int) -> list[Step]:
-    """What is done on so many nodes."""
+    """Return the steps that are possible with this number of nodes."""
     return [one for one in STEPS if one.name not in options.without and one.fits(options, nodes)]

@@ -10,7 +10,7 @@ from ganeti.model.opcode_table import OPCODES
 
 
 def index() -> dict[str, list[dict[str, Any]]]:
-    """The commands of each program: name, aliases, documentation, and the opcode's module and class."""
+    """Return the commands of each program: name, aliases, documentation, and the opcode's module and class."""
     found: dict[str, list[dict[str, Any]]] = {}
     for kind in OPCODES.values():
         if kind.cli:
@@ -25,7 +25,7 @@ def index() -> dict[str, list[dict[str, Any]]]:
 
 
 def index_text() -> str:
-    """The file's content: one command a line."""
+    """Return the file's content, one command a line."""
     programs = (
         f"{json.dumps(program)}: [\n" + ",\n".join(json.dumps(one) for one in commands) + "\n]"
         for program, commands in sorted(index().items())

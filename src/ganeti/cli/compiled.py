@@ -1,6 +1,6 @@
-"""Messages and exit codes of the programs that upstream compiles: the placement commands and mon-collector.
+"""Messages and exit codes of upstream's compiled programs: the placement commands and mon-collector.
 
-Scripts match the first words of these messages, so those words are upstream's. Each message then says what to do.
+Scripts match the beginning of these messages, so it is upstream's. The rest of each message is advice.
 """
 
 import argparse
@@ -13,23 +13,23 @@ from ganeti.cli.command import EXIT_FAILURE, EXIT_USAGE, ErrorForm
 
 NO_ARGUMENTS = "This program doesn't take any arguments."
 ONE_FILE = "Only one argument is accepted (the input file)"
-"""The rule that surplus arguments break; `{}` stands for them."""
+"""Message for surplus arguments; `{}` stands for them."""
 
 
 def error_line(err: GanetiError) -> str:
-    """The error on one line."""
+    """Return the error on one line."""
     return f"Error: {err.message}"
 
 
 class CompiledParser(Parser):
-    """argparse with upstream's exit codes: 2 for an unknown option, 1 for a wrong value or argument."""
+    """argparse with upstream's exit codes: 2 for an unknown option, 1 for an invalid value or argument."""
 
     def __init__(self, *args: Any, surplus: str = NO_ARGUMENTS, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self._surplus = surplus
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong and exit; the list of options follows where one is unknown."""
+        """Print the error and exit; for an unknown option, also print the list of options."""
         _, is_surplus, words = message.partition("unrecognized arguments: ")
         unknown = next((word for word in words.split() if word.startswith("-")), None)
         if unknown is not None:
@@ -48,7 +48,7 @@ class CompiledParser(Parser):
 
 
 def collector_parser(**settings: Any) -> argparse.ArgumentParser:
-    """The parser of a command of mon-collector, which has a sentence of its own for surplus arguments."""
+    """The parser of a command of mon-collector, which has its own message for surplus arguments."""
     return CompiledParser(surplus="This program takes exactly zero arguments, got '{}'", **settings)
 
 

@@ -1,4 +1,4 @@
-"""Completion for bash and zsh, made from the tables of commands."""
+"""Completion for bash and zsh, generated from the tables of commands."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -18,17 +18,17 @@ _NAMES = {
 
 
 class Completed(NamedTuple):
-    """What completion has to know of a command."""
+    """Description of a command for completion."""
 
     names: tuple[str, ...]
-    """Its name, and its aliases."""
+    """Name and aliases."""
     summary: str
     options: Sequence[Option]
     arguments: Sequence[Argument]
 
 
 def completion_script(prog: str, commands: Sequence[Completed]) -> str:
-    """A script for bash that completes one program: commands, options, names of things."""
+    """Return a script for bash that completes commands, options and names of objects of one program."""
     function = "_" + prog.replace("-", "_")
     cases = "\n".join(_case(name, one) for one in commands for name in one.names)
     words = " ".join(sorted(name for one in commands for name in one.names))
@@ -51,7 +51,7 @@ complete -o default -F {function} {prog}"""
 
 
 def zsh_script(prog: str, commands: Sequence[Completed]) -> str:
-    """The same for zsh, where commands are shown with what they do."""
+    """Return a script for zsh, which also shows the summaries of commands."""
     function = "_" + prog.replace("-", "_")
     words = "\n".join(
         f"            {_quoted(f'{name}:{one.summary}')}" for one in commands for name in one.names
@@ -85,7 +85,7 @@ compdef {function} {prog}"""
 
 
 def _quoted(text: str) -> str:
-    """One word for a shell."""
+    """Return a text quoted as one word for a shell."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 
@@ -95,9 +95,9 @@ def _zsh_case(name: str, command: Completed) -> str:
 
 
 def script_for(shell: str, prog: str, commands: Sequence[Completed]) -> str:
-    """A script for one of `SHELLS`; InputError."""
+    """Return a script for one of `SHELLS`; raise InputError."""
     if shell not in SHELLS:
-        raise InputError(f"there is completion for {' and '.join(SHELLS)}", "shell")
+        raise InputError(f"completion supports only {' and '.join(SHELLS)}", "shell")
     return SHELLS[shell](prog, commands)
 
 
@@ -107,7 +107,7 @@ def _case(name: str, command: Completed) -> str:
 
 
 def _source_of(command: Completed) -> str:
-    """The command that lists what the arguments name; nothing if that is not known."""
+    """Return the command that lists the names for the arguments, or '' if there is no such command."""
     kinds = [one.completion for one in command.arguments if one.completion in _NAMES]
     return _NAMES[kinds[0]] if kinds else ""
 
@@ -129,9 +129,9 @@ _ALWAYS = ("-V,--version", "-h,--help", "--help-completion")
 
 
 def option_lines(options: Iterable[Option], arguments: Iterable[Argument]) -> list[str]:
-    """What `--help-completion` of the placement commands prints: flags and kind of each option, then the arguments.
+    """Return the lines of `--help-completion`: flags and kind of each option, then the arguments.
 
-    Kinds are the words of Ganeti's completion: `none`, `file`, `integer`, `onenode`, `choices=a,b` and so on.
+    Kinds are those of upstream's completion: `none`, `file`, `integer`, `onenode`, `choices=a,b` and so on.
     """
     lines = [f"{','.join(one.flags)} {_kind(one)}" for one in options]
     lines += [f"{flags} none" for flags in _ALWAYS]
@@ -147,7 +147,7 @@ def _kind(one: Option) -> str:
     if settings.get("action", "append") != "append" or settings.get("nargs") == "?":
         return "none"
     made = settings.get("type", str)
-    # A function that checks says by its annotation what it makes.
+    # The annotation of a checking function is the type of its result.
     return _TYPES.get(getattr(made, "__annotations__", {}).get("return", made), "string")
 
 

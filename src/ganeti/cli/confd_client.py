@@ -1,4 +1,4 @@
-"""`ganeti-confd-client`: asks the query daemons, from a node that has a key of confd."""
+"""`ganeti-confd-client`: query the query daemons from a node that has a key of confd."""
 
 import argparse
 import sys
@@ -9,29 +9,29 @@ from ganeti.base.errors import ErrorCode, GanetiError, InputError, PrereqError
 from ganeti.base.paths import CONFD_PORT
 from ganeti.base.terminal import Parser, say
 
-if TYPE_CHECKING:  # loaded when it is needed
+if TYPE_CHECKING:  # Loaded only when needed.
     from ganeti.clients.confd import BestAnswer, ConfdClient
     from ganeti.protocols.confd import Query
 
 QUERIES = {
-    "ping": ("PING", "", "see whether they answer"),
+    "ping": ("PING", "", "check that the query daemons answer"),
     "node-role": ("NODE_ROLE_BY_NAME", "NODE", "0 master, 1 candidate, 2 offline, 3 drained, 4 regular"),
-    "node-ip": ("NODE_IP_BY_INSTANCE_IP", "ADDRESS", "of the node on which the instance with ADDRESS is"),
-    "master": ("MASTER", "", "the name of the master node"),
-    "node-ips": ("NODE_IPS", "", "the addresses of all nodes"),
-    "candidate-ips": ("CANDIDATE_IPS", "", "the addresses of the master candidates"),
-    "instance-ips": ("INSTANCE_IPS", "[LINK]", "the addresses of instances at a link"),
-    "node-drbd": ("NODE_DRBD", "NODE", "the minors of mirrored disks"),
-    "node-instances": ("NODE_INSTANCES", "NODE", "the instances of a node, primary and secondary"),
-    "instance-disks": ("INSTANCE_DISKS", "INSTANCE", "the disks of an instance"),
-    "config": ("CONFIG_VALUE", "PATH", "one value, as /cluster/cluster_name"),
-    "collectors": ("DATA_COLLECTORS", "", "the data collectors"),
-    "candidates": ("CANDIDATES", "", "the names of the master candidates"),
-    "offline-nodes": ("OFFLINE_NODES", "", "the names of offline nodes"),
-    "instances": ("INSTANCES", "[NAME]", "names of instances, those behind NAME, as many as fit"),
-    "primary-node": ("INSTANCE_PRIMARY_NODE", "INSTANCE", "the node of an instance"),
+    "node-ip": ("NODE_IP_BY_INSTANCE_IP", "ADDRESS", "address of the primary node of the instance with ADDRESS"),
+    "master": ("MASTER", "", "name of the master node"),
+    "node-ips": ("NODE_IPS", "", "addresses of all nodes"),
+    "candidate-ips": ("CANDIDATE_IPS", "", "addresses of the master candidates"),
+    "instance-ips": ("INSTANCE_IPS", "[LINK]", "addresses of the instances at a link"),
+    "node-drbd": ("NODE_DRBD", "NODE", "minors of mirrored disks of a node"),
+    "node-instances": ("NODE_INSTANCES", "NODE", "primary and secondary instances of a node"),
+    "instance-disks": ("INSTANCE_DISKS", "INSTANCE", "disks of an instance"),
+    "config": ("CONFIG_VALUE", "PATH", "one value, for example /cluster/cluster_name"),
+    "collectors": ("DATA_COLLECTORS", "", "data collectors"),
+    "candidates": ("CANDIDATES", "", "names of the master candidates"),
+    "offline-nodes": ("OFFLINE_NODES", "", "names of the offline nodes"),
+    "instances": ("INSTANCES", "[NAME]", "names of the instances after NAME, as many as fit into the answer"),
+    "primary-node": ("INSTANCE_PRIMARY_NODE", "INSTANCE", "node of an instance"),
 }  # fmt: skip
-"""Command -> query type, what it takes, help."""
+"""Query type, argument and help of each command."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,20 +41,24 @@ def parser() -> argparse.ArgumentParser:
     )
     made = Parser(
         prog="ganeti-confd-client",
-        description="Ask the query daemons of the master candidates, or, on another node, its own.",
+        description="Query the query daemons of the master candidates. A node that is not a candidate queries its own daemon.",
         epilog=f"queries:\n{queries}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("query", choices=QUERIES, metavar="QUERY", help="see below")
-    made.add_argument("key", nargs="?", help="what the query takes")
+    made.add_argument(
+        "query", choices=QUERIES, metavar="QUERY", help="one of the queries listed below"
+    )
+    made.add_argument("key", nargs="?", help="argument of the query")
     made.add_argument(
         "-a",
         "--address",
         action="append",
         metavar="ADDRESS",
-        help="ask there; may be repeated (default: all candidates, or this node where it is not one)",
+        help="address to query; may be repeated (default: all candidates, or this node if it is not a candidate)",
     )
-    made.add_argument("--hmac-file", metavar="FILE", help="the key (default: that of this node)")
+    made.add_argument(
+        "--hmac-file", metavar="FILE", help="file with the key (default: that of this node)"
+    )
     made.add_argument(
         "-p", "--port", type=int, default=CONFD_PORT, help="port (default: %(default)s)"
     )
@@ -62,13 +66,13 @@ def parser() -> argparse.ArgumentParser:
         "-t", "--timeout", type=float, default=5.0, metavar="SECONDS", help="default: %(default)s"
     )
     made.add_argument(
-        "-v", "--verbose", action="store_true", help="say the serial, and who answered"
+        "-v", "--verbose", action="store_true", help="show the serial and the number of answers"
     )
     return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the answer as JSON, a text as it is; 0, or 1 if it is an error or none came."""
+    """Print the answer, which is JSON or a text; return 0, or 1 for an error or no answer."""
     args = parser().parse_args(argv)
     try:
         found = _ask(args)
@@ -84,7 +88,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
     if answer.status:
-        why = {0: "there is none", 1: "it knows nothing yet", 2: "the key is not of the right kind"}
+        why = {
+            0: "there is none",
+            1: "the query daemon has no data yet",
+            2: "the key has the wrong form",
+        }
         text = (
             why.get(answer.answer, answer.answer)
             if isinstance(answer.answer, int)
@@ -105,7 +113,7 @@ def _ask(args: argparse.Namespace) -> "BestAnswer":
     if takes and not takes.startswith("[") and args.key is None:
         raise InputError(f"{args.query} needs {takes}")
     if not takes and args.key is not None:
-        raise InputError(f"{args.query} takes no {args.key!r:.80}")
+        raise InputError(f"{args.query} does not accept the argument {args.key!r:.80}")
     query: Query = args.key
     client = client_of_node(args.hmac_file, args.address, args.port)
     return asyncio.run(client.ask(QueryType[name], query, limit_s=args.timeout))
@@ -114,9 +122,9 @@ def _ask(args: argparse.Namespace) -> "BestAnswer":
 def client_of_node(
     key_file: str | None = None, addresses: Sequence[str] | None = None, port: int = CONFD_PORT
 ) -> "ConfdClient":
-    """Asks as this node: a candidate asks all candidates, another node with a key of its own asks itself.
+    """Return the client of this node: a candidate queries all candidates, another node queries itself.
 
-    A candidate asks another node that `addresses` name with that node's key. PrereqError without a key.
+    A candidate queries another node in `addresses` with that node's key. PrereqError without a key.
     """
     from pathlib import Path
 
@@ -133,8 +141,8 @@ def client_of_node(
         key = path.read_bytes()
     except OSError as err:
         raise PrereqError(
-            f"{path}: {err.strerror}; only root of a master candidate has the cluster's key, and of"
-            " another node that node's key where confd answers on all nodes",
+            f"{path}: {err.strerror}; only root can read it; a master candidate has the cluster's key,"
+            " and another node has its own key if confd runs on all nodes",
             ErrorCode.ENVIRONMENT,
         ) from err
     if is_own:

@@ -1,4 +1,4 @@
-"""Asking whether a command is meant: by a question of its own, or because its opcodes destroy something (G12)."""
+"""Confirmation prompts: of commands, and of opcodes that destroy data (G12)."""
 
 import argparse
 import sys
@@ -10,25 +10,27 @@ from ganeti.cli.errors import NeedsConfirmation
 
 
 def confirm(question: str, *, is_sure: bool, how: str = "--force", can_ask: bool = True) -> None:
-    """Return if the user means it; NeedsConfirmation otherwise. `how` says it in advance.
+    """Return if the user confirms the question; NeedsConfirmation otherwise. `how` is the option that confirms.
 
-    `can_ask` False: nobody is asked, only the option will do.
+    With `can_ask` False, only the option confirms.
     """
     if is_sure:
         return
     if not can_ask:
-        raise NeedsConfirmation(f"{question} Give {how} if it is meant.")
+        raise NeedsConfirmation(f"{question} Pass {how} to confirm.")
     if not sys.stdin.isatty():
-        raise NeedsConfirmation(f"{question} Give {how} to confirm, nobody can be asked here.")
+        raise NeedsConfirmation(
+            f"{question} Pass {how} to confirm; standard input is not a terminal."
+        )
     say(question, "y/[n]: ", end="", flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise NeedsConfirmation("Nothing was done.")
+        raise NeedsConfirmation("Not confirmed; nothing was changed.")
 
 
 def confirm_losses(ops: Sequence[Any], args: argparse.Namespace) -> None:
-    """Return if these opcodes of one class destroy nothing, or the user confirms it; NeedsConfirmation.
+    """Return if these opcodes of one class destroy no data, or the user confirms; NeedsConfirmation otherwise.
 
-    The functions of `jobs` that submit call it, so no command can forget the question.
+    All functions of `jobs` that submit jobs call it, so every command has the prompt.
     """
     loss = ops[0].loss if ops else None
     if loss is None or (question := loss.question(ops)) is None:

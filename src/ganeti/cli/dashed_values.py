@@ -1,4 +1,4 @@
-"""Values of options that begin with a dash, as in `--disk -1:remove` and `-O -size`: argparse refuses them."""
+"""Values of options that begin with a dash, such as `--disk -1:remove` and `-O -size`; argparse rejects them."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -8,10 +8,9 @@ _TAKES_VALUE = (None, "store", "append")
 
 
 def joined(words: Sequence[str], options: Sequence[Option]) -> list[str]:
-    """The words, each option's dashed value in one word with it.
+    """Return the words, with each dashed value joined to its option.
 
-    A word that is itself one of the options stays what it is, and so does one that begins with two
-    dashes.
+    Words that are options themselves or begin with two dashes remain separate.
     """
     return list(_joined(words, options))
 
@@ -44,7 +43,7 @@ def _joined(words: Sequence[str], options: Sequence[Option]) -> Iterator[str]:
 
 
 def _takes_value(word: str, takers: Collection[str], flags: Collection[str]) -> bool:
-    """Whether the next word is its value; long options may be abbreviated."""
+    """Return True if the next word is the option's value; long options can be abbreviated."""
     if word in flags or not word.startswith("--"):
         return word in takers
     return any(flag.startswith(word) for flag in takers)

@@ -1,4 +1,4 @@
-"""Errors as commands show them, and the exit codes of commands."""
+"""Texts of errors and exit codes of commands."""
 
 from ganeti.base.errors import (
     ErrorCode,
@@ -22,19 +22,19 @@ EXIT_UNKNOWN_FIELD = 14
 
 
 class NeedsConfirmation(GanetiError):
-    """The command must be told that it is meant."""
+    """The command needs a confirmation."""
 
     exit_code = EXIT_CONFIRMATION
 
 
 class NodeSetupError(GanetiError):
-    """A host could not be made a node."""
+    """The setup of a host as a node failed."""
 
     exit_code = EXIT_NODE_SETUP
 
 
 class JobSubmitted(GanetiError):
-    """The job was submitted, and its end is not waited for (`--submit`)."""
+    """The job was submitted, and the command does not wait for its end (`--submit`)."""
 
     exit_code = 0
 
@@ -44,7 +44,7 @@ class JobSubmitted(GanetiError):
 
 
 class JobFailed(GanetiError):
-    """A job ended otherwise than in success, and said nothing that could be raised again."""
+    """A job did not succeed and has no error that could be raised again."""
 
 
 _HEADS: dict[type[GanetiError], str] = {
@@ -58,12 +58,12 @@ _HEADS: dict[type[GanetiError], str] = {
 
 
 def usage_error(message: str, field: str = "") -> InputError:
-    """What was given on the command line cannot be meant."""
+    """The command line is invalid."""
     return InputError(message, field)
 
 
 def format_error(err: GanetiError) -> str:
-    """The error for people, and for scripts that look for its type."""
+    """Return the text of an error, for people and for scripts that match its type."""
     if isinstance(err, JobSubmitted):
         return ""
     if isinstance(err, PrereqError):
@@ -86,7 +86,7 @@ def _refusal(node: str, script: str, output: str) -> str:
 
 
 def exit_code_of(err: GanetiError) -> int:
-    """The exit code of a command."""
+    """Return the exit code of a command."""
     return err.exit_code
 
 

@@ -1,4 +1,4 @@
-"""`hail`: the built-in allocator as a program, called as any allocator is (seed 004)."""
+"""`hail`: the built-in allocator as a program with the interface of allocators (seed 004)."""
 
 import argparse
 import sys
@@ -31,7 +31,7 @@ EXPLAIN = option(
 
 
 def hail(args: argparse.Namespace) -> int:
-    """Answer the message; 0 even if the answer is no, 1 if the message cannot be read."""
+    """Answer the request; return 0 for every answer, 1 if the request cannot be read."""
     import msgspec
 
     from ganeti.cli import placement_input
@@ -98,7 +98,7 @@ def _show(state: "State", args: argparse.Namespace, suffix: str, when: str, titl
 
 TOOL = options.Tool(
     "hail",
-    "Allocator: answers where instances go.",
+    "Choose nodes for instances, as an allocator.",
     (
         *(options.PRINT_NODES, options.SAVE, options.TEXT_DATA, options.SIMULATE, options.VERBOSE),
         *(options.IGNORE_LOAD, options.SOFT_ERRORS, options.NO_CAPACITY, RESTRICT, EXPLAIN),
@@ -108,12 +108,14 @@ TOOL = options.Tool(
     hail,
     (
         Argument(
-            "message_file", "the allocator's message; '-' is standard input", completion="file"
+            "message_file",
+            "file with the request to the allocator; '-' is standard input",
+            completion="file",
         ),
     ),
-    "The answer is JSON on standard output: success, info, result. If no place was found, info has the first rule"
-    " against each node. The exit code is 0 with any answer, 1 if the message cannot be read."
-    " -S writes the cluster before and, with what was decided, after: FILE.pre-ialloc, FILE.post-ialloc.",
+    "The answer is a JSON object on standard output with success, info and result. If no node fits, info has the"
+    " first rule that excludes each node. The exit code is 0 for every answer, and 1 if the request cannot be read."
+    " -S saves the cluster before and after the decision to FILE.pre-ialloc and FILE.post-ialloc.",
 )
 
 

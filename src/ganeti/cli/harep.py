@@ -1,4 +1,4 @@
-"""`harep`: repairs instances whose nodes are offline or drained, as far as tags allow it."""
+"""`harep`: repair instances on offline or drained nodes within the limits that tags set."""
 
 import argparse
 import sys
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # msgspec takes longer to load than `--help` may
 
 
 def harep(args: argparse.Namespace) -> int:
-    """Look at every instance, do what may be done, and count."""
+    """Check every instance, make the allowed repairs, and print the counts."""
     from ganeti.base.ids import RandomIds
 
     args.luxi = args.luxi or ""
@@ -45,7 +45,7 @@ def harep(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Repairer:
-    """Carries out what `ganeti.placement.repair` decides, one instance after the other."""
+    """Executes the decisions of `ganeti.placement.repair`, one instance after the other."""
 
     client: LuxiClient
     cluster: "Cluster"
@@ -53,7 +53,7 @@ class Repairer:
     new_id: Callable[[], str]
 
     def repair(self, instance: "Instance") -> "State":
-        """Take one instance as far as it goes now; where it is then. GanetiError."""
+        """Advance the repair of one instance as far as possible, and return its state; raise GanetiError."""
         from ganeti.placement.repair import Level, Result, State, expired, needed, standing
 
         now = time.time()
@@ -95,27 +95,26 @@ class Repairer:
     def _looked_after(
         self, instance: "Instance", mark: "Mark", *, is_broken: bool
     ) -> "tuple[State, Mark]":
-        """A pending repair once its jobs have ended: it succeeded, or failed."""
+        """Return the result of a pending repair after its jobs have ended."""
         from ganeti.placement.repair import Result, State, judged
 
         rows = self.client.query_jobs(list(mark.jobs), ["status"]) if mark.jobs else []
         statuses = [row[0] if row is not None else None for row in rows]
         done = judged(mark, statuses, time.time(), is_broken=is_broken)
         if done is None:
-            say(f"{instance.name}: jobs of its repair still run ({_jobs(mark)})")
+            say(f"{instance.name}: repair jobs are still running ({_jobs(mark)})")
             return State.PENDING, mark
         state = State.HEALTHY if done.result is Result.SUCCESS else State.FAILED
         say(f"Moving {instance.name} from {State.PENDING} to {state}")
         if state is State.FAILED:
             say(
-                f"{instance.name}: see 'gnt-job info {' '.join(map(str, mark.jobs))}'; nothing is done"
-                f" until the tag {done.tag} is removed"
+                f"{instance.name}: see 'gnt-job info {' '.join(map(str, mark.jobs))}'; no further repairs until the tag {done.tag} is removed"
             )
         self._replace(instance, mark, done)
         return state, done
 
     def _allowed(self, instance: "Instance", now: float, once: Any) -> Any:
-        """The greatest repair level allowed; None, with the reason printed, if nothing is."""
+        """Return the highest allowed repair level; None, after printing the reason, if no repair is allowed."""
         from ganeti.placement.repair import Suspended, permission
 
         groups = {group.uuid: group.tags for group in self.cluster.groups}
@@ -133,7 +132,7 @@ class Repairer:
     def _begin(
         self, instance: "Instance", before: "Mark | None", repair: "Repair", result: Any
     ) -> None:
-        """Submit a repair unless its result is known already, and remember it in a tag."""
+        """Submit a repair unless its result is already known, and record it in a tag."""
         from ganeti.cli.jobs import submit
         from ganeti.placement.repair import Mark
 
@@ -153,7 +152,7 @@ class Repairer:
         return [delay, *repair.opcodes]
 
     def _replace(self, instance: "Instance", before: "Mark | None", after: "Mark") -> None:
-        """The new tag first, so that whatever fails no repair is forgotten."""
+        """Add the new tag first, so that a failure never loses the record of a repair."""
         self._run("OP_TAGS_SET", instance, [after.tag], ">>> Adding the following tag to")
         self._untag(instance, [] if before is None else [before.tag])
 
@@ -185,7 +184,7 @@ def _jobs(mark: "Mark") -> str:
 
 TOOL = options.Tool(
     "harep",
-    "Repairs instances whose nodes are offline or drained, as far as tags allow it.",
+    "Repair instances on offline or drained nodes within the limits that tags set.",
     (
         options.LUXI,
         option("--job-delay", dest="job_delay", type=float, default=0.0, metavar="SECONDS",
@@ -194,12 +193,13 @@ TOOL = options.Tool(
         option("--dry-run", dest="dry_run", action="store_true", help="show the plan and change nothing"),
     ),
     harep,
-    text="The tags ganeti:watcher:autorepair:TYPE say which repairs are allowed: on the instance, its group or the cluster; the"
-    " nearest counts, and of several the least. TYPE is fix-storage (new secondary node), migrate (off a drained"
-    " node), failover (off an offline node) or reinstall (disks that are lost are made anew and installed); each"
-    " allows those before it. suspend, or suspend:TIME, forbids all, until then. Tags"
-    " ganeti:watcher:autorepair:pending:... and :result:... of an instance remember how far it is. After a repair"
-    " that failed nothing more is done until somebody removes its tag. Meant to be run often, by cron.",
+    text="The tags ganeti:watcher:autorepair:TYPE of an instance, its group or the cluster allow repairs. Tags of the"
+    " instance have precedence, then those of the group. Of several tags the lowest level applies. TYPE is"
+    " fix-storage (new secondary node), migrate (from a drained node), failover (from an offline node) or reinstall"
+    " (recreate lost disks and install the instance). Each type includes the types before it. The types suspend and"
+    " suspend:TIME forbid all repairs, for ever or until TIME. harep records the progress in the instance's tags"
+    " ganeti:watcher:autorepair:pending:... and :result:.... After a failed repair, harep makes no further repairs of"
+    " the instance until the administrator removes the result tag. Run harep regularly by cron.",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`hbal`: the moves that make a cluster more even, shown or carried out."""
+"""`hbal`: show or execute the moves that balance a cluster."""
 
 import argparse
 import sys
@@ -66,7 +66,7 @@ def hbal(args: argparse.Namespace) -> int:
 
 
 def goals(args: argparse.Namespace, state: "State") -> "Goals":
-    """What the options say; InputError for an instance that is not known."""
+    """Return the limits that the options set; InputError for an unknown instance."""
     from ganeti.placement.balance import Goals
     from ganeti.placement.candidates import Options
 
@@ -112,7 +112,7 @@ def _introduce(state: "State", scope: "Bools", args: argparse.Namespace) -> None
 
 
 def _warn_of_policies(state: "State", scope: "Bools", *, force: bool) -> None:
-    """Say that nodes have more than their policy allows: moves are few then."""
+    """Warn that nodes violate their policy, which leaves few possible moves."""
     from ganeti.placement.score import above_policy
 
     above = scope & ~(state.fails & ~state.offline) & above_policy(state)
@@ -186,7 +186,7 @@ def _commands(state: "State", sets: "list[list[Step]]") -> list[str]:
 
 
 def _execute(state: "State", steps: "list[Step]", args: argparse.Namespace) -> int:
-    """Submit each move as a job that waits for the earlier ones that touch its nodes, and follow them all."""
+    """Submit each move as a job that waits for earlier moves of its nodes, and follow all jobs."""
     from ganeti.cli.jobs import submit_many
     from ganeti.placement.moves import dependencies, job_sets, opcodes
 
@@ -222,7 +222,7 @@ def _annotated(
 def _followed(
     client: Any, args: argparse.Namespace, answers: Sequence[tuple[bool, Any]]
 ) -> tuple[list[str], bool]:
-    """How each of the jobs ended, or why it was refused; and whether a signal stopped them."""
+    """Return the end or the refusal of each job, and whether a signal stopped them."""
     from ganeti.cli.stoppable_jobs import follow_until_stopped
 
     ids = [int(what) for is_accepted, what in answers if is_accepted]
@@ -235,7 +235,7 @@ def _followed(
 
 TOOL = options.Tool(
     "hbal",
-    "Balances a cluster: shows, or carries out, the moves that lower its score.",
+    "Balance a cluster: show or execute the moves that lower its score.",
     (
         *(options.PRINT_NODES, options.PRINT_INSTANCES),
         option("-C", "--print-commands", dest="commands", nargs="?", const="", metavar="FILE",
@@ -248,12 +248,12 @@ TOOL = options.Tool(
         option("--reason", metavar="REASON", help="reason, stored with the jobs"),
         option("--priority", metavar="PRIO", help="priority of the jobs: low, normal or high"),
         option("--restricted-migration", dest="restricted", action="store_true",
-                       help="migrate only off nodes that are offline or drained"),
+                       help="migrate only instances on offline or drained nodes"),
         options.GROUP, options.VERBOSE, options.QUIET, options.SAVE, *options.BALANCING,
     ),
     hbal,
-    text="Steps of a move: f failover or migration, r:NODE new secondary node, fa:NODE migration to NODE. SIGINT or"
-    " SIGTERM during -X cancels the jobs that have not begun and waits for the others; a second one exits at once.",
+    text="Steps of a move: f failover or migration, r:NODE new secondary node, fa:NODE migration to NODE. SIGINT or SIGTERM"
+    " during -X cancels waiting jobs and waits for running jobs; a second signal exits at once.",
 )  # fmt: skip
 
 

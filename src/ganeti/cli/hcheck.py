@@ -1,4 +1,4 @@
-"""`hcheck`: whether a cluster is healthy, and whether balancing would help."""
+"""`hcheck`: check the health of a cluster and the effect of balancing."""
 
 import argparse
 import sys
@@ -18,14 +18,14 @@ if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
 
 
 class _Found(NamedTuple):
-    """What is wrong, by group index and in the whole cluster."""
+    """The violations by group index and in the whole cluster."""
 
     groups: "dict[int, Health]"
     whole: "Health"
 
 
 def hcheck(args: argparse.Namespace) -> int:
-    """Check, balance a copy if that is needed, check again."""
+    """Check the cluster; if it has violations, balance a copy and check the copy."""
     state = source.state_of(source.load(args), args)
     wanted = goals(args, state)
     is_machine, is_human = str(args.machine) == "yes", options.verbosity(args) >= 1
@@ -108,7 +108,7 @@ def _keys(head: str, found: _Found) -> None:
 
 TOOL = options.Tool(
     "hcheck",
-    "Checks a cluster, and whether balancing it would help.",
+    "Check a cluster, and whether balancing would help.",
     (
         *options.BACKENDS, *options.BALANCING, options.NO_CAPACITY, options.MACHINE,
         option("--no-simulation", dest="no_simulation", action="store_true",
@@ -116,8 +116,8 @@ TOOL = options.Tool(
         options.VERBOSE, options.QUIET,
     ),
     hcheck,
-    text="Exit code 0: nothing is wrong, or --no-simulation was given; 1: something is, whether balancing would mend it"
-    " or not (HCHECK_FINAL_CLUSTER_NEED_REBALANCE tells). Nothing is changed.",
+    text="The exit code is 0 if there are no violations or --no-simulation was given, and 1 otherwise."
+    " HCHECK_FINAL_CLUSTER_NEED_REBALANCE shows whether violations remain after balancing. hcheck changes nothing.",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`hinfo`: shows a cluster as the placement commands see it."""
+"""`hinfo`: show a cluster as the placement commands read it."""
 
 import argparse
 import sys
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
 
 
 def hinfo(args: argparse.Namespace) -> int:
-    """Print what the cluster has, and what its score is made of."""
+    """Print the groups, nodes and instances, and the components of the score."""
     from ganeti.placement.digits import digits
     from ganeti.placement.score import components, everywhere, score
 
@@ -52,7 +52,7 @@ def hinfo(args: argparse.Namespace) -> int:
 
 
 def _groups(state: "State") -> list[str]:
-    """A table of the groups: what is in them, what fails N+1, their scores."""
+    """Return a table of the groups with their sizes, N+1 violations and scores."""
     from ganeti.placement.digits import digits
     from ganeti.placement.report import table
     from ganeti.placement.score import group_scope, score
@@ -74,7 +74,7 @@ def _groups(state: "State") -> list[str]:
 
 TOOL = options.Tool(
     "hinfo",
-    "Shows the state of a cluster.",
+    "Show the state of a cluster.",
     (
         *(options.PRINT_NODES, options.PRINT_INSTANCES, *options.BACKENDS, options.VERBOSE),
         *(options.QUIET, options.OFFLINE, options.IGNORE_LOAD, options.STATIC_MEMORY),

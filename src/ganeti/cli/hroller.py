@@ -1,4 +1,4 @@
-"""`hroller`: which nodes can be rebooted together."""
+"""`hroller`: plan which nodes can be rebooted together."""
 
 import argparse
 import sys
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
 
 
 def hroller(args: argparse.Namespace) -> int:
-    """Print the groups of nodes, a line each."""
+    """Print the groups of nodes, one a line."""
     import numpy as np
 
     from ganeti.placement.rolling import non_redundant, reboot_groups
@@ -64,7 +64,7 @@ def _check_master(state: "State", *, force: bool) -> None:
 def _with_moves(
     state: "State", groups: list[list[int]], args: argparse.Namespace
 ) -> "list[tuple[list[int], list[Refuge]]]":
-    """The groups with what must leave them first, smaller where there is no room for it."""
+    """Return the groups with the moves that empty them; a group is smaller if other nodes lack space."""
     from ganeti.placement.clearing import split_by_room
 
     try:
@@ -78,29 +78,29 @@ def _with_moves(
 
 TOOL = options.Tool(
     "hroller",
-    "Tells which nodes can be rebooted together.",
+    "Show which nodes can be rebooted together.",
     (
         *options.BACKENDS, options.OFFLINE, options.VERBOSE, options.QUIET, options.NO_HEADERS, options.GROUP,
         options.SAVE,
-        option("--node-tags", dest="node_tags", metavar="TAG,...", help="only nodes with one of the tags"),
+        option("--node-tags", dest="node_tags", metavar="TAG,...", help="plan only nodes with one of these tags"),
         option("--offline-maintenance", dest="is_offline", action="store_true",
-                       help="assume that all instances are shut down meanwhile"),
+                       help="assume that all instances are down during the maintenance"),
         option("--skip-non-redundant", dest="skip_alone", action="store_true",
                        help="skip nodes with instances without a secondary node"),
         option("--ignore-non-redundant", dest="ignore_alone", action="store_true",
                        help="ignore instances without a secondary node"),
         option("--print-moves", dest="print_moves", action="store_true",
-                       help="show under each group where its instances are meanwhile: primary, secondary node"),
+                       help="show below each group the temporary primary and secondary nodes of its instances"),
         option("--full-evacuation", dest="full", action="store_true",
-                       help="move all instances off the nodes, those that can fail over too"),
+                       help="move all instances from the nodes, including those that can fail over"),
         option("--one-step-only", dest="one_step", action="store_true",
-                       help="only the first group, one node a line"),
+                       help="show only the first group, one node a line"),
         option("-f", "--force", action="store_true", help="continue without a master node"),
     ),
     hroller,
-    text="Nodes of one line are not primary and secondary of one instance, and would not fail over to the same"
-    " node. The master is last. Instances without a secondary node are moved away first, whatever soft limits say; a group is"
-    " no larger than there is room for them. The exit code is 1 if no node is left to be rebooted.",
+    text="The nodes of one line are never primary and secondary of the same instance, and their instances do not fail over"
+    " to the same node. The master is last. Instances without a secondary node must move first, regardless of soft"
+    " limits; the free space for them limits the size of a group. The exit code is 1 if no node can be rebooted.",
 )  # fmt: skip
 
 

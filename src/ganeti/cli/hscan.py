@@ -1,4 +1,4 @@
-"""`hscan`: saves clusters as text files, and shows a line about each."""
+"""`hscan`: save clusters as text files, and show a line about each."""
 
 import argparse
 import sys
@@ -21,7 +21,7 @@ FIRST_LINE += f" {'t_mem':>8} {'f_mem':>8} {'t_disk':>9} {'f_disk':>9} {'Score':
 
 
 def hscan(args: argparse.Namespace) -> int:
-    """Look at each cluster; one that does not answer does not keep the others."""
+    """Save each cluster; an error of one cluster does not stop the others."""
     if not args.no_headers:
         say(FIRST_LINE)
     code = 0
@@ -60,21 +60,21 @@ def _scan(cluster: "Cluster", name: str, args: argparse.Namespace) -> None:
 
 
 def _plain(name: str) -> str:
-    """A file name without slashes, and without a password."""
+    """Return a file name without slashes or passwords."""
     scheme, mark, rest = name.rpartition("://")
     return f"{scheme}{mark}{rest.rpartition('@')[2]}".replace("/", "_")
 
 
 TOOL = options.Tool(
     "hscan",
-    "Saves the state of clusters in files that the other placement commands read with -t.",
+    "Save the state of clusters to files that the other placement commands read with -t.",
     (
         *(options.PRINT_NODES, options.LUXI, options.VERBOSE, options.NO_HEADERS),
         option("-d", "--output-dir", dest="directory", default=".", metavar="PATH",
-                       help="where to save (the current directory)"),
+                       help="directory of the files (default: the current directory)"),
     ),
     hscan,
-    (Argument("clusters", "RAPI addresses; the local cluster if there is none", nargs="*"),),
+    (Argument("clusters", "RAPI addresses; default: the local cluster", nargs="*"),),
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`hspace`: how many more instances fit, of one size and of shrinking sizes."""
+"""`hspace`: count how many more instances fit, of a fixed size and of shrinking sizes."""
 
 import argparse
 import itertools
@@ -24,7 +24,7 @@ SPEC_PARTS = 3
 
 
 class _Run(NamedTuple):
-    """What both ways of filling share."""
+    """Data of both ways of filling."""
 
     state: "State"
     rules: "Rules"
@@ -98,9 +98,10 @@ def _bad(run: _Run) -> None:
 
 
 def _prepared(state: "State", template: str, args: argparse.Namespace) -> _Run:
-    """The rules; groups with nodes that fail N+1 take nothing, and without `--independent-groups` nor do others.
+    """Return the rules of the allocation.
 
-    With it groups that cannot lose a node are left out, too, and need not be able to.
+    Groups with N+1 violations accept no instances. Without `--independent-groups`, a violation also excludes all
+    other groups. With it, groups that cannot lose a node are excluded, too, and the others skip this check.
     """
     from msgspec.structs import replace
 
@@ -123,14 +124,14 @@ def _prepared(state: "State", template: str, args: argparse.Namespace) -> _Run:
     is_stopped = bool(failing) and not args.accept_errors and not (args.independent and remaining)
     rules = Rules(capacity=not args.no_capacity, exempt=exempt)
     if args.accept_errors and facts(template).mirrored and not is_redundant(state, exempt):
-        # A mirrored instance need only leave each node that cannot be lost no worse than it is.
+        # A mirrored instance must only not worsen the state of nodes that cannot be lost.
         rules = replace(rules, before=Trouble(state.copy(), exempt))
     limit = args.max_length if args.max_length >= 0 else None
     return _Run(state, rules, tuple(sorted(closed)), is_stopped, limit, args)
 
 
 def _given(text: str | None, spec: dict[str, Any]) -> dict[str, Any]:
-    """A size from `disk,memory,processors`, in place of the policy's."""
+    """Return the size for `disk,memory,processors`, which replaces the policy's."""
     if text is None:
         return spec
     parts = text.split(",")
@@ -245,7 +246,7 @@ def _spec(run: _Run, one: "Instance", what: str, prefix: str) -> None:
 
 
 def _spindles(run: _Run, number: float) -> list[tuple[str, float]]:
-    """The spindles among sizes, which say something with exclusive storage only."""
+    """Return the spindles of sizes, which matter only with exclusive storage."""
     return [("SPN", number)] if run.state.exclusive.any() else []
 
 
@@ -262,7 +263,7 @@ def _after(run: _Run, filled: "Filled", title: str, suffix: str) -> None:
 
 
 def _map(filled: "Filled") -> list[str]:
-    """Where each instance went: its name, nodes and sizes."""
+    """Print the name, nodes and sizes of each new instance."""
     from ganeti.placement.report import padded
 
     nodes, has_spindles = filled.state.nodes, filled.state.exclusive.any()
@@ -371,15 +372,15 @@ def _delta(before: "State", after: "State") -> list[tuple[str, str]]:
 
 TOOL = options.Tool(
     "hspace",
-    "Tells how many more instances fit on a cluster.",
+    "Show how many more instances fit on a cluster.",
     (
         options.PRINT_NODES, *options.BACKENDS, options.SIMULATE,
-        option("--disk-template", dest="template", metavar="TEMPLATE", help="disk template, in place of the policy's"),
+        option("--disk-template", dest="template", metavar="TEMPLATE", help="disk template; default: the policy's"),
         option("--spindle-use", dest="spindle_use", type=float, metavar="SPINDLES",
                        help="spindles of an instance"),
         options.VERBOSE, options.QUIET, options.OFFLINE, options.NO_CAPACITY, options.MACHINE,
         option("--independent-groups", dest="independent", action="store_true",
-                       help="only groups with N+1 violations take no instances"),
+                       help="exclude only groups with N+1 violations, not the whole cluster"),
         option("--accept-existing-errors", dest="accept_errors", action="store_true",
                        help="allocate even if nodes fail N+1; ignore N+1 for offline nodes"),
         options.MAX_CPU, options.MIN_DISK, options.MAX_LENGTH, options.SAVE, options.STATIC_MEMORY,
@@ -389,7 +390,7 @@ TOOL = options.Tool(
                        help="first size of the shrinking allocation: disk,memory,processors"),
     ),
     hspace,
-    text="Both allocations begin with the cluster as it is. The keys of --machine-readable begin with HTS_.",
+    text="Both allocations start from the present state of the cluster. The keys of --machine-readable begin with HTS_.",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`hsqueeze`: which nodes can be switched off, or must be switched on, for the room that is wanted."""
+"""`hsqueeze`: plan which nodes to switch off or on for the required free capacity."""
 
 import argparse
 import sys
@@ -17,11 +17,11 @@ if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
     from ganeti.placement.state import State
 
 Jobs = list[list[dict[str, Any]]]
-"""Jobs that may run side by side, each a list of opcodes."""
+"""Jobs that can run concurrently, each a list of opcodes."""
 
 
 def hsqueeze(args: argparse.Namespace) -> int:
-    """Print the nodes, a line each."""
+    """Print the nodes, one a line."""
     from ganeti.placement.squeeze import idle_candidates, plan, room_for, standby_nodes
 
     source.check_execution(args)
@@ -92,7 +92,7 @@ def _move_commands(state: "State", found: "Plan") -> list[str]:
 
 
 def _stages(state: "State", found: "Plan") -> list[tuple[str, Jobs]]:
-    """What is done one after the other: its name, and its jobs."""
+    """Return the stages in order, each with its name and its jobs."""
     from ganeti.placement.moves import job_sets, opcodes
     from ganeti.placement.squeeze import STANDBY_AUTO, Action
 
@@ -110,14 +110,14 @@ def _stages(state: "State", found: "Plan") -> list[tuple[str, Jobs]]:
         ("moving instances", [opcodes(state, step.move) for step in steps])
         for steps in job_sets(found.steps)
     ]
-    # One node after the other changes its role: each may have to find another master candidate.
+    # The nodes change their roles one after the other: each may have to promote another master candidate.
     if leaves:
         return [
             *moves,
             ("tagging nodes", [[one] for one in tags]),
             ("marking nodes offline", [roles]),
         ]
-    return [("taking nodes back", [roles]), *moves]
+    return [("marking nodes online", [roles]), *moves]
 
 
 def _execute(state: "State", found: "Plan", args: argparse.Namespace) -> int:
@@ -139,7 +139,7 @@ def _execute(state: "State", found: "Plan", args: argparse.Namespace) -> int:
         if refused or failed or is_stopped:
             why = "; ".join([*failed, *refused]) or "stopped, as asked"
             say(
-                f"{what}: {why}. See 'gnt-job info'; what comes after was not begun",
+                f"{what}: {why}. See 'gnt-job info'; the following steps were not started",
                 file=sys.stderr,
             )
             return EXIT_FAILURE
@@ -156,11 +156,11 @@ def _annotated(opcode: dict[str, Any]) -> dict[str, Any]:
 
 TOOL = options.Tool(
     "hsqueeze",
-    "Tells which nodes can be switched off, or have to be switched on, for the room that nodes are to have.",
+    "Show which nodes to switch off or on, so that the nodes have the required free capacity.",
     (
         options.LUXI, options.TEXT_DATA,
         option("-X", "--exec", dest="execute", action="store_true",
-               help="move the instances, tag the nodes and mark them offline, or reverse that (with -L); it does not switch the power"),
+               help="execute the plan (with -L): move instances, tag nodes and mark them offline, or the reverse; the power is not switched"),
         option("--minimal-resources", dest="minimal", type=float, default=2.0, metavar="FACTOR",
                help="reactivate nodes if a node has space for fewer standard instances than this (2)"),
         option("--target-resources", dest="target", type=float, default=2.0, metavar="FACTOR",
@@ -171,9 +171,9 @@ TOOL = options.Tool(
         options.VERBOSE, options.NO_HEADERS, options.STATIC_MEMORY,
     ),
     hsqueeze,
-    text="Nodes that can be given up are online, not the master, and have only instances that can go anywhere (on"
-    " shared storage or without disks). Offline nodes with a tag that begins with htools:standby come back, in their"
-    " order, until every node has room after balancing.",
+    text="A node can be switched off if it is online, is not the master, and has only instances that can move to any node"
+    " (on shared storage or without disks). Offline nodes with a tag that begins with htools:standby are switched on in"
+    " their order until every node has the required capacity after balancing.",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`htools`: the placement commands as one program, which acts as the one that it is called by or `HTOOLS` names."""
+"""`htools`: all placement commands as one program; its file name or `HTOOLS` selects the command."""
 
 import importlib
 import os
@@ -11,21 +11,21 @@ from ganeti.cli.command import EXIT_FAILURE
 from ganeti.cli.placement_options import Tool
 
 ROLES: Mapping[str, str] = {
-    "hail": "chooses nodes for instances, as an allocator",
-    "harep": "repairs instances as their tags allow",
-    "hbal": "balances a cluster",
-    "hcheck": "checks a cluster, and whether balancing would help",
-    "hinfo": "shows the state of a cluster",
-    "hroller": "tells which nodes can be rebooted together",
-    "hscan": "saves the state of clusters in files",
-    "hspace": "tells how many more instances fit",
-    "hsqueeze": "tells which nodes can be switched off, or must be switched on",
+    "hail": "choose nodes for instances, as an allocator",
+    "harep": "repair instances within the limits that tags set",
+    "hbal": "balance a cluster",
+    "hcheck": "check a cluster, and whether balancing would help",
+    "hinfo": "show the state of a cluster",
+    "hroller": "show which nodes can be rebooted together",
+    "hscan": "save the state of clusters to files",
+    "hspace": "show how many more instances fit",
+    "hsqueeze": "show which nodes to switch off or on",
 }
 VARIABLE = "HTOOLS"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Be the command that `HTOOLS` names, or else the one that the program is called."""
+    """Run the command that `HTOOLS` names, or by default the program's file name."""
     name, *words = sys.argv if argv is None else argv
     role = os.environ.get(VARIABLE, PurePath(name).name)
     if role not in ROLES:

@@ -1,4 +1,4 @@
-"""Files that commands read whole: of a bounded size, so that a device or a wrong name cannot use up the memory."""
+"""Input files of commands, with a size limit, so that a device or a wrong file cannot exhaust the memory."""
 
 import sys
 from typing import Any
@@ -10,7 +10,7 @@ MIB = 1024 * 1024
 
 
 def read_input(name: str, most_bytes: int = MOST_BYTES) -> bytes:
-    """The bytes of a file, or of standard input for `-`; PrereqError names the file."""
+    """Return the bytes of a file, or of standard input for `-`; PrereqError names the file."""
     try:
         if name == "-":
             data = sys.stdin.buffer.read(most_bytes + 1)
@@ -26,7 +26,7 @@ def read_input(name: str, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def read_text(name: str) -> str:
-    """The text of a file, or of standard input for `-`; PrereqError, and InputError for other bytes than text."""
+    """Return the text of a file, or of standard input for `-`; PrereqError, or InputError for invalid UTF-8."""
     try:
         return read_input(name).decode()
     except UnicodeDecodeError as err:
@@ -34,7 +34,7 @@ def read_text(name: str) -> str:
 
 
 def read_json(name: str, what: str) -> Any:
-    """The JSON value in a file, or in standard input for `-`; PrereqError, InputError, which says `what` it must be."""
+    """Return the JSON value in a file, or in standard input for `-`; PrereqError, or InputError with `what`."""
     import json
 
     text = read_text(name)

@@ -1,4 +1,4 @@
-"""Which instances a command means: by name, node, tag, or all; and a job for each of them."""
+"""Selection of instances by name, node or tag, or of all; and a job for each selected instance."""
 
 import argparse
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from ganeti.model.operation import Argument
 
 
 class _Way(NamedTuple):
-    """One way to choose; arguments name nodes or tags, or nothing at all."""
+    """One way to select instances; the arguments name nodes or tags, or are empty."""
 
     flags: tuple[str, ...]
     named: str
-    """What the arguments are: instances, nodes, node tags, tags, or nothing."""
+    """Kind of the arguments: instances, nodes, node tags, tags, or none."""
     primary: bool = False
     secondary: bool = False
     help: str = ""
@@ -43,7 +43,10 @@ _WAYS = {
 }  # fmt: skip
 
 SUBJECTS = Argument(
-    "names", "names of instances, or what the options say", nargs="*", completion="instance"
+    "names",
+    "names of instances, or the nodes or tags that the options select by",
+    nargs="*",
+    completion="instance",
 )
 FORCE_MULTI = option(
     "--force-multiple",
@@ -62,7 +65,7 @@ MANY: tuple[Option | Argument, ...] = (
 
 
 def chosen_names(client: LuxiClient, args: argparse.Namespace) -> list[str]:
-    """Full names of the instances that are meant, at least one; PrereqError if there is none."""
+    """Return the full names of the selected instances; PrereqError if the selection is empty."""
     way = _way(args)
     if way.named == "instances":
         rows = client.rows("Instances", args.names, ["name"])
@@ -88,15 +91,13 @@ def chosen_names(client: LuxiClient, args: argparse.Namespace) -> list[str]:
 def _way(args: argparse.Namespace) -> _Way:
     ways = set(args.ways or ())
     if len(ways) > 1:
-        raise InputError(
-            f"choose in one way only, not by {' and '.join(sorted(ways))}", "instances"
-        )
+        raise InputError(f"use only one selection, not {' and '.join(sorted(ways))}", "instances")
     name = ways.pop() if ways else "instance"
     way = _WAYS[name]
     if bool(args.names) is not bool(way.named):
         if way.named == "instances":
             raise InputError(
-                "no instance is named; pass names, or choose by --all, --node, --tags or another option of --help",
+                "no instances are selected; pass names, or select by --all, --node, --tags or another option of --help",
                 "names",
             )
         what = f"pass names of {way.named}" if way.named else "accepts no names"
@@ -112,7 +113,7 @@ def _nodes(client: LuxiClient, way: _Way, given: Sequence[str]) -> set[str]:
 
 
 def confirm_many(args: argparse.Namespace, names: Sequence[str]) -> None:
-    """Ask back before several instances are touched that were not named."""
+    """Ask for confirmation before a command changes several instances that were not named."""
     if len(names) > 1 and _way(args).named != "instances":
         is_sure = args.force_multi or getattr(args, "force", False)
         confirm(
@@ -123,7 +124,7 @@ def confirm_many(args: argparse.Namespace, names: Sequence[str]) -> None:
 
 
 def on_each(args: argparse.Namespace, **more: Any) -> int:
-    """Run a job for each instance that is meant, all at once; several are asked about first, once."""
+    """Run a job for each selected instance, all at once; several instances need one confirmation."""
     with LuxiClient() as client:
         names = chosen_names(client, args)
         jobs = [(name, args.op.opcode(args, instance_name=name, **more)) for name in names]

@@ -1,4 +1,4 @@
-"""show-ispecs-cmd: the command that would set the instance policy that is in force."""
+"""show-ispecs-cmd: print the command that sets the present instance policy."""
 
 import argparse
 import shlex
@@ -14,7 +14,7 @@ _GROUPS = Argument("names", "names of groups", nargs="*", completion="group")
 
 
 def policy_options(policy: Mapping[str, Any]) -> list[str]:
-    """Words that set the sizes of a policy again, in the form that `--ipolicy-…-specs` read."""
+    """Return the options that set the sizes of a policy, in the form of `--ipolicy-…-specs`."""
     words = []
     if "std" in policy:
         words += ["--ipolicy-std-specs", _spec(policy["std"])]
@@ -29,11 +29,11 @@ def _spec(spec: Mapping[str, int]) -> str:
 
 
 def add_cluster_command(table: CommandTable) -> None:
-    """Give gnt-cluster its show-ispecs-cmd."""
+    """Add show-ispecs-cmd to gnt-cluster."""
 
     @table.command("show-ispecs-cmd")
     def show_ispecs_cmd(args: argparse.Namespace) -> int:
-        """Print the command that makes a cluster with this cluster's instance sizes."""
+        """Print the command that creates a cluster with this cluster's instance sizes."""
         del args
         with LuxiClient() as client:
             found = client.cluster_info()
@@ -42,7 +42,7 @@ def add_cluster_command(table: CommandTable) -> None:
 
 
 def add_group_command(table: CommandTable) -> None:
-    """Give gnt-group its show-ispecs-cmd."""
+    """Add show-ispecs-cmd to gnt-group."""
 
     @table.command(
         "show-ispecs-cmd",
@@ -51,7 +51,7 @@ def add_group_command(table: CommandTable) -> None:
                help="include values that groups inherit from the cluster"),
     )  # fmt: skip
     def show_ispecs_cmd(args: argparse.Namespace) -> int:
-        """Print the commands that make groups with the sizes that these groups set; all without names."""
+        """Print the commands that create groups with the instance sizes of these groups; default: all groups."""
         with LuxiClient() as client:
             policy = "ipolicy" if args.include_defaults else "custom_ipolicy"
             rows = client.rows("Groups", args.names, ("name", policy))

@@ -1,6 +1,6 @@
 """`key=value,…` on a command line.
 
-`k=v` sets, `k` alone is true, `no_k` false, `-k` takes the default again; a comma in a value is escaped by a backslash.
+`k=v` sets a value, `k` alone is true, `no_k` is false, and `-k` restores the default. A backslash escapes a comma.
 """
 
 import re
@@ -11,7 +11,7 @@ from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
 from ganeti.base.suggestions import did_you_mean
 
-if TYPE_CHECKING:  # lists do not need opcodes, and start faster
+if TYPE_CHECKING:  # Lists do not need opcodes and start faster without them.
     from ganeti.model.opcodes.base import DiskRequest, NicRequest
 
 NO_PREFIX, UNSET_PREFIX = "no_", "-"
@@ -19,7 +19,7 @@ MICROSECONDS = 1_000_000
 
 
 def split_words(text: str, separator: str = ",") -> list[str]:
-    r"""The parts between unescaped separators; `\,` and `\\` lose their backslash."""
+    r"""Return the parts between unescaped separators; `\,` and `\\` lose their backslash."""
     parts = [""]
     chars = iter(text)
     for char in chars:
@@ -35,14 +35,14 @@ def split_words(text: str, separator: str = ",") -> list[str]:
 
 
 def key_values(text: str, field: str) -> dict[str, Any]:
-    """The dictionary that `text` means; None stands for "the default again"."""
+    """Return the dictionary for `text`; the value None restores the default."""
     found: dict[str, Any] = {}
     for word in split_words(text) if text else []:
         key, value = _key_value(word)
         if not key:
             raise InputError(f"{word!r:.60} has no name before its value", field)
         if key in found:
-            raise InputError(f"{key} is given twice", field)
+            raise InputError(f"{key} occurs twice", field)
         found[key] = value
     return found
 
@@ -59,7 +59,7 @@ def _key_value(word: str) -> tuple[str, Any]:
 
 
 def merged_key_values(texts: Sequence[str] | None, field: str) -> dict[str, Any]:
-    """The union of several options of one kind; later ones win."""
+    """Return the union of several options of one kind; later values replace earlier ones."""
     found: dict[str, Any] = {}
     for text in texts or ():
         found.update(key_values(text, field))
@@ -67,7 +67,7 @@ def merged_key_values(texts: Sequence[str] | None, field: str) -> dict[str, Any]
 
 
 def name_and_values(text: str, field: str) -> tuple[str, dict[str, Any]]:
-    """`NAME:k=v,…` or `NAME`, as `-H` takes it."""
+    """Return the name and values of `NAME:k=v,…` or `NAME`, the form of `-H`."""
     name, _, rest = text.partition(":")
     if not name or "=" in name:
         raise InputError(f"{text!r:.60} must be NAME:key=value,…", field)
@@ -75,7 +75,7 @@ def name_and_values(text: str, field: str) -> tuple[str, dict[str, Any]]:
 
 
 def named_key_values(texts: Sequence[str] | None, field: str) -> dict[str, dict[str, Any]]:
-    """The union of several `NAME:k=v,…` options; later ones win."""
+    """Return the union of several `NAME:k=v,…` options; later values replace earlier ones."""
     found: dict[str, dict[str, Any]] = {}
     for text in texts or ():
         name, values = name_and_values(text, field)
@@ -84,21 +84,21 @@ def named_key_values(texts: Sequence[str] | None, field: str) -> dict[str, dict[
 
 
 def words(text: str) -> list[str]:
-    """The words of a list with commas."""
+    """Return the words of a list with commas."""
     return [word for word in split_words(text) if word]
 
 
 def texts(given: Sequence[str] | None, field: str) -> dict[str, str]:
-    """Parameters of an OS, which are all texts."""
+    """Return parameters of an OS, which are all texts."""
     found = merged_key_values(given, field)
     for name, value in found.items():
         if not isinstance(value, str):
-            raise InputError("needs a value, as in name=value", f"{field}.{name}")
+            raise InputError("needs a value, for example name=value", f"{field}.{name}")
     return found
 
 
 def switches(texts: Sequence[str], field: str) -> dict[str, Any]:
-    """`name=true,name=false`; what is neither stays as it is."""
+    """Return the values of `name=true,name=false`; other values remain texts."""
     return {
         name: {"true": True, "false": False}.get(value.lower(), value)
         if isinstance(value, str)
@@ -108,28 +108,30 @@ def switches(texts: Sequence[str], field: str) -> dict[str, Any]:
 
 
 def intervals_us(texts: Sequence[str], field: str) -> dict[str, int | None]:
-    """`name=SECONDS`, in microseconds."""
+    """Return the values of `name=SECONDS` in microseconds."""
     try:
         return {
             name: None if value is None else int(float(value) * MICROSECONDS)
             for name, value in merged_key_values(texts, field).items()
         }
     except (ValueError, OverflowError) as err:
-        raise InputError(f"an interval is a number of seconds: {err}", field) from err
+        raise InputError(f"an interval must be a number of seconds: {err}", field) from err
 
 
 def os_params(texts: Sequence[str] | None, field: str) -> dict[str, str | None] | None:
-    """Parameters of an OS, which are all texts; None stands for one that is taken away."""
+    """Return parameters of an OS, which are all texts; None stands for a removed parameter."""
     found = merged_key_values(texts, field)
     for name, value in found.items():
         if isinstance(value, bool):
-            raise InputError("needs a value, as in name=value", f"{field}.{name}")
+            raise InputError("needs a value, for example name=value", f"{field}.{name}")
     return found or None
 
 
 def backend_params(texts: Sequence[str] | None, field: str = "beparams") -> dict[str, Any]:
-    """`-B`: values in their types; None takes the default again."""
-    from ganeti.model.param import checked_value  # lists do not need it, and start faster
+    """Return the typed values of `-B`; None restores the default."""
+    from ganeti.model.param import (
+        checked_value,
+    )  # Lists do not need it and start faster without it.
     from ganeti.model.params import BACKEND_PARAMS, MEMORY
 
     known = {**BACKEND_PARAMS, MEMORY: BACKEND_PARAMS["maxmem"]}
@@ -144,7 +146,7 @@ def backend_params(texts: Sequence[str] | None, field: str = "beparams") -> dict
 
 
 def whole_number(text: str, field: str) -> int:
-    """A number without a sign; InputError."""
+    """Return a number without a sign; raise InputError."""
     if not text.isascii() or not text.isdecimal():
         raise InputError(f"{text!r:.40} is not a whole number", field)
     return int(text)
@@ -155,7 +157,7 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def duration_s(text: str, field: str = "duration") -> int:
-    """`30m`, `6h`, `2d`, `1w` or seconds, in seconds; else InputError."""
+    """Return the seconds of `30m`, `6h`, `2d`, `1w` or a number of seconds; raise InputError."""
     found = _DURATION.fullmatch(text)
     if found is None:
         raise InputError(f"{text!r:.40} is not a duration such as 30m, 6h or 2d", field)
@@ -163,30 +165,30 @@ def duration_s(text: str, field: str = "duration") -> int:
 
 
 def numbered(texts: Sequence[str] | None, field: str) -> dict[int, dict[str, Any]]:
-    """`N:k=v,…` options by N."""
+    """Return `N:k=v,…` options by N."""
     found: dict[int, dict[str, Any]] = {}
     for text in texts or ():
         number, colon, rest = text.partition(":")
         if not colon and "=" in number:
-            raise InputError(f"begin with the number: 0:{text:.60}", field)
+            raise InputError(f"must begin with a number, for example 0:{text:.60}", field)
         index = whole_number(number, field)
         if index in found:
-            raise InputError(f"number {index} is given twice", field)
+            raise InputError(f"number {index} occurs twice", field)
         found[index] = key_values(rest, f"{field}[{index}]")
     return found
 
 
 def indexed(texts: Sequence[str] | None, field: str) -> list[dict[str, Any]]:
-    """`N:k=v,…` options in the order of N, which must count from 0 without a gap."""
+    """Return `N:k=v,…` options in the order of N, which must count from 0 without a gap."""
     found = numbered(texts, field)
     missing = next((number for number in range(len(found)) if number not in found), None)
     if missing is not None:
-        raise InputError(f"number {missing} is missing; they count from 0", field)
+        raise InputError(f"number {missing} is missing; the numbers count from 0", field)
     return [found[index] for index in sorted(found)]
 
 
 def disk_requests(texts: Sequence[str] | None) -> "list[DiskRequest]":
-    """`--disk N:size=SIZE[,mode=ro][,name=NAME][,…]`."""
+    """Return disks of `--disk N:size=SIZE[,mode=ro][,name=NAME][,…]`."""
     from ganeti.model.opcodes.base import DiskRequest
 
     requests = []
@@ -201,7 +203,7 @@ def disk_requests(texts: Sequence[str] | None) -> "list[DiskRequest]":
                     f"unknown key {mistyped!r:.40}{did_you_mean(mistyped, ['size'])}",
                     f"disks[{index}]",
                 )
-            raise InputError("needs a size, as in 0:size=10g", f"disks[{index}]")
+            raise InputError("needs a size, for example 0:size=10g", f"disks[{index}]")
         mode, name = values.pop("mode", "rw"), values.pop("name", None)
         mib = parse_mib(size, f"disks[{index}].size") if isinstance(size, str) else 0
         requests.append(
@@ -214,7 +216,7 @@ _NIC_KEYS = ("mac", "ip", "mode", "link", "vlan", "name", "network")
 
 
 def nic_requests(texts: Sequence[str] | None) -> "list[NicRequest]":
-    """`--net N:mac=…,ip=…,network=…,mode=…,link=…,vlan=…,name=…`; `none` is no value."""
+    """Return interfaces of `--net N:mac=…,ip=…,network=…,mode=…,link=…,vlan=…,name=…`; `none` removes a value."""
     from ganeti.model.opcodes.base import NicRequest
 
     requests = []

@@ -1,4 +1,4 @@
-"""Man pages in Markdown, made from the tables of commands: `python -m ganeti.cli.manual DIRECTORY`."""
+"""Manual pages in Markdown, generated from the tables of commands by `python -m ganeti.cli.manual DIRECTORY`."""
 
 import importlib
 import sys
@@ -25,7 +25,7 @@ PROGRAMS = (
     "mon-collector",
 )
 
-_HOW = "long options may be abbreviated, and options may stand between arguments."
+_HOW = "long options can be abbreviated, and options can stand between arguments."
 _EXIT_CODES = (
     "0 success · 1 failure · 2 wrong options · 5 not a node of a cluster · 11 not the master node ·"
     " 12 a node could not be set up · 13 confirmation is needed · 14 an unknown field"
@@ -33,13 +33,13 @@ _EXIT_CODES = (
 
 
 def table_of(prog: str) -> CommandTable:
-    """The table of a program, by its name."""
+    """Return the table of a program by its name."""
     table: CommandTable = importlib.import_module(f"ganeti.cli.{prog.replace('-', '_')}").table
     return table
 
 
 def manual_page(table: CommandTable) -> str:
-    """The man page of one program."""
+    """Return the manual page of one program."""
     lines = [
         f"# {table.prog}(8)",
         "",
@@ -62,13 +62,13 @@ def manual_page(table: CommandTable) -> str:
 
 
 def tool_of(prog: str) -> Tool:
-    """A command without subcommands, by its name."""
+    """Return a command without subcommands by its name."""
     tool: Tool = importlib.import_module(f"ganeti.cli.{prog}").TOOL
     return tool
 
 
 def tool_page(tool: Tool) -> str:
-    """The man page of a command without subcommands."""
+    """Return the manual page of a command without subcommands."""
     usage = tool.parser().format_usage().removeprefix("usage: ")
     rows = [(f"`{one.name}`", one.help) for one in tool.arguments]
     rows += [(_flags(one), one.help) for one in tool.options]
@@ -82,7 +82,7 @@ def tool_page(tool: Tool) -> str:
         "",
         f"`{' '.join(usage.split())}`",
         "",
-        "Long options may be abbreviated. An optional value is glued to its option: `-pname,pcnt`.",
+        "Long options can be abbreviated. An optional value follows its option without a space: `-pname,pcnt`.",
         "",
         "| | |",
         "|---|---|",
@@ -121,7 +121,7 @@ def _cell(text: str) -> str:
 
 
 def main() -> int:
-    """Write all man pages into a directory."""
+    """Write all manual pages to a directory."""
     directory = Path(sys.argv[1])
     for prog in PROGRAMS:
         (directory / f"{prog}.md").write_text(manual_page(table_of(prog)), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Waiting for all jobs that an opcode submitted, and a table of how they ended."""
+"""Wait for all jobs that an opcode submitted, and show a table of their results."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,14 +14,14 @@ HEADINGS = ("Job", "Status", "Work", "Why")
 
 
 def wait_for_all(client: LuxiClient, submitted: Sequence[Sequence[Any]]) -> int:
-    """Follow jobs, `[accepted, id or error]` each, one after the other; the exit status.
+    """Follow jobs of the form `[accepted, id or error]`, one after the other; return the exit status.
 
-    One that fails does not end the waiting for the others.
+    A failed job does not stop the waiting for the others.
     """
     ids = [int(what) for is_accepted, what in submitted if is_accepted]
     refused = [str(what) for is_accepted, what in submitted if not is_accepted]
     if not ids and not refused:
-        say("There is nothing to do.")
+        say("Nothing to do.")
         return 0
     rows = [("-", "refused", "-", why) for why in refused]
     works = _works(client, ids)
@@ -40,7 +40,7 @@ def wait_for_all(client: LuxiClient, submitted: Sequence[Sequence[Any]]) -> int:
 
 
 def _works(client: LuxiClient, ids: Sequence[int]) -> dict[int, str]:
-    """What each job is about."""
+    """Return the subject of each job."""
     found = client.query_jobs(ids, ["summary"]) if ids else []
     return {
         job_id: ",".join(row[0]) if row and row[0] else "?"

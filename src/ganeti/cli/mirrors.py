@@ -20,7 +20,7 @@ _DRBD_TITLES = ("Node", "Minor", "Instance", "Disk", "Role", "PeerNode", "State"
 
 
 def add_instance_commands(table: CommandTable) -> None:
-    """Put the commands about an instance's disks into the table of gnt-instance."""
+    """Add the commands about an instance's disks to the table of gnt-instance."""
     table.command(
         "disk-status",
         INSTANCE,
@@ -34,24 +34,24 @@ def add_instance_commands(table: CommandTable) -> None:
 
 
 def add_cluster_commands(table: CommandTable) -> None:
-    """Put verify-disks into the table of gnt-cluster."""
+    """Add verify-disks to the table of gnt-cluster."""
     table.command("verify-disks", OpOptions("mirrors.OpClusterVerifyDisks"), *JOB_OPTIONS)(
         verify_disks
     )
 
 
 def add_node_commands(table: CommandTable) -> None:
-    """Put list-drbd into the table of gnt-node."""
+    """Add list-drbd to the table of gnt-node."""
     table.command(
         "list-drbd", NODE, OpOptions("mirrors.OpNodeListDrbd"), *TABLE_OPTIONS, *QUERY_JOB_OPTIONS
     )(list_drbd)
 
 
 def disk_status(args: argparse.Namespace) -> int:
-    """Show how each disk of an instance is on each of its nodes; exit code 1 if one is not well.
+    """Show the state of an instance's disks on each of its nodes; exit with 1 if a disk needs attention.
 
-    States: ok, closed (there, and not open), syncing, unknown, connecting, dropped (one node has ended the connection), stale, incomplete,
-    broken, missing, split-brain. The job names the command that repairs what is not well.
+    States: ok, closed (exists but is not open), syncing, unknown, connecting, dropped (one node has ended the
+    connection), stale, incomplete, broken, missing, split-brain. The job shows the command that repairs a disk.
     """
     rows = run_given(args)
     if rows is None:
@@ -80,11 +80,12 @@ def _words(row: dict[str, Any]) -> str:
 
 
 def repair_disks(args: argparse.Namespace) -> int:
-    """Make broken disks of a mirrored instance again on its primary node, or choose a copy after a split brain.
+    """Recreate broken disks of an instance on its primary node, or select a copy after a split brain.
 
-    Without --keep, broken disks are filled from the secondary node; what is broken there is not touched: gnt-instance replace-disks does
-    that. With --keep, the copy on the other node is replaced by that of NODE, and the writes that only the other copy has are lost.
-    The guest may run on NODE meanwhile; to keep the copy of the secondary node it must be down.
+    Without --keep, the command recreates broken disks on the primary node from the copies on the secondary node. It
+    does not repair the secondary node; use gnt-instance replace-disks for that.
+    With --keep NODE, the copy of NODE replaces the other copy. Writes that only the other copy has are lost. The
+    guest may run on NODE during the repair. To keep the copy of the secondary node, the guest must be down.
     """
     with LuxiClient() as client:
         result = run_job(client, args.op.opcode(args), args)
@@ -94,9 +95,9 @@ def repair_disks(args: argparse.Namespace) -> int:
 
 
 def verify_disks(args: argparse.Namespace) -> int:
-    """Look at the disks of all instances that are to run, and activate those that are not open or connected.
+    """Verify the disks of all instances whose desired state is up, and activate disks that are closed or disconnected.
 
-    Other states are only reported, each with the command that repairs it.
+    The command only reports other states, each with the command that repairs it.
     """
     from ganeti.model.opcodes.instance_changes import OpInstanceActivateDisks
 
@@ -108,7 +109,7 @@ def verify_disks(args: argparse.Namespace) -> int:
         closed: list[str] = []
         for is_accepted, what in result["jobs"]:
             if not is_accepted:
-                say(f"Not looked at: {what}")
+                say(f"Not checked: {what}")
                 is_well = False
                 continue
             silent, some, missing = wait_for_result(client, int(what))[0]
@@ -123,14 +124,14 @@ def verify_disks(args: argparse.Namespace) -> int:
 
 
 def _told(silent: dict[str, str], missing: dict[str, list[list[str]]]) -> bool:
-    """Show what cannot be repaired here, beside what the job has said; whether there was nothing."""
+    """Print the problems that activation does not solve; return True if there are none."""
     for node, why in sorted(silent.items()):
         say(f"{node} does not answer: {why}")
     return not silent and not missing
 
 
 def list_drbd(args: argparse.Namespace) -> int:
-    """List the DRBD devices of a node: those of instances, and those that nobody owns."""
+    """List the DRBD devices of a node, including devices that belong to no instance."""
     rows = run_given(args)
     if args.is_json:
         return print_objects(_DRBD_FIELDS, rows)

@@ -1,4 +1,4 @@
-"""`mon-collector`: what one data collector of the monitoring daemon finds, printed as its report."""
+"""`mon-collector`: print the report of one data collector of the monitoring daemon."""
 
 import argparse
 from collections.abc import Callable
@@ -13,17 +13,17 @@ if TYPE_CHECKING:  # asyncio takes longer to load than `--help` may
     from ganeti.monitoring.collectors import Collectors
 
 SAMPLE_S = 1.0
-"""Seconds over which a load is averaged here; the daemon has minutes."""
+"""Seconds over which the program averages a load; the daemon uses minutes."""
 
 MOST_BYTES = 16 * 1024 * 1024
-"""Of a file that is read in place of the kernel's: those have a few KiB."""
+"""Size limit of a file that replaces one of the kernel's, which have a few KiB."""
 
 INPUT = option(
     "-f", "--file", dest="input", metavar="FILE", completion="file", help="read this file instead"
 )
 
 table = CommandTable(
-    "mon-collector", "Shows what a data collector of this node finds, as JSON.", COLLECTOR
+    "mon-collector", "Show the report of a data collector of this node as JSON.", COLLECTOR
 )
 
 
@@ -36,7 +36,7 @@ def _print(name: str, data: Any) -> int:
 
 
 def _print_report(report: dict[str, Any]) -> int:
-    """Print JSON without spaces, as upstream does: scripts look for a key and its value as one text."""
+    """Print JSON without spaces, as upstream does: scripts match a key and its value as one text."""
     import json
 
     say(json.dumps(report, separators=(",", ":")))
@@ -44,7 +44,7 @@ def _print_report(report: dict[str, Any]) -> int:
 
 
 def _read(name: str, parse: Callable[[str], Any]) -> Any:
-    """What a file holds; PrereqError begins as upstream's messages do."""
+    """Return the content of a file; PrereqError begins like upstream's messages."""
     from ganeti.cli.input_file import read_input
 
     try:
@@ -60,7 +60,7 @@ def _read(name: str, parse: Callable[[str], Any]) -> Any:
 
 
 def _collect(name: str, *, samples: bool = False) -> int:
-    """The report of a collector as the daemon would make it."""
+    """Return the report of a collector in the form of the daemon."""
     import asyncio
 
     from ganeti.base.paths import Paths
@@ -91,7 +91,7 @@ async def _sample_twice(collectors: "Collectors", name: str) -> None:
 
 @table.command("diskstats", INPUT)
 def diskstats(args: argparse.Namespace) -> int:
-    """Show what block devices have read and written."""
+    """Show the reads and writes of block devices."""
     from ganeti.monitoring.disks import parse_diskstats
 
     return _print("diskstats", _read(args.input or "/proc/diskstats", parse_diskstats))
@@ -102,10 +102,10 @@ def diskstats(args: argparse.Namespace) -> int:
     option("-s", "--drbd-status", dest="status", metavar="FILE", completion="file",
            help="read this file instead of /proc/drbd"),
     option("-p", "--drbd-pairing", dest="pairing", metavar="FILE", completion="file",
-           help="file that maps minors to disks, as JSON: [node, minor, instance, disk, role, peer] each"),
+           help="JSON file that maps minors to disks: a list of [node, minor, instance, disk, role, peer]"),
 )  # fmt: skip
 def drbd(args: argparse.Namespace) -> int:
-    """Show the state of mirrored disks, and what to think of it."""
+    """Show the state of mirrored disks, and a rating of it."""
     from ganeti.monitoring.drbd import parse
 
     owners = _read(args.pairing, _pairing) if args.pairing else {}
@@ -131,7 +131,7 @@ def _pairing(text: str) -> dict[int, str]:
            help="with -f: read the instances of the volumes from this file instead of tags, as JSON: [[instance, [disk, ...]], ...]"),
 )  # fmt: skip
 def lv(args: argparse.Namespace) -> int:
-    """Show the logical volumes of this node, and whose they are."""
+    """Show the logical volumes of this node and the instances that own them."""
     from ganeti.monitoring.disks import parse_lvs
 
     if args.input:
@@ -157,7 +157,7 @@ def _owners(text: str) -> dict[tuple[str, str], str]:
 
 
 def _add(name: str, what: str, *, samples: bool = False) -> None:
-    """A command without options for a collector."""
+    """Add a command without options for a collector."""
 
     def command(_args: argparse.Namespace) -> int:
         return _collect(name, samples=samples)
@@ -169,11 +169,11 @@ def _add(name: str, what: str, *, samples: bool = False) -> None:
 
 _add(
     "cpu-avg-load",
-    "Show how many processors were busy in the last second, each and in all.",
+    "Show the load of each processor and of all processors in the last second.",
     samples=True,
 )
 _add("inst-status-kvm", "Show the KVM guests that run on this node.")
-_add("kvm-inst-rss", "Show how many pages of memory each KVM guest of this node has.")
+_add("kvm-inst-rss", "Show the number of memory pages of each KVM guest of this node.")
 
 
 def main() -> NoReturn:

@@ -24,9 +24,9 @@ YES = "yes"
 
 
 def monitored(cluster: "Cluster", args: argparse.Namespace, given: bytes | None) -> "Cluster":
-    """The cluster with what monitoring says; `given` is the file of `--mond-data`. InputError, PrereqError.
+    """Return the cluster with the loads of the reports; `given` is the file of `--mond-data`. InputError, PrereqError.
 
-    A collector counts only if every online node has its data: a part of the loads would make the others look idle.
+    A collector is used only if every online node has its data; otherwise the nodes without data would look idle.
     """
     from ganeti.placement.load.monitoring import (
         domain_loads,
@@ -52,11 +52,14 @@ def monitored(cluster: "Cluster", args: argparse.Namespace, given: bytes | None)
 
 
 def _is_whole(collector: str, missing: Sequence[str], args: argparse.Namespace) -> bool:
-    """Whether all nodes reported; PrereqError if they must have."""
+    """Return True if all nodes reported; PrereqError if the reports are required."""
     if missing:
-        say(f"No report of {collector} by {_some(missing)}: its data is ignored.", file=sys.stderr)
+        say(
+            f"{_some(missing)} did not report {collector}: this collector is ignored.",
+            file=sys.stderr,
+        )
         if getattr(args, "mond_required", False):
-            raise PrereqError("not all required monitoring data is there", ErrorCode.ENVIRONMENT)
+            raise PrereqError("required monitoring data is missing", ErrorCode.ENVIRONMENT)
     return not missing
 
 
@@ -68,7 +71,7 @@ def _some(names: Sequence[str]) -> str:
 def _asked(
     nodes: Sequence[str], collectors: Sequence[str], args: argparse.Namespace
 ) -> dict[str, list[Any]]:
-    """What each node's daemon reports; a node that does not answer has no report."""
+    """Return the report of each node's daemon; a node that does not answer has no report."""
     from concurrent.futures import ThreadPoolExecutor
 
     addresses = _addresses(args)
@@ -79,7 +82,7 @@ def _asked(
             try:
                 found.append(_report(addresses.get(node, node), collector))
             except (OSError, ValueError, TypeError) as err:
-                what = f"{node}'s monitoring daemon does not tell {collector}: {err}"
+                what = f"the monitoring daemon of {node} does not report {collector}: {err}"
                 say(what, file=sys.stderr)
         return found
 
@@ -88,7 +91,7 @@ def _asked(
 
 
 def _addresses(args: argparse.Namespace) -> Mapping[str, str]:
-    """Primary addresses by node name, where they are known or the master can be asked; elsewhere names have to do."""
+    """Return primary addresses by node name if they are known or the master answers; otherwise the names are used."""
     if (known := getattr(args, "addresses", None)) is not None:
         return dict(known)
     if getattr(args, "luxi", None) is None:
@@ -101,7 +104,7 @@ def _addresses(args: argparse.Namespace) -> Mapping[str, str]:
 def _report(address: str, collector: str) -> Any:
     host = f"[{address}]" if ":" in address else address
     url = f"http://{host}:{MOND_PORT}/1/report/default/{collector}"
-    # Reports are asked of the nodes themselves, whatever proxy the environment names.
+    # Requests go to the nodes directly, without a proxy of the environment.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, timeout=TIMEOUT_S) as answer:
         text = answer.read(REPORT_LIMIT + 1)
@@ -109,5 +112,5 @@ def _report(address: str, collector: str) -> Any:
         raise ValueError(f"the report has more than {REPORT_LIMIT} bytes")
     report = json.loads(text)
     if not isinstance(report, dict):
-        raise TypeError("the answer is no report")
+        raise TypeError("the answer is not a report")
     return report

@@ -1,4 +1,4 @@
-"""move-instance: instances go from one cluster to another that shares its domain secret (S203)."""
+"""move-instance: move instances to another cluster that has the same domain secret (S203)."""
 
 import argparse
 import contextlib
@@ -50,17 +50,17 @@ _FOR_ONE = (
 )
 _NIC_KEYS = ("mac", "ip", *_LINKED, "name", "network")
 _NOT_IMPORTED = "were not imported successfully"
-"""What upstream's job warns of, and succeeds."""
+"""A warning of upstream's job, which succeeds nevertheless."""
 LOOK_S = 0.1
-"""How soon an interrupt is noticed."""
+"""Seconds after which an interrupt is noticed."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Values that an instance has at the destination in place of its own; None: those of that cluster."""
+    """Values that replace those of the source; None stands for the defaults of the destination."""
 
     nics: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    """By number of the interface."""
+    """Interfaces by number."""
     hvparams: Mapping[str, Any] = field(default_factory=dict)
     beparams: Mapping[str, Any] = field(default_factory=dict)
     osparams: Mapping[str, str] = field(default_factory=dict)
@@ -88,16 +88,16 @@ def move(
     *,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Move one instance; ExecError or what a cluster said if it stays where it was.
+    """Move one instance; ExecError or the error of a cluster if the instance remains at the source.
 
-    `is_stopped` says whether to begin with nothing more.
+    `is_stopped` returns True if no further step may begin.
     """
     from ganeti.model.opcodes.backup import OpBackupExport, OpBackupPrepare
     from ganeti.model.opcodes.instance import OpInstanceQueryData, OpInstanceRemove
 
     described = _run(source, OpInstanceQueryData(instances=[name], static=True))
     if len(described) != 1:
-        raise PrereqError(f"there is no instance {name}", ErrorCode.UNKNOWN_ENTITY)
+        raise PrereqError(f"instance {name} does not exist", ErrorCode.UNKNOWN_ENTITY)
     instance = next(iter(described.values()))
     options = options._replace(start=options.start and instance["config_state"] == "up")
     prepared = _run(source, OpBackupPrepare(instance_name=instance["name"], mode="remote"))
@@ -138,7 +138,7 @@ def _sent(
     *,
     is_stopped: Callable[[], bool],
 ) -> bool:
-    """Send the disks to the destination's job; whether its end says that it has every disk (upstream's does not)."""
+    """Send the disks to the destination's job; return True if that job confirms every disk (upstream's does not)."""
     from msgspec.structs import replace
 
     try:
@@ -151,10 +151,10 @@ def _sent(
             destination_x509_ca=info["x509_ca"],
             remove_instance=says_all and export.remove_instance,
         )
-        # It succeeds only after the destination has every disk and its entry (G14), but for upstream's.
+        # It succeeds only after the destination has every disk and the entry (G14), except at upstream's clusters.
         _run(source, export)
     except GanetiError:
-        # It would wait for long; what it has committed is not undone by this.
+        # It would wait for long; cancelling does not undo a commit.
         with contextlib.suppress(GanetiError):
             target.cancel(job)
         raise
@@ -162,7 +162,7 @@ def _sent(
 
 
 def _is_upstream(signed: str) -> bool:
-    """Return whether the certificate of a destination is upstream's, which never says that it has every disk."""
+    """Return True if the certificate of a destination is upstream's, which never confirms that it has every disk."""
     from ganeti.base.certificates import is_upstream
     from ganeti.base.domain_secret import verified_certificate
 
@@ -173,9 +173,9 @@ def _is_upstream(signed: str) -> bool:
 
 
 def _abandon(source: RemoteCluster, name: str, prepared: Mapping[str, Any]) -> None:
-    """Remove the source's key of a move that has failed (S241); upstream's servers keep theirs for a day.
+    """Remove the source's key of a failed move (S241); upstream's servers keep their key for a day.
 
-    The job waits for an export that may still run, so its end is not waited for.
+    The job waits for an export that may still run, so this function does not wait for the job.
     """
     from ganeti.model.opcodes.backup import OpBackupAbandon
 
@@ -186,7 +186,7 @@ def _abandon(source: RemoteCluster, name: str, prepared: Mapping[str, Any]) -> N
 def import_opcode(
     instance: Mapping[str, Any], prepared: Mapping[str, Any], options: MoveOptions
 ) -> "OpCode":
-    """The instance as the destination is to have it."""
+    """Return the opcode that creates the instance at the destination."""
     from ganeti.model.opcodes.base import DiskRequest
     from ganeti.model.opcodes.instance import OpInstanceCreate
 
@@ -206,7 +206,7 @@ def import_opcode(
         hypervisor=instance["hypervisor"],
         hvparams=_changed(instance["hv_instance"], changes.hvparams),
         beparams=_changed(instance["be_instance"], changes.beparams),
-        tags=list(instance.get("tags", ())),  # upstream does not say them
+        tags=list(instance.get("tags", ())),  # Upstream does not report them.
         pnode=primary or None,
         snode=secondary or None,
         iallocator=options.iallocator,
@@ -229,8 +229,8 @@ def _nics(instance: Mapping[str, Any], options: MoveOptions) -> "list[NicRequest
     nics = [NicView(*values) for values in instance["nics"]]
     if extra := sorted(changes.keys() - set(range(len(nics)))):
         raise InputError(
-            f"the instance has {len(nics)} network interfaces and no number {extra[0]};"
-            " a move makes no new ones",
+            f"interface {extra[0]} does not exist: the instance has {len(nics)} network interfaces,"
+            " and a move cannot add interfaces",
             "--net",
         )
     renamed = options.dest_name not in (None, instance["name"])
@@ -239,7 +239,7 @@ def _nics(instance: Mapping[str, Any], options: MoveOptions) -> "list[NicRequest
         change = changes.get(number, {})
         own = {key: getattr(nic, key) for key in ("ip", "name")}
         own["mac"] = "auto" if renamed else nic.mac
-        # A network says mode, link and VLAN; so each of both takes the place of the other.
+        # A network implies mode, link and VLAN, so each of the two replaces the other.
         if "network" not in change and nic.network and not change.keys() & set(_LINKED):
             own["network"] = nic.network_name
         elif "network" not in change and not nic.network:
@@ -258,7 +258,7 @@ def _run(cluster: RemoteCluster, op: "OpCode") -> Any:
 def _waited_for(
     target: RemoteCluster, job: int, is_stopped: Callable[[], bool]
 ) -> Mapping[str, Any]:
-    """Where the destination waits for the disks, once it says so."""
+    """Return the addresses where the destination waits for the disks, once it reports them."""
     for news in target.watch(job):
         if is_stopped():
             raise ExecError("interrupted before anything was sent")
@@ -268,16 +268,16 @@ def _waited_for(
         if news.status in FINAL:
             break
     target.result(job)
-    raise ExecError(f"job {job} of the destination never said where it waits for the disks")
+    raise ExecError(f"job {job} of the destination did not report its addresses for the disks")
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = Parser(
         prog=PROG,
-        description="Moves instances to another cluster that has the same domain secret. An instance is down"
-        " meanwhile. The source lets go of it only when the destination has all of its disks, verified, and"
-        " its entry; if anything fails it is where it was.",
+        description="Move instances to another cluster that has the same domain secret. An instance is down during its move."
+        " The source removes it only after the destination has verified all disks and recorded the instance."
+        " If a step fails, the instance remains at the source.",
     )
     where = "name of the {} cluster's REST server, or the path of its master's socket"
     found.add_argument("source", help=where.format("source"))
@@ -299,11 +299,15 @@ def parser() -> argparse.ArgumentParser:
             metavar="FILE",
             help=f"file with the {cluster}'s certificate itself, or with the authorities that signed it{otherwise}",
         )
-        found.add_argument(f"--{short}-username", metavar="USER", help=f"user there{otherwise}")
+        found.add_argument(
+            f"--{short}-username",
+            metavar="USER",
+            help=f"user of the {cluster}'s REST server{otherwise}",
+        )
         found.add_argument(
             f"--{short}-password-file",
             metavar="FILE",
-            help=f"file with one line, that user's password{otherwise}",
+            help=f"file with the password of this user in one line{otherwise}",
         )
     _add_wishes(found)
     return found
@@ -311,24 +315,24 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_wishes(found: argparse.ArgumentParser) -> None:
     for names, value, meaning in (
-        ("--dest-instance-name", "NAME", "another name, for one instance"),
+        ("--dest-instance-name", "NAME", "name at the destination, for one instance"),
         ("--dest-primary-node", "NODE", "target node"),
-        ("--dest-secondary-node", "NODE", "node that has a copy of it"),
+        ("--dest-secondary-node", "NODE", "node for the second copy of mirrored disks"),
         ("-I --iallocator", "NAME", "allocator that chooses the nodes"),
-        ("--dest-disk-template", "TEMPLATE", "how its disks are kept there"),
+        ("--dest-disk-template", "TEMPLATE", "disk template at the destination"),
     ):
         found.add_argument(*names.split(), metavar=value, help=meaning)
     for names, value, meaning in (
-        ("--net", "N:k=v,...", "of interface N another mac, ip, network, mode, link, vlan, name"),
-        ("-B --backend-parameters", "k=v,...", "other backend parameters"),
-        ("-H --hypervisor-parameters", "k=v,...", "other hypervisor parameters"),
-        ("-O --os-parameters", "k=v,...", "other parameters of the OS definition"),
+        ("--net", "N:k=v,...", "change interface N: mac, ip, network, mode, link, vlan or name"),
+        ("-B --backend-parameters", "k=v,...", "changed backend parameters"),
+        ("-H --hypervisor-parameters", "k=v,...", "changed hypervisor parameters"),
+        ("-O --os-parameters", "k=v,...", "changed parameters of the OS definition"),
     ):
         found.add_argument(
             *names.split(), action="append", metavar=value, help=f"{meaning}, for one instance"
         )
     found.add_argument(
-        "-p", "--parallel", type=int, default=1, metavar="N", help="move so many at once"
+        "-p", "--parallel", type=int, default=1, metavar="N", help="number of concurrent moves"
     )
     found.add_argument(
         "--compress",
@@ -337,8 +341,8 @@ def _add_wishes(found: argparse.ArgumentParser) -> None:
         help="compress the data during the transfer",
     )
     for name, meaning in (
-        ("--keep-source-instance", "leave it, down, at the source"),
-        ("--no-start", "leave it down at the destination"),
+        ("--keep-source-instance", "keep the instance at the source, where it is down"),
+        ("--no-start", "do not start the instance at the destination"),
     ):
         found.add_argument(name, action="store_true", help=meaning)
     unused = "ignored; kept for compatibility with Ganeti 3"
@@ -346,12 +350,14 @@ def _add_wishes(found: argparse.ArgumentParser) -> None:
     found.add_argument("--opportunistic-delay", type=int, metavar="SECONDS", help="the same")
     for names in ("-v --verbose", "-d --debug"):
         found.add_argument(
-            *names.split(), action="store_true", help="accepted; all that happens is told"
+            *names.split(),
+            action="store_true",
+            help="ignored; the program always reports every step",
         )
 
 
 def run(argv: Sequence[str]) -> int:
-    """Move all that are named; 0 if every one was."""
+    """Move all named instances; return 0 if all moves succeeded."""
     args = parser().parse_args(argv)
     options = _options(args)
     source, target = _clusters(args)
@@ -361,7 +367,7 @@ def run(argv: Sequence[str]) -> int:
     def one(name: str) -> bool:
         try:
             if stop.is_set():
-                raise ExecError("interrupted before it was begun")
+                raise ExecError("interrupted before the move began")
             move(
                 source,
                 target,
@@ -379,7 +385,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 class _Interrupts:
-    """How often this program was interrupted; a handler of signals does nothing but count."""
+    """Counter of interrupts; the signal handler only counts."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -398,7 +404,7 @@ class _Interrupts:
 def _in_threads(
     work: Callable[[str], bool], names: Sequence[str], most: int, stop: threading.Event
 ) -> bool:
-    """Whether the work on each name succeeded. An interrupt sets `stop`; a second one waits for nothing."""
+    """Return whether the work on each name succeeded. An interrupt sets `stop`; a second one exits at once."""
     left: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in names:
         left.put(name)
@@ -411,9 +417,7 @@ def _in_threads(
                 try:
                     is_well = work(name)
                 except Exception as err:  # noqa: BLE001 - a cluster may answer anything; others are moved on
-                    what = (
-                        f"the answer of a cluster was not understood ({type(err).__name__}: {err})"
-                    )
+                    what = f"a cluster sent an invalid answer ({type(err).__name__}: {err})"
                     say(f"{name}: was not moved: {what}", file=sys.stderr)
                 finally:
                     ended.put(is_well)
@@ -421,7 +425,7 @@ def _in_threads(
     done: list[bool] = []
     with _Interrupts() as interrupts:
         for _ in names[:most]:
-            # The interpreter does not wait for them at its end; and an interrupted `join` would take them for ended.
+            # The interpreter does not wait for them at its end, and an interrupted `join` would mark them as ended.
             threading.Thread(target=work_on, daemon=True).start()
         while len(done) < len(names):
             with contextlib.suppress(queue.Empty):
@@ -431,8 +435,7 @@ def _in_threads(
             if interrupts.count and not stop.is_set():
                 stop.set()
                 say(
-                    "Interrupted: nothing more is begun; disks that are being sent are waited for. Once more: they"
-                    " go on without this program.",
+                    "Interrupted: no further moves begin; waiting for transfers in progress. A second interrupt exits at once.",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -454,11 +457,11 @@ def _options(args: argparse.Namespace) -> MoveOptions:
     if len(args.instances) > 1:
         for option in _FOR_ONE:
             if getattr(args, option.removeprefix("--").replace("-", "_")):
-                raise InputError("is for one instance", option)
+                raise InputError("is only for one instance", option)
     if args.dest_secondary_node and not args.dest_primary_node:
         raise InputError("needs --dest-primary-node", "--dest-secondary-node")
     if args.dest_primary_node and args.iallocator:
-        raise InputError("give either a node or an allocator, not both", "--iallocator")
+        raise InputError("pass a node or an allocator, not both", "--iallocator")
     if not 1 <= args.parallel <= 64:  # noqa: PLR2004 - threads, each with two jobs
         raise InputError("must be from 1 to 64", "--parallel")
     nodes = [one for one in (args.dest_primary_node, args.dest_secondary_node) if one]
@@ -475,12 +478,12 @@ def _options(args: argparse.Namespace) -> MoveOptions:
 
 
 def _nic(values: Mapping[str, Any], number: int) -> dict[str, str | None]:
-    """What an interface is to have; `none` is no value."""
+    """Return the changes of an interface; `none` removes a value."""
     found: dict[str, str | None] = {}
     for key, value in values.items():
         if key not in _NIC_KEYS:
             known = ", ".join(_NIC_KEYS)
-            raise InputError(f"there is no {key}; known: {known}", f"nics[{number}]")
+            raise InputError(f"unknown key {key}; the keys are {known}", f"nics[{number}]")
         if isinstance(value, bool):
             raise InputError("needs a value", f"nics[{number}].{key}")
         found[key] = None if value == "none" else value
@@ -488,7 +491,7 @@ def _nic(values: Mapping[str, Any], number: int) -> dict[str, str | None]:
 
 
 def _clusters(args: argparse.Namespace) -> tuple[RemoteCluster, RemoteCluster]:
-    """Both clusters; what is not said of the destination's REST server is as the source's."""
+    """Return both clusters; options of the destination's REST server default to those of the source."""
     port = REST_PORT if args.src_rapi_port is None else args.src_rapi_port
     user = args.src_username or ""
     source = RestAccess(
@@ -512,7 +515,7 @@ def _clusters(args: argparse.Namespace) -> tuple[RemoteCluster, RemoteCluster]:
 
 
 def _password(file: str | None, option: str, user: str, where: str) -> str:
-    """The password from the file, else from who sits at the terminal if a user is named; '' if there is none."""
+    """Return the password from the file, or from the terminal if a user is named; otherwise ''."""
     if file:
         return password_in(file, option)
     if user and not where.startswith("/") and sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""What is shown of each kind of object: one declaration a kind, and the commands that read it."""
+"""Declarations of the kinds of objects, and the commands that show them."""
 
 import argparse
 import sys
@@ -27,57 +27,57 @@ from ganeti.model.operation import Argument
 
 
 class Shown(NamedTuple):
-    """One line of what `info` shows, or several below one label."""
+    """One line of `info`, or several lines below one label."""
 
     label: str
     fields: tuple[str, ...]
     value: Callable[..., Tree]
-    """What stands behind the label, from the values of the fields; None leaves an optional line out."""
+    """Return the text after the label from the values of the fields; None omits an optional line."""
     is_optional: bool
 
 
 def shown(
     label: str, *fields: str, value: Callable[..., Tree] = lambda one: one, optional: bool = False
 ) -> Shown:
-    """A line of `info`; without `value` it shows one field as it is."""
+    """Return a line of `info`; without `value` it shows one field unchanged."""
     return Shown(label, fields, value, optional)
 
 
 def described(lines: Iterable[Shown], found: Mapping[str, Any]) -> list[tuple[str, Tree]]:
-    """What `info` shows of one object; a field that an older master does not know is None."""
+    """Return the tree of `info` for one object; a field that an older master does not know is None."""
     values = [(one, one.value(*(found.get(name) for name in one.fields))) for one in lines]
     return [(one.label, value) for one, value in values if value is not None or not one.is_optional]
 
 
 class ObjectKind(NamedTuple):
-    """A kind of object, as `list`, `list-fields` and `info` show it."""
+    """A kind of object for `list`, `list-fields` and `info`."""
 
     query: str
-    """What queries call it."""
+    """Name of the kind in queries."""
     listed: tuple[str, ...]
     """The fields that `list` shows by default."""
     variable: str = ""
-    """The environment variable that replaces them."""
+    """The environment variable that replaces the default fields."""
     formats: Mapping[str, Callable[[Any], str]] = MappingProxyType({})
-    """How `list` shows values of some fields; others are shown after the kind of the field."""
+    """Formats of some fields in `list`; other fields are formatted by their kind."""
     names: Argument | None = None
-    """What `list` and `info` accept."""
+    """Arguments of `list` and `info`."""
     key: str = "name"
-    """The field that has these names."""
+    """The field that contains these names."""
     list_help: str = ""
     info_help: str = ""
     rows: str = ""
-    """What LUXI calls the objects, for `info`."""
+    """Name of the objects in LUXI, for `info`."""
     info: tuple[Shown, ...] = ()
     lines: Callable[[LuxiClient, dict[str, Any]], Iterable[str]] | None = None
-    """What `info` prints of one object, where that is not a tree."""
+    """Lines of `info` for one object, if they are not a tree."""
     more: tuple[str, ...] = ()
-    """The fields that `lines` needs besides those of `info`."""
+    """Further fields that `lines` needs."""
     json: tuple[str, ...] = ()
-    """The fields of `info --json`; without any, those of the REST interface."""
+    """Fields of `info --json`; default: those of the REST interface."""
 
     def named(self, args: argparse.Namespace) -> list[str]:
-        """The names on a command line."""
+        """Return the names on a command line."""
         found: list[str] = getattr(args, self.names.name) if self.names else []
         return found
 
@@ -91,7 +91,7 @@ def print_list(
 ) -> int:
     """Query and show a list; exit code 14 if a field is unknown. `default` replaces the fields of the kind.
 
-    As JSON an object has all fields that REST has, unless fields are named, and null for a value that is not there.
+    As JSON, an object has the fields of REST unless -o names fields; a missing value is null.
     """
     default = default or kind.listed
     if args.is_json:
@@ -116,7 +116,7 @@ def print_list(
 
 
 def _styles(args: argparse.Namespace, answer: Mapping[str, Any]) -> Iterator[Style | None]:
-    """The heading stands out, and so does a row whose state is an error; plain with a separator."""
+    """Highlight the heading and rows with an error state; with a separator the text is plain."""
     is_plain = args.separator is not None
     if not args.no_headers:
         yield None if is_plain else Style.HEADING
@@ -128,7 +128,7 @@ def _styles(args: argparse.Namespace, answer: Mapping[str, Any]) -> Iterator[Sty
 
 
 def add_list(table: CommandTable, kind: ObjectKind) -> None:
-    """Add the commands list and list-fields of a kind that is selected by names."""
+    """Add the commands list and list-fields of a kind whose objects are selected by name."""
 
     def list_objects(args: argparse.Namespace) -> int:
         return print_list(args, kind, wanted_filter(kind.key, kind.named(args), args.filter))
@@ -148,7 +148,7 @@ def add_list_fields(table: CommandTable, kind: ObjectKind) -> None:
 
     @table.command("list-fields", FIELD_NAMES, *TABLE_OPTIONS)
     def list_fields(args: argparse.Namespace) -> int:
-        """List the fields that list can show."""
+        """List the fields of the list command."""
         with LuxiClient() as client:
             found = client.query_fields(kind.query, args.fields)
         if args.is_json:

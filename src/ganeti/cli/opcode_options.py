@@ -1,4 +1,4 @@
-"""A command's options made from the fields of its opcode, and the opcode made of what was given."""
+"""Options of a command from the fields of its opcode, and the opcode from the values of the options."""
 
 import argparse
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ from ganeti.model.operation import Argument
 from ganeti.model.uid_ranges import ParseUidPool
 
 Read = Callable[[Any, str], Any]
-"""The value of a field from what argparse has for its option, which is not None; InputError."""
+"""Return the value of a field from argparse's value, which is not None; raise InputError."""
 
 _REPEATED: dict[str, Any] = {"action": "append"}
 YES_NO = ("yes", "no")
@@ -52,21 +52,21 @@ _FORMS: dict[Form, tuple[dict[str, Any], Read]] = {
 
 
 class OpOptions(NamedTuple):
-    """The options of an opcode's fields; a part of a command. Opcodes are imported when it is used: they are slow."""
+    """Options for the fields of an opcode, which is imported only on use because opcodes are slow to import."""
 
     path: str
-    """Module and class in `ganeti.model.opcodes`, as `cluster.OpClusterSetParams`."""
+    """Module and class in `ganeti.model.opcodes`, for example `cluster.OpClusterSetParams`."""
     without: tuple[str, ...] = ()
-    """Fields for which the command has options of its own, or none."""
+    """Fields for which the command has its own options or no options."""
 
     @property
     def kind(self) -> Any:
-        """The opcode's class."""
+        """Return the opcode's class."""
         module, _, name = self.path.partition(".")
         return getattr(import_module(f"ganeti.model.opcodes.{module}"), name)
 
     def parts(self) -> Iterator[Option | Argument]:
-        """One for each field that people meet; for a policy several."""
+        """Yield the option of each visible field; a policy has several."""
         from msgspec.structs import fields
 
         required = {one.name for one in fields(self.kind) if one.required}
@@ -83,7 +83,7 @@ class OpOptions(NamedTuple):
                 yield from _options(name, field, type_, more)
 
     def given(self, args: argparse.Namespace) -> dict[str, Any]:
-        """The fields that the command line gives."""
+        """Return the fields that the command line sets."""
         found: dict[str, Any] = {}
         for name, (field, _type) in fields_of(self.kind).items():
             if name in self.without or not field.help:
@@ -95,7 +95,7 @@ class OpOptions(NamedTuple):
         return found
 
     def opcode(self, args: argparse.Namespace, **more: Any) -> Any:
-        """The opcode: what the command line says of its fields, by options or arguments, and `more`."""
+        """Return the opcode with the fields of the command line's options and arguments, and of `more`."""
         from ganeti.model.opcodes.base import OpCode
 
         known = {*fields_of(self.kind), *OpCode.__struct_fields__, *self.without}

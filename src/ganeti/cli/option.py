@@ -1,4 +1,4 @@
-"""What an option of a command is."""
+"""The class of options of commands."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 
 class Option(NamedTuple):
-    """An option; `settings` are argparse's words (`action`, `metavar`, `type`, `default` …)."""
+    """An option; `settings` are argparse's arguments (`action`, `metavar`, `type`, `default` …)."""
 
     flags: tuple[str, ...]
     help: str
     completion: str = ""
-    """What its values name: `node`, `instance`, `os`, `file` or nothing known."""
+    """Kind of its values: `node`, `instance`, `os`, `file`, or '' if unknown."""
     settings: Mapping[str, Any] = MappingProxyType({})

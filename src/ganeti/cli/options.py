@@ -8,7 +8,7 @@ INSTANCES = Argument("names", "names of instances", nargs="*", completion="insta
 NODES = Argument("names", "names of nodes", nargs="*", completion="node")
 
 FORCE = option("-f", "--force", action="store_true", help="skip the confirmation prompt")
-VERBOSE = option("-v", "--verbose", action="count", default=0, help="more output")
+VERBOSE = option("-v", "--verbose", action="count", default=0, help="print more output")
 ALL_INSTANCES = option("--all", dest="all", action="store_true", help="all instances")
 
 SUBMIT = option(
@@ -24,7 +24,7 @@ PRIORITY = option(
     "--priority",
     choices=("low", "normal", "high"),
     default="normal",
-    help="how urgent the job is: low, normal or high",
+    help="priority of the job: low, normal or high",
 )
 
 JOB_OPTIONS: tuple[Option, ...] = (
@@ -61,7 +61,7 @@ LIST_OPTIONS: tuple[Option, ...] = (
     option(
         "--units",
         choices=("h", "m", "g", "t"),
-        help="sizes in MiB, GiB or TiB; h (for people) is the default without --separator",
+        help="unit of sizes: m (MiB), g (GiB), t (TiB) or h (for people; the default without --separator)",
     ),
     option(
         "-F",
@@ -69,9 +69,9 @@ LIST_OPTIONS: tuple[Option, ...] = (
         metavar="FILTER",
         nargs="?",
         const="",
-        help='show only rows that pass, as in \'status == "running" and pnode == "node1"\'',
+        help='show only rows that match, for example \'status == "running" and pnode == "node1"\'',
     ),
     VERBOSE,
 )
 
-FIELD_NAMES = Argument("fields", "names of fields; all if none is given", nargs="*")
+FIELD_NAMES = Argument("fields", "names of fields; default: all", nargs="*")

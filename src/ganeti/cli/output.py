@@ -1,4 +1,4 @@
-"""Lists and trees on the terminal, in the form that scripts of administrators read."""
+"""Lists and trees on the terminal, in a form that scripts can read."""
 
 import argparse
 import json
@@ -35,12 +35,12 @@ _FILTER_MARKS = frozenset("=<>~!()\"' ")
 
 
 def format_time(seconds: float) -> str:
-    """A moment, in local time."""
+    """Return a time as local time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def format_value(value: Any, kind: str, units: str) -> str:
-    """One value of a list, after its kind."""
+    """Return one value of a list, formatted by its kind."""
     if value is None:
         return "-"
     if kind == "bool" and isinstance(value, bool):
@@ -57,7 +57,7 @@ def format_value(value: Any, kind: str, units: str) -> str:
 
 
 def format_cell(cell: Sequence[Any], kind: str, units: str, *, is_verbose: bool) -> str:
-    """`[status, value]`, or what stands for a value that is not there."""
+    """Return the text of `[status, value]`, or the placeholder of a missing value."""
     status, value = cell
     if status == NORMAL:
         return format_value(value, kind, units)
@@ -71,7 +71,7 @@ def format_table(
     right: Sequence[bool] = (),
     separator: str | None = None,
 ) -> list[str]:
-    """Lines of a table; columns are padded unless there is a separator. No cell can break its line."""
+    """Return the lines of a table. Columns are padded unless there is a separator. No cell can break its line."""
     every = ([list(headings)] if headings is not None else []) + [
         [escaped(cell) for cell in row] for row in rows
     ]
@@ -92,7 +92,7 @@ def format_table(
 
 
 def wanted_fields(given: str | None, default: Sequence[str], variable: str = "") -> list[str]:
-    """What `-o` asks for; `+` adds to the default, which an environment variable may set."""
+    """Return the fields of `-o`; `+` adds to the default, which an environment variable can set."""
     set_default = os.environ.get(variable) if variable else None
     fields = set_default.split(",") if set_default else list(default)
     if given is None:
@@ -103,7 +103,7 @@ def wanted_fields(given: str | None, default: Sequence[str], variable: str = "")
 
 
 def wanted_filter(key: str, names: Sequence[str], given: str | None) -> list[Any] | None:
-    """What names and `-F` leave; a single argument is the filter if `-F` has none, or it has operators in it."""
+    """Return the filter of names and `-F`; a single argument is a filter if `-F` is empty or it has operators."""
     if len(names) == 1 and (given == "" or (given is None and _FILTER_MARKS & set(names[0]))):
         return parse_filter(names[0])
     return both(names_filter(key, list(names)), parse_filter(given) if given is not None else None)
@@ -112,13 +112,13 @@ def wanted_filter(key: str, names: Sequence[str], given: str | None) -> list[Any
 def print_rows(
     headings: Sequence[str], rows: Sequence[Sequence[str]], args: argparse.Namespace
 ) -> None:
-    """Show a table of texts as TABLE_OPTIONS say."""
+    """Show a table of texts in the form of TABLE_OPTIONS."""
     for line in format_table(None if args.no_headers else headings, rows, separator=args.separator):
         say(line, keep=args.separator or "")
 
 
 def print_json(value: Any) -> int:
-    """Print a value as `--json` does: plain JSON, in ASCII; the exit code of a command that only shows."""
+    """Print a value as ASCII JSON for `--json`; return 0 as the exit code."""
     say(json.dumps(value, indent=2))
     return 0
 
@@ -131,7 +131,7 @@ def print_objects(fields: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
 def list_lines(
     args: argparse.Namespace, answer: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> list[str]:
-    """An answer of Query as lines."""
+    """Return the answer of a query as lines."""
     units = args.units or ("h" if args.separator is None else "m")
     fields = answer["fields"]
 
@@ -193,5 +193,5 @@ def print_tree(tree: Tree) -> None:
 
 
 def or_default(own: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as `info` shows them: set ones plainly, others as `default (value)`."""
+    """Return parameters for `info`: set values plainly, others as `default (value)`."""
     return {name: own.get(name, f"default ({value})") for name, value in sorted(actual.items())}

@@ -1,4 +1,4 @@
-"""ovfconverter: images of machines from elsewhere become exports, and exports become OVA files."""
+"""ovfconverter: convert machine images to exports, and exports to OVA files."""
 
 import argparse
 import contextlib
@@ -18,26 +18,26 @@ from ganeti.model.operation import Argument
 
 table = CommandTable(
     "ovfconverter",
-    "Converts machines between OVF and the exports of gnt-backup, on one host and without a cluster.",
+    "Convert machines between OVF and the exports of gnt-backup on one host, without a cluster.",
 )
 
 FORMATS = ("auto", "raw", "qcow2", "vmdk", "ova", "ovf")
-NAME = option("-n", "--name", metavar="NAME", help="name of the machine, a host name")
+NAME = option("-n", "--name", metavar="NAME", help="name of the machine, which must be a host name")
 
 
 @table.command(
     "import",
-    Argument("source", "an OVA, an OVF with its files beside it, or an image of a disk", completion="file"),
+    Argument("source", "OVA file, OVF file with its files in the same directory, or disk image", completion="file"),
     NAME,
-    option("--format", choices=FORMATS, default="auto", help="format of the source; default: by its header"),
+    option("--format", choices=FORMATS, default="auto", help="format of the source; default: detected from its header"),
     option("--output-dir", dest="output_dir", metavar="DIR", completion="file",
            help="directory of the export; default: /srv/ganeti/export"),
 )  # fmt: skip
 def import_(args: argparse.Namespace) -> int:
-    """Make an export that `gnt-backup import` takes.
+    """Create an export that `gnt-backup import` accepts.
 
-    Backing files, data in other files, links and what does not fit its description are refused; qemu-img converts
-    as a user of its own, confined. `gnt-backup import --image` does both steps at once.
+    The command refuses backing files, external data files, links, and images that do not match their description.
+    qemu-img runs confined, as a separate user. `gnt-backup import --image` combines conversion and import.
     """
     from ganeti.images.convert import convert_package, describe, description_text
     from ganeti.images.package import open_beside, opened_package
@@ -62,14 +62,14 @@ def import_(args: argparse.Namespace) -> int:
 
 @table.command(
     "export",
-    Argument("export", "the directory of an export, or its config.ini", completion="file"),
+    Argument("export", "directory of the export, or its config.ini", completion="file"),
     NAME,
     option("--output-dir", dest="output_dir", metavar="DIR", completion="file",
            help="directory of NAME.ova; default: the current directory"),
-    option("--ova", action="store_true", help="accepted: what is written is an OVA in any case"),
+    option("--ova", action="store_true", help="ignored; the command always writes an OVA file"),
 )  # fmt: skip
 def export(args: argparse.Namespace) -> int:
-    """Write an OVA that other hypervisors read, of an export whose dumps are plain images of disks."""
+    """Write an OVA file for other hypervisors from an export whose dumps are plain disk images."""
     from ganeti.images.ova import CONFIG, pack, read_export
 
     source = Path(args.export)
@@ -79,7 +79,7 @@ def export(args: argparse.Namespace) -> int:
     target = Path(args.output_dir or ".") / f"{name}.ova"
     if target.exists():
         raise PrereqError(
-            f"{target} exists already; remove it, or choose a --name", ErrorCode.EXISTS
+            f"{target} already exists; remove it, or pass another --name", ErrorCode.EXISTS
         )
     with _errors_of_the_host(target):
         pack(directory, described, target, name)
@@ -89,7 +89,7 @@ def export(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _errors_of_the_host(where: Path) -> Iterator[None]:
-    """HostError for what cannot be written or read, as on a full disk."""
+    """Raise HostError for errors of reading and writing, for example on a full disk."""
     try:
         yield
     except OSError as err:
@@ -101,7 +101,7 @@ def _directory(path: Path) -> Iterator[int]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as err:
-        raise HostError(f"{path} cannot be read: {err.strerror}") from err
+        raise HostError(f"cannot read {path}: {err.strerror}") from err
     try:
         yield descriptor
     finally:
@@ -110,17 +110,17 @@ def _directory(path: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _new_export(output: Path, name: str) -> Iterator[Path]:
-    """A directory that appears under its name when the block ends well, and not at all otherwise."""
+    """Yield a directory that gets its final name if the block succeeds, and is removed otherwise."""
     final, new = output / name, output / f"{name}.new"
     if final.exists():
         raise PrereqError(
-            f"{final} exists already; remove it, or choose a --name", ErrorCode.EXISTS
+            f"{final} already exists; remove it, or pass another --name", ErrorCode.EXISTS
         )
     try:
         output.mkdir(mode=0o750, parents=True, exist_ok=True)
         new.mkdir(mode=0o700)
     except OSError as err:
-        raise HostError(f"{new} cannot be made: {err.strerror}") from err
+        raise HostError(f"cannot create {new}: {err.strerror}") from err
     try:
         yield new
         sync_directory(new)

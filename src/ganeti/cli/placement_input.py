@@ -1,4 +1,4 @@
-"""Where the placement commands get a cluster from: a file, the master, RAPI, a message, a description."""
+"""Sources of a cluster for the placement commands: a file, the master, RAPI, a request, a description."""
 
 import argparse
 import math
@@ -12,7 +12,9 @@ from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
 from ganeti.cli.input_file import read_input
 
-if TYPE_CHECKING:  # a command loads only what it asks: networks and numpy take most of its time
+if (
+    TYPE_CHECKING
+):  # A command imports only what it uses: imports of networks and numpy take most of its time.
     from pathlib import Path
 
     from ganeti.clients.luxi import LuxiClient
@@ -21,7 +23,7 @@ if TYPE_CHECKING:  # a command loads only what it asks: networks and numpy take 
 
 RAPI_PORT = 5080
 FILES = "file://"
-"""What follows is a directory with answers of a RAPI server."""
+"""Prefix of a directory with answers of a RAPI server."""
 RAPI_TIMEOUT_S = 60.0
 LOAD_COLUMNS = 5
 _BAD_LOADS = "can't parse utilisation data"
@@ -30,7 +32,7 @@ MISSING_MEMORY_MIB, MISSING_DISK_MIB = 512, 1024
 
 
 def load(args: argparse.Namespace) -> "Cluster":
-    """The cluster that exactly one of the backend options names; PrereqError."""
+    """Return the cluster of the only backend option; PrereqError for none or several."""
     given = [name for name in _BACKENDS if getattr(args, name, None) is not None]
     if len(given) > 1:
         raise InputError("Only one of the rapi, luxi, and data files options should be given.")
@@ -44,19 +46,19 @@ def load(args: argparse.Namespace) -> "Cluster":
 
 
 def cluster_of(backend: str, value: Any) -> "Cluster":
-    """The cluster that one backend option names; PrereqError."""
+    """Return the cluster of one backend option; raise PrereqError."""
     cluster: Cluster = _BACKENDS[backend](value)
     return cluster
 
 
 def check_execution(args: argparse.Namespace) -> None:
-    """Raise InputError for -X without the master that would carry out the jobs."""
+    """Raise InputError for -X without the master that would run the jobs."""
     if args.execute and args.luxi is None:
         raise InputError(f"{args.prog}: Execution of commands possible only on LUXI; pass -L")
 
 
 def text_cluster(name: str) -> "Cluster":
-    """The cluster of a text file; PrereqError."""
+    """Return the cluster of a text file; raise PrereqError."""
     from ganeti.placement.load.text import parse, repeated
 
     try:
@@ -82,7 +84,7 @@ def _simulated(descriptions: list[str]) -> "Cluster":
 
 
 def unit_mib(text: str, field: str) -> float:
-    """A size in MiB as the placement commands have it; PrereqError.
+    """Return a size of the placement commands in MiB; raise PrereqError.
 
     Capital letters and `MB`, `GB`, `TB` are powers of 1000; small letters and `MiB` and so on are powers of 1024.
     """
@@ -94,7 +96,7 @@ def unit_mib(text: str, field: str) -> float:
 
 
 def luxi_client(address: str) -> "LuxiClient":
-    """A client of the master at a socket; the usual one for no address."""
+    """Return a client of the master at a socket; '' is the default socket."""
     from pathlib import Path
 
     from ganeti.clients.luxi import LuxiClient
@@ -135,7 +137,7 @@ def _rapi(address: str) -> "Cluster":
 
 
 def _saved(directory: "Path", kind: str, form: type) -> Any:
-    """An answer of a RAPI server that was saved as `directory/kind.json`; PrereqError, InputError."""
+    """Return an answer of a RAPI server from `directory/kind.json`; raise PrereqError or InputError."""
     import json
 
     path = directory / f"{kind}.json"
@@ -144,12 +146,12 @@ def _saved(directory: "Path", kind: str, form: type) -> Any:
     except ValueError as err:
         raise InputError(f"is not JSON: {err}", str(path)) from err
     if not isinstance(value, form):
-        raise InputError(f"is something else than a {form.__name__}", str(path))
+        raise InputError(f"is not a {form.__name__}", str(path))
     return value
 
 
 def _get(url: str, path: str, kind: type) -> Any:
-    """A resource of a RAPI server, whose certificate must be good; PrereqError."""
+    """Return a resource of a RAPI server with a valid certificate; raise PrereqError."""
     import base64
     import json
     import ssl
@@ -158,7 +160,7 @@ def _get(url: str, path: str, kind: type) -> Any:
 
     parts = urlsplit(url)
     if parts.scheme != "https":
-        raise InputError(f"{parts.scheme or 'no'} URL: RAPI is asked by https only", "master")
+        raise InputError(f"{parts.scheme or 'no'} URL: RAPI requires https", "master")
     host = parts.netloc.rpartition("@")[2]
     request = urllib.request.Request(f"https://{host}{path}")
     if parts.username:
@@ -169,9 +171,9 @@ def _get(url: str, path: str, kind: type) -> Any:
         with urllib.request.urlopen(request, timeout=RAPI_TIMEOUT_S, context=context) as answer:  # noqa: S310
             value = json.load(answer)
     except (OSError, ValueError) as err:
-        raise PrereqError(f"cannot ask {host}{path}: {err}", ErrorCode.ENVIRONMENT) from err
+        raise PrereqError(f"cannot query {host}{path}: {err}", ErrorCode.ENVIRONMENT) from err
     if not isinstance(value, kind):
-        raise InputError(f"{host}{path} answered something else than a {kind.__name__}", "master")
+        raise InputError(f"the answer of {host}{path} is not a {kind.__name__}", "master")
     return value
 
 
@@ -203,7 +205,7 @@ def _with_options(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
 
 
 def monitored(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
-    """The cluster with the loads of `--mond` or `--mond-data`; InputError, PrereqError."""
+    """Return the cluster with the loads of `--mond` or `--mond-data`; raise InputError or PrereqError."""
     name = getattr(args, "mond_data", None)
     if not name and getattr(args, "mond", "no") != "yes":
         return cluster
@@ -213,7 +215,7 @@ def monitored(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
 
 
 def with_static_memory(cluster: "Cluster", memory: int | None) -> "Cluster":
-    """The cluster with so much as the memory that each node uses itself; 0 and None are what it reports."""
+    """Return the cluster with this memory use of each node itself; 0 and None keep the reported values."""
     import msgspec
 
     if not memory:
@@ -223,9 +225,9 @@ def with_static_memory(cluster: "Cluster", memory: int | None) -> "Cluster":
 
 
 def resolved(known: Sequence[str], wanted: Sequence[str], complaint: str) -> list[str]:
-    """The full names of what is wanted, given whole or up to a dot.
+    """Return the full names for names that are complete or end before a dot.
 
-    InputError has the complaint and all names that are unknown or ambiguous.
+    InputError has the complaint and all unknown or ambiguous names.
     """
     found, wrong = [], []
     for name in wanted:
@@ -241,7 +243,7 @@ def resolved(known: Sequence[str], wanted: Sequence[str], complaint: str) -> lis
 
 
 def split_names(text: str | None) -> list[str]:
-    """Names with commas between them."""
+    """Return the names in a list with commas."""
     return [name for name in (text or "").split(",") if name]
 
 
@@ -267,7 +269,7 @@ def _loads(cluster: "Cluster", text: str) -> Mapping[str, tuple[float, ...]]:
                 f"{_BAD_LOADS}: Cannot parse line {line:.80}; it must have an instance and four numbers"
             )
         numbers = tuple([_load(name, value) for value in values])
-        if name in known:  # Instances may have gone since they were measured.
+        if name in known:  # Instances may have been removed since the measurement.
             loads[name] = numbers
     return loads
 
@@ -283,7 +285,7 @@ def _load(name: str, text: str) -> float:
 
 
 def state_of(cluster: "Cluster", args: argparse.Namespace) -> "State":
-    """The arrays, with the limits that options set; says what the nodes cannot explain."""
+    """Return the arrays with the limits of the options; warn about resources that instances do not explain."""
     from ganeti.placement.state import State
 
     tags = [tag for tag in (getattr(args, "exclusion", None) or "").split(",") if tag]
@@ -309,7 +311,7 @@ def _warn(state: "State") -> None:
 def save(
     state: "State", name: str | None, suffix: str, when: str, out: TextIO | None = None
 ) -> None:
-    """Save the cluster as text in `name.suffix` if there is a name."""
+    """Save the cluster as text to `name.suffix` if there is a name."""
     if not name:
         return
     from pathlib import Path
@@ -325,12 +327,12 @@ def save(
 
 
 def simulated_cluster(descriptions: list[str]) -> "Cluster":
-    """An empty cluster from `--simulate`."""
+    """Return an empty cluster for `--simulate`."""
     return _simulated(descriptions)
 
 
 def group_scope(state: "State", wanted: str | None) -> Any:
-    """The nodes of the wanted group; PrereqError if there are several and none is named."""
+    """Return the nodes of the selected group; PrereqError if there are several and -G is missing."""
     from ganeti.placement.score import group_scope as scope_of
 
     used = sorted({int(group) for group in state.group})
@@ -349,7 +351,7 @@ def group_scope(state: "State", wanted: str | None) -> Any:
 def print_nodes(
     state: "State", args: argparse.Namespace, title: str, out: Any, scope: Any = None
 ) -> None:
-    """The table of nodes, if it is asked for."""
+    """Print the table of nodes if it is requested."""
     if getattr(args, "print_nodes", None) is not None:
         from ganeti.placement.report import node_table
         from ganeti.placement.score import everywhere
@@ -359,7 +361,7 @@ def print_nodes(
 
 
 def print_state(state: "State", args: argparse.Namespace, title: str, scope: Any) -> None:
-    """The tables of instances and nodes that are asked for, on standard error."""
+    """Print the requested tables of instances and nodes on standard error."""
     from ganeti.placement.report import instance_table
 
     if getattr(args, "print_instances", False):
@@ -372,7 +374,7 @@ def print_state(state: "State", args: argparse.Namespace, title: str, scope: Any
 def note_domain(
     state: "State", args: argparse.Namespace, level: int, out: TextIO | None = None
 ) -> None:
-    """Say which end of the names is left out, above a level of verbosity."""
+    """Print the omitted suffix of names, above a level of verbosity."""
     from ganeti.cli.placement_options import verbosity
 
     if state.domain and verbosity(args) > level:
@@ -380,7 +382,7 @@ def note_domain(
 
 
 def print_coefficients(state: "State", scope: Any, out: TextIO | None = None) -> None:
-    """What the score is made of before anything is changed."""
+    """Print the components of the initial score."""
     from ganeti.placement.digits import digits
     from ganeti.placement.score import components as found
     from ganeti.placement.score import score
@@ -391,7 +393,7 @@ def print_coefficients(state: "State", scope: Any, out: TextIO | None = None) ->
 
 
 def components(found: Any) -> list[str]:
-    """What the score is made of, as lines."""
+    """Return the components of the score as lines."""
     from ganeti.placement.report import component_table
 
     return component_table(found)

@@ -1,4 +1,4 @@
-"""Options of the placement commands, once for all of them; names and meanings are upstream's."""
+"""Shared options of the placement commands; names and meanings are upstream's."""
 
 import argparse
 import gc
@@ -17,11 +17,11 @@ from ganeti.model.operation import Argument
 
 YES_NO = ("yes", "no")
 RARE_COLLECTION = 100_000
-"""Objects that a program makes before it looks for cycles; Python's own 700 cost a twentieth of its time."""
+"""New objects before a garbage collection; Python's default of 700 costs 5 % of the run time."""
 
 
 def _at_least(least: float, most: float = math.inf) -> Callable[[str], float]:
-    """A number in these bounds."""
+    """Return a number within these bounds."""
 
     def number(text: str) -> float:
         value = float(text)
@@ -34,12 +34,12 @@ def _at_least(least: float, most: float = math.inf) -> Callable[[str], float]:
 
 
 def _count(text: str) -> int:
-    """A number of things."""
+    """Return a count."""
     return int(_at_least(0)(str(int(text))))
 
 
 def _optional(*flags: str, help: str, metavar: str, **settings: Any) -> Option:  # noqa: A002
-    """An option whose value may be missing."""
+    """Return an option whose value may be missing."""
     return option(*flags, help=help, metavar=metavar, nargs="?", const="", **settings)
 
 
@@ -54,8 +54,7 @@ LUXI = _optional(
 )
 RAPI = option("-m", "--master", dest="rapi", metavar="ADDRESS",
               completion="host",
-              help="ask a cluster's RAPI daemon: a host name, or https://[user:password@]host:port; or read its"
-                   " answers from file://DIRECTORY (groups.json, nodes.json, instances.json, info.json)")  # fmt: skip
+              help="query a cluster's RAPI daemon: a host name, or https://[user:password@]host:port; or read its answers from file://DIRECTORY (groups.json, nodes.json, instances.json, info.json)")  # fmt: skip
 IALLOC = option("-I", "--ialloc-src", dest="message", metavar="FILE", completion="file",
                 help="read the cluster from an allocator's message")  # fmt: skip
 SIMULATE = option("--simulate", action="append", metavar="SPEC",
@@ -67,18 +66,22 @@ PRINT_NODES = _optional("-p", "--print-nodes", dest="print_nodes", metavar="FIEL
 PRINT_INSTANCES = option("--print-instances", dest="print_instances", action="store_true",
                          help="show the instances")  # fmt: skip
 SAVE = option("-S", "--save", metavar="FILE", completion="file", help="save the cluster as text")
-VERBOSE = option("-v", "--verbose", action="count", default=1, help="more output")
-QUIET = option("-q", "--quiet", action="count", default=0, help="less output")
+VERBOSE = option("-v", "--verbose", action="count", default=1, help="print more output")
+QUIET = option("-q", "--quiet", action="count", default=0, help="print less output")
 OFFLINE = option("-O", "--offline", action="append", metavar="NODE", default=[], completion="node",
                  help="treat a node as offline; may be repeated")  # fmt: skip
 GROUP = option(
-    "-G", "--group", metavar="ID", completion="group", help="only this node group (name or UUID)"
+    "-G",
+    "--group",
+    metavar="ID",
+    completion="group",
+    help="use only this node group (name or UUID)",
 )
 NO_HEADERS = option("--no-headers", dest="no_headers", action="store_true", help="omit the heading")
 MACHINE = option("--machine-readable", dest="machine", nargs="?", const="yes", default="no", choices=YES_NO,
                  metavar="CHOICE", help="print KEY=value lines (yes or no)")  # fmt: skip
 MAX_CPU = option("--max-cpu", dest="max_cpu", type=_at_least(0), metavar="RATIO",
-                 help="maximum of virtual per physical processor, in place of the policy's")  # fmt: skip
+                 help="maximum of virtual processors for each physical processor; default: the policy's")  # fmt: skip
 MIN_DISK = option("--min-disk", dest="min_disk", type=_at_least(0, 1), metavar="RATIO",
                   help="share of each node's disk that stays free (0)")  # fmt: skip
 IGNORE_LOAD = option(
@@ -119,8 +122,8 @@ BALANCING = (
     option("--no-disk-moves", dest="no_disk_moves", action="store_true", help="never copy disks"),
     option("--no-instance-moves", dest="no_instance_moves", action="store_true",
            help="never change a primary node"),
-    option("--select-instances", dest="selected", metavar="INSTS", default="", help="move only these"),
-    option("--exclude-instances", dest="excluded", metavar="INSTS", default="", help="never move these"),
+    option("--select-instances", dest="selected", metavar="INSTS", default="", help="move only these instances"),
+    option("--exclude-instances", dest="excluded", metavar="INSTS", default="", help="never move these instances"),
     SOFT_ERRORS, MAX_CPU, MIN_DISK, LOAD_FILE, IGNORE_LOAD, EXCLUSION, OFFLINE, *MONITORING,
     STATIC_MEMORY,
 )  # fmt: skip
@@ -130,7 +133,7 @@ _ABOUT_ITSELF = ("-h", "--help", "-V", "--version", "--help-completion")
 
 
 class Tool(NamedTuple):
-    """A command without subcommands; `text` is the rest of its page."""
+    """A command without subcommands; `text` is the description on its manual page."""
 
     prog: str
     purpose: str
@@ -140,7 +143,7 @@ class Tool(NamedTuple):
     text: str = ""
 
     def parser(self) -> argparse.ArgumentParser:
-        """Abbreviated options and options between arguments, as everywhere."""
+        """Return the parser; it accepts abbreviated options, and options between arguments."""
         parser = CompiledParser(
             prog=self.prog, description=f"{self.purpose}\n\n{self.text}".strip(),
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -152,7 +155,7 @@ class Tool(NamedTuple):
             "--help-completion",
             action=_Completion,
             tool=self,
-            help="show what completion has to know",
+            help="show the options for completion",
         )
         for one in self.arguments:
             settings: dict[str, Any] = {} if one.nargs is None else {"nargs": one.nargs}
@@ -162,7 +165,7 @@ class Tool(NamedTuple):
         return parser
 
     def _parsed(self, words: list[str]) -> argparse.Namespace:
-        """The parsed options; unknown options are reported first."""
+        """Return the parsed options; unknown options are reported first."""
         parser = self.parser()
         if self.arguments and not any(word in _ABOUT_ITSELF for word in words):
             named = {flag for one in self.options for flag in one.flags}
@@ -173,15 +176,13 @@ class Tool(NamedTuple):
         return parser.parse_args(words)
 
     def run(self, argv: Sequence[str] | None = None) -> int:
-        """Carry it out; the exit code."""
+        """Run the command; return the exit code."""
         words = sys.argv[1:] if argv is None else list(argv)
-        if (
-            argv is None
-        ):  # a program of its own, which lives for seconds and leaves hardly any cycles
+        if argv is None:  # The program runs for seconds and leaves hardly any cycles.
             gc.set_threshold(RARE_COLLECTION)
-        # Threads for products of small matrices cost more than they save; read when numpy is loaded.
+        # Threads for products of small matrices cost more than they save; numpy reads this at its import.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        # An optional value is glued to its option: what follows a bare one is something else.
+        # An optional value follows its option without a space; the next word is a separate argument.
         bare = {
             flag: f"{one.flags[-1]}={one.settings['const']}"
             for one in self.options
@@ -194,7 +195,7 @@ class Tool(NamedTuple):
 
 
 class _Completion(argparse.Action):
-    """Prints what completion has to know of a command, and ends it."""
+    """Prints the options for completion and exits."""
 
     def __init__(self, tool: Tool, **settings: Any) -> None:
         super().__init__(nargs=0, **settings)
@@ -208,5 +209,5 @@ class _Completion(argparse.Action):
 
 
 def verbosity(args: argparse.Namespace) -> int:
-    """1 is normal."""
+    """Level of output; 1 is normal."""
     return int(args.verbose) - int(args.quiet if hasattr(args, "quiet") else 0)

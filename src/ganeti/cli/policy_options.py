@@ -12,15 +12,15 @@ from ganeti.cli.key_values import key_values, whole_number, words
 from ganeti.cli.output import Tree
 
 AGAIN = "default"
-"""As a value: what the layer below says counts again."""
+"""The value that restores the policy of the layer below."""
 _SIZES = ("memory-size", "disk-size")
 _BOUNDS = re.compile(r"(min|max):(.*)", re.DOTALL)
 
 POLICY_OPTIONS = (
     option("--ipolicy-bounds-specs", dest="bounds", metavar="min:k=v,.../max:k=v,...",
-           help="bounds of instances; '//' separates several pairs"),
+           help="lower and upper bounds of instances; '//' separates several pairs"),
     option("--ipolicy-std-specs", dest="std", metavar="k=v,...",
-           help="standard instance, the unit of capacity"),
+           help="size of the standard instance, the unit of capacity"),
     option("--ipolicy-disk-templates", dest="policy_templates", metavar="NAME,...",
            help="disk templates that instances may have"),
     option("--ipolicy-vcpu-ratio", dest="vcpu_ratio", metavar="RATIO",
@@ -31,7 +31,7 @@ POLICY_OPTIONS = (
 
 
 def policy_tree(actual: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> Tree:
-    """A policy as `info` shows it; with `own`, all that is not in it as a default. In the form that scripts read."""
+    """Return a policy for `info` in the form that scripts read; values missing in `own` are shown as defaults."""
 
     def shown(part: str, value: Any) -> Any:
         return value if own is None or part in own else f"default ({value})"
@@ -53,7 +53,7 @@ def policy_tree(actual: Mapping[str, Any], own: Mapping[str, Any] | None = None)
 
 
 def policy_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The parts of a policy that were given; None takes a part from the cluster again."""
+    """Return the parts of a policy that the options set; None restores the cluster's part."""
     policy: dict[str, Any] = {}
     if args.bounds is not None:
         pairs = args.bounds.split("//")
@@ -71,7 +71,7 @@ def policy_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _bounds(text: str) -> dict[str, Any]:
-    """`min:k=v,…/max:k=v,…` as a pair."""
+    """Return the pair of `min:k=v,…/max:k=v,…`."""
     where = "ipolicy-bounds-specs"
     found = {}
     for part in text.split("/"):

@@ -1,4 +1,4 @@
-"""Clients of another cluster for programs that submit jobs: by its master's socket, or by REST."""
+"""Clients of other clusters for programs that submit jobs: by the master's socket or by REST."""
 
 import contextlib
 import time
@@ -20,37 +20,37 @@ FINAL = ("success", "error", "canceled")
 REST_PORT = 5080
 ANSWER_S = 60.0
 AGAIN_S = 60.0
-"""How long read-only requests are repeated without an answer, as during a change of the master."""
+"""Seconds for which read-only requests are repeated without an answer, for example during a master failover."""
 PASSWORD_LIMIT = 1024
 
 
 class JobUpdate(NamedTuple):
-    """The new part of a job: its status, and kind and content of each log entry."""
+    """The changes of a job: its status, and the kind and content of each new log entry."""
 
     status: str
     entries: Sequence[tuple[str, Any]]
 
 
 class RemoteCluster(Protocol):
-    """One of two clusters. Everything may raise GanetiError."""
+    """One of the two clusters. All methods can raise GanetiError."""
 
     def submit(self, op: "OpCode") -> int: ...
 
     def watch(self, job_id: int) -> Iterator[JobUpdate]:
-        """Updates of a job until it has ended."""
+        """Yield updates of a job until it has ended."""
         ...
 
     def result(self, job_id: int) -> Any:
-        """The result of a job that has ended, or its error is raised."""
+        """Return the result of a finished job, or raise its error."""
         ...
 
     def cancel(self, job_id: int) -> None:
-        """Let a job end where it can, and be undone."""
+        """Cancel a job, which then undoes its changes."""
         ...
 
 
 class LuxiCluster:
-    """A cluster whose master runs on this machine, by its socket; a connection for each question."""
+    """A cluster whose master runs on this machine; each request opens a connection to the master's socket."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
@@ -82,7 +82,7 @@ class LuxiCluster:
 
 @dataclass(frozen=True)
 class RestAccess:
-    """How a REST server is reached; `ca_file` "": the certificates that this machine trusts."""
+    """Access to a REST server; `ca_file` "" uses the certificates that this machine trusts."""
 
     port: int = REST_PORT
     ca_file: str = ""
@@ -91,10 +91,10 @@ class RestAccess:
 
 
 class RestCluster:
-    """A cluster by its REST server.
+    """A cluster, by its REST server.
 
-    Its certificate must be good for its name, or must be the very one in the file of trusted certificates:
-    upstream's certificates name no host.
+    The server's certificate must be valid for its name, or must be a certificate in the file of trusted
+    certificates, because upstream's certificates do not name a host.
     """
 
     def __init__(self, host: str, access: RestAccess) -> None:
@@ -108,8 +108,8 @@ class RestCluster:
         from ganeti.model import wire
         from ganeti.model.opcodes.base import OpCode
 
-        # What every opcode has is no part of a request's body. Upstream refuses fields that it does not know, so
-        # what is as without it is not sent; but for two, which upstream has otherwise without it.
+        # Fields of every opcode are not part of a request's body. Upstream rejects unknown fields, so
+        # default values are not sent; except two fields that have another default in upstream.
         common = {"OP_ID", *OpCode.__struct_fields__}
         needed = [one.name for one in structs.fields(op) if one.required]
         usual = wire.plain(type(op)(**{name: getattr(op, name) for name in needed}))
@@ -156,7 +156,7 @@ class RestCluster:
                 continue
             status, entries = answer["job_info"], answer["log_entries"] or []
             if status is None:
-                raise ExecError(f"job {job_id} of {self._host} is gone")
+                raise ExecError(f"job {job_id} of {self._host} does not exist any more")
             serial = max([serial or 0, *(entry[0] for entry in entries)]) or None
             yield JobUpdate(status[0], [(entry[2], entry[3]) for entry in entries])
             if status[0] in FINAL and not entries:
@@ -177,7 +177,7 @@ class RestCluster:
         self._ask("DELETE", f"/2/jobs/{job_id}")
 
     def _ask_again(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """What may be asked more than once."""
+        """Send a request that can be repeated."""
         end = time.monotonic() + AGAIN_S
         while True:
             try:
@@ -209,11 +209,11 @@ class RestCluster:
                 return json.load(answer)
         except (OSError, ValueError, HTTPException) as err:
             raise _NoAnswerError(
-                f"cannot ask {self._host} port {self._access.port}: {err}", ErrorCode.ENVIRONMENT
+                f"cannot query {self._host} port {self._access.port}: {err}", ErrorCode.ENVIRONMENT
             ) from err
 
     def _connected(self) -> "HTTPSConnection":
-        """Return a connection whose other end is the one that is meant; OSError."""
+        """Return a connection to the verified server; raise OSError."""
         import ssl
         from http.client import HTTPSConnection
 
@@ -222,7 +222,7 @@ class RestCluster:
             pinned = HTTPSConnection(
                 host, port, timeout=ANSWER_S, context=_without_names(self._access.ca_file)
             )
-            with contextlib.suppress(ssl.SSLError):  # then it may be good for its name
+            with contextlib.suppress(ssl.SSLError):  # Then it can be valid for its name.
                 pinned.connect()
                 if pinned.sock.getpeercert(binary_form=True) in self._pinned:
                     return pinned
@@ -233,7 +233,7 @@ class RestCluster:
 
 
 class _NoAnswerError(PrereqError):
-    """Nobody answered, or nobody who can be understood."""
+    """The server did not answer, or its answer is invalid."""
 
 
 def _refusal(host: str, status: int, body: bytes) -> PrereqError:
@@ -242,11 +242,11 @@ def _refusal(host: str, status: int, body: bytes) -> PrereqError:
 
     try:
         said = json.loads(body)
-        # Here the reason is in the explanation, in upstream in the message.
+        # This implementation has the reason in the explanation, upstream in the message.
         message, explain = (str(said.get(one) or "") for one in ("message", "explain"))
         text = explain if message in ("", HTTPStatus(status).phrase) else f"{message} ({explain})"
     except (ValueError, AttributeError):
-        text = "it does not say why"
+        text = "no reason given"
     if status in (502, 503, 504):
         return _NoAnswerError(f"{host} cannot answer now ({status}): {text}", ErrorCode.ENVIRONMENT)
     return PrereqError(f"{host} refuses ({status}): {text:.2000}", ErrorCode.WRONG_INPUT)
@@ -259,12 +259,12 @@ def _instance(name: str, what: str = "") -> str:
 
 
 _ALWAYS = ("mode", "disks", "nics", "instances", "start", "ip_check", "name_check")
-"""What is sent although it is as without it: upstream needs it, or takes something else without it."""
+"""Fields that are sent with default values: upstream requires them or has other defaults."""
 _NOTHING: tuple[Any, ...] = (None, [], {}, "")
 
 
 def _without_none(value: Any) -> Any:
-    """Return a list of disks or interfaces without what they leave open; any other value as it is."""
+    """Return a list of disks or interfaces without unset values; any other value unchanged."""
     if not isinstance(value, list):
         return value
     return [
@@ -302,24 +302,24 @@ def _context(ca_file: str) -> "ssl.SSLContext":
         return ssl.create_default_context(cafile=ca_file or None)
     except OSError as err:  # ssl.SSLError is one
         raise PrereqError(
-            f"the certificates in {ca_file} cannot be used: {err}", ErrorCode.ENVIRONMENT
+            f"cannot use the certificates in {ca_file}: {err}", ErrorCode.ENVIRONMENT
         ) from err
 
 
 def password_in(name: str, option: str) -> str:
-    """The password in a file of one line; InputError."""
+    """Return the password in a file of one line; raise InputError."""
     try:
         with open(name, encoding="utf-8") as file:  # noqa: PTH123 - pathlib may be a pipe's path too
             lines = file.read(PASSWORD_LIMIT).splitlines()
     except (OSError, UnicodeDecodeError) as err:
         raise InputError(f"cannot be read: {err}", option) from err
     if len(lines) != 1 or not lines[0]:
-        raise InputError(f"{name} must have one line, with the password", option)
+        raise InputError(f"{name} must contain one line with the password", option)
     return lines[0]
 
 
 def connect(where: str, access: RestAccess) -> RemoteCluster:
-    """The cluster that an argument names: the path of a socket, or a host's name with its REST server."""
+    """Return the cluster for an argument: the path of a socket, or the host name of a REST server."""
     from ganeti.base.addresses import is_address
     from ganeti.base.identifiers import host_name
 
@@ -329,7 +329,7 @@ def connect(where: str, access: RestAccess) -> RemoteCluster:
         host_name(where, "cluster")
     if not access.username or not access.password:
         raise InputError(
-            f"a cluster by its name ({where}) needs a user and a file with the password, as"
+            f"cluster {where} needs a user and a password file, for example"
             " --src-username and --src-password-file",
             "cluster",
         )

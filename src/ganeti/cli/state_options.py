@@ -1,4 +1,4 @@
-"""Options that say what keeps the cluster's state."""
+"""Options for the back end that stores the cluster's state."""
 
 import argparse
 
@@ -11,14 +11,14 @@ STATE_OPTIONS = (
     option("--state-urls", metavar="URL,...",
            help="use the servers at these URLs, which an administrator runs, instead of one on each candidate"),
     option("--state-authority", metavar="FILE",
-           help="a file on every candidate with the certificates that sign those of these servers"),
+           help="file on every candidate with the certificate authorities of these servers"),
     option("--state-credentials", metavar="FILE",
-           help="a file on every candidate with a user and a password for these servers, one a line"),
+           help="file on every candidate with a user and a password for these servers, one a line"),
 )  # fmt: skip
 
 
 def external_servers(args: argparse.Namespace) -> ExternalServers | None:
-    """Return the servers that the options name, if any; InputError."""
+    """Return the servers of the options, or None; raise InputError."""
     if not args.state_urls:
         return None
     external = ExternalServers(

@@ -1,4 +1,4 @@
-"""Following many jobs until they end, or until a signal: then what has begun is finished and the rest is canceled."""
+"""Follow many jobs until they end. After a signal, waiting jobs are canceled and running jobs finish."""
 
 import os
 import signal
@@ -19,14 +19,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _AtOnce(BaseException):
-    """The second signal has come."""
+    """The second signal has arrived."""
 
 
 class Stop:
-    """What the first signal asks for; the second one ends the program.
+    """Cancels waiting jobs after the first signal; the second signal ends the program.
 
-    A signal's handler runs between any two steps of the program, so it only writes a byte into a pipe;
-    a thread of our own reads that and does the rest.
+    A signal handler interrupts the program at any step, so it only writes a byte to a pipe.
+    A thread reads the byte and cancels the jobs.
     """
 
     def __init__(self, connect: Callable[[], LuxiClient], ids: Sequence[int]) -> None:
@@ -44,7 +44,7 @@ class Stop:
     def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        os.close(self._write)  # ends the thread
+        os.close(self._write)  # Ends the thread.
         if kind is None:
             self._thread.join()
 
@@ -61,19 +61,19 @@ class Stop:
 
     def _stop(self) -> None:
         say(
-            "Stopping: the jobs that run are waited for, the others are canceled; once more to exit at once",
+            "Stopping: waiting for running jobs, canceling the others; interrupt again to exit at once",
             file=sys.stderr,
             flush=True,
         )
         try:
             self.cancel()
         except GanetiError as err:
-            say(f"The jobs that have not begun were not canceled: {err.message}", file=sys.stderr)
+            say(f"cannot cancel the waiting jobs: {err.message}", file=sys.stderr)
 
     def cancel(self) -> None:
-        """Cancel what has not begun, over a connection of its own: another request may be under way.
+        """Cancel waiting jobs on a separate connection, because another request may be in progress.
 
-        The last jobs first, so that none begins because one before it has ended meanwhile.
+        The last jobs are canceled first, so that no job begins because an earlier one was canceled.
         """
         with self._connect() as client:
             rows = client.query_jobs(self._ids, ["status"])
@@ -89,10 +89,14 @@ class Stop:
 def follow_until_stopped(
     client: LuxiClient, connect: Callable[[], LuxiClient], ids: Sequence[int]
 ) -> tuple[list[str], bool]:
-    """(the final status of each job, whether SIGINT or SIGTERM came); `connect` makes further clients."""
+    """Return the final status of each job, and whether SIGINT or SIGTERM arrived; `connect` opens further clients."""
     try:
         with Stop(connect, ids) as stop:
             return [follow(client, job_id) for job_id in ids], stop.is_wanted
     except _AtOnce:
-        say("Exiting; the jobs go on (gnt-job list).", file=sys.stderr, flush=True)
+        say(
+            "Exiting; the jobs continue to run ('gnt-job list' shows them).",
+            file=sys.stderr,
+            flush=True,
+        )
         sys.exit(EXIT_AT_ONCE)

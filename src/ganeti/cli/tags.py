@@ -1,4 +1,4 @@
-"""The commands about tags, which gnt-cluster, gnt-node, gnt-instance, gnt-group and gnt-network have alike."""
+"""The commands about tags, shared by gnt-cluster, gnt-node, gnt-instance, gnt-group and gnt-network."""
 
 import argparse
 
@@ -13,7 +13,7 @@ from ganeti.cli.output import print_json
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import Argument
 
-TAGS = Argument("tags", "tags, of letters, digits and any of .+*/:@_-", nargs="*")
+TAGS = Argument("tags", "tags; allowed characters are letters, digits and .+*/:@_-", nargs="*")
 FROM = option(
     "--from",
     dest="tags_file",
@@ -24,7 +24,7 @@ FROM = option(
 
 
 def add_tag_commands(table: CommandTable, kind: str, argument: Argument | None = None) -> None:
-    """Give a program the commands add-tags, list-tags and remove-tags for the kind of object that `argument` names."""
+    """Add the commands add-tags, list-tags and remove-tags for the kind of object that `argument` names."""
     name = [argument] if argument else []
 
     def named(args: argparse.Namespace) -> str | None:
@@ -32,13 +32,13 @@ def add_tag_commands(table: CommandTable, kind: str, argument: Argument | None =
 
     @table.command("add-tags", *name, TAGS, FROM, OpOptions("tags.OpTagsSet"), *JOB_OPTIONS)
     def add_tags(args: argparse.Namespace) -> int:
-        """Add tags; those that are there already stay."""
+        """Add tags; existing tags remain."""
         run_given(args, kind=kind, name=named(args), tags=_given(args))
         return 0
 
     @table.command("remove-tags", *name, TAGS, FROM, OpOptions("tags.OpTagsDel"), *JOB_OPTIONS)
     def remove_tags(args: argparse.Namespace) -> int:
-        """Remove tags; all of them must be there."""
+        """Remove tags; the object must have all of them."""
         run_given(args, kind=kind, name=named(args), tags=_given(args))
         return 0
 
@@ -61,5 +61,5 @@ def _given(args: argparse.Namespace) -> list[str]:
     tags = [tag.strip() for tag in tags if tag.strip()]
     if not tags:
         why = "a tag cannot be empty" if args.tags else "no tag was passed"
-        raise InputError(f"{why}; name at least one, or a file with --from", "tags")
+        raise InputError(f"{why}; pass at least one tag, or a file with --from", "tags")
     return tags

@@ -296,7 +296,7 @@ def test_a_guest_that_serves_its_name_is_alive(port: int) -> None:
 
 
 def test_a_guest_that_serves_another_name_is_not(port: int) -> None:
-    with pytest.raises(ExecError, match=r"it says that it is '127\.0\.0\.1'"):
+    with pytest.raises(ExecError, match=r"the guest returned '127\.0\.0\.1'"):
         wait_for_http("localhost", 0, port=port)
 
 

@@ -41,8 +41,8 @@ def test_answers_are_printed(port: int, capsys: pytest.CaptureFixture[str]) -> N
         (["node-role", "none"], "Unknown node none"),
         (["primary-node", "none"], "there is none"),
         (["node-role"], "needs NODE"),
-        (["master", "x"], "takes no 'x'"),
-        (["ping", "--hmac-file", "/nowhere"], "only root of a master candidate"),
+        (["master", "x"], "does not accept the argument 'x'"),
+        (["ping", "--hmac-file", "/nowhere"], "only root can read it"),
     ],
 )
 def test_errors_say_what_to_do(

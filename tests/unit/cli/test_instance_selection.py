@@ -66,10 +66,10 @@ def test_instances_are_chosen_in_one_of_the_ways(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ("", "no instance is named"),
+        ("", "no instances are selected"),
         ("--all a", "accepts no names"),
         ("--tags", "pass names of tags"),
-        ("--tags x --all", "choose in one way only, not by all and tags"),
+        ("--tags x --all", "use only one selection, not all and tags"),
         ("--tags nosuch", "no instance matches the selection"),
     ],
 )

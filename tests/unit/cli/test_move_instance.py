@@ -247,7 +247,7 @@ def test_an_interrupt_waits_for_what_is_being_sent_and_a_second_one_does_not(
         assert process.stderr is not None
         assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGINT)
-        assert "nothing more is begun" in process.stderr.readline()
+        assert "no further moves begin" in process.stderr.readline()
         if times > 1:
             process.send_signal(signal.SIGINT)
         assert (process.stdout.read(), process.wait(15)) == (ended, status)
@@ -303,7 +303,7 @@ def test_an_answer_that_is_not_understood_ends_one_move_and_no_other(
     monkeypatch.setattr(move_instance, "connect", lambda where, _access: clusters[where])
     assert run(["/one", "/other", NAME, NAME]) == 1
     said = capsys.readouterr().err.splitlines()
-    why = "was not moved: the answer of a cluster was not understood (KeyError"
+    why = "was not moved: a cluster sent an invalid answer (KeyError"
     assert [line.partition(": ")[2].startswith(why) for line in said] == [True, True]
 
 

@@ -116,7 +116,7 @@ def test_evacuate_says_what_is_to_leave(
     assert code == 0
     op = submitted(master)
     assert (op["OP_ID"], op["mode"], op["iallocator"]) == ("OP_NODE_EVACUATE", mode, "hail")
-    assert "nothing to do" in out
+    assert "Nothing to do" in out
 
 
 def test_a_node_fails_over_by_one_job_for_each_instance(master: FakeMaster, run: Run) -> None:

@@ -32,7 +32,7 @@ def test_an_image_becomes_an_export_and_that_an_ova(run: Run, tmp_path: Path, im
     assert names_in(out) == ["web1", "web1.ova"]
     code, _out, err = run(table, *words)
     assert code == 1
-    assert "exists already" in err
+    assert "already exists" in err
 
 
 @pytest.mark.requirement("F32")

@@ -201,12 +201,12 @@ def test_hscan_saves_what_the_others_read(
 
 def test_rapi_is_asked_by_https_only(capsys: Printed) -> None:
     assert hinfo.main(["-m", "http://127.0.0.1:1"]) != 0
-    assert "https only" in capsys.readouterr().err
+    assert "RAPI requires https" in capsys.readouterr().err
 
 
 def test_hscan_reports_a_cluster_that_does_not_answer(tmp_path: Path, capsys: Printed) -> None:
     assert hscan.main(["-d", str(tmp_path), "https://127.0.0.1:1"]) == 1
-    assert "ERROR: cannot ask 127.0.0.1:1" in capsys.readouterr().out
+    assert "ERROR: cannot query 127.0.0.1:1" in capsys.readouterr().out
 
 
 @pytest.mark.requirement("S181")

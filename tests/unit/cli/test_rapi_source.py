@@ -151,9 +151,9 @@ def test_a_certificate_for_another_name_is_refused(server: Server, capsys: Print
     ("path", "answer", "text"),
     [
         ("/2/nodes?bulk=1", None, "404"),
-        ("/2/nodes?bulk=1", "<html>", "cannot ask localhost"),
-        ("/2/nodes?bulk=1", {"name": "node0000"}, "something else than a list"),
-        ("/2/info", [], "something else than a dict"),
+        ("/2/nodes?bulk=1", "<html>", "cannot query localhost"),
+        ("/2/nodes?bulk=1", {"name": "node0000"}, "is not a list"),
+        ("/2/info", [], "is not a dict"),
         ("/2/groups?bulk=1", [{"name": "default"}], "has no uuid"),
         ("/2/instances?bulk=1", [{"name": "x", "pnode": "node0000", "disk_template": "tape"}],
          "unknown disk template"),

@@ -66,7 +66,7 @@ def test_what_runs_is_finished_and_the_rest_is_canceled_last_first(
         "success", "canceled", "canceled",
     ]  # fmt: skip
     assert queue.canceled == [9, 8]
-    assert "the jobs that run are waited for" in err
+    assert "waiting for running jobs" in err
     assert "Exiting early" in err
     assert handlers() == before
 
@@ -80,7 +80,7 @@ def test_a_second_signal_exits_at_once_and_leaves_the_jobs(
         hbal.main(["-L", "-X", "-l", "3"])
     assert end.value.code == 2
     assert queue.canceled == [9, 8]
-    assert "the jobs go on" in capsys.readouterr().err
+    assert "the jobs continue to run" in capsys.readouterr().err
     assert handlers() == before
 
 
@@ -104,5 +104,5 @@ def test_a_master_that_refuses_to_cancel_is_no_reason_to_leave(
     master.replies["WaitForJobChange"] = wait
     assert hbal.main(["-L", "-X", "-l", "3"]) == 0
     out, err = capsys.readouterr()
-    assert "were not canceled: the disk is full" in err
+    assert "cannot cancel the waiting jobs: the disk is full" in err
     assert out.count(": success") == 3
