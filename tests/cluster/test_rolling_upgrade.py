@@ -230,12 +230,8 @@ def lists(cluster: Mixed, master: int) -> dict[str, str]:
     }
     cluster_info = cluster.do(master, "gnt-cluster info").splitlines()
     changing = ("Modification time", "State:", "State kept by:")
-    shown = {
-        f"cluster {number}": one
-        for number, one in enumerate(cluster_info)
-        if not one.startswith(changing)
-    }
-    return {**found, **shown}
+    # A line is its own key: the other version may show more lines.
+    return found | {one: one for one in cluster_info if not one.startswith(changing)}
 
 
 @pytest.fixture
@@ -278,5 +274,5 @@ def test_node_by_node_and_back(cluster: Mixed, former: Path, ours: Path) -> None
         cluster.begin(number)
     wait_until(lambda: cluster.serves(2), "the master of the version before serves")
     assert OLDER in cluster.version(2)
-    assert lists(cluster, 2) == before
+    assert lists(cluster, 2).items() <= before.items()
     tour(cluster, 2)

@@ -5,7 +5,7 @@
     |   +-- InputError           a message or argument is malformed; `field` says where
     +-- ExecError                something failed while it was being carried out
     +-- HooksAbort               an administrator's program has refused the operation
-    +-- JobLost                  there is no such job
+    +-- JobLost                  the job does not exist
     +-- JobQueueFull             too many live jobs
     +-- JobQueueDrained          the queue is drained
     +-- JobCanceled              raised inside a job that was cancelled
@@ -108,7 +108,7 @@ class HooksAbort(GanetiError):
 
 
 class JobLost(GanetiError):
-    """There is no such job."""
+    """The job does not exist."""
 
     wire_name = "JobLost"
 

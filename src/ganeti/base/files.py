@@ -128,7 +128,7 @@ def exclusive_file(path: Path) -> Iterator[bool]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds `path` by `exclusive_file` or its like; False if there is no such file."""
+    """Whether a process holds `path` by `exclusive_file` or its like; False if the file does not exist."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -55,7 +55,7 @@ class Limits:
     close_s: float = 30.0
     """How long the end of TLS may take; the client reads the rest of its answer meanwhile."""
     shutdown_s: float = 1.0
-    """How long requests may go on when the server ends."""
+    """How long requests may continue when the server stops."""
 
 
 class _Connection(RequestHandler):

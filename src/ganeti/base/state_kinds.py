@@ -100,7 +100,10 @@ STATE_KINDS = {
         "the candidates' own store, where an administrator names a new master",
     ),
     "etcd": StateKind(
-        "ganeti.store.etcd.back_end", "etcd", "etcd, which elects one by itself", ETCD_SERVER
+        "ganeti.store.etcd.back_end",
+        "etcd",
+        "etcd, which elects a master automatically",
+        ETCD_SERVER,
     ),
 }
 """By the name that `--state` and `StateSettings.kind` have."""

@@ -80,7 +80,7 @@ class UndoLog:
     async def turn(self, change: Change, *, then: Sequence[Recordable]) -> None:
         """Make `change` now, in the middle of the block: from here on its end, good or bad, runs `then`.
 
-        For work that goes on after what was to be undone has become what is wanted. If the change cannot
+        For work that continues after the change has become the desired state. If the change cannot
         be made, this raises, and the block undoes what was pushed.
         """
         steps = [step.record() for step in then]

@@ -56,13 +56,13 @@ class ClusterParam:
     """Looks at what a request gives, before anything else does."""
     change: values.Change = values.replaced
     initial: Any = None
-    """What a new cluster has if nobody says otherwise; without it the default of the type."""
+    """The initial value of a new cluster; None: the default of the type."""
     with_defaults: Callable[[Any], Any] = _as_it_is
-    """What is in force, with the values that nobody has set; QueryClusterInfo shows this."""
+    """The effective values with defaults filled in, as QueryClusterInfo shows them."""
     heading: str = ""
     """What `gnt-cluster info` calls it."""
     is_general: bool = False
-    """Shown there together with others, not by itself."""
+    """Shown there together with others, not alone."""
     info: str = ""
     """Its name in QueryClusterInfo, if it is another there."""
     upstream: str | None = None
@@ -329,7 +329,7 @@ CLUSTER_PARAMS: dict[str, ClusterParam] = {
 
 
 class UnknownParam(NamedTuple):
-    """A parameter of Ganeti that this version does not have: clients name it, and read a value of it."""
+    """A parameter of upstream that this implementation lacks: clients name it and read a value."""
 
     request: str = ""
     """Its name in a request, where only a value that says nothing is let in."""

@@ -137,7 +137,7 @@ def check_patterns(patterns: Sequence[str], field: str) -> None:
         try:
             re.compile(pattern)
         except re.error as err:
-            raise InputError(f"{pattern!r:.80} is no regular expression: {err}", field) from err
+            raise InputError(f"{pattern!r:.80} is not a regular expression: {err}", field) from err
 
 
 def check_allocator_options(params: Params, field: str) -> None:
@@ -163,7 +163,7 @@ def check_remote(names: Sequence[str], field: str) -> None:
     for name in names:
         if name not in of_host:
             raise InputError(
-                f"{name!r:.60} is no parameter that touches the host; those are:"
+                f"{name!r:.60} is not a parameter that reaches the host; these are:"
                 f" {', '.join(sorted(of_host))}",
                 field,
             )

@@ -71,12 +71,12 @@ def check_intervals(given: Mapping[str, Any], field: str) -> None:
 def _check_names(given: Mapping[str, Any], field: str) -> None:
     if unknown := [name for name in given if name not in NAMES]:
         raise InputError(
-            f"{unknown[0]!r:.80} is no data collector; there are {', '.join(NAMES)}", field
+            f"{unknown[0]!r:.80} is not a data collector; known: {', '.join(NAMES)}", field
         )
 
 
 def format_lines(wanted: Mapping[str, Collecting]) -> str:
-    """What nodes are told (ssconf `data_collectors`): name, active, microseconds, a line each."""
+    """The ssconf value `data_collectors`: name, active, microseconds, a line each."""
     return "\n".join(f"{name} {one.active} {one.interval_us}" for name, one in wanted.items())
 
 

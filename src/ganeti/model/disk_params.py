@@ -51,7 +51,7 @@ def check_disk_params(
     row = TEMPLATES.get(template)
     if row is None:
         names = ", ".join(sorted(TEMPLATES))
-        raise InputError(f"there is no disk template {template!r:.40}; known: {names}", field)
+        raise InputError(f"{template!r:.40} is not a disk template; known: {names}", field)
     known: Mapping[str, Any] = {**row.params, **row.own_params} if of_disk else row.params
     checked = Params()
     aliases = ALIASES.get(template, {})

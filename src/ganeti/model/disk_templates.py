@@ -69,13 +69,13 @@ class DiskTemplate(msgspec.Struct, frozen=True):
     mirror: Mirror = Mirror.NONE
     has_disks: bool = True
     has_driver: bool = False
-    """Whether this version can make such disks; the others are known to allocators and as parameters."""
+    """Whether this implementation creates such disks; allocators and parameters know the others, too."""
     in_files: bool = False
     """Disks are files below a directory that the administrator allowed."""
     disk_id: DiskId = DiskId()
     """The form of the id that all nodes share, unless each node has a part of its own."""
     remote: Callable[[str], Mapping[str, str]] | None = None
-    """From a path that is no file to the options with which QEMU opens it; None if paths are files or devices."""
+    """From a path that is not a file to the options with which QEMU opens it; None if paths are files or devices."""
     storage: StorageFacts | None = None
     """What its own layer takes space from; None if only the layers below take any."""
     lower: str = ""
@@ -214,7 +214,7 @@ DRBD = DiskTemplate(
 )
 
 RBD_SCHEME = "rbd:"
-"""Before pool and image, where the hypervisor reads an image of Ceph by itself."""
+"""Before pool and image, where the hypervisor opens an image of Ceph directly."""
 
 
 def _rbd_options(path: str) -> dict[str, str]:
@@ -255,19 +255,19 @@ GLUSTER = DiskTemplate(
 TEMPLATES: dict[str, DiskTemplate] = {
     row.name: row for row in list(globals().values()) if isinstance(row, DiskTemplate)
 }
-"""Every template that allocators may be told of."""
+"""Every template that an allocator's message may contain."""
 
 DISK_TEMPLATES: dict[str, DiskTemplate] = {
     name: template for name, template in TEMPLATES.items() if template.has_driver
 }
-"""Those that this version can make."""
+"""The templates that this implementation creates."""
 
 DRBD_HELPERS_OFF = ("/bin/true", "/usr/bin/true", "disabled")
-"""What the module of DRBD may be told to ask when something happens: nobody."""
+"""The programs that DRBD's module may run at events: programs that do nothing."""
 
 
 def original_resource(minor: int) -> str:
-    """What the original calls a resource of DRBD; here it has the UUID of its disk as name."""
+    """Upstream's name of a resource of DRBD; here the name is the UUID of the disk."""
     return f"resource{minor}"
 
 

@@ -102,7 +102,7 @@ class Field(NamedTuple):
     """What people see of a field."""
 
     help: str
-    """Without one there is no option."""
+    """Empty: the field has no option."""
     flags: str = ""
     """Other spellings of its option besides its name, as `-C`; with a `!` before them, the only ones."""
     metavar: str | None = None

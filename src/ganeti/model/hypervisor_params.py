@@ -29,7 +29,7 @@ def wants_display(hvparams: Mapping[str, Any]) -> bool:
 
 
 def hypervisor_defaults(hypervisor: str) -> Params:
-    """The values that a hypervisor's parameters have where nobody says otherwise."""
+    """The default values of a hypervisor's parameters."""
     return defaults(HYPERVISOR_PARAMS[hypervisor])
 
 
@@ -40,7 +40,7 @@ def check_hypervisor_params(
     known = HYPERVISOR_PARAMS.get(hypervisor)
     if known is None:
         raise InputError(
-            f"there is no hypervisor {hypervisor!r:.40}{did_you_mean(hypervisor, HYPERVISOR_PARAMS)};"
+            f"{hypervisor!r:.40} is not a hypervisor{did_you_mean(hypervisor, HYPERVISOR_PARAMS)};"
             f" known: {', '.join(HYPERVISOR_PARAMS)}",
             field,
         )

@@ -28,7 +28,7 @@ def asks_monitoring(options: Mapping[str, Any]) -> bool:
 
 
 class RequestType(StrEnum):
-    """What can be asked; the last two are ours (X15)."""
+    """The types of requests; the last two are additions of this implementation (X15)."""
 
     ALLOCATE = "allocate"
     RELOCATE = "relocate"
@@ -58,7 +58,7 @@ def parse_defaults(text: str, field: str = "default_iallocator") -> dict[str, tu
         kind, is_typed, names = part.rpartition("=")
         if is_typed and kind not in tuple(RequestType):
             raise InputError(
-                f"{kind!r:.40} is no kind of request; known: {', '.join(RequestType)}", field
+                f"{kind!r:.40} is not a type of request; known: {', '.join(RequestType)}", field
             )
         if kind in found:
             raise InputError(f"{kind or 'the list for all kinds'} is given twice", field)

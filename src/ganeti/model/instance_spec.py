@@ -61,7 +61,7 @@ class DiskSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NetworkSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The network of an interface, as scripts are told about it."""
+    """The network of an interface, as scripts get it."""
 
     name: str
     uuid: str
@@ -73,7 +73,7 @@ class NetworkSpec(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
 
     def environment(self, prefix: str = "") -> dict[str, str]:
-        """What scripts and hooks are told, by Ganeti's names; what there is none of is left out, but for tags."""
+        """The variables of scripts and hooks, by upstream's names; missing values are omitted, except tags."""
         given = {
             "NETWORK_NAME": self.name,
             "NETWORK_UUID": self.uuid,

@@ -57,7 +57,7 @@ class Limit:
     bucket: str
     most: int
     what: str
-    """Who says so, for people."""
+    """The name of the filter for messages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class DiskRole(enum.StrEnum):
     PRIMARY = "primary"
     """A guest may write to it here."""
     SECONDARY = "secondary"
-    """It takes what the primary node writes; nobody reads it."""
+    """It receives the writes of the primary node; no program reads it."""
     BOTH = "both"
     """Primary, and for the time of a migration the other node may be so, too."""
 

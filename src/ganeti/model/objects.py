@@ -114,7 +114,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     secret: str = ""
     """By which its nodes know each other where it is mirrored; never shown, logged or put into jobs (G23)."""
     imported: bool = False
-    """Whether the original has made it, so that what it wrote on the volumes is believed without our marks."""
+    """Whether upstream has created it, so that its metadata is trusted without the marks of this implementation."""
 
     def part(self, node: NodeUuid) -> tuple[str | int, ...]:
         """What a node calls this layer."""
@@ -155,7 +155,7 @@ class Instance(Stored, frozen=True, kw_only=True):
     migrating_to: NodeUuid | None = None
     """Where the guest may be besides its primary node, until a migration is settled (G5, F20)."""
     handed_over: bool = False
-    """That other node has sent the guest, and the primary node may have let it go on."""
+    """That other node has sent the guest, and the primary node may have resumed it."""
     os: str = ""
     hypervisor: str = "kvm"
     admin_state: AdminState = AdminState.DOWN

@@ -22,7 +22,7 @@ class Loss(NamedTuple):
     asks: bool = True
     """False: a command never asks, and needs the option."""
     terminal_only: bool = False
-    """Upstream Ganeti does not ask: a command without a terminal goes on."""
+    """Upstream Ganeti does not ask: a command without a terminal continues."""
 
 
 class Right(Enum):

@@ -27,7 +27,7 @@ def parse_answer(command: OobCommand, output: str) -> Any:
     try:
         data = json.loads(output)
     except (ValueError, RecursionError) as err:
-        raise ValueError("its answer is no JSON") from err
+        raise ValueError("its answer is not JSON") from err
     if command is OobCommand.POWER_STATUS:
         if not (isinstance(data, dict) and isinstance(data.get("powered"), bool)):
             raise ValueError('its answer must be {"powered": true} or {"powered": false}')

@@ -35,7 +35,7 @@ def by_name(*params: Param) -> dict[str, Param]:
 
 
 def defaults(params: Mapping[str, Param]) -> dict[str, Any]:
-    """The values that parameters have where nobody says otherwise."""
+    """The default values of parameters."""
     return {name: param.default for name, param in params.items()}
 
 

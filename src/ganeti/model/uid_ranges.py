@@ -63,7 +63,10 @@ def _checked_range(given: Sequence[int]) -> UidRange:
             f"{low}-{high}: user ids of guests are from {UID_MIN} to {UID_MAX}", "uid_pool"
         )
     if low <= NOBODY <= high:
-        raise InputError(f"{NOBODY} is nobody's, whom others use as well", "uid_pool")
+        raise InputError(
+            f'uid {NOBODY} cannot be in the pool: it is the user "nobody", which other services share',
+            "uid_pool",
+        )
     return low, high
 
 

@@ -398,7 +398,7 @@ def known_field(kind: Kind, name: str) -> Field[Any]:
     """A field by name; PrereqError if there is none."""
     field = kind.fields.get(name)
     if field is None:
-        raise PrereqError(f"there is no field {name!r:.60}", ErrorCode.WRONG_INPUT)
+        raise PrereqError(f"unknown field {name!r:.60}", ErrorCode.WRONG_INPUT)
     return field
 
 
@@ -412,7 +412,7 @@ def definitions(kind: Kind, names: Iterable[str] | None) -> list[dict[str, str]]
             "name": name,
             "title": name,
             "kind": ValueKind.UNKNOWN.value,
-            "doc": f"There is no field {name}",
+            "doc": f"Unknown field {name}",
         }
         for name in wanted
     ]

@@ -133,7 +133,7 @@ class _Compiler(Generic[R]):
     def _field(self, name: str) -> Field[R]:
         field = self._fields.get(name)
         if field is None:
-            raise InputError(f"there is no field {name!r:.60}", "filter")
+            raise InputError(f"unknown field {name!r:.60}", "filter")
         self.needs |= field.needs
         return field
 
@@ -161,7 +161,7 @@ class _Compiler(Generic[R]):
             if self._patterns > PATTERNS_LIMIT:
                 raise InputError(f"has more than {PATTERNS_LIMIT} patterns", "filter")
             return self._test(field, _matches(word, field, operand))
-        raise InputError(f"there is no operator {word!r:.20}", "filter")
+        raise InputError(f"unknown operator {word!r:.20}", "filter")
 
 
 def _same_text_equality(parts: list[Any]) -> tuple[str, frozenset[str]] | None:

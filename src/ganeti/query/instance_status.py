@@ -40,7 +40,7 @@ def instance_status(
 ) -> InstanceStatus:
     """The status, in upstream's words, as programs that read it know no others; an instance that is being migrated runs in its place, whoever else has it.
 
-    With `by_user` it is wanted down because its guest had shut itself down.
+    With `by_user` it should be down because its guest has shut itself down.
     """
     if primary is PrimaryNode.OFFLINE:
         return InstanceStatus.ERROR_NODE_OFFLINE

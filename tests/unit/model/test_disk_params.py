@@ -36,7 +36,7 @@ def test_text_of_a_command_line_takes_the_type_of_the_parameter() -> None:
 @pytest.mark.parametrize(
     ("template", "given", "where"),
     [
-        ("nosuch", {}, "x: there is no disk template 'nosuch'"),
+        ("nosuch", {}, "x: 'nosuch' is not a disk template"),
         ("file", {"stripes": 2}, "x.stripes: disk template file has no such parameter"),
         ("plain", {"strip": 2}, "x.strip: .* it has stripe_size, stripes, vg"),
         ("plain", {"stripe": 2, "stripes": 3}, "x.stripes: is given twice"),

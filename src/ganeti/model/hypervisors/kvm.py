@@ -135,7 +135,7 @@ _DISKS = (
     HypervisorParam(
         "disk_discard",
         "default",
-        "what becomes of blocks that the guest gives up; default ignores it",
+        "handling of blocks that the guest discards; default ignores discards",
         choices=("default", "ignore", "unmap"),
     ),
     HypervisorParam(
@@ -147,7 +147,7 @@ _DISKS = (
     HypervisorParam(
         "kvm_pci_reservations",
         12,
-        f"accepted, without effect: every guest has a slot for each of {MAX_DISKS} disks and {MAX_NICS} interfaces",
+        f"ignored; kept for compatibility with Ganeti 3: every guest has a slot for each of {MAX_DISKS} disks and {MAX_NICS} interfaces",
         check=between(0, 28),
     ),
 )
@@ -181,7 +181,7 @@ _DISPLAY = (
     HypervisorParam(
         "vnc_bind_address",
         "",
-        "address on which VNC is served, or a directory for its socket; empty is no VNC",
+        "address of the VNC server, or a directory for its socket; empty disables VNC",
         touches_host=True,
         check=address_or_directory,
     ),
@@ -191,7 +191,7 @@ _DISPLAY = (
     HypervisorParam(
         "vnc_password_file",
         VNC_PASSWORD_FILE,
-        "file in /etc/ganeti whose first line is the password of VNC; empty is no password",
+        "file in /etc/ganeti whose first line is the password of VNC; empty disables the password",
         is_path=True,
         is_shared_file=True,
         touches_host=True,
@@ -220,7 +220,7 @@ _SPICE = (
     HypervisorParam(
         "spice_bind",
         "",
-        "address or interface on which SPICE is served; empty is no SPICE",
+        "address or interface of the SPICE server; empty disables SPICE",
         touches_host=True,
         check=address_or_interface,
     ),

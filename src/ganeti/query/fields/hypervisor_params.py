@@ -28,7 +28,7 @@ _OF_OTHERS = {
         *("kvm_path", "pci_pass", "vif_script", "vif_type"),
     ),
 }
-"""Parameters of hypervisors that this version does not have, or does not let instances set."""
+"""Parameters of unsupported hypervisors, and parameters that instances cannot set."""
 
 
 def hypervisor_param_fields() -> list[Field[InstanceRow]]:

@@ -249,7 +249,7 @@ _ASKED: tuple[Field[InstanceRow], ...] = (
         "status",
         "Status",
         _TEXT,
-        "What is wanted and what is: running; ADMIN_down, ADMIN_offline or USER_down where it is"
+        "Desired and actual state: running; ADMIN_down, ADMIN_offline or USER_down where it is"
         " rightly down; ERROR_down (not there, or paused), ERROR_up or ERROR_wrongnode where it is"
         " not as wanted;"
         " ERROR_nodedown or ERROR_nodeoffline where its node cannot be asked",

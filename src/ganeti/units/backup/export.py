@@ -286,7 +286,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
                 await ctx.call(plan.target, EXPORT_PACK, ExportArgs(export=name))
         except RpcError as err:
             raise ExecError(
-                f"{err}; the export itself is whole: when that is mended, `ovfconverter export` on"
+                f"{err}; the export itself is complete: when that is fixed, `ovfconverter export` on"
                 f" {plan.target.name} packs it"
             ) from err
 

@@ -87,8 +87,8 @@ class LUClusterRename(LogicalUnit[OpClusterRename, NewName]):
             await ctx.call(master, MASTER_IP_UP, master_ip_args(new))
         except RpcError as err:
             ctx.warn(
-                f"the cluster's address is not configured: {err.reason};"
-                " run gnt-cluster activate-master-ip when that is mended"
+                f"cannot configure the cluster's address: {err.reason};"
+                " run gnt-cluster activate-master-ip when that is fixed"
             )
         return Outcome(plan.name)
 

@@ -77,7 +77,7 @@ class InstanceUnit(LogicalUnit[OpT, PlanT]):
         return None
 
     def hook_variables(self, snapshot: Snapshot, instance: Instance, plan: PlanT) -> dict[str, str]:
-        """What hooks are told beside the instance."""
+        """The variables of hooks beside those of the instance."""
         del snapshot, instance, plan
         return {}
 

@@ -375,7 +375,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             await start_instance(ctx, instance)
         except (RpcError, Refused) as err:
             failure = ExecError(
-                f"instance {instance.name} was created, but did not start: {err}; when the cause is mended:"
+                f"instance {instance.name} was created, but did not start: {err}; when the cause is fixed:"
                 f" gnt-instance startup {instance.name}"
             )
             for note in getattr(err, "__notes__", ()):

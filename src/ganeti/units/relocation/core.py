@@ -24,7 +24,7 @@ class State(StrEnum):
     TRANSFERRED = "transferred"
     """The target has all of the guest; it runs nowhere."""
     HANDED_OVER = "handed over"
-    """The configuration names the target, which may have let the guest go on."""
+    """The configuration names the target, which may have resumed the guest."""
     COMMITTED = "committed"
     """The guest is on the target."""
     UNCLEAR = "unclear"
@@ -53,7 +53,7 @@ class Instruction(Enum):
     HAND_OVER = auto()
     """Record the target as the node of the guest: from now on the source's memory may be of the past."""
     TAKE_BACK = auto()
-    """Record the source again: the target surely was not told to let the guest go on."""
+    """Record the source again: the target certainly got no command to resume the guest."""
     RESUME_TARGET = auto()
     ASK = auto()
     """Ask both ends what they have of the guest."""
@@ -95,7 +95,7 @@ class Facts:
     """Marked offline, so taken for dead."""
     target_offline: bool = False
     handed_over: bool = False
-    """The target may have let the guest go on."""
+    """The target may have resumed the guest."""
 
 
 class Event(StrEnum):
@@ -130,7 +130,7 @@ def decide_outcome(seen: Seen, *, handed_over: bool) -> State:
     """Where the guest is, by what each end has of it; STUCK if it runs on both.
 
     It is where it runs. If it runs nowhere, a source that has sent it takes it back, because no target lets a
-    guest go on by itself; without a source a target may have all of it. Once it was handed over, a target that
+    guest resume without a command; without a source a target may have all of it. Once it was handed over, a target that
     is gone may have run it: then the source's memory is of the past.
     """
     match seen.source, seen.target:
@@ -225,7 +225,7 @@ class Migration:
     def _follow(self, outcome: State) -> tuple[State, tuple[Instruction, ...]]:
         """Make both ends and the configuration what was decided; every instruction can be repeated.
 
-        A target that only waits must be gone before the source may go on, and the configuration names the
+        A target that only waits must be gone before the source may resume, and the configuration names the
         target before anything of the source is removed.
         """
         self._outcome = outcome

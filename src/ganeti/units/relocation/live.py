@@ -64,7 +64,7 @@ async def ask_info(ctx: UnitContext, plan: Plan) -> MigrationInfo:
 
 @dataclass(frozen=True)
 class SendGuest(RelocationStep[MigrationResult]):
-    """Send the guest and let it go on at the target; after an error it is not known where it is."""
+    """Send the guest and resume it at the target; after an error its location is unknown."""
 
     plan: Plan
     info: MigrationInfo
@@ -144,7 +144,7 @@ class _Sending:
             case Instruction.SEND:
                 await self._send()
             case Instruction.HAND_OVER:
-                ctx.step(f"letting the guest go on at {target.name}")
+                ctx.step(f"resuming the guest at {target.name}")
                 await self._record(target.uuid, source.uuid, handed_over=True)
             case Instruction.RESUME_TARGET:
                 there = spec_of(ctx, self.plan.instance, target)

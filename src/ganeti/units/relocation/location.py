@@ -15,7 +15,7 @@ def record_location(
 
     With `migrating_to` its guest may be on that node as well, and nothing may start it: before a migration
     that is the target. Once the guest is handed over to the target, that one is the primary node, and the
-    mark names the source until it is known whether the target has let the guest go on.
+    mark names the source until it is known whether the target has resumed the guest.
     """
 
     def change(draft: Draft) -> None:

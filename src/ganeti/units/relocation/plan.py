@@ -103,7 +103,7 @@ class Plan:
 
 
 def hook_nodes(snapshot: Snapshot, instance: Instance, plan: Plan | None) -> dict[str, str]:
-    """What hooks are told of nodes; without a plan the instance stays where it is."""
+    """The nodes in the variables of hooks; without a plan the instance stays on its node."""
     here = snapshot.nodes[instance.primary_node]
     source, target = (plan.source, plan.target) if plan else (here, here)
     others = [uuid for uuid in instance.secondary_nodes if uuid not in (source.uuid, target.uuid)]

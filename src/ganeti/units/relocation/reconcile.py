@@ -121,7 +121,7 @@ class _Ends:
     async def _report(
         self, key: str, instructions: list[Instruction]
     ) -> tuple[Event | Seen, RpcError | None]:
-        """Carry instructions out; what the core is told then, and the error that was met."""
+        """Carry out instructions; return the next event for the core, and the error, if any."""
         is_question = instructions == [Instruction.ASK]
         try:
             if is_question:
@@ -156,7 +156,7 @@ class _Ends:
             mirrored=DISK_TEMPLATES[self.instance.disk_template].mirrored,
             source_offline=self.source.offline,
             target_offline=self.target.offline,
-            # It is made the primary node before it is told, and stays that when the outcome is known.
+            # It becomes the primary node before the command, and stays primary when the outcome is known.
             handed_over=self.instance.primary_node == self.target.uuid,
         )
 

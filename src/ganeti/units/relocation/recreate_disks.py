@@ -1,4 +1,4 @@
-"""Making disks anew whose data was lost."""
+"""Recreate disks whose data was lost."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +43,7 @@ from ganeti.units.spindles import check_asked, check_spindles
 
 
 class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
-    """Make disks anew, empty; one that is still there is never touched (G12)."""
+    """Create lost disks again, empty; an existing disk is never touched (G12)."""
 
     hook = "instance-recreate-disks"
 
@@ -77,7 +77,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
         uuids = tuple(NodeUuid(node.uuid) for node in nodes)
         if uuids != instance.all_nodes and len(wanted) < len(disks):
             raise PrereqError(
-                f"on another node all {len(disks)} disks of {instance.name} must be made anew",
+                f"on another node all {len(disks)} disks of {instance.name} must be recreated",
                 ErrorCode.WRONG_INPUT,
             )
         unplaced = replace(instance, disks=disks)
@@ -120,7 +120,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
                 )
             nodes = [resolve_node(ctx.snapshot, name) for name in given]
         elif self.op.iallocator:
-            # Allocators place what is new only: it is asked for under a name that nobody has.
+            # Allocators place only new instances, so the request uses an unused name.
             unplaced = replace(instance, name=f"new-disks.{instance.name}")
             wish = PlacementRequest(Demand.of(ctx.snapshot.cluster, unplaced), will_run=False)
             allocators = allocators_for(
