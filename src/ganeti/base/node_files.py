@@ -134,7 +134,7 @@ def _of_state_servers(paths: Paths, secret: Access) -> Iterator[NodeFile]:
     for server in state_servers():
         found: list[tuple[Path, Access | None]] = [(server.directory(paths), private)]
         found += [(path, secret) for path in server.secrets(paths)]
-        found.append((server.asides(paths), None))
+        found.append((server.preserved_states(paths), None))
         for path, access in found:
             yield NodeFile(path, Lifetime.CLUSTER, access, Holders.CANDIDATES)
 
@@ -171,9 +171,9 @@ def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
     for database in (paths.state, paths.job_archive):
         parts = (database.with_name(database.name + part) for part in DATABASE_PARTS)
         yield from candidates(*parts, access=secret)
-    # States that another took the place of, that were damaged, or that an older version wrote.
-    aside = (paths.state_before("*"), data / f".{paths.state.name}.aside*")
-    yield from candidates(*aside, data / f"{paths.state.name}.aside-*")
+    # States that another state replaced, that were damaged, or that an older version wrote.
+    preserved = (paths.state_before("*"), data / f".{paths.state.name}.aside*")
+    yield from candidates(*preserved, data / f"{paths.state.name}.aside-*")
     yield from candidates(data / f"{paths.state.name}.damaged-*", paths.state_room)
     yield from candidates(paths.state_settings, access=secret)
     yield from _of_state_servers(paths, secret)

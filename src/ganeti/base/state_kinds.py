@@ -44,7 +44,7 @@ class StateServer(NamedTuple):
         """Return whether this node is to run a server."""
         return self.settings(paths).exists()
 
-    def asides(self, paths: Paths) -> Path:
+    def preserved_states(self, paths: Paths) -> Path:
         """Return the pattern of backups of states that a restore replaced."""
         return paths.data / f"{self.directory_name}.aside-*"
 

@@ -36,7 +36,7 @@ from ganeti.rpc.procedures.host import (
 )
 from ganeti.storage.drbd.driver import Kernel
 from ganeti.storage.kinds import sharing_problems, storage_kind, storage_problems
-from ganeti.store.asides import asides_of, read_aside
+from ganeti.store.preserved_states import preserved_states, read_preserved
 
 CPUS_OF_THE_HOST = 1
 """Processors that are kept for the host itself."""
@@ -177,8 +177,8 @@ class _Node:
             file_checksums=await asyncio.to_thread(checksums_of, self.paths, args.files),
             authority=authority,
             authority_not_after=authority_not_after,
-            states_aside=[str(path) for path in asides_of(self.paths.state)],
-            asides_hold=await asyncio.to_thread(self._asides_hold),
+            preserved_states=[str(path) for path in preserved_states(self.paths.state)],
+            preserved_contents=await asyncio.to_thread(self._preserved_contents),
             role_files=[self.paths.named(path) for path in held_files(self.paths)],
             role_daemons=[name for name in DAEMONS if Daemons(self.paths).status(name).is_alive],
             mirror_version=mirror_version,
@@ -190,10 +190,10 @@ class _Node:
             disk for unit in args.units for disk in await storage_kind(unit).disks(self.paths, unit)
         ]
 
-    def _asides_hold(self) -> dict[str, str]:
+    def _preserved_contents(self) -> dict[str, str]:
         state, archive = self.paths.state, self.paths.job_archive
-        found = [read_aside(path, state, archive) for path in asides_of(state)]
-        return {str(aside.path): aside.told() for aside in found if aside is not None}
+        found = [read_preserved(path, state, archive) for path in preserved_states(state)]
+        return {str(one.path): one.summary() for one in found if one is not None}
 
     async def _spaces(self, wanted: list[StorageUnit]) -> list[StorageSpace]:
         """What can be used; why something cannot is for `verify` to say."""

@@ -554,8 +554,8 @@ class LeaderTerm:
         shared = await self._ports.log.shared_with(theirs)
         if shared != theirs.position:
             _log.warning(
-                "node %s has written up to %s what is not in the history of this master (they go"
-                " together up to %s at most); its state is replaced, and kept aside there",
+                "node %s has written up to %s changes that are not in the history of this master (both"
+                " may agree up to %s); its state is replaced, and preserved there",
                 node,
                 theirs.position,
                 shared,

@@ -17,7 +17,6 @@ from typing import TypeVar
 from ganeti.base.errors import StoreError
 from ganeti.base.files import exclusive_file
 from ganeti.base.run_to_completion import run_to_completion
-from ganeti.store.asides import keep_aside, read_aside
 from ganeti.store.database import Connect, Database, DiskBroken, History, Limits, connect
 from ganeti.store.database_reader import LogReader, Snapshot
 from ganeti.store.encoding import EncodedEntry, MemberList, decode_ceiling
@@ -34,6 +33,7 @@ from ganeti.store.interface import (
     StoreStatistics,
     Transaction,
 )
+from ganeti.store.preserved_states import preserve_state, read_preserved
 from ganeti.store.waiting import Written
 from ganeti.store.worker import Worker
 
@@ -179,15 +179,15 @@ class LocalLog:
         rows: AsyncIterator[list[Row]],
         check: Callable[[], None],
     ) -> None:
-        """Let these rows be everything; what was here is kept aside if it is no beginning of that (R9).
+        """Replace the state by these rows; preserve the old state unless the new history continues it (R9).
 
-        `shared` is how far both histories go together at most. Nothing has changed where `rows` or
-        `check`, called at their end, raises.
+        `shared` is the last position that both histories may share. The state is unchanged if `rows`
+        or `check`, called after the last row, raises.
         """
         old, database, kept = self.tail, self.database, list[Path]()
 
         def keep(connection: sqlite3.Connection) -> None:
-            kept.append(keep_aside(connection, self._path, old, shared))
+            kept.append(preserve_state(connection, self._path, old, shared))
 
         async def end() -> None:
             await self.commits.run(lambda: database.end_snapshot(history))
@@ -195,8 +195,8 @@ class LocalLog:
 
         async with self._replacing:
             try:
-                is_missed = old.position not in (ZERO, shared)
-                await self.commits.run(lambda: database.begin_snapshot(keep if is_missed else None))
+                diverges = old.position not in (ZERO, shared)
+                await self.commits.run(lambda: database.begin_snapshot(keep if diverges else None))
                 async for some in rows:
                     await self.commits.run(partial(database.add_snapshot_rows, some))
                 check()
@@ -205,15 +205,15 @@ class LocalLog:
                 raise
             await run_to_completion(end())
             for path in kept:
-                await self._tell_what_is_missed(path)
+                await self._report_preserved(path)
 
-    async def _tell_what_is_missed(self, path: Path) -> None:
+    async def _report_preserved(self, path: Path) -> None:
         archive = self._options.archive
-        aside = await self._read(lambda: read_aside(path, self._path, archive))
+        preserved = await self._read(lambda: read_preserved(path, self._path, archive))
         _log.warning(
-            "the master's state took the place of this node's, which is in %s: %s",
+            "the master's state replaced the state of this node, which is preserved in %s: %s",
             path,
-            aside.told() if aside else "it cannot be read",
+            preserved.summary() if preserved else "it cannot be read",
         )
 
     # Reading

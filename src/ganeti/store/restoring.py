@@ -1,6 +1,6 @@
 """Putting a backup in the place of a candidate's state, while no master daemon runs on its node.
 
-One SQLite transaction replaces everything, and what was there is kept aside; then the register says
+One SQLite transaction replaces everything, and the old state is preserved; then the register says
 that this node alone has the last state, at an epoch beyond all that others may have used (R10). If we
 die in between, the restored state is there and the register says nothing of it yet: a repeated restore
 does both again.
@@ -16,7 +16,6 @@ from ganeti.base.errors import Refused, StoreError
 from ganeti.base.files import exclusive_file, sync_directory
 from ganeti.base.paths import Paths
 from ganeti.model.objects import NodeUuid
-from ganeti.store.asides import keep_aside
 from ganeti.store.backend import Found, Restoration
 from ganeti.store.database import (
     CannotWriteNow,
@@ -30,6 +29,7 @@ from ganeti.store.database import (
 from ganeti.store.database_reader import Snapshot
 from ganeti.store.encoding import decode_ceiling
 from ganeti.store.interface import JOB_ID_CEILING_KEY, META_KIND, ZERO, Identity, Position, Row
+from ganeti.store.preserved_states import preserve_state
 from ganeti.store.register import (
     Accepted,
     AcceptRequest,
@@ -159,7 +159,7 @@ def replace_state(
         old, kept = database.history, list[Path]()
 
         def keep(connection: sqlite3.Connection) -> None:
-            kept.append(keep_aside(connection, path, old, ZERO))
+            kept.append(preserve_state(connection, path, old, ZERO))
 
         is_missed = old.position not in (ZERO, *covered)
         database.begin_snapshot(keep if is_missed else None)

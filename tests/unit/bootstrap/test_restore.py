@@ -29,7 +29,6 @@ from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.model.stored import Stored
 from ganeti.store import restoring as restoring_module
 from ganeti.store.archive import JobArchive
-from ganeti.store.asides import asides_of
 from ganeti.store.backup import read_backup, write_backup
 from ganeti.store.database import History
 from ganeti.store.database_reader import LogReader
@@ -44,6 +43,7 @@ from ganeti.store.interface import (
     Position,
     Row,
 )
+from ganeti.store.preserved_states import preserved_states
 from ganeti.store.register import Accepted, Answer, Promise, Register, RegisterFile
 from ganeti.store.restoring import found_at, replace_state, rows_at
 from ganeti.store.worker import Worker
@@ -328,7 +328,7 @@ def test_a_state_of_which_the_backup_was_made_needs_no_copy(paths: Paths) -> Non
     replace_state(paths.state, IDENTITY, History(AT, b"x" * 16), content())
     data = backup_of(content())
     restored(paths, data, is_sure=True)
-    assert asides_of(paths.state) == []
+    assert preserved_states(paths.state) == []
     reader = LogReader(paths.state)
     try:
         before = Position(AT.epoch, AT.serial - 1)
@@ -342,7 +342,7 @@ def test_a_state_of_which_the_backup_was_made_needs_no_copy(paths: Paths) -> Non
 def test_an_attempt_that_is_taken_back_leaves_no_copy(paths: Paths) -> None:
     replace_state(paths.state, IDENTITY, History(Position(900, 2), b"x" * 16), content())
     restored(paths, backup_of(content()), is_sure=True, is_undo=True)
-    assert asides_of(paths.state) == []
+    assert preserved_states(paths.state) == []
 
 
 def test_others_that_had_the_last_state_come_first(paths: Paths) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ganeti import __version__
@@ -27,9 +28,9 @@ from ganeti.rpc.procedures.host import (
     VerifyArgs,
     VerifyReport,
 )
-from ganeti.store.asides import keep_aside
 from ganeti.store.database import Database, History, Limits
 from ganeti.store.interface import ZERO, Position, Put, Transaction
+from ganeti.store.preserved_states import preserve_state
 from tests.support.predictable import FrozenClock
 
 ROOT = "/srv/ganeti/file-storage"
@@ -170,26 +171,27 @@ async def test_a_hypervisor_that_cannot_say_its_version_does_not_hide_the_rest(n
 
 @pytest.mark.virtual_time
 async def test_verifying_names_the_states_of_old_masters(node: Node) -> None:
-    aside = node.paths.data / "state.db.aside-3-17"
-    for name in (aside.name, "state.db.aside-3-17-wal", "state.db", "state.db-wal"):
+    preserved = node.paths.data / "state.db.aside-3-17"
+    for name in (preserved.name, "state.db.aside-3-17-wal", "state.db", "state.db-wal"):
         (node.paths.data / name).write_text("")
     report = await node.verify(VerifyArgs(hypervisors=[]))
-    assert report.states_aside == [str(aside)]
-    assert report.asides_hold == {}
-    for path in (node.paths.state, aside):
+    assert report.preserved_states == [str(preserved)]
+    assert msgspec.to_builtins(report)["states_aside"] == [str(preserved)]  # the name on the wire
+    assert report.preserved_contents == {}
+    for path in (node.paths.state, preserved):
         path.unlink()
     database = Database(node.paths.state, Limits())
     database.open("cluster-1", NodeUuid("node-1"))
     database.apply([(3, Transaction((Put(JOB_KIND, job_key(8), b"{}"),)))])
     kept = []
     database.begin_snapshot(
-        lambda opened: kept.append(keep_aside(opened, node.paths.state, database.history, ZERO))
+        lambda opened: kept.append(preserve_state(opened, node.paths.state, database.history, ZERO))
     )
     database.end_snapshot(History(Position(4, 1)))
     database.close()
     report = await node.verify(VerifyArgs(hypervisors=[]))
-    assert report.states_aside == [str(path) for path in kept]
-    assert report.asides_hold[str(kept[0])].endswith("only it has jobs 8")
+    assert report.preserved_states == [str(path) for path in kept]
+    assert report.preserved_contents[str(kept[0])].endswith("it alone has jobs 8")
 
 
 @pytest.mark.virtual_time

@@ -17,7 +17,6 @@ from ganeti.store import election, feeding, fence, sync_set
 from ganeti.store import embedded as embedded_module
 from ganeti.store import follower as follower_module
 from ganeti.store import leader as leader_module
-from ganeti.store.asides import asides_of
 from ganeti.store.backend import StateBackend, become_master
 from ganeti.store.database import History, Limits
 from ganeti.store.database_reader import SLICE_ROWS
@@ -36,6 +35,7 @@ from ganeti.store.interface import (
     Position,
 )
 from ganeti.store.local_log import LocalLog, Options
+from ganeti.store.preserved_states import preserved_states
 from ganeti.store.register import Accepted, AcceptRequest
 from tests.support import replicas as replicas_module
 from tests.support.replicas import Replicas
@@ -281,7 +281,7 @@ async def test_at_healing_it_is_said_what_of_which_side_is_dropped(
     replicas.mend()
     await eventually(lambda: not (third._term is None or third._term.is_forced))
     await eventually(lambda: store.statistics().digest == third.statistics().digest)
-    await eventually(lambda: "only it has jobs 17" in caplog.text)
+    await eventually(lambda: "it alone has jobs 17" in caplog.text)
     assert f"node {N1} has written up to {last.position}" in caplog.text
     assert f"after position {shared.as_int()} (epoch {shared.epoch}" in caplog.text
     assert f"up to position {last.position.as_int()} (epoch" in caplog.text
@@ -771,7 +771,7 @@ async def test_a_follower_that_was_away_for_long_gets_a_snapshot(replicas: Repli
     replicas.mend()
     await eventually(lambda: second.statistics().digest == store.statistics().digest)
     assert await rows_of(second) == await rows_of(store)
-    assert not asides_of(replicas.directory / f"{N2}.db"), "the master has all that it had"
+    assert not preserved_states(replicas.directory / f"{N2}.db"), "the master has all that it had"
 
 
 @pytest.mark.requirement("G17", "F18")

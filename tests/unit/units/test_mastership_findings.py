@@ -12,9 +12,9 @@ from ganeti.model.verify_codes import VerifyCode
 from ganeti.rpc.procedures.host import VerifyReport
 from ganeti.store.backends import ServerFault
 from ganeti.units.cluster.mastership_findings import (
-    aside_findings,
     degraded_findings,
     exclusion_findings,
+    preserved_state_findings,
     register_findings,
     server_findings,
     version_findings,
@@ -46,7 +46,7 @@ def test_node_beyond_the_masters_epoch_and_slow_voters_are_named() -> None:
     assert "nothing within 2 s" in silent.text
 
 
-ASIDE = "/var/lib/ganeti/state.db.aside-3-17"
+PRESERVED = "/var/lib/ganeti/state.db.aside-3-17"
 
 
 def test_there_are_as_many_codes_as_interfaces_has() -> None:
@@ -56,16 +56,21 @@ def test_there_are_as_many_codes_as_interfaces_has() -> None:
 def test_a_state_that_was_moved_aside_is_shown_until_it_is_removed() -> None:
     answers: list[tuple[Node, VerifyReport | RpcError]] = [
         (node(1), report()),
-        (node(2), report(states_aside=[ASIDE], asides_hold={ASIDE: "only it has jobs 17"})),
+        (
+            node(2),
+            report(
+                preserved_states=[PRESERVED], preserved_contents={PRESERVED: "it alone has jobs 17"}
+            ),
+        ),
         (node(3), RpcFailed("node3", "no")),
     ]
-    (found,) = aside_findings(answers)
+    (found,) = preserved_state_findings(answers)
     assert (found.code, found.name, found.is_error) == (
         "ENODEFILECHECK",
         "node2.example.com",
         False,
     )
-    assert f"{ASIDE}, a state that another master's took the place of: only it" in found.text
+    assert f"{PRESERVED}, a preserved state of a former master: it alone" in found.text
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,11 @@ class VerifyArgs(Message, frozen=True, kw_only=True):
     """Whether no two disks may share a physical device."""
 
 
-class VerifyReport(Message, frozen=True, kw_only=True):
-    """What a node found out about itself; each problem is a sentence."""
+_WIRE_NAMES = {"preserved_states": "states_aside", "preserved_contents": "asides_hold"}
+
+
+class VerifyReport(Message, frozen=True, kw_only=True, rename=_WIRE_NAMES):
+    """Result of a node's check of itself; each problem is a sentence."""
 
     software: str
     protocol: int
@@ -72,7 +75,7 @@ class VerifyReport(Message, frozen=True, kw_only=True):
     ssconf_position: int
     """Position of the ssconf set that is current here; -1 without one."""
     writable_problems: list[str]
-    """Directories of ours that cannot be written."""
+    """Directories of this node that the daemon cannot write."""
     ssconf_checksum: str = ""
     """Of the current set (`ganeti.ssconf.checksum`); '' if it cannot be read."""
     file_checksums: dict[str, str] = {}
@@ -82,10 +85,10 @@ class VerifyReport(Message, frozen=True, kw_only=True):
     authority: str = ""
     """Fingerprint of the cluster's authority, as this node has it."""
     authority_not_after: float | None = None
-    states_aside: list[str] = []
-    """Files with the state of an old master, kept when this node took the new one's (R9)."""
-    asides_hold: dict[str, str] = {}
-    """What each of them has that the present state has not, where that can be read."""
+    preserved_states: list[str] = []
+    """Preserved states of former masters (R9)."""
+    preserved_contents: dict[str, str] = {}
+    """Path of a readable preserved state -> its contents that the current state lacks."""
     role_files: list[str] | None = None
     """The files here that only some roles may have (`ganeti.base.roles`), as the cluster calls them.
 

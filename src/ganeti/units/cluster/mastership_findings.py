@@ -113,16 +113,18 @@ def version_findings(node: Node, report: VerifyReport) -> Iterator[Finding]:
         yield Finding("ENODEVERSION", "node", node.name, text, is_error=False)
 
 
-def aside_findings(answers: Iterable[tuple[Node, VerifyReport | RpcError]]) -> Iterator[Finding]:
+def preserved_state_findings(
+    answers: Iterable[tuple[Node, VerifyReport | RpcError]],
+) -> Iterator[Finding]:
     """Preserved states of old masters, which an administrator should check (R9)."""
     for node, report in answers:
         if isinstance(report, RpcError):
             continue
-        for path in report.states_aside:
-            what = report.asides_hold.get(path, "it cannot be read")
+        for path in report.preserved_states:
+            what = report.preserved_contents.get(path, "it cannot be read")
             text = (
-                f"has {path}, a state that another master's took the place of: {what}; look whether"
-                " anything in it is missed, then remove it"
+                f"has {path}, a preserved state of a former master: {what}; check whether its changes"
+                " are still needed, then remove it"
             )
             yield Finding("ENODEFILECHECK", "node", node.name, text, is_error=False)
 

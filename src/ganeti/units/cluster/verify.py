@@ -47,10 +47,10 @@ from ganeti.units.cluster.findings import (
 )
 from ganeti.units.cluster.gather import Answers, gather
 from ganeti.units.cluster.mastership_findings import (
-    aside_findings,
     degraded_findings,
     exclusion_findings,
     pending_undo_findings,
+    preserved_state_findings,
     register_findings,
     renewal_findings,
     server_findings,
@@ -284,7 +284,7 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
         yield from shared_findings(said, answers.shared, cluster.master_node, cluster.renewed_files)
         yield from renewed_findings(said, cluster.renewed_files, cluster.master_node)
         yield from role_findings(said, cluster.master_node, confd_on_all=cluster.confd_on_all_nodes)
-        yield from aside_findings(said)
+        yield from preserved_state_findings(said)
 
     def _nodes(self, ctx: UnitContext, answers: Answers, online: list[Node]) -> Iterator[Finding]:
         expected = Expected(ctx.now, answers.distributed, ctx.snapshot.position)

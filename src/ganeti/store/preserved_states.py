@@ -1,7 +1,8 @@
-"""States that another master's took the place of, kept beside the present one (R9); blocks.
+"""Preserved states of former masters, stored beside the current state (R9); all calls block.
 
-Only what the other master surely has not is kept, and of that the last few. Each is a database like
-the present one; its `meta` says how far the two histories may go together.
+A node preserves its state when the state of another master replaces it and the histories differ.
+The newest few files are kept. Each file is a database with the schema of the current state.
+Its `meta` table records the last position that both histories may share.
 """
 
 import re
@@ -23,43 +24,46 @@ _NAME = re.compile(r"\.aside-\d+-\d+\Z", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Aside:
-    """What such a state has."""
+class PreservedState:
+    """Contents of a preserved state."""
 
     path: Path
     shared: Position
-    """Up to here at most it goes with the history of the master that replaced it; ZERO if not known."""
+    """Last position that it may share with the history that replaced it; ZERO if unknown."""
     position: Position
     job_ids: tuple[int, ...]
-    """Jobs that neither the present state nor the archive has."""
+    """Jobs that are missing from the current state and from the archive."""
 
-    def told(self) -> str:
-        """What somebody might miss."""
-        after = f"after {_told(self.shared)} " if self.shared > ZERO else ""
-        what = f"it was written {after}up to {_told(self.position)}"
+    def summary(self) -> str:
+        """Return a description of the changes that only this file may hold."""
+        after = f"after {_describe(self.shared)} " if self.shared > ZERO else ""
+        what = f"it was written {after}up to {_describe(self.position)}"
         if not self.job_ids:
-            return f"{what}; it has no job that is not here"
+            return f"{what}; no job is missing here"
         shown = ", ".join(str(job_id) for job_id in self.job_ids[:SHOWN_JOBS])
         more = len(self.job_ids) - SHOWN_JOBS
-        return f"{what}; only it has jobs {shown}" + (f" and {more} more" if more > 0 else "")
+        return f"{what}; it alone has jobs {shown}" + (f" and {more} more" if more > 0 else "")
 
 
-def _told(position: Position) -> str:
+def _describe(position: Position) -> str:
     return f"position {position.as_int()} (epoch {position.epoch}, serial {position.serial})"
 
 
-def asides_of(state: Path) -> list[Path]:
-    """Those beside a state, the oldest first."""
+def preserved_states(state: Path) -> list[Path]:
+    """Return the preserved states beside a state, the oldest first."""
     found = [path for path in state.parent.glob(f"{state.name}.aside-*") if _NAME.search(path.name)]
     return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
 
 
-def keep_aside(
+def preserve_state(
     connection: sqlite3.Connection, state: Path, history: History, shared: Position
 ) -> Path:
-    """Copy a state, synced, and remove the oldest copies; sqlite3.Error or OSError, and none is left."""
+    """Copy and sync a state, then remove the oldest copies.
+
+    Raise sqlite3.Error or OSError on failure; no partial copy remains.
+    """
     at = history.position
-    aside = state.with_name(f"{state.name}.aside-{at.epoch}-{at.serial}")
+    preserved = state.with_name(f"{state.name}.aside-{at.epoch}-{at.serial}")
     part = state.with_name(f".{state.name}.aside")
     try:
         part.unlink(missing_ok=True)
@@ -71,20 +75,20 @@ def keep_aside(
                 (_SHARED, str(shared.as_int()).encode()),
             )
         sync_file(part)
-        part.replace(aside)
+        part.replace(preserved)
     finally:
         part.unlink(missing_ok=True)
-    for old in asides_of(state)[:-KEPT]:
+    for old in preserved_states(state)[:-KEPT]:
         old.unlink()
     sync_directory(state.parent)
-    return aside
+    return preserved
 
 
-def read_aside(aside: Path, state: Path, archive: Path | None) -> Aside | None:
-    """What it has that the present state and the archive have not; None if that cannot be read."""
+def read_preserved(path: Path, state: Path, archive: Path | None) -> PreservedState | None:
+    """Return the contents missing from the current state and the archive; None if unreadable."""
     try:
-        # Nobody writes it: so no side files are made beside it.
-        with closing(sqlite3.connect(f"{aside.as_uri()}?immutable=1", uri=True)) as connection:
+        # The file never changes; `immutable` prevents SQLite from creating side files.
+        with closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as connection:
             position = read_history(connection).position
             found = connection.execute("SELECT value FROM meta WHERE name = ?", (_SHARED,))
             shared = Position.from_int(int((found.fetchone() or (b"0",))[0]))
@@ -96,7 +100,7 @@ def read_aside(aside: Path, state: Path, archive: Path | None) -> Aside | None:
                 jobs -= _archived(connection, jobs)
     except (sqlite3.Error, OSError, ValueError):
         return None
-    return Aside(aside, shared, position, tuple(sorted(jobs)))
+    return PreservedState(path, shared, position, tuple(sorted(jobs)))
 
 
 def _reading(path: Path) -> "closing[sqlite3.Connection]":

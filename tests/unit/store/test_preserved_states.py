@@ -1,4 +1,4 @@
-"""States that another master's took the place of: which are kept, and what is said of them."""
+"""Preserved states of former masters: their number and the summary of their contents."""
 
 import os
 import stat
@@ -9,13 +9,13 @@ import pytest
 
 from ganeti.jobs.record import JOB_KIND, job_key
 from ganeti.model.objects import NodeUuid
-from ganeti.store import asides
+from ganeti.store import preserved_states as module
 from ganeti.store.archive import JobArchive
-from ganeti.store.asides import asides_of, keep_aside, read_aside
 from ganeti.store.database import Database, History, Limits, connect
 from ganeti.store.database_reader import LogReader
 from ganeti.store.encoding import NO_DIGEST
 from ganeti.store.interface import ZERO, Delete, Position, Put, Transaction
+from ganeti.store.preserved_states import preserve_state, preserved_states, read_preserved
 from ganeti.store.worker import Worker
 
 SHARED = Position(1, 2)
@@ -41,7 +41,7 @@ class State:
     def keep(self, shared: Position = SHARED) -> Path:
         connection = connect(self.path)
         try:
-            return keep_aside(connection, self.path, self.database.history, shared)
+            return preserve_state(connection, self.path, self.database.history, shared)
         finally:
             connection.close()
 
@@ -61,68 +61,66 @@ async def state(tmp_path: Path) -> AsyncIterator[State]:
 
 
 @pytest.mark.requirement("G1", "G23")
-async def test_what_is_missed_is_what_neither_the_state_nor_the_archive_has(
+async def test_missing_jobs_are_in_neither_the_state_nor_the_archive(
     state: State, tmp_path: Path
 ) -> None:
     state.write(1, jobs(7, 8, 9, 10))
-    aside = state.keep()
+    preserved = state.keep()
     state.write(2, Transaction((Delete(JOB_KIND, job_key(8)), Delete(JOB_KIND, job_key(9)))))
     worker = Worker("archive")
     archive = await JobArchive.open(tmp_path / "archive.db", worker)
     await archive.append([(9, b"{}")])
-    found = read_aside(aside, state.path, tmp_path / "archive.db")
+    found = read_preserved(preserved, state.path, tmp_path / "archive.db")
     await archive.close()
     await worker.close()
     assert found is not None
     assert (found.shared, found.position, found.job_ids) == (SHARED, Position(1, 1), (8,))
-    assert "after position 4294967298 (epoch 1, serial 2)" in found.told()
-    assert "up to position 4294967297" in found.told()
-    assert found.told().endswith("only it has jobs 8")
-    assert stat.S_IMODE(aside.stat().st_mode) == 0o600
-    assert {path.name for path in tmp_path.glob("*aside*")} == {aside.name}
+    assert "after position 4294967298 (epoch 1, serial 2)" in found.summary()
+    assert "up to position 4294967297" in found.summary()
+    assert found.summary().endswith("it alone has jobs 8")
+    assert stat.S_IMODE(preserved.stat().st_mode) == 0o600
+    assert {path.name for path in tmp_path.glob("*aside*")} == {preserved.name}
 
 
-async def test_many_jobs_are_counted_and_no_jobs_are_said(state: State) -> None:
+async def test_summary_counts_many_jobs_and_reports_none(state: State) -> None:
     state.write(1, jobs(*range(1, 31)))
-    aside = state.keep(ZERO)
-    found = read_aside(aside, state.path, None)
+    preserved = state.keep(ZERO)
+    found = read_preserved(preserved, state.path, None)
     assert found is not None
-    assert found.told().endswith("it has no job that is not here")
-    assert "after" not in found.told()
+    assert found.summary().endswith("no job is missing here")
+    assert "after" not in found.summary()
     state.write(1, Transaction(tuple(Delete(JOB_KIND, job_key(n)) for n in range(1, 31))))
-    found = read_aside(aside, state.path, None)
+    found = read_preserved(preserved, state.path, None)
     assert found is not None
-    assert found.told().endswith(", 19, 20 and 10 more")
+    assert found.summary().endswith(", 19, 20 and 10 more")
 
 
-async def test_the_last_few_are_kept(state: State) -> None:
+async def test_only_the_newest_states_are_kept(state: State) -> None:
     made = []
-    for number in range(asides.KEPT + 2):
+    for number in range(module.KEPT + 2):
         state.write(1)
         made.append(state.keep())
         os.utime(made[-1], (number, number))
-    assert asides_of(state.path) == made[-asides.KEPT :]
+    assert preserved_states(state.path) == made[-module.KEPT :]
 
 
 @pytest.mark.requirement("G16")
-async def test_a_copy_that_fails_leaves_nothing(
-    state: State, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_copy_leaves_no_file(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
     state.write(1)
-    monkeypatch.setattr(asides, "sync_file", fail)
+    monkeypatch.setattr(module, "sync_file", fail)
     with pytest.raises(OSError, match="No space"):
         state.keep()
     assert not list(state.path.parent.glob("*aside*"))
 
 
-async def test_one_that_cannot_be_read_says_nothing(state: State) -> None:
-    aside = state.path.with_name("state.db.aside-1-1")
-    aside.write_bytes(b"garbage" * 1000)
-    assert read_aside(aside, state.path, None) is None
-    assert read_aside(aside.with_name("none"), state.path, None) is None
+async def test_unreadable_state_has_no_contents(state: State) -> None:
+    preserved = state.path.with_name("state.db.aside-1-1")
+    preserved.write_bytes(b"garbage" * 1000)
+    assert read_preserved(preserved, state.path, None) is None
+    assert read_preserved(preserved.with_name("none"), state.path, None) is None
 
 
 @pytest.mark.requirement("G2")
