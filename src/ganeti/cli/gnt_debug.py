@@ -202,12 +202,12 @@ def test_jobqueue(args: argparse.Namespace) -> int:
 @table.command(
     "wconfd",
     Argument("action", "flushconfig, or echo"),
-    Argument("words", "for echo: text that the master returns", nargs="*"),
+    Argument("words", "for echo: text to print if the master answers", nargs="*"),
 )
 def wconfd(args: argparse.Namespace) -> int:
-    """Check the connection to the master (echo), or do nothing (flushconfig).
+    """Check that the master answers; echo then prints a text.
 
-    flushconfig exists for scripts that were written for upstream Ganeti. A change is on the disks of most
+    flushconfig exists for scripts that were written for upstream Ganeti, and only checks the master. A change is on the disks of most
     candidates before the master confirms it, so flushconfig has nothing to write.
     """
     if args.action not in ("flushconfig", "echo"):
