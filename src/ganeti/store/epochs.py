@@ -55,12 +55,11 @@ def is_leap(promised: int, epoch: int) -> bool:
 def ends_leader_term(
     own: int, promised: int, *, is_candidate: bool, is_own_register: bool = False
 ) -> bool:
-    """Return whether a master of epoch `own` ends because one register has promised another epoch (R9).
+    """Return whether a master of epoch `own` ends because the promise of one register excludes it (R9).
 
     Only a candidate campaigns, and promises what it asks others for. So a greater epoch that no candidate
-    has is no master's, and is ignored while a majority confirms this one. A master whose own register refuses
-    it can register nothing more.
+    has is no master's, and is ignored while a majority confirms this one. A candidate that has promised the
+    same epoch to a loser of the vote would follow no master of this epoch: a new epoch ends that. A master
+    whose own register refuses it can register nothing more.
     """
-    if is_own_register:
-        return promised > own
-    return is_candidate and own < promised <= own + BOUND
+    return is_own_register or (is_candidate and promised <= own + BOUND)

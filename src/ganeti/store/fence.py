@@ -119,7 +119,7 @@ class RegisterFence:
     async def _round(
         self, counted: Counted, epoch: int
     ) -> tuple[set[NodeUuid], dict[NodeUuid, str]]:
-        """Who has promised the epoch now, and why the others have not; NotMaster for a greater one."""
+        """Who has promised the epoch now, and why the others have not; NotMaster where a promise excludes it."""
         asked = sorted(counted.voters)
         cluster = self._identity.cluster_uuid
         votes = await asyncio.gather(*(self._voters.renew(node, cluster, epoch) for node in asked))
@@ -130,8 +130,10 @@ class RegisterFence:
                 silent[node] = vote.reason
             else:
                 agreed.add(node)
-            if isinstance(vote, Vote) and (promised := vote.register.promised.epoch) > epoch:
-                is_candidate, is_own = node in counted.candidates, node == self._identity.node_uuid
+            own = self._identity.node_uuid
+            if isinstance(vote, Vote) and vote.register.promised.excludes(epoch, own):
+                promised = vote.register.promised.epoch
+                is_candidate, is_own = node in counted.candidates, node == own
                 if ends_leader_term(
                     epoch, promised, is_candidate=is_candidate, is_own_register=is_own
                 ):

@@ -1,7 +1,7 @@
 """A master at work: it keeps followers up to date, its sync set registered and its majority heard.
 
-`SyncSet` and `QuorumLease` decide; this carries out. A leader term ends by a greater epoch, by ten seconds
-without a majority (R9), by a hand-over, or with its store.
+`SyncSet` and `QuorumLease` decide; this carries out. A leader term ends by a promise that excludes it,
+by ten seconds without a majority (R9), by a hand-over, or with its store.
 """
 
 import asyncio
@@ -337,7 +337,7 @@ class LeaderTerm:
     ) -> bool:
         """Whether enough agree, as soon as they do; the others are asked all the same.
 
-        Ends the term where one has promised a greater epoch (R9).
+        Ends the term where the promise of one excludes this master (R9).
         """
         agreed: set[NodeUuid] = set()
         asking = {
@@ -364,11 +364,11 @@ class LeaderTerm:
         if vote.granted:
             agreed.add(node)
             self._quorum.agreed(node, asked_at)
-        elif (promised := vote.register.promised.epoch) > self.epoch:
-            self._met(node, promised)
+        elif vote.register.promised.excludes(self.epoch, self._ports.identity.node_uuid):
+            self._met(node, vote.register.promised.epoch)
 
     def _met(self, node: NodeUuid, promised: int) -> None:
-        """A node has promised a greater epoch: this term ends, or the node is ignored."""
+        """A node's promise excludes this master: the term ends, or the node is ignored."""
         if ends_leader_term(
             self.epoch,
             promised,

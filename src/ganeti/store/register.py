@@ -31,6 +31,10 @@ class Promise:
     epoch: int
     candidate: NodeUuid
 
+    def excludes(self, epoch: int, master: NodeUuid) -> bool:
+        """Whether this node refuses the master of an epoch: it has a greater one, or has given this one away."""
+        return self.epoch > epoch or (self.epoch == epoch and self.candidate != master)
+
 
 @dataclass(frozen=True, slots=True)
 class Accepted:

@@ -36,7 +36,7 @@ from ganeti.store.interface import (
 )
 from ganeti.store.local_log import LocalLog, Options
 from ganeti.store.preserved_states import preserved_states
-from ganeti.store.register import Accepted, AcceptRequest
+from ganeti.store.register import Accepted, AcceptRequest, PromiseRequest, promise
 from tests.support import replicas as replicas_module
 from tests.support.replicas import Replicas
 from tests.unit.store.conformance import (
@@ -613,6 +613,25 @@ async def test_candidate_beyond_all_others_is_ignored_and_its_own_term_ends(
     replicas.spoil(N1, MAX_EPOCH)
     with pytest.raises(NotMaster, match="has promised epoch"):
         await store.renew(lease.epoch)
+
+
+@pytest.mark.requirement("F4", "G4")
+async def test_candidate_that_promised_the_epoch_to_a_loser_of_the_vote_follows_the_next_epoch(
+    replicas: Replicas,
+) -> None:
+    """The master did not hear of that promise when it was elected."""
+    _, lease = await three(replicas)
+    replicas.cut_off(N3)
+    request = PromiseRequest(replicas.cluster, lease.epoch + 1, N2)
+    assert replicas.registers[N3].decide(lambda old: promise(old, request)).granted
+    same = await take_over(replicas, N1)
+    assert same.epoch == request.epoch
+    store = replicas.stores[N1]
+    replicas.mend()
+    await eventually(lambda: not isinstance(store.statistics().role, Master))
+    following = await take_over(replicas, N1)
+    receipt = await store.commit(following, put("a"))
+    await eventually(lambda: replicas.stores[N3].statistics().position >= receipt.position)
 
 
 @pytest.mark.requirement("G1")

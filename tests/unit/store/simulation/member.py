@@ -594,7 +594,8 @@ class Member:
                 term.quorum.agreed(node, asked_at)
                 term.answered[node] = self.world.now
             elif (
-                ends_leader_term(
+                vote.register.promised.excludes(term.epoch, self.uuid)
+                and ends_leader_term(
                     term.epoch,
                     vote.register.promised.epoch,
                     is_candidate=True,
