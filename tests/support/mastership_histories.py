@@ -202,6 +202,8 @@ class History:
         await asyncio.sleep(15)
         if not self._serving():
             await self._other(one).take_over()
+        # An earlier demotion of it, of which nobody heard that it was written, may count.
+        await one.promote()
         await self._until(
             lambda: one.store.statistics().position >= had, 60, f"{one.node} has everything again"
         )
