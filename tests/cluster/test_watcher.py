@@ -78,7 +78,7 @@ def test_nodes_run_what_their_administrators_allow(cluster: LocalCluster) -> Non
     program(restricted / "show", "echo shown")
     done = cluster.ok("gnt-node", "restricted-command", "-M", "show", "node2")
     assert "node2: shown\n" in done.out
-    assert "does not run lines of shell" in cluster.run("gnt-cluster", "command", "id").out
+    assert "does not run shell command lines" in cluster.run("gnt-cluster", "command", "id").out
     cluster.node(2).paths.shell_commands_allowed.touch(mode=0o644)
     done = cluster.ok("gnt-cluster", "command", "-n", "node2", "-M", "echo $((40 + 2))")
     assert ": 42\n" in done.out

@@ -201,7 +201,7 @@ class ExportNode(ModelNode):
     def on_export_info(self, args: ExportArgs) -> ExportContent:
         found = self.exports.get(host_name(args.export, "export"))
         if found is None:
-            raise HostError(f"there is no export {args.export} on this node")
+            raise HostError(f"export {args.export} does not exist on this node")
         sizes = {name: len(content) for name, content in found.files.items()}
         return ExportContent(config=found.config, files=sizes)
 
@@ -212,7 +212,7 @@ class ExportNode(ModelNode):
     def on_export_finish(self, args: FinishExportArgs) -> Nothing:
         new = self.unfinished.pop(args.export, None)
         if new is None:
-            raise HostError(f"there is no export of {args.export} that could be finished")
+            raise HostError(f"no unfinished export of {args.export} exists")
         self.exports[args.export] = Export(args.config, new.files)
         return Nothing()
 
@@ -233,7 +233,7 @@ class ExportNode(ModelNode):
     def on_image_convert(self, args: ConvertArgs) -> Nothing:
         found = self.images[args.path]
         if found.config != args.config or self.image_changes:
-            raise HostError("image: was changed since it was looked at")
+            raise HostError("image: changed after it was checked")
         self.unfinished[args.export].files.update(found.files)
         return Nothing()
 

@@ -359,7 +359,7 @@ class FaultyStore(LeasedStore):
             return []
         starts = [index for index, entry in enumerate(log) if entry.previous == position]
         if not starts:
-            raise NotInLog(f"the log does not go on from {position}; load a snapshot")
+            raise NotInLog(f"the log does not continue {position}; load a snapshot")
         return log[starts[0] : starts[0] + _SLICE_ROWS]
 
     async def raise_job_id_ceiling(self, lease: Lease, ceiling: int) -> None:

@@ -335,12 +335,12 @@ class ModelNode:
 
     def on_restricted_command(self, args: RestrictedArgs) -> CommandOutput:
         if args.command not in self.restricted_commands:
-            raise HostError("this node does not run that command; its log says why")
+            raise HostError("this node does not run that command; the reason is in its log")
         return self.restricted_commands[args.command]
 
     def on_shell_command(self, args: ShellArgs) -> CommandOutput:
         if not self.runs_shell:
-            raise PrereqError("this node does not run lines of shell", ErrorCode.WRONG_STATE)
+            raise PrereqError("this node does not run shell command lines", ErrorCode.WRONG_STATE)
         return CommandOutput(status=0, stdout=args.line)
 
     def on_hooks_list(self, args: Nothing) -> list[HookDirectory]:
@@ -543,7 +543,7 @@ class ModelNode:
         if (args.peer, wanted.peer) != shown:
             raise HostError("the other end's certificate is another one")
         if args.pack != wanted.unpack and None not in (args.disk, wanted.disk):
-            raise HostError("the sender's data is of another form")
+            raise HostError("the sender's data has a different format")
         return receiver
 
     def on_stream_copy(self, args: CopyArgs) -> StreamResult:
@@ -738,7 +738,7 @@ class ModelNode:
             raise HypervisorError(self.refuses_start)
         guest = self.guests.get(args.instance.uuid)
         if guest and guest.state in ("incoming", "postmigrate"):
-            raise HypervisorError(f"{args.instance.name} is in a migration that was not finished")
+            raise HypervisorError(f"{args.instance.name} is in an unfinished migration")
         if guest is None or guest.state != "running":
             state = "paused" if args.paused else "running"
             self.guests[args.instance.uuid] = Guest(args.instance, state)
@@ -759,7 +759,7 @@ class ModelNode:
             raise InputError(f"{args.reboot_type} is neither soft nor hard", "reboot_type")
         guest = self._here(args.instance)
         if guest.state in ("incoming", "postmigrate"):
-            raise HypervisorError(f"{args.instance.name} is in a migration that was not finished")
+            raise HypervisorError(f"{args.instance.name} is in an unfinished migration")
         guest.state = "running"
         return Nothing()
 
@@ -832,7 +832,7 @@ class ModelNode:
 
     def on_hotplug_obstacles(self, args: InstanceArgs) -> list[str]:
         if args.instance.hypervisor not in self.hypervisors:
-            return [f"hypervisor {args.instance.hypervisor} changes no running guests"]
+            return [f"hypervisor {args.instance.hypervisor} cannot change running guests"]
         return self.hotplug_obstacles if args.instance.uuid in self.guests else []
 
     def on_hotplug_disk(self, args: DiskChangeArgs) -> Nothing:

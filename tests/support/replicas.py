@@ -289,7 +289,7 @@ class Links:
         if not self._reaches(node):
             return await self._no_vote(node)
         if node in self._all.full:
-            return NoVote("cannot keep the register: no space left")
+            return NoVote("cannot store the register: no space left")
         answer = self._all.registers[node].decide(lambda old: accept(old, request))
         return await self._vote(node, answer)
 

@@ -33,7 +33,7 @@ class StateHistory:
         log = self.disk.log
         starts = [index for index, entry in enumerate(log) if entry.previous == position]
         if position != self.disk.position and not starts:
-            raise NotInLog("the log does not go on from there")
+            raise NotInLog("the log does not continue there")
         return log[starts[0] :][:AT_ONCE] if starts else []
 
     def statistics(self) -> StoreStatistics:

@@ -288,7 +288,7 @@ async def listening(
         try:
             caller = peer_fingerprint(writer.transport)
             if caller is None or caller not in allowed():
-                _log.warning("refused a connection: %s is no master candidate", caller)
+                _log.warning("refused a connection: %s is not a master candidate", caller)
                 return
             await serve(TlsChannel(reader, writer))
         finally:

@@ -112,7 +112,9 @@ def _copy(paths: Paths, *, is_candidate: bool) -> Callable[[], Copy]:
     settings = state_settings(paths)
     register = RegisterFile(paths.register).read()
     if register is None:
-        raise ConfigurationError(f"{paths.register} does not exist: of which cluster is this node?")
+        raise ConfigurationError(
+            f"{paths.register} does not exist: the node has not joined a cluster"
+        )
     reader = back_end(settings.kind).reader(paths, settings, register.cluster_uuid)
     return lambda: StateCopy(reader)
 

@@ -93,7 +93,7 @@ class Server:
                 status = err
             failures = failures + 1 if loop.time() - begun < SOON_S else 0
             pause = AGAIN_S[min(failures, len(AGAIN_S) - 1)]
-            _log.error("etcd has ended (%s); it is started again in %g s", status, pause)
+            _log.error("etcd has ended (%s); restarting it in %g s", status, pause)
             await asyncio.sleep(pause)
 
     async def _once(self) -> str:
@@ -130,7 +130,7 @@ class Server:
             raise HostError(f"{EtcdFiles(self._paths).settings} is gone")
         if settings.has_begun and not has_data(self._paths):
             raise HostError(
-                f"the data in {EtcdFiles(self._paths).data} is lost; the master puts a new member in its place"
+                f"the data in {EtcdFiles(self._paths).data} is lost; the master replaces it by a new member"
             )
         note_begun(self._paths)
         return settings
@@ -144,7 +144,7 @@ class Server:
             except TimeoutError:
                 now = SystemClock().time()
                 if ensure_certificate(self._paths, settings.cluster_uuid, settings.address, now):
-                    _log.info("etcd has a new certificate, and begins anew with it")
+                    _log.info("restarting etcd with its new certificate")
                     process.terminate()
 
     async def listens(self) -> None:

@@ -349,7 +349,7 @@ async def keep_old_state(paths: Paths, backups: BackupFiles) -> None:
     path = paths.state_before(__version__)
     if not path.exists():
         await backups.write(path)
-        _log.info("the state as an earlier version has left it is kept in %s", path)
+        _log.info("the state of the earlier version is preserved in %s", path)
 
 
 @dataclass(frozen=True)

@@ -57,11 +57,11 @@ class MasterAddress:
                     master_of(snapshot), MASTER_IP_UP, args, key=f"{self._key}/{tries}"
                 )
             except RpcError as err:
-                _log.error("the cluster's address %s is not up: %s", args.address, err)
+                _log.error("the cluster's address %s is not configured: %s", args.address, err)
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, RETRY_LONGEST_S)
             else:
-                _log.info("the cluster's address %s is up", args.address)
+                _log.info("the cluster's address %s is configured", args.address)
                 return
 
     async def _take_away(self, snapshot: Snapshot, args: MasterIpArgs, tries: int) -> None:
@@ -80,10 +80,12 @@ class MasterAddress:
                         node, MASTER_IP_DOWN, args, key=f"{self._key}/{tries}/{node.uuid}"
                     )
             except TimeoutError:
-                _log.warning("%s does not answer, and may have the cluster's address", node.name)
+                _log.warning(
+                    "%s does not answer and may still have the cluster's address", node.name
+                )
             except RpcError as err:
                 _log.warning(
-                    "%s was not asked to give the cluster's address up: %s",
+                    "cannot ask %s to release the cluster's address: %s",
                     node.name,
                     err,
                 )

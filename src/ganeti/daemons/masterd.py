@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             await member.close()
         if why:
-            _log.error("this daemon steps down: %s", why)
+            _log.error("stepping down: %s", why)
 
     return PROGRAM.run(args, paths, serve)
 

@@ -200,7 +200,7 @@ class Member:
         except NotMaster as err:
             why = told(err.message, self._require_parts().directory.name)
             raise PrereqError(
-                f"this node did not become the master: {why}", ErrorCode.WRONG_STATE
+                f"this node has not become the master: {why}", ErrorCode.WRONG_STATE
             ) from err
 
     async def _taken_over(self, *, force: bool) -> list[str]:

@@ -167,7 +167,7 @@ class MembershipKeeper:
         wanted = self._config.snapshot.cluster.renewed_files.get(KEY_NAME)
         if wanted in (None, sha256(args.confd_key).hexdigest()):
             return args
-        _log.warning("%s is not given to candidates: another one was renewed last", KEY_NAME)
+        _log.warning("not sending %s to candidates: a newer one exists", KEY_NAME)
         return msgspec.structs.replace(args, confd_key=b"", former_confd_key=b"")
 
     async def _begin(self, node: Node, args: CandidateArgs) -> None:
@@ -245,7 +245,7 @@ class MembershipKeeper:
             try:
                 await self.promote(node)
             except (RpcError, StoreError) as err:
-                _log.warning("%s is no candidate yet: %s", node.name, err)
+                _log.warning("%s is not a candidate yet: %s", node.name, err)
         await self._dismiss_others()
         for uuid in sorted(self._leaving):
             await self._stop_candidate(uuid)

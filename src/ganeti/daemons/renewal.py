@@ -98,7 +98,7 @@ class CryptoRenewal:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anything is left to do, now or when a node is back."""
+        """Return whether anything is left to do, now or when a node is back."""
         cluster = self._config.snapshot.cluster
         return len(cluster.authorities) > 1 or bool(self._behind())
 
@@ -151,7 +151,7 @@ class CryptoRenewal:
             await self._change_cluster(authorities=cluster.authorities[:1])
             await self._tell_authorities()
             _log.info(
-                "all nodes have certificates of the new authority; the old one counts no more"
+                "all nodes have certificates of the new authority; the old authority is no longer trusted"
             )
 
     async def _guarded(self, node: Node, work: Awaitable[None]) -> None:
@@ -202,7 +202,9 @@ class CryptoRenewal:
         """Have the key of the first authority, or make another one: its master may have died with it."""
         authorities = self._config.snapshot.cluster.authorities
         if authorities and not await asyncio.to_thread(self._is_ours, authorities[0].encode()):
-            _log.warning("the key of the new authority was lost with its master: making another")
+            _log.warning(
+                "the key of the new authority was lost with its master: creating another key"
+            )
             await self._new_authority()
 
     async def _tell_authorities(self) -> bool:

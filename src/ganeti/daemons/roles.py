@@ -98,7 +98,7 @@ class Roles:
 
     @property
     def is_master(self) -> bool:
-        """Whether clients are answered as by the master."""
+        """Return whether clients are answered as by the master."""
         return self._core.is_master
 
     @property
@@ -157,8 +157,8 @@ class Roles:
         self._set_timer()
 
     def _fail(self, err: Exception) -> None:
-        _log.error("the role cannot be followed any more", exc_info=err)
-        self._callbacks.ended(f"the role cannot be followed any more: {err!r}")
+        _log.error("the role can no longer be followed", exc_info=err)
+        self._callbacks.ended(f"the role can no longer be followed: {err!r}")
 
     def _set_timer(self) -> None:
         if self._timer is not None:

@@ -35,7 +35,7 @@ class _Allocators:
         """Run the program with one argument, a private file that holds the message (S161), and then the options."""
         for option in args.options:
             if not _OPTION.fullmatch(option):
-                raise InputError(f"{option!r:.60} is not an option of an allocator", "options")
+                raise InputError(f"{option!r:.60} is not an option of the allocator", "options")
         program = await asyncio.to_thread(find, self.paths.iallocator_search_path, args.name)
         if program is None:
             return AllocatorOutput(found=False)
@@ -82,11 +82,13 @@ def find(search_path: Sequence[Path], name: str) -> Path | None:
         except FileNotFoundError:
             continue
         except OSError as err:
-            raise HostError(f"cannot look at allocator {directory / name}: {err.strerror}") from err
+            raise HostError(
+                f"cannot read the allocator {directory / name}: {err.strerror}"
+            ) from err
         finally:
             os.close(opened)
         if why := _why_not_run(status):
-            raise HostError(f"allocator {directory / name} is not run: it {why}")
+            raise HostError(f"allocator {directory / name} cannot be run: it {why}")
         return directory / name
     return None
 

@@ -56,7 +56,7 @@ def handlers(paths: Paths, daemons: Daemons) -> Handlers:
                     keep_key, paths, args.confd_key, args.former_confd_key
                 )
             except OSError as err:
-                raise HostError(f"cannot keep the cluster's keys: {err.strerror}") from err
+                raise HostError(f"cannot store the cluster's keys: {err.strerror}") from err
             is_new = await _begin_state(paths, daemons, args) or is_new
             for done in await enforce_role(paths, daemons, Role.CANDIDATE):
                 log.info("a master candidate: %s", done)
@@ -74,7 +74,7 @@ def handlers(paths: Paths, daemons: Daemons) -> Handlers:
         try:
             return await asyncio.to_thread(_report, paths)
         except OSError as err:
-            raise HostError(f"cannot look at {paths.data}: {err.strerror}") from err
+            raise HostError(f"cannot read {paths.data}: {err.strerror}") from err
 
     return {CANDIDATE_START.name: start, CANDIDATE_READ.name: read, CANDIDATE_STOP.name: stop}
 
@@ -112,7 +112,7 @@ async def _begin_state(paths: Paths, daemons: Daemons, args: CandidateArgs) -> b
     try:
         await asyncio.to_thread(_keep_state, paths, settings, args.server)
     except OSError as err:
-        raise HostError(f"cannot keep where the state is: {err.strerror}") from err
+        raise HostError(f"cannot store the location of the state: {err.strerror}") from err
     server = STATE_KINDS[settings.kind].server
     if args.server and server is not None:
         await daemons.start(server.daemon)
@@ -130,7 +130,7 @@ def _decoded(args: CandidateArgs) -> StateSettings:
     try:
         settings = msgspec.json.decode(args.state or "{}", type=StateSettings)
     except msgspec.DecodeError as err:
-        raise InputError(f"where the state is, is not understood: {err}", "state") from err
+        raise InputError(f"the location of the state is not valid: {err}", "state") from err
     back_end(settings.kind).check_place(args.server)
     return settings
 

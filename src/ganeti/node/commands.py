@@ -62,7 +62,7 @@ class NodeCommands:
     async def oob_run(self, args: OobArgs, _call: Call) -> CommandOutput:
         """Run an out-of-band program; HostError if it is not to be trusted."""
         if args.command not in tuple(OobCommand):
-            raise PrereqError(f"{args.command!r:.40} is no command", ErrorCode.WRONG_INPUT)
+            raise PrereqError(f"{args.command!r:.40} is not a command", ErrorCode.WRONG_INPUT)
         name = host_name(args.node_name, "node_name")
         program = self._paths.below(args.program)
         if why := await asyncio.to_thread(why_not_run, args.program, program):
@@ -88,14 +88,14 @@ class NodeCommands:
                 return await _run([str(place / args.command)], LIMIT_S)
             log.warning("restricted command %.80r was refused: %s", args.command, why)
             await asyncio.sleep(self._refusal_delay_s)
-        raise HostError("this node does not run that command; its log says why")
+        raise HostError("this node does not run that command; the reason is in its log")
 
     async def shell_command(self, args: ShellArgs, _call: Call) -> CommandOutput:
         """Run a line of shell, where this node's administrator allows that."""
         path = self._paths.shell_commands_allowed
         if why := await asyncio.to_thread(_why_not_allowed, path):
             raise PrereqError(
-                f"this node does not run lines of shell ({why}): its administrator can allow it by"
+                f"this node does not run shell command lines ({why}): its administrator can allow it by"
                 f" an empty file {path} that belongs to root",
                 ErrorCode.WRONG_STATE,
             )

@@ -41,14 +41,14 @@ def handlers(paths: Paths, daemons: Daemons) -> Handlers:
 def _write(paths: Paths, args: ConfdCopyArgs) -> tuple[int, bool]:
     register = RegisterFile(paths.register).read()
     if register is None:
-        raise PrereqError("this node is in no cluster", ErrorCode.WRONG_STATE)
+        raise PrereqError("this node is not in a cluster", ErrorCode.WRONG_STATE)
     try:
         uuid, _name = certificates.node_identity(paths.node_certificate.read_bytes())
         identity = Identity(register.cluster_uuid, NodeUuid(uuid))
         position = write_copy(paths.confd_copy, identity, args.base, args.position, args.content)
         return position, keep_own_key(paths, args.key)
     except OSError as err:
-        raise HostError(f"cannot keep what confd answers from: {err.strerror}") from err
+        raise HostError(f"cannot store the data that confd answers from: {err.strerror}") from err
 
 
 async def _start(daemons: Daemons, *, has_new_key: bool) -> None:

@@ -56,7 +56,7 @@ class _Devices:
         hotplug = hypervisor.options.hotplug if hypervisor else None
         if hotplug is None:
             raise HypervisorError(
-                f"hypervisor {instance.hypervisor!r:.40} of this node changes no running guests"
+                f"hypervisor {instance.hypervisor!r:.40} of this node cannot change running guests"
             )
         return hotplug
 
@@ -81,7 +81,9 @@ class _Devices:
                 case DeviceAction.GROW:
                     await hotplug.resize_disk(instance, disk)
                 case _:
-                    raise InputError(f"a disk of a running guest takes no {args.action}", "action")
+                    raise InputError(
+                        f"a disk of a running guest does not support {args.action}", "action"
+                    )
         return Nothing()
 
     async def change_nic(self, args: NicChangeArgs, _call: Call) -> Nothing:
@@ -96,7 +98,9 @@ class _Devices:
                 case DeviceAction.MODIFY:
                     await hotplug.change_nic(instance, nic)
                 case _:
-                    raise InputError(f"a NIC of a running guest takes no {args.action}", "action")
+                    raise InputError(
+                        f"a NIC of a running guest does not support {args.action}", "action"
+                    )
         return Nothing()
 
     async def change_medium(self, args: MediumArgs, _call: Call) -> MediumResult:

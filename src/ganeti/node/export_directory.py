@@ -77,7 +77,7 @@ class ExportDirectory:
             except FileNotFoundError as err:
                 raise HostError(f"export {name} has no dump {file}") from err
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-                raise HostError(f"{file} of export {name} is not a regular file of its own")
+                raise HostError(f"{file} of export {name} is not a separate regular file")
         return self.path / _directory_name(name, unfinished=False) / file
 
     def directory(self, name: str, *, unfinished: bool) -> Path:
@@ -99,7 +99,7 @@ class ExportDirectory:
                 # A repeated call: it was done, and nothing but this very description counts as that.
                 if _exists(final, root) and self.info(name).config == config:
                     return
-                raise HostError(f"there is no export of {name} that could be finished")
+                raise HostError(f"no unfinished export of {name} exists")
             if _exists(final, root):
                 _remove(old, root)
                 os.rename(final, old, src_dir_fd=root, dst_dir_fd=root)
@@ -130,11 +130,11 @@ class ExportDirectory:
                     _directory_name(name, unfinished=unfinished), _DIRECTORY, dir_fd=root
                 )
         except FileNotFoundError as err:
-            raise _Missing(f"there is no export {name} on this node") from err
+            raise _Missing(f"export {name} does not exist on this node") from err
         except OSError as err:
             if err.errno not in (errno.ELOOP, errno.ENOTDIR):
                 raise
-            raise HostError(f"export {name} is not a directory of its own") from err
+            raise HostError(f"export {name} is not a separate directory") from err
         try:
             yield found
         finally:

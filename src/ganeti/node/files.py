@@ -145,7 +145,7 @@ def _check_path(path: str) -> None:
 
 
 def is_allowed(paths: Paths, path: str, needed: Sequence[str]) -> bool:
-    """Whether the master may write this file here."""
+    """Return whether the master may write this file here."""
     ours = (paths.distributed_files, *candidates_only(paths))
     if path in needed or path in [_name(paths, one) for one in ours]:
         return True  # what this node's own programs name
@@ -200,7 +200,7 @@ def _opened(root: Path, names: Sequence[str], trusted: frozenset[int]) -> Iterat
             status = os.fstat(descriptor)
             if status.st_uid not in trusted or status.st_mode & 0o022:
                 raise PrereqError(
-                    f"others may write in the directory {name}, so nothing is put there",
+                    f"other users can write to the directory {name}, so no file is written there",
                     ErrorCode.ENVIRONMENT,
                 )
         yield descriptor
@@ -212,7 +212,9 @@ def _replace(directory: int, name: str, file: NodeFile) -> None:
     with contextlib.suppress(FileNotFoundError):
         there = os.stat(name, dir_fd=directory, follow_symlinks=False)
         if not stat.S_ISREG(there.st_mode):
-            raise PrereqError(f"{file.path} is not a regular file here", ErrorCode.ENVIRONMENT)
+            raise PrereqError(
+                f"{file.path} is not a regular file on this node", ErrorCode.ENVIRONMENT
+            )
     temporary = f".{name[:100]}.{secrets.token_hex(8)}"
     descriptor = os.open(temporary, _NEW_FILE, 0o600, dir_fd=directory)
     try:

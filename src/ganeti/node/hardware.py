@@ -56,7 +56,7 @@ class _Hardware:
         screens = options_of(self.hypervisors, args.instance.hypervisor).screens
         if screens is None:
             raise HypervisorError(
-                f"instances of {args.instance.hypervisor} show no screen on this node"
+                f"instances of {args.instance.hypervisor} have no screenshot on this node"
             )
         return Screenshot(png=await screens.screenshot(args.instance))
 

@@ -53,10 +53,10 @@ class NodeHooks:
     async def run(self, args: HooksArgs, _call: Call) -> list[HookResult]:
         """Run the programs of one directory, one after the other by name."""
         if args.hook not in HOOKS:
-            raise PrereqError(f"there is no hook {args.hook!r:.60}", ErrorCode.WRONG_INPUT)
+            raise PrereqError(f"hook {args.hook!r:.60} does not exist", ErrorCode.WRONG_INPUT)
         for name, value in args.environment.items():
             if not VARIABLE.fullmatch(name) or "\0" in value:
-                raise PrereqError(f"{name!r:.80} is no variable of hooks", ErrorCode.WRONG_INPUT)
+                raise PrereqError(f"{name!r:.80} is not a hook variable", ErrorCode.WRONG_INPUT)
         environment = {**args.environment, f"{PREFIX}DATA_DIR": str(self._data)}
         place = self._hooks / directory(args.hook, args.phase)
         ended = await run_directory(place, environment, self._limit_s)

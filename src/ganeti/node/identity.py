@@ -36,14 +36,14 @@ def handlers(paths: Paths) -> Handlers:
             try:
                 return await asyncio.to_thread(_request, paths)
             except OSError as err:
-                raise HostError(f"no new key can be made: {err.strerror}") from err
+                raise HostError(f"cannot create a key: {err.strerror}") from err
 
     async def switch(args: CertificateArgs, _call: Call) -> Nothing:
         async with changing:
             try:
                 await asyncio.to_thread(_switch, paths, args.certificate.encode())
             except OSError as err:
-                raise HostError(f"the certificate cannot be kept: {err.strerror}") from err
+                raise HostError(f"cannot store the certificate: {err.strerror}") from err
         tls.reload_changed()
         return Nothing()
 
@@ -52,7 +52,7 @@ def handlers(paths: Paths) -> Handlers:
             try:
                 await asyncio.to_thread(_write, paths, args.authorities)
             except OSError as err:
-                raise HostError(f"the authorities cannot be kept: {err.strerror}") from err
+                raise HostError(f"cannot store the authorities: {err.strerror}") from err
         tls.reload_changed()
         return Nothing()
 
@@ -96,9 +96,9 @@ def _switch(paths: Paths, certificate: bytes) -> None:
         finish_switch(paths)
         return
     if not paths.next_node_key.exists():
-        raise PrereqError("this node has no key that waits for it", ErrorCode.WRONG_STATE)
+        raise PrereqError("this node has no pending key for the certificate", ErrorCode.WRONG_STATE)
     if not certificates.is_pair(certificate, paths.next_node_key.read_bytes()):
-        raise InputError("is not for the key that waits here", "certificate")
+        raise InputError("does not match the pending key of this node", "certificate")
     if certificates.node_identity(certificate) != certificates.node_identity(current):
         raise InputError("is for another node", "certificate")
     if not certificates.is_signed_by(certificate, paths.authority_certificate.read_bytes()):

@@ -156,7 +156,7 @@ def _convert(
         opened_package(beside, Path(path).name, form) as found,
     ):
         if hashlib.sha256(_content(found).config.encode()).hexdigest() != digest:
-            raise InputError("was changed since it was looked at; try again", "image")
+            raise InputError("changed after it was checked; try again", "image")
         convert_package(found, directory, report)
 
 

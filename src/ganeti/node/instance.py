@@ -138,7 +138,7 @@ class _Instances:
             found = await hypervisor.one_running(instance.uuid)
             if found is not None and not found.has_guest:
                 # Either end would let the guest go on, while it may run at the other (G5).
-                raise HypervisorError(f"{instance.name} is in a migration that was not finished")
+                raise HypervisorError(f"{instance.name} is in an unfinished migration")
             soft = args.reboot_type == RebootType.SOFT
             await hypervisor.reboot(instance, soft=soft, timeout_s=args.timeout_s)
         return Nothing()

@@ -129,7 +129,7 @@ class MasterIp:
             answered = await self._try(ping_probe(args.address))
             if answered == NOT_STARTED:
                 raise HostError(
-                    f"cannot find out whether another host has {args.address}:"
+                    f"cannot determine whether another host has {args.address}:"
                     " neither arping nor ping can be started; install one of them"
                 )
             status = 1 if answered == 0 else 0

@@ -44,12 +44,12 @@ def address_of(variables: Mapping[str, str]) -> MasterIpArgs:
     """What the environment says; InputError names what is missing or wrong."""
     names = ("MASTER_NETDEV", "MASTER_IP", "MASTER_NETMASK", "CLUSTER_IP_VERSION")
     if missing := [name for name in names if not variables.get(name)]:
-        raise InputError("must be in the environment", ", ".join(missing))
+        raise InputError("must be set in the environment", ", ".join(missing))
     address, mask = variables["MASTER_IP"], variables["MASTER_NETMASK"]
     if variables["CLUSTER_IP_VERSION"] != ("6" if ":" in address else "4"):
-        raise InputError(f"is not the version of {address!r:.60}", "CLUSTER_IP_VERSION")
+        raise InputError(f"is not the IP version of {address!r:.60}", "CLUSTER_IP_VERSION")
     if not (mask.isascii() and mask.isdecimal()):
-        raise InputError(f"{mask!r:.60} is not a number of bits", "MASTER_NETMASK")
+        raise InputError(f"{mask!r:.60} is not a prefix length", "MASTER_NETMASK")
     return MasterIpArgs(address=address, netmask=int(mask), netdev=variables["MASTER_NETDEV"])
 
 

@@ -72,10 +72,10 @@ def parse_candidates(text: str) -> frozenset[str]:
     for line in text.splitlines():
         uuid, _, fingerprint = line.partition("=")
         if not is_uuid(uuid) or not is_fingerprint(fingerprint):
-            raise InputError(f"has a line that is no UUID=FINGERPRINT: {line!r:.120}")
+            raise InputError(f"has a line that is not UUID=FINGERPRINT: {line!r:.120}")
         found.add(fingerprint)
     if not found:
-        raise InputError("names no candidate")
+        raise InputError("lists no candidate")
     return frozenset(found)
 
 

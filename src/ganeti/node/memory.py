@@ -25,8 +25,8 @@ def lock_memory() -> None:
     """
     if not may_lock():
         raise HostError(
-            "the daemon may not keep itself in memory: it lacks the capability CAP_IPC_LOCK and its limit"
-            " of locked memory is not infinite (LimitMEMLOCK of its service); --no-mlock does without"
+            "the daemon cannot lock its memory: it lacks the capability CAP_IPC_LOCK and its limit"
+            " of locked memory is not infinite (LimitMEMLOCK of its service); pass --no-mlock to run without the lock"
         )
     _lock()
     # Locks are not inherited by a forked process, but by its threads.
@@ -34,13 +34,13 @@ def lock_memory() -> None:
 
 
 def may_lock() -> bool:
-    """Whether locking can never make a later allocation fail."""
+    """Return whether locking can never make a later allocation fail."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return soft == resource.RLIM_INFINITY or has_capability(CAP_IPC_LOCK)
 
 
 def has_capability(number: int, status: Path = STATUS) -> bool:
-    """Whether this process has a capability now."""
+    """Return whether this process has a capability now."""
     for line in status.read_text("ascii", "replace").splitlines():
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> number & 1)
@@ -50,4 +50,4 @@ def has_capability(number: int, status: Path = STATUS) -> bool:
 def _lock() -> None:
     if _libc.mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT):
         error = ctypes.get_errno()
-        raise HostError(f"the daemon cannot be kept in memory: {os.strerror(error)}")
+        raise HostError(f"the daemon cannot lock its memory: {os.strerror(error)}")

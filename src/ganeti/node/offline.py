@@ -18,7 +18,7 @@ STARTS = (INSTANCE_START.name, INSTANCE_REBOOT.name, MIGRATION_ACCEPT.name)
 
 
 def is_marked_offline(paths: Paths) -> bool:
-    """Whether the latest ssconf set that reached this node lists it as offline."""
+    """Return whether the latest ssconf set that reached this node lists it as offline."""
     try:
         _uuid, name = certificates.node_identity(paths.node_certificate.read_bytes())
         return name in ssconf.SimpleStore(paths).GetOfflineNodeList()

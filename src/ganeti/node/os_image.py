@@ -80,9 +80,11 @@ def parameters_of(environment: Mapping[str, str]) -> SeedParameters:
                 "must be an absolute path" + " or an https address" * (name == "image"), name
             )
     if given["seed_disk"] not in ("", _NONE) and not given["seed_disk"].isdecimal():
-        raise InputError(f"must be the number of a disk, or {_NONE}", "seed_disk")
+        raise InputError(f"must be a disk number or {_NONE}", "seed_disk")
     if given["user_data"] and given["user_data_file"]:
-        raise InputError("give user_data or user_data_file, not both", "user_data")
+        raise InputError(
+            "user_data and user_data_file exclude each other; pass only one", "user_data"
+        )
     for one in given["dns"].split():
         _check_ip(one)
     return SeedParameters(
@@ -116,10 +118,10 @@ def create(paths: Paths, environment: Mapping[str, str]) -> None:
         if not getattr(parameters, name):
             raise InputError(f"say it by -O {name}=...", name)
     if parameters.image.startswith(_ADDRESS) and not parameters.sha256:
-        raise InputError("is needed for what comes from elsewhere", "sha256")
+        raise InputError("is required for an image from a URL", "sha256")
     count = int(environment.get("DISK_COUNT", "0"))
     if not count:
-        raise GuestOsError("the instance has no disk; the image is written onto the first one")
+        raise GuestOsError("the instance has no disk; the image needs a first disk")
     seed_disk = _seed_disk(parameters, count)
     content = _seed(paths, parameters, environment, seed_disk)
     for number in (0, seed_disk):
@@ -137,7 +139,7 @@ def _seed_disk(parameters: SeedParameters, count: int) -> int | None:
     if parameters.seed_disk == _NONE or (not parameters.seed_disk and count == 1):
         if parameters.wants_seed:
             raise GuestOsError(
-                "there are settings for cloud-init, and no disk for them; add one of a few MiB"
+                "no disk for the cloud-init settings exists; add a disk of a few MiB"
             )
         return None
     number = int(parameters.seed_disk) if parameters.seed_disk else count - 1
@@ -207,7 +209,7 @@ def _check_digest(source: Member, sha256: str) -> None:
         digest.update(data)
     if digest.hexdigest() != sha256:
         raise GuestOsError(
-            f"the digest of {source.name} is {digest.hexdigest()}, not what sha256 says: it is another file, or damaged"
+            f"the digest of {source.name} is {digest.hexdigest()}, not the value of sha256: the file is different or damaged"
         )
 
 

@@ -125,7 +125,7 @@ class _Disks:
     def _adoption(self, args: AdoptDiskArgs) -> Adoption:
         found = self.device(args.instance_name, args.disk).adoption
         if found is None:
-            raise StorageError(f"disks of template {args.disk.template} are not adopted")
+            raise StorageError(f"disks of template {args.disk.template} cannot be adopted")
         return found
 
     async def open(self, args: OpenDiskArgs, _call: Call) -> DiskInfo:

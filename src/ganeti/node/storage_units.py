@@ -48,7 +48,9 @@ class _Units:
         if args.allocatable is not None and kind.allocation is None:
             raise StorageError(f"units of kind {args.unit.kind} cannot be closed to new disks")
         if args.present is not None and kind.making is None:
-            raise StorageError(f"units of kind {args.unit.kind} are neither made nor deleted here")
+            raise StorageError(
+                f"units of kind {args.unit.kind} cannot be created or deleted by Ganeti"
+            )
         if args.present is not None and kind.making is not None:
             act = kind.making.make if args.present else kind.making.delete
             await act(self.paths, key)

@@ -230,7 +230,9 @@ class Streams:
                 while (await asyncio.to_thread(self._status, file)).running:  # noqa: ASYNC110
                     await asyncio.sleep(LOOK_EVERY_S)
         except TimeoutError as err:
-            raise HostError(f"the sender of {name} has not heard yet that all is well") from err
+            raise HostError(
+                f"the sender of {name} has not been notified yet of the success"
+            ) from err
 
     async def end(self, args: StreamArgs, _call: Call) -> Nothing:
         """Let nothing of a stream run any more, and forget it."""
@@ -252,7 +254,7 @@ class Streams:
     async def _start(self, args: ReceiveArgs | SendArgs, call: Call) -> AsyncIterator[Start]:
         """What the program has to read or write, usable for the time of a block."""
         if (args.disk is None) == (args.dump is None):
-            raise InputError("exactly one of disk and dump must be given", "disk")
+            raise InputError("pass exactly one of disk and dump", "disk")
         if args.dump is not None:
             yield await asyncio.to_thread(self._dump, args)
         elif args.disk is not None:

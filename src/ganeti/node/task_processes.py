@@ -19,7 +19,7 @@ POLL_S = 0.05
 
 
 async def end_processes(lock: Path, supervisor_file: Path) -> bool:
-    """Whether nobody holds the lock any more."""
+    """Return whether nobody holds the lock any more."""
     await asyncio.to_thread(_signal_program, lock, supervisor_file, signal.SIGTERM)
     if await is_free(lock, POLITE_S):
         return True
@@ -32,7 +32,7 @@ async def end_processes(lock: Path, supervisor_file: Path) -> bool:
 
 
 async def is_free(lock: Path, limit_s: float) -> bool:
-    """Whether nobody holds a task's lock any more, after at most so many seconds."""
+    """Return whether nobody holds a task's lock any more, after at most so many seconds."""
     loop = asyncio.get_running_loop()
     end = loop.time() + limit_s
     while is_locked(lock):

@@ -107,7 +107,7 @@ def open_port(address: str, port_file: Path) -> socket.socket:
     try:
         listener = socket.create_server((address, 0), family=family)
     except OSError as err:
-        raise HostError(f"nothing can listen for the data: {err}") from err
+        raise HostError(f"cannot listen for the data: {err}") from err
     write_atomically(port_file, str(listener.getsockname()[1]).encode())
     return listener
 
@@ -227,7 +227,7 @@ class Tasks:
         return await end_processes(files.lock, files.pid)
 
     def _refuse(self, files: _Files, key: str) -> bool:
-        """Whether the task runs; if it never began, it cannot begin from now on."""
+        """Return whether the task runs; if it never began, it cannot begin from now on."""
         if is_locked(files.lock):
             return True
         if not files.status.exists() and not files.pid.exists():
@@ -308,9 +308,9 @@ class Tasks:
         except FileNotFoundError:
             return False
         if record.refused:
-            raise HostError(f"task {key} was ended by a master before it began, so it never begins")
+            raise HostError(f"task {key} was ended by a master before it started and cannot start")
         if (record.key, record.digest) != (key, digest):
-            raise HostError(f"task {key} was another program before: it ran {record.program}")
+            raise HostError(f"task {key} already ran another program: {record.program}")
         return files.status.exists() or files.pid.exists() or is_locked(files.lock)
 
     def _begin(self, files: _Files, record: _Record, program: Program) -> None:
@@ -375,11 +375,11 @@ async def _end_of(files: _Files, key: str) -> int:
         pass
     if not await is_free(files.lock, KILLED_TOGETHER_S):
         why = "its supervisor was ended from outside, but its program still runs"
-        raise HostError(f"task {key}: {why}; end the program by hand")
+        raise HostError(f"task {key}: {why}; end the program manually")
     why = (
         "the host went down, it was killed, or its record could not be written (is the disk full?)"
     )
-    raise HostError(f"task {key} did not reach its end: {why}")
+    raise HostError(f"task {key} did not finish: {why}")
 
 
 async def _supervisor_pid(files: _Files) -> int | None:

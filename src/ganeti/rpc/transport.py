@@ -270,7 +270,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         parts.append(part)
         size += len(part)
         if size > ANSWER_LIMIT:
-            raise NoAnswer(f"the answer has more than {ANSWER_LIMIT} bytes")
+            raise NoAnswer(f"the response has more than {ANSWER_LIMIT} bytes")
     return b"".join(parts)
 
 

@@ -155,7 +155,9 @@ class JobArchive:
                 )
                 connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         elif version != SCHEMA_VERSION:
-            raise StoreError(f"{self._path} has version {version}: made by a newer version?")
+            raise StoreError(
+                f"{self._path} has version {version}: it may come from a newer release"
+            )
         # Not a change of the version: a program that does not know this table forgets nothing, and is right.
         connection.execute(
             "CREATE TABLE IF NOT EXISTS forgotten (first INTEGER PRIMARY KEY, last INTEGER NOT NULL)"

@@ -145,7 +145,7 @@ class ArchiveFeed:
             if loop.time() > end:
                 why = "; ".join(f"node {node} has not got them" for node in sorted(lacking))
                 raise Refused(
-                    f"the jobs stay where they are, since they would be lost with this node: {why}"
+                    f"the jobs are not archived, since they would be lost with this node: {why}"
                     f" within {DELIVERY_S:g} s"
                 )
             await asyncio.sleep(DELIVERY_TICK_S)
@@ -185,7 +185,7 @@ class ArchiveFeed:
             except (ChannelClosed, TimeoutError, StoreError) as err:
                 why = str(err) or "no answer"
                 if why != said:
-                    _log.info("the archive of node %s is not fed: %s", node, why)
+                    _log.info("cannot replicate the archive to node %s: %s", node, why)
                 said = why
             finally:
                 link.end()
@@ -213,7 +213,7 @@ class ArchiveFeed:
             await _send(channel, jobs)
             if link.is_live:
                 link.has(number)
-        raise ChannelClosed("it is too slow, and compares its archive again")
+        raise ChannelClosed("it is too slow and compares its archive again")
 
     async def _catch_up(self, channel: Channel) -> None:
         """Send all that the follower lacks of what is here."""
@@ -311,7 +311,11 @@ async def _asked(channel: Channel, message: Message) -> Message:
 
 
 def _reason(answer: Message) -> str:
-    return answer.reason if isinstance(answer, Reject) else "it does not speak the protocol"
+    return (
+        answer.reason
+        if isinstance(answer, Reject)
+        else "it does not use the protocol of the state stream"
+    )
 
 
 class ReplicatedArchive:

@@ -130,9 +130,11 @@ def _decode_header(line: bytes) -> BackupHeader:
     try:
         found = msgspec.json.decode(line, type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise StoreError("this is no backup of a state store") from None
+        raise StoreError("the file is not a backup of a state store") from None
     if found.format != _FORMAT:
-        raise StoreError(f"format {found.format} of the backup is not known: made by a newer one?")
+        raise StoreError(
+            f"format {found.format} of the backup is not known: it may come from a newer release"
+        )
     return BackupHeader(found.cluster_uuid, Position.from_int(found.position))
 
 
@@ -160,6 +162,6 @@ class _Source:
         collected = bytearray()
         while not collected.endswith(b"\n"):
             if len(collected) > _LONGEST_HEADER:
-                raise StoreError("this is no backup of a state store")
+                raise StoreError("the file is not a backup of a state store")
             collected += self.exactly(1)
         return bytes(collected)

@@ -140,7 +140,9 @@ async def _greet(mine: Candidate, channel: Channel, epoch: int) -> Tail:
         await channel.send(Hello(mine.identity.cluster_uuid, epoch, mine.node, "fence"))
         answer = await channel.receive()
     if not isinstance(answer, HelloAcknowledged):
-        raise ChannelClosed(getattr(answer, "reason", "it does not speak the protocol"))
+        raise ChannelClosed(
+            getattr(answer, "reason", "it does not use the protocol of the state stream")
+        )
     return Tail(Position.from_int(answer.position), answer.digest)
 
 
@@ -166,7 +168,7 @@ async def _copy(mine: Candidate, source: NodeUuid, epoch: int) -> None:
 
 
 async def _register(mine: Candidate, electing: Electing, first: Accepted) -> bool:
-    """Whether a majority has registered it, as only a master by force need not have."""
+    """Return whether a majority has registered it, as only a master by force need not have."""
     request = AcceptRequest(mine.identity.cluster_uuid, first)
     voters = mine.ports.voters
     ballot = await _ask(first.voters | {mine.node}, lambda node: voters.accept(node, request))

@@ -231,7 +231,9 @@ class Database:
         if version == 0:
             _create_schema(connection, {"cluster_uuid": cluster_uuid, "node_uuid": node_uuid})
         elif version != SCHEMA_VERSION:
-            raise StoreError(f"{self._path} has version {version}: made by a newer version?")
+            raise StoreError(
+                f"{self._path} has version {version}: it may come from a newer release"
+            )
         problems = [row[0] for row in connection.execute("PRAGMA quick_check(3)")]
         if problems != ["ok"]:
             raise StoreError(
@@ -241,7 +243,7 @@ class Database:
         for name, wanted in (("cluster_uuid", cluster_uuid), ("node_uuid", node_uuid)):
             found = _get_meta(connection, name, b"").decode()
             if found != wanted:
-                raise StoreError(f"{self._path} has {name} {found}, not {wanted}")
+                raise StoreError(f"{self._path} has {name} {found} instead of {wanted}")
 
     def apply(self, batch: Sequence[tuple[int, Transaction]]) -> list[EncodedEntry]:
         """Write transactions, each with its epoch, with one sync; CannotWriteNow or DiskBroken.
@@ -265,7 +267,7 @@ class Database:
             digest = chain_digest(history.digest, entry.position, entry.content)
             if entry.previous != history.position or digest != entry.digest:
                 raise HistoryDiffers(
-                    f"what follows {entry.previous} does not go on from {history.position}"
+                    f"what follows {entry.previous} does not continue {history.position}"
                 )
             history = History(entry.position, digest)
         self._write(entries, [decode_transaction(entry.content) for entry in entries])

@@ -82,7 +82,7 @@ class LogReader:
         self._history = History()
 
     def goes_on_from(self, history: History) -> bool:
-        """Whether the log continues exactly this history."""
+        """Return whether the log continues exactly this history."""
         try:
             following = self.encoded_after(history.position, 1)
         except NotInLog:
@@ -124,7 +124,7 @@ class LogReader:
             self._history = read_history(connection)
         expected = found[0].previous if found else self._history.position
         if position != expected:
-            raise NotInLog(f"the log does not go on from {position}; load a snapshot")
+            raise NotInLog(f"the log does not continue {position}; load a snapshot")
         return found
 
     @contextmanager

@@ -147,7 +147,7 @@ def is_majority(agreed: Collection[NodeUuid], voters: frozenset[NodeUuid]) -> bo
 def has_quorum(
     agreed: Collection[NodeUuid], voters: frozenset[NodeUuid], *, forced: bool = False
 ) -> bool:
-    """Whether a master that is one already may go on with these voters.
+    """Return whether a master that is one already may go on with these voters.
 
     Of two voters the master suffices: the other cannot be promoted without it or force (R10). A
     master by force needs nobody until it is elected.
@@ -296,7 +296,7 @@ def is_outdated(electing: Electing, accepted: Accepted | None) -> Refusal | None
 
 
 def has_no_state(accepted: Accepted | None, position: Position) -> bool:
-    """Whether a node whose register names this master has no state, though there is one.
+    """Return whether a node whose register names this master has no state, though there is one.
 
     Its database is new, or was lost. Job ids are registered before the first job, so there is a state
     where any are.

@@ -363,7 +363,7 @@ class EmbeddedStore(LeasedStore):
         async with asyncio.timeout(SNAPSHOT_S):
             pull = await channel.receive()
         if not isinstance(pull, Pull):
-            raise ChannelClosed("only Pull may follow")
+            raise ChannelClosed("only a Pull message is valid here")
         theirs = History(Position.from_int(pull.position), pull.digest)
         try:
             if await self._local.goes_on_from(theirs):
@@ -377,7 +377,7 @@ class EmbeddedStore(LeasedStore):
         await channel.receive()  # the other end closes
 
     async def _meets_epoch(self, channel: Channel, hello: Hello) -> bool:
-        """Whether the caller's epoch counts here; all that is older has ended then."""
+        """Return whether the caller's epoch counts here; all that is older has ended then."""
         if why := await self._refusal(hello):
             await channel.send(Reject(why, self._highest.value))
             return False
@@ -437,7 +437,7 @@ class EmbeddedStore(LeasedStore):
                 await self._end_term("the mastership was handed over", to)
 
     async def _master_agrees(self) -> bool:
-        """Whether there is a master, and it has ended in favour of this node, now or a moment ago."""
+        """Return whether there is a master, and it has ended in favour of this node, now or a moment ago."""
         role, loop = self._roles.role, asyncio.get_running_loop()
         master = role.master if isinstance(role, Follower) else None
         if master is None or master == self._identity.node_uuid:
@@ -447,7 +447,7 @@ class EmbeddedStore(LeasedStore):
         try:
             await self._ask_for_hand_over(master)
         except NotMaster as err:
-            _log.info("no hand-over: %s", err)
+            _log.info("cannot hand over the mastership: %s", err)
             return False
         self._released = loop.time()
         return True

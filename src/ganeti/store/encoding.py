@@ -60,7 +60,9 @@ def encode_transaction(txn: Transaction) -> bytes:
 def decode_transaction(data: bytes) -> Transaction:
     """The inverse of `encode_transaction`; StoreError for anything else."""
     if not data or data[0] != FORMAT:
-        raise StoreError("the log has a transaction of an unknown format: made by a newer version?")
+        raise StoreError(
+            "the log has a transaction of an unknown format: it may come from a newer release"
+        )
     operations: list[Operation] = []
     offset = 1
     try:
@@ -154,5 +156,5 @@ def decode_ceiling(data: bytes | None) -> int:
     if data is None:
         return 0
     if not data.isdigit():
-        raise StoreError("the ceiling of job ids is damaged: no number")
+        raise StoreError("the ceiling of job ids is damaged: it is not a number")
     return int(data)

@@ -85,7 +85,7 @@ async def send_snapshot(
                     rows = [(row.kind, row.key, row.value) for row in part]
                     await give(channel, SnapshotRows(rows))
     except TimeoutError:
-        raise ChannelClosed(f"it has not taken the state within {SNAPSHOT_S:g} s") from None
+        raise ChannelClosed(f"it has not received the state within {SNAPSHOT_S:g} s") from None
     await give(channel, SnapshotEnd())
     return position
 
@@ -96,7 +96,7 @@ async def give(channel: Channel, message: Message) -> None:
         async with asyncio.timeout(SEND_S):
             await channel.send(message)
     except TimeoutError:
-        raise ChannelClosed(f"it has taken nothing for {SEND_S:g} s") from None
+        raise ChannelClosed(f"it has received nothing for {SEND_S:g} s") from None
 
 
 async def send_log(

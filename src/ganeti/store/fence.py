@@ -114,7 +114,7 @@ class RegisterFence:
         for node in agreed:
             quorum.agreed(node, asked_at)
         if quorum.is_over(loop.time()):
-            raise NotMaster("no majority of the nodes was heard for 10 s")
+            raise NotMaster("no majority of the nodes has answered for 10 s")
 
     async def _round(
         self, counted: Counted, epoch: int

@@ -154,5 +154,5 @@ async def _snapshot_rows(channel: Channel) -> AsyncGenerator[list[Row], None]:
         if isinstance(message, SnapshotEnd):
             return
         if not isinstance(message, SnapshotRows):
-            raise ChannelClosed("the snapshot is interrupted")
+            raise ChannelClosed("the snapshot was interrupted")
         yield [Row(*row) for row in message.rows]

@@ -108,7 +108,7 @@ class LeaderTerm:
 
     @property
     def is_forced(self) -> bool:
-        """Whether no majority of the voters has registered this master by force yet (R10)."""
+        """Return whether no majority of the voters has registered this master by force yet (R10)."""
         return self._forced
 
     @property
@@ -262,7 +262,7 @@ class LeaderTerm:
         request = AcceptRequest(identity.cluster_uuid, new)
         vote = await self._ports.voters.accept(identity.node_uuid, request)
         if not isinstance(vote, Vote):
-            raise Refused(f"no more job ids can be reserved: {vote.reason}")
+            raise Refused(f"cannot reserve more job ids: {vote.reason}")
 
     async def _is_registered(self, new: Accepted) -> bool:
         """Ask for it once: whether a majority of the old voters and of the new has it."""
@@ -335,7 +335,7 @@ class LeaderTerm:
         question: Callable[[NodeUuid], Awaitable[Vote | NoVote]],
         is_enough: Callable[[set[NodeUuid]], bool],
     ) -> bool:
-        """Whether enough agree, as soon as they do; the others are asked all the same.
+        """Return whether enough agree, as soon as they do; the others are asked all the same.
 
         Ends the term where the promise of one excludes this master (R9).
         """
@@ -413,7 +413,7 @@ class LeaderTerm:
 
     @property
     def holds(self) -> bool:
-        """Whether a majority has confirmed this master so recently that there is no other one."""
+        """Return whether a majority has confirmed this master so recently that there is no other one."""
         now = asyncio.get_running_loop().time()
         return self._over is None and not self._quorum.is_over(now)
 
@@ -481,7 +481,7 @@ class LeaderTerm:
                 self._met(node, answer.epoch)
             raise ChannelClosed(answer.reason)
         if not isinstance(answer, HelloAcknowledged):
-            raise ChannelClosed("it does not speak the protocol")
+            raise ChannelClosed("it does not use the protocol of the state stream")
         history = History(Position.from_int(answer.position), answer.digest)
         sent = history.position
         goes_on = await self._ports.log.goes_on_from(history)
@@ -510,7 +510,9 @@ class LeaderTerm:
         while True:
             message = await channel.receive()
             if not isinstance(message, Ack):
-                raise ChannelClosed(getattr(message, "reason", "it does not speak the protocol"))
+                raise ChannelClosed(
+                    getattr(message, "reason", "it does not use the protocol of the state stream")
+                )
             self._acked(node, Position.from_int(message.position))
 
     def _acked(self, node: NodeUuid, position: Position) -> None:

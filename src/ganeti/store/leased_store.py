@@ -42,7 +42,7 @@ class LeasedStore(abc.ABC):
 
     @abc.abstractmethod
     def _is_degraded(self) -> bool:
-        """Whether what is written now may be lost with one node (R6)."""
+        """Return whether what is written now may be lost with one node (R6)."""
 
     @abc.abstractmethod
     def _members_now(self) -> MemberList:

@@ -258,7 +258,7 @@ class LocalLog:
             self._snapshots.discard(snapshot)
 
     async def goes_on_from(self, history: History) -> bool:
-        """Whether a follower at exactly this position may be sent what follows in the log."""
+        """Return whether a follower at exactly this position may be sent what follows in the log."""
         if history.position == ZERO < self.tail.position:
             # Whoever has nothing gets all at once: with a part of it, it would pass for one that has
             # everything that was acknowledged while it was a member (`election.choose_source`).

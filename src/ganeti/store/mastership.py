@@ -282,7 +282,7 @@ class MastershipCore:
 
     @property
     def is_master(self) -> bool:
-        """Whether clients are answered as by the master."""
+        """Return whether clients are answered as by the master."""
         return self.phase is Phase.OPEN
 
     @property
@@ -407,7 +407,7 @@ class MastershipCore:
     # Requests
 
     def _was_master(self) -> bool:
-        """Whether this node was the last master, as far as it knows, and is not the master now."""
+        """Return whether this node was the last master, as far as it knows, and is not the master now."""
         return isinstance(self.role, Follower) and self.role.master == self._node
 
     def _resume_at(self, now: float, delay_s: float) -> None:

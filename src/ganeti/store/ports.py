@@ -102,7 +102,7 @@ class NoPeers:
     """The other candidates of a cluster that is being made: there are none."""
 
     async def connect(self, node: NodeUuid) -> Channel:
-        raise ChannelClosed(f"node {node} cannot be reached while the cluster is made")
+        raise ChannelClosed(f"node {node} cannot be reached while the cluster is created")
 
 
 def alone(own: NodeUuid, keeper: RegisterKeeper, worker: Worker | None = None) -> Ports:

@@ -291,7 +291,7 @@ class RegisterFile:
             self._write(self._path, encode_register(register))
             self._durable = self._file_now()
         except OSError as error:
-            raise StoreError(f"cannot keep the register {self._path}: {error}") from error
+            raise StoreError(f"cannot store the register {self._path}: {error}") from error
 
     def _settle(self) -> None:
         """An answer must be on disk: its writer may have died after the rename, before the sync."""
@@ -345,7 +345,9 @@ def decode_register(data: bytes) -> Register:
     try:
         fields = json.loads(body)
         if fields["format"] != FORMAT:
-            raise StoreError(f"format {fields['format']} is not known: made by a newer version?")
+            raise StoreError(
+                f"format {fields['format']} is not known: it may come from a newer release"
+            )
         register = Register(
             str(fields["cluster_uuid"]),
             Promise(int(fields["promised"]["epoch"]), NodeUuid(fields["promised"]["candidate"])),

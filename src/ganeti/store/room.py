@@ -48,7 +48,7 @@ class RoomFile:
             size = self._path.stat().st_size
             self._path.unlink()
         except OSError as err:
-            _log.info("there is no room to give up: %s", err)
+            _log.info("cannot release the reserved disk space: %s", err)
             return False
         for heir in self._heirs:
             _reserve(heir, size // len(self._heirs))
@@ -69,7 +69,7 @@ class RoomFile:
             finally:
                 os.close(descriptor)
         except OSError as err:
-            _log.info("no room of %d bytes is kept on the disk of the state: %s", size, err)
+            _log.info("cannot reserve %d bytes on the disk of the state: %s", size, err)
             return False
         return True
 

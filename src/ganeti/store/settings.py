@@ -33,7 +33,7 @@ class StateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def __post_init__(self) -> None:
         if self.kind not in STATE_KINDS:
-            raise ValueError(f"{self.kind!r} is not a back end of the state")
+            raise ValueError(f"{self.kind!r} is not a state back end")
 
 
 def state_settings(paths: Paths) -> StateSettings:

@@ -191,7 +191,7 @@ class Channel(Protocol):
     async def receive(self) -> Message: ...
 
     def has_more(self) -> bool:
-        """Whether `receive` would not wait."""
+        """Return whether `receive` would not wait."""
         ...
 
     def close(self) -> None:

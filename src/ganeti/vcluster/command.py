@@ -184,8 +184,8 @@ def _shell(args: argparse.Namespace, cluster: VirtualCluster) -> int:
     words = words or ["/bin/sh", "-i"]
     if shutil.which(words[0], path=environment.get("PATH")) is None:
         raise InputError(
-            f"there is no program {words[0]} on {node.name};"
-            " another node is given by its number or name: shell --node 2 gnt-node list"
+            f"program {words[0]} does not exist on {node.name};"
+            " choose another node by its number or name: shell --node 2 gnt-node list"
         )
     argv = node.words(words)
     return os.execvpe(argv[0], argv, environment)  # noqa: S606 - it is the person's own shell

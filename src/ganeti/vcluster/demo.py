@@ -87,7 +87,7 @@ class Demo:
                 break
             time.sleep(LOOK_INTERVAL_S)
         if HEARTBEAT not in new:
-            raise ExecError(f"{INSTANCE} says nothing on its console: {said[-500:]}")
+            raise ExecError(f"{INSTANCE} printed nothing on its console: {said[-500:]}")
         # Its kernel may still find out about clocks after the guest is ready.
         lines = [line for line in said.splitlines() if not KERNEL_SAYS.match(line)]
         for line in lines[-4:]:

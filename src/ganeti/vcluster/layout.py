@@ -129,7 +129,7 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
             if text in (str(number), node.name, node.name.partition(".")[0]):
                 return node
         names = ", ".join(node.name.partition(".")[0] for node in self.nodes)
-        raise InputError(f"there is no node {text!r:.100} here: take one of {names}", "node")
+        raise InputError(f"node {text!r:.100} does not exist: choose one of {names}", "node")
 
     @property
     def directory_path(self) -> Path:
@@ -177,7 +177,7 @@ def plan(  # noqa: PLR0913 - each is an option of the command
     netns = netns or machines > 0
     if machines and not guest:
         raise InputError(
-            "is needed for --storage-vms: the directory that guest/build.py made", "--guest"
+            "is needed for --storage-vms: the directory that guest/build.py created", "--guest"
         )
     local, count = count, count + machines
     if not 1 <= count <= MAX_NODES:
@@ -233,7 +233,7 @@ def _loopback_addresses(tag: str, count: int) -> list[str]:
         if all(_is_free(address) for address in addresses):
             return addresses
     raise PrereqError(
-        f"no loopback network with port {NODED_PORT} free was found: end other clusters first",
+        f"no loopback network has port {NODED_PORT} free: end other clusters first",
         ErrorCode.NO_RESOURCES,
     )
 

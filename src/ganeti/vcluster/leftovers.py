@@ -98,7 +98,7 @@ def _all() -> Iterator[int]:
 
 
 def _holds(pid: int, directory: Path) -> bool:
-    """Whether a process has a file of `directory` open: a task's processes hold its record's lock."""
+    """Return whether a process has a file of `directory` open: a task's processes hold its record's lock."""
     try:
         opened = list((PROCESSES / f"{pid}/fd").iterdir())
     except OSError:

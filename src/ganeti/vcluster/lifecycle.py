@@ -99,7 +99,7 @@ def at_work(directory: Path) -> Iterator[None]:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise PrereqError(
-                f"somebody is making or ending the cluster in {directory} right now",
+                f"another process is creating or ending the cluster in {directory}",
                 ErrorCode.TEMP_NO_RESOURCES,
             ) from None
         try:
@@ -169,7 +169,7 @@ def up(cluster: VirtualCluster, say: Say) -> None:
     """Make the cluster and all its nodes; whatever fails, `down` removes what was made."""
     if cluster.bridge and os.geteuid() != 0:
         raise PrereqError(
-            "network namespaces need root; without --netns none is needed", ErrorCode.ENVIRONMENT
+            "--netns needs root; omit --netns to use loopback addresses", ErrorCode.ENVIRONMENT
         )
     cluster.directory_path.mkdir(mode=0o700, parents=True, exist_ok=True)
     cluster.save()
@@ -221,8 +221,8 @@ def start(cluster: VirtualCluster, say: Say) -> None:
         return
     if cluster.bridge:
         raise ExecError(
-            f"daemons of the cluster in {cluster.directory} do not run; end it with"
-            f" 'ganeti-vcluster --dir {cluster.directory} down' and make it again"
+            f"daemons of the cluster in {cluster.directory} do not run; remove it with"
+            f" 'ganeti-vcluster --dir {cluster.directory} down' and create it again"
         )
     _try_all(network.guest_bridges(cluster))  # after a reboot it is gone
     nodes = {node.name: node for node in cluster.nodes}
@@ -254,7 +254,7 @@ def _make_network(commands: Sequence[Sequence[str]]) -> None:
             raise ExecError(f"{command[0]} cannot be run: {err.strerror}") from err
         if done.returncode:
             raise ExecError(
-                f"no network could be made: {shlex.join(command)}: {done.stderr.strip()}"
+                f"cannot create the network: {shlex.join(command)}: {done.stderr.strip()}"
             )
 
 
@@ -305,7 +305,7 @@ def _kernel_args(guest: Path) -> str:
         return (guest / "kernel-args").read_text().strip()
     except FileNotFoundError:
         raise PrereqError(
-            f"{guest} does not say what its kernel is told; build it again with guest/build.py",
+            f"{guest} lacks the kernel command line; build it again with guest/build.py",
             ErrorCode.ENVIRONMENT,
         ) from None
 
@@ -325,7 +325,7 @@ def join(commands: Commands, node: VirtualNode) -> None:
             commands.say(f"\n{node.name.partition('.')[0]}# ganeti-node-join")
             token, said = _token(listener)
             if not token:
-                raise ExecError(f"ganeti-node-join on {node.name} gave no token: {said.strip()}")
+                raise ExecError(f"ganeti-node-join on {node.name} printed no token: {said.strip()}")
             add = ["gnt-node", "add", "--token-file=-", node.name]
             commands.run(commands.cluster.master, add, stdin=token + "\n")
             said += listener.communicate(timeout=JOIN_WAIT_S)[0]

@@ -190,7 +190,7 @@ class MachineAgent:
         while b"\n" not in self._buffer:
             data = self._channel.recv(65536)
             if not data:
-                raise ExecError("it was switched off")
+                raise ExecError("it was powered off")
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode(errors="replace")

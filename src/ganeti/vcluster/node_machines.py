@@ -79,7 +79,7 @@ class NodeMachine:
             if self.agent.call("kill -0 $(cat /run/join.pid)")[0]:
                 break
             time.sleep(LOOK_EVERY_S)
-        raise ExecError(f"ganeti-node-join on {self.node.name} gave no token: {said.strip()}")
+        raise ExecError(f"ganeti-node-join on {self.node.name} printed no token: {said.strip()}")
 
 
 def node_machines(cluster: VirtualCluster) -> list[NodeMachine]:
@@ -98,12 +98,12 @@ def run_in_machine(cluster: VirtualCluster, node: VirtualNode, words: Sequence[s
     given = list(words[1:] if words[:1] == ["--"] else words)
     if not given:
         raise InputError(
-            f"{node.name} is a virtual machine: give a command to run there", "COMMAND"
+            f"{node.name} is a virtual machine: pass a command to run there", "COMMAND"
         )
     (found,) = (one for one in node_machines(cluster) if one.node == node)
     if found.machine.pid is None:
         raise PrereqError(
-            f"{node.name} is switched off; run 'ganeti-vcluster up' again", ErrorCode.WRONG_STATE
+            f"{node.name} is powered off; run 'ganeti-vcluster up' again", ErrorCode.WRONG_STATE
         )
     sys.stdout.flush()
     status, said = found.agent.call(shlex.join(given), 3600)

@@ -158,7 +158,7 @@ async def test_a_restricted_command_that_is_not_to_be_trusted_is_refused_late_an
     begin = loop.time()
     with pytest.raises(HostError) as caught:
         await restricted(paths, "show")
-    assert caught.value.message == "this node does not run that command; its log says why"
+    assert caught.value.message == "this node does not run that command; the reason is in its log"
     assert loop.time() - begin >= DELAY_S
 
 

@@ -182,7 +182,7 @@ def test_a_directory_that_others_can_write_is_not_used(paths: Paths) -> None:
     put(paths, "/etc/ganeti/allowed-uploads", "/etc/open/a\n")
     paths.below("/etc/open").mkdir()
     paths.below("/etc/open").chmod(0o777)
-    with pytest.raises(PrereqError, match="others may write"):
+    with pytest.raises(PrereqError, match="other users can write"):
         write_file(paths, new("/etc/open/a"), [])
 
 
@@ -217,5 +217,5 @@ def test_secrets_of_candidates_are_for_the_daemons_that_need_them(
         assert status.st_uid == (DAEMON_UIDS[owner] if owner else 0)
         assert (status.st_gid, status.st_mode & 0o777) == (61810, 0o600)
     os.chown(paths.data, DAEMON_UIDS["confd"], 61810)
-    with pytest.raises(PrereqError, match="others may write"):
+    with pytest.raises(PrereqError, match="other users can write"):
         write_file(paths, new("/var/lib/ganeti/rapi_users"), [])

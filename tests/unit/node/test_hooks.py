@@ -72,14 +72,14 @@ async def test_values_reach_a_program_as_they_are(paths: Paths) -> None:
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "PATH", "GANETI_", "GANETI_A=B", "GANETI_A\nB"])
 async def test_other_variables_are_refused(paths: Paths, name: str) -> None:
     args = HooksArgs(hook="instance-start", phase=Phase.PRE, environment={name: "x"})
-    with pytest.raises(PrereqError, match="no variable"):
+    with pytest.raises(PrereqError, match="is not a hook variable"):
         await NodeHooks(paths).run(args, Call())
 
 
 @pytest.mark.parametrize("hook", ["../../../etc", "instance-start-pre.d/../x", "", "watcher", "\n"])
 async def test_only_known_hooks_are_run(paths: Paths, hook: str) -> None:
     args = HooksArgs(hook=hook, phase=Phase.PRE, environment={})
-    with pytest.raises(PrereqError, match="there is no hook"):
+    with pytest.raises(PrereqError, match="does not exist"):
         await NodeHooks(paths).run(args, Call())
 
 

@@ -114,7 +114,7 @@ async def test_a_newer_archive_is_refused(worker: Worker, path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(StoreError, match="newer version"):
+    with pytest.raises(StoreError, match="newer release"):
         await JobArchive.open(path, worker)
 
 

@@ -106,7 +106,7 @@ def test_every_line_names_a_back_end() -> None:
 
 def test_a_back_end_that_is_not_registered_is_refused(paths: Paths) -> None:
     paths.state_settings.write_text('{"kind": "tape"}')
-    with pytest.raises(ConfigurationError, match="'tape' is not a back end of the state"):
+    with pytest.raises(ConfigurationError, match="'tape' is not a state back end"):
         state_settings(paths)
 
 

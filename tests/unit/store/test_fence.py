@@ -122,7 +122,7 @@ async def test_ten_seconds_without_a_majority_end_the_master(tmp_path: Path) -> 
     assert not keeping.done()
     await asyncio.sleep(6)
     assert keeping.done()
-    assert await keeping == "no majority of the nodes was heard for 10 s"
+    assert await keeping == "no majority of the nodes has answered for 10 s"
 
 
 async def test_nodes_that_come_and_go_are_counted_from_then_on(tmp_path: Path) -> None:

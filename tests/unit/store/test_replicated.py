@@ -891,7 +891,7 @@ async def test_a_master_that_cannot_write_its_register_refuses_job_ids_and_goes_
 ) -> None:
     store, lease = await three(replicas)
     replicas.full.add(N1)
-    with pytest.raises(Refused, match=r"no more job ids can be reserved: .*no space left"):
+    with pytest.raises(Refused, match=r"cannot reserve more job ids: .*no space left"):
         await store.raise_job_id_ceiling(lease, 3000)
     for name in replicas.names:
         register = replicas.registers[name].read()

@@ -443,7 +443,7 @@ async def test_an_import_may_have_no_interfaces(master: Master) -> None:
         ({"src_path": "../../etc"}, "src_path"),
         ({"src_path": "/etc/passwd"}, "src_path"),
         ({"src_path": "web9.example.com"}, "is on no node"),
-        ({"src_node": "node3.example.com"}, "there is no export"),
+        ({"src_node": "node3.example.com"}, "does not exist on this node"),
         ({"src_node": "node9"}, "node9"),
         ({"no_install": True, "start": False}, "no_install"),
         ({"compress": "rar"}, "compress"),

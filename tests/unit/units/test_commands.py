@@ -166,7 +166,7 @@ async def test_a_restricted_command_is_run_on_nodes_that_have_it(
     assert succeeded(await master.run(op)) == [
         [True, "shown"],
         [False, "exit status 1"],
-        [False, "this node does not run that command; its log says why"],
+        [False, "this node does not run that command; the reason is in its log"],
     ]
     for name in ("../show", "show arg", ""):
         view = await master.run(OpRestrictedCommand(nodes=["node2"], command=name))

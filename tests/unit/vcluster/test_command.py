@@ -19,5 +19,5 @@ def test_a_program_that_does_not_exist_is_named_and_how_a_node_is_given(
     monkeypatch.setattr("sys.argv", words)
     assert command.main() == 1
     said = capsys.readouterr().err
-    assert "there is no program 1 on node1.vcluster.test" in said
+    assert "program 1 does not exist on node1.vcluster.test" in said
     assert "shell --node 2 gnt-node list" in said

@@ -78,13 +78,13 @@ class Connection:
                 self._stream.unwrap()
         except BrokenOff as err:
             raise BrokenOff(
-                f"the other end broke off before it had read everything: {err.message}"
+                f"the peer closed the connection before it had read everything: {err.message}"
             ) from err
 
     def write(self, *parts: Piece) -> None:
         """Send all of it; BrokenOff if the other end has said something, which can only be why it wants no more."""
         if self._stream.pending() or select.select([self._stream], [], [], 0)[0]:
-            raise BrokenOff("the other end broke off")
+            raise BrokenOff("the peer closed the connection")
         self.tell(*parts)
 
     def tell(self, *parts: Piece) -> None:
@@ -98,7 +98,7 @@ class Connection:
         try:
             yield
         except TimeoutError as err:
-            raise BrokenOff(f"the other end has said nothing for {self._timeout_s:g} s") from err
+            raise BrokenOff(f"the peer has sent nothing for {self._timeout_s:g} s") from err
         except OSError as err:  # ssl.SSLError is one
             raise BrokenOff(str(err)) from err
 
@@ -128,7 +128,9 @@ def connect(
     try:
         stream = context.wrap_socket(plain)
     except ssl.SSLError as err:
-        raise HostError(f"the receiver at {address} port {port} is not the one: {err}") from err
+        raise HostError(
+            f"the receiver at {address} port {port} is not the expected one: {err}"
+        ) from err
     except OSError as err:
         raise HostError(f"the receiver at {address} port {port} has ended: {err}") from err
     try:
@@ -156,7 +158,7 @@ def accept(
     expected = Expected(context, lambda stream: _check(stream, files), greet, length)
     found = listen(listener, expected, wait_s=wait_s)
     if found is None:
-        raise HostError(f"nobody sent the data within {wait_s:g} s")
+        raise HostError(f"no sender delivered the data within {wait_s:g} s")
     return Connection(found[0], silence_s), found[1]
 
 
@@ -164,4 +166,4 @@ def _check(stream: ssl.SSLSocket, files: TlsFiles) -> None:
     """HostError unless the other end has the very certificate that is expected."""
     der = stream.getpeercert(binary_form=True)
     if der is None or tls.fingerprint_of_der(der) != files.expected:
-        raise HostError("the other end has another certificate")
+        raise HostError("the peer has a different certificate")

@@ -177,7 +177,7 @@ class _FileSource:
             room = next(rooms)[: self._size - offset]
             count = os.preadv(self._descriptor, [room], offset)
             if not count:
-                raise HostError(f"the data ends at byte {offset}, it should have {self._size}")
+                raise HostError(f"the data ends at byte {offset} instead of {self._size}")
             yield from split_zeros(room[:count])
             offset += count
 

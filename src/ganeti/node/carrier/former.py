@@ -46,7 +46,9 @@ class FormerWire:
         check_token(found, order.token)
         if found.get("size") != order.size:
             size = found.get("size")
-            raise HostError(f"the sender's disk has {size!r:.40} bytes, this one {order.size}")
+            raise HostError(
+                f"the sender's disk has {size!r:.40} bytes, but this disk has {order.size}"
+            )
         return Greeting(RAW, "none", b"")
 
     def reader(self, there: Connection, theirs: Greeting, order: StreamOrder, limit: int) -> Reader:
@@ -127,4 +129,4 @@ class PositionedReader(_Positioned):
     def _finish(self, claimed: bytes) -> None:
         self.seal = self._digest.hexdigest()
         if not hmac.compare_digest(claimed, self.seal.encode()):
-            raise HostError("the data arrived damaged: its digest is another one")
+            raise HostError("the data arrived damaged: its digest does not match")

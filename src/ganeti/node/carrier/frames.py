@@ -120,7 +120,7 @@ def inflated(payload: Piece, limit: int) -> bytes:
     except zlib.error as err:
         raise HostError(f"a compressed frame is damaged: {err}") from err
     if not reader.eof or reader.unused_data:
-        raise HostError(f"a compressed frame holds more than {limit} bytes, or is not whole")
+        raise HostError(f"a compressed frame holds more than {limit} bytes, or is incomplete")
     return data
 
 
@@ -219,14 +219,14 @@ class FrameReader:
     def _count(self, length: int) -> None:
         self._length += length
         if self._length > self._limit:
-            raise HostError(f"more than the {self._limit} bytes that are possible were sent")
+            raise HostError(f"more than the {self._limit} bytes that the disk allows were sent")
 
     def _finish(self) -> None:
         claimed = memoryview(bytearray(SEAL_BYTES))
         self._fill(claimed)
         seal = self._seal.finish()
         if not hmac.compare_digest(claimed, seal):
-            raise HostError("the data arrived damaged: its seal is another one")
+            raise HostError("the data arrived damaged: its seal does not match")
         self.seal = seal.hex()
 
     def _reason(self, length: int) -> str:

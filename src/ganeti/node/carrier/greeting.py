@@ -51,14 +51,14 @@ def check_greeting(line: bytes, token: str, *, has_digest: bool) -> Greeting:
     """
     found = object_of(line)
     if found.get("magic") != MAGIC:
-        raise HostError("the caller sent something else than a stream of Ganeti")
+        raise HostError("the caller did not send a Ganeti stream")
     check_token(found, token)
     try:
         key = bytes.fromhex(str(found.get("key")))
     except ValueError:
         key = b"none"
     if len(key) != KEY_BYTES and (key or not has_digest):
-        raise HostError("the sender names no key for its seal")
+        raise HostError("the sender does not name a key for its seal")
     return Greeting(str(found.get("form")), str(found.get("pack")), key)
 
 
@@ -77,7 +77,7 @@ def check_form(theirs: Greeting, form: str, unpack: str) -> None:
         return
     if theirs.form != form or theirs.pack != IN_FRAMES:
         raise HostError(
-            f"the sender's data is of another form ({theirs.form:.20}, compression {theirs.pack:.20}) than what is"
+            f"the sender's data has a different format ({theirs.form:.20}, compression {theirs.pack:.20}) than what is"
             f" read here ({form}, {unpack}): both need the same scripts of the OS and the same compression"
         )
 
@@ -87,9 +87,9 @@ def object_of(line: bytes) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except ValueError as err:
-        raise HostError("the other end sent a line that cannot be read") from err
+        raise HostError("the peer sent a line that cannot be read") from err
     if not isinstance(found, dict):
-        raise HostError("the other end sent a line that is not an object")
+        raise HostError("the peer sent a line that is not an object")
     return found
 
 
@@ -112,5 +112,5 @@ def read_answer(read: Callable[[int], bytes]) -> dict[str, Any]:
 def longer(line: bytes, byte: bytes) -> bytes:
     """Return the line with one more byte; HostError at its end or if it is too long."""
     if not byte or len(line) >= LINE_LIMIT:
-        raise HostError("the connection ended before the other end had said anything whole")
+        raise HostError("the connection ended before the peer had sent a complete line")
     return line + byte

@@ -72,7 +72,7 @@ class TransferKeys:
         except FileNotFoundError:  # it was never whole
             return
         if owner != instance:
-            raise InputError(f"{name} was made for {owner}, and not for {instance}", "key_name")
+            raise InputError(f"{name} was made for {owner}, not for {instance}", "key_name")
 
     def _place(self, name: str) -> Path:
         return self._directory / check_key_name(name)

@@ -24,7 +24,9 @@ def piped(words: Sequence[str], pieces: Iterator[Piece]) -> Iterator[int]:
             close_fds=False,  # the task's lock
         )
     except FileNotFoundError as err:
-        raise HostError(f"the program {words[0]} is not on this node; install it") from err
+        raise HostError(
+            f"the program {words[0]} is not installed on this node; install it"
+        ) from err
     assert process.stdin is not None  # noqa: S101 - asked for
     assert process.stdout is not None  # noqa: S101 - asked for
     stdin, stdout, failures = process.stdin, process.stdout, list[BaseException]()

@@ -283,7 +283,7 @@ class _Receiver:
         for zeros, data in pieces:
             # What came in one piece is a bomb if it does not stop: the limit counts what comes out (A52).
             if count.length + zeros + len(data) > limit:
-                raise HostError(f"more than the {limit} bytes that are possible were sent")
+                raise HostError(f"more than the {limit} bytes that the disk allows were sent")
             sink.take(zeros, data)
             count.add(zeros, data)
 

@@ -49,7 +49,7 @@ class UpstreamWire:
 
     def greeted(self, said: bytes, order: StreamOrder) -> Greeting:
         if not hmac.compare_digest(said, magic_word(order.token)):
-            raise HostError("the sender does not know the magic word of this disk")
+            raise HostError("the sender does not know this disk's magic word")
         return Greeting(order.form, order.compress, b"")
 
     def reader(self, there: Connection, theirs: Greeting, order: StreamOrder, limit: int) -> Reader:
@@ -93,7 +93,7 @@ class PlainReader:
             count = self._fill(room)
             length += count
             if length > self._limit:
-                raise HostError(f"more than the {self._limit} bytes that are possible were sent")
+                raise HostError(f"more than the {self._limit} bytes that the disk allows were sent")
             if not count:
                 return
             yield from split_zeros(room[:count])

@@ -41,7 +41,7 @@ class Wire(Protocol):
         ...
 
     def reader(self, there: Connection, theirs: Greeting, order: StreamOrder, limit: int) -> Reader:
-        """Return how the data is received; HostError if it is of another form."""
+        """Return how the data is received; HostError if it has a different format."""
         ...
 
 

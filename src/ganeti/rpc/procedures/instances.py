@@ -34,7 +34,7 @@ class RunningInstance(Message, frozen=True, kw_only=True):
 
     @property
     def has_guest(self) -> bool:
-        """Whether the guest itself is here, and not only one end of a migration."""
+        """Return whether the guest itself is here, and not only one end of a migration."""
         return self.state not in ("incoming", "postmigrate")
 
 

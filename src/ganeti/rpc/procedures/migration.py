@@ -92,7 +92,7 @@ class MigrationEnd(Enum):
 
     @property
     def removes(self) -> bool:
-        """Whether this end has no guest afterwards."""
+        """Return whether this end has no guest afterwards."""
         return self.value[0] == self.value[1]
 
 

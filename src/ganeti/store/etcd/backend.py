@@ -233,7 +233,7 @@ class EtcdBackend(LeasedStore):
             raise
         if not answer.succeeded:
             await self._give_back(number)
-            raise NotMaster("another candidate was faster, or is to be the master")
+            raise NotMaster("another candidate won the election or was chosen as the master")
         view.take(answer)
         self._valid_until = asked + self._options.lease_s - MARGIN_S
         return Lease(epoch, str(view.token).encode()), number

@@ -416,7 +416,7 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
     async for data in content.iter_any():
         rest += data
         if len(rest) > _LINE_LIMIT:
-            raise Unanswered("etcd sends a message without end")
+            raise Unanswered("etcd sent a message that exceeds the size limit")
         *lines, last = rest.split(b"\n")
         rest = bytearray(last)
         for line in lines:

@@ -74,7 +74,7 @@ class History:
                 if at >= last and not answer.fragment:
                     yield at, events
                     return
-        raise Unanswered("etcd does not tell what was changed")
+        raise Unanswered("etcd does not report the changes")
 
     def _decoded(self, events: list[Event]) -> tuple[Head | None, list[Operation]]:
         """The head, where it was written, and what became of rows."""
@@ -88,7 +88,7 @@ class History:
                 continue
             found = event.prev_kv if is_deleted else event.kv
             if not found.key:
-                raise NotInLog("etcd does not know any more what a row said that was removed")
+                raise NotInLog("etcd no longer has the previous value of a deleted row")
             row = self._keys.decode_row(found.key, found.value)
             operations.append(Put(row.kind, row.key, row.value))
             if is_deleted:

@@ -74,7 +74,7 @@ class Keys:
         except UnicodeDecodeError as err:
             raise StoreError(f"etcd has a row with a damaged name: {key!r}") from err
         if not key.startswith(self.rows) or not separator:
-            raise StoreError(f"etcd has a row of another form: {key!r}")
+            raise StoreError(f"etcd has a row with an unknown form: {key!r}")
         return kind, name
 
 
@@ -154,5 +154,5 @@ def decode_epoch(data: bytes | None) -> int:
     if data is None:
         return 0
     if not data.isdigit():
-        raise StoreError("the counter of epochs in etcd is damaged: no number")
+        raise StoreError("the counter of epochs in etcd is damaged: it is not a number")
     return int(data)

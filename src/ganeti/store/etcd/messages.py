@@ -209,4 +209,4 @@ def decode(data: bytes, form: type[Any]) -> Any:
     try:
         return msgspec.json.decode(data, type=form, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
-        raise ProtocolError(f"etcd's answer is not understood: {err}") from None
+        raise ProtocolError(f"the response of etcd is not valid: {err}") from None

@@ -48,7 +48,7 @@ class EtcdReader:
         answer = await self._gateway.look((keys.head, keys.incomplete, keys.moved))
         head, *marks = [one.response_range.kvs for one in answer.responses]
         if any(marks) or not head:
-            raise _BeingReplaced("the state in etcd is not whole now")
+            raise _BeingReplaced("the state in etcd is incomplete at this moment")
         revision = answer.header.revision
         sink.begin()
         for kind in sink.kinds:

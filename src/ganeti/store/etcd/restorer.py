@@ -96,7 +96,7 @@ class EtcdRestorer:
 
     def _require(self) -> Gateway:
         if self._gateway is None:
-            raise StoreError("the state in etcd is not held")
+            raise StoreError("the state in etcd is not locked")
         return self._gateway
 
     async def _view(self) -> View:
@@ -166,7 +166,7 @@ class EtcdRestorer:
         ours = [Compare(self._keys.leader, create_revision=self._token)]
         answer = await self._require().txn(ours, requests, timeout_s=10.0)
         if not answer.succeeded:
-            raise StoreError("the state in etcd is not held any more; restore again")
+            raise StoreError("the state in etcd is no longer locked; restore again")
 
     async def _kept(self, found: Found) -> str:
         """Write down what is replaced, as a backup; where it is."""

@@ -147,7 +147,7 @@ class EtcdServers(StateServers):
                     raise
                 await asyncio.sleep(AGAIN_S)
             else:
-                _log.info("a learner of etcd is to come at %s", own)
+                _log.info("adding a learner of etcd at %s", own)
                 return members
 
     async def settle(self, node: Node) -> None:
@@ -176,7 +176,7 @@ class EtcdServers(StateServers):
         for member in (await gateway.members()).members:
             if self._is_strange(member, candidates, wanted):
                 await gateway.remove_member(member.ID)
-                _log.info("%s is no member of etcd any more", member.name or member.peerURLs)
+                _log.info("%s is no longer a member of etcd", member.name or member.peerURLs)
                 return
 
     @staticmethod
@@ -191,7 +191,7 @@ def _is_at(member: EtcdMember, node: Node) -> bool:
 
 
 def _begun(members: Iterable[EtcdMember], node: Node) -> bool:
-    """Whether the node's server is a member that has run: it has a name since then."""
+    """Return whether the node's server is a member that has run: it has a name since then."""
     return any(member.name and _is_at(member, node) for member in members)
 
 
@@ -199,7 +199,9 @@ def _faults(node: Node, seen: Seen, report: ServerReport | None) -> Iterator[Ser
     """What is wrong with one candidate's server."""
     name, log = node.name, "its log is etcd.log on that node"
     if report is not None and not report.has_data:
-        text = "the data of its etcd server is lost; the master puts a new member in its place by itself"
+        text = (
+            "the data of its etcd server is lost; the master replaces it by a new member by itself"
+        )
         yield ServerFault(name, text)
         return
     if report is not None and report.free_bytes < LEAST_FREE_BYTES:

@@ -65,7 +65,7 @@ def keep_server_settings(paths: Paths, settings: ServerSettings) -> None:
 
 
 def has_data(paths: Paths) -> bool:
-    """Whether a server of this node has begun, and what it has is still there."""
+    """Return whether a server of this node has begun, and what it has is still there."""
     return (EtcdFiles(paths).data / "member" / "wal").is_dir()
 
 
@@ -85,7 +85,7 @@ def forget_etcd(paths: Paths) -> None:
 def access(paths: Paths, settings: StateSettings) -> Access:
     """How this node reaches etcd; ConfigurationError, or HostError where certificates are missing."""
     if not settings.endpoints:
-        raise ConfigurationError(f"{paths.state_settings} does not say where etcd is")
+        raise ConfigurationError(f"{paths.state_settings} does not contain the location of etcd")
     if settings.is_managed:
         own = EtcdFiles(paths)
         context = tls.client_context(own.certificate, own.key, own.authority)
@@ -110,5 +110,5 @@ def _credentials(path: str) -> tuple[str, str]:
     except OSError as err:
         raise ConfigurationError(f"etcd's credentials {path}: {err.strerror}") from err
     if len(lines) < 2:  # noqa: PLR2004 - user and password
-        raise ConfigurationError(f"{path} must have a user and a password, a line each")
+        raise ConfigurationError(f"{path} must have two lines: a user and a password")
     return lines[0], lines[1]

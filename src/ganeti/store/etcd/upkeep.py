@@ -88,4 +88,4 @@ class Upkeep:
                 await self._gateway.defragment(endpoint)
             await self._gateway.disarm()
         except (GatewayError, ProtocolError) as err:
-            _log.warning("etcd has no room: %s", err)
+            _log.warning("etcd is out of space: %s", err)

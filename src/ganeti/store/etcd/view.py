@@ -79,7 +79,7 @@ class View:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether a state is being put here, or that was begun and never ended."""
+        """Return whether a state is being put here, or that was begun and never ended."""
         return self._keys.incomplete in self._values
 
     @property

@@ -158,7 +158,7 @@ class Writer:
     async def _was_written_all_the_same(
         self, error: Full | Rejected, batch: Batch, *, perhaps: bool
     ) -> bool:
-        """Whether etcd has the batch; `error` if surely not; False where only a next copy can tell."""
+        """Return whether etcd has the batch; `error` if surely not; False where only a next copy can tell."""
         if isinstance(error, Rejected):
             if not perhaps:
                 raise error
@@ -181,7 +181,7 @@ class Writer:
         return Compare(self._keys.head, value=head.encode())
 
     def _was_written(self, answer: TxnAnswer, batch: Batch, *, perhaps: bool) -> bool:
-        """Whether an earlier copy of a request was carried out; NotMaster, CommitUnknown."""
+        """Return whether an earlier copy of a request was carried out; NotMaster, CommitUnknown."""
         leaders, heads = (one.response_range.kvs for one in answer.responses)
         head = Head.decode(heads[0].value if heads else None)
         if perhaps and head == batch.after:

@@ -132,7 +132,7 @@ async def test_sender_refuses_another_listener(
 ) -> None:
     stranger = make("stranger")
     port = await stranger.listen(source.fingerprint)
-    with pytest.raises(HostError, match="another certificate"):
+    with pytest.raises(HostError, match="a different certificate"):
         await source.send(port, target.fingerprint)
     assert await asyncio.to_thread(_send_raw, source, port, []) == {}
     await stranger.idle()

@@ -100,8 +100,8 @@ async def test_data_that_upstream_sends_becomes_a_disk(
     ("sent", "why"),
     [
         (MAGIC + b"x" * (SIZE * MIB - 1), "bytes were sent for a disk of"),
-        (MAGIC + b"x" * (SIZE * MIB + 1), "that are possible were sent"),
-        (b"M=another tok" + b"x" * (SIZE * MIB), "nobody sent the data"),
+        (MAGIC + b"x" * (SIZE * MIB + 1), "that the disk allows were sent"),
+        (b"M=another tok" + b"x" * (SIZE * MIB), "no sender delivered the data"),
     ],
 )
 async def test_what_is_no_whole_disk_is_refused(
