@@ -57,7 +57,7 @@ def test_up_and_down_may_be_repeated() -> None:
         assert "started ganeti-masterd" in vcluster(cluster.directory, "up")
         cluster.ok("gnt-node", "list")
         vcluster(cluster.directory, "down")
-        assert "There is no cluster" in vcluster(cluster.directory, "down")
+        assert "No cluster exists" in vcluster(cluster.directory, "down")
         assert not cluster.directory.exists()
 
 

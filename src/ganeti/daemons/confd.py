@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Copy(Protocol):
-    """Where the facts come from."""
+    """The source of the facts."""
 
     facts: ClusterCopy
 
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         type=_tolerance_s,
         default=os.environ.get(TOLERANCE_VARIABLE, str(WINDOW_S)),
         metavar="SECONDS",
-        help=f"answer clients whose clocks differ by at most so much ({WINDOW_S}; or {TOLERANCE_VARIABLE})",
+        help=f"maximum clock difference of a client (default: {WINDOW_S}, or {TOLERANCE_VARIABLE})",
     )
     args = parser.parse_args(argv)
     paths = Paths.from_environment()

@@ -29,7 +29,7 @@ PROGRAM = DaemonProgram(
     ETCD_SERVER.daemon, "A candidate's etcd server, watched over.", ETCD_SERVER.logs[0], MASTERD
 )
 AGAIN_S = (0.5, 1.0, 2.0, 5.0)
-"""How long to wait before the server is started again, each time that it ends soon."""
+"""Pauses before the restarts of a server that ends shortly after its start."""
 SOON_S = 30.0
 END_S = 10.0
 LISTENS_S = 20.0
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--force-new-cluster",
         action="store_true",
-        help="forget all other members: when a majority of them is lost for good, on the one that has most",
+        help="forget all other members; use it after the loss of a majority, on the most advanced member",
     )
     args = parser.parse_args(argv)
     paths = Paths.from_environment()
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class Server:
-    """One server, started again whenever it ends."""
+    """One server, restarted whenever it ends."""
 
     def __init__(self, paths: Paths, address: str, *, alone: bool = False) -> None:
         """`alone`: it begins a new cluster of itself with the data that it has."""
@@ -82,7 +82,7 @@ class Server:
         self._process: asyncio.subprocess.Process | None = None
 
     async def run(self) -> None:
-        """Start it again and again; a disk that is full, or a quorum that is gone, may come back."""
+        """Restart the server forever; a full disk or a lost quorum may recover."""
         loop = asyncio.get_running_loop()
         failures = 0
         while True:
@@ -148,7 +148,7 @@ class Server:
                     process.terminate()
 
     async def listens(self) -> None:
-        """Return when the server takes connections; HostError if it does not in time."""
+        """Return when the server accepts connections; raise HostError after the time limit."""
         loop = asyncio.get_running_loop()
         end = loop.time() + LISTENS_S
         while loop.time() < end:
@@ -164,7 +164,7 @@ class Server:
         )
 
     async def close(self) -> None:
-        """End the server in order, by force if it does not follow."""
+        """Stop the server, by force if it does not stop in time."""
         process, self._process = self._process, None
         if process is None:
             return

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def wanted_collectors(paths: Paths) -> Mapping[str, Collecting]:
-    """What the cluster says of the collectors, as far as this node was told."""
+    """Return the cluster's settings of the collectors in this node's last ssconf set."""
     try:
         return parse_lines(SimpleStore(paths).read("data_collectors"))
     except GanetiError:

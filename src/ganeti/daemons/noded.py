@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         "--no-mlock",
         dest="mlock",
         action="store_false",
-        help="do not keep the daemon in memory, where it works on even without its disk",
+        help="do not lock the daemon in memory (the lock keeps it working without its disk)",
     )
     return parser
 

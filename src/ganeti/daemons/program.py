@@ -44,7 +44,7 @@ class Ending:
             self._why.set_result(why)
 
     async def wait(self) -> str:
-        """Return when the daemon is to end; the reason if something is wrong."""
+        """Wait until the daemon should end, and return the reason of a failure."""
         return await self._why
 
 
@@ -63,30 +63,34 @@ class DaemonProgram:
     """Where users were set up, the daemon becomes this one of them (`ganeti.base.users`)."""
 
     def parser(self) -> argparse.ArgumentParser:
-        """The options that every daemon has."""
+        """Return a parser with the options of every daemon."""
         parser = Parser(prog=self.name, description=self.purpose)
         parser.add_argument(
-            "-f", "--foreground", action="store_true", help="log to standard error too"
+            "-f", "--foreground", action="store_true", help="also log to standard error"
         )
-        parser.add_argument("--log-level", choices=LEVELS, default="info", help="what is logged")
+        parser.add_argument(
+            "--log-level", choices=LEVELS, default="info", help="lowest level that is logged"
+        )
         parser.add_argument("-d", "--debug", action="store_true", help="log everything")
         return parser
 
     def listening_parser(self, port: int) -> argparse.ArgumentParser:
-        """The options of a daemon that others call, by default at `port`."""
+        """Return a parser with the options of a daemon that listens, by default at `port`."""
         parser = self.parser()
         parser.add_argument(
             "-b",
             "--bind-address",
             default=address_of_environment(),
             metavar="ADDRESS",
-            help="listen only at this address (default: at all)",
+            help="address to listen at (default: all addresses)",
         )
-        parser.add_argument("-p", "--port", type=int, default=port, help="port to listen at")
+        parser.add_argument(
+            "-p", "--port", type=int, default=port, help="port to listen at (default: %(default)s)"
+        )
         return parser
 
     def refuse(self, why: str, code: int) -> int:
-        """Say on standard error why the daemon does not start; the exit code."""
+        """Print why the daemon cannot start, and return the exit code."""
         say(f"{self.name}: {why}", file=sys.stderr)
         return code
 

@@ -34,13 +34,13 @@ from ganeti.web.users import Users
 PROGRAM = DaemonProgram("ganeti-rapi", "The REST interface of a cluster.", REST_LOG, RAPI)
 LOOK_INTERVAL_S = 1.0
 WITHOUT_MASTER_S = 30.0
-"""How long the master may be away from this node before this server ends."""
+"""Time without a master on this node after which this server ends."""
 
 log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT, or until the master is elsewhere."""
+    """Serve until SIGTERM or SIGINT, or until another node is the master."""
     args = _parser().parse_args(argv)
     paths = Paths.from_environment()
     if not paths.authority_key.parent.exists() or not paths.node_certificate.exists():
@@ -100,7 +100,7 @@ async def _serve(
 
 
 async def _look_after(users: Users, hub: EventHub, certificate: Path, ending: Ending) -> None:
-    """Notice new users, a new certificate, and that the master is elsewhere."""
+    """Watch for new users, a new certificate and a change of the master."""
     served = _version(certificate)
     while True:
         await asyncio.sleep(LOOK_INTERVAL_S)
@@ -129,19 +129,19 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=Limits.connections,
         metavar="N",
-        help="clients at a time (default: %(default)s)",
+        help="maximum number of clients at a time (default: %(default)s)",
     )
     parser.add_argument(
         "--max-connections-per-address",
         type=int,
         default=Limits.connections_of_address,
         metavar="N",
-        help="of these from one address (default: %(default)s)",
+        help="maximum number of clients from one address (default: %(default)s)",
     )
     parser.add_argument(
         "--require-authentication",
         action="store_true",
-        help="accepted: nobody is answered without a name and a password",
+        help="ignored; kept for compatibility with Ganeti 3 (every request needs a name and a password)",
     )
     return parser
 

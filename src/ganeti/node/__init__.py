@@ -1,1 +1,1 @@
-"""What runs on a node: the node daemon's procedures."""
+"""The procedures of the node daemon."""

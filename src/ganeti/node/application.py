@@ -103,7 +103,7 @@ class NodeApplication:
         await look_after_guests(self._drivers)
 
     async def close(self) -> None:
-        """Stop; programs that tasks run go on."""
+        """Stop; programs of tasks continue to run."""
         await self.tasks.close()
         await self.register.close()
 

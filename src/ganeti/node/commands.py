@@ -37,7 +37,7 @@ from ganeti.rpc.procedures.commands import (
 )
 
 REFUSAL_DELAY_S = 10.0
-"""Whoever guesses names of restricted commands waits so long for each."""
+"""Delay after an unknown restricted command, which slows down guessing."""
 OUTPUT_LIMIT = 64 * 1024
 
 log = logging.getLogger(__name__)

@@ -24,11 +24,11 @@ class InstanceDisks:
 
     @property
     def paths(self) -> list[str]:
-        """Where they are, whether they are usable or not."""
+        """Return their paths, usable or not."""
         return [device.path for device in self._devices]
 
     async def open(self, role: DiskRole = DiskRole.PRIMARY) -> list[str]:
-        """Make all usable; their paths. On failure none stays open."""
+        """Open all disks and return their paths; on failure no disk stays open."""
         for count, device in enumerate(self._devices):
             try:
                 await device.open(role)
@@ -44,7 +44,7 @@ class InstanceDisks:
             raise failures[0]
 
     async def abandon(self) -> None:
-        """Undo `open` after a failure that is told already: others are only logged."""
+        """Undo `open` after a failure that is already reported; log further failures."""
         await self._abandon(self._devices)
 
     @contextlib.asynccontextmanager

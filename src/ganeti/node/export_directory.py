@@ -29,7 +29,7 @@ class ExportDirectory:
     path: Path
 
     def list(self) -> ExportPlace:
-        """What is there, and how much room for more."""
+        """Return the exports and the free space."""
         existing = next(one for one in (self.path, *self.path.parents) if one.exists())
         space = os.statvfs(existing)
         names: list[str] = []
@@ -61,7 +61,7 @@ class ExportDirectory:
             os.fsync(root)
 
     def new_file(self, name: str, file: str) -> Path:
-        """Where a dump of an export that is being made goes; it must not be there yet."""
+        """Return the path for a dump of an unfinished export; the file must not exist."""
         with (
             self._opened(name, unfinished=True) as directory,
             contextlib.suppress(FileNotFoundError),
@@ -81,7 +81,7 @@ class ExportDirectory:
         return self.path / _directory_name(name, unfinished=False) / file
 
     def directory(self, name: str, *, unfinished: bool) -> Path:
-        """The directory of an export that is there, for programs of ours."""
+        """Return the directory of an existing export, for use by local programs."""
         with self._opened(name, unfinished=unfinished):
             return self.path / _directory_name(name, unfinished=unfinished)
 
@@ -154,7 +154,7 @@ def _is_export(name: str) -> bool:
 
 
 def _directory_name(name: str, *, unfinished: bool) -> str:
-    """What an instance's export is called; never anything that leads elsewhere."""
+    """Return the checked name of an instance's export; it never leads to another directory."""
     if host_name(name, "export") != name or name.endswith((NEW, OLD)):
         raise InputError(f"{name!r:.80} is not the name of an export", "export")
     return name + (NEW if unfinished else "")

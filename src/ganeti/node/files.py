@@ -70,12 +70,12 @@ class _Files:
 
 
 def _name(paths: Paths, path: Path) -> str:
-    """What the cluster calls a path of this node."""
+    """Return the cluster's name of a path on this node."""
     return "/" + str(path.relative_to(paths.root))
 
 
 def candidates_only(paths: Paths) -> tuple[Path, ...]:
-    """Secrets that every candidate must have, and nobody else."""
+    """Return the secrets that candidates must have and other nodes must not."""
     return paths.rapi_certificate, paths.rapi_users, paths.cluster_domain_secret
 
 
@@ -155,7 +155,7 @@ def is_allowed(paths: Paths, path: str, needed: Sequence[str]) -> bool:
     own = [PurePosixPath(_name(paths, one)) for one in (paths.data, paths.run, paths.log)]
     lists = [_name(paths, one) for one in (paths.allowed_uploads, paths.file_storage_paths)]
     if path in lists or any(pure.is_relative_to(one) for one in own):
-        return False  # not even if somebody lists it: it would decide what else may be done here
+        return False  # not even if it is listed: the file would grant further rights on this node
     allowed = listed_paths(paths.allowed_uploads)
     return path in allowed or f"{pure.parent}/" in allowed
 

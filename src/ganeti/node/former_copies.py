@@ -39,7 +39,7 @@ class _FormerCopies:
     streams: Streams
 
     async def listen(self, args: DiskListenArgs, call: Call) -> DiskListening:
-        """Begin to wait for the sender; the program ends by itself if none comes."""
+        """Start waiting for the sender; the program ends automatically if no sender connects."""
         async with self.streams.locks.of(args.instance_name):
             # The sender alone knows what it leaves out: nothing is written there.
             end = EndOrder(path=await self._path(args), has_zeros=True)

@@ -64,7 +64,7 @@ def handlers(paths: Paths) -> Handlers:
 
 
 def finish_switch(paths: Paths) -> None:
-    """What a crash has left half done; OSError."""
+    """Finish the work that a crash interrupted; raise OSError on failure."""
     if paths.next_node_certificate.exists() and paths.next_node_key.exists():
         log.info("this node's new key and certificate take their places")
         write_atomically(paths.node_key, paths.next_node_key.read_bytes(), mode=0o600)

@@ -1,4 +1,4 @@
-"""One lock an instance, so that two calls about one instance do not interleave on a node."""
+"""A lock per instance, so that two calls for one instance do not interleave on a node."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ class _Entry:
 
 
 class InstanceLocks:
-    """Locks by instance name, in order of arrival; kept only while somebody holds or wants them."""
+    """Locks by instance name, in order of arrival; kept only while a call holds or awaits them."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}

@@ -42,17 +42,17 @@ def handlers(run: Run, hooks: LocalHooks = no_hooks, script: Path = SCRIPT) -> H
 
 
 def addresses_show(address: str) -> list[str]:
-    """Where this host has the address; says nothing if it does not."""
+    """Return a command that prints the interface with the address, or nothing."""
     return ["ip", "-o", "address", "show", "to", address]
 
 
 def arp_probe(address: str, netdev: str) -> list[str]:
-    """Ends well if nobody on the link has the address."""
+    """Return a command that succeeds if no host on the link has the address."""
     return ["arping", "-q", "-D", "-c", str(PROBES), "-w", str(PROBES), "-I", netdev, address]
 
 
 def ping_probe(address: str) -> list[str]:
-    """Ends well if somebody answers at the address."""
+    """Return a command that succeeds if a host answers at the address."""
     return ["ping", "-q", "-n", "-c", str(PROBES), "-w", str(PROBES), address]
 
 
@@ -81,7 +81,7 @@ class MasterIp:
     script: Path = SCRIPT
 
     async def up(self, args: MasterIpArgs, _call: Call) -> Nothing:
-        """Nobody else must have the address when it is configured here."""
+        """Configure the address; raise an error if another host has it."""
         if args.netdev:
             _check(args)
             async with self.acting:

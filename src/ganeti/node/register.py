@@ -98,7 +98,7 @@ class NodeRegister:
         )
 
     async def _renew(self, args: RenewArgs, _call: Call) -> RegisterAnswer:
-        """A master that this node may follow is heard (R8)."""
+        """Record contact with a master that this node may follow (R8)."""
         master = NodeUuid(args.master_uuid)
 
         def rule(old: Register | None) -> Answer:

@@ -7,7 +7,7 @@ from ganeti.rpc.procedures.mastership import REST_UP
 
 
 def handlers(daemons: Daemons) -> Handlers:
-    """May be repeated: a server that runs goes on."""
+    """Start the server unless it runs; idempotent."""
 
     async def up(_args: Nothing, _call: Call) -> Nothing:
         if daemons.has_rest:

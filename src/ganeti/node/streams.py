@@ -119,7 +119,7 @@ class Streams:
         return Nothing()
 
     async def receive(self, args: ReceiveArgs, call: Call) -> Receiving:
-        """Begin to wait for the sender; the program ends by itself if none comes."""
+        """Start waiting for the sender; the program ends automatically if no sender connects."""
         check_compression(args.unpack, "unpack")
         begun: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         work = self._receive(args, call, begun)

@@ -19,7 +19,7 @@ POLL_S = 0.05
 
 
 async def end_processes(lock: Path, supervisor_file: Path) -> bool:
-    """Return whether nobody holds the lock any more."""
+    """Return whether the lock is free."""
     await asyncio.to_thread(_signal_program, lock, supervisor_file, signal.SIGTERM)
     if await is_free(lock, POLITE_S):
         return True
@@ -32,7 +32,7 @@ async def end_processes(lock: Path, supervisor_file: Path) -> bool:
 
 
 async def is_free(lock: Path, limit_s: float) -> bool:
-    """Return whether nobody holds a task's lock any more, after at most so many seconds."""
+    """Return whether a task's lock becomes free within so many seconds."""
     loop = asyncio.get_running_loop()
     end = loop.time() + limit_s
     while is_locked(lock):
@@ -66,13 +66,13 @@ def members(lock: Path, supervisor: int | None) -> set[int]:
         return set()
     holders = {pid for pid in _processes() if _has_open(pid, wanted)}
     if supervisor not in holders:
-        return holders  # it has ended: its number may be somebody else's
+        return holders  # it has ended: another process may have its id
     session = os.getsid(supervisor) if supervisor else 0
     return holders | {pid for pid in _processes() if _session(pid) == session}
 
 
 def left_behind(lock: Path) -> list[str]:
-    """What still runs of a task that has ended: process ids with their commands."""
+    """Return the processes that survive an ended task: process ids with their commands."""
     found = []
     for pid in sorted(members(lock, None) - {os.getpid()}):
         with contextlib.suppress(OSError):

@@ -41,7 +41,7 @@ LOOK_AT_LOG_S = 0.2
 KILLED_TOGETHER_S = 5.0
 """How long after its supervisor a program may go that was killed with it."""
 ENDING_S = 0.5
-"""What ends within this time after its task is not left behind."""
+"""Grace time: a process that ends within it after its task is not reported."""
 
 # $1: the record's path without ending, $2: deadline in seconds, the rest: the program.
 SUPERVISOR = f"""
@@ -93,10 +93,10 @@ class Program:
     argv: Sequence[str]
     env: Mapping[str, str]
     log_path: Path
-    """What it says is appended there."""
+    """File to which the output is appended."""
     timeout_s: float
     stdout_path: Path | None = None
-    """Where its standard output goes instead."""
+    """File that gets the standard output instead."""
     listens: Callable[[], socket.socket] | None = None
     """Opens the port that it has as its standard input, right before it begins: callers may come before it listens."""
 
@@ -184,11 +184,11 @@ class Tasks:
         return await self.complete(key, Program(argv, env, log_path, timeout_s, stdout_path))
 
     async def complete(self, key: str, program: Program) -> int:
-        """As `run`."""
+        """Like `run`."""
         return await asyncio.shield(self._found(key, program).end)
 
     async def begin(self, key: str, program: Program) -> None:
-        """As `run`, but returns once the program runs, or has run."""
+        """Like `run`, but return once the program runs or has run."""
         running = self._found(key, program)
         await running.begun.wait()
         if running.end.done():
@@ -248,7 +248,7 @@ class Tasks:
         return len(ended)
 
     async def close(self) -> None:
-        """Stop waiting; the programs go on."""
+        """Stop waiting; the programs continue to run."""
         tasks = [one.end for one in self._waiting.values()]
         for task in tasks:
             task.cancel()
@@ -325,7 +325,7 @@ class Tasks:
                 messages = _open(opened, program.log_path, appending)
                 port = opened.enter_context(program.listens()).fileno() if program.listens else None
                 supervisor = supervisor_words(files.base, program.timeout_s, program.argv)
-                # The launcher ends at once, so that the supervisor is nobody's child here.
+                # The launcher ends immediately, so the supervisor is not a child of this process.
                 subprocess.run(
                     ["/bin/sh", "-c", LAUNCHER, "ganeti-launch", *self._scope, *supervisor],
                     check=True,
@@ -399,7 +399,7 @@ async def _process_ended(pid: int, files: _Files) -> None:
         return
     try:
         if not _is_supervisor(pid, files):
-            return  # it ended before the descriptor was opened: that is somebody else's
+            return  # it ended before the descriptor was opened, which may refer to another process
         ended = asyncio.Event()
         loop.add_reader(descriptor, ended.set)
         try:

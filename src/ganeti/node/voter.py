@@ -1,4 +1,4 @@
-"""What this node says of itself when it is asked for its vote, besides its register (R8)."""
+"""Facts about this node in its vote, beside its register (R8)."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ class VoterFacts:
         )
 
     def _role(self, heard_master: str) -> str:
-        """The master is the one that is heard: the files may name an earlier one."""
+        """Use the master of the last contact: the files may name an earlier master."""
         try:
             uuid, _name = certificates.node_identity(self.paths.node_certificate.read_bytes())
         except (GanetiError, OSError, ValueError):

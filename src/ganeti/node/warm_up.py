@@ -1,4 +1,4 @@
-"""What a node does of itself while nobody waits for it."""
+"""Background work of a node at its start."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Ends what was begun on this node and may still run although nobody waits for it (R11)."""
+"""End work of earlier masters that may still run on this node (R11)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ LONGEST_WAIT_S = 30.0
 
 @dataclass(frozen=True)
 class NodeWork:
-    """What runs on this node: calls that are being carried out, and programs."""
+    """Work on this node: running calls and programs."""
 
     running: RunningCalls
     tasks: Tasks
@@ -31,12 +31,12 @@ class NodeWork:
         return {END_STALE_WORK.name: self.end}
 
     def older_than(self, epoch: int) -> list[str]:
-        """What masters before an epoch began, as texts (R8)."""
+        """Return descriptions of the work that masters before an epoch started (R8)."""
         tasks = [f"task {key}" for key, one in self.tasks.origins().items() if one.epoch < epoch]
         return self.running.older_than(epoch) + sorted(tasks)
 
     async def end(self, args: EndWorkArgs, call: Call) -> EndWorkResult:
-        """End programs, wait for everything else; a program that resists is said to run still."""
+        """End programs and wait for other work; report a program that survives as running."""
         if why := await self.check_epoch(call.epoch, call.master_uuid):
             raise NotMaster(why)
         keys = frozenset(args.keys)

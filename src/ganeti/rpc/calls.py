@@ -1,4 +1,4 @@
-"""What comes with a call besides its arguments, and the form of what answers it."""
+"""Metadata of a call, and the signature of a handler."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -67,7 +67,7 @@ class RunningCall:
 
 
 class RunningCalls:
-    """The changing calls that this node is carrying out; they go on when their caller has gone."""
+    """The changing calls in progress on this node; they continue after their caller disconnects."""
 
     def __init__(self) -> None:
         self._running: dict[asyncio.Task[Any], RunningCall] = {}
@@ -118,7 +118,7 @@ class Gate:
     """The ports by which the server learns who may do what."""
 
     allowed: Callable[[], frozenset[str]]
-    """Fingerprints of the master candidates; empty admits nobody."""
+    """Fingerprints of the master candidates; an empty set denies every caller."""
     check_epoch: Callable[[int, str], Awaitable[str | None]]
     """Why a changing call of this epoch and master is refused; None if it is not (R2)."""
     checks: Checks = field(default_factory=dict)

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class Caller(Protocol):
-    """What makes the calls."""
+    """The client that makes the calls."""
 
     async def call(
         self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = ""
@@ -50,7 +50,7 @@ class Caller(Protocol):
 
 @dataclass
 class _Known:
-    """What one node has said of earlier work."""
+    """Last answer of one node about earlier work."""
 
     is_clear: bool = False
     unfinished: list[UnfinishedWork] = field(default_factory=list)

@@ -15,13 +15,13 @@ class Timing:
     failed: int = 0
 
     def add(self, taken_s: float, *, failed: bool) -> None:
-        """One call has ended."""
+        """Record the end of one call."""
         self.counts[bisect_left(BOUNDS_S, taken_s)] += 1
         self.total_s += taken_s
         self.failed += failed
 
     def shown(self) -> dict[str, object]:
-        """As plain values."""
+        """Return the figures as plain values."""
         return {
             "bounds_s": list(BOUNDS_S),
             "counts": list(self.counts),

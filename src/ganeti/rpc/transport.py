@@ -39,7 +39,7 @@ class NoAnswer(Exception):
 
 
 class _OtherCertificate(Exception):
-    """Whoever answers there has another certificate; nothing was sent."""
+    """The peer has an unexpected certificate; no data was sent."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -48,7 +48,7 @@ class _OtherCertificate(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """What the node said: an HTTP status and JSON."""
+    """Response of a node: an HTTP status and JSON."""
 
     status: int
     body: bytes

@@ -74,7 +74,7 @@ class JobArchive:
         await self._call(lambda: with_relief(self._opened(), lambda: self._append(jobs)))
 
     async def add(self, jobs: Sequence[tuple[int, bytes]]) -> None:
-        """As `append`, but jobs that are there already stay as they are."""
+        """Like `append`, but keep existing jobs unchanged."""
         await self._call(lambda: with_relief(self._opened(), lambda: self._add(jobs)))
 
     async def get(self, job_id: int) -> bytes | None:

@@ -33,7 +33,7 @@ from ganeti.store.settings import StateSettings, state_settings
 
 @dataclass(frozen=True)
 class Founding:
-    """What a back end needs to begin on one node, before any other node has a part in it."""
+    """Data that a back end needs to start on a single node."""
 
     kind: str
     """The name of the back end in `STATE_KINDS`."""
@@ -49,7 +49,7 @@ class Founding:
 
 @dataclass(frozen=True)
 class CandidatePlace:
-    """What a new candidate must know of the state."""
+    """Facts about the state that a new candidate needs."""
 
     settings: StateSettings | None = None
     """None where the candidates themselves have the state."""
@@ -58,7 +58,7 @@ class CandidatePlace:
 
 
 class ServerReport(Protocol):
-    """What a candidate reports of its own server."""
+    """A candidate's report about its own server."""
 
     @property
     def has_data(self) -> bool: ...
@@ -72,7 +72,7 @@ Reports = Callable[[Sequence[Node]], Awaitable[Mapping[NodeUuid, ServerReport]]]
 
 @dataclass(frozen=True)
 class ServerFault:
-    """What is wrong with a server that keeps the state, and what to do."""
+    """A problem of a state server, and its remedy."""
 
     node: str
     """Its node's name; '' where the server is not on a node of the cluster."""
@@ -110,7 +110,7 @@ class StateServers:
 
 
 class StateSink(Protocol):
-    """Where a `StateReader` puts what it reads."""
+    """Receiver of the data that a `StateReader` reads."""
 
     kinds: Collection[str]
     """The kinds of rows that are wanted."""

@@ -79,7 +79,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class History:
-    """Where the history stands."""
+    """Position and digest at the end of a history."""
 
     position: Position = ZERO
     digest: bytes = NO_DIGEST
@@ -500,7 +500,7 @@ def read_history(connection: sqlite3.Connection) -> History:
 
 
 def read_covered(connection: sqlite3.Connection) -> list[Position]:
-    """Where states ended that a restored backup replaced on purpose: nobody misses their changes."""
+    """Last positions of states that a restored backup replaced on purpose."""
     return [
         Position.from_int(int(one)) for one in _get_meta(connection, _COVERED, b"").decode().split()
     ]

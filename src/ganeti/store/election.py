@@ -47,7 +47,7 @@ on some nodes than on others, since both sides of a cut may be forced."""
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The master that a node heard last, and how long ago."""
+    """Master of the last contact, and the time since then."""
 
     master: NodeUuid
     seconds: float
@@ -88,7 +88,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class NoVote:
-    """One voter that gave no answer."""
+    """A voter that did not answer."""
 
     reason: str
 
@@ -124,7 +124,7 @@ class Electing:
 def vote(
     register: Register | None, request: PromiseRequest, kind: CampaignKind, heard: Heard | None
 ) -> Answer:
-    """A voter's answer: `promise`, but not while a master is heard that has not agreed (R8)."""
+    """Return a voter's answer: `promise`, but refuse while an active master has not agreed (R8)."""
     why = _is_heard(heard, request.candidate, kind)
     return (
         Answer(granted=False, register=register, reason=why) if why else promise(register, request)
@@ -515,6 +515,6 @@ class QuorumLease:
             self._agreed_at[node] = max(self._agreed_at[node], asked_at)
 
     def is_over(self, now: float) -> bool:
-        """No majority has been heard for so long that another master may be there."""
+        """No majority has answered for so long that another master may exist."""
         fresh = {node for node, at in self._agreed_at.items() if now - at < SILENCE_S}
         return not has_quorum(fresh | {self._master}, self.voters, forced=self._forced)

@@ -139,7 +139,7 @@ class EmbeddedStore(LeasedStore):
         self._roles.change(Master(Lease(elected.accepted.epoch)))
 
     async def _last_registered(self) -> Accepted | None:
-        """What this node's register names."""
+        """Return the last accepted registration in this node's register."""
         register = await self._ports.beside(self._ports.register.read)
         return register.accepted if register else None
 
@@ -177,7 +177,7 @@ class EmbeddedStore(LeasedStore):
         await self._end_term(why)
 
     def _superseded(self, why: str) -> None:
-        """The leader term has ended by itself; the daemon hears of it by the role."""
+        """Handle the end of the leader term; the role notifies the daemon."""
         leader, self._term = self._term, None
         self._follows(why)
         if leader is not None:
@@ -342,7 +342,7 @@ class EmbeddedStore(LeasedStore):
 
     @property
     def handlers(self) -> dict[Purpose, Handler]:
-        """What this store answers to other candidates."""
+        """Handlers of calls from other candidates, by purpose."""
         return {
             "replicate": self._answer_master,
             "fence": self._answer_candidate,

@@ -1,4 +1,4 @@
-"""What a candidate does while another one is the master: it writes what that one sends.
+"""A candidate's role while another node is the master: it writes the transactions of the master.
 
 A greater epoch ends a session before anything is answered.
 """

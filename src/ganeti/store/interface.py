@@ -192,7 +192,7 @@ class Campaign:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who takes part, and who holds the state now."""
+    """The members of the store, and the holders of the current state."""
 
     master: NodeUuid | None
     """This node while it has the lease; else None, or the one that is known to have it."""
@@ -201,7 +201,7 @@ class Membership:
     voters: frozenset[NodeUuid]
     """Whose registers are asked: for the fence by every back end, for votes by the embedded one."""
     candidates: frozenset[NodeUuid]
-    """Who may hold the state and become the master."""
+    """Nodes that may hold the state and become the master."""
     holders: frozenset[NodeUuid]
     """Who surely has all that is acknowledged from now on; none where it is on other hosts."""
     degraded: bool
@@ -240,7 +240,7 @@ class StoreStatistics:
 
 
 class ByteSink(Protocol):
-    """Where a backup goes."""
+    """Target of a backup."""
 
     async def write(self, data: bytes) -> None: ...
 

@@ -56,14 +56,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LeaderPorts:
-    """What a leader works with."""
+    """Dependencies of a leader."""
 
     identity: Identity
     voters: Voters
     peers: Peers
     log: LocalLog
     ended: Callable[[str], None]
-    """Called once, where the term ends by itself."""
+    """Called once when the term ends without a request."""
 
 
 class LeaderTerm:

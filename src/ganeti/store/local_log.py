@@ -83,7 +83,7 @@ class LocalLog:
         self._replacing = asyncio.Lock()
         self._failure = ""
         self.tail = History()
-        """Where the synced history ends."""
+        """End of the synced history."""
         self.members = MemberList.decode(None, identity.node_uuid)
         """As they were read or written here last."""
         self.epoch = 0

@@ -80,7 +80,7 @@ class EmbeddedRestorer:
 
 @contextlib.contextmanager
 def holding_state(path: Path) -> Iterator[None]:
-    """Nobody else opens the state while the block runs; StoreError if the master daemon has it."""
+    """Lock the state for the block; raise StoreError if the master daemon has it open."""
     with contextlib.ExitStack() as opened:
         lock = path.with_name(f"{path.name}.lock")
         try:
@@ -95,7 +95,7 @@ def holding_state(path: Path) -> Iterator[None]:
 
 
 def found_at(path: Path, identity: Identity, connect: Connect = connect) -> Found:
-    """What a restore would replace; the state is held."""
+    """Return the state that a restore would replace; the caller holds the lock."""
     if not path.exists():
         return Found(Position(0, 0))
     database = Database(path, Limits(), connect)

@@ -18,11 +18,11 @@ from ganeti.vcluster.layout import DOMAIN, VirtualCluster, load, plan
 DEFAULT_DIRECTORY = Path("/var/tmp/ganeti-vcluster")  # noqa: S108 - made 0700, and long names do not fit
 
 announce = partial(say, flush=True)
-"""Tells what happens, at once also where the output is a file."""
+"""Print progress, unbuffered even if the output is a file."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of `ganeti-vcluster`."""
+    """Return the command line parser of `ganeti-vcluster`."""
     top = Parser(
         prog="ganeti-vcluster",
         description="Make a cluster of real daemons on this machine, each node in a directory.",
@@ -31,24 +31,30 @@ def parser() -> argparse.ArgumentParser:
         "--dir",
         type=Path,
         default=DEFAULT_DIRECTORY,
-        help="where the cluster lives (default: %(default)s)",
+        help="directory of the cluster (default: %(default)s)",
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_up(commands.add_parser("up", help="make the cluster"))
-    commands.add_parser("down", help="end exactly what belongs to the cluster, and remove it")
+    _add_up(commands.add_parser("up", help="create the cluster"))
+    commands.add_parser("down", help="end the processes of the cluster and remove its files")
     commands.add_parser("status", help="show the daemons of the cluster")
     shell = commands.add_parser("shell", help="open a shell, or run a command, on a node")
     shell.add_argument(
-        "--node", default="1", metavar="NODE", help="its number or name (default: 1, the first)"
+        "--node",
+        default="1",
+        metavar="NODE",
+        help="number or name of the node (default: 1, the first)",
     )
     shell.add_argument(
-        "words", nargs=argparse.REMAINDER, metavar="COMMAND", help="a command instead of a shell"
+        "words",
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help="command to run instead of a shell",
     )
     return top
 
 
 def _add_up(make: argparse.ArgumentParser) -> None:
-    make.add_argument("--nodes", type=int, default=3, help="how many nodes (default: %(default)s)")
+    make.add_argument("--nodes", type=int, default=3, help="number of nodes (default: %(default)s)")
     make.add_argument(
         "--hypervisor", choices=sorted(HYPERVISORS), default="fake", help="default: %(default)s"
     )
@@ -56,31 +62,33 @@ def _add_up(make: argparse.ArgumentParser) -> None:
         "--state",
         choices=tuple(STATE_KINDS),
         default=EMBEDDED,
-        help="what keeps the state, as --state of 'gnt-cluster init' (default: %(default)s)",
+        help="state back end; see --state of 'gnt-cluster init' (default: %(default)s)",
     )
     make.add_argument(
         "--init-option",
         action="append",
         default=[],
         metavar="OPTION",
-        help="one more for 'gnt-cluster init', as --init-option=--state-urls=https://...; may be repeated",
+        help="another option for 'gnt-cluster init', such as --init-option=--state-urls=URL; may be repeated",
     )
     make.add_argument(
         "--netns",
         action="store_true",
-        help="give each node a network namespace (root) in place of a loopback address",
+        help="give each node a network namespace instead of a loopback address; needs root",
     )
     make.add_argument(
         "--domain",
         default=DOMAIN,
-        help="of all names; clusters that are to know each other need different ones (default: %(default)s)",
+        help="domain of all names; must differ between clusters that contact each other (default: %(default)s)",
     )
     make.add_argument(
-        "--monitoring", action="store_true", help="start the monitoring daemon of each node too"
+        "--monitoring", action="store_true", help="also start the monitoring daemon on each node"
     )
-    make.add_argument("--confd", action="store_true", help="candidates run the query daemon too")
     make.add_argument(
-        "--rapi", action="store_true", help="start the REST server beside the master too"
+        "--confd", action="store_true", help="also start the query daemon on candidates"
+    )
+    make.add_argument(
+        "--rapi", action="store_true", help="also start the REST server on the master"
     )
     make.add_argument(
         "--guest",
@@ -93,12 +101,12 @@ def _add_up(make: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="make N nodes more that are virtual machines with LVM and DRBD (root; needs --guest)",
+        help="create N additional nodes as virtual machines with LVM and DRBD; needs root and --guest",
     )
 
 
 def main() -> int:
-    """Run the command; 0 if it did what was asked."""
+    """Run the command and return its exit status."""
     args = parser().parse_args()
     directory = args.dir.absolute()
     stop_on_sigterm()
@@ -109,7 +117,7 @@ def main() -> int:
             return _down(directory)
         cluster = load(directory)
         if cluster is None:
-            say(f"ganeti-vcluster: there is no cluster in {directory}", file=sys.stderr)
+            say(f"ganeti-vcluster: no cluster exists in {directory}", file=sys.stderr)
             return 1
         return _status(cluster) if args.command == "status" else _shell(args, cluster)
     except (GanetiError, OSError) as err:
@@ -118,7 +126,7 @@ def main() -> int:
 
 
 def stop_on_sigterm() -> None:
-    """Let a request to end take back what is half done, as Ctrl-C does."""
+    """Let SIGTERM roll back an unfinished command, as Ctrl-C does."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -149,9 +157,9 @@ def _up(args: argparse.Namespace, directory: Path) -> int:
         announce,
     )
     if not is_new:
-        announce(f"There is a cluster in {directory} already; it was not changed.")
+        announce(f"A cluster already exists in {directory}; it was not changed.")
         return _status(cluster)
-    announce(f"\nThe cluster is up. Go on with: ganeti-vcluster --dir {directory} shell")
+    announce(f"\nThe cluster is up. Continue with: ganeti-vcluster --dir {directory} shell")
     return 0
 
 
@@ -159,7 +167,7 @@ def _down(directory: Path) -> int:
     from ganeti.vcluster import lifecycle
 
     if not lifecycle.end(directory, announce):
-        announce(f"There is no cluster in {directory}.")
+        announce(f"No cluster exists in {directory}.")
     return 0
 
 
@@ -173,7 +181,7 @@ def _status(cluster: VirtualCluster) -> int:
 
 
 def _shell(args: argparse.Namespace, cluster: VirtualCluster) -> int:
-    """Become the shell, or the command; returns only by InputError, if there is no such node or program."""
+    """Replace this process by the shell or the command; raise InputError for an unknown node or program."""
     node = cluster.node_called(args.node)
     if node.tap:
         from ganeti.vcluster.node_machines import run_in_machine
@@ -188,7 +196,7 @@ def _shell(args: argparse.Namespace, cluster: VirtualCluster) -> int:
             " choose another node by its number or name: shell --node 2 gnt-node list"
         )
     argv = node.words(words)
-    return os.execvpe(argv[0], argv, environment)  # noqa: S606 - it is the person's own shell
+    return os.execvpe(argv[0], argv, environment)  # noqa: S606 - the user starts their own shell
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a cluster on one machine consists of: its nodes, their directories and addresses."""
+"""Layout of a cluster on one machine: its nodes, their directories and addresses."""
 
 import os
 import socket
@@ -32,7 +32,7 @@ UID_LOCKS = Path("/run/ganeti-uid-pool")
 
 
 class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
-    """One node: a directory that it takes for `/`, and an address."""
+    """One node: a directory that its daemons treat as `/`, and an address."""
 
     name: str
     root: str
@@ -40,9 +40,9 @@ class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     """The network namespace that the node lives in; '' with loopback addresses."""
     has_confd: bool = False
-    """Whether it runs the query daemon while it is a candidate."""
+    """True if it runs the query daemon while it is a candidate."""
     has_rest: bool = False
-    """Whether it has a REST server while it is the master."""
+    """True if it runs a REST server while it is the master."""
     tap: str = ""
     """The cable of a node that is a virtual machine of its own; '' for one that is only a directory."""
 
@@ -51,7 +51,7 @@ class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
         return Paths(Path(self.root))
 
     def environment(self) -> dict[str, str]:
-        """What makes a command or a daemon one of this node's."""
+        """Return the environment that binds a command or daemon to this node."""
         programs = str(Path(sys.executable).parent)
         python = {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
         # An environment may hold another checkout: its programs run the code that this one runs.
@@ -59,7 +59,7 @@ class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
             str(Path(ganeti.__file__).resolve().parents[1]),
             os.environ.get("PYTHONPATH", ""),
         ]
-        # Only root can be somebody else, and the ids of a host belong to all nodes on it.
+        # Only root can change its user, and all nodes on a host share its user ids.
         locks = {DIRECTORY_VARIABLE: str(UID_LOCKS)} if os.geteuid() == 0 else {}
         return {
             **python,
@@ -92,21 +92,21 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
     guest_bridge: str = ""
     """What the guests' interfaces are put into: on this host, or in each namespace; '' where there is none."""
     guest: str = ""
-    """Where the test guest's kernel and OS definition are; '' without."""
+    """Directory of the test guest's kernel and OS definition; '' if unset."""
     has_monitoring: bool = False
-    """Whether the nodes have the monitoring daemon."""
+    """True if the nodes run the monitoring daemon."""
     state: str = EMBEDDED
-    """What keeps the cluster's state (`STATE_KINDS`)."""
+    """The cluster's state back end (`STATE_KINDS`)."""
     init_options: tuple[str, ...] = ()
     """Further ones of `gnt-cluster init`."""
     volumes_mib: int = 0
     """The size of the disk for the volume group of each machine."""
     is_complete: bool = False
-    """False while it is being made: then nobody relies on it, and it may be removed."""
+    """False during creation: the cluster may be removed then."""
 
     @property
     def name(self) -> str:
-        """What the cluster is called."""
+        """Name of the cluster."""
         return f"cluster.{self.domain}"
 
     @property
@@ -115,12 +115,12 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def local_nodes(self) -> tuple[VirtualNode, ...]:
-        """Those whose daemons run on this host."""
+        """The nodes whose daemons run on this host."""
         return tuple(node for node in self.nodes if not node.tap)
 
     @property
     def machines(self) -> tuple[VirtualNode, ...]:
-        """Those that are virtual machines."""
+        """The nodes that are virtual machines."""
         return tuple(node for node in self.nodes if node.tap)
 
     def node_called(self, text: str) -> VirtualNode:
@@ -137,7 +137,7 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shared_directory(self) -> Path:
-        """What every node sees: the disks of template `sharedfile`."""
+        """Directory shared by all nodes, for disks of template `sharedfile`."""
         return self.directory_path / "shared"
 
     @property

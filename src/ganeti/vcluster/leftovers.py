@@ -1,4 +1,4 @@
-"""What a node leaves running when its daemons have ended: guests, and long work such as OS scripts."""
+"""Processes that survive the daemons of a node: guests, and long work such as OS scripts."""
 
 import contextlib
 import os
@@ -102,7 +102,7 @@ def _holds(pid: int, directory: Path) -> bool:
     try:
         opened = list((PROCESSES / f"{pid}/fd").iterdir())
     except OSError:
-        return False  # it has ended meanwhile, or belongs to somebody else
+        return False  # it has ended, or belongs to another user
     return any(_target(entry).parent == directory for entry in opened)
 
 

@@ -65,7 +65,7 @@ class Commands:
             raise ExecError(f"{shlex.join(argv)} ended with status {done.returncode}")
 
     def output(self, node: VirtualNode, argv: Sequence[str]) -> str:
-        """What a command prints; ExecError with its errors if it fails."""
+        """Return the output of a command; raise ExecError with its error output."""
         done = subprocess.run(
             node.words([*argv]),
             env=node.environment(),
@@ -158,7 +158,7 @@ def end(directory: Path, say: Say) -> bool:
 
 
 def _remove(cluster: VirtualCluster, say: Say) -> None:
-    """End a cluster, and the commands that are making it if nobody waits for them any more."""
+    """End a cluster and any orphaned commands that are creating it."""
     if not cluster.is_complete:
         for node in cluster.local_nodes:
             end_commands(node.paths, node.name, say)

@@ -22,7 +22,7 @@ import ganeti
 from ganeti.base.errors import ErrorCode, ExecError, PrereqError
 
 PACKAGES = ("lvm2", "drbd-utils")
-"""What a node with volumes needs, besides the libraries that these need."""
+"""Packages that a node with volumes needs, without their libraries."""
 FROM_HOST = ("libc6", "libgcc-s1", "libcrypt1", "libc6-dev")
 """The Python of this machine brings these along."""
 WITH_LIBRARIES = re.compile(r"lib[a-z0-9]|dmsetup$|dmeventd$")
@@ -112,7 +112,7 @@ done
 
 @dataclass(frozen=True)
 class MachineImage:
-    """What machines are started from; shared by all of them, and never written to."""
+    """Read-only image from which all machines are started."""
 
     kernel: Path
     initrd: Path
@@ -224,7 +224,7 @@ def copy_python(tree: Path, skipped: Sequence[str]) -> None:
 
 
 def site_packages() -> list[str]:
-    """Where this Python's packages are."""
+    """Return the package directory of this Python."""
     return [path for path in sys.path if path.endswith("site-packages")]
 
 

@@ -40,13 +40,13 @@ class NodeMachine:
 
     @property
     def agent(self) -> MachineAgent:
-        """The connection to it, once it is up; made anew after its power was cut."""
+        """Return the connection to the running machine; reconnect after a power cut."""
         if self._agent is None:
             self._agent = self.machine.agent()
         return self._agent
 
     def forget(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
         if self._agent is not None:
             self._agent.close()
             self._agent = None

@@ -28,7 +28,7 @@ class FrozenArgs(InstanceArgs, frozen=True, kw_only=True):
 
 
 class Frozen(Message, frozen=True, kw_only=True):
-    """How many file systems stood still, or go on."""
+    """Number of file systems that were frozen or resumed."""
 
     file_systems: int
 

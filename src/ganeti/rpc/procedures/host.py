@@ -99,7 +99,7 @@ class VerifyReport(Message, frozen=True, kw_only=True, rename=_WIRE_NAMES):
     mirror_version: str = ""
     """Of the module in the kernel; '' where there is none."""
     mirror_helper: str = ""
-    """What it asks when something happens."""
+    """Program that the module calls for events."""
 
 
 class TestDelayArgs(Message, frozen=True, kw_only=True):

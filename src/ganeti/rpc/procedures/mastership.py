@@ -31,7 +31,7 @@ class RenewArgs(Message, frozen=True, kw_only=True):
 
 
 class RegisterAnswer(Message, frozen=True, kw_only=True):
-    """What the node says to any question about its register (R8)."""
+    """Answer of a node to any call about its register (R8)."""
 
     vote: Vote | None = None
     """None where the node has joined no cluster. Only answers to read and promise say what the node is."""

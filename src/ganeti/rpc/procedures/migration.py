@@ -77,7 +77,7 @@ class MigrationEnd(Enum):
     END_SOURCE = (True, True)
     """Remove the guest, which the target has."""
     RESUME_SOURCE = (True, False)
-    """Let the guest go on, which the target has not got."""
+    """Resume the guest, which the target has not received."""
     RESUME_TARGET = (False, True)
     END_TARGET = (False, False)
 

@@ -1,4 +1,4 @@
-"""Ending what was begun on a node, and may still run there although nobody waits for it (R11)."""
+"""Procedures that end work of earlier masters on a node (R11)."""
 
 from ganeti.rpc.procedures.form import NORMAL_S, Message, Procedure
 
@@ -26,7 +26,7 @@ class UnfinishedWork(Message, frozen=True, kw_only=True):
 
 
 class EndWorkResult(Message, frozen=True, kw_only=True):
-    """What was ended, and what still runs although it was to end."""
+    """Ended work, and work that survived."""
 
     ended: list[str]
     unfinished: list[UnfinishedWork]

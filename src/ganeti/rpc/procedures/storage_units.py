@@ -19,7 +19,7 @@ class UnitState(Message, frozen=True, kw_only=True):
     free: int
     allocatable: bool = True
     problem: str = ""
-    """What is wrong with it, a sentence, or ''."""
+    """A sentence that describes the problem, or ''."""
 
 
 class ChangeUnitArgs(Message, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ class DiskListenArgs(Message, frozen=True, kw_only=True):
 
 
 class DiskListening(Message, frozen=True, kw_only=True):
-    """Where the data is waited for."""
+    """Address where the receiver listens."""
 
     port: int
 

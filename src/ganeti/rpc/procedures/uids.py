@@ -10,7 +10,7 @@ class UidPoolArgs(Message, frozen=True, kw_only=True):
 
 
 class UidPoolUse(Message, frozen=True, kw_only=True):
-    """What is known on a node about these ids."""
+    """Data of a node about these ids."""
 
     conflicts: list[str]
     """Whose they are, a sentence each: no guest may have them."""

@@ -93,7 +93,7 @@ def opened(kind: str, key: str, data: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where the history stands."""
+    """Position and digest at the end of a history."""
 
     position: Position = ZERO
     digest: bytes = NO_DIGEST
