@@ -404,7 +404,7 @@ async def test_another_certificate_at_the_tokens_address_gets_no_proof(world: Wo
     node = world.nodes.new()
     async with listening(node, "--no-start") as (token, process):
         wrong = msgspec.structs.replace(decode_token(token), fingerprint="00" * 32).encode()
-        with pytest.raises(PrereqError, match="somebody else answers"):
+        with pytest.raises(PrereqError, match="another process answers"):
             await join(wrong, paths=world.master.paths)
         assert process.returncode is None
         await join(token, paths=world.master.paths)

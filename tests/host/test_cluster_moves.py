@@ -201,7 +201,7 @@ MOMENTS = {
     "begins": (r"preparing", 0.0),
     "is about to send": (r"migrating the", 0.0),
     "sends": (r"migrating the", 0.6),
-    "hands over": (r"letting the guest go on", 0.0),
+    "hands over": (r"resuming the guest", 0.0),
     "ends": (r"ending what is left", 0.0),
 }
 FEW = list(zip(PARTIES, MOMENTS, strict=True))
