@@ -42,7 +42,7 @@ BOUNDS = {
     "JSON depth": f"{wire.DEPTH_LIMIT}",
     "LUXI message / clients": f"{mib(luxi.MESSAGE_LIMIT)}, ≤ {LUXI.message_s:.0f} s to complete"
     f" / {LUXI.clients:,}",
-    "node RPC body / inflated": mib(rpc_server.BODY_LIMIT),
+    "node RPC body (compressed bodies are refused)": mib(rpc_server.BODY_LIMIT),
     "confd packet": f"≤ {spaced(confd.PACKET_LIMIT)} B",
     "names": f"≤ {identifiers.NAME_LIMIT}; tags ≤ 128, ≤ {spaced(MAX_TAGS)} per object",
     "disks / NICs": f"{MAX_DISKS} / {MAX_NICS}",
