@@ -177,7 +177,7 @@ def test_who_may_not_and_what_does_not_fit_is_refused_and_nothing_changes(both: 
         ([f"--src-password-file={both.directory / 'wrong'}"], "refuses (401)"),
         ([f"--dest-ca-file={both.directory / 'source.pem'}"], "certificate verify failed"),
         (["--dest-disk-template=plain"], "plain"),
-        (["--dest-rapi-port=1"], "cannot ask"),
+        (["--dest-rapi-port=1"], "cannot query"),
     ]
     for options, text in wrong:
         said = both.source.fails("move-instance", *both.rest, *options, "mail1.example.com")

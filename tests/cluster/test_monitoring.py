@@ -59,7 +59,9 @@ def test_nodes_tell_what_they_find_and_what_the_cluster_switches_off_they_do_not
     assert "diskstats: off, every 5 s" in said
     assert "lv: on, every 30 s" in said
     cluster.kill(MOND, 3)
-    assert "node3 did not report cpu-avg-load" in tool(cluster, "hbal", "-L", "--mond")
+    assert "node3.vcluster.test did not report cpu-avg-load" in tool(
+        cluster, "hbal", "-L", "--mond"
+    )
 
 
 def test_an_instance_leaves_a_drained_node_by_itself_when_its_tag_allows_it(

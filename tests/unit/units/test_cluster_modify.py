@@ -95,7 +95,7 @@ def spec(value: int) -> dict[str, int]:
     [
         ({"vg_name": "../xenvg"}, "vg_name: '../xenvg' is not the name of a volume"),
         ({"vg_name": "-xenvg"}, "vg_name: '-xenvg' is not the name of a volume"),
-        ({"reserved_lvs": ["xenvg/(swap"]}, "is no regular expression"),
+        ({"reserved_lvs": ["xenvg/(swap"]}, "is not a regular expression"),
         ({"enabled_hypervisors": []}, "enabled_hypervisors: name at least one"),
         ({"enabled_hypervisors": ["xen"]}, "enabled_hypervisors: 'xen' is not known"),
         ({"enabled_hypervisors": []}, "at least one"),
@@ -226,7 +226,7 @@ async def test_an_address_that_does_not_come_up_is_said(master: Master) -> None:
     master.rpc.fail(2, Fault.REFUSED)
     view = await master.run(modify(master_netdev="eth0"))
     succeeded(view)
-    assert "run gnt-cluster activate-master-ip when that is mended" in said(view)
+    assert "run gnt-cluster activate-master-ip when that is fixed" in said(view)
 
 
 async def test_changes_at_the_same_time_lose_nothing(master: Master) -> None:

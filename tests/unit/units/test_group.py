@@ -146,7 +146,7 @@ async def test_a_change_keeps_what_it_does_not_name(master: Master) -> None:
         (OpGroupAssignNodes(group_name="default", nodes=[]), "wrong_input", "nodes: name at least"),
         (OpGroupAssignNodes(group_name="default", nodes=["x"]), "unknown_entity", "no node x"),
         (OpGroupEvacuate(group_name="default", iallocator="../x"), "wrong_input", "iallocator"),
-        (OpGroupEvacuate(group_name="default"), "wrong_state", "there is no other node group"),
+        (OpGroupEvacuate(group_name="default"), "wrong_state", "no other node group exists"),
         (OpGroupEvacuate(group_name="default", target_groups=["default"]), "wrong_input", "left"),
     ],
     ids=str,

@@ -289,7 +289,7 @@ async def test_devices_are_found_by_index_from_either_end_by_name_and_by_uuid(
         ["nic.link/0", "br1"], ["nic.vlan/0", ".7"], ["nic.name/0", None],
     ]  # fmt: skip
     _, (text, code) = failed(await master.run(modify(nics=[["add", {"link": "nosuchbr"}]])))
-    assert (code, "no bridge 'nosuchbr'" in text) == ("environment_error", True)
+    assert (code, "the bridge 'nosuchbr' does not exist" in text) == ("environment_error", True)
     succeeded(await master.run(modify(nics=[["add", {"link": "nosuchbr"}]], force=True)))
     for identifier, code in (("a", "resource_not_unique"), ("b", "unknown_entity")):
         _, (_, found) = failed(await master.run(modify(disks=[["remove", identifier, {}]])))

@@ -178,7 +178,7 @@ async def test_a_policy_of_the_cluster_allows_single_parameters_and_only_the_mas
 async def test_a_policy_names_only_what_touches_the_host(master: Master) -> None:
     name, (text, _) = failed(await master.run(OpClusterSetParams(remote_hvparams=["acpi"])))
     assert name == "OpPrereqError"
-    assert "no parameter that touches the host" in text
+    assert "is not a parameter that reaches the host" in text
 
 
 async def test_a_job_shows_and_keeps_its_source(master: Master) -> None:

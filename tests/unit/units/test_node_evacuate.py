@@ -101,12 +101,12 @@ async def test_a_node_without_instances_and_copies_of_none_submit_no_jobs(master
     [
         (OpNodeEvacuate(node_name="node3", mode="some", iallocator="hail"), "mode"),
         (OpNodeEvacuate(node_name="node3", mode="all"), "no default allocator"),
-        (OpNodeEvacuate(node_name="node3", mode="all", remote_node="node3"), "to be emptied"),
+        (OpNodeEvacuate(node_name="node3", mode="all", remote_node="node3"), "choose another target"),
         (OpNodeEvacuate(node_name="node3", mode="all", remote_node="node1", iallocator="hail"),
          "either a target node or an allocator"),
         (OpNodeMigrate(node_name="node9"), "node9"),
         (OpNodeMigrate(node_name="node3", mode="live", live=True), "not both"),
-        (OpNodeMigrate(node_name="node3", target_node="node3"), "to be emptied"),
+        (OpNodeMigrate(node_name="node3", target_node="node3"), "choose another target"),
     ],
 )  # fmt: skip
 async def test_a_wrong_request_is_refused(master: Master, op: Any, text: str) -> None:

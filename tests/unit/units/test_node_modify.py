@@ -99,7 +99,13 @@ async def test_a_node_has_one_role(
         (2, {"offline": True}, {"master_candidate": True}, "wrong_state", "is offline"),
         (2, {"drained": True}, {"master_candidate": True}, "wrong_state", "is drained"),
         (2, {"master_capable": False}, {"master_candidate": True}, "wrong_state", "not master_cap"),
-        (2, {}, {"master_candidate": True, "master_capable": False}, "wrong_input", "no candidate"),
+        (
+            2,
+            {},
+            {"master_candidate": True, "master_capable": False},
+            "wrong_input",
+            "cannot be a candidate",
+        ),
     ],
 )
 async def test_a_wrong_wish_is_refused(

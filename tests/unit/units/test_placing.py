@@ -115,7 +115,7 @@ def test_secrets_are_refused_before_anything_is_stored() -> None:
             }
         ],
     }
-    with pytest.raises(InputError, match="need a job of their own"):
+    with pytest.raises(InputError, match="submit a separate job"):
         parse_opcode(value)
 
 

@@ -176,7 +176,7 @@ def _other_node(snapshot: Snapshot, given: str | None, node: Node, field: str) -
         return None
     found = resolve_node(snapshot, given)
     if found.uuid == node.uuid:
-        raise InputError(f"{node.name} is the node to evacuate", field)
+        raise InputError(f"{node.name} is the node to evacuate; choose another target", field)
     return found
 
 
