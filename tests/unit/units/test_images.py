@@ -162,7 +162,7 @@ async def test_a_master_that_dies_leaves_no_half_import(master: Master, number: 
 async def test_an_image_that_changes_in_between_is_refused(master: Master) -> None:
     node(master, 2).image_changes = True
     _, (text,) = failed(await master.run(import_image()))
-    assert "was changed" in text
+    assert "changed after it was checked" in text
     check_all_gone(master)
 
 
