@@ -69,7 +69,7 @@ class Scene:
         for directory in (self.paths.data, self.paths.log, self.paths.run):
             directory.mkdir(parents=True)
         self.registers = Registers(
-            {node: RegisterFile(root / f"register-{node}") for node in NODES}
+            ME, {node: RegisterFile(root / f"register-{node}") for node in NODES}
         )
         # This node's own is where everything expects it.
         self.registers.files[ME] = RegisterFile(self.paths.register)

@@ -10,14 +10,15 @@ from ganeti.rpc.procedures.mastership import AcceptArgs, PromiseArgs
 from ganeti.store.election import NoVote, Vote
 from ganeti.store.interface import CampaignKind
 from ganeti.store.ports import LocalVoter
-from ganeti.store.register import AcceptRequest, PromiseRequest, RegisterFile
+from ganeti.store.register import AcceptRequest, PromiseRequest, RegisterFile, check_epoch
 
 
 class Registers:
-    """The voters, as the node daemons of three nodes would answer."""
+    """The voters, as the node daemons of three nodes would answer `master`."""
 
-    def __init__(self, files: dict[NodeUuid, RegisterFile]) -> None:
+    def __init__(self, master: NodeUuid, files: dict[NodeUuid, RegisterFile]) -> None:
         self.files = files
+        self._master = master
 
     def _of(self, node: NodeUuid) -> LocalVoter:
         return LocalVoter(node, self.files[node])
@@ -34,7 +35,10 @@ class Registers:
         return await self._of(node).accept(node, request)
 
     async def renew(self, node: NodeUuid, cluster_uuid: str, epoch: int) -> Vote | NoVote:
-        return await self._of(node).renew(node, cluster_uuid, epoch)
+        del cluster_uuid
+        answer = self.files[node].decide(lambda old: check_epoch(old, epoch, self._master))
+        assert answer.register
+        return Vote(answer.granted, answer.register, answer.reason)
 
     async def asked(
         self, _rpc: object, nodes: list[Node], _procedure: object, args: object

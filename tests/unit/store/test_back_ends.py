@@ -152,7 +152,7 @@ async def test_the_state_moves_to_a_registered_back_end_and_back(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register = RegisterFile(paths.register)
-    monkeypatch.setattr(switch_state, "_asked", Registers({NODES[0]: register}).asked)
+    monkeypatch.setattr(switch_state, "_asked", Registers(NODES[0], {NODES[0]: register}).asked)
     monkeypatch.setattr("ganeti.base.tls.client_context", lambda *_files: None)
     switch = a_switch(paths)
     store = await open_alone(paths, switch.identity)
