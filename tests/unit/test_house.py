@@ -108,6 +108,32 @@ def test_every_module_says_what_it_is_for() -> None:
     assert [_shown(path) for path in MODULES if not docstring.match(_text(path))] == []
 
 
+@pytest.mark.sampled(0)
+def test_nearly_all_that_is_public_has_a_docstring() -> None:
+    """A method that carries out a documented one of the same name inherits its docstring."""
+    found = [one for path in MODULES for one in _public_definitions(_tree(path), in_class=False)]
+    inherited = {name for name, is_method, has_docstring in found if is_method and has_docstring}
+    lacking = [
+        name
+        for name, is_method, has_docstring in found
+        if not has_docstring and not (is_method and name in inherited)
+    ]
+    assert len(lacking) <= 0.05 * len(found), sorted(lacking)
+
+
+def _public_definitions(parent: ast.AST, *, in_class: bool) -> Iterator[tuple[str, bool, bool]]:
+    """Each public class and function: its name, whether it is a method, whether it has a docstring."""
+    for node in ast.iter_child_nodes(parent):
+        if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if node.name.startswith("_"):
+            continue
+        is_class = isinstance(node, ast.ClassDef)
+        yield node.name, in_class and not is_class, ast.get_docstring(node) is not None
+        if is_class:
+            yield from _public_definitions(node, in_class=True)
+
+
 def test_every_package_is_one() -> None:
     folders = {path.parent for path in MODULES}
     assert [_shown(one) for one in folders if not (one / "__init__.py").exists()] == []
