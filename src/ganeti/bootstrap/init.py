@@ -34,7 +34,7 @@ from ganeti.bootstrap.membership import (
 from ganeti.bootstrap.renew_files import make_first_files
 from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.confd.keys import keep_key, new_key
-from ganeti.config.cluster_params import changed_cluster, check_cluster_wish
+from ganeti.config.cluster_params import changed_cluster, check_cluster_request
 from ganeti.config.config import Config
 from ganeti.config.ssconf_writer import ssconf_values
 from ganeti.config.transaction import put_row
@@ -409,9 +409,9 @@ def first_cluster(options: InitOptions, uuid: str, master: NodeUuid, now: float)
         first = {row.name: row.with_uid_pool for row in rows if row.with_uid_pool}
         own = {name: {**layer, **given.get(name, {})} for name, layer in first.items()}
         params["hvparams"] = {**given, **own}
-    wish: OpClusterSetParams = wire.convert(params, OpClusterSetParams, what="options")
-    check_cluster_wish(wish)
-    return msgspec.structs.replace(cluster, **changed_cluster(cluster, wish))
+    op: OpClusterSetParams = wire.convert(params, OpClusterSetParams, what="options")
+    check_cluster_request(op)
+    return msgspec.structs.replace(cluster, **changed_cluster(cluster, op))
 
 
 def _remove_directories(made: list[Path]) -> None:

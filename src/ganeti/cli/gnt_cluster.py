@@ -208,7 +208,7 @@ _SHOWN: dict[Form, Callable[[Any, dict[str, Any]], Any]] = {
 _BEHIND_MAC_PREFIX = 3
 
 
-def _kept(state: dict[str, Any] | None) -> str:
+def _state_store_text(state: dict[str, Any] | None) -> str:
     state = state or {}
     kind = STATE_KINDS.get(state.get("kind", ""))
     where = ", ".join(state.get("holders", [])) or "on other hosts"
@@ -223,7 +223,7 @@ _INFO = (
     shown("Master node", "master"),
     shown("State", "degraded",
           value=lambda degraded: "degraded: held by the master alone" if degraded else "safe"),
-    shown("State kept by", "state", value=_kept),
+    shown("State kept by", "state", value=_state_store_text),
     shown("Architecture (this node)", "architecture", value=lambda one: f"{one[0]} ({one[1]})"),
     shown("Tags", "tags", value=lambda tags: ", ".join(sorted(tags)) or "(none)"),
     shown("Default hypervisor", "default_hypervisor"),

@@ -12,7 +12,7 @@ from ganeti.cli import placement_options as options
 from ganeti.cli.command import option
 
 if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
-    from ganeti.placement.clearing import Refuge
+    from ganeti.placement.clearing import TemporaryNodes
     from ganeti.placement.state import State
 
 
@@ -63,7 +63,7 @@ def _check_master(state: "State", *, force: bool) -> None:
 
 def _with_moves(
     state: "State", groups: list[list[int]], args: argparse.Namespace
-) -> "list[tuple[list[int], list[Refuge]]]":
+) -> "list[tuple[list[int], list[TemporaryNodes]]]":
     """Return the groups with the moves that empty them; a group is smaller if other nodes lack space."""
     from ganeti.placement.clearing import split_by_room
 

@@ -84,11 +84,11 @@ def hspace(args: argparse.Namespace) -> int:
 
 def _bad(run: _Run) -> None:
     """Name the nodes that fail N+1, and the groups that cannot lose a node."""
-    from ganeti.placement.redundancy import doomed_nodes
+    from ganeti.placement.redundancy import unrecoverable_nodes
 
-    state, exempt = run.state, run.rules.exempt._replace(groups=())
+    state, excluded = run.state, run.rules.excluded._replace(groups=())
     failing = (state.fails & ~state.offline).nonzero()[0]
-    groups = sorted({int(state.group[node]) for node in doomed_nodes(state, exempt)})
+    groups = sorted({int(state.group[node]) for node in unrecoverable_nodes(state, excluded)})
     for what, names in (
         ("nodes", [state.nodes[node].name for node in failing]),
         ("groups", [state.groups[group].name for group in groups]),
@@ -106,26 +106,28 @@ def _prepared(state: "State", template: str, args: argparse.Namespace) -> _Run:
     from msgspec.structs import replace
 
     from ganeti.placement.description import facts
-    from ganeti.placement.places import Exempt, Rules
-    from ganeti.placement.redundancy import Trouble, doomed_nodes, is_redundant
+    from ganeti.placement.places import Excluded, Rules
+    from ganeti.placement.redundancy import Violations, is_redundant, unrecoverable_nodes
 
     failing = {int(group) for group in state.group[state.fails & ~state.offline]}
     closed: set[int] = set() if args.accept_errors else failing
-    exempt = Exempt(offline=args.accept_errors)
+    excluded = Excluded(offline=args.accept_errors)
     if args.independent:
-        exempt = exempt._replace(
-            groups=frozenset(int(state.group[node]) for node in doomed_nodes(state, exempt))
+        excluded = excluded._replace(
+            groups=frozenset(
+                int(state.group[node]) for node in unrecoverable_nodes(state, excluded)
+            )
         )
-        closed.update(exempt.groups)
+        closed.update(excluded.groups)
     remaining = any(
         one.alloc_policy != "unallocable" and number not in closed
         for number, one in enumerate(state.groups)
     )
     is_stopped = bool(failing) and not args.accept_errors and not (args.independent and remaining)
-    rules = Rules(capacity=not args.no_capacity, exempt=exempt)
-    if args.accept_errors and facts(template).mirrored and not is_redundant(state, exempt):
+    rules = Rules(capacity=not args.no_capacity, excluded=excluded)
+    if args.accept_errors and facts(template).mirrored and not is_redundant(state, excluded):
         # A mirrored instance must only not worsen the state of nodes that cannot be lost.
-        rules = replace(rules, before=Trouble(state.copy(), exempt))
+        rules = replace(rules, before=Violations(state.copy(), excluded))
     limit = args.max_length if args.max_length >= 0 else None
     return _Run(state, rules, tuple(sorted(closed)), is_stopped, limit, args)
 

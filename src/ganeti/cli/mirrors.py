@@ -114,7 +114,7 @@ def verify_disks(args: argparse.Namespace) -> int:
                 continue
             silent, some, missing = wait_for_result(client, int(what))[0]
             closed += some
-            is_well = _told(silent, missing) and is_well
+            is_well = _report_gaps(silent, missing) and is_well
         if not closed:
             say("No disks need to be activated.")
             return 0 if is_well else EXIT_FAILURE
@@ -123,7 +123,7 @@ def verify_disks(args: argparse.Namespace) -> int:
         return 0 if run_jobs(client, jobs, args) and is_well else EXIT_FAILURE
 
 
-def _told(silent: dict[str, str], missing: dict[str, list[list[str]]]) -> bool:
+def _report_gaps(silent: dict[str, str], missing: dict[str, list[list[str]]]) -> bool:
     """Print the problems that activation does not solve; return True if there are none."""
     for node, why in sorted(silent.items()):
         say(f"{node} does not answer: {why}")

@@ -309,11 +309,11 @@ def parser() -> argparse.ArgumentParser:
             metavar="FILE",
             help=f"file with the password of this user in one line{otherwise}",
         )
-    _add_wishes(found)
+    _add_target_options(found)
     return found
 
 
-def _add_wishes(found: argparse.ArgumentParser) -> None:
+def _add_target_options(found: argparse.ArgumentParser) -> None:
     for names, value, meaning in (
         ("--dest-instance-name", "NAME", "name at the destination, for one instance"),
         ("--dest-primary-node", "NODE", "target node"),

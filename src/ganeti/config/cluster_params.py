@@ -17,7 +17,7 @@ def given_params(op: OpClusterSetParams) -> dict[str, Any]:
     return {name: given for name in CLUSTER_PARAMS if (given := getattr(op, name)) is not None}
 
 
-def check_cluster_wish(op: OpClusterSetParams) -> None:
+def check_cluster_request(op: OpClusterSetParams) -> None:
     """Refuse values that no cluster can have; InputError names the field."""
     for one in UNKNOWN_PARAMS:
         if one.request and getattr(op, one.request) not in (None, [], {}):

@@ -20,9 +20,9 @@ from ganeti.model.iallocator import FRAME_LENGTH_BYTES, YES, asks_monitoring
 from ganeti.placement.answers import Settings, answered, explanation, refusal, state_of
 from ganeti.placement.description import Cluster
 from ganeti.placement.load.message import read
-from ganeti.placement.places import Exempt, Rules
+from ganeti.placement.places import Excluded, Rules
 
-SPARED = Exempt(lone_nodes=True)
+SPARED = Excluded(lone_nodes=True)
 """A cluster of one node is to be usable; upstream refuses."""
 
 
@@ -63,7 +63,7 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
     rules = Rules(
         capacity=not options.get("no-capacity-checks", False),
         ignore_soft_errors=bool(options.get("ignore-soft-errors", False)),
-        exempt=SPARED,
+        excluded=SPARED,
     )
     return Settings(rules=rules, ignore_load=bool(options.get("ignore-dynu", False)))
 

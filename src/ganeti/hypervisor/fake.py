@@ -210,10 +210,10 @@ class FakeHypervisor(Hypervisor):
         """Fail where a test wants it."""
         if operation in self._failures:
             raise HypervisorError(self._failures[operation])
-        wish = self._directory / f"fail-{operation}"
-        if wish.exists():
-            text = wish.read_text().strip()
-            raise HypervisorError(text or f"{operation} fails, as {wish} asks for")
+        switch = self._directory / f"fail-{operation}"
+        if switch.exists():
+            text = switch.read_text().strip()
+            raise HypervisorError(text or f"{operation} fails, as {switch} requests")
 
     def _check_memory(self, instance: InstanceSpec) -> None:
         if self._memory_mib is None:

@@ -10,7 +10,7 @@ UidRange = tuple[int, int]
 """The first and the last id; equal for a single one."""
 
 UID_MIN, UID_MAX = 1, 2**32 - 2
-NOBODY = 65534
+NOBODY_UID = 65534
 POOL_LIMIT = 65536
 """Ids in a pool."""
 
@@ -62,9 +62,9 @@ def _checked_range(given: Sequence[int]) -> UidRange:
         raise InputError(
             f"{low}-{high}: user ids of guests are from {UID_MIN} to {UID_MAX}", "uid_pool"
         )
-    if low <= NOBODY <= high:
+    if low <= NOBODY_UID <= high:
         raise InputError(
-            f'uid {NOBODY} cannot be in the pool: it is the user "nobody", which other services share',
+            f'uid {NOBODY_UID} cannot be in the pool: it is the user "nobody", which other services share',
             "uid_pool",
         )
     return low, high

@@ -20,13 +20,13 @@ from ganeti.placement.places import (
     CAPACITY_TRIES,
     NO_NODE,
     TIE,
-    Place,
     Rules,
+    SearchResult,
     describe_group,
     winner,
 )
 from ganeti.placement.policy import policy_failure
-from ganeti.placement.redundancy import distinct, doomed_nodes, surely_doomed
+from ganeti.placement.redundancy import distinct, unrecoverable_for_room, unrecoverable_nodes
 from ganeti.placement.score import everywhere
 from ganeti.placement.singles import added_scores, pair_scores
 from ganeti.placement.small.cluster import Small
@@ -37,7 +37,9 @@ from ganeti.placement.state import Bools, Floats, Indices, State
 Causes = npt.NDArray[np.str_]
 
 
-def allocate(state: State, wanted: Instance, rules: Rules) -> tuple[Place, list[Place]]:
+def allocate(
+    state: State, wanted: Instance, rules: Rules
+) -> tuple[SearchResult, list[SearchResult]]:
     """(the best place, the best of each group); PrereqError if there is none."""
     places = []
     rules = decided(state, rules)
@@ -46,7 +48,7 @@ def allocate(state: State, wanted: Instance, rules: Rules) -> tuple[Place, list[
             continue
         if missing := [one for one in wanted.networks if one not in group.networks]:
             note = f"not connected to network {missing[0]}, which the instance needs"
-            places.append(Place(number, note=note))
+            places.append(SearchResult(number, note=note))
         else:
             places.append(allocate_in(state, wanted, number, rules))
     best = winner(state, places, rules)
@@ -58,7 +60,7 @@ def allocate(state: State, wanted: Instance, rules: Rules) -> tuple[Place, list[
     return best, places
 
 
-def allocate_in(state: State, wanted: Instance, group: int, rules: Rules) -> Place:
+def allocate_in(state: State, wanted: Instance, group: int, rules: Rules) -> SearchResult:
     """The best place in one group; without nodes if there is none."""
     open_ = (state.group == group) & ~state.offline
     if rules.only_nodes is not None:
@@ -74,14 +76,14 @@ def allocate_on(
     open_: Bools,
     rules: Rules,
     suspects: dict[int, int] | None = None,
-) -> Place:
+) -> SearchResult:
     """The best place on the open nodes, whatever their groups; without nodes if there is none.
 
-    `suspects` are the nodes that spoke against places for another size (`Place.doomed`); the cluster is redundant before.
+    `suspects` are the nodes that spoke against places for another size (`SearchResult.blockers`); the cluster is redundant before.
     """
     if int(open_.sum()) < wanted.nodes_needed:
         few = "Not enough online nodes" if wanted.nodes_needed > 1 else "No online nodes"
-        return Place(0, note=few)
+        return SearchResult(0, note=few)
     suspects = {} if suspects is None else suspects
     if rules.before is None and (lists := Small.of(state, wanted)) is not None:
         place, scores = Search(lists, open_.tolist(), rules, suspects).run()
@@ -112,13 +114,13 @@ def place_repeatedly(
     return placed
 
 
-def tally_on(state: State, wanted: Instance, open_: Bools, rules: Rules) -> Place:
+def tally_on(state: State, wanted: Instance, open_: Bools, rules: Rules) -> SearchResult:
     """How many places on the open nodes the limits of nodes allow, and why not others, without the capacity check."""
     rules = msgspec.structs.replace(rules, capacity=False)
     if not needs_arrays(state, wanted, rules):
         return allocate_on(state, wanted, open_, rules)
     if int(open_.sum()) < wanted.nodes_needed:
-        return Place(0)
+        return SearchResult(0)
     state.admit([wanted])
     try:
         return ArraySearch(state, wanted, open_, rules, {}).tally()
@@ -133,7 +135,7 @@ class ArraySearch:
         self, state: State, wanted: Instance, open_: Bools, rules: Rules, suspects: dict[int, int]
     ) -> None:
         self.state, self.wanted, self.open, self.rules = state, wanted, open_, rules
-        self.place = Place(0, doomed=suspects)
+        self.place = SearchResult(0, blockers=suspects)
         self.index = len(state.names) - 1
         self.check = _Capacity(state, self.index, rules, suspects)
         self.refused: tuple[int, ...] | None = None
@@ -144,7 +146,7 @@ class ArraySearch:
         return Chunk(field, np.array([self.index]), force=self.rules.ignore_soft_errors)
 
     def repeat(self, limit: int | None) -> list[tuple[int, int]]:
-        """Place the instance again and again until `limit` or none fits; the nodes of each, none of which is recorded.
+        """SearchResult the instance again and again until `limit` or none fits; the nodes of each, none of which is recorded.
 
         Only what nodes have left changes, so the capacity check must be off.
         """
@@ -158,7 +160,7 @@ class ArraySearch:
                 self.state.add_secondary(self.index, secondary, primary)
             placed.append(pair)
             field.touch(np.array([primary, secondary][: self.wanted.nodes_needed]))
-            self.chunk, self.place = self._chunk(field), Place(0)
+            self.chunk, self.place = self._chunk(field), SearchResult(0)
         return placed
 
     @cached_property
@@ -170,7 +172,7 @@ class ArraySearch:
     def is_pair(self) -> bool:
         return self.wanted.nodes_needed > 1
 
-    def run(self) -> Place:
+    def run(self) -> SearchResult:
         """The best place, and why others cannot be."""
         fits = self._fits()
         if self.is_pair:
@@ -184,7 +186,7 @@ class ArraySearch:
             self._count()
         return self.place
 
-    def tally(self) -> Place:
+    def tally(self) -> SearchResult:
         """How many places the limits of nodes allow, and why not others; none is chosen."""
         fits = self._fits()
         self._count()
@@ -318,9 +320,9 @@ class ArraySearch:
 class _Capacity:
     """Whether any one node may fail once the instance is placed."""
 
-    def __init__(self, state: State, index: int, rules: Rules, doomed: dict[int, int]) -> None:
+    def __init__(self, state: State, index: int, rules: Rules, blockers: dict[int, int]) -> None:
         self.state, self.index, self.rules = state, index, rules
-        self.doomed = doomed
+        self.blockers = blockers
         self.group = 0
         self.is_hopeless = False
         """The cluster is not redundant even without the instance: no place can help."""
@@ -330,33 +332,33 @@ class _Capacity:
             return True
         primary, secondary = nodes[0], nodes[1] if len(nodes) > 1 else NO_NODE
         self.group = int(self.state.group[primary])
-        suspect = self.doomed.get(primary, self.doomed.get(NO_NODE))
+        suspect = self.blockers.get(primary, self.blockers.get(NO_NODE))
         with self.state.placed(self.index, primary, secondary):
-            doomed = next(self._doomed(suspect), None)
-        if doomed is None:
+            blocking = next(self._blocking(suspect), None)
+        if blocking is None:
             return True
-        if not self.doomed and self.rules.before is None:
-            self.is_hopeless = next(self._doomed(doomed), None) is not None
-        self.doomed[primary] = self.doomed[NO_NODE] = doomed
+        if not self.blockers and self.rules.before is None:
+            self.is_hopeless = next(self._blocking(blocking), None) is not None
+        self.blockers[primary] = self.blockers[NO_NODE] = blocking
         return False
 
-    def _doomed(self, suspect: int | None) -> Iterator[int]:
-        return _newly_doomed(self.state, self.group, self.rules, suspect)
+    def _blocking(self, suspect: int | None) -> Iterator[int]:
+        return _newly_unrecoverable(self.state, self.group, self.rules, suspect)
 
 
-def _newly_doomed(
+def _newly_unrecoverable(
     state: State, group: int, rules: Rules, suspect: int | None = None
 ) -> Iterator[int]:
     """The nodes whose loss speaks against a state in which `group` was changed."""
     if rules.before is not None:
         return rules.before.grown(state, group, suspect)
-    doomed = surely_doomed if rules.by_room else doomed_nodes
-    return doomed(state, rules.exempt, suspect)
+    unrecoverable = unrecoverable_for_room if rules.by_room else unrecoverable_nodes
+    return unrecoverable(state, rules.excluded, suspect)
 
 
 def is_no_worse(state: State, group: int, rules: Rules) -> bool:
     """Whether the rules allow a state in which `group` was changed."""
-    return not rules.capacity or next(_newly_doomed(state, group, rules), None) is None
+    return not rules.capacity or next(_newly_unrecoverable(state, group, rules), None) is None
 
 
 CAUSES = (Failure.INTERNAL, Failure.DISK, Failure.SPINDLES, Failure.MEMORY)

@@ -18,8 +18,8 @@ from ganeti.placement.evacuate import Evacuation, Mode, change_group, evacuate, 
 from ganeti.placement.explain import explain
 from ganeti.placement.load import message as messages
 from ganeti.placement.moves import Step, dependencies, opcodes
-from ganeti.placement.places import NO_NODE, Place, Rules, accepted, describe_choice
-from ganeti.placement.redundancy import Trouble
+from ganeti.placement.places import NO_NODE, Rules, SearchResult, accepted, describe_choice
+from ganeti.placement.redundancy import Violations
 from ganeti.placement.score import score
 from ganeti.placement.secondary import allocate_secondary
 from ganeti.placement.state import State
@@ -129,7 +129,7 @@ def _knowing_trouble(state: State, rules: Rules) -> Rules:
     """
     if not rules.capacity or len(state.groups) < 2:  # noqa: PLR2004 - several
         return rules
-    return msgspec.structs.replace(rules, before=Trouble(state.copy(), rules.exempt))
+    return msgspec.structs.replace(rules, before=Violations(state.copy(), rules.excluded))
 
 
 def _allocate(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
@@ -140,7 +140,7 @@ def _allocate(state: State, request: Request, settings: Settings) -> tuple[str, 
     return info, [state.nodes[node].name for node in place.nodes]
 
 
-def _placed(state: State, wanted: Instance, rules: Rules) -> tuple[Place, str]:
+def _placed(state: State, wanted: Instance, rules: Rules) -> tuple[SearchResult, str]:
     """A place and its description; PrereqError says why not on the nodes."""
     try:
         place, places = allocate(state, wanted, rules)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ganeti.placement.moves import Kind, Move
+from ganeti.placement.moves import Move, MoveKind
 from ganeti.placement.places import NO_NODE
 from ganeti.placement.spread import AS_PRIMARY, AS_SECONDARY, Chunk, Field
 from ganeti.placement.state import MIRROR_EXTERNAL, MIRROR_INTERNAL, Bools, Floats, Indices, State
@@ -42,7 +42,7 @@ class Options:
 class Scores(NamedTuple):
     """One kind of move: (instances, nodes) scores, infinite where it is not possible."""
 
-    kind: Kind
+    kind: MoveKind
     scores: Floats
 
 
@@ -322,23 +322,24 @@ class _Mirrored(_Moves):
         state = self.state
         can_fail_over = (self.field.live[self.s] & options.instance_moves)[:, None]
         if options.instance_moves:
-            yield Scores(Kind.FAILOVER, np.where(can_fail_over, self.failover(), np.inf))
+            yield Scores(MoveKind.FAILOVER, np.where(can_fail_over, self.failover(), np.inf))
         if not options.disk_moves:
             return
-        yield Scores(Kind.REPLACE_SECONDARY, self.replace_secondary())
+        yield Scores(MoveKind.REPLACE_SECONDARY, self.replace_secondary())
         if not options.instance_moves:
             return
         drained = state.offline[self.p][:, None]
         free_to_move = drained | (not options.restricted_migration)
         yield Scores(
-            Kind.REPLACE_AND_FAILOVER, np.where(free_to_move, self.replace_and_failover(), np.inf)
+            MoveKind.REPLACE_AND_FAILOVER,
+            np.where(free_to_move, self.replace_and_failover(), np.inf),
         )
         if not options.restricted_migration:
             yield Scores(
-                Kind.REPLACE_PRIMARY, np.where(can_fail_over, self.replace_primary(), np.inf)
+                MoveKind.REPLACE_PRIMARY, np.where(can_fail_over, self.replace_primary(), np.inf)
             )
         yield Scores(
-            Kind.FAILOVER_AND_REPLACE,
+            MoveKind.FAILOVER_AND_REPLACE,
             np.where(can_fail_over & free_to_move, self.failover_and_replace(), np.inf),
         )
 
@@ -395,9 +396,9 @@ def _location_change(
         return shared[first] if second is None else shared[first, second][:, None]
 
     before = online[old] * (together(old, chunk.secondary)[:, 0] + unmet[rows, old])
-    wishes = unmet if new_primary is None else unmet[rows, new_primary][:, None]
+    desired = unmet if new_primary is None else unmet[rows, new_primary][:, None]
     seen = online[None, :] if new_primary is None else online[new_primary][:, None]
-    after = seen * (together(new_primary, new_secondary) + wishes)
+    after = seen * (together(new_primary, new_secondary) + desired)
     change = after - before[:, None]
     if new_primary is not old:
         domain = rules.same_domain_change(chunk.which, old, online)
@@ -420,7 +421,7 @@ def every_move(
                 yield chunk.which, list(moves.all_kinds(options))
             elif options.instance_moves:
                 scores = _Shared(chunk, is_loss=options.is_loss).failover_to_any()
-                yield chunk.which, [Scores(Kind.FAILOVER_TO_ANY, scores)]
+                yield chunk.which, [Scores(MoveKind.FAILOVER_TO_ANY, scores)]
 
 
 def best_move(state: State, scope: Bools, which: Indices, options: Options) -> Move | None:
@@ -440,6 +441,6 @@ def _best_of(which: Indices, kinds: list[Scores]) -> Move | None:
         row, column = divmod(int(scores.argmin()), scores.shape[1])
         value = float(scores[row, column])
         if np.isfinite(value) and (best is None or value < best.score):
-            target = NO_NODE if kind is Kind.FAILOVER else column
+            target = NO_NODE if kind is MoveKind.FAILOVER else column
             best = Move(int(which[row]), kind, target, value)
     return best

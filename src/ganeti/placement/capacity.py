@@ -20,9 +20,9 @@ from ganeti.placement.allocate import (
     tally_on,
 )
 from ganeti.placement.description import Failure, Instance
-from ganeti.placement.places import Place, Rules
+from ganeti.placement.places import Rules, SearchResult
 from ganeti.placement.policy import policy_failure
-from ganeti.placement.redundancy import is_redundant, surely_doomed
+from ganeti.placement.redundancy import is_redundant, unrecoverable_for_room
 from ganeti.placement.state import Bools, State
 from ganeti.placement.trials import can_try, first_size
 
@@ -64,7 +64,7 @@ def fill(
     limit: int | None = None,
     open_: Bools | None = None,
 ) -> Filled:
-    """Place instances like `wanted`, named new-0 and so on, until one finds no place; `state` stays."""
+    """SearchResult instances like `wanted`, named new-0 and so on, until one finds no place; `state` stays."""
     open_ = open_nodes(state) if open_ is None else open_
     rules = msgspec.structs.replace(rules, dedicated=False, best_only=True)
     filled = Filled(state.copy(), [], [], Counter())
@@ -94,16 +94,16 @@ def _guess(state: State, wanted: Instance) -> int:
 
 
 def _add(filled: Filled, wanted: Instance, rules: Rules, open_: Bools, number: int) -> bool:
-    """Place up to `number` at once; False, and nothing placed, if not every node could be lost then."""
+    """SearchResult up to `number` at once; False, and nothing placed, if not every node could be lost then."""
     trial = Filled(filled.state.copy(), list(filled.instances), list(filled.nodes), Counter())
     at_once = 1
     while number > 0 and not trial.failures:
         _place(trial, wanted, rules, open_, min(at_once, number))
         # Further ones would not make room.
-        if next(surely_doomed(trial.state, rules.exempt), None) is not None:
+        if next(unrecoverable_for_room(trial.state, rules.excluded), None) is not None:
             return False
         number, at_once = number - at_once, 2 * at_once
-    if not is_redundant(trial.state, rules.exempt):
+    if not is_redundant(trial.state, rules.excluded):
         return False
     filled.state, filled.instances = trial.state, trial.instances
     filled.nodes, filled.failures = trial.nodes, trial.failures
@@ -113,7 +113,7 @@ def _add(filled: Filled, wanted: Instance, rules: Rules, open_: Bools, number: i
 def _place(
     filled: Filled, wanted: Instance, rules: Rules, open_: Bools, number: int | None
 ) -> None:
-    """Place instances until `number` or none fits, which sets `failures`."""
+    """SearchResult instances until `number` or none fits, which sets `failures`."""
     state = filled.state
     if not rules.capacity and needs_arrays(state, wanted, rules):
         placed = _place_at_once(filled, wanted, rules, open_, number)
@@ -134,7 +134,7 @@ def _place(
 def _place_at_once(
     filled: Filled, wanted: Instance, rules: Rules, open_: Bools, number: int | None
 ) -> int:
-    """Place up to `number` instances without a check, recorded together at the end; how many."""
+    """SearchResult up to `number` instances without a check, recorded together at the end; how many."""
     places = place_repeatedly(filled.state, wanted, open_, rules, number)
     first = len(filled.nodes)
     placed = [_named(wanted, first + index) for index in range(len(places))]
@@ -213,7 +213,7 @@ class _Tiers:
             more.state, filled.instances + names, filled.nodes + more.nodes, more.failures
         )
 
-    def _unchecked(self, filled: Filled, wanted: Instance) -> Place:
+    def _unchecked(self, filled: Filled, wanted: Instance) -> SearchResult:
         """The places that it would have if the cluster need not be redundant."""
         return tally_on(filled.state, wanted, self.open, self.rules)
 

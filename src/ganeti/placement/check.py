@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ganeti.placement.places import NO_NODE, Exempt
-from ganeti.placement.redundancy import doomed_nodes
+from ganeti.placement.places import NO_NODE, Excluded
+from ganeti.placement.redundancy import unrecoverable_nodes
 from ganeti.placement.score import group_scope, score
 from ganeti.placement.state import State
 
@@ -17,7 +17,7 @@ class Health(NamedTuple):
     conflicting: int
     offline_primary: int
     offline_secondary: int
-    doomed: int
+    unrecoverable: int
     score: float
 
     @property
@@ -47,7 +47,7 @@ def group_health(state: State, group: int, *, capacity: bool = True) -> Health:
         conflicting=int((state.tags.conflicts()[live] > 0).sum()),
         offline_primary=int((mine & state.offline[state.primary]).sum()),
         offline_secondary=int((has_secondary & state.offline[state.secondary]).sum()),
-        doomed=len(list(doomed_nodes(state, Exempt(others)))) if capacity else 0,
+        unrecoverable=len(list(unrecoverable_nodes(state, Excluded(others)))) if capacity else 0,
         score=score(state, scope),
     )
 

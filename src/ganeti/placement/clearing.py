@@ -16,14 +16,14 @@ from ganeti.placement.evacuate import Mode, evacuate
 from ganeti.placement.explain import short_of
 from ganeti.placement.fit import Demands, Room
 from ganeti.placement.places import NO_NODE
-from ganeti.placement.rolling import stranded
+from ganeti.placement.rolling import without_failover
 from ganeti.placement.score import everywhere
 from ganeti.placement.singles import added_scores, last_of_equals
 from ganeti.placement.spread import Chunk, Field
 from ganeti.placement.state import MIRROR_INTERNAL, State
 
 
-class Refuge(NamedTuple):
+class TemporaryNodes(NamedTuple):
     """Where an instance, by index, is while its node is down; the secondary may be NO_NODE."""
 
     instance: int
@@ -31,13 +31,13 @@ class Refuge(NamedTuple):
     secondary: int
 
 
-def cleared(state: State, nodes: Sequence[int], *, full: bool = False) -> list[Refuge]:
+def cleared(state: State, nodes: Sequence[int], *, full: bool = False) -> list[TemporaryNodes]:
     """Where to put what cannot fail over (with `full` all instances) of `nodes`; PrereqError if there is no room."""
     after = state.copy()
     after.offline[list(nodes)] = True
     leaving = set(nodes)
     moved = set()
-    alone = np.flatnonzero(stranded(state) & np.isin(state.primary, list(nodes)))
+    alone = np.flatnonzero(without_failover(state) & np.isin(state.primary, list(nodes)))
     for index in alone[np.argsort(-state.instances.memory[alone], kind="stable")]:
         _copy_elsewhere(after, int(index))
         moved.add(int(index))
@@ -49,7 +49,7 @@ def cleared(state: State, nodes: Sequence[int], *, full: bool = False) -> list[R
                     _leave(after, index, mode)
                     moved.add(index)
     return [
-        Refuge(index, int(after.primary[index]), int(after.secondary[index]))
+        TemporaryNodes(index, int(after.primary[index]), int(after.secondary[index]))
         for index in sorted(moved)
     ]
 
@@ -91,9 +91,9 @@ def _no_room(what: str, state: State, index: int, why: str) -> PrereqError:
 
 def split_by_room(
     state: State, groups: Iterable[Sequence[int]], *, full: bool = False
-) -> list[tuple[list[int], list[Refuge]]]:
+) -> list[tuple[list[int], list[TemporaryNodes]]]:
     """The groups, smaller where their instances would not find room, each with its moves; PrereqError for one node."""
-    found: list[tuple[list[int], list[Refuge]]] = []
+    found: list[tuple[list[int], list[TemporaryNodes]]] = []
     for group in groups:
         left = list(group)
         while left:

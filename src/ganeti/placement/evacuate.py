@@ -23,7 +23,7 @@ from ganeti.placement.allocate import (
 )
 from ganeti.placement.candidates import Options, every_move
 from ganeti.placement.description import facts
-from ganeti.placement.moves import Kind, Move, Step, apply, opcodes
+from ganeti.placement.moves import Move, MoveKind, Step, apply, opcodes
 from ganeti.placement.obstacles import Obstacles, without
 from ganeti.placement.places import NO_NODE, TIE, Rules
 from ganeti.placement.score import everywhere, group_scope
@@ -167,17 +167,17 @@ def _leave(
             raise _cannot(
                 f"Instances with disk template '{template}' can't execute change secondary"
             )
-        return [_one_node(state, index, Kind.FAILOVER_TO_ANY, group, open_, force=force)]
+        return [_one_node(state, index, MoveKind.FAILOVER_TO_ANY, group, open_, force=force)]
     if mode is Mode.PRIMARY:
         return [_fail_over(state, index, force=force)]
     if mode is Mode.SECONDARY:
-        return [_one_node(state, index, Kind.REPLACE_SECONDARY, group, open_, force=force)]
+        return [_one_node(state, index, MoveKind.REPLACE_SECONDARY, group, open_, force=force)]
     return _both_nodes(state, index, group, open_, force=force)
 
 
-def _scores(state: State, index: int, kind: Kind, scope: Bools, *, force: bool) -> Floats:
+def _scores(state: State, index: int, kind: MoveKind, scope: Bools, *, force: bool) -> Floats:
     """By node: the score after one kind of move of one instance."""
-    disks = kind is Kind.REPLACE_SECONDARY
+    disks = kind is MoveKind.REPLACE_SECONDARY
     options = Options(disk_moves=disks, instance_moves=not disks, ignore_soft_errors=force)
     for _which, kinds in every_move(Field(state, scope), np.array([index]), options):
         for one in kinds:
@@ -187,23 +187,23 @@ def _scores(state: State, index: int, kind: Kind, scope: Bools, *, force: bool) 
 
 
 def _fail_over(state: State, index: int, *, force: bool) -> Step:
-    scores = _scores(state, index, Kind.FAILOVER, everywhere(state), force=force)
+    scores = _scores(state, index, MoveKind.FAILOVER, everywhere(state), force=force)
     if not np.isfinite(scores[0]):
         other = int(state.secondary[index])
         force = force or bool(state.offline[state.primary[index]])
         why = Obstacles(state, index, force=force).to_failover()
         raise _cannot(f"It cannot fail over to {_name(state, other)}: {why}")
-    return apply(state, Move(index, Kind.FAILOVER, NO_NODE, float(scores[0])))
+    return apply(state, Move(index, MoveKind.FAILOVER, NO_NODE, float(scores[0])))
 
 
 def _one_node(
-    state: State, index: int, kind: Kind, group: int, open_: Bools, *, force: bool
+    state: State, index: int, kind: MoveKind, group: int, open_: Bools, *, force: bool
 ) -> Step:
     scope = group_scope(state, group) | (state.group == state.group[state.primary[index]])
     scores = np.where(open_, _scores(state, index, kind, scope, force=force), np.inf)
     target = last_of_equals(scores)
     if target is None:
-        is_secondary = kind is Kind.REPLACE_SECONDARY
+        is_secondary = kind is MoveKind.REPLACE_SECONDARY
         left = int(state.secondary[index] if is_secondary else state.primary[index])
         found = Obstacles(state, index, force=force or bool(state.offline[left]))
         why = found.to_new_secondary(open_) if is_secondary else found.to_new_primary(open_)
@@ -251,12 +251,12 @@ def _to_pair(
 def _walk(state: State, index: int, pair: tuple[int, int], *, force: bool) -> list[Step] | None:
     """The steps to a pair of nodes, each possible when its turn comes; None if one is not."""
     kinds = [
-        (Kind.REPLACE_SECONDARY, pair[0]),
-        (Kind.FAILOVER, NO_NODE),
-        (Kind.REPLACE_SECONDARY, pair[1]),
+        (MoveKind.REPLACE_SECONDARY, pair[0]),
+        (MoveKind.FAILOVER, NO_NODE),
+        (MoveKind.REPLACE_SECONDARY, pair[1]),
     ]
     if state.offline[state.primary[index]] and not state.offline[state.secondary[index]]:
-        kinds.insert(0, (Kind.FAILOVER, NO_NODE))
+        kinds.insert(0, (MoveKind.FAILOVER, NO_NODE))
     steps = []
     for kind, target in kinds:
         scores = _scores(state, index, kind, everywhere(state), force=force)

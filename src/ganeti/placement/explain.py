@@ -8,9 +8,17 @@ from ganeti.placement.allocate import CAUSES, allocate_in, primary_causes, secon
 from ganeti.placement.dedicated import decided
 from ganeti.placement.description import RUNNING, SWITCHED_OFF, Failure, Instance
 from ganeti.placement.digits import digits
-from ganeti.placement.places import ALLOCATION_ORDER, NO_NODE, TIE, Cost, Place, Rules, winner
+from ganeti.placement.places import (
+    ALLOCATION_ORDER,
+    NO_NODE,
+    TIE,
+    Cost,
+    Rules,
+    SearchResult,
+    winner,
+)
 from ganeti.placement.policy import InstanceSize, policy_failure, policy_violations
-from ganeti.placement.redundancy import stranded_by_loss
+from ganeti.placement.redundancy import unplaced_by_loss
 from ganeti.placement.score import everywhere
 from ganeti.placement.spread import Chunk, Field
 from ganeti.placement.state import Floats, State
@@ -71,16 +79,16 @@ class _Comparison:
         own, primary = _own(place.scores, node)
         if not np.isfinite(own):
             return "no node of its group can be its partner"
-        is_refused = primary in place.doomed and own <= place.score + TIE
+        is_refused = primary in place.blockers and own <= place.score + TIE
         if not place.nodes or is_refused:
-            return self._doomed(place, primary)
+            return self._blocking(place, primary)
         if place.costs is not None:
             return self._by_cost(place, place.costs.least_with(node, place.scores))
         if self.group is not None and self.group != place.group:
             return self._other_group(place, self.places[self.group], own)
         return self._compared(own, self._chosen_score(place))
 
-    def _by_cost(self, place: Place, own: Cost) -> str:
+    def _by_cost(self, place: SearchResult, own: Cost) -> str:
         """Lost allocations decide on exclusive storage, between nodes and between groups."""
         other = place if self.group is None else self.places[self.group]
         best = other.cost if not self.chosen or other.costs is None else other.costs.of(self.chosen)
@@ -92,7 +100,7 @@ class _Comparison:
             return f"{_cost(own)}, better than {_cost(best)}: the choice was not by these rules"
         return f"{_cost(own)}, against {_cost(best)}"
 
-    def _preferred(self, place: Place, other: Place) -> str:
+    def _preferred(self, place: SearchResult, other: SearchResult) -> str:
         """The allocation policy that decided between the node's group and the one that was chosen, if one did."""
         mine, theirs = (self.state.groups[one.group] for one in (place, other))
         if ALLOCATION_ORDER[theirs.alloc_policy] < ALLOCATION_ORDER[mine.alloc_policy]:
@@ -101,7 +109,7 @@ class _Comparison:
             return f"group {theirs.name} was chosen, although it is {theirs.alloc_policy}"
         return ""
 
-    def _chosen_score(self, place: Place) -> float:
+    def _chosen_score(self, place: SearchResult) -> float:
         if not self.chosen or place.scores is None:
             return place.score
         first, *rest = self.chosen
@@ -116,7 +124,7 @@ class _Comparison:
             return f"as good as the one that was chosen (score {digits(own)})"
         return f"score {digits(own)} against {digits(best)}"
 
-    def _other_group(self, place: Place, other: Place, own: float) -> str:
+    def _other_group(self, place: SearchResult, other: SearchResult, own: float) -> str:
         """The rule that decided between the node's group and the one that was chosen."""
         if why := self._preferred(place, other):
             return why
@@ -125,9 +133,9 @@ class _Comparison:
         same = f"group {theirs.name} has a place with score {digits(score)}, its own has {digits(best)}"
         return same if own <= best + TIE else f"{same}, this node {digits(own)}"
 
-    def _doomed(self, place: Place, primary: int) -> str:
+    def _blocking(self, place: SearchResult, primary: int) -> str:
         """The node whose loss speaks against a place, and what of it was so before."""
-        lost = place.doomed.get(primary, place.doomed.get(NO_NODE))
+        lost = place.blockers.get(primary, place.blockers.get(NO_NODE))
         if lost is None:
             return "some instances would find no place if their node failed"
         if lost not in self._before:
@@ -140,7 +148,7 @@ class _Comparison:
     def _trouble_before(self, lost: int) -> str:
         """How many instances have no place without the new one, and why; empty if all have."""
         before = self.rules.before
-        found = stranded_by_loss(self.state, lost) if before is None else before.of(lost)
+        found = unplaced_by_loss(self.state, lost) if before is None else before.of(lost)
         return ", ".join(f"{number} {cause}" for cause, number in sorted(found.items()))
 
 

@@ -9,7 +9,7 @@ from ganeti.placement.places import NO_NODE
 from ganeti.placement.state import State
 
 
-class Kind(StrEnum):
+class MoveKind(StrEnum):
     """The steps of a move: f is a failover or migration, r: a replaced secondary node, fa: a move of the primary."""
 
     FAILOVER = "f"
@@ -24,7 +24,7 @@ class Move(NamedTuple):
     """An instance by index, how it moves, where to, and the score of the cluster afterwards."""
 
     instance: int
-    kind: Kind
+    kind: MoveKind
     target: int
     score: float = 0.0
 
@@ -37,15 +37,15 @@ class Step(NamedTuple):
     after: tuple[int, int]
 
 
-def destination(kind: Kind, primary: int, secondary: int, target: int) -> tuple[int, int]:
+def destination(kind: MoveKind, primary: int, secondary: int, target: int) -> tuple[int, int]:
     """The primary and secondary node after a move."""
     return {
-        Kind.FAILOVER: (secondary, primary),
-        Kind.REPLACE_SECONDARY: (primary, target),
-        Kind.REPLACE_AND_FAILOVER: (target, primary),
-        Kind.REPLACE_PRIMARY: (target, secondary),
-        Kind.FAILOVER_AND_REPLACE: (secondary, target),
-        Kind.FAILOVER_TO_ANY: (target, secondary),
+        MoveKind.FAILOVER: (secondary, primary),
+        MoveKind.REPLACE_SECONDARY: (primary, target),
+        MoveKind.REPLACE_AND_FAILOVER: (target, primary),
+        MoveKind.REPLACE_PRIMARY: (target, secondary),
+        MoveKind.FAILOVER_AND_REPLACE: (secondary, target),
+        MoveKind.FAILOVER_TO_ANY: (target, secondary),
     }[kind]
 
 

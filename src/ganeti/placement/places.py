@@ -31,7 +31,7 @@ class Described(Protocol):
     def groups(self) -> Sequence[Group]: ...
 
 
-class Exempt(NamedTuple):
+class Excluded(NamedTuple):
     """Nodes that need not be losable."""
 
     groups: Collection[int] = ()
@@ -41,11 +41,11 @@ class Exempt(NamedTuple):
     """Nodes that are offline or drained already."""
 
 
-NOBODY = Exempt()
+NOTHING_EXCLUDED = Excluded()
 
 
 class Before(Protocol):
-    """What is wrong before a change (`ganeti.placement.redundancy.Trouble`)."""
+    """What is wrong before a change (`ganeti.placement.redundancy.Violations`)."""
 
     def of(self, node: int) -> Counter[Any]:
         """How many instances the loss of a node would leave without a place, by cause."""
@@ -64,7 +64,7 @@ class Rules(msgspec.Struct, frozen=True):
     only_nodes: Collection[str] | None = None
     groups: Collection[int] | None = None
     """Only these groups, by index."""
-    exempt: Exempt = NOBODY
+    excluded: Excluded = NOTHING_EXCLUDED
     allow_unallocable: bool = False
     best_only: bool = False
     """How many other places there are, and their scores, does not matter if there is one."""
@@ -101,7 +101,7 @@ class Costs(Protocol):
         ...
 
 
-class Place(msgspec.Struct):
+class SearchResult(msgspec.Struct):
     """An answer: the nodes and the score then, or none and why; counts are of places."""
 
     group: int
@@ -110,7 +110,7 @@ class Place(msgspec.Struct):
     successes: int = 0
     failures: Counter[Failure] = msgspec.field(default_factory=Counter)
     note: str = ""
-    doomed: dict[int, int] = msgspec.field(default_factory=dict)
+    blockers: dict[int, int] = msgspec.field(default_factory=dict)
     """By primary node: one whose loss speaks against it, NO_NODE for the last one found."""
     scores: "npt.NDArray[np.float64] | None" = None
     """By node (or by primary and secondary): the score, infinite where the instance cannot be."""
@@ -142,7 +142,7 @@ class Place(msgspec.Struct):
         )
 
 
-def winner(state: Described, places: Sequence[Place], rules: Rules) -> Place | None:
+def winner(state: Described, places: Sequence[SearchResult], rules: Rules) -> SearchResult | None:
     """The best of the groups' places: the most preferred group, then the lowest score, then the last; None if there is none."""
     usable = [
         one
@@ -150,7 +150,7 @@ def winner(state: Described, places: Sequence[Place], rules: Rules) -> Place | N
         if one.nodes and (rules.allow_unallocable or _is_allocable(state.groups[one.group]))
     ]
 
-    def rank(one: Place) -> tuple[Any, ...]:
+    def rank(one: SearchResult) -> tuple[Any, ...]:
         order = ALLOCATION_ORDER[state.groups[one.group].alloc_policy]
         return (order, *one.cost) if one.cost else (order, one.score)
 
@@ -161,7 +161,7 @@ def _is_allocable(group: Group) -> bool:
     return group.alloc_policy != "unallocable"
 
 
-def describe_group(state: Described, place: Place) -> str:
+def describe_group(state: Described, place: SearchResult) -> str:
     """One line about a group."""
     group = state.groups[place.group]
     if place.note:
@@ -169,7 +169,7 @@ def describe_group(state: Described, place: Place) -> str:
     return f"Group {group.name} ({group.alloc_policy}): {place.describe(state)}"
 
 
-def describe_choice(state: Described, place: Place, places: Sequence[Place]) -> str:
+def describe_choice(state: Described, place: SearchResult, places: Sequence[SearchResult]) -> str:
     """What an allocator says of the best place, and of those of all groups."""
     lines = [f"Selected group: {state.groups[place.group].name}"]
     return ", ".join([*lines, *(describe_group(state, one) for one in places)])

@@ -19,7 +19,7 @@ from ganeti.placement import fit
 from ganeti.placement.candidates import Options, every_move
 from ganeti.placement.fit import Demands, Room
 from ganeti.placement.losses import ROWS, Queues, find_places
-from ganeti.placement.places import NO_NODE, NOBODY, Exempt
+from ganeti.placement.places import NO_NODE, NOTHING_EXCLUDED, Excluded
 from ganeti.placement.policy_fit import policy_fits
 from ganeti.placement.score import everywhere
 from ganeti.placement.singles import added_scores, last_of_equals
@@ -32,19 +32,21 @@ from ganeti.placement.weights import OFFLINE_PRIMARY_WEIGHT, OFFLINE_WEIGHT
 _ANY = Options(disk_moves=False, ignore_soft_errors=True, is_loss=True)
 
 
-def doomed_nodes(state: State, exempt: Exempt = NOBODY, first: int | None = None) -> Iterator[int]:
+def unrecoverable_nodes(
+    state: State, excluded: Excluded = NOTHING_EXCLUDED, first: int | None = None
+) -> Iterator[int]:
     """Nodes whose loss the cluster could not make good; `first` is looked at before the others."""
     lists = Small.of(state)
     if lists is not None:
-        return small.doomed_nodes(lists, exempt, first)
-    return doomed_by_arrays(state, exempt, first)
+        return small.unrecoverable_nodes(lists, excluded, first)
+    return unrecoverable_in_arrays(state, excluded, first)
 
 
-def doomed_by_arrays(
-    state: State, exempt: Exempt = NOBODY, first: int | None = None
+def unrecoverable_in_arrays(
+    state: State, excluded: Excluded = NOTHING_EXCLUDED, first: int | None = None
 ) -> Iterator[int]:
-    """As `doomed_nodes`, for clusters of any size."""
-    relevant = relevant_nodes(state, exempt)
+    """As `unrecoverable_nodes`, for clusters of any size."""
+    relevant = relevant_nodes(state, excluded)
     if first is not None and relevant[first]:
         alone = _Losses(state, first)
         lacks = _lacks_room(state, np.array([first]), alone.queues, alone.mirrored)
@@ -63,22 +65,24 @@ def doomed_by_arrays(
         yield from (int(node) for node in portion[~_can_be_lost(losses, portion)])
 
 
-def surely_doomed(state: State, exempt: Exempt = NOBODY, first: int | None = None) -> Iterator[int]:
-    """Some of the `doomed_nodes`: those whose instances the others have no room for, in whatever order.
+def unrecoverable_for_room(
+    state: State, excluded: Excluded = NOTHING_EXCLUDED, first: int | None = None
+) -> Iterator[int]:
+    """Some of the `unrecoverable_nodes`: those whose instances the others have no room for, in whatever order.
 
     If a node is among them, it also is if an instance is larger.
     """
     lists = Small.of(state)
     if lists is not None:
-        return small.surely_doomed(lists, exempt, first)
-    return surely_doomed_by_arrays(state, exempt, first)
+        return small.unrecoverable_for_room(lists, excluded, first)
+    return unrecoverable_for_room_in_arrays(state, excluded, first)
 
 
-def surely_doomed_by_arrays(
-    state: State, exempt: Exempt = NOBODY, first: int | None = None
+def unrecoverable_for_room_in_arrays(
+    state: State, excluded: Excluded = NOTHING_EXCLUDED, first: int | None = None
 ) -> Iterator[int]:
-    """As `surely_doomed`, for clusters of any size."""
-    relevant = relevant_nodes(state, exempt)
+    """As `unrecoverable_for_room`, for clusters of any size."""
+    relevant = relevant_nodes(state, excluded)
     if first is not None and relevant[first]:
         alone = _Losses(state, first)
         if _lacks_room(state, np.array([first]), alone.queues, alone.mirrored)[0]:
@@ -238,20 +242,20 @@ def _can_be_lost(losses: _Losses, nodes: Indices) -> Bools:
     return found
 
 
-def relevant_nodes(state: State, exempt: Exempt) -> Bools:
+def relevant_nodes(state: State, excluded: Excluded) -> Bools:
     """The nodes that must be losable."""
-    relevant = ~np.isin(state.group, list(exempt.groups))
-    if exempt.offline:
+    relevant = ~np.isin(state.group, list(excluded.groups))
+    if excluded.offline:
         relevant &= ~state.offline
-    if exempt.lone_nodes:
+    if excluded.lone_nodes:
         online = np.bincount(state.group[~state.offline], minlength=len(state.groups))
         relevant &= online[state.group] > 1
     return np.asarray(relevant)
 
 
-def is_redundant(state: State, exempt: Exempt = NOBODY) -> bool:
+def is_redundant(state: State, excluded: Excluded = NOTHING_EXCLUDED) -> bool:
     """Whether any one node may fail."""
-    return next(doomed_nodes(state, exempt), None) is None
+    return next(unrecoverable_nodes(state, excluded), None) is None
 
 
 def _surely_evacuable(losses: _Losses) -> Bools:
@@ -383,10 +387,10 @@ def can_be_lost(state: State, node: int, losses: _Losses | None = None) -> bool:
     """Whether the instances of `node` find places, tried as described above."""
     if not needs_all_rules(state):
         return bool(_can_be_lost(losses or _Losses(state, node), np.array([node]))[0])
-    return next(_left_without_a_place(state, node), None) is None
+    return next(_unplaced(state, node), None) is None
 
 
-class Stranded(StrEnum):
+class Unplaced(StrEnum):
     """Why an instance would have no place if its node were lost."""
 
     FAILOVER = "cannot fail over to its secondary node"
@@ -395,12 +399,12 @@ class Stranded(StrEnum):
     ROOM = "finds no room for a copy"
 
 
-def stranded_by_loss(state: State, node: int) -> Counter[Stranded]:
+def unplaced_by_loss(state: State, node: int) -> Counter[Unplaced]:
     """How many instances would have no place if `node` were lost, by cause; empty if it can be lost."""
-    return Counter(cause for _index, cause in _left_without_a_place(state, node))
+    return Counter(cause for _index, cause in _unplaced(state, node))
 
 
-def _left_without_a_place(state: State, node: int) -> Iterator[tuple[int, Stranded]]:
+def _unplaced(state: State, node: int) -> Iterator[tuple[int, Unplaced]]:
     """(instance, cause), one after the other; an instance without a place does not keep the later ones."""
     mine = np.flatnonzero(state.primary == node)
     these = state.instances
@@ -409,43 +413,43 @@ def _left_without_a_place(state: State, node: int) -> Iterator[tuple[int, Strand
     after = state.copy()
     for index in mirrored[::-1]:
         if not _fail_over(after, int(index), node):
-            yield int(index), Stranded.FAILOVER
+            yield int(index), Unplaced.FAILOVER
     scope = after.group == after.group[node]
     others = Queues.from_state(state, others).order
     is_shared = these.mirror[others] == MIRROR_EXTERNAL
     shared, fixed = others[is_shared], others[~is_shared]
     for index in shared:
         if not _move_away(after, int(index), scope):
-            yield int(index), Stranded.SHARED
+            yield int(index), Unplaced.SHARED
     fits = policy_fits(state)
-    yield from ((int(index), Stranded.POLICY) for index in fixed if not fits[index])
+    yield from ((int(index), Unplaced.POLICY) for index in fixed if not fits[index])
     scope[node] = False
     for index in fixed[fits[fixed]]:
-        if not _find_refuge(after, int(index), scope):
-            yield int(index), Stranded.ROOM
+        if not _place_copy(after, int(index), scope):
+            yield int(index), Unplaced.ROOM
 
 
-class Trouble:
+class Violations:
     """What is wrong before a change: the nodes that cannot be lost, and why; `state` must stay as it is."""
 
-    def __init__(self, state: State, exempt: Exempt = NOBODY) -> None:
+    def __init__(self, state: State, excluded: Excluded = NOTHING_EXCLUDED) -> None:
         self._state = state
-        self._exempt = exempt
-        self.nodes = frozenset(doomed_nodes(state, exempt))
-        self._stranded: dict[int, Counter[Stranded]] = {}
+        self._excluded = excluded
+        self.nodes = frozenset(unrecoverable_nodes(state, excluded))
+        self._unplaced_by_node: dict[int, Counter[Unplaced]] = {}
 
-    def of(self, node: int) -> Counter[Stranded]:
+    def of(self, node: int) -> Counter[Unplaced]:
         """How many instances the loss of a node would leave without a place before, by cause."""
-        if node not in self._stranded:
-            self._stranded[node] = stranded_by_loss(self._state, node)
-        return self._stranded[node]
+        if node not in self._unplaced_by_node:
+            self._unplaced_by_node[node] = unplaced_by_loss(self._state, node)
+        return self._unplaced_by_node[node]
 
     def grown(self, after: State, group: int, first: int | None = None) -> Iterator[int]:
         """Nodes of the changed group whose loss leaves more without a place than before, for any cause."""
         others = set(range(len(after.groups))) - {group}
-        exempt = self._exempt._replace(groups=others)
-        for node in doomed_nodes(after, exempt, first):
-            if node not in self.nodes or not stranded_by_loss(after, node) <= self.of(node):
+        excluded = self._excluded._replace(groups=others)
+        for node in unrecoverable_nodes(after, excluded, first):
+            if node not in self.nodes or not unplaced_by_loss(after, node) <= self.of(node):
                 yield node
 
 
@@ -464,14 +468,14 @@ def _move_away(state: State, index: int, scope: Bools) -> bool:
     for _which, kinds in every_move(field, np.array([index]), _ANY):
         target = last_of_equals(kinds[0].scores[0])
         if target is None:
-            target = _drained_refuge(state, index, scope)
+            target = _drained_node_with_room(state, index, scope)
         if target is not None:
             state.settle_at(index, target, NO_NODE)
             return True
     return False
 
 
-def _drained_refuge(state: State, index: int, scope: Bools) -> int | None:
+def _drained_node_with_room(state: State, index: int, scope: Bools) -> int | None:
     """A node that takes no instances else but has room: better than losing the instance."""
     room = fit.hard(Demands.of(state, np.array([index])), Room.of(state))[0]
     room &= scope & state.offline
@@ -479,7 +483,7 @@ def _drained_refuge(state: State, index: int, scope: Bools) -> int | None:
     return int(np.flatnonzero(room)[-1]) if room.any() else None
 
 
-def _find_refuge(state: State, index: int, open_: Bools) -> bool:
+def _place_copy(state: State, index: int, open_: Bools) -> bool:
     """Put a copy of a lost instance where the cluster is most even; the lost one stays in the score."""
     which = np.array([index])
     chunk = Chunk(Field(state, everywhere(state)), which, force=True)

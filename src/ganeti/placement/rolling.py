@@ -29,14 +29,14 @@ def conflicts(state: State, *, is_offline: bool) -> Bools:
     return together
 
 
-def stranded(state: State) -> Bools:
+def without_failover(state: State) -> Bools:
     """By instance: whether it has no secondary node that could take it over."""
     return np.asarray((state.secondary == NO_NODE) & (state.primary != NO_NODE))
 
 
 def non_redundant(state: State) -> Bools:
     """By node: whether it has an instance without a secondary node."""
-    alone = stranded(state)
+    alone = without_failover(state)
     found = np.zeros(len(state.nodes), dtype=bool)
     found[state.primary[alone]] = True
     return found

@@ -4,11 +4,11 @@ import msgspec
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.placement.allocate import allocate_on
-from ganeti.placement.places import NO_NODE, Place, Rules
+from ganeti.placement.places import NO_NODE, Rules, SearchResult
 from ganeti.placement.state import State
 
 
-def allocate_secondary(state: State, index: int, rules: Rules) -> Place:
+def allocate_secondary(state: State, index: int, rules: Rules) -> SearchResult:
     """The best partner of the instance's primary node, which `state` then has; PrereqError if there is none."""
     primary = int(state.primary[index])
     one = state.descriptions[index]

@@ -43,7 +43,7 @@ def can_try(state: State, wanted: Instance, rules: Rules) -> bool:
 def first_size(state: State, sizes: Sequence[Instance], open_: Bools, rules: Rules) -> int | None:
     """The index of the first size with a place among the open nodes; None if none has one."""
     start, count = 0, FIRST_SIZES
-    suspects = [int(node) for node in np.flatnonzero(relevant_nodes(state, rules.exempt))]
+    suspects = [int(node) for node in np.flatnonzero(relevant_nodes(state, rules.excluded))]
     while start < len(sizes):
         part = sizes[start : start + count]
         state.admit(part)

@@ -36,7 +36,7 @@ class DirectoryMissing(StorageError):
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A file's name in an open directory, and the directory's name in its parent, if root owns that."""
 
     directory: int
@@ -113,7 +113,7 @@ class AllowedDirectories:
         return self.prefix / path.lstrip("/")
 
     @contextlib.contextmanager
-    def enter(self, path: str, *, make: bool = False) -> Iterator[Place]:
+    def enter(self, path: str, *, make: bool = False) -> Iterator[Location]:
         """The place of the file `path`; with `make`, missing directories are made on the way (0700).
 
         Raises DirectoryMissing, or StorageError if the path is not allowed.
@@ -123,7 +123,7 @@ class AllowedDirectories:
             raise StorageError(f"{path} is an allowed directory itself, not a file below one")
         with self._walk(root, names[:-1], path, make=make) as (opened, made):
             has_own = len(opened) > 1
-            yield Place(
+            yield Location(
                 opened[-1],
                 names[-1],
                 _mount_id(opened[-1]),

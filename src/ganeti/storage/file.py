@@ -17,7 +17,7 @@ from ganeti.base.paths import Paths
 from ganeti.model.disk_templates import FILE, DiskTemplate
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
-from ganeti.storage.confinement import AllowedDirectories, DirectoryMissing, Place
+from ganeti.storage.confinement import AllowedDirectories, DirectoryMissing, Location
 from ganeti.storage.interface import BlockDevice
 from ganeti.storage.preallocation import Preallocate, preallocate
 from ganeti.storage.sizes import check_size
@@ -114,7 +114,7 @@ class FileDisk(BlockDevice):
             finally:
                 os.close(descriptor)
 
-    def _open_new_or_own(self, place: Place) -> int:
+    def _open_new_or_own(self, place: Location) -> int:
         """A new file, or the one that an earlier call for the same disk left, done or not."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:

@@ -71,12 +71,12 @@ class Reading(Judge):
         except InputError as err:
             fit, why = None, err.message
         if fit != new:
-            wish = _NOT_IN_NAMES.sub("-", str(old)).strip("-.").lower() or kind
+            name = _NOT_IN_NAMES.sub("-", str(old)).strip("-.").lower() or kind
             self.refuse(
                 f"{kind} {old}",
                 "name",
                 why,
-                f"another name: --rename='{kind}:{old}={wish}'",
+                f"another name: --rename='{kind}:{old}={name}'",
             )
         elif new != old:
             self.change(f"{kind} {old}", "name", f"is {new} now")

@@ -127,9 +127,9 @@ def read_cluster(reading: Reading, given: Document) -> Cluster:
     }
     for ours, theirs in PLAIN_PARAMS.items():
         value = given.get(theirs)
-        wish = _ABSENT.get(ours) if value is None else value
-        if wish is not None:
-            fields |= _param(reading, base, ours, theirs, wish)
+        desired = _ABSENT.get(ours) if value is None else value
+        if desired is not None:
+            fields |= _param(reading, base, ours, theirs, desired)
     for name in OS_LISTS:
         fields |= _param(reading, base, name, name, [(ADD, one) for one in given.get(name) or ()])
     for name in given.keys() & _WITHOUT_MEANING.keys():

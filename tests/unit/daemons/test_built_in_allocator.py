@@ -17,7 +17,7 @@ from ganeti.daemons import built_in_allocator
 from ganeti.daemons.allocation_worker import settings_of
 from ganeti.daemons.built_in_allocator import BuiltInAllocator
 from ganeti.placement.answers import Settings, answer
-from ganeti.placement.places import Exempt, Rules
+from ganeti.placement.places import Excluded, Rules
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ async def test_another_program_of_its_name_is_asked_instead(
 
 
 def test_options_of_the_cluster_are_those_of_hail() -> None:
-    assert settings_of({}) == Settings(rules=Rules(exempt=Exempt(lone_nodes=True)))
+    assert settings_of({}) == Settings(rules=Rules(excluded=Excluded(lone_nodes=True)))
     given = settings_of({"no-capacity-checks": True, "ignore-dynu": True, "for-others": "x"})
     assert (given.rules.capacity, given.ignore_load) == (False, True)
 

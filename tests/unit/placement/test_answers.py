@@ -13,7 +13,7 @@ from ganeti.placement.answers import Settings, answer
 from ganeti.placement.balance import Goals, balance
 from ganeti.placement.description import Cluster
 from ganeti.placement.load.message import read
-from ganeti.placement.places import Exempt, Rules
+from ganeti.placement.places import Excluded, Rules
 from ganeti.placement.redundancy import is_redundant
 from ganeti.placement.score import score
 from ganeti.placement.state import State
@@ -55,7 +55,7 @@ def test_a_message_is_answered_as_hail_does(name: str, success: bool, result: An
 @pytest.mark.requirement("S169")
 def test_a_lone_node_takes_an_instance_only_if_it_may() -> None:
     text = fixture_path("hail-alloc-twodisks.json").read_bytes()
-    spared = Settings(rules=Rules(exempt=Exempt(lone_nodes=True)))
+    spared = Settings(rules=Rules(excluded=Excluded(lone_nodes=True)))
     assert not answer(text)["success"]
     assert answer(text, spared)["success"]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ganeti.placement.balance import Goals, balance, movable
 from ganeti.placement.candidates import Options, every_move
 from ganeti.placement.description import Cluster, Instance
-from ganeti.placement.moves import Kind, Move, apply, dependencies, job_sets, steps_text
+from ganeti.placement.moves import Move, MoveKind, apply, dependencies, job_sets, steps_text
 from ganeti.placement.places import NO_NODE
 from ganeti.placement.score import everywhere, score
 from ganeti.placement.spread import Field
@@ -71,7 +71,7 @@ def test_the_score_of_every_move_is_what_making_it_gives(
     for instances, kinds in every_move(Field(state, everywhere(state)), which, Options()):
         for kind, scores in kinds:
             for row, column in np.argwhere(np.isfinite(scores)):
-                target = NO_NODE if kind is Kind.FAILOVER else int(column)
+                target = NO_NODE if kind is MoveKind.FAILOVER else int(column)
                 trial = state.copy()
                 apply(trial, Move(int(instances[row]), kind, target))
                 assert score(trial) == pytest.approx(scores[row, column], abs=1e-7)

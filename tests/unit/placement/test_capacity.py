@@ -14,10 +14,10 @@ from ganeti.placement.description import Cluster, Failure, Instance
 from ganeti.placement.places import Rules
 from ganeti.placement.redundancy import (
     can_be_lost,
-    doomed_by_arrays,
-    doomed_nodes,
     is_redundant,
-    surely_doomed,
+    unrecoverable_for_room,
+    unrecoverable_in_arrays,
+    unrecoverable_nodes,
 )
 from ganeti.placement.small.cluster import Small
 from ganeti.placement.state import State
@@ -219,9 +219,9 @@ def test_counting_never_calls_a_node_losable_that_is_not(seed: int) -> None:
     state = State(clusters.cluster(5, seed))
     wanted = sized(clusters.POLICY["std"], "plain")
     full = fill(state, wanted, Rules(capacity=False)).state
-    doomed = set(doomed_nodes(full))
-    assert doomed == {node for node in range(5) if not can_be_lost(full, node)}
-    assert doomed
+    unrecoverable = set(unrecoverable_nodes(full))
+    assert unrecoverable == {node for node in range(5) if not can_be_lost(full, node)}
+    assert unrecoverable
 
 
 @pytest.mark.sampled(2)
@@ -239,13 +239,13 @@ def test_looking_at_many_lost_nodes_at_once_agrees_with_one_after_the_other(
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(6))
-def test_nodes_that_are_surely_doomed_are_doomed(seed: int) -> None:
+def test_nodes_short_of_room_are_unrecoverable(seed: int) -> None:
     wanted = sized(clusters.POLICY["std"], "plain")
     full = fill(State(clusters.cluster(5, seed)), wanted, Rules(capacity=False)).state
-    surely = set(surely_doomed(full))
+    surely = set(unrecoverable_for_room(full))
     assert surely
-    assert surely <= set(doomed_nodes(full))
-    assert not set(surely_doomed(State(clusters.cluster(5, seed))))
+    assert surely <= set(unrecoverable_nodes(full))
+    assert not set(unrecoverable_for_room(State(clusters.cluster(5, seed))))
 
 
 @pytest.mark.sampled(2)
@@ -257,13 +257,16 @@ def test_a_node_for_each_instance_is_enough_and_never_too_much(
 ) -> None:
     wanted = sized(clusters.POLICY["minmax"][0]["max"], template)
     full = fill(State(clusters.cluster(20, seed)), wanted, Rules(capacity=capacity)).state
-    quick, lacking = set(doomed_by_arrays(full)), set(surely_doomed(full))
+    quick, lacking = set(unrecoverable_in_arrays(full)), set(unrecoverable_for_room(full))
     assert quick == {node for node in range(20) if not can_be_lost(full, node)}
     monkeypatch.setattr(
         redundancy, "_a_node_each", lambda _state, nodes, *_rest: np.zeros(len(nodes), dtype=bool)
     )
     monkeypatch.setattr(redundancy._Losses, "clear", np.zeros(20, dtype=bool))
-    assert (set(doomed_by_arrays(full)), set(surely_doomed(full))) == (quick, lacking)
+    assert (set(unrecoverable_in_arrays(full)), set(unrecoverable_for_room(full))) == (
+        quick,
+        lacking,
+    )
 
 
 @pytest.mark.parametrize("template", ["plain", "drbd"])

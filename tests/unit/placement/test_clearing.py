@@ -8,7 +8,7 @@ from ganeti.placement.capacity import fill
 from ganeti.placement.clearing import cleared, split_by_room
 from ganeti.placement.description import Instance
 from ganeti.placement.places import NO_NODE, Rules
-from ganeti.placement.rolling import reboot_groups, stranded
+from ganeti.placement.rolling import reboot_groups, without_failover
 from ganeti.placement.score import everywhere
 from ganeti.placement.state import State
 from tests.support.htools_fixtures import fixture_state
@@ -28,7 +28,7 @@ def test_what_leaves_is_on_other_nodes_and_no_node_has_too_much(seed: int, full:
         for index, primary, secondary in moves:
             after.settle_at(index, primary, secondary)
             assert not {primary, secondary} & set(group)
-        alone = stranded(state)
+        alone = without_failover(state)
         left = [
             index
             for index, node in enumerate(after.primary)

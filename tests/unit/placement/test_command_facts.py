@@ -57,7 +57,7 @@ DIFFERENCES = {
     "hail -S": "free memory after it is what nodes would report then; upstream's keeps what it was",
     "hspace": "mirrored instances are checked as hail checks them; upstream promises some that its hail refuses."
     " With -l all instances of the tiered allocation count; upstream stops earlier",
-    "hroller refuges": "we put instances where nodes stay most even, upstream on the first node with room; groups may"
+    "hroller temporary": "we put instances where nodes stay most even, upstream on the first node with room; groups may"
     " come in another order",
     "messages": "errors begin with upstream's words, which scripts look for, and then say what to do. What -v shows of"
     " a request is JSON, not a record of Haskell's; hspace does not list the nodes that it may allocate to."

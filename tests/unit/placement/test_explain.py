@@ -14,7 +14,7 @@ from ganeti.daemons.allocation_worker import computed
 from ganeti.model.reasons import table
 from ganeti.placement.description import Cluster
 from ganeti.placement.load.message import read
-from ganeti.placement.redundancy import stranded_by_loss
+from ganeti.placement.redundancy import unplaced_by_loss
 from ganeti.placement.state import State
 from tests.support.generated_clusters import Kind, cluster
 
@@ -132,7 +132,7 @@ def test_a_node_that_could_not_be_lost_before_is_said_to_be_so(groups: int) -> N
             if not head.startswith(("the instances of ", "more of the instances of ")):
                 continue
             node = [one.name for one in state.nodes].index(head.split(" of ")[-1])
-            before = stranded_by_loss(state, node)
+            before = unplaced_by_loss(state, node)
             seen += bool(before)
             causes = ", ".join(f"{number} {cause}" for cause, number in sorted(before.items()))
             assert tail == (f"; before: {causes}" if before else "")

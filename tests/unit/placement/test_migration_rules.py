@@ -13,7 +13,11 @@ from ganeti.cli import hail, hcheck
 from ganeti.placement.answers import answer
 from ganeti.placement.description import Cluster
 from ganeti.placement.load.text import parse
-from ganeti.placement.redundancy import doomed_by_arrays, doomed_nodes, stranded_by_loss
+from ganeti.placement.redundancy import (
+    unplaced_by_loss,
+    unrecoverable_in_arrays,
+    unrecoverable_nodes,
+)
 from ganeti.placement.state import State
 from tests.support.generated_clusters import Kind, cluster
 from tests.unit.placement.test_command_facts import mirrored, node, shared, text
@@ -69,11 +73,11 @@ def test_migration_tags_do_not_change_which_nodes_can_be_lost(
 ) -> None:
     plain = cluster(seed, Kind(fullest=fullest, closed=closed))
     tagged = with_rules(plain)
-    expected = set(doomed_nodes(State(plain)))
-    assert set(doomed_nodes(State(tagged))) == expected
-    assert set(doomed_by_arrays(State(tagged))) == expected
+    expected = set(unrecoverable_nodes(State(plain)))
+    assert set(unrecoverable_nodes(State(tagged))) == expected
+    assert set(unrecoverable_in_arrays(State(tagged))) == expected
     for number in range(len(plain.nodes)):
-        assert stranded_by_loss(State(tagged), number) == stranded_by_loss(State(plain), number)
+        assert unplaced_by_loss(State(tagged), number) == unplaced_by_loss(State(plain), number)
 
 
 @pytest.mark.requirement("S173")

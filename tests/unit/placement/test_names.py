@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from ganeti.placement.moves import Kind, Move, commands, steps_text
+from ganeti.placement.moves import Move, MoveKind, commands, steps_text
 from ganeti.placement.names import common_suffix
 from ganeti.placement.report import node_table
 from ganeti.placement.score import everywhere
@@ -39,7 +39,7 @@ def test_nodes_moves_and_commands_are_shown_without_it() -> None:
             for one in cluster.instances
         ],
     )
-    state, move = State(long), Move(0, Kind.FAILOVER_TO_ANY, 1)
+    state, move = State(long), Move(0, MoveKind.FAILOVER_TO_ANY, 1)
     assert steps_text(state, move) == "fa:node1"
     assert commands(state, move) == ["migrate -f -n node1 inst0-0"]
     assert node_table(state, "name,fqdn", everywhere(state))[1].split() == [

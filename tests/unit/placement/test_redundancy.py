@@ -14,11 +14,11 @@ from ganeti.placement.description import Cluster
 from ganeti.placement.load.message import read, wanted_instance
 from ganeti.placement.places import NO_NODE, Rules
 from ganeti.placement.redundancy import (
-    Stranded,
+    Unplaced,
     can_be_lost,
-    doomed_nodes,
     is_redundant,
-    stranded_by_loss,
+    unplaced_by_loss,
+    unrecoverable_nodes,
 )
 from ganeti.placement.state import State
 from tests.support.generated_clusters import Kind, cluster
@@ -49,8 +49,8 @@ def as_read(given: Cluster, request: dict[str, Any]) -> tuple[State, dict[str, A
 def assert_no_worse(before: State, after: State, left: Collection[int] = ()) -> None:
     """In groups that an instance `left`, one that now fails over may take the room of another one."""
     assert not (State(after.described()).fails & ~before.fails).any()
-    for node in doomed_nodes(after):
-        now, then = stranded_by_loss(after, node), stranded_by_loss(before, node)
+    for node in unrecoverable_nodes(after):
+        now, then = unplaced_by_loss(after, node), unplaced_by_loss(before, node)
         assert now <= then or (after.group[node] in left and now.total() <= then.total())
 
 
@@ -118,10 +118,10 @@ def test_a_change_of_group_makes_nothing_worse_there(seed: int, kind: Kind) -> N
 @given(st.integers(0, 10_000), kinds)
 def test_a_node_can_be_lost_if_it_strands_no_instance(seed: int, kind: Kind) -> None:
     state = State(cluster(seed, kind))
-    doomed = set(doomed_nodes(state))
+    unrecoverable = set(unrecoverable_nodes(state))
     for node in range(len(state.nodes)):
-        assert can_be_lost(state, node) == (not stranded_by_loss(state, node))
-        assert (node in doomed) == bool(stranded_by_loss(state, node))
+        assert can_be_lost(state, node) == (not unplaced_by_loss(state, node))
+        assert (node in unrecoverable) == bool(unplaced_by_loss(state, node))
 
 
 def test_a_group_with_a_drained_node_is_still_looked_after() -> None:
@@ -157,12 +157,12 @@ def test_the_node_whose_loss_speaks_against_a_place_is_named() -> None:
 
 
 def test_the_causes_are_told_apart() -> None:
-    found: set[Stranded] = set()
+    found: set[Unplaced] = set()
     for seed in range(10):
         state = State(cluster(seed, Kind(groups=2, fullest=0.95)))
         for node in np.arange(len(state.nodes)):
-            found |= set(stranded_by_loss(state, int(node)))
-    assert {Stranded.FAILOVER, Stranded.ROOM} <= found
+            found |= set(unplaced_by_loss(state, int(node)))
+    assert {Unplaced.FAILOVER, Unplaced.ROOM} <= found
 
 
 @pytest.mark.requirement("S174")

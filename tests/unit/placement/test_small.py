@@ -19,8 +19,8 @@ from ganeti.placement.allocate import ArraySearch
 from ganeti.placement.answers import Settings, answer
 from ganeti.placement.description import Cluster, Instance
 from ganeti.placement.load.message import read
-from ganeti.placement.places import NOBODY, Exempt, Rules
-from ganeti.placement.redundancy import doomed_by_arrays, surely_doomed_by_arrays
+from ganeti.placement.places import NOTHING_EXCLUDED, Excluded, Rules
+from ganeti.placement.redundancy import unrecoverable_for_room_in_arrays, unrecoverable_in_arrays
 from ganeti.placement.small import losses as small
 from ganeti.placement.small.answer import quick_answer
 from ganeti.placement.small.cluster import MOST_NODES, Small
@@ -41,8 +41,8 @@ kinds = st.builds(
         [("drbd", "plain"), ("drbd",), ("plain",), ("drbd", "plain", "file")]
     ),
 )
-exempts = st.sampled_from(
-    [NOBODY, Exempt(lone_nodes=True), Exempt(offline=True), Exempt(groups=(0,))]
+excluded_nodes = st.sampled_from(
+    [NOTHING_EXCLUDED, Excluded(lone_nodes=True), Excluded(offline=True), Excluded(groups=(0,))]
 )
 rules = st.builds(
     # Rules itself cannot be asked for its types: one is known only to type checkers.
@@ -50,7 +50,7 @@ rules = st.builds(
     capacity=st.booleans(),
     by_room=st.booleans(),
     ignore_soft_errors=st.sampled_from([False, False, True]),
-    exempt=exempts,
+    excluded=excluded_nodes,
     only_primary=st.sampled_from([None, None, None, 1]),
 )
 wishes = st.builds(
@@ -89,19 +89,19 @@ def test_a_place_is_that_of_the_arrays(
         return
     assert found.failures == by_arrays.failures
     assert found.successes == by_arrays.successes
-    assert (found.group, found.doomed) == (by_arrays.group, by_arrays.doomed)
+    assert (found.group, found.blockers) == (by_arrays.group, by_arrays.blockers)
 
 
 @settings(max_examples=40, deadline=None, phases=AS_FOUND)
-@given(st.integers(0, 10_000), kinds, exempts, st.sampled_from([None, 0, 1]))
+@given(st.integers(0, 10_000), kinds, excluded_nodes, st.sampled_from([None, 0, 1]))
 def test_the_same_nodes_cannot_be_lost(
-    seed: int, kind: Kind, exempt: Exempt, first: int | None
+    seed: int, kind: Kind, excluded: Excluded, first: int | None
 ) -> None:
     state = State(cluster(seed, kind))
-    found = list(small.doomed_nodes(as_lists(state), exempt, first))
-    assert found == list(doomed_by_arrays(state, exempt, first))
-    crowded = list(small.surely_doomed(as_lists(state), exempt, first))
-    assert crowded == list(surely_doomed_by_arrays(state, exempt, first))
+    found = list(small.unrecoverable_nodes(as_lists(state), excluded, first))
+    assert found == list(unrecoverable_in_arrays(state, excluded, first))
+    crowded = list(small.unrecoverable_for_room(as_lists(state), excluded, first))
+    assert crowded == list(unrecoverable_for_room_in_arrays(state, excluded, first))
     assert set(crowded) <= set(found)
 
 

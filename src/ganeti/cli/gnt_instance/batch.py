@@ -56,11 +56,11 @@ def _has_allocator(client: LuxiClient, args: argparse.Namespace) -> bool:
 
 
 def _all_together(client: LuxiClient, definitions: list[Any], args: argparse.Namespace) -> int:
-    """Place all instances by one request to the allocator, and follow the jobs that create them."""
+    """SearchResult all instances by one request to the allocator, and follow the jobs that create them."""
     from ganeti.model.opcodes.placing import OpInstanceMultiAlloc
 
-    wishes: list[Any] = [_opcode(number, one, None) for number, one in enumerate(definitions)]
-    op = OpInstanceMultiAlloc(instances=wishes, iallocator=args.iallocator)
+    requests: list[Any] = [_opcode(number, one, None) for number, one in enumerate(definitions)]
+    op = OpInstanceMultiAlloc(instances=requests, iallocator=args.iallocator)
     result = run_job(client, op, args)
     failed = result["failed"]
     if args.dry_run:

@@ -139,7 +139,7 @@ class KvmHypervisor(Hypervisor):
         async with self._guests.lock(files):
             guest = await self._guests.live(files)
             if guest is not None and not await self._ended_if_useless(guest):
-                await self._go_on(guest, paused=paused)
+                await self._resume(guest, paused=paused)
                 return
             hvparams = complete(instance.hvparams)
             program = self.programs.find(hvparams)
@@ -364,7 +364,7 @@ class KvmHypervisor(Hypervisor):
             await asyncio.sleep(LOOK_EVERY_S)
         return await guest.status()
 
-    async def _go_on(self, guest: Guest, *, paused: bool) -> None:
+    async def _resume(self, guest: Guest, *, paused: bool) -> None:
         """A start of what is here already."""
         name = guest.instance.name
         try:
@@ -476,7 +476,7 @@ class KvmHypervisor(Hypervisor):
         guest = await self._guests.live(files)
         if guest is None:
             return
-        if not guest.record.is_incoming or await self._surely_runs(guest):
+        if not guest.record.is_incoming or await self._is_known_to_run(guest):
             raise HypervisorError(
                 f"{instance.name} runs on the target node of a migration that was reported as failed;"
                 " not ended"
@@ -491,7 +491,7 @@ class KvmHypervisor(Hypervisor):
             await self._endpoint.activate(guest)
             self._guests.change(guest, is_incoming=False)
 
-    async def _surely_runs(self, guest: Guest) -> bool:
+    async def _is_known_to_run(self, guest: Guest) -> bool:
         try:
             return await guest.status(timeout_s=LOOK_S) == "running"
         except (MonitorSilent, MonitorGone):

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ganeti.placement import weights
-from ganeti.placement.places import NO_NODE, TIE, Exempt
+from ganeti.placement.places import NO_NODE, TIE, Excluded
 from ganeti.placement.policy import policy_failure
 from ganeti.placement.small.cluster import AS_PRIMARY, Row, Small, Spreads
 from ganeti.placement.weights import (
@@ -18,31 +18,35 @@ from ganeti.placement.weights import (
 )
 
 
-def doomed_nodes(small: Small, exempt: Exempt, first: int | None = None) -> Iterator[int]:
+def unrecoverable_nodes(
+    small: Small, excluded: Excluded, first: int | None = None
+) -> Iterator[int]:
     """Nodes whose loss the cluster could not make good; `first` is looked at before the others."""
-    relevant = _relevant(small, exempt)
+    relevant = _relevant(small, excluded)
     # Those that are the most trouble first: most callers want to know whether there is one.
     relevant.sort(key=lambda node: (node != first, -small.instance_memory[node]))
     spreads = Spreads(small)
     yield from (node for node in relevant if not _Loss(small, node).is_made_good(spreads))
 
 
-def surely_doomed(small: Small, exempt: Exempt, first: int | None = None) -> Iterator[int]:
-    """Some of the `doomed_nodes`: those whose instances the others have no room for, in whatever order."""
-    relevant = _relevant(small, exempt)
+def unrecoverable_for_room(
+    small: Small, excluded: Excluded, first: int | None = None
+) -> Iterator[int]:
+    """Some of the `unrecoverable_nodes`: those whose instances the others have no room for, in whatever order."""
+    relevant = _relevant(small, excluded)
     relevant.sort(key=lambda node: (node != first, node))
     yield from (node for node in relevant if _Loss(small, node).lacks_room())
 
 
-def _relevant(small: Small, exempt: Exempt) -> list[int]:
+def _relevant(small: Small, excluded: Excluded) -> list[int]:
     gone = small.offline
     online = Counter(group for group, is_gone in zip(small.group, gone, strict=True) if not is_gone)
     return [
         node
         for node, group in enumerate(small.group)
-        if group not in exempt.groups
-        and not (exempt.offline and gone[node])
-        and not (exempt.lone_nodes and online[group] <= 1)
+        if group not in excluded.groups
+        and not (excluded.offline and gone[node])
+        and not (excluded.lone_nodes and online[group] <= 1)
     ]
 
 

@@ -7,10 +7,10 @@ from ganeti.placement import weights
 from ganeti.placement.description import (
     Failure,
 )
-from ganeti.placement.places import CAPACITY_TRIES, NO_NODE, TIE, Place, Rules
+from ganeti.placement.places import CAPACITY_TRIES, NO_NODE, TIE, Rules, SearchResult
 from ganeti.placement.policy import policy_failure
 from ganeti.placement.small.cluster import AS_PRIMARY, Row, Small, Spreads
-from ganeti.placement.small.losses import doomed_nodes, surely_doomed
+from ganeti.placement.small.losses import unrecoverable_for_room, unrecoverable_nodes
 from ganeti.placement.weights import (
     DISK,
     DISK_LOAD_SPREAD,
@@ -26,7 +26,7 @@ _ALONE = tuple(one for one in AS_PRIMARY if one not in _SHARED)
 
 
 class Search:
-    """One search for the last instance of the lists, which is on no node; `suspects` as `Place.doomed`."""
+    """One search for the last instance of the lists, which is on no node; `suspects` as `SearchResult.blockers`."""
 
     def __init__(
         self,
@@ -38,13 +38,13 @@ class Search:
         self.small, self.open, self.rules = small, open_, rules
         self.index = len(small.descriptions) - 1
         self.wanted, self.amounts = small.descriptions[-1], small.amounts[-1]
-        self.place = Place(0, doomed={} if suspects is None else suspects)
+        self.place = SearchResult(0, blockers={} if suspects is None else suspects)
         self.spreads = Spreads(small)
         self.changes = self.amounts.changes()
         self.is_hopeless = False
         """The cluster is not redundant even without the instance: no place can help."""
 
-    def run(self) -> tuple[Place, list[Row]]:
+    def run(self) -> tuple[SearchResult, list[Row]]:
         """(the best place, the score of each: by node, or by primary and secondary)."""
         small, place = self.small, self.place
         is_pair = self.amounts.is_mirrored
@@ -212,16 +212,16 @@ class Search:
 
     def _allows(self, nodes: tuple[int, ...]) -> bool:
         """Whether any one node may fail once the instance is placed."""
-        primary, doomed = nodes[0], self.place.doomed
+        primary, blockers = nodes[0], self.place.blockers
         after = self.small.copy()
         after.place(self.index, primary, nodes[1] if len(nodes) > 1 else NO_NODE)
-        suspect = doomed.get(primary, doomed.get(NO_NODE))
-        doomed_by = surely_doomed if self.rules.by_room else doomed_nodes
-        found = next(doomed_by(after, self.rules.exempt, suspect), None)
+        suspect = blockers.get(primary, blockers.get(NO_NODE))
+        blocked_by = unrecoverable_for_room if self.rules.by_room else unrecoverable_nodes
+        found = next(blocked_by(after, self.rules.excluded, suspect), None)
         if found is None:
             return True
-        if not doomed:
-            before = next(doomed_by(self.small, self.rules.exempt, found), None)
+        if not blockers:
+            before = next(blocked_by(self.small, self.rules.excluded, found), None)
             self.is_hopeless = before is not None
-        doomed[primary] = doomed[NO_NODE] = found
+        blockers[primary] = blockers[NO_NODE] = found
         return False

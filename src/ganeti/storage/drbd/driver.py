@@ -320,7 +320,7 @@ class DrbdDisk(BlockDevice):
             return
         if now.peer_role == status.PRIMARY and role is not DiskRole.BOTH:
             raise StorageError(f"{self._what}: {self._peer.name} writes to it")
-        is_new = await self._nobody_wrote(now)
+        is_new = await self._is_unwritten(now)
         has_all = now.disk == status.UP_TO_DATE
         reads_there = now.settled and now.peer_disk == status.UP_TO_DATE
         if not (is_new or has_all or reads_there):
@@ -331,7 +331,7 @@ class DrbdDisk(BlockDevice):
             )
         await self._do(commands.primary(self._minor, force=is_new))
 
-    async def _nobody_wrote(self, now: Resource) -> bool:
+    async def _is_unwritten(self, now: Resource) -> bool:
         """Two copies that were made and never used: connected, they would not agree if one had data."""
         if not now.settled or (now.disk, now.peer_disk) != (status.INCONSISTENT,) * 2:
             return False

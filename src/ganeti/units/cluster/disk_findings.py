@@ -15,7 +15,7 @@ from ganeti.units.cluster.findings import Finding
 
 Stored = Mapping[NodeUuid, list[StoredDisk] | RpcError]
 """What lies in the storage units of each node that was asked."""
-Place = tuple[StorageUnit, str]
+VolumeKey = tuple[StorageUnit, str]
 """A storage unit and a name there."""
 
 
@@ -26,8 +26,8 @@ class Listing:
     local: Stored
     shared: list[StoredDisk] | None
 
-    def of(self, instance: Instance, node: NodeUuid) -> dict[Place, int] | None:
-        """Place -> MiB of all that lies where a node keeps the instance's disks; None if that is not known."""
+    def of(self, instance: Instance, node: NodeUuid) -> dict[VolumeKey, int] | None:
+        """Volume key -> MiB of all that lies where a node keeps the instance's disks; None if that is not known."""
         if DISK_TEMPLATES[instance.disk_template].shared:
             found: list[StoredDisk] | RpcError | None = self.shared
         else:
@@ -51,7 +51,7 @@ def missing_findings(
 
 
 def _missing(
-    snapshot: Snapshot, instance: Instance, node: NodeUuid, there: Mapping[Place, int]
+    snapshot: Snapshot, instance: Instance, node: NodeUuid, there: Mapping[VolumeKey, int]
 ) -> Iterator[Finding]:
     where = snapshot.nodes[node].name
     for number, disk in enumerate(instance.disks):
@@ -77,7 +77,7 @@ def _missing(
                 yield Finding("EINSTANCEFAULTYDISK", "instance", instance.name, text)
 
 
-def known_places(snapshots: Iterable[Snapshot]) -> set[Place]:
+def known_places(snapshots: Iterable[Snapshot]) -> set[VolumeKey]:
     """Where all disks of some configurations are."""
     return {
         (unit, stored_name(layer, node))
@@ -105,7 +105,7 @@ def detached_findings(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
 def unknown_disks(
     node_name: str,
     disks: Iterable[StoredDisk],
-    known: Collection[Place],
+    known: Collection[VolumeKey],
     coming: Collection[str],
     reserved: Sequence[str] = (),
 ) -> Iterator[Finding]:

@@ -187,11 +187,11 @@ def node_findings(
         yield Finding(code, "node", node.name, text, is_error)
 
 
-Found = Iterator[tuple[str, str, bool]]
+Problems = Iterator[tuple[str, str, bool]]
 """Code, text, and whether it is an error."""
 
 
-def _time_findings(report: VerifyReport, now: float) -> Found:
+def _time_findings(report: VerifyReport, now: float) -> Problems:
     skew = report.time - now
     if abs(skew) > CLOCK_SKEW_S:
         direction = "ahead of" if skew > 0 else "behind"
@@ -204,7 +204,7 @@ def _time_findings(report: VerifyReport, now: float) -> Found:
         yield ("ECLUSTERCERT", text, days <= 0)
 
 
-def _position_findings(report: VerifyReport, expected: Expected) -> Found:
+def _position_findings(report: VerifyReport, expected: Expected) -> Problems:
     if report.ssconf_position > expected.newest:
         yield ("ENODEFILECHECK", "has ssconf files newer than the master's configuration", True)
     elif report.ssconf_position < expected.distributed:
@@ -246,7 +246,7 @@ def instance_findings(
 
 def _place_findings(
     snapshot: Snapshot, instance: Instance, places: Mapping[NodeUuid, RunningInstance]
-) -> Found:
+) -> Problems:
     primary = snapshot.nodes[instance.primary_node]
     remedy = f"run gnt-instance migrate --cleanup {instance.name}"
     for uuid in sorted(set(places) - {instance.primary_node}):
@@ -262,7 +262,7 @@ def _state_findings(
     instance: Instance,
     places: Mapping[NodeUuid, RunningInstance],
     running: Running,
-) -> Found:
+) -> Problems:
     primary = snapshot.nodes[instance.primary_node]
     here = places.get(instance.primary_node)
     is_up = here is not None and here.has_guest

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
-from ganeti.config.cluster_params import changed_cluster, check_cluster_wish, given_params
+from ganeti.config.cluster_params import changed_cluster, check_cluster_request, given_params
 from ganeti.config.fill import filled_nicparams
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
@@ -57,7 +57,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
     """Change the cluster's parameters."""
 
     def check_arguments(self) -> None:
-        check_cluster_wish(self.op)
+        check_cluster_request(self.op)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         wanted = [lock(Level.CLUSTER, CLUSTER_LOCK)]
@@ -118,8 +118,8 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
                     )
 
     def hooks(self, snapshot: Snapshot, plan: ClusterChange) -> HookPoint:
-        wished = plan.fields.get("volume_group_name")
-        variables = {**cluster_variables(snapshot), "NEW_VG_NAME": str(wished)}
+        volume_group = plan.fields.get("volume_group_name")
+        variables = {**cluster_variables(snapshot), "NEW_VG_NAME": str(volume_group)}
         return on_nodes("cluster-modify", variables, snapshot)
 
     async def execute(self, ctx: UnitContext, plan: ClusterChange) -> Outcome:

@@ -35,7 +35,7 @@ OpT = TypeVar("OpT", OpGroupRemove, OpGroupRename)
 SHOWN = 5
 
 
-def check_group_wish(op: OpGroupAdd | OpGroupSetParams) -> None:
+def check_group_request(op: OpGroupAdd | OpGroupSetParams) -> None:
     """Refuse values that no group can have; InputError names the field."""
     for field in ("hv_state", "disk_state"):
         if getattr(op, field):
@@ -45,7 +45,7 @@ def check_group_wish(op: OpGroupAdd | OpGroupSetParams) -> None:
     check_node_params(op.ndparams or {})
 
 
-def with_wishes(group: NodeGroup, op: OpGroupAdd | OpGroupSetParams) -> NodeGroup:
+def with_request(group: NodeGroup, op: OpGroupAdd | OpGroupSetParams) -> NodeGroup:
     """The group as it will be; InputError if its policy would contradict itself."""
     diskparams = dict(group.diskparams)
     for template, params in (op.diskparams or {}).items():
@@ -69,7 +69,7 @@ class LUGroupAdd(LogicalUnit[OpGroupAdd, NodeGroup]):
 
     def check_arguments(self) -> None:
         plain_name(self.op.group_name, "group_name")
-        check_group_wish(self.op)
+        check_group_request(self.op)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         del snapshot
@@ -79,7 +79,7 @@ class LUGroupAdd(LogicalUnit[OpGroupAdd, NodeGroup]):
         check_may_set_of_nodes(ctx, self.op.ndparams)
         check_name_is_free(ctx.snapshot, self.op.group_name)
         group = NodeGroup(uuid=GroupUuid(ctx.ids.uuid()), name=self.op.group_name)
-        group = with_wishes(group, self.op)
+        group = with_request(group, self.op)
         ctx.check_change(lambda draft: _put(draft, group))
         return group
 
@@ -164,7 +164,7 @@ class LUGroupSetParams(LogicalUnit[OpGroupSetParams, GroupChange]):
     """Change a node group."""
 
     def check_arguments(self) -> None:
-        check_group_wish(self.op)
+        check_group_request(self.op)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         return [lock(Level.NODE_GROUP, resolve_group(snapshot, self.op.group_name).uuid)]
@@ -176,7 +176,7 @@ class LUGroupSetParams(LogicalUnit[OpGroupSetParams, GroupChange]):
             raise InputError("nothing to change: pass at least one option", "options")
         check_may_set_of_nodes(ctx, op.ndparams)
         old = resolve_group(ctx.snapshot, op.group_name)
-        plan = GroupChange(old, with_wishes(old, op))
+        plan = GroupChange(old, with_request(old, op))
         ctx.check_change(lambda draft: _put(draft, _changed(draft, plan)))
         return plan
 

@@ -217,7 +217,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         """The nodes that were named, or that an allocator chooses; what they are to get is remembered."""
         op = self.op
         demand = Demand.of(ctx.snapshot.cluster, instance)
-        wish = PlacementRequest(
+        request = PlacementRequest(
             demand,
             will_run=self._starts,
             ignore_policy=op.ignore_ipolicy,
@@ -226,7 +226,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         )
         given = self._given(ctx.snapshot)
         if given:
-            ctx.services.placements.place(wish.placed_on(ctx, *given))
+            ctx.services.placements.place(request.placed_on(ctx, *given))
             return given
         allocators = allocators_for(ctx.snapshot.cluster, RequestType.ALLOCATE, op.iallocator)
         if not allocators:
@@ -235,7 +235,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
                 " the cluster has no default allocator",
                 ErrorCode.WRONG_INPUT,
             )
-        choice = await choose_nodes(ctx, allocators, wish)
+        choice = await choose_nodes(ctx, allocators, request)
         chosen = ", ".join(node.name for node in choice.nodes)
         ctx.log(f"Selected nodes for the instance: {chosen}")
         for line in table(choice.why_not):

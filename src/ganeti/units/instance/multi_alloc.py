@@ -29,8 +29,8 @@ from ganeti.units.instance.requests import check_disks, check_template
 INSTANCES_LIMIT = 1000
 
 
-def _has_node(wish: OpInstanceCreate) -> bool:
-    return bool(wish.pnode or wish.pnode_uuid)
+def _has_node(request: OpInstanceCreate) -> bool:
+    return bool(request.pnode or request.pnode_uuid)
 
 
 @dataclass(frozen=True)
@@ -66,20 +66,20 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, MultiPlan]):
 
     async def check_prereq(self, ctx: UnitContext) -> MultiPlan:
         op, cluster = self.op, ctx.snapshot.cluster
-        wishes = {full_name(ctx.snapshot, one.instance_name): one for one in op.instances}
-        if len(wishes) < len(op.instances):
+        requests = {full_name(ctx.snapshot, one.instance_name): one for one in op.instances}
+        if len(requests) < len(op.instances):
             names = Counter(full_name(ctx.snapshot, one.instance_name) for one in op.instances)
             twice = next(name for name, count in names.items() if count > 1)
             raise InputError(f"{twice} is named twice", "instances")
         if _has_node(op.instances[0]):
-            return MultiPlan([[self._job(wish)] for wish in wishes.values()], [])
+            return MultiPlan([[self._job(request)] for request in requests.values()], [])
         allocators = allocators_for(cluster, RequestType.MULTI_ALLOCATE, op.iallocator)
         if not allocators:
             raise PrereqError(
                 "name an allocator (--iallocator): the cluster has no default one",
                 ErrorCode.WRONG_INPUT,
             )
-        demands = [self._demand(ctx, name, one) for name, one in wishes.items()]
+        demands = [self._demand(ctx, name, one) for name, one in requests.items()]
         request = iallocator_requests.multi_allocate(
             [
                 iallocator_requests.allocate(one.name, one.required_nodes, one.message())
@@ -101,19 +101,19 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, MultiPlan]):
 
         async with ctx.services.placements.deciding:
             _allocator, (done, failed) = await ask(ctx, allocators, make, read)
-        made = [replace(wishes[name], pnode=nodes[0]) for name, nodes in done.items()]
-        return MultiPlan([[self._job(wish)] for wish in made], failed)
+        made = [replace(requests[name], pnode=nodes[0]) for name, nodes in done.items()]
+        return MultiPlan([[self._job(request)] for request in made], failed)
 
-    def _demand(self, ctx: UnitContext, name: str, wish: OpInstanceCreate) -> Demand:
+    def _demand(self, ctx: UnitContext, name: str, request: OpInstanceCreate) -> Demand:
         if ctx.snapshot.instance_by_name(name):
             raise PrereqError(f"instance {name} exists already", ErrorCode.EXISTS)
-        template = check_template(wish.disk_template, ctx.snapshot.cluster)
-        check_disks(wish.disks, template)
-        instance = new_instance(ctx, replace(wish, instance_name=name), template)
+        template = check_template(request.disk_template, ctx.snapshot.cluster)
+        check_disks(request.disks, template)
+        instance = new_instance(ctx, replace(request, instance_name=name), template)
         return Demand.of(ctx.snapshot.cluster, instance)
 
-    def _job(self, wish: OpInstanceCreate) -> OpCode:
-        return replace(wish, reason=self.op.reason, priority=self.op.priority)
+    def _job(self, request: OpInstanceCreate) -> OpCode:
+        return replace(request, reason=self.op.reason, priority=self.op.priority)
 
     async def execute(self, ctx: UnitContext, plan: MultiPlan) -> Outcome:
         for name in plan.failed:

@@ -25,7 +25,7 @@ from ganeti.rpc.procedures.instances import INSTANCE_CONSOLE, InstanceArgs, Runn
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, primary_node, running_state, spec_of
-from ganeti.units.instance.views import Found, disk_view, nic_view
+from ganeti.units.instance.views import SeenDisks, disk_view, nic_view
 from ganeti.units.node_choice import check_online
 
 UP = "up"
@@ -72,7 +72,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
         others = [snapshot.nodes[uuid] for uuid in instance.secondary_nodes]
         target = snapshot.nodes.get(instance.migrating_to) if instance.migrating_to else None
         run_state: str | None = None
-        disks = Found()
+        disks = SeenDisks()
         agent: AgentInfo | None = None
         if not self.op.static and not node.offline:
             run_state, disks = await self._live(ctx, instance)
@@ -117,15 +117,15 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
             "tags": list(instance.tags),
         }
 
-    async def _live(self, ctx: UnitContext, instance: Instance) -> tuple[str | None, Found]:
+    async def _live(self, ctx: UnitContext, instance: Instance) -> tuple[str | None, SeenDisks]:
         node = primary_node(ctx, instance)
         try:
             state = run_state(await running_state(ctx, node, instance))
         except RpcError as err:
             ctx.warn(str(err))
-            return None, Found()
+            return None, SeenDisks()
         others = [ctx.snapshot.nodes[uuid] for uuid in instance.secondary_nodes]
-        return state, Found(
+        return state, SeenDisks(
             await self._disks(ctx, instance, node),
             await self._disks(ctx, instance, others[0]) if others else (),
         )

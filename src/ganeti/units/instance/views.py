@@ -17,7 +17,7 @@ from ganeti.units.mirrors.judge import OFFLINE, Seen, judge, problem
 
 
 @dataclass(frozen=True)
-class Found:
+class SeenDisks:
     """The disks of an instance as its nodes see them; empty where a node was not asked or did not say."""
 
     primary: Sequence[DiskInfo] = ()
@@ -45,7 +45,9 @@ def _network_view(network: Network) -> dict[str, Any]:
     return {name: getattr(network, name) for name in shown}
 
 
-def disk_view(snapshot: Snapshot, instance: Instance, index: int, found: Found) -> dict[str, Any]:
+def disk_view(
+    snapshot: Snapshot, instance: Instance, index: int, found: SeenDisks
+) -> dict[str, Any]:
     """A disk; of a mirrored one nodes and minors, and never its secret (G23)."""
     disk = instance.disks[index]
     primary = found.primary[index] if found.primary else None
@@ -69,7 +71,7 @@ def disk_view(snapshot: Snapshot, instance: Instance, index: int, found: Found) 
 
 
 def _mirror(
-    snapshot: Snapshot, instance: Instance, index: int, found: Found
+    snapshot: Snapshot, instance: Instance, index: int, found: SeenDisks
 ) -> dict[str, str | None] | None:
     """The state of a mirrored disk, what is wrong with it, and the command that repairs it; None where no node was asked."""
     if not is_mirrored(instance) or not (found.primary or found.secondary):

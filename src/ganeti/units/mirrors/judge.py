@@ -187,7 +187,7 @@ def problem(verdict: Verdict, instance: str, *, is_up: bool) -> Problem | None:
     state = verdict.state
     if state in WELL and not (is_up and MirrorState.CLOSED in verdict.states):
         return None
-    text = f"disk/{verdict.disk} is {state}: {_told(verdict)}"
+    text = f"disk/{verdict.disk} is {state}: {_advice(verdict)}"
     if state is MirrorState.SPLIT_BRAIN:
         return Problem(text, f"gnt-instance repair-disks --keep=NODE {instance}")
     if any(one in LOST for one in verdict.states):
@@ -214,7 +214,7 @@ def _making_again(verdict: Verdict, instance: str) -> str:
     return f"gnt-instance recreate-disks {instance}" if is_gone else ""
 
 
-def _told(verdict: Verdict) -> str:
+def _advice(verdict: Verdict) -> str:
     """The parts that are not as they should be, in words."""
     found = []
     for part, state in zip(verdict.parts, verdict.states, strict=True):

@@ -46,11 +46,11 @@ class NetworkPlan:
     notes: tuple[str, ...] = ()
 
 
-def _with_wishes(network: Network, op: NetworkParams) -> Network:
+def _with_request(network: Network, op: NetworkParams) -> Network:
     """The network as it will be, but for its reserved addresses; InputError."""
     given = {name: value for name in _OWN if (value := getattr(op, name)) is not None}
-    wished = {name: None if value == NONE else value.lower() for name, value in given.items()}
-    changed = replace(network, **wished)
+    fields = {name: None if value == NONE else value.lower() for name, value in given.items()}
+    changed = replace(network, **fields)
     check_network(changed)
     return changed
 
@@ -92,7 +92,7 @@ class LUNetworkAdd(LogicalUnit[OpNetworkAdd, NetworkPlan]):
             network=subnet,
             tags=tuple(sorted(set(op.tags))),
         )
-        network = _with_wishes(network, op)
+        network = _with_request(network, op)
         notes = _addresses_of_hosts(ctx.snapshot, network) if op.conflicts_check else {}
         plan = NetworkPlan(_reserved(network, op, set(notes)), tuple(notes.values()))
         ctx.check_change(lambda draft: _put(draft, plan.network))
@@ -135,7 +135,7 @@ class LUNetworkSetParams(LogicalUnit[OpNetworkSetParams, NetworkPlan]):
 
     async def check_prereq(self, ctx: UnitContext) -> NetworkPlan:
         op, old = self.op, resolve_network(ctx.snapshot, self.op.network_name)
-        new = _reserved(_with_wishes(old, op), op, set())
+        new = _reserved(_with_request(old, op), op, set())
         pool, notes = AddressPool(new), []
         gone = set(numbers_of(pool, op.remove_reserved_ips or (), "remove_reserved_ips"))
         for number in sorted(gone - _external(new)):

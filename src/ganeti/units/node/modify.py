@@ -25,7 +25,7 @@ from ganeti.units.job_source import check_may_set_of_nodes
 from ganeti.units.node.candidate_pool import can_be_candidate, missing_candidates
 from ganeti.units.node.catch_up import bring_up_to_date, check_can_return, tell_of_return
 from ganeti.units.node.promotion import make_fit
-from ganeti.units.node.roles import check_master, check_wish, with_role
+from ganeti.units.node.roles import check_master, check_request, with_role
 from ganeti.units.oob.command import check_powered
 
 SHOWN_NAMES = 5
@@ -64,7 +64,7 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
 
     def check_arguments(self) -> None:
         op = self.op
-        check_wish(op)
+        check_request(op)
         if op.secondary_ip is not None:
             check_address(op.secondary_ip, "secondary_ip")
         check_single_node_params(op.ndparams or {})

@@ -19,7 +19,7 @@ _CHANGES = (
 )
 
 
-def check_wish(op: OpNodeSetParams) -> None:
+def check_request(op: OpNodeSetParams) -> None:
     """Refuse what contradicts itself, or changes nothing."""
     for field in ("hv_state", "disk_state"):
         if getattr(op, field) not in (None, {}):
@@ -58,8 +58,8 @@ def with_role(node: Node, op: OpNodeSetParams) -> Node:
             f"node {node.name} is {_hindrance(new)}, so it cannot be a master candidate",
             ErrorCode.WRONG_STATE,
         )
-    wished = node.master_candidate if op.master_candidate is None else op.master_candidate
-    return replace(new, master_candidate=wished and can_be_candidate(new))
+    candidate = node.master_candidate if op.master_candidate is None else op.master_candidate
+    return replace(new, master_candidate=candidate and can_be_candidate(new))
 
 
 def _hindrance(node: Node) -> str:

@@ -95,7 +95,11 @@ async def plan_conversion(ctx: UnitContext, before: Instance, op: OpInstanceSetP
     check_instance_policy(ctx, after, ignore=op.ignore_ipolicy)
     ctx.check_change(put_instance(after))
     for one in nodes:
-        new = [layer for disk in after.disks for layer in _but(disk, _kept(before, after, one))]
+        new = [
+            layer
+            for disk in after.disks
+            for layer in _but(disk, _unchanged_layers(before, after, one))
+        ]
         if needs := space_needed(ctx.snapshot.cluster, new):
             info = await free_resources(ctx, one, f"converting {before.name}", needs)
             check_space(info, one, needs)
@@ -157,7 +161,7 @@ def _new_disks(
     return tuple(disks)
 
 
-def _kept(before: Instance, after: Instance, node: Node) -> set[str]:
+def _unchanged_layers(before: Instance, after: Instance, node: Node) -> set[str]:
     """The layers (UUIDs) that a node has already and keeps: what is written in them stays as it is."""
     uuid = NodeUuid(node.uuid)
     old, new = (
@@ -184,7 +188,7 @@ def _but(disk: Layer, kept: Collection[str]) -> list[Layer]:
 async def convert(ctx: UnitContext, plan: DiskPlan, *, wait: bool) -> Outcome:
     """Make what is new, copy what is not kept, record, remove the old; or leave everything as it was."""
     before, after = plan.before, plan.after
-    in_place = bool(_kept(before, after, plan.node))
+    in_place = bool(_unchanged_layers(before, after, plan.node))
     async with course(ctx) as steps:
         await steps.take(_RestoreRoles(before))
         if in_place:
@@ -254,7 +258,7 @@ class _MakeConverted(RelocationStep[None]):
         after = self.plan.after
         for uuid in creation_order(after):
             node = ctx.snapshot.nodes[uuid]
-            kept = _kept(self.plan.before, after, node)
+            kept = _unchanged_layers(self.plan.before, after, node)
             if not kept:
                 await create_disks(ctx, undo, after, nodes=[uuid])
             for disk in disks_on(ctx, after, uuid):
@@ -274,7 +278,9 @@ class _MakeConverted(RelocationStep[None]):
             RemoveDisk(node=uuid, instance=before.name, disk=layer.public)
             for uuid in holders(before)
             for disk in disks_on(ctx, before, uuid)
-            for layer in _but(disk, _kept(before, self.plan.after, ctx.snapshot.nodes[uuid]))
+            for layer in _but(
+                disk, _unchanged_layers(before, self.plan.after, ctx.snapshot.nodes[uuid])
+            )
         ]
 
 

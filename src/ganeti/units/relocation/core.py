@@ -9,7 +9,7 @@ from enum import Enum, StrEnum, auto
 
 from ganeti.base.errors import GanetiError
 
-ROUNDS = 3
+QUESTION_ROUNDS = 3
 """How often both ends are asked when they change meanwhile, or the answer of one is lost."""
 
 
@@ -203,11 +203,11 @@ class Migration:
         if isinstance(event, Seen):
             found = self._decide(event) if was is State.UNCLEAR else None
         elif was is State.RECONCILING:
-            found = self._go_on(event)
+            found = self._continued(event)
         else:
             found = _TRANSITIONS.get((was, event))
         if found is None:
-            raise IllegalTransitionError(f"{event} cannot happen when {was}: {self._told}")
+            raise IllegalTransitionError(f"{event} cannot happen when {was}: {self._story}")
         self.state, instructions = found
         self.story += [f"{event} →", str(self.state)]
         self.instructions = [one for one in instructions if self._applies(one)]
@@ -245,7 +245,7 @@ class Migration:
                 return State.STUCK, ()
         return State.RECONCILING, (*todo, I.SET_ROLES)
 
-    def _go_on(self, event: Event) -> tuple[State, tuple[Instruction, ...]] | None:
+    def _continued(self, event: Event) -> tuple[State, tuple[Instruction, ...]] | None:
         if event is Event.DONE:
             return self._outcome, ()
         if event is not Event.FAILED:
@@ -253,7 +253,7 @@ class Migration:
         if self._outcome is State.COMMITTED and self._seen.target is End.WAITS:
             # What arrived was not all of it: the guest ended with its source.
             return self._follow(State.DOWN)
-        return (State.UNCLEAR, (I.ASK,)) if self._round < ROUNDS else (State.STUCK, ())
+        return (State.UNCLEAR, (I.ASK,)) if self._round < QUESTION_ROUNDS else (State.STUCK, ())
 
     def _applies(self, one: Instruction) -> bool:
         facts = self.facts
@@ -266,7 +266,7 @@ class Migration:
         return one is not I.MAKE_DISKS or facts.copied
 
     @property
-    def _told(self) -> str:
+    def _story(self) -> str:
         return " ".join(self.story)
 
     def validate(self) -> None:
@@ -274,7 +274,9 @@ class Migration:
         todo, seen = self.instructions, self._seen
         for one, other in ((I.RESUME_SOURCE, seen.target), (I.RESUME_TARGET, seen.source)):
             if one in todo and other is End.HAS_GUEST:
-                raise IllegalTransitionError(f"{one.name} beside a running guest: {self._told}")
+                raise IllegalTransitionError(f"{one.name} beside a running guest: {self._story}")
         for one, first in _NEEDS_FIRST.items():
             if one in todo and first not in todo[: todo.index(one)] and self._applies(first):
-                raise IllegalTransitionError(f"{one.name} without {first.name} first: {self._told}")
+                raise IllegalTransitionError(
+                    f"{one.name} without {first.name} first: {self._story}"
+                )

@@ -122,7 +122,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
         elif self.op.iallocator:
             # Allocators place only new instances, so the request uses an unused name.
             unplaced = replace(instance, name=f"new-disks.{instance.name}")
-            wish = PlacementRequest(Demand.of(ctx.snapshot.cluster, unplaced), will_run=False)
+            request = PlacementRequest(Demand.of(ctx.snapshot.cluster, unplaced), will_run=False)
             allocators = allocators_for(
                 ctx.snapshot.cluster, RequestType.ALLOCATE, self.op.iallocator
             )
@@ -130,7 +130,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
                 raise PrereqError(
                     "name an allocator: the cluster has no default one", ErrorCode.WRONG_INPUT
                 )
-            nodes = (await choose_nodes(ctx, allocators, wish)).nodes
+            nodes = (await choose_nodes(ctx, allocators, request)).nodes
         else:
             nodes = [ctx.snapshot.nodes[uuid] for uuid in instance.all_nodes]
             for node in nodes:

@@ -150,7 +150,7 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, DiskPlan | Non
         op = self.op
         secondary = ctx.snapshot.nodes[instance.secondary_nodes[0]]
         remote = op.remote_node_uuid or op.remote_node
-        wish = PlacementRequest(
+        request = PlacementRequest(
             Demand.of(ctx.snapshot.cluster, instance),
             will_run=False,
             relocate_from=secondary,
@@ -166,7 +166,7 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, DiskPlan | Non
                     " default allocator",
                     ErrorCode.WRONG_INPUT,
                 )
-            node = (await choose_nodes(ctx, allocators, wish)).nodes[0]
+            node = (await choose_nodes(ctx, allocators, request)).nodes[0]
             ctx.info(f"Selected new secondary for instance {instance.name}: {node.name}")
         if node.uuid in instance.all_nodes:
             raise PrereqError(

@@ -51,7 +51,7 @@ class TargetChoice:
         """A node other than `source` that takes instances."""
         if is_mirrored(instance):
             return self._secondary(ctx, instance, source, operation)
-        wish = PlacementRequest(
+        request = PlacementRequest(
             Demand.of(ctx.snapshot.cluster, instance),
             relocate_from=source,
             ignore_policy=self.ignore_policy,
@@ -62,7 +62,7 @@ class TargetChoice:
                 raise InputError(f"{instance.name} is on {source.name} already", "target_node")
             check_can_host(target)
             self._check_policy(ctx, instance, source, target)
-            ctx.services.placements.place(wish.placed_on(ctx, target))
+            ctx.services.placements.place(request.placed_on(ctx, target))
             return target
         if DISK_TEMPLATES[instance.disk_template].is_local and instance.disks:
             raise PrereqError(
@@ -70,7 +70,7 @@ class TargetChoice:
                 f" instance anew: say to which node to {operation} it (--target-node NODE); its disks go along",
                 ErrorCode.WRONG_INPUT,
             )
-        choice = await choose_nodes(ctx, self._allocators(ctx, operation), wish)
+        choice = await choose_nodes(ctx, self._allocators(ctx, operation), request)
         allocator, (target,) = choice.allocator, choice.nodes
         ctx.info(
             f"Selected nodes for instance {instance.name} via iallocator {allocator}: {target.name}"
@@ -99,10 +99,10 @@ class TargetChoice:
             )
         check_can_host(target)
         self._check_policy(ctx, instance, source, target)
-        wish = PlacementRequest(
+        request = PlacementRequest(
             Demand.of(ctx.snapshot.cluster, instance), ignore_policy=self.ignore_policy
         )
-        ctx.services.placements.place(wish.placed_on(ctx, target, source))
+        ctx.services.placements.place(request.placed_on(ctx, target, source))
         return target
 
     def _check_policy(
