@@ -271,7 +271,7 @@ def change_s(changes: int) -> float:
 
 
 def serials(key: bytes, addresses: list[str]) -> list[int]:
-    """What each candidate's answers are of."""
+    """Return what each candidate's answers are of."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         client.settimeout(2.0)

@@ -15,7 +15,7 @@ from tests.support.merging import Merging, clusters_to_merge
 
 
 def by_hand_s(merging: Merging) -> float:
-    """What stopping and starting the same guests takes where nothing is merged."""
+    """Return what stopping and starting the same guests takes where nothing is merged."""
     begun = time.monotonic()
     for one in merging.others:
         for command in ("shutdown", "startup"):

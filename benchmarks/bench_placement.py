@@ -165,7 +165,7 @@ def tiered(nodes: int, template: str) -> tuple[str, float]:
 
 
 def capacity_equal(peer: Peer, folder: Path) -> int:
-    """Whether as many fit on 10 nodes as `hspace` says, of one size and of shrinking ones, without mirrors.
+    """Return whether as many fit on 10 nodes as `hspace` says, of one size and of shrinking ones, without mirrors.
 
     Mirrored ones are checked here as `hail` checks them; the peer's `hspace` promises some that its `hail` refuses.
     """

@@ -63,7 +63,7 @@ def slow(pid: int) -> Iterator[None]:
 
 
 def sync_set(cluster: VirtualCluster) -> int:
-    """How many members the registered set has."""
+    """Return how many members the registered set has."""
     register = RegisterFile(cluster.master.paths.register).read()
     assert register is not None
     assert register.accepted is not None
@@ -79,7 +79,7 @@ def whole_set(cluster: VirtualCluster) -> None:
 
 
 def p99(taken: list[float]) -> float:
-    """What 99 of 100 were below."""
+    """Return what 99 of 100 were below."""
     return statistics.quantiles(taken, n=100)[-1]
 
 

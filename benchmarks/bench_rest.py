@@ -80,7 +80,7 @@ class Rest:
 
 
 async def per_second(clients: list[Client], path: str, seconds: float, etag: str = "") -> float:
-    """How many answers all clients together get in a second, each asking again and again."""
+    """Return how many answers all clients together get in a second, each asking again and again."""
     end, count = time.perf_counter() + seconds, 0
 
     async def again(client: Client) -> int:

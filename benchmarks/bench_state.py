@@ -127,7 +127,7 @@ def standing_still(pid: int) -> Iterator[None]:
 
 
 def master_daemons(node: VirtualNode) -> tuple[Daemons, int]:
-    """What starts a node's daemons, and the process of its master daemon."""
+    """Return what starts a node's daemons, and the process of its master daemon."""
     daemons = Daemons(node.paths, environment=node.environment())
     process = daemons.status(MASTERD).process
     assert process is not None
@@ -135,7 +135,7 @@ def master_daemons(node: VirtualNode) -> tuple[Daemons, int]:
 
 
 def slow_follower(cluster: VirtualCluster, scale: Scale) -> dict[str, float]:
-    """How much the master grows beside one follower that stands still."""
+    """Return how much the master grows beside one follower that stands still."""
     socket, (_, pid) = cluster.master.paths.luxi_socket, master_daemons(cluster.master)
     asyncio.run(fill(socket))
     before, _ = asyncio.run(most_while_written(socket, pid, scale.warm_up_s))
@@ -176,7 +176,7 @@ def failover_s(cluster: VirtualCluster) -> float:
 
 
 def deaths_of_masters(cluster: VirtualCluster, scale: Scale) -> dict[str, float]:
-    """How long nothing is acknowledged."""
+    """Return how long nothing is acknowledged."""
     took = [failover_s(cluster) for _ in range(scale.failovers)]
     return {
         "etcd_failover_p50_s": round(statistics.median(took), 2),

@@ -89,7 +89,7 @@ def activation_overhead_ms(directory: Path, count: int) -> float:
 
 
 def wipe_ratio(directory: Path, mib: int) -> float:
-    """How long dd takes, divided by how long we take; more than 1 is faster than dd.
+    """Return how long dd takes, divided by how long we take; more than 1 is faster than dd.
 
     Both write the same zeros to the same file, the fastest of some in turns. A device may zero itself
     without moving a byte, which dd does not ask it to: that would say nothing about us.

@@ -23,7 +23,7 @@ CONCURRENT = (1, 16, 256)
 
 
 async def commits(store: EmbeddedStore, lease: Lease, writers: int, seconds: float) -> list[float]:
-    """How long each commit took, in seconds, with so many writers at once."""
+    """Return how long each commit took, in seconds, with so many writers at once."""
     took: list[float] = []
     end = time.perf_counter() + seconds
 

@@ -10,7 +10,7 @@ TOOL_TIMEOUT_S = 600.0
 
 
 def cache_directory() -> Path:
-    """Where the peer is kept: `$GANETI_HTOOLS_CACHE`, or a folder of the user's cache."""
+    """Return where the peer is kept: `$GANETI_HTOOLS_CACHE`, or a folder of the user's cache."""
     given = os.environ.get("GANETI_HTOOLS_CACHE")
     return Path(given) if given else Path.home() / ".cache" / "ganeti-htools"
 

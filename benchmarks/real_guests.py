@@ -84,7 +84,7 @@ def add_guest(
 
 
 def console(cluster: VirtualCluster, uuid: str, node: int) -> Path:
-    """What a guest says on one of the nodes."""
+    """Return what a guest says on one of the nodes."""
     return cluster.nodes[node - 1].paths.log / "kvm" / f"{uuid[:13]}.console"
 
 

@@ -168,7 +168,7 @@ def caught_by(output: str) -> str:
 def each(
     act: Callable[[T, Path], Verdict], things: Iterable[T], tops: Sequence[Path]
 ) -> Iterator[Verdict]:
-    """What `act` says of each thing, in order; as many at a time as there are copies."""
+    """Yield what `act` says of each thing, in order; as many at a time as there are copies."""
     free: SimpleQueue[Path] = SimpleQueue()
     for top in tops:
         free.put(top)
@@ -185,7 +185,7 @@ def each(
 
 
 def unchanged(tests: str, top: Path) -> Verdict:
-    """Whether tests pass as long as nothing is changed; only then their failure means something."""
+    """Return whether tests pass as long as nothing is changed; only then their failure means something."""
     code, output = run_tests(top, tests)
     return Verdict(f"nothing changed: {tests}", code == 0, output[-2000:])
 

@@ -30,7 +30,7 @@ ENDED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def record_file() -> Path:
-    """Where flaky tests are recorded, a line each: date, revision, test."""
+    """Return where flaky tests are recorded, a line each: date, revision, test."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "ganeti-tests" / "flaky.txt"
 

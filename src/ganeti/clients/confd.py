@@ -46,7 +46,7 @@ class BestAnswer:
 
 
 def enough(asked: int) -> int:
-    """How many answers of so many candidates are waited for: most of them, all of two."""
+    """Return how many answers of so many candidates are waited for: most of them, all of two."""
     return min(asked, asked // 2 + 1)
 
 

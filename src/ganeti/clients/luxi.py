@@ -55,7 +55,7 @@ class JobChange(NamedTuple):
 
 
 def socket_path(paths: Paths) -> Path:
-    """Where the master listens; `GANETI_LUXI_SOCKET` or `FORCE_LUXI_SOCKET` say otherwise."""
+    """Return where the master listens; `GANETI_LUXI_SOCKET` or `FORCE_LUXI_SOCKET` say otherwise."""
     for name in _SOCKET_VARIABLES:
         if given := os.environ.get(name):
             return Path(given)
@@ -145,12 +145,12 @@ class LuxiClient:
         return rows
 
     def cancel_job(self, job_id: int, *, kill: bool = False) -> tuple[bool, str]:
-        """Whether the job will end, and why (not); with `kill` also what runs of it."""
+        """Return whether the job will end, and why (not); with `kill` also what runs of it."""
         done, text = self.call("CancelJob", job_id, kill)
         return bool(done), str(text)
 
     def wait_for_job(self, job_id: int) -> Iterator[JobChange]:
-        """What happens to a job, as it happens, until its status is final; JobLost."""
+        """Yield what happens to a job, as it happens, until its status is final; JobLost."""
         status: list[Any] | None = None
         serial: int | None = None
         while True:
@@ -202,7 +202,7 @@ class LuxiClient:
         return found
 
     def cluster_info(self) -> dict[str, Any]:
-        """What `gnt-cluster info` shows."""
+        """Return what `gnt-cluster info` shows."""
         found: dict[str, Any] = self.call("QueryClusterInfo")
         return found
 
@@ -283,7 +283,7 @@ def _connect_to(connection: socket.socket, path: Path) -> None:
 
 
 def ssconf_value(paths: Paths, name: str) -> str | None:
-    """What this node knows without asking the master; None if it knows nothing."""
+    """Return what this node knows without asking the master; None if it knows nothing."""
     try:
         return (paths.data / f"ssconf_{name}").read_text(encoding="utf-8").strip() or None
     except OSError:

@@ -100,7 +100,7 @@ def chosen_api(info: OsInfo) -> int:
 
 
 def read(directory: Path) -> OsInfo:
-    """What the definition in `directory` declares; blocks. `problem` says why it cannot be used."""
+    """Return what the definition in `directory` declares; blocks. `problem` says why it cannot be used."""
     problems: list[str] = []
 
     def attempt(step: Callable[[], T], otherwise: Callable[[], T]) -> T:

@@ -128,7 +128,7 @@ def instance_environment(
     debug: int = 0,
     script: Mapping[str, str] | None = None,
 ) -> Environment:
-    """What create, export, import and rename get; `script` holds the variables of one script (S131)."""
+    """Return what create, export, import and rename get; `script` holds the variables of one script (S131)."""
     full = {
         **_common(chosen),
         "DEBUG_LEVEL": "1" if debug else "0",
@@ -170,7 +170,7 @@ def _place(prefix: str, place: str) -> Environment:
 
 
 def verify_environment(chosen: ChosenOs) -> Environment:
-    """What `verify parameters` gets: the OS and its parameters, no instance (X22)."""
+    """Return what `verify parameters` gets: the OS and its parameters, no instance (X22)."""
     return _finished(_common(chosen), chosen.api_version)
 
 

@@ -155,7 +155,7 @@ class OsScripts:
         disk_paths: Sequence[str],
         end: "DiskOfScript",
     ) -> "ScriptCommand":
-        """How the data of one disk is written to standard output (S132)."""
+        """Return how the data of one disk is written to standard output (S132)."""
         return self._command("export", choice, instance, disk_paths, end)
 
     def import_command(
@@ -165,7 +165,7 @@ class OsScripts:
         disk_paths: Sequence[str],
         end: "DiskOfScript",
     ) -> "ScriptCommand":
-        """How the data of one exported disk is read from standard input (S132)."""
+        """Return how the data of one exported disk is read from standard input (S132)."""
         return self._command("import", choice, instance, disk_paths, end)
 
     def _command(
@@ -269,7 +269,7 @@ class OsScripts:
         return info, ChosenOs(name, variant, chosen_api(info), choice.osparams, choice.facts)
 
     def _log_path(self, script: str, os_name: str, instance_name: str, key: str) -> Path:
-        """Where the output of one run goes; the same key has the same file."""
+        """Return where the output of one run goes; the same key has the same file."""
         if not key:
             raise InputError("a call that runs a script needs a key", "key")
         self.log_directory.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -277,7 +277,7 @@ class OsScripts:
         return self.log_directory / f"{script}-{os_name}-{instance}-{_run_name(key)}.log"
 
     def output(self, key: str, offset: int) -> tuple[bytes, int, int]:
-        """What the script of a call has said beyond `offset`: whole lines, the new offset, bytes left out.
+        """Return what the script of a call has said beyond `offset`: whole lines, the new offset, bytes left out.
 
         Blocks; nothing if no script runs by that key.
         """
@@ -297,7 +297,7 @@ class OsScripts:
 
 
 def _run_name(key: str) -> str:
-    """How a call's key is written in the name of a file."""
+    """Return how a call's key is written in the name of a file."""
     return "".join(one if one.isalnum() and one.isascii() else "-" for one in key)[:100]
 
 
@@ -317,7 +317,7 @@ def _script(info: OsInfo, name: str) -> list[str]:
 
 
 def _ended(status: int) -> str:
-    """How a script ended, after the status that a shell, `timeout` or our runner gives it."""
+    """Return how a script ended, after the status that a shell, `timeout` or our runner gives it."""
     if status == TIMED_OUT:
         return "did not end in time and was ended"
     signal_number = -status if status < 0 else status - _SIGNALLED

@@ -50,7 +50,7 @@ class TalksToAgent(abc.ABC):
 
     @abc.abstractmethod
     async def agent_info(self, instance: InstanceSpec) -> AgentInfo | None:
-        """What the guest says of itself; None if no agent answers."""
+        """Return what the guest says of itself; None if no agent answers."""
 
     @abc.abstractmethod
     async def freeze(self, instance: InstanceSpec, limit_s: float) -> int:
@@ -86,7 +86,7 @@ class ChecksNics(abc.ABC):
 
     @abc.abstractmethod
     async def wrong_nics(self, nics: Sequence[NicSpec]) -> list[str]:
-        """What keeps network interfaces from being connected here, a sentence each; empty if nothing."""
+        """Return what keeps network interfaces from being connected here, a sentence each; empty if nothing."""
 
 
 @dataclass(frozen=True)

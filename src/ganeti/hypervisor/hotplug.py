@@ -19,7 +19,7 @@ class Hotplug(abc.ABC):
 
     @abc.abstractmethod
     async def obstacles(self, instance: InstanceSpec) -> list[str]:
-        """What keeps the guest from being changed now, a sentence each; empty if nothing, or if it is down."""
+        """Return what keeps the guest from being changed now, a sentence each; empty if nothing, or if it is down."""
 
     @abc.abstractmethod
     async def add_disk(self, instance: InstanceSpec, disk: DiskSpec, path: str) -> None:

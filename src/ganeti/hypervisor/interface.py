@@ -41,7 +41,7 @@ class Hypervisor(abc.ABC):
 
     @abc.abstractmethod
     async def verify(self) -> list[str]:
-        """What keeps this hypervisor from working here, a sentence each; empty if nothing."""
+        """Return what keeps this hypervisor from working here, a sentence each; empty if nothing."""
 
     @abc.abstractmethod
     async def version(self) -> str: ...
@@ -73,7 +73,7 @@ class Hypervisor(abc.ABC):
 
     @abc.abstractmethod
     async def migration_info(self, instance: InstanceSpec) -> MigrationInfo:
-        """What the other node must know to start the same virtual hardware."""
+        """Return what the other node must know to start the same virtual hardware."""
 
     @abc.abstractmethod
     async def accept(self, wanted: IncomingArgs, disk_paths: Sequence[str]) -> Incoming:
@@ -89,10 +89,10 @@ class Hypervisor(abc.ABC):
 
     @abc.abstractmethod
     async def validate(self, hvparams: Params) -> list[str]:
-        """What is wrong with these parameters on this node (missing files, unknown machines …)."""
+        """Return what is wrong with these parameters on this node (missing files, unknown machines …)."""
 
 
 def options_of(hypervisors: Mapping[str, Hypervisor], name: str) -> Options:
-    """What a node's hypervisor can do besides; one that is not here can nothing."""
+    """Return what a node's hypervisor can do besides; one that is not here can nothing."""
     hypervisor = hypervisors.get(name)
     return hypervisor.options if hypervisor else NO_OPTIONS

@@ -297,5 +297,5 @@ def _end_of(said: Path) -> str:
 
 
 def _python() -> Mapping[str, str]:
-    """How this process found this package."""
+    """Return how this process found this package."""
     return {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}

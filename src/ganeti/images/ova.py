@@ -132,7 +132,7 @@ def _disk(
 
 
 def _grains(source: Member, report: Report) -> Iterator[tuple[int, bytes]]:
-    """What is not zero, by numbers of grains."""
+    """Yield what is not zero, by numbers of grains."""
     assert CHUNK % GRAIN == 0  # noqa: S101 - two constants
     for offset, data in pieces(source):
         for at in range(0, len(data), GRAIN):

@@ -195,7 +195,7 @@ def check_digest(name: str, digest: tuple[str, str], found: "hashlib._Hash") -> 
 
 
 def _digests(manifest: bytes) -> dict[str, tuple[str, str]]:
-    """What a manifest says: algorithm and digits of each file."""
+    """Return what a manifest says: algorithm and digits of each file."""
     found = {}
     for line in manifest.decode("ascii", "replace").splitlines():
         kind, _, rest = line.partition("(")

@@ -36,7 +36,7 @@ class FilePlanner(Planner):
         )
 
     def _directory(self, site: Site) -> str:
-        """Where the other disks are, or the cluster's directory, or a subdirectory of it that was asked for."""
+        """Return where the other disks are, or the cluster's directory, or a subdirectory of it that was asked for."""
         if site.others and site.directory is None:
             return str(PurePosixPath(str(site.others[0].logical_id[1])).parent)
         facts = self.template.storage

@@ -109,7 +109,7 @@ class DrbdPlanner(Planner):
 
 
 def metadata_mib(size: int, wanted: int) -> int:
-    """How large the metadata of a disk is: as wanted, or as needed."""
+    """Return how large the metadata of a disk is: as wanted, or as needed."""
     return max(wanted, -(-size // MIB_PER_METADATA_MIB) + FIXED_METADATA_MIB)
 
 

@@ -37,7 +37,7 @@ class Relocation:
 
 
 def relocate(instance: Instance, target: NodeUuid) -> Relocation:
-    """What it means to bring `instance` to `target`, another node than its own."""
+    """Return what it means to bring `instance` to `target`, another node than its own."""
     template = DISK_TEMPLATES[instance.disk_template]
     after = relocated(instance, target)
     if template.mirrored:
@@ -78,7 +78,7 @@ class Growth:
 
 
 def growth(instance: Instance, disk: Disk, grown: Disk) -> list[Growth]:
-    """What to grow, in order: the layers below on every node that has them, then the disk where it is used."""
+    """Return what to grow, in order: the layers below on every node that has them, then the disk where it is used."""
     steps = []
     for path, layer, wanted in _layers(disk, grown, ()):
         if wanted.size > layer.size or not path:

@@ -89,7 +89,7 @@ class Planner(abc.ABC):
         return None
 
     def within(self, disk: Disk, node: NodeUuid) -> Disk | None:
-        """What has the data on a node, as a disk of its own; None if nothing could be."""
+        """Return what has the data on a node, as a disk of its own; None if nothing could be."""
         del disk, node
         return None
 

@@ -37,7 +37,7 @@ class AddressPool:
         return str(self.subnet[number])
 
     def why_not(self, ip: str) -> str | None:
-        """Why no interface can have the address; None if one can."""
+        """Return why no interface can have the address; None if one can."""
         number = self.number(ip)
         return f"it is not in {self.subnet}" if number is None else self._why_not(number)
 

@@ -81,7 +81,7 @@ def format_lines(wanted: Mapping[str, Collecting]) -> str:
 
 
 def parse_lines(text: str) -> dict[str, Collecting]:
-    """What `format_lines` wrote, with defaults for what is not there or not understood."""
+    """Return what `format_lines` wrote, with defaults for what is not there or not understood."""
     found = collecting({}, {})
     for line in text.splitlines():
         match line.split():

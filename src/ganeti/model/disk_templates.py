@@ -58,7 +58,7 @@ class DiskId(msgspec.Struct, frozen=True, kw_only=True):
     """Returns a name, or raises InputError with the given field."""
 
     def is_path(self, word: str) -> bool:
-        """Whether the second word of an id is a path where disks of the template may be."""
+        """Return whether the second word of an id is a path where disks of the template may be."""
         return is_absolute_path(word) and word.startswith(self.root)
 
 
@@ -276,7 +276,7 @@ ENABLED_BY_DEFAULT = ("sharedfile", "file", "diskless")
 
 
 def storage_facts(template: DiskTemplate) -> StorageFacts | None:
-    """Where disks of a template take their space from, be it by the layers below; None if they take none."""
+    """Return where disks of a template take their space from, be it by the layers below; None if they take none."""
     if template.storage is None and template.lower:
         return storage_facts(TEMPLATES[template.lower])
     return template.storage

@@ -123,7 +123,7 @@ def fields_of(kind: type[Any]) -> dict[str, tuple[Field, Any]]:
 
 
 def declared_references(kind: type[Any]) -> dict[str, RefersTo]:
-    """What each field of a struct refers to, its inherited ones included."""
+    """Return what each field of a struct refers to, its inherited ones included."""
     found: dict[str, RefersTo] = {}
     for base in reversed(kind.__mro__):
         # Not by `inspect`, which commands would have to import.

@@ -103,7 +103,7 @@ def image_directories(value: str) -> str | None:
 
 
 def unfit_for_images(directory: str) -> str | None:
-    """Why a guest must not read just any file below this absolute directory; None if it may."""
+    """Return why a guest must not read just any file below this absolute directory; None if it may."""
     parts = [part for part in directory.split("/") if part]
     path = "/" + "/".join(parts)
     if len(parts) < IMAGE_DEPTH:
@@ -185,7 +185,7 @@ def shell_words(value: str) -> str | None:
 
 
 def address_or_directory(value: str) -> str | None:
-    """Where a VNC server listens: an IP address, or a directory for its socket."""
+    """Return where a VNC server listens: an IP address, or a directory for its socket."""
     if not value or value.startswith("/"):
         return absolute_or_empty(value)
     return address_or_empty(value)
@@ -204,7 +204,7 @@ def address_or_empty(value: str) -> str | None:
 
 
 def address_or_interface(value: str) -> str | None:
-    """Where a SPICE server listens: an IP address, or a network interface whose address is taken."""
+    """Return where a SPICE server listens: an IP address, or a network interface whose address is taken."""
     if address_or_empty(value) is None or re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]{0,14}", value):
         return None
     return "must be an IP address or the name of a network interface"

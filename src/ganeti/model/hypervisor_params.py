@@ -18,12 +18,12 @@ HYPERVISOR_PARAMS: dict[str, Mapping[str, HypervisorParam]] = {
 
 
 def has_display(hypervisor: str) -> bool:
-    """Whether its instances may be seen over the network, for which each has a port."""
+    """Return whether its instances may be seen over the network, for which each has a port."""
     return "vnc_bind_address" in HYPERVISOR_PARAMS.get(hypervisor, {})
 
 
 def wants_display(hvparams: Mapping[str, Any]) -> bool:
-    """Whether an instance with these (complete) parameters is seen through a port."""
+    """Return whether an instance with these (complete) parameters is seen through a port."""
     vnc = str(hvparams.get("vnc_bind_address", ""))
     return bool(hvparams.get("spice_bind")) or bool(vnc and not vnc.startswith("/"))
 

@@ -35,7 +35,7 @@ LOCAL = Submitter()
 
 
 def is_remote(source: str) -> bool:
-    """Whether a job came from elsewhere than the master's own socket; the unknown counts as remote."""
+    """Return whether a job came from elsewhere than the master's own socket; the unknown counts as remote."""
     return source != LOCAL_SOURCE
 
 

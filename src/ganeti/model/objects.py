@@ -117,7 +117,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     """Whether upstream has created it, so that its metadata is trusted without the marks of this implementation."""
 
     def part(self, node: NodeUuid) -> tuple[str | int, ...]:
-        """What a node calls this layer."""
+        """Return what a node calls this layer."""
         return self.parts.get(node, self.logical_id)
 
     @property

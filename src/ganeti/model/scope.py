@@ -34,15 +34,15 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.names or self.tags)
 
     def has(self, name: str, tags: Iterable[str]) -> bool:
-        """Whether an instance is within the scope."""
+        """Return whether an instance is within the scope."""
         return self.has_name(name) or not self.tags.isdisjoint(tags)
 
     def has_name(self, name: str) -> bool:
-        """Whether an instance of this name is within the scope, whatever its tags."""
+        """Return whether an instance of this name is within the scope, whatever its tags."""
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.names)
 
     def has_other(self, kind: RefersTo, text: str) -> bool:
-        """Whether the users file lets the user name this object; a path with `..` is none that it means."""
+        """Return whether the users file lets the user name this object; a path with `..` is none that it means."""
         return ".." not in text.split("/") and any(
             kind.value == word and fnmatch.fnmatchcase(text, pattern)
             for word, pattern in self.others

@@ -41,7 +41,7 @@ def decode(data: bytes | str, kind: type[T], *, what: str = "message") -> T:
 
 
 def convert(value: object, kind: Any, *, what: str = "message", strict: bool = True) -> Any:
-    """What JSON has as a `kind` (a type, or a union of types). InputError names the wrong field."""
+    """Return what JSON has as a `kind` (a type, or a union of types). InputError names the wrong field."""
     try:
         return msgspec.convert(value, type=kind, strict=strict)
     except (msgspec.ValidationError, RecursionError) as err:

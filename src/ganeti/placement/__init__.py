@@ -1,1 +1,1 @@
-"""Where instances go: arrays in, decisions out; no input or output."""
+"""Decide on which nodes instances run: arrays in, decisions out; no input or output."""

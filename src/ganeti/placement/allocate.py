@@ -1,8 +1,8 @@
-"""Where a new instance goes: the node or pair of nodes that leaves the cluster most even.
+"""Choose nodes for a new instance: the node or pair of nodes that leaves the cluster most even.
 
-Groups are tried apart: of those that have a place, the preferred ones win, then the lowest score. A place counts
-only if any one node may still fail afterwards (`redundancy`). Where all nodes have exclusive storage the
-place wins that costs the fewest further instances, see `dedicated`.
+The search looks at each group separately. Of the groups with a possible placement the preferred ones win, then the
+lowest score. A placement is valid only if any single node may still fail afterwards (`redundancy`). If all nodes
+have exclusive storage, the placement that costs the fewest further instances wins; see `dedicated`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ Causes = npt.NDArray[np.str_]
 def allocate(
     state: State, wanted: Instance, rules: Rules
 ) -> tuple[SearchResult, list[SearchResult]]:
-    """(the best place, the best of each group); PrereqError if there is none."""
+    """Return (the best result, the best of each group); PrereqError if no group has one."""
     places = []
     rules = decided(state, rules)
     for number, group in enumerate(state.groups):
@@ -54,14 +54,15 @@ def allocate(
     best = winner(state, places, rules)
     if best is None:
         raise PrereqError(
-            ", ".join(describe_group(state, one) for one in places) or "there is no node group",
+            ", ".join(describe_group(state, one) for one in places)
+            or "the cluster has no node group",
             ErrorCode.NO_RESOURCES,
         )
     return best, places
 
 
 def allocate_in(state: State, wanted: Instance, group: int, rules: Rules) -> SearchResult:
-    """The best place in one group; without nodes if there is none."""
+    """Return the best placement in one group; its `nodes` are empty if none is possible."""
     open_ = (state.group == group) & ~state.offline
     if rules.only_nodes is not None:
         open_ &= np.array([node.name in rules.only_nodes for node in state.nodes], dtype=bool)
@@ -77,9 +78,10 @@ def allocate_on(
     rules: Rules,
     suspects: dict[int, int] | None = None,
 ) -> SearchResult:
-    """The best place on the open nodes, whatever their groups; without nodes if there is none.
+    """Return the best placement on the open nodes of any group; its `nodes` are empty if none is possible.
 
-    `suspects` are the nodes that spoke against places for another size (`SearchResult.blockers`); the cluster is redundant before.
+    `suspects` are the blocking nodes of an earlier size (`SearchResult.blockers`). The cluster must be redundant
+    before.
     """
     if int(open_.sum()) < wanted.nodes_needed:
         few = "Not enough online nodes" if wanted.nodes_needed > 1 else "No online nodes"
@@ -97,16 +99,16 @@ def allocate_on(
 
 
 def needs_arrays(state: State, wanted: Instance, rules: Rules) -> bool:
-    """Whether the cluster is too large, or has too much in it, to be searched in lists (`small`)."""
+    """Return whether the cluster is too large, or has too many features in use, for the search in lists (`small`)."""
     return rules.before is not None or Small.of(state, wanted) is None
 
 
 def place_repeatedly(
     state: State, wanted: Instance, open_: Bools, rules: Rules, limit: int | None
 ) -> list[tuple[int, int]]:
-    """The nodes of up to `limit` instances like this one, without the capacity check.
+    """Return the nodes of up to `limit` instances like the last one, without the capacity check.
 
-    The nodes of the state have them then; the instances themselves are left to be recorded.
+    The state of the nodes then includes these instances; the caller records the instances themselves.
     """
     state.admit([wanted])
     placed = ArraySearch(state, wanted, open_, rules, {}).repeat(limit)
@@ -115,7 +117,7 @@ def place_repeatedly(
 
 
 def tally_on(state: State, wanted: Instance, open_: Bools, rules: Rules) -> SearchResult:
-    """How many places on the open nodes the limits of nodes allow, and why not others, without the capacity check."""
+    """Count the placements that the limits of nodes allow, and the failures of others, without the capacity check."""
     rules = msgspec.structs.replace(rules, capacity=False)
     if not needs_arrays(state, wanted, rules):
         return allocate_on(state, wanted, open_, rules)
@@ -129,7 +131,7 @@ def tally_on(state: State, wanted: Instance, open_: Bools, rules: Rules) -> Sear
 
 
 class ArraySearch:
-    """One search; the wanted instance is the last one of the state, on no node."""
+    """One search; the requested instance is the last one of the state and on no node."""
 
     def __init__(
         self, state: State, wanted: Instance, open_: Bools, rules: Rules, suspects: dict[int, int]
@@ -139,16 +141,18 @@ class ArraySearch:
         self.index = len(state.names) - 1
         self.check = _Capacity(state, self.index, rules, suspects)
         self.refused: tuple[int, ...] | None = None
-        """A place that the check has refused already."""
+        """A placement that the check has refused already."""
         self.chunk = self._chunk(Field(state, everywhere(state)))
 
     def _chunk(self, field: Field) -> Chunk:
         return Chunk(field, np.array([self.index]), force=self.rules.ignore_soft_errors)
 
     def repeat(self, limit: int | None) -> list[tuple[int, int]]:
-        """SearchResult the instance again and again until `limit` or none fits; the nodes of each, none of which is recorded.
+        """Place the instance repeatedly, at most `limit` times.
 
-        Only what nodes have left changes, so the capacity check must be off.
+        Return the nodes of each copy, none of which is recorded.
+
+        Only the free resources of nodes change, so the capacity check must be off.
         """
         field, placed = self.chunk.field, list[tuple[int, int]]()
         while limit is None or len(placed) < limit:
@@ -165,7 +169,7 @@ class ArraySearch:
 
     @cached_property
     def partners(self) -> Bools:
-        """(primary, secondary): the open nodes of the primary's group."""
+        """Return (primary, secondary): the open nodes of the primary's group."""
         return np.asarray(self.open & (self.state.group[:, None] == self.state.group))
 
     @property
@@ -173,7 +177,7 @@ class ArraySearch:
         return self.wanted.nodes_needed > 1
 
     def run(self) -> SearchResult:
-        """The best place, and why others cannot be."""
+        """Return the best placement, and why others are impossible."""
         fits = self._fits()
         if self.is_pair:
             self._pairs(fits)
@@ -187,7 +191,7 @@ class ArraySearch:
         return self.place
 
     def tally(self) -> SearchResult:
-        """How many places the limits of nodes allow, and why not others; none is chosen."""
+        """Count the placements that the limits of nodes allow, and the failures of others; choose none."""
         fits = self._fits()
         self._count()
         self.place.successes = int(fits.sum())
@@ -205,12 +209,12 @@ class ArraySearch:
         return fits
 
     def _causes(self) -> Causes:
-        """By node: why it cannot be the primary."""
+        """Return the reason against each node as primary."""
         causes = primary_causes(self.chunk, force=self.rules.ignore_soft_errors)
         return np.where(self._forbidden == "", causes, self._forbidden)
 
     def _count(self) -> None:
-        """Count the places that cannot be because of their primary node."""
+        """Count the placements that fail because of their primary node."""
         weight = np.ones(len(self.open), dtype=np.intp)
         if self.is_pair:
             group = self.state.group
@@ -221,7 +225,7 @@ class ArraySearch:
             self.place.failures[Failure(cause)] += int(weight[these].sum())
 
     def _count_seconds(self, fits: Bools) -> int:
-        """Count the pairs that cannot be because of their secondary node; how many can."""
+        """Count the pairs that fail because of their secondary node; return the number of the others."""
         if not fits.any():
             return 0
         force = self.rules.ignore_soft_errors
@@ -232,7 +236,7 @@ class ArraySearch:
 
     @cached_property
     def _forbidden(self) -> Causes:
-        """By node: what the policy of its group forbids."""
+        """Return, by node, what the policy of its group forbids."""
         state = self.state
         causes = np.full(len(self.open), "", dtype="U16")
         kinds = set(
@@ -245,7 +249,7 @@ class ArraySearch:
         return causes
 
     def _pairs(self, fits: Bools) -> None:
-        """Pairs of different nodes of one group."""
+        """Return the pairs of different nodes of one group."""
         if self.rules.best_only and not self.rules.dedicated and can_search(self.chunk):
             found = self._best_pair(fits)
             if found is None or self.check.allows(found[:2]):
@@ -277,7 +281,7 @@ class ArraySearch:
         return best_pair(self.chunk, fits, seconds)
 
     def _decide(self, scores: Floats) -> None:
-        """Choose by the scores, or on exclusive storage by the lost allocations, a place that has a score."""
+        """Choose a placement that has a score: by the scores, or on exclusive storage by the lost allocations."""
         is_dedicated = self.rules.dedicated and self.state.exclusive[self.open].all()
         if not (is_dedicated and np.isfinite(scores).any()):
             self._choose(scores)
@@ -294,7 +298,7 @@ class ArraySearch:
             )
 
     def _choose(self, scores: Floats) -> None:
-        """The lowest score whose place leaves the cluster redundant; of equal ones the last."""
+        """Choose the lowest score whose placement leaves the cluster redundant; of equal scores the last."""
         place = self.place
         place.scores = scores
         place.successes = int(np.isfinite(scores).sum())
@@ -318,14 +322,14 @@ class ArraySearch:
 
 
 class _Capacity:
-    """Whether any one node may fail once the instance is placed."""
+    """The check that any single node may fail once the instance is placed."""
 
     def __init__(self, state: State, index: int, rules: Rules, blockers: dict[int, int]) -> None:
         self.state, self.index, self.rules = state, index, rules
         self.blockers = blockers
         self.group = 0
         self.is_hopeless = False
-        """The cluster is not redundant even without the instance: no place can help."""
+        """The cluster is not redundant even without the instance, so every placement fails."""
 
     def allows(self, nodes: Sequence[int]) -> bool:
         if not self.rules.capacity:
@@ -349,7 +353,7 @@ class _Capacity:
 def _newly_unrecoverable(
     state: State, group: int, rules: Rules, suspect: int | None = None
 ) -> Iterator[int]:
-    """The nodes whose loss speaks against a state in which `group` was changed."""
+    """Return the nodes whose loss forbids a state in which `group` was changed."""
     if rules.before is not None:
         return rules.before.grown(state, group, suspect)
     unrecoverable = unrecoverable_for_room if rules.by_room else unrecoverable_nodes
@@ -357,17 +361,17 @@ def _newly_unrecoverable(
 
 
 def is_no_worse(state: State, group: int, rules: Rules) -> bool:
-    """Whether the rules allow a state in which `group` was changed."""
+    """Return whether the rules allow a state in which `group` was changed."""
     return not rules.capacity or next(_newly_unrecoverable(state, group, rules), None) is None
 
 
 CAUSES = (Failure.INTERNAL, Failure.DISK, Failure.SPINDLES, Failure.MEMORY)
-"""Why a node cannot be secondary, by the numbers of `secondary_causes`; 0 is "it can"."""
+"""Why a node cannot be the secondary, by the numbers of `secondary_causes`; 0 means that it can."""
 _SHORT = np.int8(CAUSES.index(Failure.MEMORY))
 
 
 def primary_causes(chunk: Chunk, *, force: bool) -> Causes:
-    """By node: the first reason why the chunk's only instance cannot be its primary, or nothing."""
+    """Return, by node, the first reason why the chunk's only instance cannot have it as primary, or None."""
     demands, room = chunk.demands, chunk.field.room
     soft = [
         (demands.disk <= room.disk_above_low, Failure.DISK),
@@ -392,7 +396,7 @@ def primary_causes(chunk: Chunk, *, force: bool) -> Causes:
 
 
 def secondary_causes(chunk: Chunk, *, force: bool = False) -> npt.NDArray[np.int8]:
-    """(primary, secondary): the number in CAUSES of the first reason against the secondary."""
+    """Return (primary, secondary): the number in CAUSES of the first reason against the secondary."""
     field, state = chunk.field, chunk.field.state
     alone = _alone_causes(chunk, force=force)
     if force:
@@ -404,7 +408,7 @@ def secondary_causes(chunk: Chunk, *, force: bool = False) -> npt.NDArray[np.int
 
 
 def _alone_causes(chunk: Chunk, *, force: bool) -> npt.NDArray[np.int8]:
-    """By secondary: the number in CAUSES of the first reason that holds whatever the primary."""
+    """Return, by secondary, the number in CAUSES of the first reason that holds for every primary."""
     demands, field = chunk.demands, chunk.field
     state, room = field.state, field.room
     alone = np.zeros(len(field.live), dtype=np.int8)
@@ -424,9 +428,10 @@ def _alone_causes(chunk: Chunk, *, force: bool) -> npt.NDArray[np.int8]:
 
 
 def count_pairs(chunk: Chunk, primaries: Bools, open_: Bools, *, force: bool) -> Indices:
-    """By number in CAUSES: how many pairs of these primaries and other open nodes of their groups there are.
+    """Count, by number in CAUSES, the pairs of these primaries and other open nodes of their groups.
 
-    As `secondary_causes` has it, but without looking at each pair: most nodes hold nothing of each other.
+    The result equals that of `secondary_causes`, but most pairs are not examined: most nodes reserve nothing for each
+    other.
     """
     state, reserve = chunk.field.state, float(chunk.reserve[0])
     causes = _alone_causes(chunk, force=force)

@@ -1,4 +1,4 @@
-"""An allocator's answers: a message in, `{"success", "info", "result"}` out (S169 to S179, S186, S187)."""
+"""Answers of an allocator: a message in, `{"success", "info", "result"}` out (S169 to S179, S186, S187)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,14 +30,14 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True)
 class Settings:
-    """What the options of `hail` change."""
+    """The changes that options of `hail` make."""
 
     rules: Rules = field(default_factory=Rules)
     ignore_load: bool = False
 
 
 def answer(message: bytes | Mapping[str, Any], settings: Settings | None = None) -> Answer:
-    """The answer to a message; never raises for what a message can hold."""
+    """Return the answer to a message; the content of a message never makes it raise."""
     settings = settings or Settings()
     try:
         cluster, request = messages.read(message)
@@ -47,7 +47,7 @@ def answer(message: bytes | Mapping[str, Any], settings: Settings | None = None)
 
 
 def state_of(cluster: Cluster, settings: Settings) -> State:
-    """The arrays of a cluster; PrereqError if its description is contradictory."""
+    """Return the arrays of a cluster; PrereqError if its description is contradictory."""
     if settings.ignore_load:
         nothing = {one.name: (0.0, 0.0, 0.0, 0.0) for one in cluster.instances}
         cluster = msgspec.structs.replace(cluster, utilisation=nothing)
@@ -55,7 +55,7 @@ def state_of(cluster: Cluster, settings: Settings) -> State:
 
 
 def answered(state: State, request: Request, settings: Settings) -> Answer:
-    """The answer to a request, which `state` then shows as done; InputError for one that cannot be read."""
+    """Carry out a request on `state` and return the answer; InputError for a malformed request."""
     kind = request.get("type")
     work = _KINDS.get(str(kind))
     if work is None:
@@ -72,7 +72,7 @@ def answered(state: State, request: Request, settings: Settings) -> Answer:
 def explanation(
     state: State, request: Request, settings: Settings, chosen: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """(node, reason) for each node that an `allocate` request was not answered with; InputError for other requests."""
+    """Return (node, reason) for each node that an `allocate` request did not get; InputError for other requests."""
     if request.get("type") != "allocate":
         raise InputError("only an allocation can be explained", "request.type")
     known = {one.name: number for number, one in enumerate(state.nodes)}
@@ -82,7 +82,7 @@ def explanation(
 
 
 def refusal(info: str) -> Answer:
-    """The answer "no"."""
+    """Return the negative answer."""
     return {"success": False, "info": f"Request failed: {info}", "result": []}
 
 
@@ -90,7 +90,7 @@ def _index(state: State, name: str) -> int:
     try:
         return state.names.index(name)
     except ValueError:
-        raise InputError(f"instance {name!r:.80} is not known", "request") from None
+        raise InputError(f"instance {name!r:.80} does not exist", "request") from None
 
 
 def _indices(state: State, request: Request) -> list[int]:
@@ -98,17 +98,17 @@ def _indices(state: State, request: Request) -> list[int]:
 
 
 def groups_named(state: State, names: Sequence[str]) -> list[int]:
-    """The indices of groups, by name or UUID; InputError."""
+    """Return the indices of groups, given by name or UUID; InputError if one does not exist."""
     known = {one.uuid: number for number, one in enumerate(state.groups)}
     known |= {one.name: number for number, one in enumerate(state.groups)}
     missing = [name for name in names if name not in known]
     if missing:
-        raise InputError(f"node group {missing[0]!r:.80} is not known", "request")
+        raise InputError(f"node group {missing[0]!r:.80} does not exist", "request")
     return [known[name] for name in names]
 
 
 def _rules(state: State, request: Request, settings: Settings) -> Rules:
-    """The rules of a request: its group and nodes if it names any, and what is wrong already."""
+    """Return the rules of a request: its group and nodes if it names any, and the violations that exist already."""
     rules = settings.rules
     group, only = request.get("group_name"), request.get("restrict-to-nodes")
     if only is not None and rules.only_nodes is None:
@@ -122,10 +122,10 @@ def _rules(state: State, request: Request, settings: Settings) -> Rules:
 
 
 def _knowing_trouble(state: State, rules: Rules) -> Rules:
-    """Rules that leave what is wrong already no worse.
+    """Return rules that forbid a change to make existing N+1 violations worse.
 
-    A cluster of one group must be redundant before, as upstream has it; of several groups one that is not
-    would close all others.
+    A cluster of one group must be redundant before, as in upstream Ganeti. With several groups, one group with a
+    violation would otherwise block all others.
     """
     if not rules.capacity or len(state.groups) < 2:  # noqa: PLR2004 - several
         return rules
@@ -141,12 +141,12 @@ def _allocate(state: State, request: Request, settings: Settings) -> tuple[str, 
 
 
 def _placed(state: State, wanted: Instance, rules: Rules) -> tuple[SearchResult, str]:
-    """A place and its description; PrereqError says why not on the nodes."""
+    """Return a placement and its description; PrereqError gives the reasons by node."""
     try:
         place, places = allocate(state, wanted, rules)
     except PrereqError as err:
         why = summary(explain(state, wanted, rules))
-        # Scripts look for upstream's counts at the end.
+        # Scripts look for upstream's counts at the end of the line.
         raise PrereqError(f"{why}; {err.message}" if why else err.message, err.code) from None
     return place, describe_choice(state, place, places)
 
@@ -154,7 +154,7 @@ def _placed(state: State, wanted: Instance, rules: Rules) -> tuple[SearchResult,
 def _multi_allocate(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
     given = request.get("instances")
     if not isinstance(given, list):
-        raise InputError("is not a list", "request.instances")
+        raise InputError("must be a list", "request.instances")
     done: list[tuple[str, list[str]]] = []
     failed: list[str] = []
     reasons: list[str] = []
@@ -178,7 +178,7 @@ def _relocate(state: State, request: Request, settings: Settings) -> tuple[str, 
     names = [one.name for one in state.nodes]
     leave = messages.names(request, "relocate_from")
     if unknown := [name for name in leave if name not in names]:
-        raise InputError(f"node {unknown[0]!r:.80} is not known", "request.relocate_from")
+        raise InputError(f"node {unknown[0]!r:.80} does not exist", "request.relocate_from")
     if request.get("required_nodes", 1) != 1:
         raise InputError("only one node can be replaced", "request.required_nodes")
     force = settings.rules.ignore_soft_errors
@@ -190,15 +190,15 @@ def _evacuate(state: State, request: Request, settings: Settings) -> tuple[str, 
     try:
         mode = Mode(str(request.get("evac_mode")))
     except ValueError:
-        raise InputError(f"is not one of {', '.join(Mode)}", "request.evac_mode") from None
+        raise InputError(f"must be one of {', '.join(Mode)}", "request.evac_mode") from None
     force = settings.rules.ignore_soft_errors
     return _evacuated(state, evacuate(state, _indices(state, request), mode, force=force))
 
 
 def _multi_evacuate(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
-    """The deprecated form: (instance, new secondary node) for all that have one of the nodes as secondary.
+    """Answer the deprecated form with (instance, new secondary node) for the instances with one of the nodes as secondary.
 
-    The form has no place for instances that cannot go, so a single one of them refuses the whole.
+    The form cannot report instances that do not move, so one such instance fails the whole request.
     """
     names = set(messages.names(request, "evac_nodes"))
     leaving = [index for index, node in enumerate(state.nodes) if node.name in names]
@@ -238,10 +238,10 @@ def _allocate_secondary(state: State, request: Request, settings: Settings) -> t
 
 
 def _balance(state: State, request: Request, _settings: Settings) -> tuple[str, Any]:
-    """S186: `max_moves` (default: no limit); the result is as that of an evacuation, and which job waits for which."""
+    """Answer S186: `max_moves` (default: no limit); the result is that of an evacuation, with job dependencies."""
     limit = request.get("max_moves", -1)
     if not isinstance(limit, int):
-        raise InputError("is not a number", "request.max_moves")
+        raise InputError("must be a number", "request.max_moves")
     first = score(state)
     steps: list[Step] = []
     for group in range(len(state.groups)):
@@ -259,7 +259,7 @@ def _balance(state: State, request: Request, _settings: Settings) -> tuple[str, 
 
 
 def _capacity(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
-    """S187: how many instances like the described one fit, and on which nodes, in order (`max_instances` at most)."""
+    """Answer S187: how many copies of the described instance fit (at most `max_instances`), and on which nodes."""
     limit = request.get("max_instances")
     wanted = messages.wanted_instance({"name": "new", **request})
     filled = fill(state, wanted, settings.rules, limit if isinstance(limit, int) else None)

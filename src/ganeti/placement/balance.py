@@ -1,4 +1,4 @@
-"""Balancing: the moves that make a cluster more even, the best one first, each worth its while."""
+"""Balancing: the moves that make a cluster more even, the best one first, while each gains enough."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from ganeti.placement.state import Bools, Indices, State
 
 @dataclass(frozen=True)
 class Goals:
-    """When to stop, and what may move; the defaults are `hbal`'s."""
+    """When to stop, and which instances may move; the defaults are those of `hbal`."""
 
     options: Options = field(default_factory=Options)
     max_moves: int = -1
@@ -23,15 +23,15 @@ class Goals:
     """How far above the best possible score is good enough."""
     min_gain: float = 0.01
     min_gain_limit: float = 0.1
-    """Below this score a move must gain `min_gain`."""
+    """Below this score a move must gain at least `min_gain`."""
     only_evacuate: bool = False
-    """Move only instances that have a node that is offline or drained."""
+    """Move only instances with a node that is offline or drained."""
     selected: Collection[str] = ()
     excluded: Collection[str] = ()
 
 
 def movable(state: State, scope: Bools, goals: Goals) -> Indices:
-    """The instances that may move: by template and flag, not split over groups, within the scope."""
+    """Return the instances that may move: by template and flag, not split over groups, within the scope."""
     these = state.instances
     primary, secondary = state.primary, state.secondary
     may = these.is_movable & these.auto_balance & (primary >= 0) & scope[primary]
@@ -47,7 +47,7 @@ def movable(state: State, scope: Bools, goals: Goals) -> Indices:
 
 
 def balance(state: State, goals: Goals, scope: Bools | None = None) -> Iterator[Step]:
-    """Make the best move, yield it, and so on; `state` is changed."""
+    """Make and yield the best move, repeatedly; this changes `state`."""
     scope = everywhere(state) if scope is None else scope
     enough = best_possible(state, scope) + goals.min_score
     current, made = score(state, scope), 0
@@ -61,6 +61,6 @@ def balance(state: State, goals: Goals, scope: Bools | None = None) -> Iterator[
 
 
 def _is_worth(before: float, after: float, goals: Goals) -> bool:
-    """A gain that rounding can feign is none: such a move could be taken back as another one, without end."""
+    """The smallest gain that counts. Rounding alone can produce less, and moves could then alternate without end."""
     gain = before - after
     return gain > TIE and (before > goals.min_gain_limit or gain >= goals.min_gain)

@@ -1,7 +1,7 @@
-"""Every move of every instance at once: which are possible, and the best of them.
+"""Every move of every instance at once: the possible moves, and the best of them.
 
-What is checked is what a job would meet on its way: a node that holds the instance only in between
-must be able to, too. An instance that leaves an offline node is not held to soft limits.
+The checks cover each step of the job: a node that holds the instance only in between must satisfy the limits, too.
+An instance that leaves an offline node is exempt from soft limits.
 """
 
 from collections.abc import Iterator
@@ -24,19 +24,19 @@ from ganeti.placement.weights import (
 )
 
 CHUNK = 65536
-"""Candidates at once: their arrays stay in the processor's cache."""
+"""Candidates that are computed together: their arrays stay in the processor's cache."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """Which moves are allowed, as `hbal` has it."""
+    """The allowed moves; the defaults are those of `hbal`."""
 
     disk_moves: bool = True
     instance_moves: bool = True
     restricted_migration: bool = False
     ignore_soft_errors: bool = False
     is_loss: bool = False
-    """The present primary nodes are lost: nothing migrates, so migration tags do not bind."""
+    """The present primary nodes are lost: no instance migrates, so migration tags do not bind."""
 
 
 class Scores(NamedTuple):
@@ -47,7 +47,7 @@ class Scores(NamedTuple):
 
 
 class _Moves:
-    """What the moves of a chunk have in common; `p` and `s` are the present nodes."""
+    """The common part of the moves of a chunk; `p` and `s` are the present nodes."""
 
     def __init__(self, chunk: Chunk, *, is_loss: bool = False) -> None:
         self.chunk, self.field = chunk, chunk.field
@@ -62,11 +62,14 @@ class _Moves:
         self.p_free_if_all = state.free_if_all[self.p] + self.all_memory
         self.p_fails = self.p_free <= state.reserved[self.p]
         self.waive_p = state.offline[self.p] | chunk.force
-        # Nodes that fail N+1 are targets only if something is amiss already or soft limits are waived.
+        # Nodes that fail N+1 are targets only if a node fails already or soft limits are waived.
         self.is_risky = self.field.is_risky or chunk.force
 
     def _may_migrate(self, source: Indices, target: Indices | None = None) -> Bools | bool:
-        """Whether migration tags allow it; a source that is offline migrates nothing, its instances fail over."""
+        """Return whether migration tags allow the move.
+
+        Instances of an offline source fail over, so tags do not bind.
+        """
         if self.forbidden is None:
             return True
         lost = self.state.lost[source]
@@ -75,7 +78,10 @@ class _Moves:
         return np.asarray(~self.forbidden[source, target] | lost)
 
     def _failing(self, node: Indices, fails: Bools, count: float) -> Floats:
-        """What a fixed node adds to the count of instances on nodes that fail N+1; `fails` may be (instances, nodes)."""
+        """Return a fixed node's change to the count of instances on nodes that fail N+1.
+
+        `fails` may be two-dimensional.
+        """
         state = self.state
         both = state.primaries + state.secondaries
         live = self.field.online[node]
@@ -92,13 +98,13 @@ class _Moves:
         return np.asarray(FAILING_WEIGHT * (fails * (both + 1) - state.fails * both))
 
     def _offline(self, *, all_p: float, all_s: float, primary: float) -> Floats:
-        """What instances on offline nodes change by: `all_p` at the old primary node, and so on."""
+        """Return the change by instances on offline nodes: `all_p` at the old primary node, and so on."""
         gone = (self.field.scope & self.state.offline).astype(float)
         change = OFFLINE_WEIGHT * (all_p * gone[self.p] + all_s * gone[self.s])
         return np.asarray(change + OFFLINE_PRIMARY_WEIGHT * primary * gone[self.p])[:, None]
 
     def _tags(self, new_primary: Indices | None, new_secondary: Indices | None) -> Floats | float:
-        """What tags change by; None is the target, a column each."""
+        """Return the change by tags; None stands for the target, a column each."""
         return tag_change(self.chunk, new_primary, new_secondary)
 
     def _total(self, *parts: Floats | float) -> Floats:
@@ -108,7 +114,7 @@ class _Moves:
         return np.asarray(total)
 
     def _primary_target(self, waive: Bools) -> tuple[Bools, Bools]:
-        """(whether it fails N+1, whether it fits) at each target that becomes primary."""
+        """Return (whether it fails N+1, whether it fits) at each target that becomes primary."""
         state, chunk = self.state, self.chunk
         soft = chunk.soft_primary | waive[:, None] if waive.any() else chunk.soft_primary
         fails = state.free - self.memory[:, None] <= state.reserved if self.is_risky else soft
@@ -131,7 +137,7 @@ class _Mirrored(_Moves):
         self.s_fails = state.free[self.s] <= self.left
         self.waive_s = state.offline[self.s] | chunk.force
 
-    # What fixed nodes can bear, (instances,) each.
+    # The capacity of fixed nodes, (instances,) each.
 
     @cached_property
     def s_hosts(self) -> Bools:
@@ -154,7 +160,7 @@ class _Mirrored(_Moves):
         return left
 
     def _keeps_disk(self, node: Indices, waive: Bools, free: Floats, free_if_all: Floats) -> Bools:
-        """A node that keeps its copy of the disks has not more than it may, nor too little free to take over."""
+        """A node that keeps its copy of the disks respects its disk limit and has memory to take over."""
         state = self.state
         soft = state.free_disk[node] >= state.low_disk[node]
         soft &= (state.used_spindles[node] <= state.most_spindles[node]) | state.exclusive[node]
@@ -195,7 +201,7 @@ class _Mirrored(_Moves):
         return np.where(valid[:, None], result, np.inf)
 
     def _secondary_target(self, partner: Indices, waive: Bools) -> tuple[Floats, Bools, Bools]:
-        """(reserved afterwards, whether it fails N+1, whether it fits) at each target that becomes secondary."""
+        """Return (reserved afterwards, whether it fails N+1, whether it fits) at each target that becomes secondary."""
         field, state = self.field, self.state
         reserved = field.peers_by_primary[partner] + self.reserve[:, None]
         np.maximum(reserved, state.reserved, out=reserved)
@@ -233,7 +239,7 @@ class _Mirrored(_Moves):
         return np.where(valid, result, np.inf)
 
     def _takes_peer(self, node: Indices, base: Floats) -> tuple[Floats, Floats]:
-        """(reserved, its change as a share) of a fixed secondary, as each target becomes the primary."""
+        """Return (reserved, its change as a share) of a fixed secondary, as each target becomes the primary."""
         field, state = self.field, self.state
         reserved = state.peers[node] + self.reserve[:, None]
         np.maximum(reserved, base[:, None], out=reserved)
@@ -318,7 +324,7 @@ class _Mirrored(_Moves):
         return np.where(valid, result, np.inf)
 
     def all_kinds(self, options: Options) -> Iterator[Scores]:
-        """The allowed kinds, in the order in which the first of equals wins."""
+        """Yield the allowed kinds; of moves with equal scores, the first kind wins."""
         state = self.state
         can_fail_over = (self.field.live[self.s] & options.instance_moves)[:, None]
         if options.instance_moves:
@@ -365,7 +371,7 @@ class _Shared(_Moves):
 def tag_change(
     chunk: Chunk, new_primary: Indices | None, new_secondary: Indices | None
 ) -> Floats | float:
-    """What tags change the score by; None is the target, a column each; a secondary of NO_NODE is none."""
+    """Return the change of the score by tags; None stands for the target, a column each; NO_NODE is no secondary."""
     field, rules = chunk.field, chunk.field.state.tags
     rows = np.arange(len(chunk.which))
     change: Floats | float = 0.0
@@ -409,7 +415,7 @@ def _location_change(
 def every_move(
     field: Field, which: Indices, options: Options
 ) -> Iterator[tuple[Indices, list[Scores]]]:
-    """(instances, scores by kind) in portions; what cannot move at all is left out."""
+    """Yield (instances, scores by kind) in portions, without instances that cannot move at all."""
     mirror = field.state.instances.mirror[which]
     size = max(1, CHUNK // max(1, len(field.live)))
     for kind in (MIRROR_INTERNAL, MIRROR_EXTERNAL):
@@ -425,7 +431,7 @@ def every_move(
 
 
 def best_move(state: State, scope: Bools, which: Indices, options: Options) -> Move | None:
-    """The move with the lowest score of all moves of these instances; None if none is possible."""
+    """Return the move with the lowest score of all moves of these instances; None if none is possible."""
     field = Field(state, scope)
     best: Move | None = None
     for instances, kinds in every_move(field, which, options):

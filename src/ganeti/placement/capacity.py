@@ -1,8 +1,8 @@
-"""How many more instances fit: of one size, or of sizes that shrink as room gets scarce.
+"""The number of further instances that fit: of one size, or of sizes that shrink as resources become scarce.
 
-Instances are placed one after the other as `allocate` would. Whether any one node may still fail is
-checked for many of them at once: if it holds after the last, it held before. Mirrored instances are checked, too,
-as `hail` does: their memory may be what others would need.
+Instances are placed in turn, as `allocate` would place them. Redundancy is checked for many of them at once: if it
+holds after the last, it held before. Mirrored instances are checked as well, as in `hail`: they may use memory
+that a failover needs.
 """
 
 import itertools
@@ -33,7 +33,7 @@ MOST_WALKED, WALKED_BY_NODES = 200, 2000
 
 @dataclass
 class Filled:
-    """The instances that were placed, their nodes, the state then, and why the next one found no place."""
+    """The placed instances, their nodes, the state then, and the failures of the next instance."""
 
     state: State
     instances: list[Instance]
@@ -51,7 +51,7 @@ def ranked(failures: Counter[Failure]) -> list[Failure]:
 
 
 def open_nodes(state: State, closed_groups: Sequence[int] = ()) -> Bools:
-    """The nodes of groups that may be allocated to."""
+    """Return the nodes of groups that accept allocations."""
     groups = np.array([one.alloc_policy != "unallocable" for one in state.groups], dtype=bool)
     groups[list(closed_groups)] = False
     return np.asarray(~state.offline & groups[state.group])
@@ -64,7 +64,7 @@ def fill(
     limit: int | None = None,
     open_: Bools | None = None,
 ) -> Filled:
-    """SearchResult instances like `wanted`, named new-0 and so on, until one finds no place; `state` stays."""
+    """Place instances like `wanted`, named new-0 and so on, until one does not fit; `state` is unchanged."""
     open_ = open_nodes(state) if open_ is None else open_
     rules = msgspec.structs.replace(rules, dedicated=False, best_only=True)
     filled = Filled(state.copy(), [], [], Counter())
@@ -88,18 +88,18 @@ def _least(size: int, left: int | None) -> int:
 
 
 def _guess(state: State, wanted: Instance) -> int:
-    """A number of instances that surely fit, roughly."""
+    """Return a number of instances that certainly fit, a rough lower bound."""
     spare = float(state.free.sum() - state.total_memory.max(initial=0.0))
     return max(FEWEST_AT_ONCE, int(spare // max(1.0, wanted.memory)) - len(state.nodes))
 
 
 def _add(filled: Filled, wanted: Instance, rules: Rules, open_: Bools, number: int) -> bool:
-    """SearchResult up to `number` at once; False, and nothing placed, if not every node could be lost then."""
+    """Place up to `number` at once; return False, and place none, if some node could not be lost then."""
     trial = Filled(filled.state.copy(), list(filled.instances), list(filled.nodes), Counter())
     at_once = 1
     while number > 0 and not trial.failures:
         _place(trial, wanted, rules, open_, min(at_once, number))
-        # Further ones would not make room.
+        # Further instances would not free resources.
         if next(unrecoverable_for_room(trial.state, rules.excluded), None) is not None:
             return False
         number, at_once = number - at_once, 2 * at_once
@@ -113,7 +113,7 @@ def _add(filled: Filled, wanted: Instance, rules: Rules, open_: Bools, number: i
 def _place(
     filled: Filled, wanted: Instance, rules: Rules, open_: Bools, number: int | None
 ) -> None:
-    """SearchResult instances until `number` or none fits, which sets `failures`."""
+    """Place instances until `number` is reached or the next does not fit; the latter sets `failures`."""
     state = filled.state
     if not rules.capacity and needs_arrays(state, wanted, rules):
         placed = _place_at_once(filled, wanted, rules, open_, number)
@@ -134,7 +134,7 @@ def _place(
 def _place_at_once(
     filled: Filled, wanted: Instance, rules: Rules, open_: Bools, number: int | None
 ) -> int:
-    """SearchResult up to `number` instances without a check, recorded together at the end; how many."""
+    """Place up to `number` instances without a check, record them together, and return their number."""
     places = place_repeatedly(filled.state, wanted, open_, rules, number)
     first = len(filled.nodes)
     placed = [_named(wanted, first + index) for index in range(len(places))]
@@ -155,7 +155,7 @@ def tiers(
     limit: int | None = None,
     open_: Bools | None = None,
 ) -> Filled:
-    """Fill with the first size, then with ever smaller ones, then with the next; `state` stays."""
+    """Fill with the first size, then with ever smaller sizes, then with the next size; `state` is unchanged."""
     open_ = open_nodes(state) if open_ is None else open_
     filled = Filled(state.copy(), [], [], Counter({Failure.INTERNAL: 1}))
     for one in wanted:
@@ -165,7 +165,7 @@ def tiers(
 
 
 class _Tiers:
-    """Going on with ever smaller instances; what gains nothing is taken back, and another resource is shrunk."""
+    """A sequence of ever smaller instances. A reduction without gain is reverted, and the next resource is tried."""
 
     def __init__(self, state: State, rules: Rules, limit: int | None, open_: Bools) -> None:
         self.rules, self.limit, self.open = (
@@ -177,10 +177,10 @@ class _Tiers:
         self.policies = [
             (state.groups[group].policy, exclusive) for group, exclusive in sorted(set(kinds))
         ]
-        """The different policies of open nodes, each with whether the storage is exclusive."""
+        """Return the different policies of open nodes, each with whether the storage is exclusive."""
 
     def run(self, filled: Filled, wanted: Instance) -> Filled:
-        """Fill with `wanted` and what it shrinks to."""
+        """Fill with `wanted`, then with the sizes that it shrinks to."""
         tried: list[tuple[Filled, Instance]] = []
         while True:
             filled = self._fill(filled, wanted)
@@ -214,13 +214,13 @@ class _Tiers:
         )
 
     def _unchecked(self, filled: Filled, wanted: Instance) -> SearchResult:
-        """The places that it would have if the cluster need not be redundant."""
+        """Return the placements that would be possible if redundancy were not required."""
         return tally_on(filled.state, wanted, self.open, self.rules)
 
     def _shrunk(self, filled: Filled, wanted: Instance) -> tuple[Instance, Instance | None]:
-        """The last size, smaller in what most places lack, that changes nothing; the first that does, if any.
+        """Return the last size, reduced in the scarcest resource, that changes nothing, or the first that does.
 
-        As many places lack it, and none is good.
+        Until then the same number of placements lack the resource, and none is possible.
         """
         scarce = _by_number(filled.failures)[0]
         sizes = [wanted, *self._allowed(wanted, scarce)]
@@ -236,15 +236,15 @@ class _Tiers:
         return (sizes[-1], None) if index is None else (sizes[index], sizes[index + 1])
 
     def _first_fitting(self, filled: Filled, sizes: Sequence[Instance]) -> int | None:
-        """The index of the first size that finds a place."""
+        """Return the index of the first size with a placement."""
         return self._first_in_runs(sizes, lambda run: self._first_of_run(filled, run))
 
     def _first_in_runs(
         self, sizes: Sequence[Instance], search: Callable[[Sequence[Instance]], int | None]
     ) -> int | None:
-        """The first index found, run by run of sizes that the same policies allow.
+        """Return the first index with a placement, searched in runs of sizes that the same policies allow.
 
-        Only within one do smaller sizes fit where larger ones do: policies may allow several intervals.
+        Only within a run does a smaller size fit wherever a larger one does: policies may allow several intervals.
         """
         start = 0
         for _verdict, run in itertools.groupby(sizes, self._verdict):
@@ -261,11 +261,11 @@ class _Tiers:
         )
 
     def _first_of_run(self, filled: Filled, sizes: Sequence[Instance]) -> int | None:
-        """The index of the first size of a run that finds a place.
+        """Return the index of the first size of a run with a placement.
 
-        A smaller size may leave the cluster less redundant than a larger one, so they are tried in turn, as
-        `hspace` does, from the first on for which the others have room whichever node is lost. After
-        some (fewer in larger clusters) the rest is halved, if the last size fits at all.
+        A smaller size may leave the cluster less redundant than a larger one. So the sizes are tried in turn, as in
+        `hspace`, from the first size for which the other nodes have room after any single loss. After some sizes
+        (fewer in larger clusters) a binary search covers the rest, if the last size fits at all.
         """
         if can_try(filled.state, sizes[0], self.rules):
             return first_size(filled.state, sizes, self.open, self.rules)
@@ -292,7 +292,7 @@ class _Tiers:
         return end + index
 
     def _allowed(self, wanted: Instance, scarce: Failure) -> list[Instance]:
-        """Smaller sizes that some policy allows, perhaps once other resources have shrunk as well."""
+        """Yield smaller sizes that some policy allows, if necessary with other resources reduced as well."""
         least = [
             bounds["min"] for policy, _exclusive in self.policies for bounds in policy["minmax"]
         ]
@@ -303,7 +303,7 @@ class _Tiers:
         )
 
     def _other(self, filled: Filled, wanted: Instance) -> Instance | None:
-        """The first size that fits when one resource is shrunk, the scarcest that helps."""
+        """Return the first size that fits when one resource is reduced: the scarcest that helps."""
         for scarce in _by_number(filled.failures):
             sizes = self._allowed(wanted, scarce)
             fits = self._first_fitting(filled, sizes)
@@ -316,7 +316,7 @@ class _Tiers:
 
 
 def _is_above(one: Instance, least: Mapping[str, float]) -> bool:
-    """Whether no resource is smaller than an interval of a policy begins."""
+    """Return whether every resource is at least the minimum of a policy's interval."""
     return (
         one.memory >= least["memory-size"]
         and one.vcpus >= least["cpu-count"]
@@ -325,12 +325,12 @@ def _is_above(one: Instance, least: Mapping[str, float]) -> bool:
 
 
 def _by_number(failures: Counter[Failure]) -> list[Failure]:
-    """The most frequent kind first; of equally frequent ones the last."""
+    """Return the most frequent kind; of equally frequent kinds the last."""
     return sorted(Failure, key=lambda kind: failures[kind])[::-1]
 
 
 def shrinks(wanted: Instance, scarce: Failure) -> Iterator[Instance]:
-    """Ever smaller instances, a unit of one resource at a time; none for what cannot shrink."""
+    """Yield ever smaller instances, a unit of one resource at a time; none if the resource cannot shrink."""
     one = wanted
     while True:
         if scarce is Failure.MEMORY and one.memory >= 2 * MEMORY_UNIT_MIB:
@@ -349,7 +349,7 @@ def shrinks(wanted: Instance, scarce: Failure) -> Iterator[Instance]:
 
 
 def _first_of_few(given: Sequence[Instance], holds: Callable[[Instance], bool]) -> int | None:
-    """As `_first`, where the very first mostly is the one."""
+    """Return the same as `_first`, fast if the very first index is the answer."""
     if not given or holds(given[0]):
         return 0 if given else None
     found = _first(given[1:], holds)
@@ -357,7 +357,7 @@ def _first_of_few(given: Sequence[Instance], holds: Callable[[Instance], bool]) 
 
 
 def _first(given: Sequence[Instance], holds: Callable[[Instance], bool]) -> int | None:
-    """The index of the first for which `holds`, which holds for all later ones, too."""
+    """Return the index of the first element for which `holds`; it then holds for all later ones."""
     low, high = 0, len(given)
     while low < high:
         middle = (low + high) // 2

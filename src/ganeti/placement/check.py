@@ -1,4 +1,4 @@
-"""The health of a cluster by group: what is wrong now, as `hcheck` counts it."""
+"""The health of a cluster by group: the violations that `hcheck` counts."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class Health(NamedTuple):
 
     @property
     def is_bad(self) -> bool:
-        """Whether anything is wrong that moves could mend."""
+        """Return whether there are violations that moves could fix."""
         return any(self[:5])
 
 
@@ -36,7 +36,7 @@ TITLES = (
 
 
 def group_health(state: State, group: int, *, capacity: bool = True) -> Health:
-    """What is wrong in one group; without `capacity` no node counts as not evacuable."""
+    """Return the violations in one group; without `capacity` no node counts as not evacuable."""
     scope = group_scope(state, group)
     live = scope & ~state.offline
     mine = scope[state.primary]
@@ -53,6 +53,6 @@ def group_health(state: State, group: int, *, capacity: bool = True) -> Health:
 
 
 def cluster_health(groups: list[Health]) -> Health:
-    """The sum over groups."""
+    """Return the sum over groups."""
     sums = [int(one) for one in np.sum([one[:5] for one in groups], axis=0)] if groups else [0] * 5
     return Health._make([*sums, sum(one.score for one in groups)])

@@ -1,6 +1,6 @@
-"""What leaves nodes before they are rebooted: instances without a secondary node, or all of them.
+"""The instances that leave nodes before a reboot: those without a secondary node, or all.
 
-They come back afterwards, so soft limits are waived.
+They return afterwards, so soft limits are waived.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ from ganeti.placement.state import MIRROR_INTERNAL, State
 
 
 class TemporaryNodes(NamedTuple):
-    """Where an instance, by index, is while its node is down; the secondary may be NO_NODE."""
+    """The nodes of an instance, by index, while its own node is down; the secondary may be NO_NODE."""
 
     instance: int
     primary: int
@@ -32,7 +32,7 @@ class TemporaryNodes(NamedTuple):
 
 
 def cleared(state: State, nodes: Sequence[int], *, full: bool = False) -> list[TemporaryNodes]:
-    """Where to put what cannot fail over (with `full` all instances) of `nodes`; PrereqError if there is no room."""
+    """Move instances of `nodes` that cannot fail over (with `full` all instances); PrereqError if there is no room."""
     after = state.copy()
     after.offline[list(nodes)] = True
     leaving = set(nodes)
@@ -92,7 +92,10 @@ def _no_room(what: str, state: State, index: int, why: str) -> PrereqError:
 def split_by_room(
     state: State, groups: Iterable[Sequence[int]], *, full: bool = False
 ) -> list[tuple[list[int], list[TemporaryNodes]]]:
-    """The groups, smaller where their instances would not find room, each with its moves; PrereqError for one node."""
+    """Split the groups where their instances would not fit, each with its moves.
+
+    PrereqError if one node alone fails.
+    """
     found: list[tuple[list[int], list[TemporaryNodes]]] = []
     for group in groups:
         left = list(group)

@@ -1,6 +1,6 @@
-"""Exclusive storage: what an allocation costs is how many later ones it makes impossible.
+"""Exclusive storage: the cost of an allocation is the number of later allocations that it prevents.
 
-That is so where every node that may be allocated to has exclusive storage; the groups are compared by it, too.
+This applies if every node that accepts allocations has exclusive storage; it also decides between groups.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ Spec = Mapping[str, float]
 
 
 def decided(state: State, rules: Rules) -> Rules:
-    """The rules, `dedicated` only if the nodes of all groups that can be chosen have exclusive storage."""
+    """Return the rules; `dedicated` holds only if the nodes of all groups that can be chosen have exclusive storage."""
     groups = rules.groups
     if groups is None:
         groups = [n for n, one in enumerate(state.groups) if one.alloc_policy != "unallocable"]
@@ -28,11 +28,11 @@ def decided(state: State, rules: Rules) -> Rules:
 
 
 class Costs:
-    """What each place of a group costs: the lost allocations, then the disk that is left.
+    """The cost of each placement of a group: the lost allocations, then the disk that is left.
 
-    Each interval of the group's policy counts the instances of its smallest size that no longer fit, one by one and by all
-    limits of `fit`. The intervals with the largest smallest disk come first. As upstream has it, these instances take no spindles
-    but find no place where more are in use than there are, which an instance in files can bring about.
+    For each interval of the group's policy it counts the instances of the smallest size that no longer fit, in turn and
+    by all limits of `fit`. Intervals with the largest minimum disk come first. As in upstream Ganeti, these instances
+    use no spindles but do not fit on a node whose spindles are overcommitted, which file-based instances can cause.
     """
 
     def __init__(self, chunk: Chunk, group: int, *, is_pair: bool) -> None:
@@ -57,7 +57,7 @@ class Costs:
         return Cost(tuple(lost.tolist()), float(self.disk_left[nodes]))
 
     def least_with(self, node: int, scores: Floats) -> Cost:
-        """The lowest cost of the places that have a score and the node, as primary or as secondary."""
+        """Return the lowest cost of the placements that have a score and use the node, as primary or as secondary."""
         if self.disk_left.ndim == 1:
             return self.of((node,))
         ranks = np.where(np.isfinite(scores), self.ranks, np.inf)
@@ -66,7 +66,7 @@ class Costs:
 
     @cached_property
     def ranks(self) -> Floats:
-        """By place: how many different costs are lower."""
+        """Return, by placement, how many different costs are lower."""
         keys = [self.disk_left.ravel(), *(lost.ravel() for lost in self.lost[::-1])]
         order = np.lexsort(keys)
         ordered = np.array(keys)[:, order]
@@ -77,7 +77,7 @@ class Costs:
 
 
 def _with_primary(state: State, room: Room, index: int) -> Room:
-    """The rooms of nodes, each with the instance as a further primary."""
+    """Return the room of each node, with the instance as a further primary."""
     these = state.instances
     taken = float(these.memory[index] * these.uses_memory[index])
     disk = float(these.disk[index] * these.is_local[index])
@@ -95,7 +95,7 @@ def _with_primary(state: State, room: Room, index: int) -> Room:
 
 
 def _with_secondary(chunk: Chunk, index: int) -> Room:
-    """(primary, secondary): the rooms of nodes, each with the instance of a primary as a further secondary."""
+    """Return (primary, secondary): the room of each node, with the instance of a primary as a further secondary."""
     state, room = chunk.field.state, chunk.field.room
     disk = float(state.instances.disk[index] * state.instances.is_local[index])
     spindles = float(np.nan_to_num(state.instances.spindles[index]))
@@ -111,7 +111,7 @@ def _with_secondary(chunk: Chunk, index: int) -> Room:
 
 
 def _numbers(specs: list[Spec], room: Room) -> Floats:
-    """By size and place: how many instances of that size fit, one after the other."""
+    """Return, by size and placement, how many instances of that size fit in turn."""
     numbers = []
     for one in specs:
         memory, disk, cpus = (one.get(key, 0) for key in ("memory-size", "disk-size", "cpu-count"))
@@ -129,10 +129,10 @@ def _numbers(specs: list[Spec], room: Room) -> Floats:
 
 
 def _below(room: Floats, one: float) -> Floats:
-    """How many fit if something must be left."""
+    """Return how many fit if some of the resource must be left."""
     return np.ceil(room / one) - 1 if one > 0 else np.full_like(room, np.inf)
 
 
 def _up_to(room: Floats, one: float) -> Floats:
-    """How many fit if all may be used."""
+    """Return how many fit if all of the resource may be used."""
     return np.floor(room / one) if one > 0 else np.full_like(room, np.inf)

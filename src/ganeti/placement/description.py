@@ -1,6 +1,6 @@
-"""A cluster as the placement tools are told of it: groups, nodes, instances; sizes in MiB.
+"""The description of a cluster that the placement tools work on: groups, nodes, instances; sizes in MiB.
 
-What comes in (`load/`) and what goes out (`load/text.py`) has this form; `state.py` makes arrays of it.
+The readers (`load/`) and the writer (`load/text.py`) use this form; `state.py` makes arrays of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ Policy = Mapping[str, Any]
 
 
 class Failure(StrEnum):
-    """Why an instance cannot be on a node; the names are those that `hspace` prints."""
+    """The reasons against an instance on a node; the names are those that `hspace` prints."""
 
     MEMORY = "FailMem"
     DISK = "FailDisk"
@@ -47,7 +47,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A node; `offline` also means drained or not for instances, `node_*` is what the node uses itself."""
+    """A node; `offline` includes drained and not vm_capable, `node_*` is the node's own use."""
 
     name: str
     group: str
@@ -67,16 +67,19 @@ class Node(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
     cpu_speed: float = 1.0
     own_load: float = 0.0
-    """Processors that it keeps busy itself, where that is known."""
+    """Processors that the node itself keeps busy, if known."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether it runs nothing, as opposed to a node that is drained."""
+        """True if the node is down; a node that is only drained is up."""
         return self.offline and self.why_offline == "offline"
 
 
 class Instance(msgspec.Struct, frozen=True):
-    """An instance, there or wanted; `status` is Ganeti's word, `networks` are the UUIDs that its interfaces need."""
+    """An existing or a requested instance.
+
+    `status` is Ganeti's word, `networks` are the UUIDs that its interfaces need.
+    """
 
     name: str
     memory: float
@@ -101,7 +104,10 @@ class Instance(msgspec.Struct, frozen=True):
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """All of it; `utilisation` is what instances use by name: processor, memory, disk, network."""
+    """The description of a whole cluster.
+
+    `utilisation` is the load of instances by name: processor, memory, disk, network.
+    """
 
     groups: Sequence[Group]
     nodes: Sequence[Node]
@@ -112,7 +118,7 @@ class Cluster(msgspec.Struct, frozen=True):
 
 
 def facts(template: str) -> DiskTemplate:
-    """What is known of a template; PrereqError if it is none."""
+    """Return the facts about a template; PrereqError if it does not exist."""
     found = TEMPLATES.get(template)
     if found is None:
         raise PrereqError(f"unknown disk template {template!r:.40}", ErrorCode.WRONG_INPUT)

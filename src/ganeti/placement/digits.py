@@ -3,15 +3,15 @@
 from decimal import Decimal
 
 LEAST_PLAIN, MOST_PLAIN = 0.1, 1e7
-"""From one to the other numbers are written without an exponent."""
+"""The range of numbers that are written without an exponent."""
 LARGEST = 1e15
-"""Beyond it digits after the point mean nothing."""
+"""Above this number, digits after the point carry no information."""
 
 
 def digits(value: float) -> str:
-    """Eight digits after the point; a tie of the digits that a float is written with goes to the even one.
+    """Eight digits after the point; a tie of the shortest decimal form is rounded to the even digit.
 
-    Formatting the float itself decides such a tie by what its binary value lies beside.
+    Formatting the float itself would decide such a tie by its binary value.
     """
     if not abs(value) < LARGEST:
         return f"{value:.8f}"
@@ -19,12 +19,12 @@ def digits(value: float) -> str:
 
 
 def short(value: float) -> str:
-    """A number in a sentence: six digits after the point."""
+    """Return a number for a sentence: six digits after the point."""
     return f"{value:.6f}" if _is_plain(value) else _without_padding(f"{value:.6e}")
 
 
 def all_digits(value: float) -> str:
-    """All digits of a number, at least one after the point."""
+    """Return all digits of a number, at least one after the point."""
     if _is_plain(value):
         return repr(float(value))
     figures = Decimal(repr(float(value))).normalize().as_tuple().digits
@@ -32,7 +32,7 @@ def all_digits(value: float) -> str:
 
 
 def without_exponent(value: float) -> str:
-    """All digits of a number, however small or large."""
+    """Return all digits of a number, however small or large."""
     text = f"{Decimal(repr(float(value))):f}"
     return text if "." in text else f"{text}.0"
 

@@ -1,7 +1,7 @@
-"""Instances that must leave: relocation, evacuation of nodes, change of the node group.
+"""Moves of instances off nodes: relocation, evacuation of nodes, change of the node group.
 
-Each instance goes where the score of its (new) group is lowest; one after the other, so that later ones see where
-earlier ones went. Instances that cannot go are reported and do not keep the others.
+Each instance moves to the lowest score in its (new) group. Instances move in turn, so that later decisions include
+earlier moves. Instances that cannot move are reported and do not block the others.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -32,11 +32,11 @@ from ganeti.placement.spread import Chunk, Field
 from ganeti.placement.state import Bools, Floats, State
 
 PAIR_TRIES = 50
-"""So many pairs of new nodes are tried before an instance is said not to fit."""
+"""The pairs of new nodes that are tried before the instance is reported not to fit."""
 
 
 class Mode(StrEnum):
-    """Which nodes instances are to leave (S173)."""
+    """The nodes that instances leave (S173)."""
 
     PRIMARY = "primary-only"
     SECONDARY = "secondary-only"
@@ -52,13 +52,13 @@ class Moved(NamedTuple):
 
 @dataclass
 class Evacuation:
-    """What moved in order, and what did not, with the reason."""
+    """The moved instances in order, and the others with the reason."""
 
     moved: list[Moved] = field(default_factory=list)
     failed: list[tuple[int, str]] = field(default_factory=list)
 
     def jobs(self, state: State) -> list[list[dict[str, object]]]:
-        """A job for each instance that moved."""
+        """Return a job for each instance that moved."""
         return [
             [opcode for step in one.steps for opcode in opcodes(state, step.move)]
             for one in self.moved
@@ -66,7 +66,7 @@ class Evacuation:
 
 
 def evacuate(state: State, which: Sequence[int], mode: Mode, *, force: bool = False) -> Evacuation:
-    """Take instances off the nodes that `mode` names, within their groups; `state` is changed."""
+    """Move instances off the nodes that `mode` names, within their groups; this changes `state`."""
     left = _nodes_to_leave(state, which, mode)
     result = Evacuation()
     for index in which:
@@ -98,7 +98,7 @@ def _nodes_to_leave(state: State, which: Iterable[int], mode: Mode) -> Bools:
 def change_group(
     state: State, which: Sequence[int], targets: Iterable[int], rules: Rules | None = None
 ) -> Evacuation:
-    """Move instances to the best of the target groups (any other group if none is given); `state` is changed."""
+    """Move instances to the best of the target groups (default: any other group); this changes `state`."""
     sources = {int(state.group[state.primary[index]]) for index in which}
     groups = (set(targets) or set(range(len(state.groups)))) - sources
     result = Evacuation()
@@ -107,7 +107,7 @@ def change_group(
     def leave(index: int) -> list[Step]:
         wanted = state.descriptions[index]
         if not groups:
-            raise _cannot("there is no other node group")
+            raise _cannot("the cluster has no other node group")
         place, _places = allocate(state, wanted, rules)
         open_ = (state.group == place.group) & ~state.offline
         for nodes in (open_, np.isin(np.arange(len(open_)), place.nodes)):
@@ -119,7 +119,7 @@ def change_group(
                 for step in steps:
                     apply(state, step.move)
                 return steps
-        raise _cannot("some node there could no longer be lost")
+        raise _cannot("the group would not survive the loss of a node")
 
     for index in which:
         _record(result, index, partial(leave, index))
@@ -127,7 +127,7 @@ def change_group(
 
 
 def relocate(state: State, index: int, leave: Sequence[int], *, force: bool = False) -> Step:
-    """Replace the node that an instance is to leave: its secondary if it is mirrored, else its primary (S172)."""
+    """Replace the node that an instance leaves: its secondary if it is mirrored, else its primary (S172)."""
     mirror = facts(state.descriptions[index].template).mirror
     if mirror is Mirror.NONE:
         raise _cannot("Can't relocate non-mirrored instances")
@@ -157,7 +157,7 @@ def _name(state: State, node: int) -> str:
 def _leave(
     state: State, index: int, mode: Mode, group: int, open_: Bools, *, force: bool
 ) -> list[Step]:
-    """The steps that one instance makes to the open nodes of `group`; PrereqError if there are none."""
+    """Move one instance to open nodes of `group`; return the steps, PrereqError if that is impossible."""
     template = state.descriptions[index].template
     mirror = facts(template).mirror
     if mirror is Mirror.NONE:
@@ -176,7 +176,7 @@ def _leave(
 
 
 def _scores(state: State, index: int, kind: MoveKind, scope: Bools, *, force: bool) -> Floats:
-    """By node: the score after one kind of move of one instance."""
+    """Return, by node, the score after one kind of move of one instance."""
     disks = kind is MoveKind.REPLACE_SECONDARY
     options = Options(disk_moves=disks, instance_moves=not disks, ignore_soft_errors=force)
     for _which, kinds in every_move(Field(state, scope), np.array([index]), options):
@@ -212,7 +212,10 @@ def _one_node(
 
 
 def _both_nodes(state: State, index: int, group: int, open_: Bools, *, force: bool) -> list[Step]:
-    """The steps to the best pair of nodes; soft limits are waived if nothing else gets it off an offline node."""
+    """Return the steps to the best pair of nodes.
+
+    Soft limits are waived if the instance cannot leave an offline node otherwise.
+    """
     waive = force or bool(state.offline[state.primary[index]])
     for waived in dict.fromkeys((force, waive)):
         steps = _to_pair(state, index, group, open_, force=waived)
@@ -225,7 +228,7 @@ def _both_nodes(state: State, index: int, group: int, open_: Bools, *, force: bo
 def _to_pair(
     state: State, index: int, group: int, open_: Bools, *, force: bool
 ) -> list[Step] | None:
-    """First to the new primary as secondary, then over to it, then a new secondary; None if no pair is possible."""
+    """Replace the secondary by the new primary, fail over, replace the secondary again; None if no pair is possible."""
     alone = without(state, index)
     field = Field(alone, group_scope(alone, group))
     chunk = Chunk(field, np.array([index]), force=force)
@@ -249,7 +252,7 @@ def _to_pair(
 
 
 def _walk(state: State, index: int, pair: tuple[int, int], *, force: bool) -> list[Step] | None:
-    """The steps to a pair of nodes, each possible when its turn comes; None if one is not."""
+    """Return the steps to a pair of nodes, each possible in its turn; None if a step is impossible."""
     kinds = [
         (MoveKind.REPLACE_SECONDARY, pair[0]),
         (MoveKind.FAILOVER, NO_NODE),

@@ -1,4 +1,4 @@
-"""Why an instance is not on a node: the first rule that keeps it away, what decided between groups, or its score."""
+"""Why a node was not chosen: the first rule against it, the rule that decided between groups, or its score."""
 
 from functools import cached_property
 
@@ -27,7 +27,7 @@ from ganeti.placement.state import Floats, State
 def explain(
     state: State, wanted: Instance, rules: Rules, chosen: tuple[int, ...] = ()
 ) -> list[tuple[str, str]]:
-    """(node, reason) for each node that is not in `chosen`, in the order of the nodes."""
+    """Return (node, reason) for each node that is not in `chosen`, in the order of the nodes."""
     state.admit([wanted])
     try:
         chunk = Chunk(Field(state, everywhere(state)), np.array([len(state.names) - 1]))
@@ -51,7 +51,7 @@ def explain(
 
 
 class _Comparison:
-    """Nodes that are possible, against what was chosen, or would be chosen by the rules."""
+    """Possible nodes, compared with the chosen ones, or with the choice of these rules."""
 
     def __init__(
         self, state: State, wanted: Instance, rules: Rules, chosen: tuple[int, ...]
@@ -65,14 +65,14 @@ class _Comparison:
 
     @cached_property
     def group(self) -> int | None:
-        """The group that was chosen, or would be."""
+        """Return the group that was chosen, or that these rules would choose."""
         if self.chosen:
             return int(self.state.group[self.chosen[0]])
         best = winner(self.state, self.places, self.rules)
         return None if best is None else best.group
 
     def reason(self, node: int) -> str:
-        """Why not this node."""
+        """Return the reason against this node."""
         place = self.places[int(self.state.group[node])]
         if place.scores is None:
             return "not enough online nodes in its group"
@@ -89,19 +89,19 @@ class _Comparison:
         return self._compared(own, self._chosen_score(place))
 
     def _by_cost(self, place: SearchResult, own: Cost) -> str:
-        """Lost allocations decide on exclusive storage, between nodes and between groups."""
+        """Return the reason on exclusive storage, where lost allocations decide between nodes and between groups."""
         other = place if self.group is None else self.places[self.group]
         best = other.cost if not self.chosen or other.costs is None else other.costs.of(self.chosen)
         if other is not place and (why := self._preferred(place, other)):
             return why
         if best is None or own == best:
-            return f"as good as the one that was chosen ({_cost(own)})"
+            return f"as good as the chosen node ({_cost(own)})"
         if own < best:
-            return f"{_cost(own)}, better than {_cost(best)}: the choice was not by these rules"
+            return f"{_cost(own)}, better than {_cost(best)}: the choice did not follow these rules"
         return f"{_cost(own)}, against {_cost(best)}"
 
     def _preferred(self, place: SearchResult, other: SearchResult) -> str:
-        """The allocation policy that decided between the node's group and the one that was chosen, if one did."""
+        """Return the allocation policy that decided between the node's group and the chosen one, if one did."""
         mine, theirs = (self.state.groups[one.group] for one in (place, other))
         if ALLOCATION_ORDER[theirs.alloc_policy] < ALLOCATION_ORDER[mine.alloc_policy]:
             return f"its group is {mine.alloc_policy}, group {theirs.name} is {theirs.alloc_policy}"
@@ -119,13 +119,13 @@ class _Comparison:
 
     def _compared(self, own: float, best: float) -> str:
         if own < best - TIE:
-            return f"score {digits(own)}, better than {digits(best)}: the choice was not by these rules"
+            return f"score {digits(own)}, better than {digits(best)}: the choice did not follow these rules"
         if own <= best + TIE:
-            return f"as good as the one that was chosen (score {digits(own)})"
+            return f"as good as the chosen node (score {digits(own)})"
         return f"score {digits(own)} against {digits(best)}"
 
     def _other_group(self, place: SearchResult, other: SearchResult, own: float) -> str:
-        """The rule that decided between the node's group and the one that was chosen."""
+        """Return the rule that decided between the node's group and the chosen one."""
         if why := self._preferred(place, other):
             return why
         theirs = self.state.groups[other.group]
@@ -134,19 +134,19 @@ class _Comparison:
         return same if own <= best + TIE else f"{same}, this node {digits(own)}"
 
     def _blocking(self, place: SearchResult, primary: int) -> str:
-        """The node whose loss speaks against a place, and what of it was so before."""
+        """Return the node whose loss forbids a placement, and which part of the violation is new."""
         lost = place.blockers.get(primary, place.blockers.get(NO_NODE))
         if lost is None:
-            return "some instances would find no place if their node failed"
+            return "some instances could not be recovered if their node failed"
         if lost not in self._before:
             self._before[lost] = self._trouble_before(lost)
         name, before = self.state.nodes[lost].name, self._before[lost]
         more = "more of " if before and self.rules.before is not None else ""
-        text = f"{more}the instances of {name} would find no place if that node failed"
+        text = f"{more}the instances of {name} could not be recovered if that node failed"
         return f"{text}; before: {before}" if before else text
 
     def _trouble_before(self, lost: int) -> str:
-        """How many instances have no place without the new one, and why; empty if all have."""
+        """Return how many instances could not be recovered without the new one, and why; empty if all could."""
         before = self.rules.before
         found = unplaced_by_loss(self.state, lost) if before is None else before.of(lost)
         return ", ".join(f"{number} {cause}" for cause, number in sorted(found.items()))
@@ -158,7 +158,7 @@ def _cost(cost: Cost) -> str:
 
 
 def _own(scores: Floats, node: int) -> tuple[float, int]:
-    """(the best score of places with the node, the primary node there)."""
+    """Return (the best score of placements with the node, the primary node there)."""
     best, primary = float(scores[node].min(initial=np.inf)), node
     if scores.shape[1] > 1 and scores[:, node].min(initial=np.inf) < best:
         primary = int(scores[:, node].argmin())
@@ -167,7 +167,7 @@ def _own(scores: Floats, node: int) -> tuple[float, int]:
 
 
 def _closed(state: State, wanted: Instance, node: int, rules: Rules) -> str:
-    """Why the node is out of the question whatever it has free."""
+    """Return the reason that excludes the node whatever its free resources."""
     one, group = state.nodes[node], state.groups[state.group[node]]
     if one.offline:
         return one.why_offline
@@ -176,7 +176,7 @@ def _closed(state: State, wanted: Instance, node: int, rules: Rules) -> str:
     if group.alloc_policy == "unallocable" and not rules.allow_unallocable:
         return "its group is unallocable"
     if rules.only_nodes is not None and one.name not in rules.only_nodes:
-        return "not among the nodes that were asked for"
+        return "not among the requested nodes"
     if missing := [network for network in wanted.networks if network not in group.networks]:
         return f"its group is not connected to network {missing[0]}"
     exclusive = bool(state.exclusive[node])
@@ -199,7 +199,7 @@ def _closed(state: State, wanted: Instance, node: int, rules: Rules) -> str:
 def short_of(
     state: State, wanted: Instance, node: int, cause: Failure, partner: int | None = None
 ) -> str:
-    """What the node has too little of; as the secondary node of `partner` if there is one."""
+    """Return the resource that the node lacks; as the secondary node of `partner` if that is given."""
     if cause is Failure.MEMORY:
         return _short_of_memory(state, wanted, node, partner)
     if cause is Failure.DISK:
@@ -215,7 +215,7 @@ def short_of(
         return "an instance there has the same exclusion tag"
     if cause is Failure.SPINDLES:
         if wanted.spindles is None:
-            return "the node has exclusive storage, and the disks' spindles are not given"
+            return "the node has exclusive storage, and the disks have no number of spindles"
         return f"only {state.free_spindles[node]:g} spindles are free"
     return str(cause)
 

@@ -1,8 +1,7 @@
-"""Who fits where: the limits of nodes as arrays, against which instances are compared all at once.
+"""Which instances fit on which nodes: the limits of nodes as arrays, compared with all instances at once.
 
-Hard limits (memory, disk, spindles of one's own) always hold. Soft ones (the policy's ratios, what is
-reserved for failovers and for instances that do not run, exclusion tags) are waived for an instance that must
-leave an offline node.
+Hard limits (memory, disk, dedicated spindles) always hold. Soft limits (the policy's ratios, memory reserved for
+failovers and for stopped instances, exclusion tags) are waived for an instance that must leave an offline node.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from ganeti.placement.state import Bools, Floats, Indices, State
 
 
 class Demands(NamedTuple):
-    """What instances take, a column each; what they do not take at all is minus infinity."""
+    """The demands of instances, a column each; minus infinity if the instance does not use the resource at all."""
 
     memory: Floats
     disk: Floats
@@ -22,11 +21,11 @@ class Demands(NamedTuple):
     vcpus: Floats
     reserve: Floats
     memory_if_all: Floats
-    """What it takes once it runs, whether it does or not."""
+    """The memory that the instance uses while it runs, whether it runs now or not."""
 
     @classmethod
     def of(cls, state: State, which: Indices) -> "Demands":
-        """The demands of these instances, as columns for broadcasting against nodes."""
+        """Return the demands of these instances, as columns for broadcasting against nodes."""
         these = state.instances
         local, nothing = these.is_local[which], -np.inf
         unknown = np.isnan(these.spindles[which])
@@ -43,7 +42,7 @@ class Demands(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What nodes have left, a value a node, by kind of limit."""
+    """The free resources of nodes, a value a node, by kind of limit."""
 
     memory: Floats
     memory_and_reserve: Floats
@@ -53,11 +52,11 @@ class Room(NamedTuple):
     spindles: Floats
     vcpus: Floats
     memory_if_all: Floats
-    """As if all instances that do not run did; a soft limit."""
+    """The free memory if all stopped instances ran; a soft limit."""
 
     @classmethod
     def of(cls, state: State) -> "Room":
-        """The room of all nodes."""
+        """Return the room of all nodes."""
         limit = state.cpu_ratio * state.total_cpus - state.used_cpus
         # `used / total` may exceed the ratio by a rounding error where the product does not.
         whole = np.floor(limit + 1e-9)
@@ -76,13 +75,13 @@ class Room(NamedTuple):
 
 
 def hard(demands: Demands, room: Room) -> Bools:
-    """(instances, nodes): whether memory, disk and spindles suffice for a primary."""
+    """Return (instances, nodes): whether memory, disk and spindles suffice for a primary."""
     fits: Bools = demands.memory < room.memory
     return fits & fits_disk(demands, room)
 
 
 def fits_disk(demands: Demands, room: Room) -> Bools:
-    """(instances, nodes): whether disk and spindles of one's own suffice."""
+    """Return (instances, nodes): whether disk and dedicated spindles suffice."""
     fits: Bools = demands.disk < room.disk
     if np.isfinite(room.spindles).any():
         fits &= demands.spindles <= room.spindles
@@ -90,14 +89,14 @@ def fits_disk(demands: Demands, room: Room) -> Bools:
 
 
 def soft_disk(demands: Demands, room: Room) -> Bools:
-    """(instances, nodes): whether the limits on disk that may be waived hold."""
+    """Return (instances, nodes): whether the soft limits on disk hold."""
     fits: Bools = demands.disk <= room.disk_above_low
     fits &= demands.spindle_use <= room.spindle_use
     return fits
 
 
 def soft(demands: Demands, room: Room, clashes: Any = None) -> Bools:
-    """(instances, nodes): whether the limits on a primary that may be waived hold."""
+    """Return (instances, nodes): whether the soft limits on a primary hold."""
     fits = soft_disk(demands, room)
     fits &= demands.memory < room.memory_and_reserve
     fits &= demands.memory_if_all < room.memory_if_all

@@ -1,7 +1,7 @@
-"""The loss of many nodes at once: whether the instances that only live there find places elsewhere.
+"""The loss of many nodes at once: whether the instances that exist only there can be placed elsewhere.
 
-Each lost node is a row of its own, in which its mirrored instances have failed over; then the lost ones are placed
-one after the other, the same turn of all rows in one go. The lost ones stay in the score, as upstream has it.
+Each lost node is a row. In it the node's mirrored instances have failed over; then the lost instances are placed in
+turn, the same turn of all rows in one step. As in upstream Ganeti the score still includes the lost instances.
 """
 
 from typing import NamedTuple
@@ -29,13 +29,13 @@ from ganeti.placement.weights import (
 )
 
 ROWS = 32
-"""Lost nodes at once: their arrays stay in the processor's cache."""
+"""Lost nodes that are computed together: their arrays stay in the processor's cache."""
 
 
 class Queues(NamedTuple):
-    """The instances of each node in the order in which they look for a place once the node is lost.
+    """The instances of each node, in the order in which they are placed once the node is lost.
 
-    Those on shared storage go first, the last one of them before the others; then the rest, the largest first.
+    Those on shared storage are first, in reverse order; then the rest, the largest first.
     """
 
     order: Indices
@@ -44,7 +44,7 @@ class Queues(NamedTuple):
 
     @classmethod
     def from_state(cls, state: State, which: Indices) -> "Queues":
-        """The queues of these instances, all of which have a primary node."""
+        """Return the queues of these instances, all of which have a primary node."""
         these, where = state.instances, state.primary[which]
         is_shared = these.mirror[which] == MIRROR_EXTERNAL
         size = np.where(is_shared, 0.0, these.memory[which])
@@ -53,16 +53,16 @@ class Queues(NamedTuple):
         return cls(which[order], np.cumsum(counts) - counts, counts)
 
     def of(self, nodes: Indices) -> tuple[Indices, Indices]:
-        """((nodes, turns) instances, the last one again behind the end of a queue; how many). None is empty."""
+        """Return ((nodes, turns) instances, padded with the last one; the lengths). No queue is empty."""
         counts = self.counts[nodes]
         turns = np.minimum(np.arange(counts.max(initial=0)), counts[:, None] - 1)
         return self.order[self.starts[nodes][:, None] + turns], counts
 
 
 def find_places(state: State, lost: Indices, queues: Queues) -> Bools:
-    """By lost node: whether all instances of its queue find a place in its group, in their order.
+    """Return, by lost node, whether all instances of its queue can be placed in its group, in their order.
 
-    Its mirrored instances can fail over. Not for clusters with exclusion or location tags.
+    Its mirrored instances must be able to fail over. Clusters with exclusion or location tags are not supported.
     """
     field = Field(state, everywhere(state))
     found = np.ones(len(lost), dtype=bool)
@@ -128,12 +128,12 @@ class Rows:
             self.fails[place] = self.free[place] <= self.reserved[place]
 
     def _reserve(self, lost: Indices, which: Indices, where: Indices) -> None:
-        """What nodes reserve: nothing for the lost one any more, which reserves for its partners instead."""
+        """Return what nodes reserve: the lost node has no reservation left and reserves for its partners instead."""
         state = self.state
         new, reserve = state.secondary[which], state.instances.reserve[which]
         rest = state.peers[:, lost].T.copy()
         np.subtract.at(rest, (where, new), reserve)
-        # Only where something changes: a float may be left over where all that was reserved is gone.
+        # Only the entries that change: floats may leave a remainder where the whole reservation is gone.
         touched = np.zeros(rest.shape, dtype=bool)
         touched[where, new] = True
         changed = np.nonzero(touched)
@@ -146,7 +146,7 @@ class Rows:
         self.reserved[rows, lost] = own.max(axis=1, initial=0.0)
 
     def _read(self, which: Indices) -> None:
-        """(rows, turns): what the instances take."""
+        """Return (rows, turns): the demands of the instances."""
         shape = which.shape
         demands = Demands.of(self.state, which.ravel())
         amounts, spindle_amounts = amounts_of(self.state, which.ravel())
@@ -158,7 +158,7 @@ class Rows:
         self.parts = self._distinct()
 
     def _distinct(self) -> list[tuple[int, float]]:
-        """(spread, weight) of those that differ; what reserves nothing leaves the reserved memory alone."""
+        """Return (spread, weight) of those that differ; without reservations the reserved memory is unchanged."""
         parts: list[tuple[int, float]] = []
         for spread in range(SPREADS):
             if spread == RESERVED:
@@ -178,20 +178,20 @@ class Rows:
         )
 
     def repeat(self, number: int, which: Indices, counts: Indices) -> None:
-        """Make `number` rows like the only one, with queues of their own; those with the most instances first."""
+        """Copy the only row `number` times, with queues of its own; the queues with the most instances first."""
         for name in _BY_ROW[:-2]:
             setattr(self, name, np.repeat(getattr(self, name), number, axis=0))
         self.values = np.repeat(self.values, number, axis=1)
         self.which, self.counts = which, counts
 
     def keep(self, wanted: Bools) -> None:
-        """Forget the other rows."""
+        """Drop the other rows."""
         for name in _BY_ROW:
             setattr(self, name, getattr(self, name)[wanted])
         self.values = self.values[:, wanted]
 
     def has_room(self) -> Bools:
-        """By row, whether there is memory for each number of its largest instances, in whatever order."""
+        """Return, by row, whether there is memory for each number of its largest instances, in any order."""
         these = self.state.instances
         wanted = (these.memory * these.uses_memory)[self.which]
         wanted[np.arange(wanted.shape[1]) >= self.counts[:, None]] = 0.0
@@ -205,7 +205,7 @@ class Rows:
         return np.asarray(fits.all(axis=1))
 
     def run(self) -> Bools:
-        """By row, whether all of its instances found a place."""
+        """Return, by row, whether all of its instances could be placed."""
         self.squares = (self.values**2).sum(axis=2)
         self.sums = self.values.sum(axis=2)
         self._read(self.which)
@@ -218,7 +218,7 @@ class Rows:
         return alive
 
     def _place(self, rows: slice, turn: int) -> Bools:
-        """One turn of these rows: whether there was a place."""
+        """Do one turn of these rows; return whether each instance could be placed."""
         memory, disk = self.memory[rows, turn, None], self.disk[rows, turn, None]
         free = self.free[rows]
         fits = (memory < free) & (disk < self.free_disk[rows]) & self.open[rows]
@@ -235,14 +235,14 @@ class Rows:
             scores += self._deviation(spread, rows, changes[spread], weight)
         scores[~fits] = np.inf
         best = scores.min(axis=1)
-        # The last of equals; where nothing fits it does not matter which.
+        # The last of equal scores; if no node fits, the index is not used.
         close = scores <= best[:, None] + TIE
         target = scores.shape[1] - 1 - np.argmax(close[:, ::-1], axis=1)
         self._settle(rows, target, turn, changes, failing)
         return np.asarray(np.isfinite(best))
 
     def _deviation(self, spread: int, rows: slice, change: Floats, weight: float) -> Floats:
-        """(rows, nodes): the weighted standard deviation once each node has changed by `change`."""
+        """Return (rows, nodes): the weighted standard deviation once each node has changed by `change`."""
         number = self.number
         squares, sums = self.squares[spread, rows, None], self.sums[spread, rows, None]
         part = 2.0 * self.values[spread, rows]

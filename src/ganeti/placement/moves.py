@@ -1,4 +1,4 @@
-"""Moves of one instance: what they are called, what they do to a state, and the jobs that they become."""
+"""Moves of one instance: their names, their effect on a state, and their jobs."""
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -21,7 +21,7 @@ class MoveKind(StrEnum):
 
 
 class Move(NamedTuple):
-    """An instance by index, how it moves, where to, and the score of the cluster afterwards."""
+    """An instance by index, the kind of move, the target, and the score of the cluster afterwards."""
 
     instance: int
     kind: MoveKind
@@ -30,7 +30,7 @@ class Move(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A move that was made: its instance's nodes before and after."""
+    """A completed move: the nodes of its instance before and after."""
 
     move: Move
     before: tuple[int, int]
@@ -38,7 +38,7 @@ class Step(NamedTuple):
 
 
 def destination(kind: MoveKind, primary: int, secondary: int, target: int) -> tuple[int, int]:
-    """The primary and secondary node after a move."""
+    """Return the primary and secondary node after a move."""
     return {
         MoveKind.FAILOVER: (secondary, primary),
         MoveKind.REPLACE_SECONDARY: (primary, target),
@@ -50,7 +50,7 @@ def destination(kind: MoveKind, primary: int, secondary: int, target: int) -> tu
 
 
 def apply(state: State, move: Move) -> Step:
-    """Make the move; whether it may be made was decided before."""
+    """Make the move; the caller has decided that it is allowed."""
     before = (int(state.primary[move.instance]), int(state.secondary[move.instance]))
     after = destination(move.kind, *before, move.target)
     state.settle_at(move.instance, *after)
@@ -58,14 +58,14 @@ def apply(state: State, move: Move) -> Step:
 
 
 def steps_text(state: State, move: Move) -> str:
-    """As `hbal` prints it: `f r:node1`."""
+    """Return the steps as `hbal` prints them: `f r:node1`."""
     name = state.alias(state.nodes[move.target].name) if move.target != NO_NODE else ""
     shown = {"f": "f", "r": f"r:{name}", "fa": f"fa:{name}"}
     return " ".join(shown[step] for step in str(move.kind).split())
 
 
 def commands(state: State, move: Move) -> list[str]:
-    """The `gnt-instance` commands, without that word."""
+    """Return the `gnt-instance` commands, without that word."""
     instance = state.descriptions[move.instance]
     target = state.alias(state.nodes[move.target].name) if move.target != NO_NODE else ""
     name = state.alias(instance.name)
@@ -79,7 +79,7 @@ def commands(state: State, move: Move) -> list[str]:
 
 
 def opcodes(state: State, move: Move) -> list[dict[str, Any]]:
-    """The move as the opcodes of one job, in the form of an allocator's answer (X12)."""
+    """Return the move as the opcodes of one job, in the form of an allocator's answer (X12)."""
     name = state.names[move.instance]
     target = state.nodes[move.target].name if move.target != NO_NODE else None
     migrate = {
@@ -105,12 +105,12 @@ def opcodes(state: State, move: Move) -> list[dict[str, Any]]:
 
 
 def involved(step: Step) -> frozenset[int]:
-    """The nodes that a step touches."""
+    """Return the nodes that a step touches."""
     return frozenset(node for node in (*step.before, *step.after) if node != NO_NODE)
 
 
 def job_sets(steps: Iterable[Step]) -> list[list[Step]]:
-    """Steps in sets that can run side by side: a set ends before the first step that shares a node with it."""
+    """Split steps into sets that can run in parallel: a set ends before the first step that shares a node with it."""
     sets: list[list[Step]] = []
     busy: frozenset[int] = frozenset()
     for step in steps:
@@ -125,7 +125,7 @@ def job_sets(steps: Iterable[Step]) -> list[list[Step]]:
 
 
 def dependencies(steps: Sequence[Step]) -> list[list[int]]:
-    """For each step the earlier steps that it must wait for: the last ones that touch a node of its own."""
+    """Return for each step the earlier steps that it must wait for: the last ones that touch one of its nodes."""
     last: dict[int, int] = {}
     needed = []
     for number, step in enumerate(steps):

@@ -1,10 +1,10 @@
-"""Names as the placement commands show them: without the domain that all names of a cluster share."""
+"""Names as the placement commands print them: without the domain that all names of a cluster share."""
 
 from collections.abc import Iterable
 
 
 def common_suffix(names: Iterable[str]) -> str:
-    """The longest end of all names that begins with a dot and leaves something of each; else ''."""
+    """Return the longest common suffix of all names that begins with a dot and leaves part of each; else ''."""
     every = list(names)
     if not every:
         return ""

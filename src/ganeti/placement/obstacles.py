@@ -1,4 +1,4 @@
-"""Why an instance cannot leave its nodes for others of its group, as a refusal says it."""
+"""Why an instance cannot leave its nodes for others of its group, in the words of an error message."""
 
 import numpy as np
 
@@ -26,7 +26,7 @@ def without(state: State, index: int) -> State:
 
 
 class Obstacles:
-    """What keeps one instance from other nodes; with `force` soft limits are waived."""
+    """What prevents one instance from using other nodes; with `force` soft limits are waived."""
 
     def __init__(self, state: State, index: int, *, force: bool) -> None:
         self.state, self.index = state, index
@@ -36,26 +36,26 @@ class Obstacles:
         self.secondary_causes = secondary_causes(chunk, force=force)
 
     def to_failover(self) -> str:
-        """What keeps it from running on its secondary node."""
+        """Return what prevents it from running on its secondary node."""
         other = int(self.state.secondary[self.index])
         if self.state.offline[other]:
             return self.state.nodes[other].why_offline
         return self._as_primary(other) or self._tags(other) or "one of its nodes has no disk left"
 
     def to_new_primary(self, open_: Bools) -> str:
-        """What keeps it from each open node as its primary."""
+        """Return, for each open node, what prevents it from being the primary."""
         there = self._others(open_)
         return self._listed({node: self._as_primary(node) or self._tags(node) for node in there})
 
     def to_new_secondary(self, open_: Bools) -> str:
-        """What keeps a copy of its disks from each open node."""
+        """Return, for each open node, what prevents a copy of the disks there."""
         primary = int(self.state.primary[self.index])
         return self._listed(
             {node: self._as_secondary(primary, node) for node in self._others(open_)}
         )
 
     def to_new_pair(self, open_: Bools) -> str:
-        """What keeps it from each open node as the primary of a new pair."""
+        """Return, for each open node, what prevents it from being the primary of a new pair."""
         return self._listed({node: self._as_first(node, open_) for node in self._others(open_)})
 
     def _others(self, open_: Bools) -> list[int]:
@@ -79,7 +79,7 @@ class Obstacles:
         return "" if is_free else self._short(node, cause, primary)
 
     def _short(self, node: int, cause: Failure, partner: int | None = None) -> str:
-        """What the node lacks, and upstream's word for it, which scripts look for."""
+        """Return the resource that the node lacks, with upstream's word for it, which scripts match."""
         text = short_of(self.alone, self.state.descriptions[self.index], node, cause, partner)
         return f"{text} ({cause})"
 
@@ -89,7 +89,7 @@ class Obstacles:
         return _TAGS if binds and forbidden is not None and forbidden[source, node] else ""
 
     def _listed(self, reasons: dict[int, str]) -> str:
-        """The reasons, by reason; a node without one of its own cannot be reached from where the instance is."""
+        """Return the reasons, grouped; a node without a reason of its own cannot be reached from the present nodes."""
         names = [one.name for one in self.state.nodes]
         said = [
             (names[node], why or "a step on the way there is not possible")

@@ -1,8 +1,8 @@
 """The best pair of nodes for one more instance, without the scores of all pairs: for large clusters.
 
-The score of a pair is nearly a sum of what each node contributes. Its concave parts lie above their chords, its convex
-part above its tangent, so that a lower bound of each pair is a sum of what its nodes have. Primaries are
-looked at in the order of their part, each with the secondaries whose part does not put the pair above the best score found.
+The score of a pair is nearly a sum of a term for each node. Its concave parts lie above their chords, its convex part
+above its tangent, so a sum of one term a node is a lower bound for each pair. The search examines primaries in the
+order of their term, each with the secondaries whose term does not lift the pair above the best score so far.
 """
 
 import numpy as np
@@ -17,11 +17,11 @@ from ganeti.placement.weights import RESERVED, RESERVED_TOTAL_WEIGHT
 FEWEST_NODES = 64
 AT_ONCE, FEW = 64, 32
 SLACK = 1e-9
-"""Rounding may put a bound so much above a score."""
+"""The amount by which rounding may lift a bound above a score."""
 
 
 def can_search(chunk: Chunk) -> bool:
-    """Whether `best_pair` knows all that decides for the chunk's only instance."""
+    """Return whether `best_pair` knows all that decides for the chunk's only instance."""
     state = chunk.field.state
     return (
         len(state.nodes) >= FEWEST_NODES
@@ -32,7 +32,7 @@ def can_search(chunk: Chunk) -> bool:
 
 
 def best_pair(chunk: Chunk, primaries: Bools, secondaries: Bools) -> tuple[int, int, float] | None:
-    """(primary, secondary, score) of one group; of equal scores the last pair. None if no pair is possible."""
+    """Return (primary, secondary, score) of one group; of equal scores the last pair. None if no pair is possible."""
     rows, columns = np.flatnonzero(primaries), np.flatnonzero(secondaries)
     if not len(rows) or not len(columns):
         return None
@@ -40,7 +40,7 @@ def best_pair(chunk: Chunk, primaries: Bools, secondaries: Bools) -> tuple[int, 
     bounds, rest = _bounds(chunk, search.fixed, rows, columns)
     order = np.argsort(bounds, kind="stable")
     rows, bounds = rows[order], bounds[order]
-    # A few secondaries that promise most bound how far to look.
+    # A few promising secondaries limit the search.
     few = np.argpartition(rest, min(FEW, len(rest) - 1))[:FEW]
     best, found = float(search.scores(rows[:FEW], np.sort(few)).min()), []
     for start in range(0, len(rows), AT_ONCE):
@@ -62,14 +62,14 @@ def best_pair(chunk: Chunk, primaries: Bools, secondaries: Bools) -> tuple[int, 
 
 
 class _Search:
-    """The scores of some pairs."""
+    """Return the scores of some pairs."""
 
     def __init__(self, chunk: Chunk, columns: Indices) -> None:
         self.chunk, self.columns = chunk, columns
         self.fixed = fixed_scores(chunk)
 
     def scores(self, rows: Indices, near: Indices) -> Floats:
-        """(rows, near): the scores with these primaries and columns, infinite where a pair is not possible."""
+        """Return (rows, near): the scores with these primaries and columns, infinite where a pair is not possible."""
         state, columns = self.chunk.field.state, self.columns[near]
         reserved = state.peers[columns[None, :], rows[:, None]] + self.chunk.reserve[0]
         possible = state.group[rows][:, None] == state.group[columns]
@@ -81,7 +81,7 @@ class _Search:
 
 
 def _bounds(chunk: Chunk, fixed: Floats, rows: Indices, columns: Indices) -> tuple[Floats, Floats]:
-    """(by row, by column): two parts whose sum no score of a pair is below."""
+    """Return (by row, by column): two terms whose sum is a lower bound of each pair's score."""
     field, number = chunk.field, chunk.field.number
     bounds, rest = fixed[rows].copy(), _reserved_bound(chunk)[columns]
     for spread in SHARED:
@@ -99,7 +99,7 @@ def _bounds(chunk: Chunk, fixed: Floats, rows: Indices, columns: Indices) -> tup
 
 
 def _reserved_bound(chunk: Chunk) -> Floats:
-    """By secondary: what the part of the reserved memory is not below, whatever the primary."""
+    """Return, by secondary, a lower bound of the reserved memory's part, for every primary."""
     field, state, number = chunk.field, chunk.field.state, chunk.field.number
     unit, reserve = field.coefficients[RESERVED], float(chunk.reserve[0])
     least, most = np.maximum(0.0, reserve - state.reserved) * unit, reserve * unit

@@ -1,4 +1,4 @@
-"""What a search for a place asks and answers; known without numpy, for commands that do not need it."""
+"""The rules and the result of a search for nodes; without numpy, for commands that do not need it."""
 
 import math
 from collections import Counter
@@ -19,7 +19,7 @@ TIE = 1e-12
 """Scores that differ by less are equal."""
 ALLOCATION_ORDER = {"preferred": 0, "last_resort": 1, "unallocable": 2}
 CAPACITY_TRIES = 2000
-"""So many places are tried before none is said to leave the cluster redundant."""
+"""The placements that are tried before the group is reported as not redundant afterwards."""
 
 
 class Described(Protocol):
@@ -32,7 +32,7 @@ class Described(Protocol):
 
 
 class Excluded(NamedTuple):
-    """Nodes that need not be losable."""
+    """Nodes whose loss the cluster need not survive."""
 
     groups: Collection[int] = ()
     lone_nodes: bool = False
@@ -45,19 +45,19 @@ NOTHING_EXCLUDED = Excluded()
 
 
 class Before(Protocol):
-    """What is wrong before a change (`ganeti.placement.redundancy.Violations`)."""
+    """The N+1 violations before a change (`ganeti.placement.redundancy.Violations`)."""
 
     def of(self, node: int) -> Counter[Any]:
-        """How many instances the loss of a node would leave without a place, by cause."""
+        """Return how many instances the loss of a node would have left unplaced, by cause."""
         ...
 
     def grown(self, after: Any, group: int, first: int | None = None) -> Iterator[int]:
-        """Nodes of the changed group whose loss leaves more without a place than before, for any cause."""
+        """Yield nodes of the changed group whose loss leaves more instances unplaced than before, for any cause."""
         ...
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What is checked beyond hard limits, and where; the defaults are `hail`'s."""
+    """The checks beyond hard limits, and the scope of the search; the defaults are those of `hail`."""
 
     capacity: bool = True
     ignore_soft_errors: bool = False
@@ -67,42 +67,42 @@ class Rules(msgspec.Struct, frozen=True):
     excluded: Excluded = NOTHING_EXCLUDED
     allow_unallocable: bool = False
     best_only: bool = False
-    """How many other places there are, and their scores, does not matter if there is one."""
+    """The search may stop at the best placement: the number and scores of others are not needed."""
     by_room: bool = False
-    """The capacity check only counts room: a place that it refuses is refused for larger instances too."""
+    """The capacity check only counts room: a placement that it refuses is refused for larger instances, too."""
     before: Before | None = None
-    """What is wrong before: a place need only leave it no worse, node by node; None asks for redundancy."""
+    """The violations before: a placement must not make them worse on any node. None requires redundancy."""
     dedicated: bool = True
-    """Where all nodes have exclusive storage, lost allocations decide (`dedicated`); not in `hspace`, as in upstream's."""
+    """If all nodes have exclusive storage, lost allocations decide (`dedicated`); as in upstream, not in `hspace`."""
     only_primary: int | None = None
-    """The primary node is this one."""
+    """The only allowed primary node."""
 
 
 class Cost(NamedTuple):
-    """What a place costs on exclusive storage: lost allocations by policy interval, then the disk that is left."""
+    """The cost of a placement on exclusive storage: lost allocations by policy interval, then the disk that is left."""
 
     lost: tuple[float, ...]
     disk_left: float
 
     def text(self) -> str:
-        """As upstream shows it."""
+        """Return upstream's form of the cost."""
         return f"([{','.join(f'{one:.0f}' for one in self.lost)}],{self.disk_left:.0f})"
 
 
 class Costs(Protocol):
-    """What each place of a group costs (`ganeti.placement.dedicated.Costs`)."""
+    """The cost of each placement in a group (`ganeti.placement.dedicated.Costs`)."""
 
     def of(self, nodes: tuple[int, ...]) -> Cost:
-        """The cost of one place."""
+        """Return the cost of one placement."""
         ...
 
     def least_with(self, node: int, scores: "npt.NDArray[np.float64]") -> Cost:
-        """The lowest cost of the places that have a score and the node."""
+        """Return the lowest cost of the placements that have a score and use the node."""
         ...
 
 
 class SearchResult(msgspec.Struct):
-    """An answer: the nodes and the score then, or none and why; counts are of places."""
+    """The result of a search in one group: nodes and score, or no nodes and the reasons; counts are of placements."""
 
     group: int
     nodes: tuple[int, ...] = ()
@@ -111,25 +111,25 @@ class SearchResult(msgspec.Struct):
     failures: Counter[Failure] = msgspec.field(default_factory=Counter)
     note: str = ""
     blockers: dict[int, int] = msgspec.field(default_factory=dict)
-    """By primary node: one whose loss speaks against it, NO_NODE for the last one found."""
+    """By primary node: a node whose loss forbids the placement; NO_NODE has the most recent one."""
     scores: "npt.NDArray[np.float64] | None" = None
     """By node (or by primary and secondary): the score, infinite where the instance cannot be."""
     costs: Costs | None = None
-    """What decides in place of the scores on exclusive storage (`dedicated`)."""
+    """The costs that decide in place of the scores on exclusive storage (`dedicated`)."""
 
     @property
     def cost(self) -> Cost | None:
-        """What the place costs; None if the score decides."""
+        """The cost of the placement; None if the score decides."""
         return None if self.costs is None or not self.nodes else self.costs.of(self.nodes)
 
     @property
     def pair(self) -> tuple[int, int]:
-        """The primary and the secondary node, NO_NODE if there is none."""
+        """The primary and the secondary node; NO_NODE for a missing one."""
         first, second, *_rest = (*self.nodes, NO_NODE, NO_NODE)
         return first, second
 
     def describe(self, state: Described) -> str:
-        """As `hail` says it."""
+        """Return the line of `hail`."""
         count = ", ".join(
             f"{kind}: {self.failures[kind]}" for kind in Failure if self.failures[kind]
         )
@@ -143,7 +143,7 @@ class SearchResult(msgspec.Struct):
 
 
 def winner(state: Described, places: Sequence[SearchResult], rules: Rules) -> SearchResult | None:
-    """The best of the groups' places: the most preferred group, then the lowest score, then the last; None if there is none."""
+    """Return the best of the groups' results: the preferred group, then the lowest score, then the last; else None."""
     usable = [
         one
         for one in reversed(places)
@@ -162,7 +162,7 @@ def _is_allocable(group: Group) -> bool:
 
 
 def describe_group(state: Described, place: SearchResult) -> str:
-    """One line about a group."""
+    """Return one line about a group."""
     group = state.groups[place.group]
     if place.note:
         return f"Group {group.name}: error {place.note}"
@@ -170,11 +170,11 @@ def describe_group(state: Described, place: SearchResult) -> str:
 
 
 def describe_choice(state: Described, place: SearchResult, places: Sequence[SearchResult]) -> str:
-    """What an allocator says of the best place, and of those of all groups."""
+    """Return an allocator's text about the best placement, and about those of all groups."""
     lines = [f"Selected group: {state.groups[place.group].name}"]
     return ", ".join([*lines, *(describe_group(state, one) for one in places)])
 
 
 def accepted(info: str, result: Any) -> dict[str, Any]:
-    """An allocator's answer "yes"."""
+    """Return the positive answer of an allocator."""
     return {"success": True, "info": f"Request successful: {info}", "result": result}

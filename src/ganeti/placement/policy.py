@@ -1,4 +1,4 @@
-"""Instance policies: which sizes a node group allows."""
+"""Instance policies: the sizes that a node group allows."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from ganeti.placement.description import Failure, Instance, Policy
 
 
 class InstanceSize(msgspec.Struct, frozen=True):
-    """What an instance policy limits; sizes in MiB."""
+    """The quantities that an instance policy limits; sizes in MiB."""
 
     memory: int
     vcpus: int
@@ -20,9 +20,9 @@ class InstanceSize(msgspec.Struct, frozen=True):
 
 
 def policy_violations(policy: Mapping[str, Any], size: InstanceSize) -> list[str]:
-    """What of an instance's size the policy forbids, a sentence each (S235).
+    """Return the violations of a policy by an instance's size, a sentence each (S235).
 
-    The size must lie within one of the policy's ranges; limits that a range does not name do not bind.
+    The size must lie within one of the policy's ranges; a limit that a range does not name does not apply.
     """
     wrong = []
     templates = policy.get("disk-templates")
@@ -48,7 +48,7 @@ def _outside(bounds: Mapping[str, Mapping[str, int]], size: InstanceSize) -> lis
     ]
     lowest, highest = bounds.get("min", {}), bounds.get("max", {})
     return [
-        f"{key} {value} is not from {lowest.get(key, 0)} to {highest.get(key, 'any')}"
+        f"{key} {value} is not between {lowest.get(key, 0)} and {highest.get(key, 'any')}"
         for key, value in values
         if not lowest.get(key, 0) <= value <= highest.get(key, value)
     ]
@@ -57,8 +57,8 @@ def _outside(bounds: Mapping[str, Mapping[str, int]], size: InstanceSize) -> lis
 def policy_failure(policy: Policy, one: Instance, *, exclusive: bool = False) -> Failure | None:
     """Return the first limit of a group's policy that an instance breaks, in upstream's order, or None.
 
-    With exclusive storage the disks' spindles count in place of the instance's share, and must be known. Interfaces are not
-    counted: that is for the instance's creation (`policy_violations`).
+    With exclusive storage the disks' spindles, which must be known, count instead of the instance's share. Interfaces
+    are not counted here; the creation of an instance counts them (`policy_violations`).
     """
     failures: list[Failure] = []
     for bounds in policy.get("minmax", ()):

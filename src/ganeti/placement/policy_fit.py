@@ -1,4 +1,4 @@
-"""Whether instances fit the policies of their groups, all of a state at once."""
+"""Compare all instances of a state with the policies of their groups at once."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from ganeti.placement.state import Bools, Indices, State, template_index
 
 
 def policy_fits(state: State, which: Bools | None = None) -> Bools:
-    """By instance: whether the policy of its primary's group allows it; those on no node, and not in `which`, pass."""
+    """Return, by instance, whether the policy of its group allows it; instances on no node and not in `which` pass."""
     these = state.instances
     fits = np.ones(len(these), dtype=bool)
     there = state.primary >= 0 if which is None else which
@@ -41,6 +41,6 @@ def _within(state: State, mine: Indices, bounds: Mapping[str, Mapping[str, float
     within = np.ones(len(mine), dtype=bool)
     for key, (least, most) in values.items():
         low, high = bounds.get("min", {}).get(key, 0), bounds.get("max", {}).get(key, np.inf)
-        inside = (least >= low) & (most <= high)  # Spindles that are not known (NaN) are outside.
+        inside = (least >= low) & (most <= high)  # unknown spindles (NaN) are outside
         within &= inside | (diskless & key.startswith("disk"))
     return within

@@ -1,4 +1,4 @@
-"""The form of an instance policy, checked before anything relies on it."""
+"""The check of an instance policy's form, before any code relies on it."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -35,7 +35,7 @@ class _Form(msgspec.Struct, rename="kebab"):
 
 
 def checked_policy(value: Mapping[str, Any], what: str) -> Policy:
-    """The policy as it was given, which is whole and of the right form; InputError names the key."""
+    """Return the given policy, complete and of the right form; InputError names the key."""
     try:
         form = msgspec.convert(value, _Form)
     except (msgspec.ValidationError, RecursionError) as err:
@@ -47,7 +47,7 @@ def checked_policy(value: Mapping[str, Any], what: str) -> Policy:
 
 
 def checked_allocation_policy(value: Any, what: str) -> AllocationPolicy:
-    """The allocation policy of a group; InputError."""
+    """Return the allocation policy of a group; InputError if it is not one."""
     try:
         policy: AllocationPolicy = msgspec.convert(value, AllocationPolicy)
     except msgspec.ValidationError as err:

@@ -1,11 +1,10 @@
-"""Whether a node can be lost: its mirrored instances fail over, and all others find a place elsewhere.
+"""Decide whether a node can be lost: mirrored instances fail over, all others must be placed elsewhere.
 
-That is what `hail` and `hspace` call capacity checks (global N+1). Only hard limits count: a lost node migrates
-nothing, so migration tags do not bind. A place is
-looked for as upstream does, so that both agree: instances that any node can start go first, in their order, then
-the others, the largest first; each goes where the cluster is most even. Mostly
-it need not be looked for: if the other nodes together have room for as many of the largest instance
-as must move, no order of placing them can fail.
+`hail` and `hspace` call this the capacity check (global N+1). Only hard limits count. A lost node migrates no
+instance, so migration tags do not bind. Placement follows upstream Ganeti, so that both agree: instances that any node
+can start come first, in their order, then the others, the largest first; each gets the node with the lowest score.
+The search is usually unnecessary: if the other nodes together have room for as many copies of the largest instance
+as must move, no order of placement can fail.
 """
 
 from collections import Counter
@@ -35,7 +34,7 @@ _ANY = Options(disk_moves=False, ignore_soft_errors=True, is_loss=True)
 def unrecoverable_nodes(
     state: State, excluded: Excluded = NOTHING_EXCLUDED, first: int | None = None
 ) -> Iterator[int]:
-    """Nodes whose loss the cluster could not make good; `first` is looked at before the others."""
+    """Yield nodes whose instances the cluster could not restart after a loss; `first` is examined first."""
     lists = Small.of(state)
     if lists is not None:
         return small.unrecoverable_nodes(lists, excluded, first)
@@ -45,7 +44,7 @@ def unrecoverable_nodes(
 def unrecoverable_in_arrays(
     state: State, excluded: Excluded = NOTHING_EXCLUDED, first: int | None = None
 ) -> Iterator[int]:
-    """As `unrecoverable_nodes`, for clusters of any size."""
+    """Yield the same as `unrecoverable_nodes`, for clusters of any size."""
     relevant = relevant_nodes(state, excluded)
     if first is not None and relevant[first]:
         alone = _Losses(state, first)
@@ -55,7 +54,7 @@ def unrecoverable_in_arrays(
         relevant[first] = False
     losses = _Losses(state)
     unclear = np.flatnonzero(relevant & ~_surely_evacuable(losses))
-    # Those that are the most trouble first: most callers want to know whether there is one.
+    # The most loaded nodes first: most callers only ask whether there is one.
     unclear = unclear[np.argsort(-state.instance_memory[unclear], kind="stable")]
     if needs_all_rules(state):
         yield from (int(node) for node in unclear if not can_be_lost(state, int(node)))
@@ -68,9 +67,9 @@ def unrecoverable_in_arrays(
 def unrecoverable_for_room(
     state: State, excluded: Excluded = NOTHING_EXCLUDED, first: int | None = None
 ) -> Iterator[int]:
-    """Some of the `unrecoverable_nodes`: those whose instances the others have no room for, in whatever order.
+    """Yield those of the `unrecoverable_nodes` for whose instances the other nodes lack room in any order.
 
-    If a node is among them, it also is if an instance is larger.
+    A node in the result remains there if an instance becomes larger.
     """
     lists = Small.of(state)
     if lists is not None:
@@ -81,7 +80,7 @@ def unrecoverable_for_room(
 def unrecoverable_for_room_in_arrays(
     state: State, excluded: Excluded = NOTHING_EXCLUDED, first: int | None = None
 ) -> Iterator[int]:
-    """As `unrecoverable_for_room`, for clusters of any size."""
+    """Yield the same as `unrecoverable_for_room`, for clusters of any size."""
     relevant = relevant_nodes(state, excluded)
     if first is not None and relevant[first]:
         alone = _Losses(state, first)
@@ -97,14 +96,14 @@ def unrecoverable_for_room_in_arrays(
 
 
 class _Losses:
-    """Which instances the loss of nodes touches: of all nodes, or of `only` one."""
+    """The instances that the loss of nodes affects: of all nodes, or of `only` one."""
 
     def __init__(self, state: State, only: int | None = None) -> None:
         self.state = state
         there = state.primary >= 0 if only is None else state.primary == only
         self.mirrored = (state.instances.mirror == MIRROR_INTERNAL) & there & (state.secondary >= 0)
         self.others = there & ~self.mirrored
-        """Those that need another place."""
+        """The instances that must be placed elsewhere."""
 
     @cached_property
     def queues(self) -> Queues:
@@ -112,7 +111,7 @@ class _Losses:
 
     @cached_property
     def forbidden(self) -> Bools:
-        """By instance: the policy of its group lets it start nowhere."""
+        """By instance: the policy of its group forbids it on every node."""
         return np.asarray(self.others & ~policy_fits(self.state, self.others))
 
     @cached_property
@@ -122,9 +121,9 @@ class _Losses:
 
     @cached_property
     def clear(self) -> Bools:
-        """By node, as `_a_node_each`: all at once, so with the largest disk of their group for all.
+        """By node, a fast form of `_a_node_each`: all at once, with the largest disk of the group for all.
 
-        Nodes take over from few others, so that what that changes is counted for those pairs of nodes alone.
+        A node takes over from few others, so the effect of that is counted for those pairs of nodes only.
         """
         state, queues = self.state, self.queues
         these, size = state.instances, len(state.nodes)
@@ -160,7 +159,7 @@ class _Losses:
 
 
 def _lacks_room(state: State, nodes: Indices, queues: Queues, mirrored: Bools) -> Bools:
-    """By node: whether for some number of its largest instances the rest of its group has no room."""
+    """Return, by node, whether the rest of its group lacks room for some number of its largest instances."""
     lacks = np.zeros(len(nodes), dtype=bool)
     open_rows = np.flatnonzero(~_a_node_each(state, nodes, queues, mirrored))
     if len(open_rows):
@@ -169,10 +168,10 @@ def _lacks_room(state: State, nodes: Indices, queues: Queues, mirrored: Bools) -
 
 
 def _a_node_each(state: State, nodes: Indices, queues: Queues, mirrored: Bools) -> Bools:
-    """By node: whether more online nodes of its group have room for each instance than there are larger ones.
+    """Return, by node, whether more online nodes of its group have room for each instance than larger instances exist.
 
-    Then neither lacks room nor can earlier instances have filled all of them. Much cheaper than counting how many
-    instances each node takes, and in large clusters mostly enough.
+    Then no instance lacks room, and earlier instances cannot have filled all of these nodes. This test is much
+    cheaper than counting the instances that fit on each node, and in large clusters it usually suffices.
     """
     these = state.instances
     which, counts = queues.of(nodes)
@@ -203,7 +202,7 @@ def _a_node_each(state: State, nodes: Indices, queues: Queues, mirrored: Bools) 
 
 
 def _rows_lacking(state: State, nodes: Indices, queues: Queues, mirrored: Bools) -> Bools:
-    """As `_lacks_room`, counted in full."""
+    """Return the full count of `_lacks_room`."""
     these = state.instances
     which, counts = queues.of(nodes)
     open_ = state.group[nodes][:, None] == state.group
@@ -227,14 +226,14 @@ def _rows_lacking(state: State, nodes: Indices, queues: Queues, mirrored: Bools)
 
 
 def needs_all_rules(state: State) -> bool:
-    """Whether nodes are looked at one by one: tags have a say, or instances on shared storage move first."""
+    """Return whether nodes must be examined one by one: because of tags, or because shared instances move first."""
     rules = state.tags
     is_shared = (state.instances.mirror == MIRROR_EXTERNAL) & (state.primary >= 0)
     return rules.has_exclusion or rules.has_locations or bool(is_shared.any())
 
 
 def _can_be_lost(losses: _Losses, nodes: Indices) -> Bools:
-    """By node, where no tags have a say and no storage is shared."""
+    """Return the result by node, for clusters without tags and shared storage."""
     state, fine = losses.state, losses.fails_over.copy()
     fine[state.primary[losses.forbidden]] = False
     found = fine[nodes]
@@ -243,7 +242,7 @@ def _can_be_lost(losses: _Losses, nodes: Indices) -> Bools:
 
 
 def relevant_nodes(state: State, excluded: Excluded) -> Bools:
-    """The nodes that must be losable."""
+    """Return the nodes whose loss the cluster must survive."""
     relevant = ~np.isin(state.group, list(excluded.groups))
     if excluded.offline:
         relevant &= ~state.offline
@@ -254,12 +253,12 @@ def relevant_nodes(state: State, excluded: Excluded) -> Bools:
 
 
 def is_redundant(state: State, excluded: Excluded = NOTHING_EXCLUDED) -> bool:
-    """Whether any one node may fail."""
+    """Return whether any single node may fail."""
     return next(unrecoverable_nodes(state, excluded), None) is None
 
 
 def _surely_evacuable(losses: _Losses) -> Bools:
-    """By node, True where counting is enough; False means "look closely"."""
+    """Return, by node, True where counting is enough; False requires the full search."""
     state, sure = losses.state, losses.fails_over.copy()
     if state.exclusive.any():
         sure &= losses.queues.counts == 0
@@ -270,7 +269,7 @@ def _surely_evacuable(losses: _Losses) -> Bools:
 
 
 def _mirrored_fit(state: State, mirrored: Bools) -> Bools:
-    """By node: each secondary of its instances has the memory to run all of them, and a disk that is not full."""
+    """Return, by node, whether each secondary of its instances has memory for all of them and a free disk."""
     primary, secondary = state.primary[mirrored], state.secondary[mirrored]
     size = len(state.nodes)
     pairs, place = distinct(secondary * size + primary)
@@ -285,7 +284,7 @@ def _mirrored_fit(state: State, mirrored: Bools) -> Bools:
 
 
 def distinct(keys: Indices) -> tuple[Indices, Indices]:
-    """(the different keys in order, the place of each key among them); numpy's own loads masked arrays first."""
+    """Return (the distinct keys in order, the position of each key); numpy's own function loads masked arrays first."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     is_first = np.ones(len(keys), dtype=bool)
@@ -296,7 +295,7 @@ def distinct(keys: Indices) -> tuple[Indices, Indices]:
 
 
 def _most_taken_over(state: State, mirrored: Bools) -> Floats:
-    """By node: the memory that it takes over at most if one other node is lost."""
+    """Return, by node, the most memory that it takes over if one other node is lost."""
     size = len(state.nodes)
     taken = np.zeros(size)
     pairs, place = distinct(state.secondary[mirrored] * size + state.primary[mirrored])
@@ -306,10 +305,10 @@ def _most_taken_over(state: State, mirrored: Bools) -> Floats:
 
 
 def _rooms_suffice(losses: _Losses) -> Bools:
-    """By node: whether, whatever the order, the rest of its group has room for its instances.
+    """Return, by node, whether the rest of its group has room for its instances in any order.
 
-    Counted with what nodes have left whichever other node is lost; where that does not suffice, with what they have if
-    the node itself is lost.
+    The count uses the free resources after the loss of any other node; if that does not suffice, those after the loss
+    of the node itself.
     """
     state, queues, mirrored = losses.state, losses.queues, losses.mirrored
     these, others = state.instances, np.flatnonzero(losses.others)
@@ -344,7 +343,7 @@ def _rooms_suffice(losses: _Losses) -> Bools:
 
 
 def _taken(state: State, nodes: Indices, mirrored: Bools) -> Floats:
-    """(nodes, all nodes): the memory that each takes over if one of `nodes` is lost."""
+    """Return (nodes, all nodes): the memory that each takes over if one of `nodes` is lost."""
     row_of = np.full(len(state.nodes), -1, dtype=np.intp)
     row_of[nodes] = np.arange(len(nodes))
     failing = np.flatnonzero(mirrored & (row_of[state.primary] >= 0))
@@ -355,7 +354,7 @@ def _taken(state: State, nodes: Indices, mirrored: Bools) -> Floats:
 
 
 def _rooms(free: Floats, free_disk: Floats, memory: float, disk: float) -> Floats:
-    """How many instances of that size each node surely takes; something must remain."""
+    """Return how many instances of that size certainly fit on each node; some of the resource must remain."""
     many = float(len(free)) * 1e6
     by_memory = np.ceil(free / memory) - 1 if memory else np.where(free > 0, many, 0.0)
     by_disk = np.ceil(free_disk / disk) - 1 if disk else np.full(len(free), many)
@@ -363,9 +362,9 @@ def _rooms(free: Floats, free_disk: Floats, memory: float, disk: float) -> Float
 
 
 def _surely_fit(state: State, free: Floats, which: Indices, counts: Indices) -> Bools:
-    """By row: whether the instances of its queue find a place one after the other, wherever earlier ones went.
+    """Return, by row, whether the instances of its queue can be placed in turn, wherever earlier ones went.
 
-    A node is out for an instance only after it took some earlier ones, each of the largest size at most.
+    A node is full for an instance only after it took some earlier ones, each of the largest size at most.
     """
     these = state.instances
     memory = (these.memory * these.uses_memory)[which]
@@ -384,14 +383,14 @@ def _largest(sizes: Floats) -> Floats:
 
 
 def can_be_lost(state: State, node: int, losses: _Losses | None = None) -> bool:
-    """Whether the instances of `node` find places, tried as described above."""
+    """Return whether all instances of `node` can be placed by the search above."""
     if not needs_all_rules(state):
         return bool(_can_be_lost(losses or _Losses(state, node), np.array([node]))[0])
     return next(_unplaced(state, node), None) is None
 
 
 class Unplaced(StrEnum):
-    """Why an instance would have no place if its node were lost."""
+    """Why an instance would be unplaced if its node were lost."""
 
     FAILOVER = "cannot fail over to its secondary node"
     SHARED = "finds no other node to start on"
@@ -400,12 +399,12 @@ class Unplaced(StrEnum):
 
 
 def unplaced_by_loss(state: State, node: int) -> Counter[Unplaced]:
-    """How many instances would have no place if `node` were lost, by cause; empty if it can be lost."""
+    """Return how many instances would be unplaced if `node` were lost, by cause; empty if it can be lost."""
     return Counter(cause for _index, cause in _unplaced(state, node))
 
 
 def _unplaced(state: State, node: int) -> Iterator[tuple[int, Unplaced]]:
-    """(instance, cause), one after the other; an instance without a place does not keep the later ones."""
+    """Yield (instance, cause) in turn; an unplaced instance does not block the later ones."""
     mine = np.flatnonzero(state.primary == node)
     these = state.instances
     mirrored = mine[(these.mirror[mine] == MIRROR_INTERNAL) & (state.secondary[mine] >= 0)]
@@ -430,7 +429,7 @@ def _unplaced(state: State, node: int) -> Iterator[tuple[int, Unplaced]]:
 
 
 class Violations:
-    """What is wrong before a change: the nodes that cannot be lost, and why; `state` must stay as it is."""
+    """The N+1 violations before a change: the unrecoverable nodes, and the causes; `state` must not change."""
 
     def __init__(self, state: State, excluded: Excluded = NOTHING_EXCLUDED) -> None:
         self._state = state
@@ -439,13 +438,13 @@ class Violations:
         self._unplaced_by_node: dict[int, Counter[Unplaced]] = {}
 
     def of(self, node: int) -> Counter[Unplaced]:
-        """How many instances the loss of a node would leave without a place before, by cause."""
+        """Return how many instances the loss of a node would have left unplaced before, by cause."""
         if node not in self._unplaced_by_node:
             self._unplaced_by_node[node] = unplaced_by_loss(self._state, node)
         return self._unplaced_by_node[node]
 
     def grown(self, after: State, group: int, first: int | None = None) -> Iterator[int]:
-        """Nodes of the changed group whose loss leaves more without a place than before, for any cause."""
+        """Yield nodes of the changed group whose loss leaves more instances unplaced than before, for any cause."""
         others = set(range(len(after.groups))) - {group}
         excluded = self._excluded._replace(groups=others)
         for node in unrecoverable_nodes(after, excluded, first):
@@ -476,7 +475,7 @@ def _move_away(state: State, index: int, scope: Bools) -> bool:
 
 
 def _drained_node_with_room(state: State, index: int, scope: Bools) -> int | None:
-    """A node that takes no instances else but has room: better than losing the instance."""
+    """Return a drained node with room: a last resort that is better than the loss of the instance."""
     room = fit.hard(Demands.of(state, np.array([index])), Room.of(state))[0]
     room &= scope & state.offline
     room[state.primary[index]] = False
@@ -484,7 +483,7 @@ def _drained_node_with_room(state: State, index: int, scope: Bools) -> int | Non
 
 
 def _place_copy(state: State, index: int, open_: Bools) -> bool:
-    """Put a copy of a lost instance where the cluster is most even; the lost one stays in the score."""
+    """Place a copy of a lost instance at the lowest score; the lost one still counts in the score."""
     which = np.array([index])
     chunk = Chunk(Field(state, everywhere(state)), which, force=True)
     fits = fit.hard(Demands.of(state, which), Room.of(state)) & open_

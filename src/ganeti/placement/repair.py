@@ -1,7 +1,7 @@
-"""Repairs of instances whose nodes are offline or drained: what is needed, what is allowed, and how far it is.
+"""Repairs of instances whose nodes are offline or drained: the required step, the permission, and the progress.
 
-All that is remembered is in tags of the instance, `Mark`s; what is allowed is said by tags of instance, group and
-cluster. Nothing here asks anybody: node states, job states and the time are given.
+Tags of the instance are the only memory (`Mark`); tags of instance, group and cluster give the permission. This module
+queries nothing: the caller passes node states, job states and the time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +16,12 @@ PREFIX = "ganeti:watcher:autorepair:"
 _PENDING, _RESULT, _SUSPEND = f"{PREFIX}pending:", f"{PREFIX}result:", f"{PREFIX}suspend"
 OFFLINE, DRAINED = "offline", "drained"
 STOPPED = "ADMIN_"
-"""How the status of an instance begins that is not to run."""
+"""The beginning of an administrative state that does not run the instance."""
 ALLOCATOR = "hail"
 
 
 class Level(IntEnum):
-    """How much a repair may do; each allows what is before it."""
+    """The permitted extent of a repair; each level includes the levels before it."""
 
     FIX_STORAGE = 0
     MIGRATE = 1
@@ -30,7 +30,7 @@ class Level(IntEnum):
 
     @property
     def word(self) -> str:
-        """As tags have it."""
+        """The name of the level in tags."""
         return self.name.lower().replace("_", "-")
 
 
@@ -38,7 +38,7 @@ _LEVELS = {level.word: level for level in Level}
 
 
 class Result(StrEnum):
-    """How a repair ended; `enoperm` did not begin because too little is allowed."""
+    """The result of a repair; `enoperm` means that it did not begin for lack of permission."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -46,7 +46,7 @@ class Result(StrEnum):
 
 
 class Mark(NamedTuple):
-    """One repair as a tag remembers it; without a result it is pending. `time` is seconds since the epoch."""
+    """One repair in a tag; without a result it is pending. `time` is seconds since the epoch."""
 
     level: Level
     id: str
@@ -67,7 +67,7 @@ class Mark(NamedTuple):
 
 
 class State(StrEnum):
-    """Where an instance is; the words are what `harep` counts."""
+    """The state of an instance; `harep` counts these words."""
 
     HEALTHY = "Healthy"
     NEEDS_REPAIR = "Needs repair"
@@ -76,7 +76,7 @@ class State(StrEnum):
 
 
 class Standing(NamedTuple):
-    """What an instance's marks mean: the one that counts, and the tags that it makes obsolete."""
+    """The evaluation of an instance's marks: the mark that counts, and the obsolete tags."""
 
     state: State
     mark: Mark | None = None
@@ -84,20 +84,20 @@ class Standing(NamedTuple):
 
 
 class Suspended(NamedTuple):
-    """Nothing may be done until then; for ever if None."""
+    """The end of a suspension of repairs; None is for ever."""
 
     until: int | None
 
 
 class Repair(NamedTuple):
-    """What has to be done, as the opcodes of one job."""
+    """The next step, as the opcodes of one job."""
 
     level: Level
     opcodes: tuple[dict[str, Any], ...]
 
 
 def parse_mark(tag: str) -> Mark | None:
-    """The repair that a tag tells of; None if it tells of none, or in another form."""
+    """Return the repair in a tag; None if the tag holds none, or has another form."""
     for head, has_result in ((_PENDING, False), (_RESULT, True)):
         if not tag.startswith(head):
             continue
@@ -117,10 +117,10 @@ def _mark(level: str, uuid: str, time: str, jobs: str, result: Result | None) ->
 
 
 def standing(tags: Iterable[str]) -> Standing:
-    """What the tags of an instance say; InputError if two repairs are pending.
+    """Evaluate the tags of an instance; InputError if two repairs are pending.
 
-    Of the marks of one repair that with a result counts. A failure counts until somebody removes it, else what
-    is pending, else the latest result.
+    Of the marks of one repair the mark with a result counts. A failure counts until an administrator removes it, then a
+    pending repair, then the latest result.
     """
     by_id: dict[str, list[Mark]] = {}
     for mark in filter(None, map(parse_mark, tags)):
@@ -144,7 +144,7 @@ def standing(tags: Iterable[str]) -> Standing:
 
 
 def permission(objects: Sequence[Iterable[str]], now: float) -> Level | Suspended | None:
-    """What is allowed by the tags of instance, group and cluster, in this order; None if nothing is said."""
+    """Return the permission in the tags of instance, group and cluster, in this order; None if no tag gives one."""
     for tags in objects:
         mine = [tag for tag in tags if tag.startswith(PREFIX)]
         ends = [end for end in map(_suspension, mine) if end is not None and end > now]
@@ -157,7 +157,7 @@ def permission(objects: Sequence[Iterable[str]], now: float) -> Level | Suspende
 
 
 def expired(tags: Iterable[str], now: float) -> list[str]:
-    """The suspensions that are over."""
+    """Return the suspensions that have ended."""
     return [tag for tag in tags if (end := _suspension(tag)) is not None and end <= now]
 
 
@@ -169,10 +169,10 @@ def _suspension(tag: str) -> float | None:
 
 
 def needed(instance: Instance, why: Mapping[str, str]) -> Repair | None:
-    """What would bring the instance onto good nodes; `why` is `offline` or `drained` for those that are not good.
+    """Return the step that brings the instance closer to good nodes; `why` is `offline` or `drained` for a bad node.
 
-    One step: what comes after a failover is found when that is done. Disks that are lost with their node are made
-    anew, with a new installation; disks of a node that is only drained are left alone.
+    A failover is one step; the next step is found afterwards. Disks that were lost with their node are recreated with a
+    new installation; disks of a node that is only drained are kept.
     """
     primary, secondary = why.get(instance.primary), why.get(instance.secondary)
     mirror = facts(instance.template).mirror
@@ -195,7 +195,7 @@ def _opcode(name: str, instance: Instance, **fields: Any) -> dict[str, Any]:
 
 
 def _failover(instance: Instance, **fields: Any) -> Repair:
-    # A copy that is not whole is not used: the job fails then, and somebody has to judge.
+    # An incomplete copy is not used: the job then fails, and an administrator must decide.
     return Repair(Level.FAILOVER, (_opcode("FAILOVER", instance, **fields),))
 
 
@@ -218,7 +218,7 @@ def _reinstall(instance: Instance) -> Repair:
         _opcode("REINSTALL", instance),
     ]
     if not instance.status.startswith(STOPPED):
-        # Disks are made only for instances that are not to run.
+        # Disks are recreated only for instances that are not to run.
         ops.insert(0, _opcode("SHUTDOWN", instance, ignore_offline_nodes=True))
         ops.append(_opcode("STARTUP", instance))
     return Repair(Level.REINSTALL, tuple(ops))
@@ -230,9 +230,9 @@ RUNNING_JOBS = ("queued", "waiting", "canceling", "running")
 def judged(
     mark: Mark, statuses: Sequence[str | None], now: float, *, is_broken: bool
 ) -> Mark | None:
-    """The mark of a pending repair whose jobs have ended; None while one has not.
+    """Return the mark of a pending repair whose jobs have ended; None while a job is still running.
 
-    A job that the master no longer knows counts as done if nothing is broken any more.
+    A job that the master no longer knows counts as successful if no fault is left.
     """
     if any(status in RUNNING_JOBS for status in statuses):
         return None

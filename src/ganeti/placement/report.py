@@ -1,4 +1,4 @@
-"""Tables about a state, as the placement commands print them."""
+"""The tables of the placement commands about a state."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -16,7 +16,7 @@ MIB_PER_GIB = 1024
 
 
 class Column(NamedTuple):
-    """A column of the node table; numbers are to the right."""
+    """A column of the node table; numbers are aligned to the right."""
 
     title: str
     is_number: bool
@@ -69,12 +69,12 @@ DEFAULT_COLUMNS = (
 def table(
     titles: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool]
 ) -> list[str]:
-    """Padded columns with one space between them, under their titles."""
+    """Return padded columns, separated by one space, under their titles."""
     return padded([titles, *rows], numeric)
 
 
 def padded(rows: Sequence[Sequence[str]], numeric: Sequence[bool]) -> list[str]:
-    """Padded columns with one space between them; rows may have fewer cells than `numeric`."""
+    """Return padded columns, separated by one space; rows may have fewer cells than `numeric`."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
@@ -87,7 +87,7 @@ def padded(rows: Sequence[Sequence[str]], numeric: Sequence[bool]) -> list[str]:
 
 
 def node_table(state: State, fields: str, scope: Bools) -> list[str]:
-    """The nodes in `scope`; `fields` are names with commas between, `+a,b` adds to the default."""
+    """Return the table of nodes in `scope`; `fields` are names with commas between, `+a,b` adds to the default."""
     wanted = [one for one in fields.removeprefix("+").split(",") if one]
     names = [*DEFAULT_COLUMNS, *wanted] if fields.startswith("+") or not wanted else wanted
     unknown = [name for name in names if name not in COLUMNS]
@@ -112,7 +112,7 @@ _INSTANCE_TITLES = (
 
 
 def instance_table(state: State, scope: Bools) -> list[str]:
-    """The instances whose primary node is in `scope`."""
+    """Return the table of instances whose primary node is in `scope`."""
     rows = []
     for index, one in enumerate(state.descriptions):
         primary, secondary = int(state.primary[index]), int(state.secondary[index])
@@ -132,7 +132,7 @@ def instance_table(state: State, scope: Bools) -> list[str]:
 
 
 def component_table(components: Sequence[Component]) -> list[str]:
-    """What the score is made of."""
+    """Return the table of the score's components."""
     rows = [[one.name, digits(one.value), f"x{one.weight:.2f}"] for one in components]
     lines = table(("Field", "Value", "Weight"), rows, (False, True, True))
     return [f"   {line}" for line in lines]

@@ -1,4 +1,4 @@
-"""Rolling reboots: nodes in groups that may be down together, as few groups as a greedy colouring finds.
+"""Rolling reboots: groups of nodes that may be down together, as few groups as a greedy colouring finds.
 
 Two nodes must not be down together if an instance has them as primary and secondary, or if two of
 their instances would fail over to the same third node (unless instances are shut down anyway).
@@ -13,7 +13,7 @@ from ganeti.placement.state import MIRROR_INTERNAL, Bools, State
 
 
 def conflicts(state: State, *, is_offline: bool) -> Bools:
-    """(nodes, nodes): True where both must not be down together; `is_offline`: all instances are down."""
+    """Return (nodes, nodes): True where both must not be down together; `is_offline`: all instances are down."""
     size = len(state.nodes)
     mirrored = np.flatnonzero(
         (state.instances.mirror == MIRROR_INTERNAL) & (state.secondary != NO_NODE)
@@ -30,12 +30,12 @@ def conflicts(state: State, *, is_offline: bool) -> Bools:
 
 
 def without_failover(state: State) -> Bools:
-    """By instance: whether it has no secondary node that could take it over."""
+    """Return, by instance, whether it has no secondary node to fail over to."""
     return np.asarray((state.secondary == NO_NODE) & (state.primary != NO_NODE))
 
 
 def non_redundant(state: State) -> Bools:
-    """By node: whether it has an instance without a secondary node."""
+    """Return, by node, whether it has an instance without a secondary node."""
     alone = without_failover(state)
     found = np.zeros(len(state.nodes), dtype=bool)
     found[state.primary[alone]] = True
@@ -43,7 +43,7 @@ def non_redundant(state: State) -> Bools:
 
 
 def reboot_groups(state: State, nodes: Bools, *, is_offline: bool = False) -> list[list[int]]:
-    """The nodes in groups; the largest first, but the master's last, and the master last in it."""
+    """Return the nodes in groups; the largest first, but the master's last, and the master last in it."""
     apart = conflicts(state, is_offline=is_offline)
     wanted = [int(node) for node in np.flatnonzero(nodes)]
     best = min((_coloured(order, apart) for order in _orders(wanted, apart)), key=len)
@@ -53,14 +53,14 @@ def reboot_groups(state: State, nodes: Bools, *, is_offline: bool = False) -> li
 
 
 def _orders(nodes: Sequence[int], apart: Bools) -> list[list[int]]:
-    """Orders in which to colour: by number of conflicts, and by saturation."""
+    """Return orders for the colouring: by number of conflicts, and by saturation."""
     degree = apart.sum(axis=1)
     by_degree = sorted(nodes, key=lambda node: (-degree[node], node))
     return [by_degree, _by_saturation(by_degree, apart), list(nodes)]
 
 
 def _by_saturation(nodes: Sequence[int], apart: Bools) -> list[int]:
-    """Always the node next whose coloured neighbours have the most colours."""
+    """Return an order in which the coloured neighbours of the next node have the most colours."""
     colours: dict[int, int] = {}
     order: list[int] = []
     left = list(nodes)

@@ -1,6 +1,6 @@
-"""The cluster score: how uneven a cluster is, and how much of it is wrong; lower is better.
+"""The cluster score: the imbalance and the violations of a cluster; lower is better.
 
-Components and weights are those that `hbal` publishes, so that figures can be compared with it. A
+Components and weights are those that `hbal` publishes, so that figures are comparable. A
 component is a standard deviation over the online nodes, a sum over them, or a count on offline ones.
 """
 
@@ -41,7 +41,7 @@ def _ratio(part: Floats, whole: Floats, otherwise: float = 0.0) -> Floats:
 
 
 def spreads(state: State, nodes: Indices | slice = slice(None)) -> Floats:
-    """(spreads, nodes): what the score takes standard deviations of."""
+    """(spreads, nodes): the values of which the score takes standard deviations."""
     total_memory, free_disk = state.total_memory[nodes], state.free_disk[nodes]
     disk = np.where(
         state.exclusive[nodes],
@@ -63,25 +63,25 @@ def spreads(state: State, nodes: Indices | slice = slice(None)) -> Floats:
 
 
 def above_policy(state: State) -> Bools:
-    """The nodes with more spindles or virtual processors in use than the ratios of their policy allow."""
+    """Return the nodes with more spindles or virtual processors in use than the ratios of their policy allow."""
     cpus = _ratio(state.used_cpus, state.total_cpus)
     return np.asarray((state.used_spindles > state.most_spindles) | (cpus > state.cpu_ratio))
 
 
 def everywhere(state: State) -> Bools:
-    """All nodes, as a scope."""
+    """Return all nodes, as a scope."""
     return np.ones(len(state.nodes), dtype=bool)
 
 
 def group_scope(state: State, group: int) -> Bools:
-    """The nodes of one group, as a scope."""
+    """Return the nodes of one group, as a scope."""
     return np.asarray(state.group == group)
 
 
 def components(state: State, scope: Bools | None = None) -> list[Component]:
-    """All components, in the order in which `hbal` prints them, of the nodes in `scope` (None: all).
+    """Return the components of the nodes in `scope` (None: all), in the order in which `hbal` prints them.
 
-    Where no node is online there are none, and the score is 0.
+    If no node is online, there are no components, and the score is 0.
     """
     scope = everywhere(state) if scope is None else scope
     live, gone = scope & ~state.offline, scope & state.offline
@@ -125,7 +125,7 @@ def _deviations(values: Floats) -> list[float]:
 
 
 def location_score(state: State, live: Bools) -> float:
-    """Instances with both nodes in one failure domain, and wanted places that are not met."""
+    """Return the number of instances with both nodes in one failure domain, and of unmet location requests."""
     rules, primary, secondary = state.tags, state.primary, state.secondary
     if not rules.has_locations and not rules.desires.any():
         return 0.0
@@ -137,7 +137,7 @@ def location_score(state: State, live: Bools) -> float:
 
 
 def beside_spreads(state: State, scope: Bools, values: Floats) -> float:
-    """The score without its standard deviations; `values` are the `spreads`."""
+    """Return the score without its standard deviations; `values` are the `spreads`."""
     live, gone = scope & ~state.offline, scope & state.offline
     both, rules = state.primaries + state.secondaries, state.tags
     total = FAILING_WEIGHT * float(both[live & state.fails].sum())
@@ -152,7 +152,7 @@ def beside_spreads(state: State, scope: Bools, values: Floats) -> float:
 
 
 def score(state: State, scope: Bools | None = None) -> float:
-    """The score of the nodes in `scope` (None: all); what the `components` add up to."""
+    """Return the score of the nodes in `scope` (None: all), which is the sum of the `components`."""
     scope = everywhere(state) if scope is None else scope
     if not (scope & ~state.offline).any():
         return 0.0
@@ -162,7 +162,7 @@ def score(state: State, scope: Bools | None = None) -> float:
 
 
 def best_possible(state: State, scope: Bools | None = None) -> float:
-    """What the reserved memory alone adds to the score of a perfectly balanced cluster."""
+    """Return the contribution of the reserved memory alone in a perfectly balanced cluster."""
     scope = everywhere(state) if scope is None else scope
     memory = state.total_memory[scope]
     if len(memory) < 2:  # noqa: PLR2004 - nothing can be mirrored on one node

@@ -1,4 +1,4 @@
-"""A secondary node for an instance that has none yet (its template is about to become a mirrored one)."""
+"""The choice of a secondary node for an instance without one, before its template becomes a mirrored one."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from ganeti.placement.state import State
 
 
 def allocate_secondary(state: State, index: int, rules: Rules) -> SearchResult:
-    """The best partner of the instance's primary node, which `state` then has; PrereqError if there is none."""
+    """Choose and set the best partner of the instance's primary node; PrereqError if there is none."""
     primary = int(state.primary[index])
     one = state.descriptions[index]
     if int(state.secondary[index]) != NO_NODE:

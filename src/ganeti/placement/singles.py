@@ -1,4 +1,4 @@
-"""The score of a cluster with one more instance, for every node or pair of nodes that it could be on."""
+"""The score of a cluster with one more instance, for every possible node or pair of nodes."""
 
 import numpy as np
 
@@ -16,12 +16,12 @@ from ganeti.placement.weights import (
 )
 
 SHARED = (DISK, DISK_LOAD_SPREAD, SPINDLES)
-"""What both nodes of a mirrored instance change."""
+"""The values that both nodes of a mirrored instance change."""
 ROWS = 64
 
 
 def last_of_equals(scores: Floats) -> int | None:
-    """The index of the lowest score, the last of equal ones; None if nothing is possible."""
+    """Return the index of the lowest score, the last of equal ones; None if none is possible."""
     best = scores.min(initial=np.inf)
     if not np.isfinite(best):
         return None
@@ -29,7 +29,7 @@ def last_of_equals(scores: Floats) -> int | None:
 
 
 def _failing(chunk: Chunk, memory: Floats) -> Floats:
-    """What a new primary changes in the count of instances on nodes that fail N+1."""
+    """Return a new primary's change to the count of instances on nodes that fail N+1."""
     state = chunk.field.state
     both = state.primaries + state.secondaries
     fails = state.free - memory <= state.reserved
@@ -38,7 +38,7 @@ def _failing(chunk: Chunk, memory: Floats) -> Floats:
 
 
 def _primary_tags(chunk: Chunk) -> Floats | float:
-    """What tags change by if an instance that is nowhere becomes primary at each node."""
+    """Return the change by tags if an unplaced instance becomes primary at each node."""
     rules, online = chunk.field.state.tags, chunk.field.online
     change: Floats | float = 0.0
     if chunk.clashes is not None:
@@ -53,7 +53,7 @@ def _primary_tags(chunk: Chunk) -> Floats | float:
 
 
 def added_scores(chunk: Chunk) -> Floats:
-    """(instances, nodes): the score with the instance as one more primary at each node."""
+    """Return (instances, nodes): the score with the instance as one more primary at each node."""
     field, these = chunk.field, chunk.field.state.instances
     memory = (these.memory[chunk.which] * these.uses_memory[chunk.which])[:, None]
     total = chunk.spread([], AS_PRIMARY) + (field.fixed + field.reserved_now)
@@ -63,7 +63,7 @@ def added_scores(chunk: Chunk) -> Floats:
 
 
 def fixed_scores(chunk: Chunk) -> Floats:
-    """By primary: what of the score with the only instance of the chunk does not depend on the secondary."""
+    """Return, by primary, the part of the score that is independent of the secondary (the chunk's only instance)."""
     field, these = chunk.field, chunk.field.state.instances
     memory = (these.memory[chunk.which] * these.uses_memory[chunk.which])[:, None]
     alone = [spread for spread in AS_PRIMARY if spread not in SHARED]
@@ -76,9 +76,9 @@ def fixed_scores(chunk: Chunk) -> Floats:
 def row_scores(
     chunk: Chunk, fixed: Floats, rows: Indices, columns: Indices, reserved: Floats
 ) -> Floats:
-    """(rows, columns): the score on these primaries and secondaries, but for tags and failing secondaries.
+    """Return (rows, columns): the score on these primaries and secondaries, without tags and failing secondaries.
 
-    `reserved` is what each secondary reserves for the primary's instances then.
+    `reserved` is the memory that each secondary then reserves for the primary's instances.
     """
     field = chunk.field
     part = fixed[rows, None] + sum(_both(chunk, spread, rows, columns) for spread in SHARED)
@@ -89,7 +89,7 @@ def row_scores(
 
 
 def pair_scores(chunk: Chunk) -> Floats:
-    """(primary, secondary): the score with the only instance of the chunk on each pair of nodes."""
+    """Return (primary, secondary): the score with the only instance of the chunk on each pair of nodes."""
     field = chunk.field
     fixed = fixed_scores(chunk)
     scores = np.empty((len(fixed), len(fixed)))
@@ -107,7 +107,7 @@ def pair_scores(chunk: Chunk) -> Floats:
 
 
 def _still(chunk: Chunk) -> float:
-    """The spreads that both nodes change, as they are now: `spread` counts them as fixed."""
+    """Return the present spreads that both nodes change: `spread` counts them as fixed."""
     field = chunk.field
     now = SPREAD_WEIGHTS * np.sqrt(field.squares / field.number)
     return float(now[list(SHARED)].sum())

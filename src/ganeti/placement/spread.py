@@ -1,9 +1,9 @@
-"""The score after each of many moves, from what each changes at the nodes that it touches.
+"""The score after each of many moves, computed from the changes at the nodes that a move touches.
 
-A move changes the sums behind each standard deviation at up to three nodes. What it changes at the
-instance's present nodes does not depend on where it goes, and the change at the target is a product of
-an amount of the instance and a coefficient of the node. So the sum of squares after all moves
-of many instances is one product of small matrices (`Field.spread`).
+A move changes the sums behind each standard deviation at up to three nodes. The change at the instance's present nodes
+does not depend on the target, and the change at the target is a product of an amount of the instance and a
+coefficient of the node. So the sum of squares after all moves of many instances is one product of small
+matrices (`Field.spread`).
 """
 
 from functools import cached_property
@@ -34,7 +34,7 @@ AS_SECONDARY = [DISK, DISK_LOAD_SPREAD, SPINDLES]
 
 
 class Field:
-    """What the scores of all candidates are computed from; made again, or touched, after each change of the state."""
+    """The inputs of all candidates' scores; recreated, or touched, after each change of the state."""
 
     def __init__(self, state: State, scope: Bools) -> None:
         self.state, self.scope = state, scope
@@ -46,7 +46,7 @@ class Field:
         self._settle()
 
     def touch(self, nodes: Indices) -> None:
-        """Follow what has changed in the state at these nodes."""
+        """Follow a change of the state at these nodes."""
         self._spreads[:, nodes] = spreads(self.state, nodes)
         for name in ("peers_by_primary", "second"):
             vars(self).pop(name, None)
@@ -71,7 +71,7 @@ class Field:
 
     @cached_property
     def second(self) -> Floats:
-        """By node: the second largest of what it reserves for each other node."""
+        """By node: the second largest of its reservations for the other nodes."""
         peers = self.state.peers.copy()
         if not len(peers):
             return np.zeros(0)
@@ -84,7 +84,7 @@ class Field:
         return bool((state.primaries + state.secondaries)[~self.live].any())
 
     def _coefficients(self) -> Floats:
-        """(spreads, nodes): how much one unit changes a node's value; with exclusive storage a spindle is one."""
+        """(spreads, nodes): the change of a node's value by one unit; with exclusive storage a spindle is one unit."""
         state = self.state
 
         def inverse(values: Floats) -> Floats:
@@ -100,14 +100,14 @@ class Field:
         return units
 
     def reserved_without(self, node: Indices, primary: Indices, reserve: Floats) -> Floats:
-        """What each `node` reserves once the instance that it is secondary of has left."""
+        """Return what each `node` reserves once the instance with it as secondary has left."""
         peers, reserved = self.state.peers[node, primary], self.state.reserved[node]
         rest = np.where(peers < reserved, reserved, self.second[node])
         return np.maximum(rest, np.where(peers < reserved, 0.0, peers - reserve))
 
 
 def amounts_of(state: State, which: Indices) -> tuple[Floats, Floats]:
-    """((spreads, instances) what a primary adds at its node, in units; what replaces the disk's share, in spindles)."""
+    """Return ((spreads, instances) a primary's addition at its node, in units; the addition in spindles for disks)."""
     these = state.instances
     amounts = np.zeros((SPREADS, len(which)))
     amounts[MEMORY] = -these.memory[which] * these.uses_memory[which]
@@ -152,7 +152,7 @@ class Chunk:
     # The changes at fixed nodes, each (spreads, instances).
 
     def at(self, node: Indices, role: list[int], sign: float) -> Floats:
-        """What the instance's coming (1) to or going (-1) from a node in a role changes there."""
+        """Return the change by the instance's arrival (1) at a node or departure (-1), in a role."""
         state = self.field.state
         change = np.zeros_like(self.amounts)
         amounts = self.amounts
@@ -163,7 +163,7 @@ class Chunk:
         return change
 
     def spread(self, parts: list[tuple[Indices, Floats]], role: list[int]) -> Floats:
-        """(instances, nodes): the sum of the spreads but the reserved memory's, with the target in its role."""
+        """Return (instances, nodes): the sum of all spreads but the reserved memory's, with the target in its role."""
         field = self.field
         number = field.number
         total = sum((change for _node, change in parts), np.zeros_like(self.amounts))
@@ -204,7 +204,7 @@ class Chunk:
         change: Floats,
         value: Floats,
     ) -> Floats:
-        """The reserved memory's part of the score, where `change` at one more node depends on the target.
+        """Return the reserved memory's part of the score, where `change` at one more node depends on the target.
 
         `value` is that node's present share, centred; `parts` are (node, change of its share).
         """

@@ -1,7 +1,7 @@
-"""Which nodes can be switched off, or must be switched on, for the room that the nodes are to have.
+"""The nodes that can be switched off, or must be switched on, to keep the requested room.
 
-Only instances that any node can run (on shared storage, or without disks) leave a node for this. Room is a multiple
-of the policy's standard instance, without disks, that every node could take in addition.
+For this, only instances that any node can run (on shared storage, or without disks) move. The room is a multiple of the
+policy's standard instance, without disks, that every node could take in addition.
 """
 
 import math
@@ -20,16 +20,16 @@ from ganeti.placement.score import group_scope
 from ganeti.placement.state import State
 
 STANDBY = "htools:standby"
-"""A tag that begins so makes an offline node one that may be switched on."""
+"""The prefix of a tag on an offline node that may be switched on."""
 STANDBY_AUTO = "htools:standby:auto"
 """The tag of nodes that were switched off because they were not needed."""
 
 _GOALS = Goals(min_score=-math.inf, min_gain=1e-9, min_gain_limit=math.inf)
-"""Balance as long as anything gets better by more than rounding."""
+"""Balance until no move gains more than rounding errors."""
 
 
 class Action(StrEnum):
-    """What is to be done with the nodes of a plan."""
+    """The action of a plan; upstream's words."""
 
     NONE = "No action"
     ONLINE = "Nodes to online"
@@ -37,18 +37,18 @@ class Action(StrEnum):
 
 
 class Plan(NamedTuple):
-    """What is to be done: nodes by index, the moves that belong to it, and how it is afterwards."""
+    """A plan: nodes by index, the moves that belong to it, and the state afterwards."""
 
     action: Action
     nodes: tuple[int, ...]
     steps: tuple[Step, ...]
     after: State
     suffices: bool = True
-    """False if even all standby nodes give too little room."""
+    """False if all standby nodes together give too little room."""
 
 
 def room_for(policy: Policy, factor: float) -> Instance:
-    """An instance without disks of `factor` standard ones, rounded down."""
+    """Return an instance without disks, `factor` times the standard one, rounded down."""
     std = policy["std"]
     return Instance(
         "room",
@@ -61,9 +61,9 @@ def room_for(policy: Policy, factor: float) -> Instance:
 
 
 def idle_candidates(state: State) -> list[int]:
-    """The nodes that could do without: online, not the master, only with instances that can go anywhere.
+    """Return the nodes that can be switched off: online, not the master, all instances movable to any node.
 
-    Those with the most instances are first.
+    The nodes with the most instances are first.
     """
     local = np.bincount(state.primary, weights=state.instances.is_local, minlength=len(state.nodes))
     nodes = [
@@ -76,7 +76,7 @@ def idle_candidates(state: State) -> list[int]:
 
 
 def standby_nodes(state: State) -> list[int]:
-    """The offline nodes that may be switched on."""
+    """Return the offline nodes that may be switched on."""
     return [
         number
         for number, node in enumerate(state.nodes)
@@ -85,7 +85,7 @@ def standby_nodes(state: State) -> list[int]:
 
 
 def plan(state: State, least: Instance, wanted: Instance) -> Plan:
-    """Switch nodes on if one has no room for `least`; else off as long as all keep room for `wanted`."""
+    """Switch nodes on if one has no room for `least`; else off while all keep room for `wanted`."""
     if not _have_room(state, least):
         return _expanded(state, least)
     leaving: list[int] = []
@@ -99,7 +99,7 @@ def plan(state: State, least: Instance, wanted: Instance) -> Plan:
 
 
 def _expanded(state: State, least: Instance) -> Plan:
-    """The fewest standby nodes, in their order, that give room; all of them if that is too little."""
+    """Return the fewest standby nodes, in their order, that give room; all if that is too little."""
     standby = standby_nodes(state)
     for number in range(len(standby) + 1):
         after, steps = _switched(state, standby[:number], offline=False)
@@ -111,7 +111,7 @@ def _expanded(state: State, least: Instance) -> Plan:
 def _switched(
     state: State, nodes: Sequence[int], *, offline: bool
 ) -> tuple[State, tuple[Step, ...]]:
-    """The balanced state with these nodes switched, and the moves that balance it group by group."""
+    """Return the balanced state with these nodes switched, and the moves that balance it, group by group."""
     after = state.copy()
     after.offline[list(nodes)] = offline
     steps = [
@@ -127,7 +127,7 @@ def _suffices(state: State, wanted: Instance) -> bool:
 
 
 def _have_room(state: State, wanted: Instance) -> bool:
-    """Whether every node, also an offline one, could take `wanted` in addition."""
+    """Return whether every node, including offline ones, could take `wanted` in addition."""
     asked = state.copy()
     asked.admit([wanted])
     demands, room = Demands.of(asked, np.array([len(asked.names) - 1])), Room.of(asked)

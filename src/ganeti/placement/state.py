@@ -1,8 +1,8 @@
-"""A cluster as arrays: what nodes have left, who is where; changed in place by the steps of moves.
+"""A cluster as arrays: the free resources of nodes and the nodes of instances; moves change it in place.
 
-Nodes and instances keep the order of the description; an index of -1 is "no node". All numbers are floats, whose
-integers are exact. `free` is the memory that is surely free: what is neither the node's, nor an
-instance's, nor missing; memory that is missing stays so whatever moves.
+Nodes and instances keep the order of the description; an index of -1 is "no node". All numbers are floats with exact
+integers. `free` is the memory that is certainly free: used neither by the node nor by an instance, and not
+missing; missing memory stays missing whatever moves.
 """
 
 import copy
@@ -39,7 +39,7 @@ MIRROR_NONE, MIRROR_INTERNAL, MIRROR_EXTERNAL = (_MIRRORS[name] for name in Mirr
 
 
 def template_index(name: str) -> int:
-    """The number that stands for a disk template in arrays; -1 if it is none."""
+    """Return the number of a disk template in arrays; -1 if it does not exist."""
     return _template_numbers(tuple(TEMPLATES)).get(name, -1)
 
 
@@ -50,7 +50,7 @@ def _template_numbers(names: tuple[str, ...]) -> dict[str, int]:
 
 @lru_cache(maxsize=2)
 def _template_facts(names: tuple[str, ...]) -> npt.NDArray[np.int_]:
-    """A row for each template: its mirror, whether it uses the node's disk, whether it is balanced."""
+    """Return a row for each template: its mirror, whether it uses the node's disk, whether it is balanced."""
     rows = [TEMPLATES[name] for name in names]
     return np.array([(_MIRRORS[one.mirror], one.uses_node_disk, one.is_balanced) for one in rows])
 
@@ -60,7 +60,7 @@ def _floats(values: Sequence[float]) -> Floats:
 
 
 class Instances:
-    """Columns of instances. `counts` is False for those that are switched off: no processors, no reserve."""
+    """Columns of instances. `counts` is False for stopped ones, which use no processors and reserve no memory."""
 
     _COLUMNS = (
         *("memory", "disk", "vcpus", "spindle_use", "spindles", "uses_memory", "counts"),
@@ -113,11 +113,11 @@ _BY_NODE = (
     *("instance_memory", "free", "free_if_all", "free_disk", "used_spindles", "free_spindles"),
     *("used_cpus", "loads", "primaries", "secondaries", "fails", "reserved"),
 )
-"""What an instance changes at its nodes, beside `peers` and tags."""
+"""The change that an instance makes at its nodes, except `peers` and tags."""
 
 
 class State:
-    """Where everything is. Steps (`add_primary` and the like) change it; they check nothing."""
+    """The nodes of all instances. Steps (`add_primary` and the like) change it without any check."""
 
     def __init__(self, cluster: Cluster, exclusion_tags: Sequence[str] = ()) -> None:
         self.groups: tuple[Group, ...] = tuple(cluster.groups)
@@ -127,7 +127,7 @@ class State:
         self.cluster = cluster
         self._domain: str | None = None
         self.memo: dict[int, Any] = {}
-        """What `small` knows of instances, by their `id`; copies share it."""
+        """The facts of `small` about instances, by their `id`; copies share it."""
         self._read_nodes(self.nodes)
         self.instances = Instances(cluster.instances, cluster)
         self.primary, self.secondary = self._places(cluster.instances)
@@ -174,7 +174,7 @@ class State:
         return np.array(primary, dtype=np.intp), np.array(secondary, dtype=np.intp)
 
     def _settle(self) -> None:
-        """Compute what follows from who is where."""
+        """Compute the values that follow from the nodes of the instances."""
         size, these = len(self.nodes), self.instances
 
         def summed(where: Indices, values: Floats) -> Floats:
@@ -197,7 +197,7 @@ class State:
         recorded = self.total_memory - self.node_memory - self.instance_memory
         self.missing_memory = recorded - self.reported_free
         self.free = recorded - np.maximum(0.0, self.missing_memory)
-        # As if all instances that take none now took theirs.
+        # As if all stopped instances ran.
         self.free_if_all = self.reported_free - summed(
             self.primary, these.memory * ~these.uses_memory
         )
@@ -211,17 +211,17 @@ class State:
 
     @property
     def domain(self) -> str:
-        """The end that all names share, with its dot."""
+        """Return the suffix that all names share, with its dot."""
         if self._domain is None:
             self._domain = common_suffix([*(node.name for node in self.nodes), *self.names])
         return self._domain
 
     def alias(self, name: str) -> str:
-        """A name as it is shown: without the domain."""
+        """Return a name in the printed form: without the domain."""
         return name.removesuffix(self.domain)
 
     def copy(self) -> "State":
-        """A state that changes on its own."""
+        """Return a copy that changes independently."""
         twin = copy.copy(self)
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray):
@@ -232,14 +232,14 @@ class State:
         return twin
 
     def limit(self, max_cpu: float | None = None, min_disk: float | None = None) -> None:
-        """Other limits than the policies': virtual per physical processor, share of disk that stays free."""
+        """Set limits instead of the policies': virtual per physical processor, share of disk that stays free."""
         if max_cpu is not None:
             self.cpu_ratio = np.full(len(self.nodes), max_cpu)
         if min_disk is not None:
             self.low_disk = np.floor(min_disk * self.total_disk)
 
     def append(self, wanted: Instance, primary: int, secondary: int = NO_NODE) -> int:
-        """Put a new instance on its nodes; its index."""
+        """Put a new instance on its nodes; return its index."""
         index = len(self.names)
         self.admit([wanted])
         self.primary[index], self.secondary[index] = primary, secondary
@@ -249,7 +249,7 @@ class State:
         return index
 
     def admit(self, wanted: Sequence[Instance]) -> None:
-        """Make instances known that are on no node yet; they are the last ones."""
+        """Append instances that are on no node yet."""
         self.names += [one.name for one in wanted]
         self.descriptions += wanted
         more = Instances(wanted, self.cluster)
@@ -260,13 +260,13 @@ class State:
         self.tags.admit(wanted)
 
     def record(self, wanted: Sequence[Instance], places: Sequence[tuple[int, int]]) -> None:
-        """Make instances known that were added to these nodes already: (primary, secondary or NO_NODE)."""
+        """Append instances that the nodes include already: (primary, secondary or NO_NODE)."""
         first = len(self.names)
         self.admit(wanted)
         self.primary[first:], self.secondary[first:] = np.reshape(places, (-1, 2)).T
 
     def dismiss(self) -> None:
-        """Forget the last admitted instance, which is on no node."""
+        """Remove the last admitted instance, which is on no node."""
         last = len(self.names) - 1
         del self.names[last], self.descriptions[last]
         for name in Instances._COLUMNS:  # noqa: SLF001 - one module
@@ -304,7 +304,7 @@ class State:
             if not self.exclusive[node]:
                 self.used_spindles[node] += sign * these.spindle_use[index]
         if not self.exclusive[node]:
-            self.free_spindles[node] = 0.0  # As upstream reports what has none to give.
+            self.free_spindles[node] = 0.0  # upstream's report for a node without free spindles
         elif not np.isnan(these.spindles[index]):
             self.free_spindles[node] -= sign * these.spindles[index]
 
@@ -327,7 +327,7 @@ class State:
 
     @contextmanager
     def placed(self, index: int, primary: int, secondary: int) -> Iterator[None]:
-        """The state with the instance, which is on no node, on these nodes; exactly as it was afterwards."""
+        """Give the state with the unplaced instance on these nodes; restore it exactly afterwards."""
         nodes = [node for node in (primary, secondary) if node >= 0]
         kept = {name: getattr(self, name)[..., nodes] for name in _BY_NODE}
         peers, tags = self.peers[nodes[-1], primary], self.tags.counts[:, primary].copy()
@@ -345,7 +345,7 @@ class State:
             self.tags.counts[:, primary] = tags
 
     def settle_at(self, index: int, primary: int, secondary: int) -> None:
-        """Move the instance to these nodes in one go."""
+        """Move the instance to these nodes in one step."""
         old_primary, old_secondary = int(self.primary[index]), int(self.secondary[index])
         if old_secondary >= 0:
             self.remove_secondary(index, old_secondary, old_primary)
@@ -356,7 +356,7 @@ class State:
             self.add_secondary(index, secondary, primary)
 
     def described(self) -> Cluster:
-        """The description that the state stands for now."""
+        """Return the description of the present state."""
         names = [*(node.name for node in self.nodes), ""]
         used = self.node_memory + self.instance_memory + self.missing_memory
         free_memory = self.total_memory - used

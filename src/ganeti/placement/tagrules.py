@@ -1,8 +1,8 @@
-"""Rules that tags make: instances that exclude each other, failure domains, wanted places, migration.
+"""Rules from tags: mutual exclusion of instances, failure domains, desired locations, migration.
 
-Cluster tags switch them on: `htools:iextags:P` (instances that share a tag `P:…` exclude each other),
-`htools:nlocation:P` (nodes that share a tag `P:…` fail together), `htools:desiredlocation:P` (instances want nodes
-with the location tag), `htools:migration:P` and `htools:allowmigration:X::Y` (who can migrate where).
+Cluster tags enable them: `htools:iextags:P` (instances that share a tag `P:…` exclude each other),
+`htools:nlocation:P` (nodes that share a tag `P:…` fail together), `htools:desiredlocation:P` (instances prefer nodes
+with the location tag), `htools:migration:P` and `htools:allowmigration:X::Y` (allowed migrations).
 """
 
 import copy
@@ -22,7 +22,7 @@ ALLOWED = "htools:allowmigration:"
 
 
 class TagRules:
-    """The rules of one cluster as matrices; those that no tag switches on have no rows and cost nothing."""
+    """The rules of one cluster as matrices; rules that no tag enables have no rows and cost nothing."""
 
     def __init__(self, cluster: Cluster, primary: Indices, exclusion: Sequence[str] = ()) -> None:
         tags = cluster.tags
@@ -43,7 +43,7 @@ class TagRules:
         """(tags, nodes): how many primaries have the tag."""
         np.add.at(self.counts.T, primary, self.exclusive)
         self.forbidden = _forbidden(tags, [one.tags for one in nodes])
-        """(from, to): True where a migration is not possible; None if all are."""
+        """(from, to): True where a migration is not possible; None if all are possible."""
 
     def _of(
         self, given: Sequence[Instance], names: dict[str, int], prefixes: Sequence[str]
@@ -71,7 +71,7 @@ class TagRules:
         return twin
 
     def admit(self, wanted: Sequence[Instance]) -> None:
-        """More instances, on no node yet."""
+        """Append instances that are on no node yet."""
         fresh = _known([self._names, *(_under(one.tags, self._exclusion) for one in wanted)])
         missing = len(fresh) - len(self._names)
         if missing:
@@ -83,43 +83,43 @@ class TagRules:
         self.desires = np.concatenate([self.desires, self._number_of_desires(wanted)])
 
     def dismiss(self) -> None:
-        """Forget the last instance, which is on no node."""
+        """Remove the last instance, which is on no node."""
         self.exclusive, self.desired = self.exclusive[:-1], self.desired[:-1]
         self.desires = self.desires[:-1]
 
     def count(self, index: int, node: int, sign: float) -> None:
-        """An instance became (1) or ceased to be (-1) primary on a node."""
+        """Count an instance that became (1) or ceased to be (-1) primary on a node."""
         if self.has_exclusion:
             self.counts[:, node] += sign * self.exclusive[index]
 
     def clashes(self, which: Indices) -> Floats:
-        """(instances, nodes): how many of the instance's exclusion tags a primary of the node has."""
+        """Return (instances, nodes): how many of the instance's exclusion tags a primary of the node has."""
         return self.exclusive[which] @ (self.counts >= 1)
 
     def relief(self, which: Indices, node: Indices) -> Floats:
-        """How many clashes end if each instance leaves its primary `node`."""
+        """Return how many clashes end if each instance leaves its primary `node`."""
         return np.asarray((self.exclusive[which] * (self.counts[:, node].T > 1)).sum(axis=1))
 
     def conflicts(self) -> Floats:
-        """By node: primaries beyond the first of each exclusion tag."""
+        """Return, by node, the primaries beyond the first of each exclusion tag."""
         return np.asarray(np.maximum(0.0, self.counts - 1).sum(axis=0))
 
     def shared_places(self) -> Floats:
-        """(nodes, nodes): how many failure domains two nodes share."""
+        """Return (nodes, nodes): how many failure domains two nodes share."""
         shared: Floats = self.location.T @ self.location
         return shared
 
     def unmet(self, which: Indices) -> Floats:
-        """(instances, nodes): wanted places that the instance lacks with this primary."""
+        """Return (instances, nodes): the desired locations that this primary does not provide."""
         return self.desires[which, None] - self.desired[which] @ self.location
 
     def same_domain(self, online: Floats) -> float:
-        """Primaries with the same exclusion tag in the same failure domain, beyond the first of each."""
+        """Return the primaries with the same exclusion tag in the same failure domain, beyond the first of each."""
         together = self.location @ (self.counts * online).T
         return float(np.maximum(0.0, together - 1).sum())
 
     def same_domain_change(self, which: Indices, source: Indices, online: Floats) -> Floats:
-        """(instances, nodes): what `same_domain` changes by if the primary goes from `source` to the node."""
+        """Return (instances, nodes): the change of `same_domain` if the primary moves from `source` to the node."""
         together = self.location @ (self.counts * online).T  # (locations, tags)
         gained = self.exclusive[which] @ (together >= 1).T
         lost = self.exclusive[which] @ (together > 1).T
@@ -134,7 +134,7 @@ def _suffixes(tags: Iterable[str], prefix: str) -> tuple[str, ...]:
 
 
 def _under(tags: Sequence[str], prefixes: Sequence[str]) -> tuple[str, ...]:
-    """The tags `P:…` of the prefixes P; a prefix ends at a colon, so `rack` is not one of `rack-2:a`."""
+    """Return the tags `P:…` of the prefixes P; a prefix ends at a colon, so `rack` does not match `rack-2:a`."""
     whole = tuple(f"{one.removesuffix(':')}:" for one in prefixes)
     return tuple(tag for tag in tags if tag.startswith(whole)) if tags else ()
 
@@ -158,7 +158,7 @@ def _matrix(names: dict[str, int], rows: Sequence[Sequence[str]]) -> Floats:
 
 
 def _forbidden(tags: Sequence[str], rows: Sequence[Sequence[str]]) -> npt.NDArray[np.bool_] | None:
-    """A migration needs all migration tags of its source at its target, or tags that stand for them."""
+    """Return the forbidden migrations: the target needs all migration tags of the source, or substitutes."""
     prefixes = _suffixes(tags, MIGRATION)
     if not prefixes:
         return None

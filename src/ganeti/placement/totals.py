@@ -1,4 +1,4 @@
-"""Sums over the nodes of a cluster, and what an allocation changed, as `hspace` reports them."""
+"""Sums over the nodes of a cluster, and the changes by an allocation, as `hspace` reports them."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from ganeti.placement.state import State
 
 
 class Totals(NamedTuple):
-    """Sizes in MiB; `available` is what is not reserved for failovers or kept free."""
+    """Sizes in MiB; `available` is neither reserved for failovers nor kept free."""
 
     score: float
     instances: int
@@ -18,7 +18,7 @@ class Totals(NamedTuple):
     memory_available: float
     memory_instances: float
     memory_overhead: float
-    """What no instance explains; negative where nodes have less in use than their instances should take."""
+    """Use that no instance explains; negative where nodes use less than their instances should."""
     largest_memory: float
     disk: float
     disk_free: float
@@ -27,7 +27,7 @@ class Totals(NamedTuple):
     largest_disk: float
     cpus: float
     virtual_cpus: float
-    """How many virtual processors the ratios allow."""
+    """The number of virtual processors that the ratios allow."""
     cpus_instances: float
     cpus_normal: float
     """Processors in use, in physical ones."""
@@ -37,7 +37,7 @@ class Totals(NamedTuple):
 
 
 def totals(state: State) -> Totals:
-    """The sums over all nodes, offline ones too."""
+    """Return the sums over all nodes, including offline ones."""
     available = np.maximum(0.0, state.free - state.reserved)
     disk = np.where(state.free_disk < state.low_disk, 0.0, state.free_disk - state.low_disk)
     missing = np.maximum(0.0, state.missing_memory)

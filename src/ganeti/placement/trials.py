@@ -1,8 +1,8 @@
-"""Many sizes of one instance at once: the first that finds a place after which any one node may still be lost.
+"""Many sizes of one instance at once: the first size with a placement after which any node may still be lost.
 
-Each (size, place) is a row. The rows are checked against the loss of one node after the other; the last node that spoke
-against rows comes first, so that most rows end there. For clusters whose losses `losses.Rows` can compute and that
-are small enough for all places of some sizes at once.
+Each (size, placement) is a row. The rows are checked against the loss of one node after the other; the last node that
+eliminated rows is checked first, so most rows end there. This works for clusters that `losses.Rows` supports and
+that are small enough for all placements of some sizes at once.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ FIRST_SIZES = 8
 
 
 def can_try(state: State, wanted: Instance, rules: Rules) -> bool:
-    """Whether `first_size` gives the answer that trying one size after the other does."""
+    """Return whether `first_size` gives the same answer as the trial of one size after the other."""
     most = MOST_NODES_OF_PAIRS if wanted.nodes_needed > 1 else MOST_NODES
     return (
         len(state.nodes) <= most
@@ -41,7 +41,7 @@ def can_try(state: State, wanted: Instance, rules: Rules) -> bool:
 
 
 def first_size(state: State, sizes: Sequence[Instance], open_: Bools, rules: Rules) -> int | None:
-    """The index of the first size with a place among the open nodes; None if none has one."""
+    """Return the index of the first size with a placement on the open nodes; None if no size has one."""
     start, count = 0, FIRST_SIZES
     suspects = [int(node) for node in np.flatnonzero(relevant_nodes(state, rules.excluded))]
     while start < len(sizes):
@@ -60,7 +60,7 @@ def first_size(state: State, sizes: Sequence[Instance], open_: Bools, rules: Rul
 
 
 class _Trials:
-    """The last `number` instances of the state, which are on no node, on every place that they could have."""
+    """The last `number` instances of the state, which are on no node, in every possible placement."""
 
     def __init__(self, state: State, number: int, open_: Bools, rules: Rules) -> None:
         self.state, self.open = state, open_
@@ -73,12 +73,15 @@ class _Trials:
         self.mirrored = there & (state.instances.mirror == MIRROR_INTERNAL) & (state.secondary >= 0)
         self.queues = Queues.from_state(state, np.flatnonzero(there & ~self.mirrored))
         self.is_wrong = np.zeros(len(state.nodes), dtype=bool)
-        """By node: it has an instance that the policy would let start nowhere."""
+        """By node: the policy would forbid one of its instances on every node."""
         wrong = there & ~self.mirrored & ~policy_fits(state)
         self.is_wrong[state.primary[wrong]] = True
 
     def first(self, suspects: list[int]) -> int | None:
-        """The index of the first size with a place that leaves every suspect losable; sorts the suspects."""
+        """Return the index of the first size with a placement that keeps every suspect losable.
+
+        This sorts the suspects.
+        """
         size, primary, secondary = self._places()
         for node in list(suspects):
             if not size.size:
@@ -91,7 +94,7 @@ class _Trials:
         return int(size.min()) if size.size else None
 
     def _places(self) -> tuple[Indices, Indices, Indices]:
-        """(size, primary, secondary) of all places that the limits of nodes allow."""
+        """Return (size, primary, secondary) of all placements that the limits of nodes allow."""
         state, chunk = self.state, self.chunk
         fits = chunk.hard_primary & self.open
         if not self.force:
@@ -109,7 +112,7 @@ class _Trials:
         return size, primary, secondary
 
     def _seconds(self) -> Bools:
-        """(sizes, primary, secondary): whether the second can have a copy of the disks of the first's instance."""
+        """Return (sizes, primary, secondary): whether the second has room for a copy of the disks."""
         state, chunk, demands = self.state, self.chunk, self.chunk.demands
         alone = chunk.hard_disk & self.open
         reserve = demands.reserve
@@ -124,7 +127,7 @@ class _Trials:
         return np.asarray(seconds)
 
     def _survive(self, lost: int, size: Indices, primary: Indices, secondary: Indices) -> Bools:
-        """By place: whether `lost` can be lost once the instance is there."""
+        """Return, by placement, whether `lost` can be lost once the instance is there."""
         if self.is_wrong[lost]:
             return np.zeros(len(size), dtype=bool)
         alive = np.ones(len(size), dtype=bool)
@@ -140,7 +143,7 @@ class _Trials:
         return alive
 
     def _queues(self, lost: int, size: Indices, primary: Indices) -> tuple[Indices, Indices]:
-        """((rows, turns) instances that need another place, how many): the new one is among them if its node is lost."""
+        """Return ((rows, turns) instances to place, how many); the new one is among them if its node is lost."""
         start, count = int(self.queues.starts[lost]), int(self.queues.counts[lost])
         queue = self.queues.order[start : start + count]
         new = self.which[size]
@@ -148,7 +151,7 @@ class _Trials:
         if not joins.any():
             return np.repeat(queue[None], len(size), axis=0), np.full(len(size), count)
         memory = self.state.instances.memory
-        # The largest first; of equally large ones the last, which is the new one.
+        # The largest first; of equal sizes the last, which is the new one.
         place = (memory[queue] > memory[new][:, None]).sum(axis=1)
         turns = np.arange(count + 1)
         old = np.append(queue, new[0])[np.where(turns > place[:, None], turns - 1, turns)]
@@ -158,7 +161,7 @@ class _Trials:
         return rows, np.where(joins, count + 1, count)
 
     def _fails_over(self, trial: Rows, lost: int, primary: Indices, secondary: Indices) -> Bools:
-        """By row: whether the mirrored instances of the lost node can run on their secondary nodes."""
+        """Return, by row, whether the mirrored instances of the lost node can run on their secondary nodes."""
         state = self.state
         mine = self.mirrored & (state.primary == lost)
         takers = np.unique(state.secondary[mine])
@@ -173,7 +176,7 @@ class _Trials:
 
 
 class _Added:
-    """The new instances in the rows of one lost node."""
+    """Return the new instances in the rows of one lost node."""
 
     def __init__(self, trials: _Trials, trial: Rows, lost: int, size: Indices) -> None:
         self.trials, self.trial, self.lost, self.size = trials, trial, lost, size
@@ -184,7 +187,7 @@ class _Added:
         self.reserve = these.reserve[index]
 
     def place(self, primary: Indices, secondary: Indices) -> None:
-        """Put each on its nodes; what is mirrored and loses its primary node runs on the other one."""
+        """Put each on its nodes; a mirrored instance that loses its primary node runs on the other one."""
         trial, here = self.trial, self.here
         if not self.trials.is_pair:
             self._add(primary, AS_PRIMARY)
@@ -216,7 +219,7 @@ class _Added:
         trial.fails[here, node] = trial.free[here, node] <= trial.reserved[here, node]
 
     def _peers(self, first: Indices, second: Indices) -> Floats:
-        """What `second` reserves for `first` once the lost node's instances have failed over."""
+        """Return what `second` reserves for `first` once the lost node's instances have failed over."""
         state = self.trials.state
         peers: npt.NDArray[np.float64] = state.peers[second, first]
         mine = self.trials.mirrored & (state.primary == self.lost)

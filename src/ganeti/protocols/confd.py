@@ -198,7 +198,7 @@ def parse_answer(packet: bytes, key: bytes, rsalt: str) -> Answer | None:
 
 
 def _opened(packet: bytes | memoryview, keys: Sequence[bytes]) -> tuple[_Envelope, bytes] | None:
-    """What a datagram has, and the key that signed it."""
+    """Return what a datagram has, and the key that signed it."""
     if packet[:4] != MAGIC or len(packet) > PACKET_LIMIT:
         return None
     try:

@@ -153,7 +153,7 @@ def _check_line(text: str, where: str) -> None:
 
 
 def is_control(letter: str) -> bool:
-    """Whether a character may command a terminal, or end a line; a tab may stand in a value."""
+    """Return whether a character may command a terminal, or end a line; a tab may stand in a value."""
     return unicodedata.category(letter) == "Cc" and letter != "\t"
 
 
@@ -193,7 +193,7 @@ def _disk_options(disks: tuple[ExportedDisk, ...]) -> dict[str, Any]:
 
 
 def parse_description(text: str) -> ExportDescription:
-    """What an export's `config.ini` says; InputError names what is wrong with it."""
+    """Return what an export's `config.ini` says; InputError names what is wrong with it."""
     sections = _sections(text)
     export, instance = sections.get("export", {}), sections.get("instance", {})
     if "version" not in export or "name" not in instance:

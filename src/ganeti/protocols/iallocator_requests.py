@@ -75,6 +75,6 @@ def balance(max_moves: int | None = None) -> Request:
 
 
 def capacity(required_nodes: int, spec: Spec, max_instances: int | None = None) -> Request:
-    """How many more instances of one size fit, and on which nodes (S187)."""
+    """Return how many more instances of one size fit, and on which nodes (S187)."""
     request = {"type": RequestType.CAPACITY.value, "required_nodes": required_nodes, **spec}
     return request if max_instances is None else request | {"max_instances": max_instances}

@@ -101,7 +101,7 @@ def detect(read: Read) -> str:
 
 
 def is_archive(read: Read) -> bool:
-    """Whether it is a tar archive, as an OVA is."""
+    """Return whether it is a tar archive, as an OVA is."""
     return read(0, SECTOR)[_TAR_OFFSET:].startswith(_TAR_MAGIC)
 
 

@@ -129,7 +129,7 @@ def error_of(answer: Answer) -> GanetiError:
 
 
 def is_wire_error(value: Any) -> bool:
-    """Whether `value` has the form `[name, arguments]`."""
+    """Return whether `value` has the form `[name, arguments]`."""
     match value:
         case [str(), [*_]]:
             return True
@@ -151,7 +151,7 @@ def error_from_wire(value: Any) -> GanetiError:
 
 
 def _is_refusal(value: Any) -> bool:
-    """Whether `value` is `[node, script, output]`, as `HooksAbort` brings it to the wire."""
+    """Return whether `value` is `[node, script, output]`, as `HooksAbort` brings it to the wire."""
     match value:
         case [str(), str(), str()]:
             return True

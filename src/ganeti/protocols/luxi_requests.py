@@ -53,7 +53,7 @@ def answer_parts(answer: Answer) -> Iterator[bytes]:
 
 
 def _frame(answer: Answer) -> tuple[bytes, bytes]:
-    """What is before the result, and behind it."""
+    """Return what is before the result, and behind it."""
     head = b'{"success":' + (b"true" if answer.success else b"false") + b',"result":'
     error = b',"error":' + wire.encode(answer.error) if answer.error else b""
     tail = b',"degraded":true}' if answer.degraded else b"}"

@@ -50,7 +50,7 @@ def parse_filter(text: str) -> Filter:
 
 
 def is_glob(text: str) -> bool:
-    """Whether a name on the command line is a pattern of names."""
+    """Return whether a name on the command line is a pattern of names."""
     return any(char in text for char in "*?[")
 
 

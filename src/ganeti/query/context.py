@@ -150,7 +150,7 @@ class QueryContext:
         return found
 
     def node_info(self, node: Node) -> NodeInfo | Missing:
-        """What a node said about itself."""
+        """Return what a node said about itself."""
         if node.offline:
             return OFFLINE
         if not node.vm_capable:
@@ -158,7 +158,7 @@ class QueryContext:
         return self.live.nodes.get(node.uuid, NO_DATA)
 
     def running_on(self, node: Node) -> Running | Missing:
-        """What runs on a node."""
+        """Return what runs on a node."""
         if node.offline:
             return OFFLINE
         return self.live.instances.get(node.uuid, NO_DATA)

@@ -403,7 +403,7 @@ def known_field(kind: Kind, name: str) -> Field[Any]:
 
 
 def definitions(kind: Kind, names: Iterable[str] | None) -> list[dict[str, str]]:
-    """What is known about fields, all of the kind for None; unknown ones are said to be so."""
+    """Return what is known about fields, all of the kind for None; unknown ones are said to be so."""
     wanted = kind.fields if names is None else names
     return [
         kind.fields[name].definition()

@@ -49,7 +49,7 @@ EVERYTHING = CompiledFilter[Any](lambda _row: True)
 
 
 def compile_filter(raw: Any, fields: Mapping[str, Field[R]], key: str) -> CompiledFilter[R]:
-    """What a client sent, ready to use; InputError says what is wrong with it (A23)."""
+    """Return what a client sent, ready to use; InputError says what is wrong with it (A23)."""
     if raw is None:
         return EVERYTHING
     compiler = _Compiler(fields)

@@ -151,7 +151,7 @@ class JobRules:
         return not self._rules
 
     def ruling(self, job_id: int, ops: Sequence[OpCode]) -> Ruling:
-        """What the first filter that holds says about a job."""
+        """Return what the first filter that holds says about a job."""
         job = JobFacts(job_id, ops)
         for one, tests in self._rules:
             if all(test(job) for test in tests):

@@ -77,7 +77,7 @@ class LiveSource:
     async def gather(
         self, snapshot: Snapshot, needs: Collection[Need], instances: Sequence[Instance] = ()
     ) -> LiveData:
-        """What is needed; consoles only of `instances`. Nodes that do not answer have NO_DATA."""
+        """Return what is needed; consoles only of `instances`. Nodes that do not answer have NO_DATA."""
         asked = {
             part: await self._shared(need, snapshot, ask)
             for need, (part, ask) in self._rounds_of.items()

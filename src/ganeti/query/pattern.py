@@ -52,11 +52,11 @@ class Pattern:
         self._cache: dict[tuple[frozenset[_State], str], frozenset[_State]] = {}
 
     def search(self, text: str) -> bool:
-        """Whether the pattern is somewhere in `text`."""
+        """Return whether the pattern is somewhere in `text`."""
         return self._run(text.lower() if self._ignore_case else text, is_anchored=False)
 
     def full_match(self, text: str) -> bool:
-        """Whether the pattern describes all of `text`."""
+        """Return whether the pattern describes all of `text`."""
         return self._run(text.lower() if self._ignore_case else text, is_anchored=True)
 
     def _run(self, text: str, *, is_anchored: bool) -> bool:
@@ -178,7 +178,7 @@ class _Parser:
         return _Piece(start, end)
 
     def _count(self) -> tuple[int, int | None]:
-        """What follows an atom, as least and most (None: any number)."""
+        """Return what follows an atom, as least and most (None: any number)."""
         simple: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
         char = self._text[self._at : self._at + 1]
         if char in simple:

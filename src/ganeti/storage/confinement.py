@@ -109,7 +109,7 @@ class AllowedDirectories:
         return cls(Path("/") if shared else paths.root, source, tuple(entries), tuple(problems))
 
     def real(self, path: str) -> Path:
-        """Where this node keeps `path`."""
+        """Return where this node keeps `path`."""
         return self.prefix / path.lstrip("/")
 
     @contextlib.contextmanager
@@ -211,7 +211,7 @@ class AllowedDirectories:
 
 
 def why_refused(directory: str) -> str | None:
-    """Why disks may never be kept below `directory`, or None."""
+    """Return why disks may never be kept below `directory`, or None."""
     if wrong := _malformed(directory):
         return wrong
     for name in _OF_THE_SYSTEM:
@@ -235,7 +235,7 @@ def _malformed(path: str) -> str | None:
 
 
 def _is_within(path: str, directory: str) -> bool:
-    """Whether `path` is `directory` or below it, going by the words alone."""
+    """Return whether `path` is `directory` or below it, going by the words alone."""
     return f"{path}/".startswith(f"{directory.rstrip('/')}/")
 
 

@@ -217,7 +217,7 @@ class FileDisk(BlockDevice):
         return _mark(descriptor) == self._disk.uuid
 
     def _is_foreign(self, descriptor: int) -> bool:
-        """Whether the file says that it is another disk; one that says nothing is believed."""
+        """Return whether the file says that it is another disk; one that says nothing is believed."""
         return _mark(descriptor) not in (None, self._disk.uuid)
 
 
@@ -239,7 +239,7 @@ def _mark(descriptor: int) -> str | None:
 
 
 def _reads_as_zeros(descriptor: int) -> bool:
-    """Whether the unmarked file was never written, so that it cannot hold secrets."""
+    """Return whether the unmarked file was never written, so that it cannot hold secrets."""
     if _mark(descriptor) is not None:
         return False
     position, end = 0, os.fstat(descriptor).st_size

@@ -18,7 +18,7 @@ class Identity:
     below: frozenset[Key]
 
     def overlaps(self, other: "Identity") -> bool:
-        """Whether both are the same, or one lies on the other; two that merely lie on the same third do not."""
+        """Return whether both are the same, or one lies on the other; two that merely lie on the same third do not."""
         return self.own == other.own or self.own in other.below or other.own in self.below
 
 

@@ -15,7 +15,7 @@ class Mirror(Protocol):
     """What a driver offers that keeps the data on two nodes."""
 
     async def sync_status(self) -> SyncStatus | None:
-        """How the two copies are, as this node sees it; None if it is not open here."""
+        """Return how the two copies are, as this node sees it; None if it is not open here."""
         ...
 
     async def outdate(self) -> None:
@@ -42,7 +42,7 @@ class Snapshots(Protocol):
     """What a driver offers that can keep the data of a moment."""
 
     async def can_take(self) -> bool:
-        """Whether what keeps the disk can do it."""
+        """Return whether what keeps the disk can do it."""
         return True
 
     async def take(self, name: str) -> str:
@@ -56,7 +56,7 @@ class Adoption(Protocol):
     """What a driver offers that can make a disk of what is there already."""
 
     def source_path(self, source: str) -> str:
-        """Where `source` is to be found, if it is there."""
+        """Return where `source` is to be found, if it is there."""
         ...
 
     async def adoptable_mib(self, source: str) -> int:

@@ -35,7 +35,7 @@ class Repair(Protocol):
     """What a kind offers whose units can be made consistent again (S6)."""
 
     async def repair(self, paths: Paths, key: str) -> list[str]:
-        """What was done, a sentence each; what cannot be saved is given up, what is whole stays."""
+        """Return what was done, a sentence each; what cannot be saved is given up, what is whole stays."""
         ...
 
 
@@ -54,7 +54,7 @@ class StorageKind(abc.ABC):
         """All of this kind, sizes in MiB (S2)."""
 
     async def check(self, paths: Paths, key: str) -> str:
-        """What is wrong with a unit, a sentence, or '' (S3)."""
+        """Return what is wrong with a unit, a sentence, or '' (S3)."""
         found = next((one for one in await self.units(paths) if one.name == key), None)
         return f"{key} does not exist" if found is None else found.problem
 
@@ -67,16 +67,16 @@ class StorageKind(abc.ABC):
         raise StorageError(f"{unit.key} does not exist")
 
     async def disks(self, paths: Paths, unit: StorageUnit) -> list[StoredDisk]:
-        """What lies there by name, nothing if it is missing; an error if it must not be used."""
+        """Return what lies there by name, nothing if it is missing; an error if it must not be used."""
         del paths, unit
         return []
 
     async def sharing(self, paths: Paths, unit: StorageUnit) -> list[str]:
-        """How disks in a unit share devices that each should have for itself, a sentence each."""
+        """Return how disks in a unit share devices that each should have for itself, a sentence each."""
         del paths, unit
         return []
 
     async def problems(self, paths: Paths) -> list[str]:
-        """What is wrong with the node's own settings for this kind, a sentence each."""
+        """Return what is wrong with the node's own settings for this kind, a sentence each."""
         del paths
         return []

@@ -34,7 +34,7 @@ def storage_kind(unit: StorageUnit) -> StorageKind:
 
 
 async def sharing_problems(paths: Paths, wanted: Iterable[StorageUnit]) -> list[str]:
-    """How disks of a node with exclusive storage share devices all the same, a sentence each."""
+    """Return how disks of a node with exclusive storage share devices all the same, a sentence each."""
     problems = []
     for unit in wanted:
         try:
@@ -45,7 +45,7 @@ async def sharing_problems(paths: Paths, wanted: Iterable[StorageUnit]) -> list[
 
 
 async def storage_problems(paths: Paths, wanted: Iterable[StorageUnit]) -> list[str]:
-    """What keeps these units from being used, a sentence each."""
+    """Return what keeps these units from being used, a sentence each."""
     problems: dict[str, None] = {}
     for kind in KINDS.values():
         try:

@@ -83,7 +83,7 @@ def _uses(
 
 
 def _device(name: str) -> str:
-    """What sysfs writes as ! is a directory of /dev."""
+    """Return what sysfs writes as ! is a directory of /dev."""
     return name.replace("!", "/")
 
 
@@ -129,7 +129,7 @@ def chosen(
 
 
 def problem_of(disk: HostDisk, *, removable: bool) -> str:
-    """Why it must not be written over; '' if it may."""
+    """Return why it must not be written over; '' if it may."""
     uses = list(disk.uses)
     if disk.is_removable and not removable:
         uses.append("is removable (--allow-removable)")

@@ -49,7 +49,7 @@ def forget_image_work(paths: Paths, now: float) -> list[str]:
 
 
 def _old(place: Path, now: float) -> Iterator[Path]:
-    """What has not changed for a day, without links."""
+    """Yield what has not changed for a day, without links."""
     try:
         found = sorted(place.iterdir())
     except FileNotFoundError:

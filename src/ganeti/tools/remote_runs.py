@@ -42,7 +42,7 @@ async def run_on_all(
 
 
 async def run_on(host: str, work: Work, login: Login, log: Path) -> str:
-    """Why it failed, or ''."""
+    """Return why it failed, or ''."""
     options = {} if login.password is None else _only_password(login.password)
     try:
         connection = await asyncssh.connect(

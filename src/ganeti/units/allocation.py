@@ -212,7 +212,7 @@ async def _first(
 async def ask_one(
     ctx: UnitContext, allocator: str, message: Message, options: Options | None = None
 ) -> AllocatorAnswer:
-    """What one allocator answers; the built-in one without starting a program."""
+    """Return what one allocator answers; the built-in one without starting a program."""
     every = {**ctx.snapshot.cluster.default_iallocator_params, **(options or {})}
     if allocator == BUILT_IN and ctx.services.built_in is not None:
         answer = await ctx.services.built_in.answer(message, every)

@@ -122,7 +122,7 @@ def _instance(snapshot: Snapshot, instance: Instance) -> dict[str, Any]:
 
 
 def _node(snapshot: Snapshot, node: Node) -> dict[str, Any]:
-    """What the configuration says about one node, in the allocator's form (S167, X14)."""
+    """Return what the configuration says about one node, in the allocator's form (S167, X14)."""
     primaries = snapshot.instances_on(node.uuid)
     memory = [filled_beparams(snapshot.cluster, instance)["maxmem"] for instance in primaries]
     up = [

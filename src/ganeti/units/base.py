@@ -45,18 +45,18 @@ class LogicalUnit(abc.ABC, Generic[OpT, PlanT]):
     async def execute(self, ctx: UnitContext, plan: PlanT) -> Outcome: ...
 
     def hooks(self, snapshot: Snapshot, plan: PlanT) -> HookPoint | None:
-        """Which hooks run around `execute`; asked again with what is true then. None: the unit has none."""
+        """Return which hooks run around `execute`; asked again with what is true then. None: the unit has none."""
         del snapshot, plan
         return None
 
     async def hooks_ended(
         self, ctx: UnitContext, ran: Sequence[NodeResults], outcome: Outcome
     ) -> Outcome:
-        """What the post hooks have done becomes of the outcome: the job tells it."""
+        """Return what the post hooks have done becomes of the outcome: the job tells it."""
         say(ctx, ran)
         return outcome
 
     def dry_run_result(self, ctx: UnitContext, plan: PlanT) -> Any:
-        """What a dry run answers; the plan itself is not for users (S185)."""
+        """Return what a dry run answers; the plan itself is not for users (S185)."""
         del ctx, plan
         return None

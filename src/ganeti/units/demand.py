@@ -29,7 +29,7 @@ class Demand:
 
     @classmethod
     def of(cls, cluster: Cluster, instance: Instance) -> "Demand":
-        """What `instance` needs, defaults included."""
+        """Return what `instance` needs, defaults included."""
         beparams = filled_beparams(cluster, instance)
         return cls(
             name=instance.name,

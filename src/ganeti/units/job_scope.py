@@ -75,7 +75,7 @@ def _is_within(snapshot: Snapshot, scope: Scope, one: Reference) -> bool:
 
 
 def _has_instance(snapshot: Snapshot, scope: Scope, text: str) -> bool:
-    """Whether an instance is within the scope; one that is gone is judged by its name."""
+    """Return whether an instance is within the scope; one that is gone is judged by its name."""
     try:
         found = resolve_instance(snapshot, text)
     except PrereqError as err:
@@ -92,7 +92,7 @@ def _has_new_name(snapshot: Snapshot, scope: Scope, text: str) -> bool:
 
 
 def _has_detached_disk(snapshot: Snapshot, scope: Scope, text: str) -> bool:
-    """Whether the disk was last a disk of an instance within the scope; a name may mean several disks."""
+    """Return whether the disk was last a disk of an instance within the scope; a name may mean several disks."""
     disks = [one for one in snapshot.table(DetachedDisk).values() if text in (one.uuid, one.name)]
     return bool(disks) and all(_has_instance(snapshot, scope, one.last_instance) for one in disks)
 

@@ -26,7 +26,7 @@ async def address_of(name: str) -> str:
 
 
 async def is_answering(address: str, port: int = NODED_PORT) -> bool:
-    """Whether a host has this address: it takes a connection, or refuses it."""
+    """Return whether a host has this address: it takes a connection, or refuses it."""
     try:
         async with asyncio.timeout(ANSWER_S):
             _, writer = await asyncio.open_connection(address, port)

@@ -36,7 +36,7 @@ def check_can_host(node: Node) -> None:
 async def free_resources(
     ctx: UnitContext, node: Node, what: str, units: Iterable[StorageUnit] = ()
 ) -> NodeInfo:
-    """What `node` says about itself, less what placements decided before this job's will take there.
+    """Return what `node` says about itself, less what placements decided before this job's will take there.
 
     `units` are asked about besides the cluster's own.
     """

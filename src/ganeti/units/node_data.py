@@ -44,7 +44,7 @@ class NodeReports:
     """Seconds, monotonic."""
 
     def serves(self, snapshot: Snapshot) -> bool:
-        """Whether the answers are about all nodes of the cluster as it is now."""
+        """Return whether the answers are about all nodes of the cluster as it is now."""
         nodes = {node.uuid for node in snapshot.online_nodes()}
         return nodes <= self.answers.keys() and self.question == info_args(snapshot)
 
@@ -61,7 +61,7 @@ class NodeData:
     _reports: NodeReports | None = None
 
     async def reports(self, services: Asks, snapshot: Snapshot, *, fresh: bool) -> NodeReports:
-        """What all online nodes say, now or some seconds ago; an error stands in for an answer."""
+        """Return what all online nodes say, now or some seconds ago; an error stands in for an answer."""
         now, last = services.clock.monotonic(), self._reports
         if (
             not fresh

@@ -39,7 +39,7 @@ class Placement:
         return int(self.message["disk_space_total"]) if takes else 0
 
     def spindles(self, unit: StorageUnit, node: NodeUuid) -> int:
-        """How many physical devices its disks will have for themselves there."""
+        """Return how many physical devices its disks will have for themselves there."""
         if self.unit != unit or node not in self.nodes:
             return 0
         return sum(disk["spindles"] or 0 for disk in self.message["disks"])
@@ -85,7 +85,7 @@ class Placements:
         return self.pending() + [one for number, one in self._ended if number > mark]
 
     def knows(self, mark: int) -> bool:
-        """Whether everything that ended after `mark` is still remembered."""
+        """Return whether everything that ended after `mark` is still remembered."""
         return mark >= self._forgotten
 
     def forget_before(self, mark: int) -> None:

@@ -73,11 +73,11 @@ class Processor:
         )
 
     def describe_undo(self, step: UndoStep) -> str:
-        """What a step would undo, and where."""
+        """Return what a step would undo, and where."""
         return describe(self._services.config.snapshot, step)
 
     def undo_locks(self, steps: Sequence[UndoStep]) -> list[LockRequest]:
-        """What must be held while steps are run beside other jobs."""
+        """Return what must be held while steps are run beside other jobs."""
         return locks_of(self._services.config.snapshot, steps)
 
     async def undo(

@@ -66,7 +66,7 @@ class BuiltInAllocator(Protocol):
     async def explain(
         self, message: dict[str, Any], chosen: list[str], options: Mapping[str, Any]
     ) -> list[tuple[str, str]]:
-        """Why each node that is not among `chosen` is not: (node, reason)."""
+        """Return why each node that is not among `chosen` is not: (node, reason)."""
         ...
 
 
@@ -106,7 +106,7 @@ class Renewal(Protocol):
 
 
 def no_secret() -> str:
-    """Where no other cluster is known."""
+    """Return where no other cluster is known."""
     raise PrereqError(
         "this cluster has no domain secret, which both clusters of a move must have; to make one:"
         " gnt-cluster renew-crypto --new-cluster-domain-secret",

@@ -16,7 +16,7 @@ MEND = "fail over to a candidate that has it, copy it from there, or renew it ag
 
 
 def is_outdated(ctx: UnitContext, path: str, content: bytes) -> bool:
-    """Whether a file was renewed since this content: this node was away, or was no candidate, at that time."""
+    """Return whether a file was renewed since this content: this node was away, or was no candidate, at that time."""
     wanted = ctx.snapshot.cluster.renewed_files.get(path)
     return wanted is not None and wanted != sha256(content).hexdigest()
 
@@ -36,7 +36,7 @@ async def let_count(ctx: UnitContext, paths: Collection[str]) -> None:
 
 
 async def shared_files(ctx: UnitContext) -> SharedFiles:
-    """What the master's node has to share (S66, S67, S68); RpcError if it does not say."""
+    """Return what the master's node has to share (S66, S67, S68); RpcError if it does not say."""
     cluster = ctx.snapshot.cluster
     master = ctx.snapshot.nodes[cluster.master_node]
     args = SharedFilesArgs(

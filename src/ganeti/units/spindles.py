@@ -15,7 +15,7 @@ REPAIR = "gnt-cluster repair-disk-sizes records how many"
 
 
 def misfit(disk: Disk) -> str:
-    """Why a disk cannot be kept apart from others on a node with exclusive storage; '' if it can."""
+    """Return why a disk cannot be kept apart from others on a node with exclusive storage; '' if it can."""
     row = TEMPLATES[disk.template]
     if row.shared or not row.has_disks:
         return ""

@@ -69,7 +69,7 @@ class Route:
 
 
 def secret_of_others(ctx: UnitContext) -> str | None:
-    """What another cluster must know, for `base.domain_secret`; None if this one does not ask for it (S207)."""
+    """Return what another cluster must know, for `base.domain_secret`; None if this one does not ask for it (S207)."""
     if not ctx.snapshot.cluster.check_domain_signatures:
         return None
     return ctx.services.domain_secret()
@@ -158,7 +158,7 @@ def report(ctx: UnitContext, what: str, sent: StreamResult) -> None:
 
 
 def _watch(ctx: UnitContext, node: Node, end: DiskEnd | DumpEnd) -> Sequence[ScriptWatch]:
-    """What a script at this end says, if it is one; its call is the next."""
+    """Return what a script at this end says, if it is one; its call is the next."""
     if isinstance(end, DumpEnd) or not end.os:
         return ()
     return (ScriptWatch(ctx, node, ctx.next_key),)

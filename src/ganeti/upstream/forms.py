@@ -117,7 +117,7 @@ def in_form_of_3_0(document: Document) -> Document:
 
 
 def _with_uuid(table: str, key: str, one: Document) -> Document:
-    """What stands under its UUID."""
+    """Return what stands under its UUID."""
     if one.get("uuid") not in (None, key):
         raise InputError(f"{one['uuid']!r:.80} stands under the UUID {key!r:.80}", table)
     return {**one, "uuid": key}

@@ -141,7 +141,7 @@ def written_group(judge: Judge, group: NodeGroup) -> Document:
 
 
 def written_connection(params: Mapping[str, Any]) -> Params:
-    """How a group is connected to a network; upstream has all three parameters."""
+    """Return how a group is connected to a network; upstream has all three parameters."""
     return layered({"vlan": NIC_DEFAULTS["vlan"]}, params)
 
 

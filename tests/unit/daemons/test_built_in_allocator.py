@@ -112,7 +112,7 @@ async def test_the_reports_of_monitoring_daemons_decide_as_they_do_for_the_progr
     assert hail.main([str(tmp_path / "message"), f"--mond-data={path}"]) == 0
     assert json.loads(capsys.readouterr().out) == found
     why = dict(await allocator.explain(given, found["result"], {"mond-data": str(path)}))
-    assert not any("not by these rules" in reason for reason in why.values())
+    assert not any("did not follow these rules" in reason for reason in why.values())
 
 
 @pytest.mark.requirement("S181")

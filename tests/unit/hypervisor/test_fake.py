@@ -127,18 +127,18 @@ async def test_a_failed_migration_leaves_the_source_as_it_was(tmp_path: Path) ->
     assert await states(there) == {}
 
 
-async def test_operations_fail_where_a_test_wants_it(paths: Paths) -> None:
+async def test_operations_fail_on_request(paths: Paths) -> None:
     fake = FakeHypervisor(paths, failures={"verify": "no processor"})
     assert await fake.verify() == ["no processor"]
     paths.fake_hypervisor.mkdir(parents=True)
-    wish = paths.fake_hypervisor / "fail-start"
-    wish.write_text("out of luck\n")
+    switch = paths.fake_hypervisor / "fail-start"
+    switch.write_text("out of luck\n")
     with pytest.raises(HypervisorError, match="out of luck"):
         await fake.start(INSTANCE, [])
-    wish.write_text("")
-    with pytest.raises(HypervisorError, match="fail-start asks for"):
+    switch.write_text("")
+    with pytest.raises(HypervisorError, match="fail-start requests"):
         await fake.start(INSTANCE, [])
-    wish.unlink()
+    switch.unlink()
     await fake.start(INSTANCE, [])
 
 

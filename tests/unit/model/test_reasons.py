@@ -18,8 +18,8 @@ def test_nodes_with_the_same_reason_share_it_and_figures_become_ranges() -> None
 
 def test_digits_in_names_are_no_figures() -> None:
     reasons = [
-        ("a", "the instances of node1 would find no place"),
-        ("b", "the instances of node2 would find no place"),
+        ("a", "the instances of node1 could not be recovered"),
+        ("b", "the instances of node2 could not be recovered"),
         ("c", "group rack-1.example.com is last_resort"),
         ("d", "group rack-2.example.com is last_resort"),
     ]

@@ -156,14 +156,14 @@ def test_equal_and_worse_nodes_are_told_apart() -> None:
     )
     message = clusters.message(cluster, clusters.allocation("plain"))
     reasons = reasons_of(message, ["node0002"])
-    assert reasons["node0001"].startswith("as good as the one that was chosen (score ")
+    assert reasons["node0001"].startswith("as good as the chosen node (score ")
     assert " against " in reasons["node0000"]
 
 
 @pytest.mark.requirement("S235")
 def test_a_policy_forbids_with_its_own_words() -> None:
     found = ask(clusters.cluster(4), clusters.allocation("plain") | {"memory": 64})
-    assert "the policy of its group forbids it: memory-size 64 is not from 128" in found["info"]
+    assert "the policy of its group forbids it: memory-size 64 is not between 128" in found["info"]
 
 
 def two_groups(policy: str) -> Cluster:
@@ -209,7 +209,7 @@ def test_a_group_that_is_named_is_used_even_if_it_takes_nothing_else(group: str)
     assert [name.startswith("other-") for name in found["result"]] == [True, True]
     refused = ask(two_groups("preferred"), request | {"group_name": "nosuch"})
     assert (refused["success"], refused["result"]) == (False, [])
-    assert "node group 'nosuch' is not known" in refused["info"]
+    assert "node group 'nosuch' does not exist" in refused["info"]
 
 
 @pytest.mark.parametrize("group", ["other", "uuid-group-2"])

@@ -154,7 +154,7 @@ def test_an_explanation_never_denies_the_rules_that_chose(seed: int) -> None:
     reasons = dict(explain(state, WANTED, rules, place.nodes))
     assert len(reasons) == 5
     for reason in reasons.values():
-        assert "not by these rules" not in reason
+        assert "did not follow these rules" not in reason
 
 
 def test_the_reason_against_a_node_is_what_it_would_lose() -> None:
@@ -163,4 +163,4 @@ def test_the_reason_against_a_node_is_what_it_would_lose() -> None:
         "b": "loses [4] later allocations and leaves 700.0 GiB of disk,"
         " against loses [4] later allocations and leaves 500.0 GiB of disk"
     }
-    assert "not by these rules" in dict(explain(state, WANTED, Rules(), (1,)))["a"]
+    assert "did not follow these rules" in dict(explain(state, WANTED, Rules(), (1,)))["a"]

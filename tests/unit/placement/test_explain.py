@@ -113,7 +113,7 @@ def test_a_choice_by_other_rules_is_told_from_ours() -> None:
     best = answered(message)["result"]
     worse = next(name for name, why in reasons_of(message, best).items() if " against " in why)
     told = reasons_of(message, [worse])
-    assert told[best[0]].endswith(": the choice was not by these rules")
+    assert told[best[0]].endswith(": the choice did not follow these rules")
     other = next(node.name for node in given.nodes if node.group == "uuid-1")
     told = reasons_of(message, [other])
     assert told[best[0]] == "group group1 was chosen, although it is last_resort"
@@ -128,7 +128,7 @@ def test_a_node_that_could_not_be_lost_before_is_said_to_be_so(groups: int) -> N
         message = message_of(given)
         state = State(read(message)[0])
         for reason in reasons_of(message, answered(message)["result"]).values():
-            head, _, tail = reason.partition(" would find no place if that node failed")
+            head, _, tail = reason.partition(" could not be recovered if that node failed")
             if not head.startswith(("the instances of ", "more of the instances of ")):
                 continue
             node = [one.name for one in state.nodes].index(head.split(" of ")[-1])
@@ -147,8 +147,8 @@ def test_a_better_score_that_the_capacity_check_refused_is_no_equal() -> None:
         message = message_of(cluster(seed, kind), memory=12 * 1024)
         found = answered(message)
         for name, reason in reasons_of(message, found["result"]).items():
-            assert "not by these rules" not in reason
-            if found["success"] and "would find no place" in reason:
+            assert "did not follow these rules" not in reason
+            if found["success"] and "could not be recovered" in reason:
                 seen += answered_on(message, name) != [name]
     assert seen
 
@@ -166,8 +166,8 @@ def test_options_of_the_allocator_count_in_explanations_too() -> None:
     messages = [message_of(cluster(seed, kind)) for seed in range(3)]
     with_checks = [reasons_of(one, []) for one in messages]
     without = [reasons_of(one, [], **{"no-capacity-checks": True}) for one in messages]
-    assert any("would find no place" in why for told in with_checks for why in told.values())
-    assert not any("would find no place" in why for told in without for why in told.values())
+    assert any("could not be recovered" in why for told in with_checks for why in told.values())
+    assert not any("could not be recovered" in why for told in without for why in told.values())
     assert with_checks != without
 
 

@@ -29,12 +29,12 @@ def test_the_default_policy_allows_ordinary_instances() -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"memory": 0}, "memory-size 0 is not from 1 to 1048576"),
-        ({"vcpus": 257}, "cpu-count 257 is not from 1 to 256"),
-        ({"disks": (1,) * 17}, "disk-count 17 is not from 0 to 16"),
-        ({"nics": 9}, "nic-count 9 is not from 0 to 8"),
-        ({"disks": (1, 2**40)}, f"disk-size {2**40} is not from 0 to"),
-        ({"spindle_use": 65}, "spindle-use 65 is not from 0 to 64"),
+        ({"memory": 0}, "memory-size 0 is not between 1 and 1048576"),
+        ({"vcpus": 257}, "cpu-count 257 is not between 1 and 256"),
+        ({"disks": (1,) * 17}, "disk-count 17 is not between 0 and 16"),
+        ({"nics": 9}, "nic-count 9 is not between 0 and 8"),
+        ({"disks": (1, 2**40)}, f"disk-size {2**40} is not between 0 and"),
+        ({"spindle_use": 65}, "spindle-use 65 is not between 0 and 64"),
         ({"disk_template": "nosuch"}, "disk template nosuch is not allowed"),
     ],
 )
@@ -51,7 +51,8 @@ def test_one_range_that_fits_is_enough() -> None:
     assert policy_violations(policy, size(memory=1500)) == []
     (wrong,) = policy_violations(policy, size(memory=500))
     assert (
-        wrong == "memory-size 500 is not from 1 to 100 or memory-size 500 is not from 1000 to 2000"
+        wrong
+        == "memory-size 500 is not between 1 and 100 or memory-size 500 is not between 1000 and 2000"
     )
 
 

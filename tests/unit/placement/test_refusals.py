@@ -96,7 +96,7 @@ def exclusive() -> dict[str, Any]:
 
 
 UNKNOWN_SPINDLES = (
-    "c, d: the node has exclusive storage, and the disks' spindles are not given (FailSpindles)"
+    "c, d: the node has exclusive storage, and the disks have no number of spindles (FailSpindles)"
 )
 
 

@@ -149,7 +149,7 @@ def nic(**fields: Any) -> list[NicRequest]:
         ),
         ({"beparams": {"memory": 4097}}, ErrorCode.NO_RESOURCES, "4097 MiB are needed"),
         ({"disks": disk(size=200_000)}, ErrorCode.NO_RESOURCES, "200000 MiB are needed"),
-        ({"beparams": {"vcpus": 300}}, WRONG, "cpu-count 300 is not from 1 to 256"),
+        ({"beparams": {"vcpus": 300}}, WRONG, "cpu-count 300 is not between 1 and 256"),
     ],
 )
 async def test_a_wrong_request_has_one_clear_error(
@@ -228,7 +228,7 @@ async def test_the_policy_of_the_chosen_node_s_group_counts(master: Master) -> N
         draft.put(NodeGroup(uuid=OTHER_GROUP, name="large"))  # would allow it, but has no such node
 
     await master.change(limit)
-    await refused(master, WRONG, "memory-size 512 is not from 1 to 256")
+    await refused(master, WRONG, "memory-size 512 is not between 1 and 256")
     succeeded(await master.run(create(ignore_ipolicy=True)))
     master.check()
 

@@ -164,7 +164,7 @@ async def test_policies_and_allocators_count_the_spindles_of_disks(master: Maste
     assert (demand.size().spindle_use, demand.size(exclusive=True).spindle_use) == (1, 3)
     group = next(iter(master.snapshot.groups.values()))
     tight = replace(group, ipolicy={"minmax": [{"max": {"spindle-use": 2}}]})
-    assert "spindle-use 3 is not from 0 to 2" in policy_breaches(cluster, tight, instance)[0]
+    assert "spindle-use 3 is not between 0 and 2" in policy_breaches(cluster, tight, instance)[0]
     unknown: Instance = replace(instance, disks=(replace(instance.disks[0], params={}),))
     assert policy_breaches(cluster, tight, unknown) == []
     two = wanted(2, name="b.example.com", pnode=None, iallocator="hail")

@@ -105,7 +105,7 @@ class Acceleration:
         return "tcg"
 
     async def kvm_works(self, program: str) -> bool:
-        """Whether a guest reaches its end under KVM."""
+        """Return whether a guest reaches its end under KVM."""
         if not self._device.exists():
             return False
         async with self._one_at_a_time:

@@ -174,7 +174,7 @@ def _words(pid: int) -> list[str]:
 
 
 def _after(argv: Sequence[str], option: str) -> str:
-    """What follows an option."""
+    """Return what follows an option."""
     if option not in argv[:-1]:
         raise HypervisorError(f"its command line has no {option}")
     return argv[argv.index(option) + 1]
@@ -205,7 +205,7 @@ def _disk(index: int, given: dict[str, Any]) -> DiskSpec:
 
 
 def _shared_id(given: dict[str, Any]) -> list[Any]:
-    """What every node calls a disk; of a mirrored one the port, for its secret is in there."""
+    """Return what every node calls a disk; of a mirrored one the port, for its secret is in there."""
     words = list(given["logical_id"])
     return words[_PORT : _PORT + 1] if given["dev_type"] == _MIRRORED else words
 

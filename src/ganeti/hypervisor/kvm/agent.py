@@ -68,7 +68,7 @@ class GuestAgent:
         self._turn = asyncio.Lock()
 
     async def info(self) -> AgentInfo:
-        """What the guest says of itself; what its agent does not know stays empty. AgentSilent."""
+        """Return what the guest says of itself; what its agent does not know stays empty. AgentSilent."""
         interfaces = await self._known("guest-network-get-interfaces", list[_Interface], [])
         system = await self._known("guest-get-osinfo", _System, _System())
         host = await self._known("guest-get-host-name", _HostName, _HostName())

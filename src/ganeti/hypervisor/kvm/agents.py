@@ -24,7 +24,7 @@ class Agents(TalksToAgent):
         self._known: dict[Path, GuestAgent] = {}
 
     async def agent_info(self, instance: InstanceSpec) -> AgentInfo | None:
-        """What a guest says of itself; None if it does not run here, or no agent answers."""
+        """Return what a guest says of itself; None if it does not run here, or no agent answers."""
         guest = self._guests.peek(self._guests.files(instance.uuid))
         if guest is None or not _has_channel(guest):
             return None

@@ -24,7 +24,7 @@ def names(migration_caps: str) -> tuple[str, ...]:
 
 
 def capability_problems(migration_caps: str) -> list[str]:
-    """What keeps guests from being migrated so, a sentence each that names the parameter first."""
+    """Return what keeps guests from being migrated so, a sentence each that names the parameter first."""
     wanted = names(migration_caps)
     found = [
         f"migration_caps: {name} cannot be used; those that can are {', '.join(sorted(ALLOWED))}"

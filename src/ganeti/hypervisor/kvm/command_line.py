@@ -172,7 +172,7 @@ def _ports(machine: str) -> list[str]:
 
 
 def _ide_disks(instance: InstanceSpec, resolved: Resolved) -> int:
-    """How many places of IDE the disks take."""
+    """Return how many places of IDE the disks take."""
     return len(instance.disks) if resolved.hvparams["disk_type"] == "ide" else 0
 
 
@@ -250,7 +250,7 @@ def _aio(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> dict[str, st
 def disk_device(
     disk: DiskSpec, backend: DiskBackend, hvparams: Params, machine: str, slot: int
 ) -> dict[str, Any]:
-    """What the guest sees of a disk, as `device_add` takes it."""
+    """Return what the guest sees of a disk, as `device_add` takes it."""
     kind = str(hvparams["disk_type"])
     pairs: dict[str, Any] = {
         "driver": _DISK_DRIVERS[kind],
@@ -301,7 +301,7 @@ def netdev_id(nic: NicSpec) -> str:
 
 
 def nic_device(nic: NicSpec, hvparams: Params, machine: str, slot: int) -> dict[str, Any]:
-    """What the guest sees of a NIC, as `device_add` takes it."""
+    """Return what the guest sees of a NIC, as `device_add` takes it."""
     kind = str(hvparams["nic_type"])
     pairs: dict[str, Any] = {
         "driver": "virtio-net-pci" if kind == "paravirtual" else kind,
@@ -320,7 +320,7 @@ def nic_device(nic: NicSpec, hvparams: Params, machine: str, slot: int) -> dict[
 
 
 def _device(pairs: Mapping[str, Any]) -> str:
-    """What `device_add` takes, on a command line."""
+    """Return what `device_add` takes, on a command line."""
     return option(pairs["driver"], **{name: pairs[name] for name in pairs if name != "driver"})
 
 

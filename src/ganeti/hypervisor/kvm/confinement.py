@@ -133,7 +133,7 @@ class Confinement:
         _remove_tree(files.chroot)
 
     def pool_problems(self) -> list[str]:
-        """What is wrong with the cluster's pool on this node."""
+        """Return what is wrong with the cluster's pool on this node."""
         try:
             pool = self._pool()
         except GanetiError:
@@ -141,7 +141,7 @@ class Confinement:
         return [f"in the user-id pool: {text}" for text in uidpool.host_conflicts(pool)]
 
     async def abilities(self, program: str) -> Abilities:
-        """What this very QEMU offers, asked once for each version of the program."""
+        """Return what this very QEMU offers, asked once for each version of the program."""
         key = _version_key(program)
         if key is None:
             return Abilities()  # starting it will say why
@@ -225,7 +225,7 @@ def _launcher(user: User | None, chroot: Path | None) -> list[str]:
 
 
 def capability_words(user: User | None, chroot: Path | None) -> list[str]:
-    """What starts a program as root without the capabilities that QEMU does not need.
+    """Return what starts a program as root without the capabilities that QEMU does not need.
 
     One without a user of its own keeps them for life; with one it loses them all.
     """
@@ -250,7 +250,7 @@ def user_of(hvparams: Params) -> User | None:
 
 
 def user_problems(hvparams: Params) -> list[str]:
-    """What is wrong on this node with the parameters that choose QEMU's user."""
+    """Return what is wrong on this node with the parameters that choose QEMU's user."""
     # Whether there is a pool is the master's to check, and found out when an id is taken.
     found = confinement_problems(hvparams, has_pool=True)
     name = str(hvparams["security_domain"])

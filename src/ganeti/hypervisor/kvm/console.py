@@ -38,7 +38,7 @@ def _display(instance: InstanceSpec, hvparams: Params) -> ConsoleInfo:
 
 
 def _host(bound: str) -> str:
-    """Where clients go for a display on this address: empty if any address of the node will do."""
+    """Return where clients go for a display on this address: empty if any address of the node will do."""
     try:
         return "" if ip_address(bound).is_unspecified else bound
     except ValueError:

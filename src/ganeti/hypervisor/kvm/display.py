@@ -49,17 +49,17 @@ class Spice:
 
 
 def has_vnc(hvparams: Params) -> bool:
-    """Whether VNC is served."""
+    """Return whether VNC is served."""
     return bool(hvparams["vnc_bind_address"])
 
 
 def has_spice(hvparams: Params) -> bool:
-    """Whether SPICE is served."""
+    """Return whether SPICE is served."""
     return bool(hvparams["spice_bind"])
 
 
 def vnc_socket(instance: InstanceSpec, hvparams: Params) -> Path | None:
-    """Where VNC is served on a socket in a directory."""
+    """Return where VNC is served on a socket in a directory."""
     address = str(hvparams["vnc_bind_address"])
     return Path(address) / f"{instance.name}.vnc" if address.startswith("/") else None
 

@@ -43,7 +43,7 @@ def kinds(directory: Path = DIRECTORY) -> list[Kind]:
 
 
 def variables_path(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> Path:
-    """Where the variables of a guest are."""
+    """Return where the variables of a guest are."""
     template = DISK_TEMPLATES.get(instance.disk_template)
     if template is not None and template.shared and template.in_files and disk_paths:
         return Path(disk_paths[0] + SUFFIX)
@@ -51,7 +51,7 @@ def variables_path(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[st
 
 
 def lies_beside_disks(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> bool:
-    """Whether the variables are a file that all nodes see."""
+    """Return whether the variables are a file that all nodes see."""
     return variables_path(paths, instance, disk_paths).parent != paths.uefi_variables
 
 

@@ -376,7 +376,7 @@ def _new_record(what: Launch, resolved: Resolved, argv: Sequence[str]) -> Record
 
 
 def _own_scope(record: Record, files: GuestFiles, kind: str) -> list[str]:
-    """What starts it out of the node daemon's control group, where systemd would end both together."""
+    """Return what starts it out of the node daemon's control group, where systemd would end both together."""
     if not Path("/run/systemd/system").is_dir() or (PROC / "1/comm").read_text() != "systemd\n":
         return []
     # Both ends of a migration may be virtual nodes of one host.

@@ -326,7 +326,7 @@ class KvmHotplug(Hotplug):
         return device_id(kind, uuid) in await self._devices(guest)
 
     async def _may_have(self, guest: Guest, kind: str, uuid: str) -> bool:
-        """Whether a device may be there, after something went wrong."""
+        """Return whether a device may be there, after something went wrong."""
         try:
             return await self._has(guest, kind, uuid)
         except HypervisorError:

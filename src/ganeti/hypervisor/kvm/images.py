@@ -20,12 +20,12 @@ EMPTY = EMPTY_DRIVE
 
 
 def boots_from(hvparams: Params, kind: str) -> bool:
-    """Whether the guest starts from a device of this kind: disk, cdrom, network or floppy."""
+    """Return whether the guest starts from a device of this kind: disk, cdrom, network or floppy."""
     return hvparams["boot_order"] == kind and not hvparams["kernel_path"]
 
 
 def image_problem(name: str, hvparams: Params) -> str | None:
-    """Why the image that a parameter names cannot be used on this node; links are followed."""
+    """Return why the image that a parameter names cannot be used on this node; links are followed."""
     path = str(hvparams[name])
     if path in ("", EMPTY):
         return None
@@ -41,7 +41,7 @@ def image_problem(name: str, hvparams: Params) -> str | None:
 
 
 def outside_problem(name: str, real: Path, hvparams: Params) -> str | None:
-    """Why an image that really is at this path cannot be used: it is in no directory for images."""
+    """Return why an image that really is at this path cannot be used: it is in no directory for images."""
     directories = [word for word in str(hvparams["image_directories"]).split(":") if word]
     homes = [Path(one).resolve() for one in directories if not image_directory_problem(one)]
     if not any(real.is_relative_to(home) for home in homes):
@@ -54,7 +54,7 @@ def outside_problem(name: str, real: Path, hvparams: Params) -> str | None:
 
 
 def image_directory_problem(directory: str) -> str | None:
-    """Why no image may be in a directory, as this node has it: links are followed. None if it may."""
+    """Return why no image may be in a directory, as this node has it: links are followed. None if it may."""
     try:
         real = Path(directory).resolve()
         if real.exists() and not real.is_dir():

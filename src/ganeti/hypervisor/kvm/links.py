@@ -29,7 +29,7 @@ def wrong_nics(
     tables: Sequence[Path] = TABLES,
     search_path: str = CLEAN_ENVIRONMENT["PATH"],
 ) -> list[str]:
-    """What is missing on this node, a sentence for each NIC."""
+    """Return what is missing on this node, a sentence for each NIC."""
     problems = []
     for nic in nics:
         if nic.mode == "bridged":

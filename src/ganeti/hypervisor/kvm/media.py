@@ -107,7 +107,7 @@ async def _forget(ask: Talk, node: str) -> None:
 
 
 async def _block(ask: Talk, device: str) -> dict[str, Any] | None:
-    """What QEMU says about a drive; None if the guest has it not."""
+    """Return what QEMU says about a drive; None if the guest has it not."""
     found: list[dict[str, Any]] = await ask("query-block")
     places = (device, f"/machine/peripheral/{device}")
     for block in found:

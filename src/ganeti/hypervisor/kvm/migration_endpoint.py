@@ -23,7 +23,7 @@ class MigrationEndpoint:
         self._tls = MigrationTls(paths)
 
     def certificate(self, instance_uuid: str) -> str:
-        """What a guest that is about to be sent will show to the other end: new each time."""
+        """Return what a guest that is about to be sent will show to the other end: new each time."""
         return self._tls.identity(instance_uuid)
 
     def over(self, instance_uuid: str) -> None:

@@ -171,7 +171,7 @@ class MigrationTls:
             await guest.ask("object-add", arguments)
 
     def _directory(self, guest: Guest) -> Path:
-        """Where this guest's process finds the files, as this daemon sees it."""
+        """Return where this guest's process finds the files, as this daemon sees it."""
         name = f"tls-{self._node}-{guest.files.short_uuid}"
         if _root_of(guest) == Path("/"):
             return self._shared / name
@@ -215,7 +215,7 @@ def _checked(peer: str, end: str, instance_uuid: str) -> bytes:
 
 
 def _root_of(guest: Guest) -> Path:
-    """What the guest's process has as the root of all files."""
+    """Return what the guest's process has as the root of all files."""
     try:
         return (PROC / str(guest.record.pid) / "root").readlink()
     except OSError as err:

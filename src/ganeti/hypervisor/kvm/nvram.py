@@ -52,7 +52,7 @@ class NvramFiles(KeepsNvram):
 
 
 def read(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> bytes | None:
-    """What only this node has, or None if that is nothing."""
+    """Return what only this node has, or None if that is nothing."""
     is_shared = firmware.lies_beside_disks(paths, instance, disk_paths)
     found = _Nvram(
         uefi=None if is_shared else firmware.read(paths, instance, disk_paths),

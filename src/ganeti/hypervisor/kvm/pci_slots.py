@@ -60,7 +60,7 @@ def free_slot(slots: Mapping[str, int], present: Collection[str], count: int, wh
 
 
 def has_root_ports(machine: str) -> bool:
-    """Whether the machine has PCI Express, whose own bus takes no devices while the guest runs."""
+    """Return whether the machine has PCI Express, whose own bus takes no devices while the guest runs."""
     return machine == "q35" or machine.startswith("pc-q35-")
 
 

@@ -22,7 +22,7 @@ def _numbers(text: str) -> frozenset[int]:
 
 
 def mask_problem(mask: str, vcpus: int | None, online: Iterable[int]) -> str | None:
-    """Why a guest with so many CPUs (None: not known yet) cannot have this mask on this host."""
+    """Return why a guest with so many CPUs (None: not known yet) cannot have this mask on this host."""
     sets = cpu_sets(mask)
     if vcpus is not None and len(sets) not in (1, vcpus):
         return f"cpu_mask: {mask} is for {len(sets)} CPUs, and the guest has {vcpus}"

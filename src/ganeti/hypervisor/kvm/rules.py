@@ -14,7 +14,7 @@ _THROUGH_THE_CACHE = ("writeback", "writethrough")
 
 
 def contradictions(hvparams: Params) -> list[str]:
-    """What is wrong, a sentence each that names the parameter first; `hvparams` are complete."""
+    """Return what is wrong, a sentence each that names the parameter first; `hvparams` are complete."""
     return [
         *_boot(hvparams),
         *_vnc(hvparams),

@@ -86,7 +86,7 @@ class GuestFiles:
 
     @classmethod
     def of(cls, paths: Paths, instance_uuid: str) -> "GuestFiles":
-        """Where this node keeps the files of an instance."""
+        """Return where this node keeps the files of an instance."""
         return cls(paths.kvm, paths.log / "kvm", instance_uuid[:SHORT_UUID])
 
     @property

@@ -57,7 +57,7 @@ def _opened(path: str, count: int) -> Iterator[list[int]]:
 
 
 def disconnect_commands(tap: str, nic: NicSpec) -> list[list[str]]:
-    """What takes a tap device from the network that its NIC was connected to; all may fail."""
+    """Return what takes a tap device from the network that its NIC was connected to; all may fail."""
     if nic.mode == "openvswitch":
         return [["ovs-vsctl", "--if-exists", "del-port", tap]]
     if nic.mode == "bridged":

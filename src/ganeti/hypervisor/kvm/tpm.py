@@ -178,7 +178,7 @@ def _give(directory: int, owner: tuple[int, int]) -> None:
 
 
 def _is_plain(file: int) -> bool:
-    """Whether it is a file with one name."""
+    """Return whether it is a file with one name."""
     status = os.fstat(file)
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 

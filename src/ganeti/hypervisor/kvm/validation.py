@@ -54,7 +54,7 @@ async def machines(run: Run, program: str) -> dict[str, str]:
 
 
 async def spice_address(run: Run, hvparams: Params) -> str:
-    """Where SPICE is served: an address, or the first one of an interface."""
+    """Return where SPICE is served: an address, or the first one of an interface."""
     bind, version = str(hvparams["spice_bind"]), int(hvparams["spice_ip_version"])
     try:
         return str(ip_address(bind))

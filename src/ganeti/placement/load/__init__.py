@@ -1,1 +1,1 @@
-"""From the forms in which a cluster is described to `description.Cluster`, and back."""
+"""Readers from the forms in which a cluster is described to `description.Cluster`, and a writer."""

@@ -1,4 +1,4 @@
-"""The allocator's message, version 2 (seed 004), as a description and a request."""
+"""Version 2 of the allocator's message (seed 004), as a description and a request."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class _Nic(msgspec.Struct):
 
 
 class Wanted(msgspec.Struct):
-    """An instance as messages have it; a request has a name and the number of nodes, too."""
+    """An instance in a message; a request also has a name and the number of nodes."""
 
     memory: Number
     vcpus: Number
@@ -44,7 +44,7 @@ class Wanted(msgspec.Struct):
     required_nodes: int = 1
 
     def described(self, name: str) -> Instance:
-        """The instance on its nodes; InputError if it has none where it must."""
+        """Return the instance on its nodes; InputError if a required node is missing."""
         spindles = [one.spindles for one in self.disks]
         known = None if None in spindles else float(sum(one or 0 for one in spindles))
         nodes = self.nodes
@@ -103,7 +103,7 @@ class _Node(msgspec.Struct):
         )
         exclusive = self.ndparams.exclusive_storage
         if self.offline or self.vm_capable is False:
-            # Live values, if a message has any, are old ones; upstream does not read them either.
+            # Live values in a message are outdated; upstream does not read them either.
             spindles = 0 if exclusive else self.ndparams.spindle_count
             return Node(name=name, group=self.group, node_cpus=0, offline=True, why_offline=why,
                         total_spindles=spindles, exclusive_storage=exclusive, tags=self.tags)  # fmt: skip
@@ -141,7 +141,7 @@ class _Group(msgspec.Struct):
 
 
 class _Message(msgspec.Struct):
-    request: dict[str, Any]  # first, because a message without one is no message of an allocator
+    request: dict[str, Any]  # first: a message without a request is not a message of an allocator
     nodegroups: dict[str, _Group]
     nodes: dict[str, _Node]
     instances: dict[str, Wanted]
@@ -154,7 +154,7 @@ _FORM = "an allocator's message is a JSON object with nodegroups, nodes, instanc
 def read(
     message: bytes | Mapping[str, Any], source: str = "message"
 ) -> tuple[Cluster, dict[str, Any]]:
-    """(cluster, request) of a message, encoded or not; InputError names `source` and what is wrong.
+    """Return (cluster, request) of a message, encoded or not; InputError names `source` and the fault.
 
     Scripts match the first words of these errors, so those words are upstream's.
     """
@@ -180,13 +180,13 @@ def read(
         nodes=[one.described(name) for name, one in parsed.nodes.items()],
         instances=[one.described(name) for name, one in parsed.instances.items()],
         tags=parsed.cluster_tags,
-        policy=DEFAULT_POLICY,  # upstream's tools do not read the cluster's here either
+        policy=DEFAULT_POLICY,  # upstream's tools do not read the cluster's policy here either
     )
     return cluster, parsed.request
 
 
 def wanted_instance(request: Mapping[str, Any]) -> Instance:
-    """The instance that a request describes; InputError."""
+    """Return the instance that a request describes; InputError if it is malformed."""
     try:
         wanted = msgspec.convert(request, Wanted)
     except (msgspec.ValidationError, RecursionError) as err:
@@ -201,7 +201,7 @@ def wanted_instance(request: Mapping[str, Any]) -> Instance:
 
 
 def names(request: Mapping[str, Any], key: str) -> Sequence[str]:
-    """A list of names in a request; InputError."""
+    """Return a list of names in a request; InputError if it is malformed."""
     try:
         found: list[str] = msgspec.convert(request.get(key), list[str])
     except msgspec.ValidationError as err:
@@ -210,7 +210,7 @@ def names(request: Mapping[str, Any], key: str) -> Sequence[str]:
 
 
 def instance_name(request: Mapping[str, Any]) -> str:
-    """The name in a request; InputError."""
+    """Return the name in a request; InputError if it is malformed."""
     try:
         return msgspec.convert(request.get("name"), str)
     except msgspec.ValidationError as err:
@@ -218,7 +218,7 @@ def instance_name(request: Mapping[str, Any]) -> str:
 
 
 def _wrong(err: Exception) -> str:
-    """What msgspec complains of, beginning with upstream's words for it."""
+    """Return the complaint of msgspec in upstream's words."""
     what, _, path = str(err).partition(" - at `$")
     what = re.sub(r"Object missing required field `(\w+)`", r"key '\1' not found", what)
     for ours, theirs in (("str", "String"), ("object", "JSObject")):

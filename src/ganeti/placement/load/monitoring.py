@@ -1,8 +1,8 @@
 """Loads from the reports of monitoring daemons (S181).
 
-A file of them is an array of objects, one for each node: `node`, and `reports`, a list of report objects with `name`
-and `data`. Of `cpu-avg-load` counts `data.cpu_total`, the node's load, which is spread by processors over its running instances
-and itself; of `xen-cpu-avg-load` the load of each instance.
+A file is an array of objects, one for each node: `node`, and `reports`, a list of report objects with `name` and
+`data`. Of `cpu-avg-load` only `data.cpu_total` is used: the node's load, distributed by processors over its running
+instances and the node. Of `xen-cpu-avg-load` the load of each instance is used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,26 +22,26 @@ Reports = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def reports_by_node(text: bytes) -> dict[str, list[Any]]:
-    """The reports of a file; InputError."""
+    """Return the reports of a file; InputError if it is malformed."""
     try:
         found = msgspec.json.decode(text)
     except msgspec.DecodeError as err:
         _refuse(f"is not JSON: {err}")
     if not isinstance(found, list):
-        _refuse("is not an array")
+        _refuse("must be an array")
     by_node: dict[str, list[Any]] = {}
     for number, one in enumerate(found):
         if not isinstance(one, dict) or not isinstance(one.get("node"), str):
             _refuse(f"[{number}] has no node")
         reports = one.get("reports", [])
         if not isinstance(reports, list) or not all(isinstance(each, dict) for each in reports):
-            _refuse(f"[{number}].reports is not an array of objects")
+            _refuse(f"[{number}].reports must be an array of objects")
         by_node.setdefault(one["node"], []).extend(reports)
     return by_node
 
 
 def node_loads(reports: Reports) -> dict[str, float]:
-    """Processor load by node, of those that report one; InputError."""
+    """Return the processor load of each node that reports one; InputError if a report is malformed."""
     return {
         node: _load(data.get("cpu_total"), f"{CPU_LOAD} of {node}: data.cpu_total")
         for node, data in _data(reports, CPU_LOAD).items()
@@ -49,7 +49,7 @@ def node_loads(reports: Reports) -> dict[str, float]:
 
 
 def domain_loads(reports: Reports) -> dict[str, dict[str, float]]:
-    """By node that reports any, the processor load of each of its instances; InputError."""
+    """Return, by node that reports any, the processor load of each of its instances; InputError."""
     return {
         node: {
             name: _load(value, f"{XEN_CPU_LOAD} of {node}: {name:.80}")
@@ -60,14 +60,14 @@ def domain_loads(reports: Reports) -> dict[str, dict[str, float]]:
 
 
 def _data(reports: Reports, name: str) -> dict[str, Mapping[str, Any]]:
-    """The data of one collector by node; a collector that says why it has none has none."""
+    """Return the data of one collector by node; a collector that failed has no data."""
     found: dict[str, Mapping[str, Any]] = {}
     for node, every in reports.items():
         for report in every:
             if report.get("name") == name:
                 data = report.get("data")
                 if not isinstance(data, dict):
-                    _refuse(f"{name} of {node}: data is not an object")
+                    _refuse(f"{name} of {node}: data must be an object")
                 if "error" not in data:
                     found[node] = data
     return found
@@ -75,12 +75,12 @@ def _data(reports: Reports, name: str) -> dict[str, Mapping[str, Any]]:
 
 def _load(value: Any, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        _refuse(f"{what} is no load")
+        _refuse(f"{what} must be a number that is not negative")
     return float(value)
 
 
 def with_loads(cluster: Cluster, loads: Mapping[str, float]) -> Cluster:
-    """The cluster with processor loads of the instances on the nodes that reported; the rest stays."""
+    """Return the cluster with processor loads of the instances on the nodes that reported; the rest is unchanged."""
     processors = {node.name: node.node_cpus for node in cluster.nodes}
     for one in cluster.instances:
         if one.status != SWITCHED_OFF:
@@ -100,7 +100,7 @@ def with_loads(cluster: Cluster, loads: Mapping[str, float]) -> Cluster:
 
 
 def with_domain_loads(cluster: Cluster, loads: Mapping[str, Mapping[str, float]]) -> Cluster:
-    """The cluster with the processor load of each instance that its primary node reported; the rest stays."""
+    """Return the cluster with each processor load that an instance's primary node reported; the rest is unchanged."""
     return _with_processor_loads(
         cluster,
         {

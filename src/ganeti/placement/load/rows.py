@@ -1,4 +1,4 @@
-"""Rows about nodes, instances and groups, as LUXI queries and RAPI's bulk lists give them, as a description."""
+"""Descriptions from rows about nodes, instances and groups: the answers of LUXI queries and of RAPI's bulk lists."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from ganeti.placement.load.text import DEFAULT_POLICY
 from ganeti.placement.policy_form import checked_allocation_policy, checked_policy
 
 Row = Mapping[str, Any]
-"""Values by field name; what is not known is missing or None."""
+"""Values by field name; unknown values are missing or None."""
 
 NODE_FIELDS = (
     *(
@@ -34,17 +34,17 @@ INSTANCE_FIELDS = (
     "nic.networks",
 )
 KINDS = ("groups", "nodes", "instances")
-"""The bulk lists, as RAPI calls them."""
+"""The bulk lists, by RAPI's names."""
 GROUP_FIELDS = ("name", "uuid", "alloc_policy", "ipolicy", "tags")
 
 
 def cluster_of(
     groups: Sequence[Row], nodes: Sequence[Row], instances: Sequence[Row], info: Row
 ) -> Cluster:
-    """A cluster from rows and what is known of the cluster (`tags`, `ipolicy`, `master`); InputError."""
+    """Return a cluster from rows and the cluster's attributes (`tags`, `ipolicy`, `master`); InputError."""
     for what, rows in (("group", groups), ("node", nodes), ("instance", instances)):
         if any(not isinstance(row, Mapping) for row in rows):
-            raise InputError("is not an object", what)
+            raise InputError("must be an object", what)
     policy = DEFAULT_POLICY
     if info.get("ipolicy"):
         policy = checked_policy(info["ipolicy"], "cluster: ipolicy")

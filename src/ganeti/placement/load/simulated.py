@@ -16,13 +16,13 @@ MOST_DIGITS = 9
 
 
 def simulated(descriptions: Sequence[str], size: Callable[[str], float]) -> Cluster:
-    """A group for each description, the last one first as upstream has it; `size` reads MiB; InputError."""
+    """Return a group for each description, the last one first as in upstream Ganeti; `size` reads MiB; InputError."""
     groups, nodes = [], []
     for number, text in enumerate(reversed(descriptions), 1):
         parts = text.split(",")
         if not FEWEST_PARTS <= len(parts) <= len(_PARTS):
             raise InputError(
-                f"{text!r:.60} has {len(parts)} parts, not from {FEWEST_PARTS} to {len(_PARTS)}:"
+                f"{text!r:.60} has {len(parts)} parts instead of {FEWEST_PARTS} to {len(_PARTS)}:"
                 f" {', '.join(_PARTS)}",
                 "simulate",
             )
@@ -33,7 +33,7 @@ def simulated(descriptions: Sequence[str], size: Callable[[str], float]) -> Clus
         count, cpus, spindles = (_count([*parts, "1"], place) for place in (1, 4, 5))
         exclusive = parts[6] if len(parts) == len(_PARTS) else "False"
         if exclusive not in ("True", "False"):
-            raise InputError(f"{_PARTS[6]} is {exclusive!r:.40}", "simulate")
+            raise InputError(f"{_PARTS[6]} is {exclusive!r:.40}, not True or False", "simulate")
         disk, memory = size(parts[2]), size(parts[3])
         groups.append(Group(name, uuid, policy, policy=DEFAULT_POLICY))
         nodes += [
@@ -57,5 +57,5 @@ def simulated(descriptions: Sequence[str], size: Callable[[str], float]) -> Clus
 def _count(parts: Sequence[str], place: int) -> int:
     text = parts[place]
     if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
-        raise InputError(f"{_PARTS[place]} is {text!r:.40}, which is not a count", "simulate")
+        raise InputError(f"{_PARTS[place]} is {text!r:.40}, which is not a number", "simulate")
     return int(text)

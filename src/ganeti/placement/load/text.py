@@ -1,8 +1,8 @@
-"""The text form of a cluster, as `-t FILE` and `-S FILE` have it.
+"""The text form of a cluster, the format of the files of `-t FILE` and `-S FILE`.
 
 Sections are separated by empty lines: groups, nodes, instances, cluster tags (a line each), instance policies.
 Columns are separated by `|`; later columns may be missing. A `?` among a node's numbers makes it offline.
-A name may occur twice among nodes or instances, as upstream has it; an instance is on the last node of its name.
+As in upstream Ganeti a name may occur twice among nodes or instances; an instance is on the last node of its name.
 """
 
 import contextlib
@@ -32,11 +32,11 @@ DEFAULT_POLICY: Policy = {
     "vcpu-ratio": 4.0,
     "spindle-ratio": 32.0,
 }
-"""The policy of a description that names none, as upstream's tools have it."""
+"""The policy of a description without one, as in upstream's tools."""
 
 
 def parse(text: str) -> Cluster:
-    """A cluster from its text; InputError says which line is wrong."""
+    """Return a cluster from its text; InputError names the wrong line."""
     groups, nodes, instances, tags, policies = _sections(text)
     found = _policies(policies)
     cluster_policy = found.get("", DEFAULT_POLICY)
@@ -58,7 +58,7 @@ def _refuse_twins(what: str, names: Sequence[str]) -> None:
 
 
 def repeated(names: Sequence[str]) -> list[str]:
-    """The names that occur more than once, each once, in order."""
+    """Return the names that occur more than once, each once, in order."""
     return [name for name, number in Counter(names).items() if number > 1]
 
 
@@ -206,7 +206,7 @@ def _spec(text: str, what: str) -> dict[str, int]:
 
 
 def format_cluster(cluster: Cluster) -> str:
-    """The text of a cluster; `parse` reads it back."""
+    """Return the text of a cluster; `parse` reads it back."""
     sections = [
         [_group_line(one) for one in cluster.groups],
         [_node_line(one) for one in cluster.nodes],

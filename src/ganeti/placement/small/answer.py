@@ -11,7 +11,7 @@ from ganeti.placement.small.search import Search
 
 
 def quick_answer(cluster: Cluster, request: dict[str, Any], rules: Rules) -> dict[str, Any] | None:
-    """The answer to an allocation that succeeds in a small cluster of one group; None if arrays are to be asked."""
+    """Answer a successful allocation in a small cluster of one group; None if the arrays must answer."""
     is_plain = request.get("type") == "allocate" and not request.keys() & _LIMITS
     if not is_plain or rules.only_nodes is not None or len(cluster.groups) != 1:
         return None

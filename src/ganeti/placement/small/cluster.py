@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 MOST_NODES, MOST_INSTANCES = 12, 300
 """Larger clusters are faster as arrays."""
 _RULES = "htools:"
-"""Cluster tags that begin so may make rules that only arrays know of."""
+"""Cluster tags with these prefixes may make rules that only the arrays support."""
 
 Row = list[float]
 _NORMAL_LOADS = (1.0,) * LOADS
 AS_PRIMARY = tuple(one for one in range(SPREADS) if one != RESERVED)
-"""What a primary changes at its node."""
+"""The change that a primary makes at its node."""
 
 
 class Amounts(NamedTuple):
-    """What one instance takes of its nodes."""
+    """The resources that one instance uses of its nodes."""
 
     memory: float
     memory_if_all: float
@@ -55,7 +55,7 @@ class Amounts(NamedTuple):
 
     @classmethod
     def of(cls, one: Instance, loads: tuple[float, ...]) -> "Amounts":
-        """The amounts of an instance whose template is known."""
+        """Return the amounts of an instance whose template is known."""
         template = TEMPLATES[one.template]
         counts = one.status != SWITCHED_OFF
         return cls(
@@ -72,7 +72,7 @@ class Amounts(NamedTuple):
         )
 
     def changes(self) -> tuple[float, ...]:
-        """What a primary adds to each spread at its node, before division by the node's total."""
+        """Return the addition of a primary to each spread at its node, before division by the node's total."""
         return (
             *(-self.memory, -self.memory_if_all, -self.disk, self.vcpus, 0.0),
             *self.loads,
@@ -112,7 +112,7 @@ class Small(msgspec.Struct):
     secondary: list[int]
 
     def copy(self) -> "Small":
-        """One that changes on its own."""
+        """Return a copy that changes independently."""
         changing = {name: list(getattr(self, name)) for name in _CHANGING}
         peers = [list(row) for row in self.peers]
         loads = [list(row) for row in self.loads]
@@ -122,7 +122,7 @@ class Small(msgspec.Struct):
     def of(
         cls, state: "State", wanted: Instance | None = None, most: int = MOST_NODES
     ) -> "Small | None":
-        """The lists of a state, with one more instance that is on no node; None if it is large or for arrays only."""
+        """Return the lists of a state with one more, unplaced instance; None if it is large or needs the arrays."""
         if len(state.nodes) > most or len(state.names) > MOST_INSTANCES:
             return None
         rules = state.tags
@@ -155,7 +155,7 @@ class Small(msgspec.Struct):
 
     @classmethod
     def described(cls, cluster: Cluster) -> "Small | None":
-        """The lists of a cluster without its arrays; None for what only those know of, or refuse."""
+        """Return the lists of a cluster without its arrays; None if it needs the arrays, or they would refuse it."""
         numbers = {group.uuid: number for number, group in enumerate(cluster.groups)}
         names = {node.name: number for number, node in enumerate(cluster.nodes)} | {"": NO_NODE}
         if (
@@ -183,7 +183,7 @@ class Small(msgspec.Struct):
         return small
 
     def settle(self) -> None:
-        """Compute what follows from who is where."""
+        """Compute the values that follow from the nodes of the instances."""
         for index in range(len(self.amounts)):
             self._count(index)
         for number, node in enumerate(self.nodes):
@@ -194,7 +194,7 @@ class Small(msgspec.Struct):
 
     @classmethod
     def _empty(cls, cluster: Cluster, group: list[int]) -> "Small":
-        """The nodes with what they say of themselves."""
+        """Fill in the nodes with their reported values."""
         nodes = cluster.nodes
         count = len(nodes)
         policies = [cluster.groups[number].policy for number in group]
@@ -239,7 +239,7 @@ class Small(msgspec.Struct):
         )
 
     def _count(self, index: int) -> None:
-        """Add to its nodes' sums an instance that their free memory and disk have in them already."""
+        """Add to its nodes' sums an instance that their free memory and disk include already."""
         one, primary, secondary = self.amounts[index], self.primary[index], self.secondary[index]
         self.instance_memory[primary] += one.memory
         self.free_if_all[primary] -= one.memory_if_all - one.memory
@@ -257,14 +257,14 @@ class Small(msgspec.Struct):
             self.peers[secondary][primary] += one.reserve
 
     def admit(self, wanted: Instance) -> None:
-        """Make an instance known that is on no node yet."""
+        """Add an instance that is on no node yet."""
         self.descriptions.append(wanted)
         self.amounts.append(Amounts.of(wanted, _NORMAL_LOADS))
         self.primary.append(NO_NODE)
         self.secondary.append(NO_NODE)
 
     def place(self, index: int, primary: int, secondary: int) -> None:
-        """Put an instance that is nowhere on its nodes."""
+        """Put an unplaced instance on its nodes."""
         one = self.amounts[index]
         self.primary[index], self.secondary[index] = primary, secondary
         self.instance_memory[primary] += one.memory
@@ -307,7 +307,7 @@ def _ratio(part: float, whole: float, otherwise: float = 0.0) -> float:
 
 
 class Spreads:
-    """What the score takes standard deviations of, and how much one unit changes them."""
+    """The values of which the score takes standard deviations, and the change by one unit of each."""
 
     def __init__(self, small: Small) -> None:
         count = range(len(small.nodes))
@@ -353,9 +353,9 @@ class Spreads:
         ]
 
     def deviation(self, spread: int, added: float) -> float:
-        """A weighted standard deviation whose sum of squares grew by `added`."""
+        """Return a weighted standard deviation whose sum of squares grew by `added`."""
         return OF_SPREADS[spread] * math.sqrt(max(0.0, self.squares[spread] + added) / self.number)
 
     def grown(self, spread: int, node: int, change: float) -> float:
-        """What a change at one node adds to the sum of squares."""
+        """Return the addition of a change at one node to the sum of squares."""
         return change * (2.0 * self.values[spread][node] + change * (1.0 - 1.0 / self.number))

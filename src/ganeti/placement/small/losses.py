@@ -1,4 +1,4 @@
-"""Which nodes of a small cluster cannot be lost: `redundancy` says what that means."""
+"""The unrecoverable nodes of a small cluster, as `redundancy` defines them."""
 
 import math
 from collections import Counter
@@ -21,9 +21,9 @@ from ganeti.placement.weights import (
 def unrecoverable_nodes(
     small: Small, excluded: Excluded, first: int | None = None
 ) -> Iterator[int]:
-    """Nodes whose loss the cluster could not make good; `first` is looked at before the others."""
+    """Yield nodes whose instances the cluster could not restart after a loss; `first` is examined first."""
     relevant = _relevant(small, excluded)
-    # Those that are the most trouble first: most callers want to know whether there is one.
+    # The most loaded nodes first: most callers only ask whether there is one.
     relevant.sort(key=lambda node: (node != first, -small.instance_memory[node]))
     spreads = Spreads(small)
     yield from (node for node in relevant if not _Loss(small, node).is_made_good(spreads))
@@ -32,7 +32,7 @@ def unrecoverable_nodes(
 def unrecoverable_for_room(
     small: Small, excluded: Excluded, first: int | None = None
 ) -> Iterator[int]:
-    """Some of the `unrecoverable_nodes`: those whose instances the others have no room for, in whatever order."""
+    """Yield those of the `unrecoverable_nodes` for whose instances the other nodes lack room in any order."""
     relevant = _relevant(small, excluded)
     relevant.sort(key=lambda node: (node != first, node))
     yield from (node for node in relevant if _Loss(small, node).lacks_room())
@@ -51,7 +51,7 @@ def _relevant(small: Small, excluded: Excluded) -> list[int]:
 
 
 class _Loss:
-    """The loss of one node: its mirrored instances fail over, the others look for places."""
+    """The loss of one node: its mirrored instances fail over, the others are placed elsewhere."""
 
     def __init__(self, small: Small, lost: int) -> None:
         self.small, self.lost = small, lost
@@ -69,7 +69,7 @@ class _Loss:
         ]
 
     def lacks_room(self) -> bool:
-        """Whether for some number of its largest instances the rest of its group has no room."""
+        """Return whether the rest of the group lacks room for some number of its largest instances."""
         small = self.small
         these = [small.amounts[index] for index in self.others]
         free = list(small.free)
@@ -91,7 +91,7 @@ class _Loss:
         return False
 
     def is_made_good(self, spreads: Spreads) -> bool:
-        """Whether all of its instances would run elsewhere in its group."""
+        """Return whether all of its instances would run elsewhere in its group."""
         if not self._can_fail_over():
             return False
         policy = self.small.groups[self.small.group[self.lost]].policy
@@ -133,7 +133,7 @@ class _Loss:
             fails[node] = self.free[node] <= self.reserved[node]
 
     def _find_places(self, spreads: Spreads) -> bool:
-        """Whether each of the others, the largest first, finds a place where the cluster is most even."""
+        """Return whether each of the others, the largest first, can be placed at the lowest score."""
         small = self.small
         values, fails = [list(row) for row in spreads.values], list(small.fails)
         self._fail_over(values, spreads.units, fails)
@@ -174,7 +174,7 @@ _STAYING = (DISK, RESERVED, DISK_LOAD_SPREAD, SPINDLES)
 
 
 class _Part:
-    """One standard deviation while instances are placed one after the other."""
+    """One standard deviation while instances are placed in turn."""
 
     def __init__(self, weight: float, values: Row, units: Row, amounts: Row, number: int) -> None:
         self.values, self.units, self.amounts = values, units, amounts
@@ -182,7 +182,7 @@ class _Part:
         self.squares, self.sum = math.fsum(value * value for value in values), math.fsum(values)
 
     def after(self, node: int, turn: int) -> float:
-        """The weighted deviation with one more instance on a node."""
+        """Return the weighted deviation with one more instance on a node."""
         change = self.amounts[turn] * self.units[node]
         number = self.number
         total = (
@@ -194,7 +194,7 @@ class _Part:
         return self.scale * math.sqrt(total) if total > 0.0 else 0.0
 
     def settle(self, node: int, turn: int) -> None:
-        """Put it there."""
+        """Put the instance on a node."""
         change = self.amounts[turn] * self.units[node]
         self.squares += change * (2.0 * self.values[node] + change)
         self.sum += change
@@ -204,7 +204,7 @@ class _Part:
 def _distinct(
     values: list[Row], units: list[Row], changes: Sequence[tuple[float, ...]]
 ) -> list[tuple[int, float]]:
-    """(spread, weight) of those that differ; what reserves nothing leaves the reserved memory alone."""
+    """Return (spread, weight) of those that differ; without reservations the reserved memory is unchanged."""
     found: dict[tuple[object, ...], tuple[int, float]] = {}
     for kind in AS_PRIMARY:
         key = (*values[kind], *units[kind], *(one[kind] for one in changes))

@@ -1,4 +1,4 @@
-"""Where a new instance goes in a small cluster."""
+"""The choice of nodes for a new instance in a small cluster."""
 
 import math
 from collections.abc import Sequence
@@ -21,12 +21,15 @@ from ganeti.placement.weights import (
 )
 
 _SHARED = (DISK, DISK_LOAD_SPREAD, SPINDLES)
-"""What both nodes of a mirrored instance change."""
+"""The values that both nodes of a mirrored instance change."""
 _ALONE = tuple(one for one in AS_PRIMARY if one not in _SHARED)
 
 
 class Search:
-    """One search for the last instance of the lists, which is on no node; `suspects` as `SearchResult.blockers`."""
+    """One search for the last instance of the lists, which is on no node.
+
+    For `suspects` see `SearchResult.blockers`.
+    """
 
     def __init__(
         self,
@@ -42,10 +45,10 @@ class Search:
         self.spreads = Spreads(small)
         self.changes = self.amounts.changes()
         self.is_hopeless = False
-        """The cluster is not redundant even without the instance: no place can help."""
+        """The cluster is not redundant even without the instance, so every placement fails."""
 
     def run(self) -> tuple[SearchResult, list[Row]]:
-        """(the best place, the score of each: by node, or by primary and secondary)."""
+        """Return (the best placement, the score of each: by node, or by primary and secondary)."""
         small, place = self.small, self.place
         is_pair = self.amounts.is_mirrored
         forbidden = [policy_failure(group.policy, self.wanted) for group in small.groups]
@@ -81,7 +84,7 @@ class Search:
         return scores
 
     def _base(self) -> float:
-        """The parts of the score that a new primary does not change."""
+        """Return the parts of the score that a new primary does not change."""
         small, live = self.small, self.spreads.live
         total = weights.RESERVED_TOTAL_WEIGHT * self.spreads.reserved_total
         for node, is_live in enumerate(live):
@@ -127,7 +130,7 @@ class Search:
         return scores
 
     def _as_secondary(self, first: int, second: int) -> float:
-        """What depends on the secondary node, too."""
+        """Return the part that depends on the secondary node."""
         spreads, small = self.spreads, self.small
         total = 0.0
         for kind in _SHARED:
@@ -144,7 +147,7 @@ class Search:
         return total
 
     def _against_primary(self, node: int) -> Failure | None:
-        """The first reason why the instance cannot have the node as primary."""
+        """Return the first reason against the node as primary."""
         small, one, force = self.small, self.amounts, self.rules.ignore_soft_errors
         limit = small.cpu_ratio[node] * small.total_cpus[node] - small.used_cpus[node]
         free, disk = small.free[node], small.free_disk[node]
@@ -184,7 +187,7 @@ class Search:
         return Failure.MEMORY if one.reserve >= free or too_little else None
 
     def _choose(self, scores: list[Row]) -> None:
-        """The lowest score whose place leaves the cluster redundant; of equal ones the last."""
+        """Choose the lowest score whose placement leaves the cluster redundant; of equal scores the last."""
         place = self.place
         possible = {
             (first, second): score
@@ -211,7 +214,7 @@ class Search:
                 return
 
     def _allows(self, nodes: tuple[int, ...]) -> bool:
-        """Whether any one node may fail once the instance is placed."""
+        """Return whether any one node may fail once the instance is placed."""
         primary, blockers = nodes[0], self.place.blockers
         after = self.small.copy()
         after.place(self.index, primary, nodes[1] if len(nodes) > 1 else NO_NODE)

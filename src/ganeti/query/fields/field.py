@@ -63,7 +63,7 @@ class Field(Generic[R]):
     """Filters may leave out the last labels of its values."""
 
     def definition(self) -> dict[str, str]:
-        """What QueryFields and the head of an answer say about it."""
+        """Return what QueryFields and the head of an answer say about it."""
         return {
             "name": self.name,
             "title": self.title,
@@ -93,7 +93,7 @@ _KINDS_OF_TYPES = {
 
 
 def kind_of_param(param: Param) -> ValueKind:
-    """How a parameter's value is to be shown; texts are "other", as some of them may be none."""
+    """Return how a parameter's value is to be shown; texts are "other", as some of them may be none."""
     return ValueKind.UNIT if param.is_size else _KINDS_OF_TYPES[type(param.default)]
 
 

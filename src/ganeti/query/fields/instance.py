@@ -72,7 +72,7 @@ _FIRST_VNC_PORT = 5900
 
 
 def console_dictionary(instance: str, node: str, console: ConsoleInfo) -> dict[str, Any]:
-    """How to reach a console, in the words that clients of Ganeti know (`ssh`, `vnc`, `spice`, `msg`)."""
+    """Return how to reach a console, in the words that clients of Ganeti know (`ssh`, `vnc`, `spice`, `msg`)."""
     if console.kind in ("vnc", "spice"):
         found = {
             "instance": instance,

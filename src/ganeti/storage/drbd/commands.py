@@ -35,7 +35,7 @@ def create_md(minor: int, meta: str) -> Words:
 
 
 def apply_al(minor: int, meta: str) -> Words:
-    """What a crash has left in the activity log is marked as to be copied."""
+    """Return what a crash has left in the activity log is marked as to be copied."""
     return _meta(minor, meta, "apply-al")
 
 
@@ -61,7 +61,7 @@ def attach(minor: int, data: str, meta: str, size_mib: int, params: Params) -> W
 
 
 def _flush_options(params: Params) -> Iterator[str]:
-    """What is switched off (S77): letters of `disk-barriers`, or a flush that was said not to be needed."""
+    """Yield what is switched off (S77): letters of `disk-barriers`, or a flush that was said not to be needed."""
     off = set(str(params.get("disk-barriers", "n"))) & _BARRIERS.keys()
     if not params.get("data_flushes", True):
         off.add("f")
@@ -112,7 +112,7 @@ def disconnect(own: Endpoint, peer: Endpoint) -> Words:
 
 
 def two_primaries(own: Endpoint, peer: Endpoint, *, allowed: bool) -> Words:
-    """Whether both nodes may write, as a migration needs for a moment."""
+    """Return whether both nodes may write, as a migration needs for a moment."""
     return [
         "drbdsetup",
         "net-options",

@@ -60,7 +60,7 @@ class Kernel:
         return status.parse_events(done.stdout.decode(errors="replace"))
 
     async def settings(self, resource: str) -> Settings:
-        """What a resource is made of."""
+        """Return what a resource is made of."""
         try:
             done = await self.run(commands.show(resource))
         except HostError:  # its text would have what was printed so far
@@ -376,7 +376,7 @@ class DrbdDisk(BlockDevice):
         return await self._kernel.do(words, what=self._what)
 
     async def _look(self, *, optional: bool = False) -> _Seen:
-        """What the kernel has of this disk; with `optional` DRBD need not be there at all."""
+        """Return what the kernel has of this disk; with `optional` DRBD need not be there at all."""
         if optional and not await asyncio.to_thread(self._kernel.proc.exists):
             return _Seen(None)
         resources = await self._kernel.resources()

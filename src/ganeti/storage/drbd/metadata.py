@@ -17,12 +17,12 @@ _WORD = b"ganeti disk "
 
 
 def read_superblock(path: str) -> Superblock | None:
-    """What the metadata says, if it is not in use; None if there is none."""
+    """Return what the metadata says, if it is not in use; None if there is none."""
     return parse_superblock(_read(path, 0, SUPERBLOCK_SIZE))
 
 
 def is_marked(path: str, disk: str) -> bool:
-    """Whether the metadata was made for this disk, to its end."""
+    """Return whether the metadata was made for this disk, to its end."""
     return _read(path, -MARK_SIZE, MARK_SIZE) == _mark(disk)
 
 

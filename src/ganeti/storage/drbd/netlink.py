@@ -83,7 +83,7 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
-    """What a list of attributes holds; the last of each kind."""
+    """Return what a list of attributes holds; the last of each kind."""
     found: dict[int, bytes] = {}
     at = 0
     while at + HEAD <= len(data):
@@ -125,7 +125,7 @@ def _address(address: tuple[str, int]) -> bytes:
 
 
 def refusal(body: bytes) -> str:
-    """Why the kernel refused, '' if it did not; `body` is its answer behind the header of netlink."""
+    """Return why the kernel refused, '' if it did not; `body` is its answer behind the header of netlink."""
     if len(body) < DRBD_HEAD:
         return "the kernel's answer is too short"
     (code,) = struct.unpack_from("=i", body, 8)

@@ -115,7 +115,7 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
                 await self._script(await self._loaded(), "grow", **sizes)
 
     async def size_mib(self) -> int | None:
-        """What the attached device has; one that the provider cannot attach does not exist."""
+        """Return what the attached device has; one that the provider cannot attach does not exist."""
         async with self._naming("look at"):
             try:
                 return await self._size()
@@ -247,7 +247,7 @@ class _NotThere(StorageError):
 
 
 def _was_refused(err: CommandFailed) -> bool:
-    """Whether the script ran to its end and reported an error, rather than being killed or not started."""
+    """Return whether the script ran to its end and reported an error, rather than being killed or not started."""
     return err.completed.status > 0 and err.why == f"exit status {err.completed.status}"
 
 

@@ -86,7 +86,7 @@ def check_alone(parts: Sequence[Part], source: str, spindles: int) -> None:
 def sharing(
     devices: Sequence[Physical], parts: Sequence[Part], volumes: Sequence[Volume]
 ) -> list[str]:
-    """Where disks of one group share physical volumes, or these differ in size, a sentence each."""
+    """Return where disks of one group share physical volumes, or these differ in size, a sentence each."""
     disks = {one.name: one.disk or one.snapshot_of or one.name for one in volumes}
     users: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for part in parts:

@@ -37,7 +37,7 @@ class VolumeGroups(StorageKind, Repair):
         return [state(group, devices) for group in groups]
 
     async def space(self, paths: Paths, unit: StorageUnit) -> StorageSpace:
-        """What new volumes can have: the free part of the physical volumes that take any."""
+        """Return what new volumes can have: the free part of the physical volumes that take any."""
         del paths
         devices = [one for one in await self._lvm.physical() if one.group == unit.key]
         if not devices:

@@ -62,7 +62,7 @@ class Volume:
         return self.attr[_TYPE : _TYPE + 1] == "-"
 
     def tagged(self, prefix: str) -> str | None:
-        """What stands behind `prefix` in one of the tags."""
+        """Return what stands behind `prefix` in one of the tags."""
         found = (tag.removeprefix(prefix) for tag in self.tags if tag.startswith(prefix))
         return next(found, None)
 
@@ -134,7 +134,7 @@ class Part:
 
 
 def volumes(output: bytes) -> list[Volume]:
-    """What `commands.list_volumes` printed."""
+    """Return what `commands.list_volumes` printed."""
     return _made(output, "lv", _volume)
 
 
@@ -155,7 +155,7 @@ def _volume(row: Row) -> Volume:
 
 
 def groups(output: bytes) -> list[Group]:
-    """What `commands.list_groups` printed."""
+    """Return what `commands.list_groups` printed."""
     return _made(
         output,
         "vg",
@@ -170,7 +170,7 @@ def groups(output: bytes) -> list[Group]:
 
 
 def physical(output: bytes) -> list[Physical]:
-    """What `commands.list_physical` printed; one that is gone has its group and no name that could be used."""
+    """Return what `commands.list_physical` printed; one that is gone has its group and no name that could be used."""
     return _made(
         output,
         "pv",
@@ -186,7 +186,7 @@ def physical(output: bytes) -> list[Physical]:
 
 
 def parts(output: bytes) -> list[Part]:
-    """What `commands.list_parts` printed, a volume once."""
+    """Return what `commands.list_parts` printed, a volume once."""
     found: dict[tuple[str, str], Part] = {}
     for one in _made(output, "lv", _part):
         earlier = found[key].devices if (key := (one.group, one.name)) in found else ()

@@ -93,7 +93,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
             raise
 
     async def _stripes(self) -> tuple[int, int]:
-        """How many stripes of how many KiB; no more than there are physical volumes to lie on."""
+        """Return how many stripes of how many KiB; no more than there are physical volumes to lie on."""
         wanted = self._spindles or int(self._disk.params.get("stripes", 1))
         if wanted > 1:
             usable = [one for one in await self._lvm.physical() if one.group == self._name.group]
@@ -251,7 +251,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
             ) from err
 
     async def _volume(self) -> Volume | None:
-        """What has our name."""
+        """Return what has our name."""
         return await self._lvm.volume(self._name)
 
     async def _own(self) -> Volume | None:

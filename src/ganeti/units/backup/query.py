@@ -20,7 +20,7 @@ from ganeti.units.context import UnitContext
 async def all_exports(
     ctx: UnitContext, nodes: Sequence[Node]
 ) -> dict[NodeUuid, ExportPlace | RpcError]:
-    """What each node has, or why that is not known."""
+    """Return what each node has, or why that is not known."""
     return await ctx.call_all(nodes, EXPORT_LIST, Nothing())
 
 

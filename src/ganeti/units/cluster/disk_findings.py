@@ -78,7 +78,7 @@ def _missing(
 
 
 def known_places(snapshots: Iterable[Snapshot]) -> set[VolumeKey]:
-    """Where all disks of some configurations are."""
+    """Return where all disks of some configurations are."""
     return {
         (unit, stored_name(layer, node))
         for snapshot in snapshots
@@ -109,7 +109,7 @@ def unknown_disks(
     coming: Collection[str],
     reserved: Sequence[str] = (),
 ) -> Iterator[Finding]:
-    """What belongs to no instance, nor to one that a job is making (`coming` has its name), nor is set apart.
+    """Yield what belongs to no instance, nor to one that a job is making (`coming` has its name), nor is set apart.
 
     Names of files have the instance's name in them; those of volumes do not, so that of them nothing is
     said while instances are made.

@@ -82,7 +82,7 @@ def shared_findings(
 def role_findings(
     answers: Iterable[Answer], master: str, *, confd_on_all: bool
 ) -> Iterator[Finding]:
-    """What a node holds or runs and its role does not allow, or lacks (`ganeti.base.roles`)."""
+    """Yield what a node holds or runs and its role does not allow, or lacks (`ganeti.base.roles`)."""
     usual = Paths()
     for node, report in answers:
         if isinstance(report, RpcError) or report.role_files is None:

@@ -162,7 +162,7 @@ class Expected:
 def node_findings(
     node: Node, report: VerifyReport | RpcError, expected: Expected
 ) -> Iterator[Finding]:
-    """What one node said about itself, against what the master knows."""
+    """Yield what one node said about itself, against what the master knows."""
     if isinstance(report, RpcError):
         yield Finding("ENODERPC", "node", node.name, f"does not answer: {report.reason}")
         return

@@ -157,7 +157,7 @@ async def _devices(ctx: UnitContext, capable: list[Node]) -> Devices:
 async def _mirrors(
     ctx: UnitContext, instances: Iterable[Instance]
 ) -> Mapping[InstanceUuid, Sequence[Verdict]]:
-    """How the mirrored disks of some instances are; one that migrates has both copies open for writing."""
+    """Return how the mirrored disks of some instances are; one that migrates has both copies open for writing."""
     settled = [one for one in instances if is_mirrored(one) and one.migrating_to is None]
     return await look(ctx, settled)
 
@@ -195,7 +195,7 @@ def nodes_by_units(
 
 
 async def _listing(ctx: UnitContext, capable: list[Node]) -> Listing:
-    """What lies in the storage units of each node, and in the shared ones as one node sees them."""
+    """Return what lies in the storage units of each node, and in the shared ones as one node sees them."""
     cluster = ctx.snapshot.cluster
     rows = DISK_TEMPLATES.values()
     everywhere = {facts.kind for row in rows if row.shared and (facts := storage_facts(row))}

@@ -102,7 +102,7 @@ def _is_up(instance: Instance) -> bool:
 def module_findings(
     snapshot: Snapshot, nodes: Iterable[Node], reports: Mapping[NodeUuid, VerifyReport | RpcError]
 ) -> Iterator[Finding]:
-    """What DRBD is on the nodes that may have mirrored disks; an error only where some are."""
+    """Yield what DRBD is on the nodes that may have mirrored disks; an error only where some are."""
     if DRBD.name not in snapshot.cluster.enabled_disk_templates:
         return
     wanted = snapshot.cluster.drbd_helper

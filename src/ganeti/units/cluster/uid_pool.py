@@ -61,7 +61,7 @@ def _uses(node: str, answer: UidPoolUse, old: set[int], new: set[int]) -> Iterab
 
 
 def _missing_pool(snapshot: Snapshot, fields: Mapping[str, Any]) -> list[str]:
-    """Who could not be started any more without a pool."""
+    """Return who could not be started any more without a pool."""
     cluster = replace(snapshot.cluster, **fields)
     if cluster.uid_pool or not fields.keys() & {"uid_pool", "hvparams", "os_hvp"}:
         return []

@@ -34,7 +34,7 @@ class HookListing:
     async def of_all(
         self, nodes: Iterable[Node], master: NodeUuid
     ) -> dict[NodeUuid, Listed | RpcError]:
-        """What each node has; an error stands in for the answer of one that gives none."""
+        """Return what each node has; an error stands in for the answer of one that gives none."""
         asked = list(nodes)
         answers = await asyncio.gather(*(self._of(node, master) for node in asked))
         return {NodeUuid(node.uuid): said for node, said in zip(asked, answers, strict=True)}

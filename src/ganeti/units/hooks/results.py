@@ -34,7 +34,7 @@ class NodeResults:
                 yield self.node, one.script, shown(one.output) or one.problem
 
     def lines(self) -> Iterator[tuple[str, bool]]:
-        """What to say, and whether it is a warning."""
+        """Yield what to say, and whether it is a warning."""
         if self.error is not None:
             yield f"hooks were not run on {self.node}: {self.error.reason}", True
         for one in self.results:

@@ -93,17 +93,17 @@ def spec_of(ctx: UnitContext, instance: Instance, node: Node | None = None) -> I
 
 
 async def running_state(ctx: UnitContext, node: Node, instance: Instance) -> RunningInstance | None:
-    """What `node` knows of the instance now; None if it is not there."""
+    """Return what `node` knows of the instance now; None if it is not there."""
     return await ctx.call(node, INSTANCE_INFO, InstanceArgs(instance=spec_of(ctx, instance)))
 
 
 async def is_running(ctx: UnitContext, node: Node, instance: Instance) -> bool:
-    """Whether the guest is up on `node`, be it paused; one that has powered itself off is not."""
+    """Return whether the guest is up on `node`, be it paused; one that has powered itself off is not."""
     return has_running_guest(await running_state(ctx, node, instance))
 
 
 def has_running_guest(state: RunningInstance | None) -> bool:
-    """Whether a node that says this has the guest, be it paused; one that has powered itself off is none."""
+    """Return whether a node that says this has the guest, be it paused; one that has powered itself off is none."""
     return state is not None and state.has_guest and state.state != "shutdown"
 
 

@@ -67,7 +67,7 @@ def _parse(given: Sequence[Any], field: str, actions: Sequence[str]) -> DeviceCh
 
 
 def _count(number: int) -> str:
-    """How many devices there are, and their numbers."""
+    """Return how many devices there are, and their numbers."""
     return (
         f"{number}, numbered from 0 to {number - 1}"
         if number > 1
@@ -100,7 +100,7 @@ def position_of(devices: Sequence[D], identifier: int | str, field: str) -> int:
 
 
 def insert_position(count: int, identifier: int | str, field: str) -> int:
-    """Where a new device goes among `count`; -1 is behind the last."""
+    """Return where a new device goes among `count`; -1 is behind the last."""
     if not isinstance(identifier, int):
         raise InputError("a new device is put at an index; its name is a parameter", field)
     if identifier == LAST:

@@ -77,7 +77,7 @@ def planner_of(instance: Instance) -> Planner:
 
 
 def is_mirrored(instance: Instance) -> bool:
-    """Whether a secondary node has a copy of its disks."""
+    """Return whether a secondary node has a copy of its disks."""
     return DISK_TEMPLATES[instance.disk_template].mirrored and bool(instance.disks)
 
 
@@ -217,7 +217,7 @@ async def copies_open(ctx: UnitContext, instance: Instance) -> AsyncIterator[Non
 async def sync_of(
     ctx: UnitContext, instance: Instance, node: Node
 ) -> list[tuple[DiskSpec, SyncStatus | None]]:
-    """How the copies are as a node sees them; None for a disk that is not open there."""
+    """Return how the copies are as a node sees them; None for a disk that is not open there."""
     found = []
     for disk in disks_on(ctx, instance, NodeUuid(node.uuid)):
         what = DiskArgs(instance_name=instance.name, disk=disk)

@@ -60,7 +60,7 @@ class GrowPlan:
 
 
 def _why_not(instance: Instance, at: int, verdicts: list[Verdict]) -> str:
-    """Why a mirrored disk cannot grow: both copies grow together, so they must be connected; '' if it can."""
+    """Return why a mirrored disk cannot grow: both copies grow together, so they must be connected; '' if it can."""
     verdict = verdicts[at]
     if all(part.is_connected for part in verdict.parts):
         return ""

@@ -307,7 +307,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
     async def _is_hot(
         self, ctx: UnitContext, node: Node, instance: Instance, state: RunningInstance | None
     ) -> bool:
-        """Whether the running guest is changed at once."""
+        """Return whether the running guest is changed at once."""
         op = self.op
         if state is None or not (op.hotplug or op.hotplug_if_possible):
             return False
@@ -368,7 +368,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
         return Outcome(_reported(plan))
 
     def _superfluous(self, ctx: UnitContext, plan: ModifyPlan) -> list[Step]:
-        """What removes the disks that are to go, and closes those that are only detached."""
+        """Return what removes the disks that are to go, and closes those that are only detached."""
         kept = {disk.uuid for disk in plan.disks.detached}
         gone = {disk.uuid for disk in plan.old_disks} - kept
         steps = list[Step]()
@@ -455,7 +455,7 @@ def _change(after: Instance, disks: DiskChanges) -> Change:
 
 
 def _reported(plan: ModifyPlan) -> list[list[Any]]:
-    """What was changed, as pairs of name and value."""
+    """Return what was changed, as pairs of name and value."""
     reported = [[one.label, one.value] for one in plan.changes]
     reported += [[step.label, "hotplug:done"] for step in plan.hot]
     if plan.memory is not None:

@@ -142,7 +142,7 @@ def _place(ctx: UnitContext, nic: Nic) -> tuple[str | None, str]:
 
 
 def _own_param(request: NicRequest, name: str, field: str) -> str:
-    """What a NIC sets itself: an empty VLAN is none, whatever the cluster's is; others cannot be empty."""
+    """Return what a NIC sets itself: an empty VLAN is none, whatever the cluster's is; others cannot be empty."""
     value: str | None = nic_params(request).get(name)
     if value is None and name != "vlan":
         raise InputError("cannot be empty; 'default' takes the cluster's", f"{field}.{name}")

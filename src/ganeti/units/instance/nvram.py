@@ -13,7 +13,7 @@ from ganeti.units.undo.instances import ForgetNvram
 
 
 def keeps_nvram(instance: Instance) -> bool:
-    """Whether the instance's hypervisor may have NVRAM of it on its nodes."""
+    """Return whether the instance's hypervisor may have NVRAM of it on its nodes."""
     return "firmware" in HYPERVISOR_PARAMS.get(instance.hypervisor, {})
 
 

@@ -28,7 +28,7 @@ def check_nothing_pending(
 
 
 def pending_on(ctx: UnitContext, node: Node) -> list[str]:
-    """What jobs that have ended still have to do on a node, a sentence each."""
+    """Return what jobs that have ended still have to do on a node, a sentence each."""
     return [
         f"job {left.job_id} ({left.summary}) still has to {left.what}: {left.why or 'not tried yet'}"
         for left in ctx.services.pending_undo()

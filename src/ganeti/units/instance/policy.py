@@ -12,7 +12,7 @@ from ganeti.units.instance.access import primary_node
 
 
 def policy_breaches(cluster: Cluster, group: NodeGroup | None, instance: Instance) -> list[str]:
-    """What of an instance the policy of a group (None: the cluster's) forbids, a sentence each."""
+    """Return what of an instance the policy of a group (None: the cluster's) forbids, a sentence each."""
     size = Demand.of(cluster, instance).size(exclusive=is_exclusive(cluster, group))
     return policy_violations(filled_ipolicy(cluster, group), size)
 

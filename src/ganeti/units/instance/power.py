@@ -202,7 +202,7 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
 
 
 async def why_not_wanted(ctx: UnitContext, instance: Instance) -> str:
-    """Why the watcher must not start an instance; '' if it should run and runs nowhere (G5, G20).
+    """Return why the watcher must not start an instance; '' if it should run and runs nowhere (G5, G20).
 
     Asked under its lock. RpcError if its own node does not answer.
     """

@@ -143,7 +143,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
             return ()
 
     async def _asked_agent(self, ctx: UnitContext, instance: Instance) -> AgentInfo | None:
-        """What the guest says of itself, if its agent answers."""
+        """Return what the guest says of itself, if its agent answers."""
         node, args = primary_node(ctx, instance), InstanceArgs(instance=spec_of(ctx, instance))
         try:
             answer = await ctx.call(node, AGENT_INFO, args)
@@ -158,7 +158,7 @@ IN_BETWEEN = "waiting in memory"
 
 
 def run_state(found: RunningInstance | None) -> str:
-    """How a guest is: up, there but paused, down, down by its own will, or in memory between two nodes."""
+    """Return how a guest is: up, there but paused, down, down by its own will, or in memory between two nodes."""
     if found is None:
         return "down"
     if not found.has_guest:

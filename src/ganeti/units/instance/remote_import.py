@@ -98,7 +98,7 @@ def check_source(ctx: UnitContext, op: OpInstanceCreate) -> str:
 async def plan_remote_import(
     ctx: UnitContext, op: OpInstanceCreate, certificate: str, node: Node
 ) -> RemoteSource:
-    """How the data will be read; the source says how it is made, and both must be alike."""
+    """Return how the data will be read; the source says how it is made, and both must be alike."""
     scripts = await scripts_of(ctx, node, op.os_type or "")
     return RemoteSource(
         str(op.source_instance_name), certificate, "import" in scripts, "rename" in scripts

@@ -123,7 +123,7 @@ def check_nics(nics: Sequence[NicRequest]) -> None:
 
 
 def is_from_pool(nic: NicRequest) -> bool:
-    """Whether the interface is to have any free address of its network."""
+    """Return whether the interface is to have any free address of its network."""
     return nic.ip == POOL and nic.network is not None
 
 
@@ -148,7 +148,7 @@ def check_address(text: str, field: str) -> None:
 
 
 def nic_params(nic: NicRequest) -> Params:
-    """What this interface sets that the cluster's defaults do not."""
+    """Return what this interface sets that the cluster's defaults do not."""
     return changed({}, check_params(NIC_PARAMS, _params_of(nic), "nics", "NIC"))
 
 

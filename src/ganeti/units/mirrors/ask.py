@@ -47,7 +47,7 @@ async def ask_nodes(
 
 
 def _asked_of(instances: Sequence[Instance]) -> Mapping[NodeUuid, Asked]:
-    """Which node to ask about which disks."""
+    """Return which node to ask about which disks."""
     found: dict[NodeUuid, Asked] = {}
     for instance in instances:
         for uuid in holders(instance):

@@ -94,7 +94,7 @@ class Verdict:
 
 
 def have_parted(one: SyncStatus, other: SyncStatus) -> bool:
-    """Whether each copy has data that does not come from the other's; a copy that is not filled has none."""
+    """Return whether each copy has data that does not come from the other's; a copy that is not filled has none."""
     ours, theirs = one.generations, other.generations
     if not ours or not theirs or one.connected or other.connected:
         return False
@@ -104,7 +104,7 @@ def have_parted(one: SyncStatus, other: SyncStatus) -> bool:
 
 
 def lacks_writes(copy: SyncStatus, other: SyncStatus) -> bool:
-    """Whether a copy that is not connected has only what the other one comes from."""
+    """Return whether a copy that is not connected has only what the other one comes from."""
     if copy.connected or other.connected or not other.consistent:
         return False
     ours, theirs = copy.generations[:1], other.generations
@@ -112,7 +112,7 @@ def lacks_writes(copy: SyncStatus, other: SyncStatus) -> bool:
 
 
 def is_behind(copy: SyncStatus, newest: SyncStatus) -> bool:
-    """Whether a copy that lacks writes does not know it."""
+    """Return whether a copy that lacks writes does not know it."""
     return copy.up_to_date and newest.up_to_date and lacks_writes(copy, newest)
 
 
@@ -180,7 +180,7 @@ def activation(instance: str) -> str:
 
 
 def problem(verdict: Verdict, instance: str, *, is_up: bool) -> Problem | None:
-    """What is wrong with a mirrored disk of an instance, and the one command for it; None if nothing is.
+    """Return what is wrong with a mirrored disk of an instance, and the one command for it; None if nothing is.
 
     `is_up` says whether the disk should be open.
     """
@@ -226,7 +226,7 @@ def _advice(verdict: Verdict) -> str:
 
 
 def _missed(part: Seen) -> str:
-    """How much the other copy lacks."""
+    """Return how much the other copy lacks."""
     missed = part.copy.missed_kib if part.copy is not None and not part.copy.connected else 0
     return f"the other copy lacks at most {-(-missed // 1024)} MiB of it" if missed else ""
 
@@ -237,7 +237,7 @@ def _can_be_activated(part: Seen) -> bool:
 
 
 def _without(verdict: Verdict, instance: str, silent: Seen) -> str:
-    """What helps while a node does not answer: nothing, if the other copy can be used."""
+    """Return what helps while a node does not answer: nothing, if the other copy can be used."""
     states = [
         state
         for part, state in zip(verdict.parts, verdict.states, strict=True)
@@ -252,7 +252,7 @@ def _without(verdict: Verdict, instance: str, silent: Seen) -> str:
 
 
 def why_not_used(verdict: Verdict, node: str) -> str:
-    """Why no guest may start from the copy on a node in place of the present one; '' if it may (G13, D6)."""
+    """Return why no guest may start from the copy on a node in place of the present one; '' if it may (G13, D6)."""
     part, state = verdict.of(node)
     if state in (*UNUSABLE, MirrorState.UNKNOWN, MirrorState.STALE, MirrorState.SPLIT_BRAIN):
         return f"the copy on {node} {state.meaning}" + _because(part)
@@ -271,7 +271,7 @@ def why_not_used(verdict: Verdict, node: str) -> str:
 
 
 def why_no_source(verdict: Verdict, node: str) -> str:
-    """Why a new copy on the other node must not be filled from that on `node`; '' if it may.
+    """Return why a new copy on the other node must not be filled from that on `node`; '' if it may.
 
     The primary node's copy may be cut off from the one that is replaced.
     """
@@ -286,7 +286,7 @@ def why_no_source(verdict: Verdict, node: str) -> str:
 
 
 def _is_filled(part: Seen, state: MirrorState) -> bool:
-    """Whether a copy is the one that a synchronisation writes to."""
+    """Return whether a copy is the one that a synchronisation writes to."""
     return state is MirrorState.SYNCING and part.copy is not None and not part.copy.up_to_date
 
 

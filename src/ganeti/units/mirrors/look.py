@@ -42,7 +42,7 @@ async def settled_verdicts(ctx: UnitContext, instance: Instance) -> list[Verdict
 
 
 def _may_connect(verdict: Verdict) -> bool:
-    """Whether both ends of a disk look for each other."""
+    """Return whether both ends of a disk look for each other."""
     copies = [part.info.sync for part in verdict.parts if part.info is not None]
     if len(copies) < len(verdict.parts):
         return False

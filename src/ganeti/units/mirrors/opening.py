@@ -54,7 +54,7 @@ async def prepare_primary(ctx: UnitContext, instance: Instance, *, force: bool =
 
 
 def _must_be_alone(verdict: Verdict, *, force: bool) -> bool:
-    """Whether the other copy is not there to be asked for a handshake."""
+    """Return whether the other copy is not there to be asked for a handshake."""
     part = verdict.primary
     if part.is_connected or part.is_writing or not part.is_open:
         return False

@@ -147,7 +147,7 @@ def _broken(instance: Instance, verdicts: list[Verdict]) -> list[int]:
 
 
 def _needs_choice(verdict: Verdict, keep: str) -> bool:
-    """Whether the copies have parted, or the one to keep lacks what only a dead node has."""
+    """Return whether the copies have parted, or the one to keep lacks what only a dead node has."""
     if verdict.state is MirrorState.SPLIT_BRAIN:
         return True
     is_alone = any(part.why == OFFLINE for part in verdict.others(keep))

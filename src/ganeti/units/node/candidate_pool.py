@@ -7,12 +7,12 @@ from ganeti.model.objects import Node
 
 
 def can_be_candidate(node: Node) -> bool:
-    """Whether a node may keep the state and become the master."""
+    """Return whether a node may keep the state and become the master."""
     return node.master_capable and not node.offline and not node.drained
 
 
 def wanted_candidates(pool_size: int, nodes: Iterable[Node]) -> int:
-    """How many of these nodes should be candidates."""
+    """Return how many of these nodes should be candidates."""
     return min(pool_size, sum(can_be_candidate(node) for node in nodes))
 
 

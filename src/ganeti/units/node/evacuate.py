@@ -136,7 +136,7 @@ class LUNodeEvacuate(EvacuationUnit[OpNodeEvacuate]):
         return jobs_of(found, op)
 
     def _job(self, instance: Instance, node: Node, remote: Node) -> OpCode:
-        """How one primary instance leaves the node: live if it runs, with its disks where they are its own."""
+        """Return how one primary instance leaves the node: live if it runs, with its disks where they are its own."""
         if instance.primary_node != node.uuid:
             return OpInstanceReplaceDisks(
                 instance_name=instance.name,

@@ -208,7 +208,7 @@ _SHOWN = {
 
 
 def _differences(plan: ModifyPlan) -> list[list[Any]]:
-    """What changes, as pairs of a name and the new value."""
+    """Return what changes, as pairs of a name and the new value."""
     pairs = [(name, getattr(plan.old, name), getattr(plan.new, name)) for name in _SHOWN]
     found = [[name, after] for name, before, after in pairs if before != after]
     old, new = plan.old.ndparams, plan.new.ndparams

@@ -141,7 +141,7 @@ class LUOobCommand(LogicalUnit[OpOobCommand, list[Switched]]):
 def _now_powered(
     ctx: UnitContext, node: Node, command: OobCommand, data: Any
 ) -> dict[NodeUuid, bool]:
-    """What is recorded of a node's power after an answer."""
+    """Return what is recorded of a node's power after an answer."""
     if command is OobCommand.POWER_STATUS and node.powered != data["powered"]:
         state = "on" if data["powered"] else "off"
         ctx.warn(f"{node.name} is switched {state}, which the cluster did not know")

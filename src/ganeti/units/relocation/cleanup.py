@@ -54,7 +54,7 @@ async def _reconcile_with(ctx: UnitContext, instance: Instance, primary: Node, o
 
 
 async def _was_sender(ctx: UnitContext, instance: Instance, other: Node) -> bool:
-    """Whether the guest came from `other`; where no migration is known, only a sender is `postmigrate`."""
+    """Return whether the guest came from `other`; where no migration is known, only a sender is `postmigrate`."""
     if instance.migrating_to is not None:
         return instance.handed_over
     found = await running_state(ctx, other, instance)

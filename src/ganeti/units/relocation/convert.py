@@ -123,7 +123,7 @@ def _check_templates(before: Instance, template: DiskTemplate) -> None:
 def _nodes(
     ctx: UnitContext, before: Instance, template: DiskTemplate, other: Node | None
 ) -> list[Node]:
-    """Where the new disks are, the primary node first."""
+    """Return where the new disks are, the primary node first."""
     primary = primary_node(ctx, before)
     if not template.mirrored:
         if other is not None:

@@ -127,7 +127,7 @@ class IllegalTransitionError(GanetiError):
 
 
 def decide_outcome(seen: Seen, *, handed_over: bool) -> State:
-    """Where the guest is, by what each end has of it; STUCK if it runs on both.
+    """Return where the guest is, by what each end has of it; STUCK if it runs on both.
 
     It is where it runs. If it runs nowhere, a source that has sent it takes it back, because no target lets a
     guest resume without a command; without a source a target may have all of it. Once it was handed over, a target that

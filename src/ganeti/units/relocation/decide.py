@@ -113,7 +113,7 @@ class _Decision:
         check_nothing_pending(self.ctx, self.instance, to=self.operation)
 
     async def has_no_guest_to_send(self) -> bool:
-        """Whether a migration has nothing to send, or the instance is to fail over always."""
+        """Return whether a migration has nothing to send, or the instance is to fail over always."""
         beparams = filled_beparams(self.ctx.snapshot.cluster, self.instance)
         if self.source.offline or beparams["always_failover"]:
             return True
@@ -123,7 +123,7 @@ class _Decision:
         return state is None or state.state == "shutdown"
 
     async def state_or_refusal(self) -> RunningInstance | None:
-        """What the source has of the guest; PrereqError if it does not answer."""
+        """Return what the source has of the guest; PrereqError if it does not answer."""
         try:
             return await running_state(self.ctx, self.source, self.instance)
         except RpcError as err:
@@ -144,7 +144,7 @@ class _Decision:
         return target, way
 
     async def check_target(self, target: Node, way: Way, *, will_run: bool) -> NodeInfo:
-        """What the target has free; PrereqError unless it has what the disks and the networks need."""
+        """Return what the target has free; PrereqError unless it has what the disks and the networks need."""
         ctx, instance = self.ctx, self.instance
         makes_disks = way in (Way.COPY, Way.REPLACE)
         needs = space_needed(ctx.snapshot.cluster, instance.disks) if makes_disks else {}
@@ -160,7 +160,7 @@ class _Decision:
     def shrinking(
         self, present_mib: int, target: Node, free: NodeInfo, *, may_change: bool
     ) -> Shrinking | None:
-        """What a running guest must give back to fit on the target; None if it fits as it is.
+        """Return what a running guest must give back to fit on the target; None if it fits as it is.
 
         Never below its least memory (minmem), and nothing unless `may_change`; else PrereqError.
         """

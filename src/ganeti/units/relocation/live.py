@@ -57,7 +57,7 @@ async def migrate(ctx: UnitContext, plan: Plan, guest: LiveGuest) -> None:
 
 
 async def ask_info(ctx: UnitContext, plan: Plan) -> MigrationInfo:
-    """What the source says of the guest now."""
+    """Return what the source says of the guest now."""
     asked = InstanceArgs(instance=spec_of(ctx, plan.instance))
     return await ctx.call(plan.source, MIGRATION_INFO, asked)
 
@@ -87,7 +87,7 @@ class SendGuest(RelocationStep[MigrationResult]):
         return await _Sending(ctx, self.plan, self.info, self.is_live).run()
 
     def deferred(self, ctx: UnitContext) -> Sequence[Step]:
-        """What leaves nothing on the source."""
+        """Return what leaves nothing on the source."""
         plan, spec = self.plan, spec_of(ctx, self.plan.instance)
         steps: list[Step] = []
         if plan.way is Way.COPY:

@@ -27,7 +27,7 @@ class Operation(StrEnum):
     MOVE = "move"
 
     def of(self, instance: Instance) -> str:
-        """What is under way, for messages about nodes."""
+        """Return what is under way, for messages about nodes."""
         doing = {"migrate": "migrating", "fail over": "failing over", "move": "moving"}
         return f"{doing[self]} instance {instance.name}"
 
@@ -98,7 +98,7 @@ class Plan:
     """How copies of disks are compressed on their way."""
 
     def leaves_nvram(self, snapshot: Snapshot) -> bool:
-        """Whether the source has NVRAM that the target does not see."""
+        """Return whether the source has NVRAM that the target does not see."""
         return has_nvram_on_its_node(snapshot.cluster, self.instance)
 
 

@@ -207,7 +207,7 @@ class _Ends:
 
 
 def end_of(found: RunningInstance | None) -> End:
-    """What an end has whose node answers `found`."""
+    """Return what an end has whose node answers `found`."""
     if found is None:
         return End.NOTHING
     return End.HAS_GUEST if found.has_guest else End.WAITS

@@ -109,7 +109,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
             )
 
     async def _nodes(self, ctx: UnitContext, instance: Instance) -> list[Node]:
-        """Where the disks are made, the new primary node first."""
+        """Return where the disks are made, the new primary node first."""
         given = self._given_nodes()
         needed = DISK_TEMPLATES[instance.disk_template].nodes_needed
         if given:

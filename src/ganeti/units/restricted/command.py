@@ -49,6 +49,6 @@ class LURestrictedCommand(LogicalUnit[OpRestrictedCommand, list[Node]]):
 
 
 def output_of(said: CommandOutput) -> str:
-    """What a program said, errors last; or how it ended if it said nothing."""
+    """Return what a program said, errors last; or how it ended if it said nothing."""
     text = "\n".join(one for one in (said.stdout, said.stderr) if one)
     return text or (f"exit status {said.status}" if said.status else "")

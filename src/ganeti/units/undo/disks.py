@@ -184,7 +184,7 @@ def _instance(snapshot: Snapshot, uuid: str) -> Instance | None:
 
 
 def _role(instance: Instance, node: NodeUuid) -> DiskRole | None:
-    """What a node should do with the instance's disks; None if they should be closed."""
+    """Return what a node should do with the instance's disks; None if they should be closed."""
     if instance.admin_state is not AdminState.UP or node not in instance.all_nodes:
         return None
     return DiskRole.PRIMARY if node == instance.primary_node else DiskRole.SECONDARY

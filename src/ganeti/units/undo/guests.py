@@ -133,6 +133,6 @@ def _guest_at(snapshot: Snapshot, then: InstanceSpec, node: str) -> InstanceSpec
 def _is_wanted(
     action: DeviceAction, device: DiskSpec | NicSpec, configured: Sequence[DiskSpec | NicSpec]
 ) -> bool:
-    """Whether the device, once it is changed back, is what the configuration says of it."""
+    """Return whether the device, once it is changed back, is what the configuration says of it."""
     found = [replace(one, index=device.index) for one in configured if one.uuid == device.uuid]
     return not found if action is DeviceAction.REMOVE else found == [device]

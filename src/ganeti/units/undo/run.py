@@ -71,7 +71,7 @@ def read_step(recorded: UndoStep) -> Step:
 
 
 def describe(snapshot: Snapshot, recorded: UndoStep) -> str:
-    """What would be undone, and where: instances, nodes by their names, and the disk if it is about one."""
+    """Return what would be undone, and where: instances, nodes by their names, and the disk if it is about one."""
     concerned = read_step(recorded).concerns(snapshot)
     nodes = sorted(
         snapshot.nodes[NodeUuid(uuid)].name if NodeUuid(uuid) in snapshot.nodes else uuid
@@ -90,7 +90,7 @@ def describe(snapshot: Snapshot, recorded: UndoStep) -> str:
 
 
 def locks_of(snapshot: Snapshot, recorded: Sequence[UndoStep]) -> list[LockRequest]:
-    """What must be held while steps are run deferred: their instances and nodes."""
+    """Return what must be held while steps are run deferred: their instances and nodes."""
     instances: set[str] = set()
     nodes: set[str] = set()
     for one in recorded:
@@ -129,7 +129,7 @@ async def run_steps(
 
 
 def _may_use(failed: Step, step: Step) -> bool:
-    """Whether what could not be undone may use the disk that `step` removes, if it removes one."""
+    """Return whether what could not be undone may use the disk that `step` removes, if it removes one."""
     return step.removes is not None and failed.uses_disk(step.removes)
 
 

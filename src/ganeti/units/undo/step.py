@@ -55,7 +55,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         await self.run(services, key)
 
     def superseded(self, snapshot: Snapshot) -> bool:
-        """Whether the configuration, whose changes are later, wants what this would take away.
+        """Return whether the configuration, whose changes are later, wants what this would take away.
 
         Then there is nothing to undo any more. ExecError if that is not known yet.
         """
@@ -63,11 +63,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
     def concerns(self, snapshot: Snapshot) -> Concerned:
-        """What must be locked while it is run deferred, by the names of then and of now."""
+        """Return what must be locked while it is run deferred, by the names of then and of now."""
         raise NotImplementedError
 
     def uses_disk(self, disk: str) -> bool:
-        """Whether what this could not undo may use the disk of this UUID, which must stay then."""
+        """Return whether what this could not undo may use the disk of this UUID, which must stay then."""
         del disk
         return True
 
