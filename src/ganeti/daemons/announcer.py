@@ -7,6 +7,7 @@ call, and again every few seconds. What they answer decides nothing.
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ganeti.base.errors import GanetiError
 from ganeti.daemons.candidates import NodeDirectory, RenewalAnswer
@@ -48,18 +49,19 @@ class EpochAnnouncer:
 
 
 def register_states(
-    answers: Mapping[NodeUuid, RenewalAnswer], voters: frozenset[NodeUuid], epoch: int
+    answers: Mapping[NodeUuid, RenewalAnswer],
+    voters: frozenset[NodeUuid],
+    epoch: int,
+    master: NodeUuid,
 ) -> list[RegisterState]:
     """Return what the nodes answered last to the master of this epoch."""
     states = []
     for node, found in sorted(answers.items()):
-        vote = found.answer
-        promised = vote.register.promised.epoch if isinstance(vote, Vote) else 0
-        is_greater = promised > epoch
-        silent = "" if isinstance(vote, Vote) else vote.reason
-        states.append(
-            RegisterState(
-                node, node in voters, found.seconds, promised if is_greater else 0, silent
-            )
-        )
+        vote, state = found.answer, RegisterState(node, node in voters, found.seconds)
+        if not isinstance(vote, Vote):
+            state = replace(state, silent=vote.reason)
+        elif (promised := vote.register.promised).excludes(epoch, master):
+            to = promised.candidate if promised.epoch == epoch else None
+            state = replace(state, promised=promised.epoch, promised_to=to)
+        states.append(state)
     return states

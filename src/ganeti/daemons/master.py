@@ -238,7 +238,10 @@ class MasterServices:
     async def _registers(self) -> Sequence[RegisterState]:
         """How the nodes answer this master's renewals of its epoch."""
         voters = (await self._node.store.members()).voters
-        return register_states(self._node.voters.answers, voters, self._lease.epoch)
+        node = self._node
+        return register_states(
+            node.voters.answers, voters, self._lease.epoch, node.identity.node_uuid
+        )
 
     def _domain_secret(self) -> str:
         """The secret of the clusters that this one exchanges instances with."""

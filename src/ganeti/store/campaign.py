@@ -93,6 +93,8 @@ async def run_campaign(mine: Candidate, kind: CampaignKind, last: Accepted | Non
         await _copy(mine, source, epoch)
         await log.read_members()
         tails[mine.node] = mine.tail
+    if refusal := election.is_demoted(electing, log.members.candidates):
+        raise NotMaster(refusal.reason)
     mine.highest.check(epoch)
     await log.keep_epoch(epoch)
     ceiling = election.greatest_ceiling(ballot, await log.stored_ceiling())

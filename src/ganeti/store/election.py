@@ -30,6 +30,7 @@ from ganeti.store.reason import Reason, joined, naming
 from ganeti.store.register import (
     Accepted,
     Answer,
+    Promise,
     PromiseRequest,
     Register,
     promise,
@@ -210,6 +211,15 @@ def ignored(node: NodeUuid, epoch: int) -> Reason:
     )
 
 
+def excluded(node: NodeUuid, promised: Promise) -> Reason:
+    """Return why a term ends: the promise of a node excludes its master."""
+    if not promised.candidate:  # a stream says only the epoch
+        return Reason(f"node {{}} has promised epoch {promised.epoch}", node)
+    return Reason(
+        f"node {{}} has promised epoch {promised.epoch} to node {{}}", node, promised.candidate
+    )
+
+
 _FALSE = NoVote("its register names a master of an epoch that it has not promised, and is ignored")
 
 
@@ -271,6 +281,20 @@ def _is_unfit(electing: Electing, answered: Mapping[NodeUuid, Vote]) -> Refusal 
     role = f" (it is {own.voter.role})" if own.voter.role else ""
     return Refusal(
         f"this node is no master candidate{role}: start the master daemon of one that is"
+    )
+
+
+def is_demoted(electing: Electing, candidates: Collection[NodeUuid]) -> Refusal | None:
+    """Return why this node may not go on with the state that it has now: that state names it no candidate.
+
+    A demotion that was written may not have been registered. The registers know no voter that is not a candidate
+    any more, so such a master could not return after a restart. Force ignores this.
+    """
+    if electing.kind is CampaignKind.FORCE or electing.candidate in candidates:
+        return None
+    return Refusal(
+        "the last state says that this node is not a master candidate any more: start the master daemon of"
+        " one that is, or use --no-voting on this node"
     )
 
 

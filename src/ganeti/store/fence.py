@@ -12,6 +12,7 @@ from ganeti.store.election import (
     NoVote,
     QuorumLease,
     Vote,
+    excluded,
     has_quorum,
     ignored,
     promised_epochs,
@@ -132,13 +133,13 @@ class RegisterFence:
                 agreed.add(node)
             own = self._identity.node_uuid
             if isinstance(vote, Vote) and vote.register.promised.excludes(epoch, own):
-                promised = vote.register.promised.epoch
+                promised = vote.register.promised
                 is_candidate, is_own = node in counted.candidates, node == own
                 if ends_leader_term(
-                    epoch, promised, is_candidate=is_candidate, is_own_register=is_own
+                    epoch, promised.epoch, is_candidate=is_candidate, is_own_register=is_own
                 ):
-                    raise NotMaster(Reason(f"node {{}} has promised epoch {promised}", node))
-                self._ignore(node, promised)
+                    raise NotMaster(excluded(node, promised))
+                self._ignore(node, promised.epoch)
         return agreed, silent
 
     def _ignore(self, node: NodeUuid, epoch: int) -> None:

@@ -18,6 +18,7 @@ from ganeti.store.election import (
     NoVote,
     QuorumLease,
     Vote,
+    excluded,
     has_quorum,
     ignored,
     is_majority,
@@ -29,7 +30,7 @@ from ganeti.store.feeding import Feed, give, send_snapshot
 from ganeti.store.interface import ZERO, Identity, Position, Transaction
 from ganeti.store.local_log import LocalLog
 from ganeti.store.reason import Reason
-from ganeti.store.register import Accepted, AcceptRequest
+from ganeti.store.register import Accepted, AcceptRequest, Promise
 from ganeti.store.stream import (
     Ack,
     Channel,
@@ -365,20 +366,20 @@ class LeaderTerm:
             agreed.add(node)
             self._quorum.agreed(node, asked_at)
         elif vote.register.promised.excludes(self.epoch, self._ports.identity.node_uuid):
-            self._met(node, vote.register.promised.epoch)
+            self._met(node, vote.register.promised)
 
-    def _met(self, node: NodeUuid, promised: int) -> None:
+    def _met(self, node: NodeUuid, promised: Promise) -> None:
         """A node's promise excludes this master: the term ends, or the node is ignored."""
         if ends_leader_term(
             self.epoch,
-            promised,
+            promised.epoch,
             is_candidate=node in self._members.candidates,
             is_own_register=node == self._ports.identity.node_uuid,
         ):
-            self._give_up(Reason(f"node {{}} has promised epoch {promised}", node))
-        elif self._ignored.get(node) != promised:
-            self._ignored[node] = promised
-            _log.warning("node %s: %s", node, ignored(node, promised))
+            self._give_up(excluded(node, promised))
+        elif self._ignored.get(node) != promised.epoch:
+            self._ignored[node] = promised.epoch
+            _log.warning("node %s: %s", node, ignored(node, promised.epoch))
 
     def _give_up(self, why: str) -> None:
         if self._over is None:
@@ -478,7 +479,7 @@ class LeaderTerm:
         answer = await self._exchange(channel, hello)
         if isinstance(answer, Reject):
             if answer.epoch > self.epoch:
-                self._met(node, answer.epoch)
+                self._met(node, Promise(answer.epoch, NodeUuid("")))
             raise ChannelClosed(answer.reason)
         if not isinstance(answer, HelloAcknowledged):
             raise ChannelClosed("it does not use the protocol of the state stream")

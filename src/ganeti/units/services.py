@@ -83,7 +83,9 @@ class RegisterState:
     has_vote: bool
     seconds: float
     promised: int = 0
-    """A greater epoch that the node's register has promised; 0 if there is none."""
+    """An epoch that the node's register has promised and that excludes this master; 0 if there is none."""
+    promised_to: NodeUuid | None = None
+    """The node that lost the vote for this master's epoch and has this promise; None where the epoch is greater."""
     silent: str = ""
     """Why the node gave no answer."""
 

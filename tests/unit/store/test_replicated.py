@@ -562,6 +562,21 @@ async def test_a_change_of_voters_that_a_master_did_not_live_to_register_is_regi
     assert registered_voters(five).count(wanted) >= 2
 
 
+@pytest.mark.requirement("G1", "F2")
+async def test_former_candidate_whose_demotion_was_not_registered_does_not_become_the_master(
+    five: Replicas,
+) -> None:
+    """It would register voters without itself, and could not return after a restart."""
+    store, _ = await three(five)
+    change = MemberChange(N3, is_voter=False, is_candidate=False)
+    await die_while_changing(store, change, "acknowledged")
+    assert N3 in set().union(*registered_voters(five))
+    five.cut_off(N1)
+    with pytest.raises(NotMaster, match="not a master candidate any more"):
+        await take_over(five, N3)
+    await take_over(five, N2)
+
+
 @pytest.mark.requirement("A26", "G4")
 @pytest.mark.parametrize("epoch", [99, MAX_EPOCH])
 async def test_voter_that_is_not_a_candidate_does_not_end_the_master(

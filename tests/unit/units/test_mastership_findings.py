@@ -46,6 +46,21 @@ def test_node_beyond_the_masters_epoch_and_slow_voters_are_named() -> None:
     assert "nothing within 2 s" in silent.text
 
 
+@pytest.mark.requirement("A26")
+def test_node_that_promised_the_epoch_to_a_loser_of_the_vote_is_named() -> None:
+    nodes = [node(number) for number in (1, 2)]
+    states = [
+        RegisterState(nodes[1].uuid, True, 0.01, promised=4, promised_to=nodes[0].uuid),
+        RegisterState(nodes[1].uuid, True, 0.01, promised=4, promised_to=NodeUuid("gone")),
+    ]
+    found, of_gone = register_findings(snapshot(nodes=nodes), states)
+    assert (found.code, found.name, found.is_error) == ("ENODESETUP", nodes[1].name, True)
+    assert f"has promised epoch 4 to {nodes[0].name}, which lost the vote" in found.text
+    assert "refuses every changing call of this master" in found.text
+    assert "restart ganeti-masterd on the master node" in found.text
+    assert "epoch 4 to gone" in of_gone.text
+
+
 PRESERVED = "/var/lib/ganeti/state.db.aside-3-17"
 
 

@@ -62,12 +62,21 @@ def server_findings(snapshot: Snapshot, faults: Iterable[ServerFault]) -> Iterat
 
 
 def register_findings(snapshot: Snapshot, states: Iterable[RegisterState]) -> Iterator[Finding]:
-    """Return the nodes whose register is beyond the master's epoch, and the voters that answer late."""
+    """Return the nodes whose register excludes this master, and the voters that answer late."""
     for state in states:
         node = snapshot.nodes.get(state.node)
         if node is None or node.offline:
             continue
-        if state.promised:
+        if state.promised_to:
+            loser = snapshot.nodes.get(state.promised_to)
+            text = (
+                f"its register has promised epoch {state.promised} to"
+                f" {loser.name if loser else state.promised_to}, which lost the vote for it: until the next"
+                " epoch the node refuses every changing call of this master and does not vote for it; restart"
+                " ganeti-masterd on the master node, which then takes the next epoch"
+            )
+            yield Finding("ENODESETUP", "node", node.name, text)
+        elif state.promised:
             text = (
                 f"its register has promised epoch {state.promised}, which no majority of the registers has:"
                 f" it refuses the calls of this master; run 'gnt-node add --readd {node.name}', which gives"

@@ -319,6 +319,8 @@ class Member:
                 return Refusal("a greater epoch")
             self.log, self.synced = copy, len(copy)
             self.observer.synced(self)
+        if refusal := rules.is_demoted(electing, self.own_voters):
+            return refusal
         tails[self.uuid] = self.tail
         if not self._meets(epoch, self.uuid) and rules.force_takes_an_epoch:
             return Refusal("a greater epoch")

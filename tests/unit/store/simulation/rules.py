@@ -41,6 +41,7 @@ class Rules:
     judge_survey = staticmethod(election.judge_survey)
     judge_promises = staticmethod(election.judge_promises)
     choose_source = staticmethod(election.choose_source)
+    is_demoted = staticmethod(election.is_demoted)
     first_registration = staticmethod(election.first_registration)
     judge_accepts = staticmethod(election.judge_accepts)
     has_quorum = staticmethod(election.has_quorum)
