@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Sequence
 
-from ganeti.base.errors import GanetiError
+from ganeti.base.transitions import IllegalTransition
 from ganeti.model.job import OpState, StoredJob
 from ganeti.model.names import JobStatus
 
@@ -39,10 +39,6 @@ TRANSITIONS: dict[tuple[JobStatus, Event], JobStatus] = {
     (_S.CANCELING, Event.FAIL): _S.ERROR,
     (_S.CANCELING, Event.STOP): _S.CANCELED,
 }
-
-
-class IllegalTransition(GanetiError):
-    """A job was asked to do what its state does not allow."""
 
 
 def after(status: JobStatus, event: Event) -> JobStatus:

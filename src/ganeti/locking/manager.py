@@ -132,8 +132,7 @@ class LockManager:
     ) -> None:
         """Take all that is asked for, however long it takes; nothing is kept if this raises.
 
-        LockDeleted if a lock goes away meanwhile; LockError if `owner` has locks already.  Safe to
-        cancel.  `on_wait` is called whenever a lock turns out not to be free.
+        LockError if `owner` has locks already.  Safe to cancel.  `on_wait` is called whenever a lock turns out not to be free.
         """
         wanted = in_order(requests)
         if owner in self._acquisitions or owner in self._users:
@@ -193,12 +192,6 @@ class LockManager:
     def add_names(self, level: Level, names: Iterable[str], *, owner: Owner | None = None) -> None:
         """Register names of things that exist, or that `owner` has just made under their locks."""
         self._sets[level].add(names, owner=owner)
-
-    def remove_names(
-        self, level: Level, names: Iterable[str], *, owner: Owner | None = None
-    ) -> None:
-        """Forget names of things that are gone: free ones, or those `owner` holds exclusively."""
-        self._sets[level].remove(names, owner=owner)
 
     def owned(self, owner: Owner) -> dict[Level, dict[str, Mode]]:
         """What `owner` has, by level, without empty levels."""

@@ -9,11 +9,11 @@ does no input or output. `daemons/roles.py` carries the instructions out; docs/d
 """
 
 import enum
-from collections import deque
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from ganeti.base.errors import GanetiError, NotMaster
+from ganeti.base.transitions import TracedCore
 from ganeti.model.objects import NodeUuid
 from ganeti.store.interface import CampaignKind, Follower, Lease, Lost, Master, NotYet, Role
 
@@ -27,7 +27,6 @@ TAKE_OVER_S = 45.0
 """How long a take-over retries while a vote may still be granted (G19: done in 60 s, refused in 90)."""
 OVERTAKEN_S = 10.0
 """How long a take-over retries after a refusal that only another campaign can change."""
-STORY_EVENTS = 30
 
 TAKEN_OVER = "another node has taken over already"
 STOPPING = "this daemon is stopping"
@@ -242,10 +241,6 @@ TRANSITIONS: dict[tuple[Phase, type[ServiceEvent]], Phase] = {
 """What a report about the services changes; every other pair is an IllegalTransition."""
 
 
-class IllegalTransition(Exception):
-    """An event that cannot happen in this phase; the text has the events before it."""
-
-
 @dataclass
 class _Request:
     """One caller that asks for the role, or this node's own request (number 0)."""
@@ -256,10 +251,11 @@ class _Request:
     due: float
 
 
-class MastershipCore:
+class MastershipCore(TracedCore):
     """The role of one candidate: events in, instructions out."""
 
     def __init__(self, node: NodeUuid) -> None:
+        super().__init__()
         self._node = node
         self.role: Role = Follower()
         self.phase = Phase.CLOSED
@@ -276,7 +272,6 @@ class MastershipCore:
         """The lease that the active request was granted; None while it campaigns."""
         self._is_stopping = self._has_ended = False
         self._out: list[Instruction] = []
-        self._story: deque[str] = deque(maxlen=STORY_EVENTS)
         self.waiting_reason = ""
         """Why this node, which was the master, is not the master again yet; '' if it does not ask for that."""
 
@@ -311,9 +306,6 @@ class MastershipCore:
             raise self._illegal("a lease is awaited without a request")
         if self.phase in _UNDER_LEASE and self.role != Master(self._require_lease()):
             raise self._illegal("services begin or run under a lease that has ended")
-
-    def _illegal(self, what: str) -> IllegalTransition:
-        return IllegalTransition("\n  ".join((f"{what}; the events before:", *self._story)))
 
     def _do(self, instruction: Instruction) -> None:
         self._out.append(instruction)

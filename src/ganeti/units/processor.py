@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from ganeti.base.errors import ErrorCode, ExecError, GanetiError, LockDeleted, PrereqError
+from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
 from ganeti.jobs.executor import OpRun, Outcome
 from ganeti.locking.requests import LockRequest
 from ganeti.model.job import UndoStep
@@ -61,10 +61,7 @@ class Processor:
         config = self._services.config
         for _attempt in range(LOCK_ATTEMPTS):
             requests = unit.declare_locks(config.snapshot)
-            try:
-                await run.acquire(requests)
-            except LockDeleted:
-                continue  # what it named is gone: find out what the unit says to that
+            await run.acquire(requests)
             if unit.declare_locks(config.snapshot) == requests:
                 return
         raise PrereqError(

@@ -7,8 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from ganeti.base.transitions import IllegalTransition
 from ganeti.jobs.scheduler import FINAL_STATES, Scheduler, Unsatisfiable
-from ganeti.jobs.states import TRANSITIONS, Event, IllegalTransition, after
+from ganeti.jobs.states import TRANSITIONS, Event, after
 from ganeti.model.job_filter import FREE, Limit, Ruling
 from ganeti.model.names import JobStatus
 

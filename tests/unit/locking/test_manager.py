@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ganeti.base.errors import LockDeleted, LockError
+from ganeti.base.errors import LockError
 from ganeti.locking.levels import CLUSTER_LOCK, Level, Mode
 from ganeti.locking.lock_set import LockSet
 from ganeti.locking.manager import LockManager, LockWait
@@ -292,17 +292,6 @@ async def test_cancelling_at_any_point_leaves_nothing_behind(manager: LockManage
         assert manager.snapshot() == before
         assert manager.statistics().waiting == 0
     assert ends == {False, True}
-
-
-async def test_a_deleted_lock_gives_back_the_others_and_says_why(manager: LockManager) -> None:
-    await manager.acquire(1, [instance("inst2")])
-    waiting = begin(manager, 2, lock(Level.CLUSTER, CLUSTER_LOCK, SHARED), instance("inst2"))
-    await settle(manager)
-    manager.remove_names(Level.INSTANCE, ["inst2"], owner=1)
-    with pytest.raises(LockDeleted, match="lock instance/inst2: it was deleted"):
-        await waiting
-    assert manager.owners() == {1}  # until it releases
-    assert manager.owned(1) == {}
 
 
 async def test_an_instance_is_locked_before_it_exists(manager: LockManager) -> None:

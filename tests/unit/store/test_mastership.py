@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganeti.base.errors import NotMaster, StoreError
+from ganeti.base.transitions import IllegalTransition
 from ganeti.model.objects import NodeUuid
 from ganeti.store.interface import Follower, Lease, Lost, Master, NotYet, Role
 from ganeti.store.mastership import (
@@ -21,7 +22,6 @@ from ganeti.store.mastership import (
     Event,
     FenceNodes,
     FencePromised,
-    IllegalTransition,
     Instruction,
     LeaseUnusable,
     MastershipCore,

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ganeti.base.transitions import IllegalTransition
 from ganeti.rpc.procedures.instances import RunningInstance
 from ganeti.units.relocation.core import (
     End,
     Event,
     Facts,
-    IllegalTransitionError,
     Instruction,
     Migration,
     Seen,
@@ -216,11 +216,11 @@ def test_illegal_event_is_reported_with_the_story() -> None:
     core = Migration(Facts())
     core.handle(Event.BEGIN)
     core.handle(Event.DONE)
-    with pytest.raises(IllegalTransitionError) as found:
+    with pytest.raises(IllegalTransition) as found:
         core.handle(Seen(End.NOTHING, End.NOTHING))
     assert str(found.value) == (
-        "seen (source: nothing, target: nothing) cannot happen when running:"
-        " planned begin → preparing done → running"
+        "seen (source: nothing, target: nothing) cannot happen when running; the events before:"
+        " planned; begin → preparing; done → running"
     )
 
 
@@ -242,7 +242,7 @@ def test_validate_names_instructions_that_would_do_harm(
     core.handle(Event.BEGIN)
     core.handle(Seen(End.WAITS, End.WAITS))
     core.instructions = instructions
-    with pytest.raises(IllegalTransitionError, match=why):
+    with pytest.raises(IllegalTransition, match=why):
         core.validate()
 
 
@@ -251,7 +251,7 @@ def test_validate_refuses_to_resume_one_end_beside_a_guest_on_the_other() -> Non
     core.handle(Event.BEGIN)
     core.handle(Seen(End.HAS_GUEST, End.WAITS))
     core.instructions = [I.RESUME_TARGET]
-    with pytest.raises(IllegalTransitionError, match="RESUME_TARGET beside a running guest"):
+    with pytest.raises(IllegalTransition, match="RESUME_TARGET beside a running guest"):
         core.validate()
 
 

@@ -149,7 +149,7 @@ async def test_what_keeps_changing_is_given_up(
     assert next(count) == 2 * processor.LOCK_ATTEMPTS
 
 
-async def test_a_lock_that_goes_away_leads_to_the_reason(master: Master) -> None:
+async def test_job_that_waited_for_a_removed_instance_says_that_it_is_gone(master: Master) -> None:
     """A job that waits for an instance that is removed meanwhile hears that it is gone."""
     succeeded(await master.run(create()))
     master.locks.add_names(Level.INSTANCE, [NAME])
@@ -158,7 +158,6 @@ async def test_a_lock_that_goes_away_leads_to_the_reason(master: Master) -> None
     await asyncio.sleep(0.5)  # within its first try, so that it stands in the queue
     instance = master.instance(NAME)
     await master.change(lambda draft: draft.remove(instance))
-    master.locks.remove_names(Level.INSTANCE, [NAME], owner="somebody")
     master.locks.release("somebody")
     name, (text, code) = failed(await master.final(job_id))
     assert (name, code) == ("OpPrereqError", "unknown_entity")

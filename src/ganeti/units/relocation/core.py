@@ -7,7 +7,7 @@ The states and their transitions are drawn in `docs/design/moving.md`. Two drive
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 
-from ganeti.base.errors import GanetiError
+from ganeti.base.transitions import TracedCore
 
 QUESTION_ROUNDS = 3
 """How often both ends are asked when they change meanwhile, or the answer of one is lost."""
@@ -122,10 +122,6 @@ class Seen:
         return f"seen (source: {self.source.name.lower()}, target: {self.target.name.lower()})"
 
 
-class IllegalTransitionError(GanetiError):
-    """An event that cannot happen in a state, or a state that must not be; says the story that led there."""
-
-
 def decide_outcome(seen: Seen, *, handed_over: bool) -> State:
     """Return where the guest is, by what each end has of it; STUCK if it runs on both.
 
@@ -180,13 +176,14 @@ _NEEDS_FIRST = {
 _FINISHED = {State.COMMITTED, State.ABORTED, State.DOWN}
 
 
-class Migration:
+class Migration(TracedCore):
     """The state of one migration, and the events that led to it."""
 
     def __init__(self, facts: Facts, state: State = State.PLANNED) -> None:
+        super().__init__()
         self.facts = facts
         self.state = state
-        self.story: list[str] = [str(state)]
+        self._story.append(str(state))
         self._round = 0
         self._seen = Seen(End.NOTHING, End.NOTHING)
         self._outcome = State.UNCLEAR
@@ -198,7 +195,7 @@ class Migration:
         return self.state in _FINISHED
 
     def handle(self, event: Event | Seen) -> list[Instruction]:
-        """Take an event in; return what is to be done now. IllegalTransitionError if it cannot happen now."""
+        """Take an event in; return what is to be done now. IllegalTransition if it cannot happen now."""
         was = self.state
         if isinstance(event, Seen):
             found = self._decide(event) if was is State.UNCLEAR else None
@@ -207,9 +204,9 @@ class Migration:
         else:
             found = _TRANSITIONS.get((was, event))
         if found is None:
-            raise IllegalTransitionError(f"{event} cannot happen when {was}: {self._story}")
+            raise self._illegal(f"{event} cannot happen when {was}")
         self.state, instructions = found
-        self.story += [f"{event} →", str(self.state)]
+        self._story.append(f"{event} → {self.state}")
         self.instructions = [one for one in instructions if self._applies(one)]
         self.validate()
         return self.instructions
@@ -265,18 +262,12 @@ class Migration:
             return facts.mirrored
         return one is not I.MAKE_DISKS or facts.copied
 
-    @property
-    def _story(self) -> str:
-        return " ".join(self.story)
-
     def validate(self) -> None:
-        """IllegalTransitionError, with the story, if what is to be done could run a guest twice or lose a disk."""
+        """IllegalTransition if what is to be done could run a guest twice or lose a disk."""
         todo, seen = self.instructions, self._seen
         for one, other in ((I.RESUME_SOURCE, seen.target), (I.RESUME_TARGET, seen.source)):
             if one in todo and other is End.HAS_GUEST:
-                raise IllegalTransitionError(f"{one.name} beside a running guest: {self._story}")
+                raise self._illegal(f"{one.name} beside a running guest")
         for one, first in _NEEDS_FIRST.items():
             if one in todo and first not in todo[: todo.index(one)] and self._applies(first):
-                raise IllegalTransitionError(
-                    f"{one.name} without {first.name} first: {self._story}"
-                )
+                raise self._illegal(f"{one.name} without {first.name} first")
