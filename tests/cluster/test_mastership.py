@@ -153,7 +153,10 @@ def test_a_master_that_lost_its_state_gets_it_back_from_another(cluster: LocalCl
     assert "this node holds no state (its database is new, or was lost)" in refused.err
     asked = cluster.run("gnt-node", "list", node=1)
     assert asked.status == NOT_MASTER
-    assert "it was, and asks to be it again: this node holds no state" in asked.err
+    assert (
+        "it was the master and tries to become the master again: this node holds no state"
+        in asked.err
+    )
     for node in (2, 3):
         cluster.start(MASTERD, node)
     fail_over(cluster, 2)

@@ -510,7 +510,7 @@ async def test_a_second_daemon_and_a_host_in_no_cluster_are_told_so(world: World
     lonely = await world.nodes.new().start_command("ganeti.daemons.noded")
     _, err = await lonely.communicate()
     assert lonely.returncode == 5
-    assert b"in no cluster" in err
+    assert b"not in a cluster" in err
 
 
 async def test_a_second_cluster_on_a_node_is_refused(world: World) -> None:

@@ -1,1 +1,1 @@
-"""The programs, put together."""
+"""The daemons: each module assembles one program from the other packages."""

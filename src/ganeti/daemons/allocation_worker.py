@@ -1,7 +1,8 @@
-"""The process that computes large allocations for the master, started once: a frame in, a frame out.
+"""The process that computes large allocations for the master; it reads and writes frames.
 
-A frame is its length in eight bytes and JSON. `{"do": "answer", "message": …, "options": …}` is answered as an
-allocator answers, `{"do": "explain", "message": …, "options": …, "chosen": […]}` by a list of (node, reason).
+A frame is an eight-byte length followed by JSON. The process answers `{"do": "answer", "message":
+…, "options": …}` like an allocator. It answers `{"do": "explain", "message": …, "options": …,
+"chosen": […]}` with a list of (node, reason).
 """
 
 import os
@@ -12,7 +13,8 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-# Read when numpy is loaded: threads for products of small matrices cost more than they save.
+# numpy reads this when it is loaded. For products of small matrices, threads cost more than they
+# save.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from ganeti.base.errors import PrereqError
@@ -23,11 +25,11 @@ from ganeti.placement.load.message import read
 from ganeti.placement.places import Excluded, Rules
 
 SPARED = Excluded(lone_nodes=True)
-"""A cluster of one node is to be usable; upstream refuses."""
+"""Allow a cluster of one node; upstream refuses it."""
 
 
 def computed(question: Mapping[str, Any]) -> Any:
-    """The answer to one question; nothing that a message can hold raises."""
+    """Return the answer to one question; a malformed message is answered with an error, never raised."""
     message, options = question["message"], question.get("options", {})
     settings, chosen = settings_of(options), question.get("chosen")
     try:
@@ -43,7 +45,7 @@ def computed(question: Mapping[str, Any]) -> Any:
 
 
 def _monitored(cluster: Cluster, message: Mapping[str, Any], options: Mapping[str, Any]) -> Cluster:
-    """The cluster with the loads that monitoring reports, as `hail` has it with the same options (S181)."""
+    """Return the cluster with the loads from monitoring, like `hail` with the same options (S181)."""
     from ganeti.cli.placement_input import monitored  # noqa: PLC0415 - most clusters do not ask
 
     return monitored(
@@ -59,7 +61,10 @@ def _monitored(cluster: Cluster, message: Mapping[str, Any], options: Mapping[st
 
 
 def settings_of(options: Mapping[str, Any]) -> Settings:
-    """What `hail`'s options change, by their names without dashes; others are for other allocators."""
+    """Return the settings that `hail`'s options change, keyed without dashes.
+
+    Ignore options of other allocators.
+    """
     rules = Rules(
         capacity=not options.get("no-capacity-checks", False),
         ignore_soft_errors=bool(options.get("ignore-soft-errors", False)),
@@ -69,7 +74,7 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
 
 
 def serve(questions: BinaryIO, answers: BinaryIO) -> None:
-    """Answer until there are no more questions."""
+    """Answer questions until the input ends."""
     while len(head := questions.read(FRAME_LENGTH_BYTES)) == FRAME_LENGTH_BYTES:
         question = msgspec.json.decode(questions.read(int.from_bytes(head, "big")))
         text = msgspec.json.encode(computed(question))

@@ -1,7 +1,8 @@
-"""Keeps the master's epoch on the nodes that have no vote: they refuse an earlier master's calls (G4).
+"""Distribution of the master's epoch to nodes without a vote.
 
-The voters promise the epoch before anything else; the other nodes learn it here, before the first changing
-call, and again every few seconds. What they answer decides nothing.
+These nodes then refuse an earlier master's calls (G4). The voters promise the epoch first. The
+other nodes learn it here, before the first changing call and again every few seconds. Their answers
+decide nothing.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from ganeti.units.services import RegisterState
 
 
 class EpochAnnouncer:
-    """Announces one lease's epoch."""
+    """The announcer of one lease's epoch."""
 
     def __init__(
         self,
@@ -35,7 +36,10 @@ class EpochAnnouncer:
         self._identity, self._lease = identity, lease
 
     async def announce(self) -> None:
-        """Ask every online node without a vote once; takes as long as a silent node may."""
+        """Announce the epoch once to every online node without a vote.
+
+        Waits for silent nodes until their timeout.
+        """
         others = self._directory.online() - (await self._store.members()).voters
         uuid, epoch = self._identity.cluster_uuid, self._lease.epoch
         await asyncio.gather(*(self._registers.renew(node, uuid, epoch) for node in sorted(others)))
@@ -54,7 +58,7 @@ def register_states(
     epoch: int,
     master: NodeUuid,
 ) -> list[RegisterState]:
-    """Return what the nodes answered last to the master of this epoch."""
+    """Return each node's last answer to the master of this epoch."""
     states = []
     for node, found in sorted(answers.items()):
         vote, state = found.answer, RegisterState(node, node in voters, found.seconds)

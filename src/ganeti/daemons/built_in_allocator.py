@@ -1,8 +1,9 @@
-"""The built-in allocator of the master: no program is started for a question.
+"""The built-in allocator of the master, which starts no program for a question.
 
-Small questions are computed on the loop, which they hold for a few milliseconds; large ones in a process
-that is started for the first of them and stays. The name is `hail`: a program of that name in the search
-path that is not our own script is asked instead, so that an administrator can put another one there.
+The event loop computes small questions in a few milliseconds. A worker process, started for the
+first large question, computes the large ones and keeps running. The allocator's name is `hail`. If
+the search path has a program of that name that is not this implementation's script, the master runs
+that program instead, so an administrator can replace the allocator.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ Compute = Callable[[Mapping[str, Any]], Any]
 
 
 class BuiltInAllocator:
-    """Answers as `units.services.BuiltInAllocator` says."""
+    """The implementation of `units.services.BuiltInAllocator`."""
 
     def __init__(self, paths: Paths) -> None:
         self._search_path = paths.iallocator_search_path
@@ -38,7 +39,7 @@ class BuiltInAllocator:
     async def answer(
         self, message: dict[str, Any], options: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """success, info and result; None if another program of this name is to be asked."""
+        """Return success, info and result; None if another program of this name must answer."""
         if await asyncio.to_thread(self._is_replaced):
             return None
         question = {"do": "answer", "message": message, "options": dict(options)}
@@ -48,13 +49,13 @@ class BuiltInAllocator:
     async def explain(
         self, message: dict[str, Any], chosen: list[str], options: Mapping[str, Any]
     ) -> list[tuple[str, str]]:
-        """(node, reason) for each node that was not chosen."""
+        """Return (node, reason) for each node that was not chosen."""
         question = {"do": "explain", "message": message, "chosen": chosen}
         reasons = await self._computed({**question, "options": dict(options)})
         return [(node, why) for node, why in reasons]
 
     async def close(self) -> None:
-        """End the process."""
+        """End the worker process."""
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
             process.kill()
@@ -73,7 +74,7 @@ class BuiltInAllocator:
     async def _computed(self, question: dict[str, Any]) -> Any:
         message = question["message"]
         if (
-            not asks_monitoring(question["options"])  # files, and other nodes
+            not asks_monitoring(question["options"])  # reads files and contacts other nodes
             and message["request"]["type"] in _QUICK
             and len(message["instances"]) <= SMALL_INSTANCES
             and len(message["nodes"]) <= SMALL_NODES
@@ -93,7 +94,7 @@ class BuiltInAllocator:
                     ErrorCode.ENVIRONMENT,
                 ) from err
             except asyncio.CancelledError:
-                await self.close()  # otherwise the next question would be given this one's answer
+                await self.close()  # otherwise the next question would get the answer to this one
                 raise
 
     async def _exchange(self, question: bytes) -> Any:
@@ -116,7 +117,7 @@ class BuiltInAllocator:
 
 
 def _load() -> Compute:
-    """Done for the first small question: with its libraries it is a fifth of a master's start."""
+    """Load the allocator on the first small question: its libraries take a fifth of a master's start."""
     from ganeti.daemons.allocation_worker import computed  # noqa: PLC0415 - see above
 
     return computed

@@ -1,4 +1,4 @@
-"""What a node must get to be a candidate: the cluster's keys, where the state is, and a server of it."""
+"""The resources that a node needs to be a candidate: the cluster's keys and a server of the state."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,13 @@ from ganeti.units.calls import Rpc
 
 
 class CandidatePlaces:
-    """The servers of the back end, and the keys beside them."""
+    """The servers of the back end together with the keys of the candidates."""
 
     def __init__(self, paths: Paths, servers: StateServers) -> None:
         self._paths, self.servers = paths, servers
 
     async def admit(self, node: Node) -> CandidateArgs:
-        """Make a place for the node's server; GanetiError, also while the last change is too recent."""
+        """Add a member for the node's server; GanetiError, also while the last change is too recent."""
         place = await self.servers.admit(node)
         key = await asyncio.to_thread(self._paths.authority_key.read_text)
         confd, former = await asyncio.to_thread(distributed_keys, self._paths)
@@ -35,12 +35,12 @@ class CandidatePlaces:
         )
 
     def confd_keys(self) -> tuple[bytes, bytes]:
-        """Return the key of confd, and the former one; blocks."""
+        """Return the key of confd and the previous key; blocks."""
         return distributed_keys(self._paths)
 
 
 def open_servers(paths: Paths, cluster_uuid: str, rpc: Rpc) -> StateServers:
-    """Return the servers of the back end that has this node's state; StoreError."""
+    """Return the servers of the back end that holds this node's state; StoreError."""
 
     async def reports(nodes: Sequence[Node]) -> Mapping[NodeUuid, CandidateReport]:
         found = await rpc.call_all(nodes, CANDIDATE_READ, Nothing())

@@ -1,8 +1,8 @@
-"""How the master daemons of candidates reach each other, and the registers of all nodes.
+"""Connections between the master daemons of candidates, and access to the registers of all nodes.
 
 The state stream is TLS on a port of its own, with the same certificates and the same list of
-candidates as the node RPC. The registers are asked through the node daemons; this node's own is read
-directly, so that a node daemon that is down does not take a vote away.
+candidates as the node RPC. Node daemons answer for the registers of other nodes. The local register
+is read directly, so a node keeps its vote while its own node daemon is down.
 """
 
 import asyncio
@@ -57,12 +57,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class NodeDirectory:
-    """The nodes by UUID, as this daemon's state last showed them."""
+    """The nodes by UUID, from the state that this daemon read last."""
 
     nodes: dict[NodeUuid, Node] = field(default_factory=dict)
 
     async def read(self, store: StateBackend) -> None:
-        """Take them from the store."""
+        """Read the nodes from the store."""
         found: dict[NodeUuid, Node] = {}
         async with contextlib.aclosing(store.load()) as rows:
             async for row in rows:
@@ -75,7 +75,7 @@ class NodeDirectory:
         self.nodes = found
 
     def voter(self, uuid: NodeUuid) -> Callable[[], Voter]:
-        """What this daemon says of its own node with each vote."""
+        """Return this daemon's answer about its own node, sent with each vote."""
 
         def describe() -> Voter:
             node = self.nodes.get(uuid)
@@ -88,25 +88,28 @@ class NodeDirectory:
         return frozenset(uuid for uuid, node in self.nodes.items() if not node.offline)
 
     def take(self, nodes: Iterable[Node]) -> None:
-        """Take them from the configuration."""
+        """Replace the nodes with those of the configuration."""
         self.nodes = {node.uuid: node for node in nodes}
 
     def name(self, uuid: NodeUuid) -> str:
-        """As an administrator knows the node; the UUID of one that is not known."""
+        """Return the node's name, or the UUID if the node is not known."""
         node = self.nodes.get(uuid)
         return node.name if node else uuid
 
 
 @dataclass(frozen=True)
 class RenewalAnswer:
-    """How long a node took to confirm the master's epoch, and its answer."""
+    """The time that a node took to confirm the master's epoch, and its answer."""
 
     seconds: float
     answer: Vote | NoVote
 
 
 class RpcVoters:
-    """The registers of all nodes; this node's own by `local`, also where its daemon is down."""
+    """The registers of all nodes.
+
+    The local register is read by `local` even while the local node daemon is down.
+    """
 
     def __init__(
         self, own: NodeUuid, local: Voters, rpc: RpcClient, directory: NodeDirectory
@@ -114,7 +117,7 @@ class RpcVoters:
         self._own, self._local = own, local
         self._rpc, self._directory = rpc, directory
         self.answers: dict[NodeUuid, RenewalAnswer] = {}
-        """How each node answered when the master last renewed its epoch there."""
+        """The answer of each node to the master's last renewal of its epoch."""
 
     async def read(self, node: NodeUuid) -> Vote | NoVote:
         if node == self._own:
@@ -142,7 +145,7 @@ class RpcVoters:
     async def renew(self, node: NodeUuid, cluster_uuid: str, epoch: int) -> Vote | NoVote:
         args = RenewArgs(cluster_uuid=cluster_uuid, epoch=epoch, master_uuid=self._own)
         asked_at = asyncio.get_running_loop().time()
-        # The own node daemon hears it too, since it is asked for votes by others.
+        # The local node daemon learns the epoch too, because other nodes ask it for votes.
         answer = await self._asked(
             node, lambda target: self._rpc.call(target, REGISTER_RENEW, args)
         )
@@ -161,27 +164,27 @@ class RpcVoters:
             async with asyncio.timeout(VOTE_S):
                 state = await question(target)
         except TimeoutError:
-            return NoVote(f"nothing within {VOTE_S:g} s")
+            return NoVote(f"no answer within {VOTE_S:g} s")
         except RpcError as err:
             return NoVote(err.reason)
         return vote_of(state)
 
 
 def vote_of(answer: RegisterAnswer) -> Vote | NoVote:
-    """What a node's answer means; one that speaks another protocol has no vote (R8)."""
+    """Return the vote that a node's answer means; a node with another protocol has no vote (R8)."""
     if answer.vote is None:
-        return NoVote(answer.why or "it has joined no cluster")
+        return NoVote(answer.why or "the node has not joined a cluster")
     if answer.protocol != PROTOCOL_VERSION:
         software = answer.vote.voter.software or "unknown"
         return NoVote(
-            f"it speaks node RPC {answer.protocol} (version {software}),"
-            f" this node {PROTOCOL_VERSION}: upgrade the older of the two"
+            f"the node speaks node RPC {answer.protocol} (version {software}), this node "
+            f"{PROTOCOL_VERSION}: upgrade the older of the two"
         )
     return answer.vote
 
 
 class TlsChannel:
-    """Messages over one TLS connection."""
+    """A channel of messages over one TLS connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -221,7 +224,7 @@ class TlsChannel:
 
     async def _read(self) -> None:
         """Read ahead of the receiver, so that many messages can share a sync."""
-        why = "the other end closed the connection"
+        why = "the peer closed the connection"
         try:
             while True:
                 (size,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
@@ -242,7 +245,7 @@ class TlsChannel:
 
 
 class TlsPeers:
-    """The master daemons of the other candidates, by the certificates in the configuration."""
+    """Connections to the master daemons of other candidates, checked against the configured certificates."""
 
     def __init__(
         self, context: ssl.SSLContext, directory: NodeDirectory, local_address: str | None
@@ -253,7 +256,7 @@ class TlsPeers:
     async def connect(self, node: NodeUuid) -> Channel:
         target = self._directory.nodes.get(node)
         if target is None:
-            raise ChannelClosed("this node does not know its address")
+            raise ChannelClosed("the address of this node is not known")
         try:
             async with asyncio.timeout(CONNECT_S):
                 reader, writer = await asyncio.open_connection(
@@ -281,7 +284,7 @@ async def listening(
     allowed: Callable[[], frozenset[str]],
     serve: Callable[[Channel], Awaitable[None]],
 ) -> AsyncIterator[None]:
-    """Give connections of candidates to `serve`, for as long as the block runs."""
+    """Pass connections of candidates to `serve` for as long as the block runs."""
     serving: set[asyncio.Task[None]] = set()
 
     async def accept_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -295,7 +298,7 @@ async def listening(
             writer.close()
 
     def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Where asyncio makes the task itself, it logs a traceback when that is cancelled below.
+        # If asyncio creates the task, it logs a traceback when the code below cancels the task.
         task = asyncio.create_task(accept_one(reader, writer), name="candidate")
         serving.add(task)
         task.add_done_callback(ended)

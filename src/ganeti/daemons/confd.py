@@ -1,8 +1,8 @@
-"""`ganeti-confd`: answers, on each master candidate, what the cluster knows, by signed datagrams.
+"""`ganeti-confd`: answers signed datagrams about the cluster on each master candidate.
 
-It reads the candidate's own copy of the state and contacts nobody to answer, so it goes on while the
-master is dead. Where the cluster has `confd_on_all_nodes`, it also runs on other nodes and reads what the
-master sends there. Key and database are opened first; then the rights of root are given up.
+It reads the candidate's own copy of the state and contacts no other process, so it keeps answering
+while the master is down. With `confd_on_all_nodes` it also runs on other nodes and reads the copy
+that the master sends there. It opens the key and the database first, then drops the rights of root.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from ganeti.store.register import RegisterFile
 PROGRAM = DaemonProgram("ganeti-confd", "The query daemon of a node.", CONFD_LOG, CONFD)
 
 TOLERANCE_VARIABLE = "GANETI_CONFD_CLOCK_TOLERANCE"
-"""Sets `--clock-tolerance` where a service manager or Ganeti starts the daemon (S239)."""
+"""The variable that sets `--clock-tolerance` where a service manager or Ganeti starts the daemon (S239)."""
 MOST_TOLERANCE_S = 86_400
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.ExitStack() as opened:
             users = ServiceUsers.of_node(paths) if is_candidate else None
             if users is not None and os.geteuid() == 0:
-                # What opening makes beside the database belongs to the database's owner.
+                # Files that SQLite creates next to the database belong to the owner of the
+                # database.
                 opened.enter_context(acting_as(users.accounts[MASTERD]))
             begin = _copy(paths, is_candidate=is_candidate)
         listening = bound_socket(args.bind_address, args.port)
@@ -91,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _tolerance_s(text: str) -> int:
-    """A number of seconds; argparse's error says which are possible."""
+    """Return a number of seconds; argparse's error names the valid range."""
     if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= MOST_TOLERANCE_S:
         raise argparse.ArgumentTypeError(
             f"{text!r:.40} is not a number of seconds from 1 to {MOST_TOLERANCE_S}"
@@ -100,11 +101,11 @@ def _tolerance_s(text: str) -> int:
 
 
 def _copy(paths: Paths, *, is_candidate: bool) -> Callable[[], Copy]:
-    """What reads the state, with all opened that needs rights; called once the loop runs."""
+    """Return the reader of the state, with everything open that needs rights; called once the loop runs."""
     if not is_candidate or not paths.state_settings.exists():
         copy = LocalCopy(paths.state if is_candidate else paths.confd_copy)
         return lambda: copy
-    # A client of the servers is as large as all else together.
+    # The import of the client for external servers costs as much memory as the rest of the daemon.
     from ganeti.confd.state_copy import StateCopy  # noqa: PLC0415
     from ganeti.store.backends import back_end  # noqa: PLC0415
     from ganeti.store.settings import state_settings  # noqa: PLC0415
@@ -148,7 +149,7 @@ async def _follow(copy: Copy, ending: Ending) -> None:
     except GanetiError as err:
         ending.end(err.message)
     except Exception as err:
-        log.exception("a fault of this program while it followed the state")
+        log.exception("unexpected error while following the state")
         ending.end(str(HostError(f"following the state failed: {err}")))
 
 

@@ -1,8 +1,9 @@
-"""Sends what confd answers from to nodes that are not master candidates, where the cluster wants that (S238).
+"""Copies of confd's data for nodes that are not master candidates, if the cluster enables them (S238).
 
-Each such node gets a whole copy of the configuration without secrets when a master begins, and afterwards the
-changes, at most once a second. A node that has lost its copy is noticed within a minute and gets a whole one again.
-The node itself removes the copy when its ssconf files do not allow it any more.
+When a master begins, it sends each such node a full copy of the configuration without secrets.
+After that it sends the changes, at most once a second. Within a minute it detects a node that has
+lost its copy and sends a full copy again. The node removes its copy when its ssconf files no longer
+allow one.
 """
 
 import asyncio
@@ -27,12 +28,15 @@ from ganeti.units.calls import Rpc
 from ganeti.units.cluster.file_findings import role_of
 
 INTERVAL_S = 1.0
-"""A node gets changes at most this often."""
+"""Minimum time between two updates of one node, in seconds."""
 LOOK_S = 60.0
-"""How often a node without news is asked whether it still has its copy; the longest pause between tries, too."""
+"""Interval at which an unchanged node is asked whether it still has its copy.
+
+Also the longest delay between retries.
+"""
 AT_ONCE = 30
 ROUNDS = 20
-"""Objects that are encoded between two looks at other work."""
+"""Number of objects to encode before the loop gets a turn."""
 
 _TYPES: dict[str, type[Stored]] = {
     CLUSTER: Cluster,
@@ -57,7 +61,10 @@ def copy_holders(snapshot: Snapshot) -> dict[NodeUuid, Node]:
 
 
 async def changes(before: Snapshot | None, after: Snapshot) -> AsyncIterator[Operation]:
-    """Yield what turns a copy of one configuration into one of another; without `before`, all rows of `after`."""
+    """Yield the operations that turn a copy of `before` into one of `after`.
+
+    Without `before`, all rows of `after`.
+    """
     pause = YieldEvery(ROUNDS)
     for name, kind in _TYPES.items():
         old = {} if before is None else before.tables[kind]
@@ -72,7 +79,10 @@ async def changes(before: Snapshot | None, after: Snapshot) -> AsyncIterator[Ope
 
 
 class ConfdCopies:
-    """Follows the configuration with one task for each node that holds a copy; a slow node delays only itself."""
+    """Follows the configuration with one task for each node that holds a copy.
+
+    A slow node delays only itself.
+    """
 
     def __init__(self, config: Config, rpc: Rpc, cluster_key: Callable[[], bytes]) -> None:
         """`cluster_key` returns the cluster's key of confd; it blocks."""
@@ -82,7 +92,7 @@ class ConfdCopies:
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._encoding = asyncio.Lock()
         self._encoded: tuple[tuple[int | None, int], bytes] = ((None, -1), b"")
-        """The last content, from one position to another: most nodes need the same."""
+        """The last encoded content from one position to another: most nodes need the same."""
         self._unsubscribe: Callable[[], None] | None = None
         self._calls = 0
 
@@ -92,7 +102,7 @@ class ConfdCopies:
         self._changed(self._config.snapshot)
 
     async def close(self) -> None:
-        """Stop; what is on its way is given up."""
+        """Stop; unfinished transfers are cancelled."""
         if self._unsubscribe is not None:
             self._unsubscribe()
         tasks = list(self._tasks.values())
@@ -111,7 +121,7 @@ class ConfdCopies:
             news.set()
 
     async def _follow(self, uuid: NodeUuid) -> None:
-        """Keep one node's copy current for as long as it is to have one."""
+        """Keep one node's copy current while the configuration assigns it one."""
         known: Snapshot | None = None
         retry_s, said = INTERVAL_S, ""
         try:
@@ -122,7 +132,7 @@ class ConfdCopies:
                     known = await self._send(node, known, snapshot)
                     pause_s, retry_s, said = LOOK_S if known else INTERVAL_S, INTERVAL_S, ""
                 except GanetiError as err:
-                    # A node's ssconf files may come a moment later than the first copy.
+                    # The node's ssconf files may arrive shortly after the first copy.
                     if retry_s > INTERVAL_S and err.message != said:
                         _log.warning("confd of %s has no current copy: %s", node.name, err)
                         said = err.message
@@ -132,7 +142,7 @@ class ConfdCopies:
             del self._tasks[uuid], self._news[uuid]
 
     async def _pause(self, uuid: NodeUuid, most_s: float) -> None:
-        """Wait for the next change, or so long; at least `INTERVAL_S`."""
+        """Wait for the next change or until the timeout; at least `INTERVAL_S`."""
         await asyncio.sleep(INTERVAL_S)
         try:
             async with asyncio.timeout(most_s - INTERVAL_S):
@@ -143,11 +153,11 @@ class ConfdCopies:
     async def _send(
         self, node: Node, known: Snapshot | None, snapshot: Snapshot
     ) -> Snapshot | None:
-        """Return what the node has now: `snapshot`, or None where it needs a whole copy; GanetiError."""
+        """Return the snapshot that the node has now, or None where it needs a full copy; GanetiError."""
         key = await asyncio.to_thread(self._cluster_key)
         renewed = snapshot.cluster.renewed_files.get(KEY_NAME)
         if renewed not in (None, sha256(key).hexdigest()):
-            _log.warning("%s of this node is not the one that was renewed last", KEY_NAME)
+            _log.warning("%s of this node is not the most recently renewed one", KEY_NAME)
             return known
         args = ConfdCopyArgs(
             key=key_of_node(key, node.name),

@@ -1,4 +1,4 @@
-"""`ganeti-etcd`: runs this candidate's server of the etcd that has the state, and starts it again."""
+"""`ganeti-etcd`: runs this candidate's server of the etcd cluster that holds the state, and restarts it."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ from ganeti.store.etcd.settings import (
 )
 
 PROGRAM = DaemonProgram(
-    ETCD_SERVER.daemon, "A candidate's etcd server, watched over.", ETCD_SERVER.logs[0], MASTERD
+    ETCD_SERVER.daemon, "Run and supervise a candidate's etcd server.", ETCD_SERVER.logs[0], MASTERD
 )
 AGAIN_S = (0.5, 1.0, 2.0, 5.0)
 """Pauses before the restarts of a server that ends shortly after its start."""
@@ -77,7 +77,7 @@ class Server:
     """One server, restarted whenever it ends."""
 
     def __init__(self, paths: Paths, address: str, *, alone: bool = False) -> None:
-        """`alone`: it begins a new cluster of itself with the data that it has."""
+        """`alone` makes the server start a new cluster with its existing data."""
         self._paths, self._address, self._alone = paths, address, alone
         self._process: asyncio.subprocess.Process | None = None
 
@@ -121,22 +121,26 @@ class Server:
         return f"status {status}, see {paths.log / ETCD_SERVER.logs[1]}"
 
     def _startable(self) -> ServerSettings:
-        """As the master has said last; HostError where a start would take votes back that were given.
+        """Return the settings that the master wrote last.
 
-        A server whose data is lost comes back as another member, once the master has taken it out.
+        HostError where a start would revoke votes already given.
+
+        A server whose data is lost returns as another member after the master has removed the old
+        one.
         """
         settings = server_settings(self._paths)
         if settings is None:
             raise HostError(f"{EtcdFiles(self._paths).settings} is gone")
         if settings.has_begun and not has_data(self._paths):
             raise HostError(
-                f"the data in {EtcdFiles(self._paths).data} is lost; the master replaces it by a new member"
+                f"the data in {EtcdFiles(self._paths).data} is lost; the master replaces this "
+                "member with a new one"
             )
         note_begun(self._paths)
         return settings
 
     async def _ended(self, process: asyncio.subprocess.Process, settings: ServerSettings) -> int:
-        """The status of the server when it ends, as it also does for a new certificate."""
+        """Return the server's exit status; a new certificate also ends the server."""
         while True:
             try:
                 async with asyncio.timeout(LOOK_AT_CERTIFICATE_S):
@@ -164,7 +168,7 @@ class Server:
         )
 
     async def close(self) -> None:
-        """Stop the server, by force if it does not stop in time."""
+        """Stop the server; kill it if it does not stop in time."""
         process, self._process = self._process, None
         if process is None:
             return

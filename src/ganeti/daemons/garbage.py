@@ -1,12 +1,12 @@
-"""Keeps Python's collector of cycles from blocking the loop of a program with many objects.
+"""A policy that keeps the cyclic garbage collector from blocking the loop of a large program.
 
-A collection looks at all objects that it has not been told to leave alone, and a master with 10,000
-jobs has half a million: 0.2 s, again and again. So what has survived one is left alone afterwards,
-and each collection looks only at what is new. What becomes garbage in cycles after that is found by a
-sweep of everything: where a mastership has ended, and otherwise once in an hour at most.
+A full collection visits every object. A master with 10,000 jobs has half a million objects, and
+each full collection takes 0.2 s. So the policy freezes the objects that survived a collection, and
+later collections visit only new objects. A sweep of all objects finds later garbage in cycles. A
+sweep runs when a mastership has ended, and otherwise at most once an hour.
 
-CPython cannot sweep a part: what was set aside comes back as a whole, and is looked at in one go. So a
-sweep waits until the program has nothing to do, when hardly anybody can be kept waiting by it.
+CPython cannot sweep part of the frozen objects: it unfreezes and visits all of them at once. So a
+sweep waits until the program is idle, when it delays hardly any client.
 """
 
 import asyncio
@@ -23,26 +23,26 @@ THRESHOLDS = 1000, 5, 2
 OLDEST = 2
 SWEEP_EVERY_S = 3600.0
 GROWTH = 2.0
-"""A sweep waits until there are this many times the objects that the last one left."""
+"""A sweep waits until the number of objects has grown by this factor since the last sweep."""
 LOOK_EVERY_S = 1.0
 IDLE_SHARE = 0.05
-"""A program that used a smaller share of a processor since the last look counts as idle."""
+"""A program that used a smaller share of a processor since the last check counts as idle."""
 LONGEST_WAIT_S = 3600.0
-"""After this time memory is worth more than a short delay."""
+"""Longest wait for an idle moment, after which a sweep runs anyway to free memory."""
 
 
 class GcPolicy:
-    """Sets old objects aside, from `start` to `stop`; one for a process."""
+    """A policy for one process, which freezes old objects between `start` and `stop`."""
 
     def __init__(self, used_s: Callable[[], float] = time.process_time) -> None:
         self._used_s = used_s
-        """Processor time of this program so far."""
+        """Processor time that this program has used so far."""
         self._previous: tuple[int, int, int] = gc.get_threshold()
         self._left = 0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin; what there is now is set aside."""
+        """Start the policy and freeze all present objects."""
         self._previous = gc.get_threshold()
         gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(self._collected)
@@ -50,7 +50,7 @@ class GcPolicy:
         self._task = asyncio.get_running_loop().create_task(self._keep(), name="gc-policy")
 
     async def stop(self) -> None:
-        """Leave the collector as it was."""
+        """Restore the collector's previous settings."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
@@ -59,7 +59,7 @@ class GcPolicy:
         gc.set_threshold(*self._previous)
 
     def sweep(self) -> None:
-        """Look at everything once: some 0.2 s for half a million objects."""
+        """Visit every object once: some 0.2 s for half a million objects."""
         begun = time.perf_counter()
         found = self._sweep()
         took_ms = (time.perf_counter() - begun) * 1000
@@ -84,7 +84,7 @@ class GcPolicy:
                 self.sweep()
 
     async def _idle(self) -> None:
-        """Wait for a moment in which nothing is to be done, but not for ever."""
+        """Wait for an idle moment, up to a limit."""
         for _ in range(int(LONGEST_WAIT_S / LOOK_EVERY_S)):
             before = self._used_s()
             await asyncio.sleep(LOOK_EVERY_S)

@@ -1,4 +1,4 @@
-"""The master, put together: state, jobs, calls to nodes, and the socket that clients talk to."""
+"""The master daemon's services: state, jobs, calls to nodes, and the socket for clients."""
 
 import asyncio
 import logging
@@ -70,37 +70,37 @@ from ganeti.units.processor import Processor
 from ganeti.units.services import RegisterState, Services, no_secret
 
 NODE_DATA_AGE_S = 2.0
-"""How old what nodes said may be when an allocator is asked."""
+"""Maximum age of node data that an allocator receives, in seconds."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class CandidateParts:
-    """What a candidate has in both roles."""
+    """The parts of a candidate that both roles use."""
 
     paths: Paths
     identity: Identity
     store: StateBackend
     directory: NodeDirectory
     worker: Worker
-    """For what blocks and is nobody's thread."""
+    """Threads for blocking calls that have no thread of their own."""
     peers: Peers
     voters: RpcVoters
     fence: Fence
     archive: JobArchive | None = None
-    """None where it could not be opened."""
+    """None if the archive could not be opened."""
 
 
 class Part(Protocol):
-    """What a master runs beside its services."""
+    """A service that a master starts and closes with its mastership."""
 
     def start(self) -> None: ...
     async def close(self) -> None: ...
 
 
 class MasterServices:
-    """Everything that runs on this candidate while it is the master."""
+    """The services that run on this candidate while it is the master."""
 
     def __init__(self, node: "CandidateParts", lease: Lease, lost: Callable[[str], None]) -> None:
         self._node = node
@@ -115,7 +115,7 @@ class MasterServices:
         self._queries: QueryExecutor | None = None
 
     async def start(self) -> Dispatcher:
-        """Begin, and give what answers clients; GanetiError says why that is not possible."""
+        """Start, and return the object that answers clients; GanetiError gives the reason of a failure."""
         fence, epoch = self._node.fence, self._lease.epoch
         try:
             return LeasedDispatcher(await self._start(), lambda: fence.holds(epoch), AUDITED)
@@ -124,7 +124,7 @@ class MasterServices:
             raise
 
     async def close(self) -> None:
-        """Stop as if we died, but with all files closed; jobs go on under the next master."""
+        """Stop as after a crash, but with all files closed; jobs continue under the next master."""
         await self._opened.aclose()
 
     async def _start(self) -> LuxiMethods:
@@ -185,7 +185,7 @@ class MasterServices:
         return self._methods(queue, config, locks, rpc)
 
     def _begin(self, part: "Part") -> None:
-        """Start something that runs as long as this node is the master."""
+        """Start a service that runs as long as this node is the master."""
         part.start()
         self._opened.push_async_callback(part.close)
 
@@ -194,7 +194,7 @@ class MasterServices:
             self._begin(RestDaemon(config, rpc, self._lease.epoch))
 
     async def _announce(self) -> None:
-        """Let the nodes without a vote know the epoch, now and as long as this node is the master."""
+        """Announce the epoch to the nodes without a vote, now and while this node is the master."""
         node = self._node
         announcer = EpochAnnouncer(
             node.voters, node.store, node.directory, node.identity, self._lease
@@ -212,7 +212,7 @@ class MasterServices:
         servers: StateServers,
         renewal: CryptoRenewal,
     ) -> Services:
-        """What the units work with."""
+        """Return the services that the units use."""
         store, built_in = self._node.store, BuiltInAllocator(self._paths)
         self._opened.push_async_callback(built_in.close)
         return Services(
@@ -236,7 +236,7 @@ class MasterServices:
         )
 
     async def _registers(self) -> Sequence[RegisterState]:
-        """How the nodes answer this master's renewals of its epoch."""
+        """Return each node's answer to this master's renewals of its epoch."""
         voters = (await self._node.store.members()).voters
         node = self._node
         return register_states(
@@ -244,7 +244,7 @@ class MasterServices:
         )
 
     def _domain_secret(self) -> str:
-        """The secret of the clusters that this one exchanges instances with."""
+        """Return the secret of the clusters with which this cluster exchanges instances."""
         try:
             found = self._paths.cluster_domain_secret.read_text("ascii").strip()
         except (FileNotFoundError, UnicodeDecodeError):
@@ -252,12 +252,15 @@ class MasterServices:
         return found or no_secret()
 
     def _archive(self) -> ReplicatedArchive:
-        """The archive of jobs, and what gives it to the other candidates; StoreError without one."""
+        """Return the archive of jobs with its replication to the other candidates.
+
+        StoreError without an archive.
+        """
         node = self._node
         if node.archive is None:
             raise StoreError(
-                f"the archive of jobs {self._paths.job_archive} could not be opened when this daemon"
-                " started; its log says why"
+                f"the archive of jobs {self._paths.job_archive} could not be opened when this "
+                "daemon started; see the daemon's log"
             )
         feed = ArchiveFeed(node.identity, self._lease.epoch, node.peers, node.archive)
         self._opened.push_async_callback(feed.close)
@@ -266,7 +269,7 @@ class MasterServices:
     def _queue(
         self, config: Config, locks: LockManager, services: Services, archive: ReplicatedArchive
     ) -> JobQueue:
-        """The queue of jobs, still empty."""
+        """Return the queue of jobs, still empty."""
         store = self._node.store
         queue = self._jobs = JobQueue(
             store,
@@ -289,7 +292,7 @@ class MasterServices:
         return queue
 
     def _keep(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run something for as long as this node is the master."""
+        """Run a coroutine for as long as this node is the master."""
         task = asyncio.create_task(work, name=name)
 
         async def end() -> None:
@@ -336,7 +339,8 @@ class MasterServices:
             self._paths.node_certificate, self._paths.node_key, self._paths.authority_certificate
         )
         own = config.snapshot.nodes[identity.node_uuid].primary_ip
-        # Nodes of a virtual cluster on loopback addresses see each other's real addresses this way.
+        # Nodes of a virtual cluster on loopback addresses identify each other by their real
+        # addresses this way.
         transport = HttpsTransport(context, own if is_loopback(own) else None)
         return RpcClient(transport, lambda: (lease.epoch, identity.node_uuid), self._superseded)
 
@@ -348,7 +352,10 @@ class MasterServices:
 
 
 async def keep_old_state(paths: Paths, backups: BackupFiles) -> None:
-    """The way back to the version before; what is there already was made before the first change (G28, F35)."""
+    """Preserve the state for a downgrade.
+
+    An existing copy predates the first change and is kept (G28, F35).
+    """
     path = paths.state_before(__version__)
     if not path.exists():
         await backups.write(path)
@@ -357,7 +364,7 @@ async def keep_old_state(paths: Paths, backups: BackupFiles) -> None:
 
 @dataclass(frozen=True)
 class _Shown:
-    """The configuration as clients see it; that the master is alone is said at once (R6)."""
+    """The configuration for clients; it reports at once that the master has no other voter (R6)."""
 
     config: Config
     store: StateBackend
@@ -387,12 +394,12 @@ async def _push_ssconf(
 
 
 async def _say_who_is_master(config: Config, identity: Identity) -> None:
-    """The configuration names this node from now on, if it did not."""
+    """Write this node into the configuration as the master, if it names another node."""
     cluster = config.snapshot.cluster
     if cluster.master_node == identity.node_uuid:
         return
     if identity.node_uuid not in config.snapshot.nodes:
-        raise NotMaster("the configuration does not know this node")
+        raise NotMaster("the configuration does not contain this node")
 
     def change(draft: Draft) -> None:
         draft.put(msgspec.structs.replace(draft.cluster, master_node=identity.node_uuid))

@@ -1,4 +1,4 @@
-"""Takes the cluster's own address from the former master, and brings it up here, when a master begins (F5)."""
+"""Moves the cluster's own address from the previous master to this node when a master begins (F5)."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class MasterAddress:
-    """Tries until this node has the address; a host that is no node and has it keeps it, and the log says so."""
+    """Retries until this node has the address; logs if a host outside of the cluster keeps it."""
 
     def __init__(self, config: Config, rpc: Rpc, epoch: int) -> None:
         self._config = config
@@ -33,12 +33,12 @@ class MasterAddress:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin; nothing is done in a cluster whose address has no interface."""
+        """Start; does nothing in a cluster whose address has no interface."""
         if self._config.snapshot.cluster.master_netdev:
             self._task = asyncio.create_task(self._bring_up(), name="master-address")
 
     async def close(self) -> None:
-        """Give up what is not done yet; an address that is up stays."""
+        """Cancel unfinished work; an address that is up stays up."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
@@ -49,7 +49,7 @@ class MasterAddress:
             snapshot = self._config.snapshot
             args = master_ip_args(snapshot.cluster)
             tries += 1
-            # The node looks for another host that has the address; a script may not.
+            # The node checks whether another host has the address; a custom script may not.
             if tries > 1 or args.by_script:
                 await self._take_away(snapshot, args, tries)
             try:
@@ -65,7 +65,10 @@ class MasterAddress:
                 return
 
     async def _take_away(self, snapshot: Snapshot, args: MasterIpArgs, tries: int) -> None:
-        """A former master has it still; which one is not known for sure, so all that may have been one are asked."""
+        """Ask every node that may have been the master to release the address.
+
+        Which of them was is not known for sure.
+        """
         master = master_of(snapshot)
         former = [
             node

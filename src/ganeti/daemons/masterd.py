@@ -1,4 +1,4 @@
-"""`ganeti-masterd`: runs the cluster's jobs, keeps its state, answers its clients."""
+"""`ganeti-masterd`: runs the cluster's jobs, stores its state and answers its clients."""
 
 import argparse
 import logging
@@ -24,13 +24,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     paths = Paths.from_environment()
     if args.no_voting and not args.is_sure:
         return PROGRAM.refuse(
-            "--no-voting may lose what only other nodes have; give --yes-do-it as well if it is meant",
+            "--no-voting may lose changes that only other nodes hold; add --yes-do-it to confirm",
             EXIT_CONFIRMATION,
         )
     if not (paths.state.exists() or paths.authority_key.exists()):
         return PROGRAM.refuse(
-            f"this host holds no cluster's state ({paths.state} does not exist): make a cluster with"
-            " 'gnt-cluster init', or ask the master node",
+            (
+                f"this host holds no cluster state ({paths.state} does not exist): create a "
+                "cluster with 'gnt-cluster init', or use the master node"
+            ),
             EXIT_NOT_A_NODE,
         )
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)

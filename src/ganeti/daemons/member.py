@@ -1,4 +1,4 @@
-"""A master candidate's daemon, put together: its state, its part in votes, and the socket of its clients."""
+"""The daemon of a master candidate: its state, its part in votes, and the socket for its clients."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Member:
-    """The daemon; `ended` is called if it cannot go on."""
+    """The daemon; it calls `ended` if it cannot continue."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Member:
         return self._parts
 
     async def start(self) -> None:
-        """Serve in one of the roles; GanetiError says why that is not possible."""
+        """Serve in one of the roles; GanetiError gives the reason of a failure."""
         try:
             await self._open()
             if self._force:
@@ -81,7 +81,7 @@ class Member:
             raise
 
     async def close(self) -> None:
-        """Stop as if we died, but with all files closed."""
+        """Stop as after a crash, but with all files closed."""
         if self._roles is not None:
             await self._roles.close()
         await self._opened.aclose()
@@ -115,7 +115,7 @@ class Member:
         try:
             await directory.read(store)
         except StoreError as err:
-            # Of a state on other hosts: it is read again before this node becomes the master.
+            # The state is on other hosts; this node reads it again before it becomes the master.
             _log.warning("the state cannot be read yet: %s", err)
         keeping = asyncio.create_task(tls.keep_current(), name="certificates")
         self._opened.push_async_callback(_ended_task, keeping)
@@ -146,11 +146,11 @@ class Member:
         self._roles.watch()
 
     async def _open_archive(self, worker: Worker) -> JobArchive | None:
-        """None if it is damaged: that takes no follower away, only a master cannot do without."""
+        """Return None if the archive is damaged: a follower can work without it, only a master cannot."""
         try:
             archive = await JobArchive.open(self._paths.job_archive, worker)
         except StoreError as err:
-            _log.error("%s; this node cannot be the master until it is moved aside", err)
+            _log.error("%s; this node cannot be the master until the file is moved away", err)
             return None
         self._opened.push_async_callback(archive.close)
         return archive
@@ -168,10 +168,10 @@ class Member:
 
     async def _serve_follower(self) -> None:
         await self._answer_with(NotMasterMethods(self._where, self._take_over))
-        self._gc_policy.sweep()  # a queue that has ended is garbage
+        self._gc_policy.sweep()  # the previous queue is garbage
 
     async def _answer_with(self, dispatcher: Dispatcher) -> None:
-        """Whoever is connected is let go, and connects again to the new role."""
+        """Disconnect all clients; they reconnect to the new role."""
         await self._close_server()
         server = LuxiServer(self._paths.luxi_socket, dispatcher, group=self._luxi_group)
         await server.start()
@@ -185,16 +185,16 @@ class Member:
     def _where(self) -> str:
         if self._roles is not None and self._roles.waiting_reason:
             why = told(self._roles.waiting_reason, self._require_parts().directory.name)
-            return f"it was, and asks to be it again: {why}"
+            return f"it was the master and tries to become the master again: {why}"
         try:
             return f"the master is {ssconf.SimpleStore(self._paths).GetMasterNode()}"
         except GanetiError as err:
-            return f"which node is, this one does not know ({err.message})"
+            return f"which node is the master is unknown here ({err.message})"
 
     # Taking over
 
     async def _take_over(self, force: bool) -> list[str]:  # noqa: FBT001 - as it comes by LUXI
-        """Become the master; what an administrator should know about it. PrereqError."""
+        """Become the master; return remarks for the administrator. PrereqError."""
         try:
             return await self._taken_over(force=force)
         except NotMaster as err:
@@ -213,9 +213,10 @@ class Member:
         if force:
             holders = ", ".join(self._names((await parts.store.members()).holders))
             lines.append(
-                f"forced without a vote: this node's last position is {before.position.as_int()}"
-                f" (epoch {before.position.epoch}, serial {before.position.serial}); the last sync set"
-                f" it knows of is {holders}; what only others have may be lost"
+                f"forced without a vote: this node's last position is {before.position.as_int()} "
+                f"(epoch {before.position.epoch}, serial {before.position.serial}); the last "
+                f"sync set that it knows is {holders}; changes that only other nodes hold may be "
+                "lost"
             )
             await roles.force()
         else:
@@ -227,8 +228,8 @@ class Member:
             + (" (degraded)" if members.degraded else "")
         )
         lines.append(
-            f"new jobs have numbers above {members.job_id_ceiling}: the former master had reserved the numbers"
-            " up to it, and none is used twice"
+            f"new jobs have numbers above {members.job_id_ceiling}: the previous master had "
+            "reserved the numbers up to it, and numbers are not reused"
         )
         return lines
 

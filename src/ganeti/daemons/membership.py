@@ -1,9 +1,10 @@
-"""Keeps the store's members as the configuration wants them: voters, and candidates (R3).
+"""Adapts the store's members to the configuration: voters and candidates (R3).
 
-Voters are the candidates, and a third node where there are only two. One node changes at a time;
-a new candidate gets the authority's key and a master daemon first, a former one loses both afterwards.
-The state is kept at a new candidate only when all nodes that answer know it as one: if it is then the only
-one with the last state, they take its calls and can make it the master.
+The voters are the candidates, plus a third node where there are only two. One node changes at a
+time. A new candidate first gets the authority's key and a master daemon; a former candidate loses
+both last. The store keeps the state on a new candidate only after every node that answers knows it
+as a candidate. Otherwise a new candidate that alone holds the last state could become the master
+while the nodes refuse its calls.
 """
 
 import asyncio
@@ -32,21 +33,21 @@ from ganeti.units.calls import Rpc
 
 AGAIN_S = 5.0
 LOOK_S = 20.0
-"""How often it is asked whether a candidate's server has lost what it had."""
+"""Interval at which the master asks whether a candidate's server has lost its data."""
 NAMED_S = 600.0
-"""How long after it was made fit a node may be without the role: its job has yet to write the configuration."""
+"""Time that a prepared node may be without the role: its job has yet to write the configuration."""
 SETTLE_S = 3.0
-"""How long a new candidate waits for nodes that do not answer."""
+"""Time that a new candidate waits for nodes that do not answer."""
 
 _log = logging.getLogger(__name__)
 
 
 def wanted_members(snapshot: Snapshot) -> tuple[frozenset[NodeUuid], frozenset[NodeUuid]]:
-    """Return the voters and the candidates that the configuration asks for.
+    """Return the voters and the candidates that the configuration requires.
 
-    The candidates vote: they hold the state, and a slow or hostile node of another role must not end a
-    master. Where there are two of them a third node votes, so that either one may fail; a node without
-    guests is preferred for that.
+    The candidates vote because they hold the state; a slow or hostile node of another role must not
+    end a master. With two candidates a third node votes, so that either candidate may fail; a node
+    without instances is preferred.
     """
     online = [node for node in snapshot.nodes.values() if not node.offline]
     marked = {node.uuid for node in online if node.master_candidate}
@@ -59,7 +60,7 @@ def wanted_members(snapshot: Snapshot) -> tuple[frozenset[NodeUuid], frozenset[N
 
 
 def next_change(snapshot: Snapshot, members: Membership) -> MemberChange | None:
-    """The next single step towards that; those who come go before those who leave."""
+    """Return the next single step towards the desired members; additions come before removals."""
     voters, candidates = wanted_members(snapshot)
     for node in [*sorted(voters), *sorted(members.voters | members.candidates)]:
         change = MemberChange(node, node in voters, node in candidates)
@@ -86,9 +87,10 @@ class MembershipKeeper:
         settle: Callable[[float], Awaitable[list[str]]],
         candidates_are: Callable[[frozenset[NodeUuid]], None] = lambda _candidates: None,
     ) -> None:
-        """`settle` waits so long until all nodes know the candidates, and names those that do not.
+        """`settle` waits until all nodes know the candidates or the time is over.
 
-        `candidates_are` is told at each step at which of them the state is kept.
+        It returns the nodes that do not. `candidates_are` is called at each step with the
+        candidates at which the state is kept.
         """
         self._candidates_are = candidates_are
         self._places, self._servers = places, places.servers
@@ -102,7 +104,7 @@ class MembershipKeeper:
         self._started: set[NodeUuid] = set()
         self._leaving: set[NodeUuid] = set()
         self._coming: dict[NodeUuid, float] = {}
-        """Until when the servers of nodes are kept that the configuration does not call candidates yet."""
+        """Expiry time by node, up to which the server of a node that is not yet a candidate is kept."""
         self._changing_servers = asyncio.Lock()
         self._calls = itertools.count()
         self._stepping = asyncio.Lock()
@@ -142,13 +144,13 @@ class MembershipKeeper:
                 continue
 
     def _missing(self) -> frozenset[NodeUuid]:
-        """Candidates whose master daemon this master has not seen to yet."""
+        """Return the candidates whose master daemon this master has not yet checked."""
         _, candidates = wanted_members(self._config.snapshot)
         return candidates - self._started - {self._config.snapshot.cluster.master_node}
 
     async def promote(self, node: Node) -> None:
-        """Give a node the key and a daemon, before the configuration calls it a candidate; RpcError."""
-        self._started.discard(node.uuid)  # what fails is tried again
+        """Give a node the key and a daemon before the configuration makes it a candidate; RpcError."""
+        self._started.discard(node.uuid)  # a failed step is retried
         self._leaving.discard(node.uuid)
         self._coming[node.uuid] = math.inf
         try:
@@ -163,7 +165,7 @@ class MembershipKeeper:
         self._started.add(node.uuid)
 
     def _without_earlier_key(self, args: CandidateArgs) -> CandidateArgs:
-        """A master that missed a renewal of the key of confd gives it to nobody: others may have the new one."""
+        """Return the keys without an outdated key of confd: other candidates may have a newer one."""
         wanted = self._config.snapshot.cluster.renewed_files.get(KEY_NAME)
         if wanted in (None, sha256(args.confd_key).hexdigest()):
             return args
@@ -179,9 +181,10 @@ class MembershipKeeper:
         )
 
     async def renew_confd_key(self) -> dict[str, str]:
-        """A new key of confd for all candidates: first beside the old one, then alone; name -> why not yet.
+        """Give all candidates a new key of confd; return name -> reason for those that do not have it yet.
 
-        This node is the first each time, so its files say what others get, also from the next master.
+        The new key is first sent next to the old one, then alone. This node is always the first, so
+        its files hold what the others get, also from the next master.
         """
         late: dict[str, str] = {}
         master = self._config.snapshot.cluster.master_node
@@ -204,7 +207,7 @@ class MembershipKeeper:
         return late
 
     async def _let_count(self, key: bytes) -> None:
-        """Say in the configuration which key of confd counts: another master may not have it."""
+        """Record the current key of confd in the configuration, because the next master may not have it."""
         digest = sha256(key).hexdigest()
 
         def change(draft: Draft) -> None:
@@ -215,7 +218,10 @@ class MembershipKeeper:
             await self._config.change(change)
 
     async def demote(self, node: Node) -> None:
-        """Take both away, once the store counts on the node no more; raises like `StateBackend.commit`."""
+        """Remove the key and the daemon once the store no longer counts on the node.
+
+        Raises like `StateBackend.commit`.
+        """
         self._coming.pop(node.uuid, None)
         async with self._stepping:
             while not await self._next_step():
@@ -225,7 +231,7 @@ class MembershipKeeper:
             await self._stop(node)
 
     async def enforce(self, node: Node) -> None:
-        """Give a candidate what it must have, or take from another node what only candidates have."""
+        """Give a candidate its keys and daemon, or remove from another node what only candidates have."""
         if node.uuid == self._config.snapshot.cluster.master_node:
             return
         if node.master_candidate:
@@ -239,7 +245,7 @@ class MembershipKeeper:
         self._leaving.discard(node.uuid)
 
     async def _step(self) -> bool:
-        """Do one thing; whether nothing is left that could be done now."""
+        """Take one step; return True if no step is possible now."""
         for uuid in sorted(self._missing() | await self._lost()):
             node = self._config.snapshot.nodes[uuid]
             try:
@@ -253,7 +259,7 @@ class MembershipKeeper:
             return await self._next_step()
 
     async def _lost(self) -> frozenset[NodeUuid]:
-        """Candidates whose servers have to begin anew, if it is time to ask."""
+        """Return the candidates whose servers lost their data, if a check is due."""
         now = asyncio.get_running_loop().time()
         if now < self._look_again:
             return frozenset()
@@ -263,7 +269,7 @@ class MembershipKeeper:
         return await self._servers.lost(snapshot.nodes[uuid] for uuid in sorted(candidates))
 
     async def _dismiss_others(self) -> None:
-        """Take servers out whose nodes are no candidates any more, for the store and the configuration."""
+        """Remove servers of nodes that are no longer candidates in the store and the configuration."""
         async with self._changing_servers:
             _, wanted = wanted_members(self._config.snapshot)
             now = asyncio.get_running_loop().time()
@@ -273,7 +279,7 @@ class MembershipKeeper:
                     self._coming.pop(uuid, None)
             self._started -= (
                 set(late) - wanted
-            )  # it is made fit again if it becomes a candidate after all
+            )  # it is prepared again if it becomes a candidate later
             candidates = (await self._store.members()).candidates | wanted | self._coming.keys()
             nodes = list(self._config.snapshot.nodes.values())
             await self._servers.dismiss_others(candidates, nodes)
@@ -290,7 +296,11 @@ class MembershipKeeper:
                 return False
             if late:
                 name = self._config.snapshot.nodes[change.node_uuid].name
-                _log.warning("%s becomes a candidate, not known yet to %s", name, ", ".join(late))
+                _log.warning(
+                    "%s becomes a candidate; these nodes do not know it yet: %s",
+                    name,
+                    ", ".join(late),
+                )
         await self._store.change_members(self._lease, change)
         _log.info("changed the members: %s", change)
         if change.node_uuid in members.candidates and not change.is_candidate:

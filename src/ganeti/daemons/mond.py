@@ -1,6 +1,7 @@
-"""`ganeti-mond`: tells monitoring systems, and `hbal --mond`, what this node's data collectors find.
+"""`ganeti-mond`: reports the results of this node's data collectors to monitoring systems and `hbal --mond`.
 
-Runs on every node without the rights of root where users were set up, reads and never writes.
+It runs on every node, without the rights of root where users were set up. It reads and never
+writes.
 """
 
 import argparse
@@ -33,13 +34,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     paths = Paths.from_environment()
     if not paths.node_certificate.exists():
         return PROGRAM.refuse(
-            f"this host is in no cluster ({paths.node_certificate} does not exist)", EXIT_NOT_A_NODE
+            f"this host is not in a cluster ({paths.node_certificate} does not exist)",
+            EXIT_NOT_A_NODE,
         )
     return PROGRAM.run(args, paths, lambda ready, ending: _serve(args, paths, ready, ending))
 
 
 def wanted_collectors(paths: Paths) -> Mapping[str, Collecting]:
-    """Return the cluster's settings of the collectors in this node's last ssconf set."""
+    """Return the collectors' settings from this node's last ssconf set."""
     try:
         return parse_lines(SimpleStore(paths).read("data_collectors"))
     except GanetiError:

@@ -1,6 +1,6 @@
-"""`ganeti-noded`: the only program of a node that touches the host.
+"""`ganeti-noded`: the only program of a node that changes the host.
 
-Runs as root on every node. Instances, transfers and scripts outlive it.
+It runs as root on every node. Instances, transfers and scripts outlive it.
 """
 
 import argparse
@@ -34,8 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     paths = Paths.from_environment()
     if not paths.node_certificate.exists():
         return PROGRAM.refuse(
-            f"this host is in no cluster ({paths.node_certificate} does not exist): make one with"
-            " 'gnt-cluster init', or join one with 'ganeti-node-join'",
+            (
+                f"this host is not in a cluster ({paths.node_certificate} does not exist): "
+                "create one with 'gnt-cluster init', or join one with 'ganeti-node-join'"
+            ),
             EXIT_NOT_A_NODE,
         )
     return PROGRAM.run(args, paths, lambda ready, ending: _serve(args, paths, ready, ending))
@@ -65,7 +67,7 @@ async def _serve(
     try:
         async with serving(server, context, args.bind_address, args.port) as port:
             ready()
-            early = asyncio.create_task(node.look_after_guests(), name="look after guests")
+            early = asyncio.create_task(node.look_after_guests(), name="supervise guests")
             log.info(
                 "serving at %s port %d (process %d)", args.bind_address or "*", port, os.getpid()
             )

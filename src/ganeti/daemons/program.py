@@ -1,4 +1,4 @@
-"""The skeleton that all daemons share: options, pid file, log, signals, the loop."""
+"""The common frame of all daemons: options, pid file, log, signals and event loop."""
 
 import argparse
 import asyncio
@@ -28,39 +28,42 @@ log = logging.getLogger(__name__)
 
 
 class Ending:
-    """When a daemon is to end: by a signal, or because it cannot go on."""
+    """The end of a daemon: requested by a signal, or forced by a fault."""
 
     def __init__(self, told: Callable[[], None]) -> None:
-        """`told` is called once, as soon as it is to end."""
+        """`told` is called once, as soon as the daemon is to end."""
         self._told = told
         self.on_reload: list[Callable[[], object]] = []
-        """Called at SIGHUP, beside what every daemon reads again: each is short, and raises GanetiError at most."""
+        """Extra callbacks for SIGHUP; each is short and raises at most GanetiError."""
         self._why: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def end(self, why: str = "") -> None:
-        """End now; the first reason counts, and none means that all is well."""
+        """End now; the first reason counts, and no reason means a regular end."""
         if not self._why.done():
             self._told()
             self._why.set_result(why)
 
     async def wait(self) -> str:
-        """Wait until the daemon should end, and return the reason of a failure."""
+        """Wait until the daemon is to end; return the reason of a failure."""
         return await self._why
 
 
 Serve = Callable[[Callable[[], None], Ending], Awaitable[None]]
-"""Serves until the ending: says by the first argument that it does, and returns when all is closed."""
+"""The function that serves until the end.
+
+It calls its first argument once it serves, and returns when all is closed.
+"""
 
 
 @dataclass(frozen=True)
 class DaemonProgram:
-    """One daemon: its name, what `--help` says, the name of its log, and as whom it runs."""
+    """A daemon's name, `--help` summary, log name and user."""
 
     name: str
     purpose: str
     log_name: str
     role: str = ROOT
-    """Where users were set up, the daemon becomes this one of them (`ganeti.base.users`)."""
+    """The user that the daemon becomes where users were set up (`ganeti.base.users`)."""
 
     def parser(self) -> argparse.ArgumentParser:
         """Return a parser with the options of every daemon."""
@@ -95,9 +98,10 @@ class DaemonProgram:
         return code
 
     def run(self, args: argparse.Namespace, paths: Paths, serve: Serve) -> int:
-        """Serve until SIGTERM, SIGINT or an ending; the exit code, 1 where something was wrong.
+        """Serve until SIGTERM, SIGINT or a fault; return the exit code, 1 after a fault.
 
-        SIGHUP opens the log again and reads again what can be read. What only root may read has to be read before.
+        SIGHUP reopens the log and reloads what can be reloaded. Files that only root may read must
+        be read before.
         """
         for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, _no_end)
@@ -120,19 +124,19 @@ class DaemonProgram:
 
 
 def _no_end(_number: int, _frame: FrameType | None) -> None:
-    """Take the place of what would end the process; programs that it starts get the default again."""
+    """Ignore signals that would end the process; programs that it starts get the default again."""
 
 
 def _reload(guard: StallGuard, ending: Ending) -> None:
-    """What SIGHUP asks for; each record opens the log by its name anyway."""
-    log.info("signal SIGHUP: the log is opened, and certificates and keys are read again")
+    """Handle SIGHUP; each record opens the log by its name anyway."""
+    log.info("signal SIGHUP: reopening the log and reloading certificates and keys")
     guard.reopen()
     tls.reload_changed()
     for reload in ending.on_reload:
         try:
             reload()
         except (GanetiError, OSError) as err:
-            log.warning("what was read before stays: %s", err)
+            log.warning("keeping the previous files: %s", err)
 
 
 async def _until_the_end(serve: Serve, held: HeldPidFile, guard: StallGuard) -> int:
@@ -143,7 +147,7 @@ async def _until_the_end(serve: Serve, held: HeldPidFile, guard: StallGuard) -> 
         loop.add_signal_handler(number, ending.end)
     loop.add_signal_handler(signal.SIGHUP, _reload, guard, ending)
     for number in (signal.SIGUSR1, signal.SIGUSR2):
-        loop.add_signal_handler(number, log.info, "signal %s does nothing here", number.name)
+        loop.add_signal_handler(number, log.info, "ignoring signal %s", number.name)
 
     def serves() -> None:
         held.serves()

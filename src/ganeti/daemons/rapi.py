@@ -1,7 +1,7 @@
-"""`ganeti-rapi`: the cluster's REST interface (RAPI version 2), beside the master.
+"""`ganeti-rapi`: the cluster's REST interface (RAPI version 2), next to the master.
 
-Root reads the key, makes one where there is none, and gives its rights up before anything is listened
-to (S225). It ends by itself when this node is not the master any more; the master starts it.
+As root it reads the key, or creates one, and drops its rights before it listens (S225). The master
+starts the server. It ends when this node is no longer the master.
 """
 
 import argparse
@@ -45,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     paths = Paths.from_environment()
     if not paths.authority_key.parent.exists() or not paths.node_certificate.exists():
         return PROGRAM.refuse(
-            f"this host is in no cluster ({paths.node_certificate} does not exist)", EXIT_NOT_A_NODE
+            f"this host is not in a cluster ({paths.node_certificate} does not exist)",
+            EXIT_NOT_A_NODE,
         )
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
@@ -80,7 +81,7 @@ async def _serve(
     tasks = [
         asyncio.create_task(hub.run(), name="events"),
         asyncio.create_task(
-            _look_after(users, hub, paths.rapi_certificate, ending), name="look after"
+            _look_after(users, hub, paths.rapi_certificate, ending), name="watch files and role"
         ),
     ]
     try:
@@ -106,15 +107,17 @@ async def _look_after(users: Users, hub: EventHub, certificate: Path, ending: En
         await asyncio.sleep(LOOK_INTERVAL_S)
         users.refresh()
         if _version(certificate) != served:
-            log.info("there is another certificate; the master starts this server anew with it")
+            log.info(
+                "the certificate has changed; the master restarts this server with the new one"
+            )
             ending.end()
         if hub.silent_s() > WITHOUT_MASTER_S:
-            log.info("this node is not the master any more")
+            log.info("this node is no longer the master")
             ending.end()
 
 
 def _version(path: Path) -> tuple[int, int]:
-    """What tells two versions of a file apart; it need not be readable."""
+    """Return a value that changes with each version of a file; the file need not be readable."""
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -1,14 +1,16 @@
-"""Renews the cluster's keys and certificates until all nodes have what the configuration wants (F39).
+"""Renewal of the cluster's keys and certificates, until all nodes match the configuration (F39).
 
-The configuration says what is wanted: `Cluster.authorities`, the newest first, all accepted until each node has
-a certificate of the first; `certificate_generation` of the cluster, which each node's follows. Every step may be
-repeated, so the next master goes on where the last one ended:
+The configuration states the target. `Cluster.authorities` lists the authorities, newest first; all
+are accepted until each node has a certificate of the first. Each node's `certificate_generation`
+follows the cluster's. Every step is idempotent, so the next master continues where the last one
+stopped:
 
-    authorities to all nodes -> each node: request, sign; accept both; switch; accept the new one
-                             -> once no node is left: the first authority alone
+authorities to all nodes -> each node: request, sign; accept both; switch; accept the new one ->
+once no node is left: the first authority alone
 
-A node that does not answer keeps what it has, and is renewed when it answers again. While a new authority comes in,
-nobody switches before all nodes that are not offline accept it, or a node that was away could never be called again.
+A node that does not answer keeps its certificate, and is renewed when it answers again. No node
+switches to a new authority before all nodes that are not offline accept that authority. Otherwise a
+node that was unreachable could never be called again.
 """
 
 import asyncio
@@ -45,13 +47,13 @@ AGAIN_S = 20.0
 AT_ONCE = 30
 SETTLE_S = 20.0
 RELOAD_S = 2.5
-"""A master daemon looks each second whether its certificate is another one."""
+"""Interval at which a master daemon checks whether its certificate has changed."""
 
 _log = logging.getLogger(__name__)
 
 
 class Candidates(Protocol):
-    """Who hands keys to master candidates (`ganeti.daemons.membership`)."""
+    """The distribution of keys to master candidates (`ganeti.daemons.membership`)."""
 
     async def promote(self, node: Node) -> None: ...
     async def renew_confd_key(self) -> dict[str, str]: ...
@@ -59,13 +61,13 @@ class Candidates(Protocol):
 
 @dataclass
 class Late:
-    """Who does not have everything yet, and why: node -> reason."""
+    """Nodes that do not have everything yet: node -> reason."""
 
     nodes: dict[str, str] = field(default_factory=dict)
 
 
 class CryptoRenewal:
-    """Acts on each change of the configuration; one step after the other."""
+    """Acts on each change of the configuration, one step after the other."""
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class CryptoRenewal:
         settle: Callable[[float], Awaitable[list[str]]],
         candidates: Candidates,
     ) -> None:
-        """`settle` as of the ssconf distributor."""
+        """`settle` is the ssconf distributor's method."""
         self._paths, self._config, self._rpc, self._clock = paths, config, rpc, clock
         self._settle, self._candidates = settle, candidates
         self._trusting: dict[NodeUuid, tuple[str, ...]] = {}
@@ -98,14 +100,17 @@ class CryptoRenewal:
 
     @property
     def is_wanted(self) -> bool:
-        """Return whether anything is left to do, now or when a node is back."""
+        """Return whether anything is left to do, now or when a node answers again."""
         cluster = self._config.snapshot.cluster
         return len(cluster.authorities) > 1 or bool(self._behind())
 
     async def renew(self, *, authority: bool) -> dict[str, str]:
-        """New certificates for all nodes, also of a new authority; nodes that do not have theirs yet, with reasons.
+        """Renew the certificates of all nodes, optionally with a new authority.
 
-        PrereqError where that is not possible; those nodes get theirs later.
+        Return late nodes with reasons.
+
+        PrereqError if a renewal is not possible now. Late nodes get their certificates when they
+        answer.
         """
         if authority:
             await self._begin_authority()
@@ -118,7 +123,7 @@ class CryptoRenewal:
         return dict(self._late.nodes)
 
     async def renew_confd_key(self) -> dict[str, str]:
-        """A new key of confd for all candidates; those that do not have it yet, with reasons."""
+        """Give all candidates a new key of confd; return those that do not have it yet, with reasons."""
         return await self._candidates.renew_confd_key()
 
     async def _run(self) -> None:
@@ -133,7 +138,7 @@ class CryptoRenewal:
                 if self.is_wanted:
                     await self._once()
             except GanetiError as err:
-                _log.warning("certificates are not renewed now: %s", err)
+                _log.warning("postponing the renewal of certificates: %s", err)
                 self._late.nodes.setdefault("the cluster", err.message)
             async with self._rounds:
                 self._round += 1
@@ -162,7 +167,7 @@ class CryptoRenewal:
             _log.warning("%s does not have its new certificate yet: %s", node.name, err)
 
     def _behind(self) -> list[Node]:
-        """Nodes that are not offline and have no certificate of this generation."""
+        """Return the nodes that are not offline and have no certificate of this generation."""
         snapshot = self._config.snapshot
         wanted = snapshot.cluster.certificate_generation
         return [node for node in snapshot.online_nodes() if node.certificate_generation < wanted]
@@ -185,7 +190,10 @@ class CryptoRenewal:
         await self._new_authority()
 
     async def _new_authority(self) -> None:
-        """Decided in the configuration first; then this node has the key. A crash between is found."""
+        """Write the new authority to the configuration, then create its key.
+
+        The next master detects a crash between the two.
+        """
         snapshot = self._config.snapshot
         cluster = snapshot.cluster
         old = cluster.authorities or (await asyncio.to_thread(self._own_authority),)
@@ -199,7 +207,10 @@ class CryptoRenewal:
         self._having_key.clear()
 
     async def _ensure_authority(self) -> None:
-        """Have the key of the first authority, or make another one: its master may have died with it."""
+        """Provide the key of the first authority, or create another one.
+
+        The master that had it may have been lost.
+        """
         authorities = self._config.snapshot.cluster.authorities
         if authorities and not await asyncio.to_thread(self._is_ours, authorities[0].encode()):
             _log.warning(
@@ -208,7 +219,7 @@ class CryptoRenewal:
             await self._new_authority()
 
     async def _tell_authorities(self) -> bool:
-        """Whether all nodes that are not offline accept all authorities, and candidates have the key."""
+        """Return whether all online nodes accept all authorities and the candidates have the key."""
         snapshot = self._config.snapshot
         authorities = snapshot.cluster.authorities
         if not authorities:
@@ -248,12 +259,15 @@ class CryptoRenewal:
     # The nodes
 
     async def _renew_nodes(self, nodes: list[Node]) -> None:
-        """All that answer, in step: each becomes known by its next certificate before any has it."""
+        """Renew all nodes that answer, in lockstep.
+
+        All nodes know a node's next certificate before it switches.
+        """
         generation = self._config.snapshot.cluster.certificate_generation
         signed = dict(await self._each(nodes, self._prepare))
         known = [self._config.snapshot.nodes[uuid] for uuid in signed]
         if any(node.master_candidate for node in known) and (late := await self._settle(SETTLE_S)):
-            # They may not refuse a candidate that calls them.
+            # Nodes must not refuse a call from a candidate.
             why = f"it is a candidate, whose next certificate is not known yet to {', '.join(late)}"
             self._late.nodes |= {node.name: why for node in known if node.master_candidate}
             known = [node for node in known if not node.master_candidate]
@@ -279,7 +293,7 @@ class CryptoRenewal:
     async def _each(
         self, nodes: list[Node], work: Callable[[Node], Awaitable[T]]
     ) -> list[tuple[NodeUuid, T]]:
-        """What comes of some work with each node; those with which it fails are late."""
+        """Run a coroutine for each node; a node for which it fails is late."""
         slots, found = asyncio.Semaphore(AT_ONCE), list[tuple[NodeUuid, T]]()
 
         async def one(node: Node) -> None:
@@ -290,10 +304,10 @@ class CryptoRenewal:
         return found
 
     async def _prepare(self, node: Node) -> bytes:
-        """The certificate that the node is to have next; it is known by both from now on."""
+        """Issue the node's next certificate; from now on the cluster accepts both."""
         answer = await self._rpc.call(node, NODE_KEY_REQUEST, Nothing(), key=self._key(node))
         if node.next_certificate and answer.fingerprint == node.next_certificate:
-            # It had switched when the master died: that counts, and is renewed once more.
+            # The node had switched when the master died: record that, and renew it once more.
             await self._change_node(node.uuid, certificate=answer.fingerprint)
         certificate = await asyncio.to_thread(self._signed, node, answer.request.encode())
         await self._change_node(node.uuid, next_certificate=tls.fingerprint(certificate))

@@ -1,4 +1,4 @@
-"""Sees to it that the REST server runs on the master's node."""
+"""Keeps ganeti-rapi running on the master."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class RestDaemon:
-    """Asks this node for the server, at the beginning and every 20 s."""
+    """Asks the local node daemon to start the server, at the beginning and every 20 s."""
 
     def __init__(self, config: Config, rpc: Rpc, epoch: int) -> None:
         self._config = config
@@ -29,7 +29,7 @@ class RestDaemon:
         self._task = asyncio.create_task(self._keep(), name="rest-daemon")
 
     async def close(self) -> None:
-        """Stop asking; the server ends by itself."""
+        """Stop asking; the server ends when this node is no longer the master."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))

@@ -65,18 +65,21 @@ class LeaseServices(Protocol):
 
 @dataclass(frozen=True)
 class RoleCallbacks:
-    """What a change of the role means for the daemon."""
+    """The daemon's reactions to a change of its role."""
 
     prepare: Callable[[], Awaitable[None]]
-    """Called before each campaign of its own, and before the nodes are fenced."""
+    """Called before each campaign of this node, and before it fences the nodes."""
     start_master: Callable[[Lease, Callable[[str], None]], LeaseServices]
-    """What the master runs under a lease; it says by the callable why it cannot continue in this epoch."""
+    """Return the master's services under a lease.
+
+    They call the argument with the reason when they cannot continue in this epoch.
+    """
     serve_master: Callable[[Dispatcher], None]
     """Answer clients as the master."""
     serve_follower: Callable[[], Awaitable[None]]
-    """Answer clients as a follower, after they were answered as by the master."""
+    """Answer clients as a follower, after the master's services have closed."""
     ended: Callable[[str], None]
-    """The store is lost, and so is the daemon."""
+    """Called when the store, and with it the daemon, is lost."""
 
 
 class Roles:
@@ -92,7 +95,7 @@ class Roles:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._step: asyncio.Task[None] | None = None
-        """What is under way with the services: one step after the other."""
+        """The present change of the services; changes run one after the other."""
         self._renewing: asyncio.Task[None] | None = None
         self._running: tuple[LeaseServices, Dispatcher] | None = None
 
@@ -103,7 +106,7 @@ class Roles:
 
     @property
     def waiting_reason(self) -> str:
-        """Why this node, which was the master, is not the master again yet; '' if it does not ask for that."""
+        """Return why this former master is not the master again yet; '' if it does not try to become it."""
         return self._core.waiting_reason
 
     def watch(self) -> None:
@@ -120,7 +123,10 @@ class Roles:
             await asyncio.wait(list(self._tasks))
 
     async def resume(self) -> None:
-        """Become the master that this node was, if a vote confirms it soon; otherwise stay a follower."""
+        """Try for a short time to become the master again, which this node was.
+
+        A vote must confirm it, else it stays a follower.
+        """
         await self._ask(RequestKind.START)
 
     async def force(self) -> None:
@@ -128,7 +134,10 @@ class Roles:
         await self._ask(RequestKind.FORCE)
 
     async def take_over(self) -> None:
-        """Become the master with the old master's agreement, or by a vote after its silence; NotMaster says why not."""
+        """Become the master with the old master's agreement, or by a vote after its silence.
+
+        NotMaster gives the reason of a failure.
+        """
         await self._ask(RequestKind.TAKE_OVER)
 
     async def _ask(self, kind: RequestKind) -> None:
@@ -146,7 +155,7 @@ class Roles:
                 self._report()
 
     def _report(self, *events: Event, now: float = 0.0) -> None:
-        """Report the present role, so that each decision is about that, and then what happened."""
+        """Report the present role, so that each decision uses it, and then the event."""
         now = max(now, asyncio.get_running_loop().time())
         try:
             for event in (RoleSeen(self._store.statistics().role), *events):

@@ -1,9 +1,9 @@
-"""Notices when the loop is blocked, names what blocked it, and ends a daemon whose loop stands still.
+"""Detects a blocked loop, names the code that blocked it, and ends a daemon whose loop has stopped.
 
-A timer of the operating system is pushed back at each turn of a short callback. If it ever fires, that
-was not run for longer than the limit; the signal's handler then sees the blocking code itself.
-The handler runs between any two steps of that code, perhaps while it holds a lock: so it only takes
-notes, and the next turn logs them once the loop goes on.
+Each turn of a short callback resets a timer of the operating system. If the timer fires, the
+callback did not run within the limit, and the signal's handler sees the blocking code. The handler
+may interrupt code that holds a lock. So it only takes notes, and the next turn of the loop logs
+them.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ _log = logging.getLogger(__name__)
 LIMIT_S = 0.05
 TICK_S = 0.025
 FRAMES = 4
-"""How many callers of the blocking code are named."""
+"""Number of callers of the blocking code that are named."""
 
 STALL_S = 60.0
-"""A loop that has not come round for so long does not come round any more."""
+"""Time after which a loop that has not turned is considered dead."""
 STALL_TICK_S = 5.0
 
 
 @dataclass(frozen=True)
 class _Block:
-    """What the signal's handler has seen."""
+    """The notes of the signal's handler."""
 
     task: asyncio.Task[Any] | None
     lines: tuple[tuple[CodeType, int], ...]
-    """The code that ran and its callers, innermost first, each with its line."""
+    """The interrupted code and its callers, innermost first, each with its line."""
 
     def __str__(self) -> str:
         where = " < ".join(
@@ -48,7 +48,7 @@ class _Block:
 
 
 class LoopWatchdog:
-    """Watches the running loop; only in the main thread of a process, one at a time."""
+    """A watchdog of the running loop; only in the main thread, one per process."""
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
@@ -56,21 +56,21 @@ class LoopWatchdog:
         self._queue: RunQueue | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._begun = self._waited_ms = 0.0
-        """When the last turn was, and how long this thread had waited for a processor by then."""
+        """Time of the last turn, and how long this thread had waited for a processor by then."""
         self._previous: Any = signal.SIG_DFL
         self._seen: _Block | None = None
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start watching."""
         self._previous = signal.signal(signal.SIGALRM, self._fired)
-        # System calls that the timer interrupts are begun again.
+        # Restart system calls that the timer interrupts.
         signal.siginterrupt(signal.SIGALRM, False)
         self._queue = RunQueue()
         self._loop = asyncio.get_running_loop()
         self._turn()
 
     async def stop(self) -> None:
-        """Stop watching; may be repeated."""
+        """Stop watching; idempotent."""
         timer, self._timer = self._timer, None
         if timer is not None and self._queue is not None:
             timer.cancel()
@@ -79,7 +79,7 @@ class LoopWatchdog:
             self._queue.close()
 
     def _turn(self) -> None:
-        """Forty times a second in every daemon, so it is a callback and no task."""
+        """Runs forty times a second in every daemon, so it is a callback and not a task."""
         assert self._loop is not None  # noqa: S101 - `start` has set both
         assert self._queue is not None  # noqa: S101
         now, waited_ms = self._loop.time(), self._queue.waited_ms()
@@ -93,7 +93,7 @@ class LoopWatchdog:
 
     def _report(self, block: _Block, took_ms: float) -> None:
         if took_ms < self._limit_s * 1000:
-            return  # the rest of the time other programs had the processors
+            return  # other programs used the processors for the rest of the time
         _log.warning("the loop was blocked for %.0f ms by %s", took_ms, block)
 
     def _fired(self, _number: int, frame: FrameType | None) -> None:
@@ -102,7 +102,7 @@ class LoopWatchdog:
         except RuntimeError:
             return
         if task is None and frame is not None and "selectors" in frame.f_code.co_filename:
-            return  # it waits for events: the machine was too busy to run us, we were not
+            return  # the loop waits for events: the machine was too busy to run this process
         lines: tuple[tuple[CodeType, int], ...] = ()
         while frame is not None and len(lines) < FRAMES:
             lines += ((frame.f_code, frame.f_lineno),)
@@ -111,7 +111,10 @@ class LoopWatchdog:
 
 
 class RunQueue:
-    """How long this thread could run but got no processor: the machine's fault, not the loop's."""
+    """The time that this thread was runnable without a processor.
+
+    A sign of a busy machine, not of a blocked loop.
+    """
 
     def __init__(self) -> None:
         self._descriptor: int | None = None
@@ -119,24 +122,24 @@ class RunQueue:
             self._descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
 
     def waited_ms(self) -> float:
-        """Since the thread began; 0 where the kernel does not say."""
+        """Return the time since the thread began; 0 where the kernel does not report it."""
         if self._descriptor is None:
             return 0.0
         return int(os.pread(self._descriptor, 100, 0).split()[1]) / 1e6
 
     def close(self) -> None:
-        """Give the descriptor back; may be repeated."""
+        """Close the descriptor; idempotent."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
 
 
 class StallGuard:
-    """Ends this process (code 1) when its loop has not come round for a minute, so that another takes over.
+    """Ends this process (code 1) when its loop has not turned for a minute, so that another node takes over.
 
-    The deadline is kept by a thread of the interpreter's own that runs no Python code: it works while
-    the main thread waits for itself, or is in C code that lets no other thread run. Its last words,
-    "Timeout" and where each thread stood, go to the log by bare writes: no lock is taken.
+    A thread of the interpreter that runs no Python code keeps the deadline. It works while the main
+    thread deadlocks, or runs C code that does not release the interpreter lock. It writes "Timeout"
+    and the stack of each thread to the log with bare writes and takes no lock.
     """
 
     def __init__(self, log: Path, limit_s: float = STALL_S, tick_s: float = STALL_TICK_S) -> None:
@@ -159,10 +162,10 @@ class StallGuard:
         try:
             return os.open(self._log, flags, 0o640)
         except OSError:
-            return os.dup(2)  # the disk of the log is full, or broken
+            return os.dup(2)  # the disk of the log is full or broken
 
     def reopen(self) -> None:
-        """Say the last words in the file that has the log's name now: another program has rotated it."""
+        """Reopen the log file by its name: another program has rotated it."""
         before, self._descriptor = self._descriptor, self._opened()
         self._move_deadline()
         os.close(before)
@@ -171,7 +174,7 @@ class StallGuard:
         faulthandler.dump_traceback_later(self._limit_s, exit=True, file=self._descriptor)
 
     def watch(self) -> None:
-        """Begin with the running loop: each turn of this callback moves the deadline."""
+        """Watch the running loop: each turn of this callback moves the deadline."""
         self._move_deadline()
         notify("WATCHDOG=1")  # the service manager's own deadline, for a process that is stopped
         asyncio.get_running_loop().call_later(self._tick_s, self.watch)

@@ -189,7 +189,7 @@ async def test_the_state_is_kept_at_a_candidate_that_all_nodes_know(
     await asyncio.sleep(2 * SETTLE_S)
     assert asked == [SETTLE_S]
     assert await kept.candidates() == set(NODES[:2])
-    assert ("not known yet to node3.example.com" in caplog.text) == bool(late)
+    assert ("do not know it yet: node3.example.com" in caplog.text) == bool(late)
     await kept.becomes(master_candidate=False)
     await asyncio.sleep(1)
     assert await kept.candidates() == {NODES[0]}

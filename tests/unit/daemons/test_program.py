@@ -60,8 +60,8 @@ def test_signals_that_end_other_programs_do_not_end_a_daemon(
         ending.end()
 
     assert program.run(program.parser().parse_args([]), paths, serve) == 0
-    assert "SIGUSR1 does nothing here" in caplog.text
-    assert "what was read before stays: the file is damaged" in caplog.text
+    assert "ignoring signal SIGUSR1" in caplog.text
+    assert "keeping the previous files: the file is damaged" in caplog.text
 
 
 def test_a_daemon_that_cannot_go_on_ends_with_1(tmp_path: Path) -> None:

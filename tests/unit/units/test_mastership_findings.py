@@ -41,9 +41,9 @@ def test_node_beyond_the_masters_epoch_and_slow_voters_are_named() -> None:
     assert f"gnt-node add --readd {nodes[1].name}" in beyond.text
     assert (slow.name, slow.is_error) == (nodes[2].name, False)
     assert "took 1.7 s" in slow.text
-    late = RegisterState(nodes[1].uuid, has_vote=True, seconds=2.0, silent="nothing within 2 s")
+    late = RegisterState(nodes[1].uuid, has_vote=True, seconds=2.0, silent="no answer within 2 s")
     (silent,) = register_findings(snapshot(nodes=nodes), [late])
-    assert "nothing within 2 s" in silent.text
+    assert "no answer within 2 s" in silent.text
 
 
 @pytest.mark.requirement("A26")
