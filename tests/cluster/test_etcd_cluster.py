@@ -143,7 +143,7 @@ def test_the_mastership_is_handed_over_when_that_is_asked_for(cluster: LocalClus
         "gnt-cluster", "master-failover", "--no-voting", "--yes-do-it", node=other, timeout_s=95
     )
     assert done.status != 0
-    assert "no force without its quorum" in done.out + done.err
+    assert "forced campaign without etcd's quorum does not exist" in done.out + done.err
 
 
 @pytest.mark.requirement("G22")

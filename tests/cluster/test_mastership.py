@@ -176,7 +176,7 @@ def test_of_two_nodes_the_other_one_needs_force() -> None:
         refused = cluster.run("gnt-cluster", "master-failover", node=2, timeout_s=95)
         assert refused.status == 1
         assert time.monotonic() - begun < 90  # G19
-        assert "1 of 2 voters agree, which is no majority (node1.vcluster.test: " in refused.err
+        assert "1 of 2 voters agree, which is not a majority (node1.vcluster.test: " in refused.err
         assert "--no-voting" in refused.err
         unsure = cluster.run("gnt-cluster", "master-failover", "--no-voting", node=2)
         assert unsure.status == 13

@@ -216,7 +216,7 @@ class FaultyStore(LeasedStore):
         register = self.disk.register.read()
         last = register.accepted.master if register and register.accepted else None
         if last not in (None, self._identity.node_uuid):
-            raise NotMaster(f"node {last} has been the master since this one was")
+            raise NotMaster(f"node {last} has been the master since this node was")
 
     def _register(self, epoch: int, ceiling: int) -> None:
         node = self._identity.node_uuid

@@ -5,12 +5,12 @@ are accepted until each node has a certificate of the first. Each node's `certif
 follows the cluster's. Every step is idempotent, so the next master continues where the last one
 stopped:
 
-authorities to all nodes -> each node: request, sign; accept both; switch; accept the new one ->
-once no node is left: the first authority alone
+    authorities to all nodes -> each node: request, sign; accept both; switch; accept the new one
+                             -> once no node is left: the first authority alone
 
 A node that does not answer keeps its certificate, and is renewed when it answers again. No node
-switches to a new authority before all nodes that are not offline accept that authority. Otherwise a
-node that was unreachable could never be called again.
+switches to a new authority before all nodes that are not offline accept that authority. Otherwise
+a node that was unreachable could never be called again.
 """
 
 import asyncio

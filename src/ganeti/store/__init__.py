@@ -1,1 +1,1 @@
-"""Ground of state: durable, ordered transactions, the node's register, and the archive of jobs."""
+"""The stored state: durable, ordered transactions, the node's register, and the archive of jobs."""

@@ -1,6 +1,7 @@
 """The archive of jobs: a second SQLite file, outside snapshots and transactions (F10).
 
-A node forgets old jobs by itself, and keeps their ids, as ranges: no other archive gives them back, and none is used again.
+A node forgets old jobs on its own schedule and records their ids as ranges. So no other archive
+returns forgotten jobs, and their ids are never reused.
 """
 
 import logging
@@ -40,7 +41,7 @@ IdRange = tuple[int, int]
 
 
 def ranges_of(ids: Iterable[int]) -> list[IdRange]:
-    """Ascending ids as few ranges."""
+    """Return ascending ids as few ranges."""
     ranges: list[IdRange] = []
     for job_id in ids:
         if ranges and ranges[-1][1] == job_id - 1:
@@ -51,7 +52,7 @@ def ranges_of(ids: Iterable[int]) -> list[IdRange]:
 
 
 class JobArchive:
-    """Finished jobs by id; adding one twice is harmless. Its thread is the worker given to it."""
+    """Finished jobs by id; adding a job again is idempotent. The calls run on the given worker's thread."""
 
     def __init__(self, path: Path, worker: Worker, connect: Connect = connect) -> None:
         self._path = path
@@ -61,15 +62,16 @@ class JobArchive:
 
     @classmethod
     async def open(cls, path: Path, worker: Worker, connect: Connect = connect) -> "JobArchive":
-        """Open or make the file; StoreError if it is damaged or newer."""
+        """Open or create the file; StoreError if it is damaged or newer."""
         archive = cls(path, worker, connect)
         await archive._call(archive._open)
         return archive
 
     async def append(self, jobs: Sequence[tuple[int, bytes]]) -> None:
-        """Keep jobs for good, synced, all or none.
+        """Store jobs, synced, all or none.
 
-        Refused if the disk is full; StoreError if one is there already with another content.
+        Refused if the disk is full; StoreError if the archive has one of the jobs with another
+        content.
         """
         await self._call(lambda: with_relief(self._opened(), lambda: self._append(jobs)))
 
@@ -78,29 +80,36 @@ class JobArchive:
         await self._call(lambda: with_relief(self._opened(), lambda: self._add(jobs)))
 
     async def get(self, job_id: int) -> bytes | None:
-        """The job, or None if it is not in the archive."""
+        """Return the job, or None if it is not in the archive."""
         return await self._call(lambda: self._get(job_id))
 
     async def ids(self, *, limit: int = MOST_IDS, below: int | None = None) -> list[int]:
-        """The greatest ids below `below`, descending."""
+        """Return the greatest ids below `below`, descending."""
         return await self._call(lambda: self._ids(limit, below))
 
     async def ranges(self, after: int, limit: int = MOST_IDS) -> list[IdRange]:
-        """The ids above `after`, at most so many, as ranges in order; none at the end."""
+        """Return at most `limit` ids above `after`, as ascending ranges; none at the end."""
         return await self._call(lambda: self._ranges(after, limit))
 
     async def missing(self, ranges: Sequence[IdRange]) -> list[int]:
-        """Which ids of these ranges are not in the archive; for at most some 10,000 ids at a time."""
+        """Return the ids of these ranges that the archive lacks.
+
+        Accepts at most some 10,000 ids at a time.
+        """
         return await self._call(lambda: self._missing(ranges))
 
     async def some(self, ids: Sequence[int], most_bytes: int) -> list[tuple[int, bytes]]:
-        """The first of these jobs, at least one, as `add` takes them; those not there are left out."""
+        """Return the first of these jobs, at least one, in the form that `add` accepts.
+
+        Missing jobs are skipped.
+        """
         return await self._call(lambda: self._some(ids, most_bytes))
 
     async def forget(self, is_old: Callable[[bytes], bool]) -> int:
-        """Remove old jobs, some at a time, from the first on until a whole lot is not old; how many were.
+        """Remove old jobs in batches, oldest first, until a whole batch is not old; return their number.
 
-        Each lot is removed and remembered in one transaction. A damaged job stays. Raises like `append`.
+        Each batch is removed and recorded as forgotten in one transaction. A damaged job is kept.
+        Raises like `append`.
         """
         forgotten = 0
         after: int | None = 0
@@ -113,7 +122,7 @@ class JobArchive:
         return await self._call(lambda: self._number("SELECT count(*) FROM jobs"))
 
     async def greatest_id(self) -> int:
-        """0 if the archive has never had a job."""
+        """Return the greatest id that was ever archived, 0 if the archive never had a job."""
         return await self._call(
             lambda: self._number(
                 "SELECT max((SELECT coalesce(max(id), 0) FROM jobs),"
@@ -122,7 +131,7 @@ class JobArchive:
         )
 
     async def close(self) -> None:
-        """Close the file; the worker is its owner's to close."""
+        """Close the file; the owner of the worker closes the worker."""
         await self._worker.call(self._close)
 
     async def _call(self, function: Callable[[], T]) -> T:
@@ -158,7 +167,8 @@ class JobArchive:
             raise StoreError(
                 f"{self._path} has version {version}: it may come from a newer release"
             )
-        # Not a change of the version: a program that does not know this table forgets nothing, and is right.
+        # The version stays the same: a program that does not know this table forgets no jobs, which
+        # is correct.
         connection.execute(
             "CREATE TABLE IF NOT EXISTS forgotten (first INTEGER PRIMARY KEY, last INTEGER NOT NULL)"
         )
@@ -216,14 +226,17 @@ class JobArchive:
         return missing
 
     def _forgotten(self, first: int, last: int) -> list[IdRange]:
-        """The ranges of forgotten ids that have some of these."""
+        """Return the forgotten ranges that overlap this one."""
         rows = self._opened().execute(
             "SELECT first, last FROM forgotten WHERE first <= ? AND last >= ?", (last, first)
         )
         return [(start, end) for start, end in rows]
 
     def _forget(self, after: int, is_old: Callable[[bytes], bool]) -> tuple[int | None, int]:
-        """Of the next jobs: the last one's id, None if there is nothing more to do; and how many were old."""
+        """Forget the next batch.
+
+        Return the last id looked at, None at the end, and the number of old jobs.
+        """
         connection = self._opened()
         ids = [
             job_id
@@ -246,12 +259,12 @@ class JobArchive:
         try:
             content = self._get(job_id)
         except StoreError as err:
-            _log.warning("%s; it is not removed", err)
+            _log.warning("%s; it is kept", err)
             return False
         return content is not None and is_old(content)
 
     def _remember(self, added: IdRange) -> None:
-        """Make these ids part of the forgotten ones; ranges that touch become one."""
+        """Record these ids as forgotten; merge adjacent ranges."""
         touched = self._forgotten(added[0] - 1, added[1] + 1)
         first = min(start for start, _ in (*touched, added))
         last = max(end for _, end in (*touched, added))

@@ -1,10 +1,11 @@
-"""Gives the other candidates what the master's archive of jobs has (F10), whatever keeps the state.
+"""Replicates the master's archive of jobs to the other candidates, with any back end of the state (F10).
 
     master -> candidate     Hello(archive); HelloAcknowledged or Reject; then ArchiveHave, answered by ArchiveMissing,
                             and ArchiveJobs, answered by Done
 
-An id has one content, and an archive knows the ids that it has forgotten; so catching up is a comparison of ids, as
-ranges: a hundred thousand equal ones are ten small messages. What is archived from then on is sent at once.
+An id has one content, and an archive knows which ids it has forgotten. So a follower catches up by
+comparing ranges of ids: a hundred thousand equal ids take ten small messages. Jobs archived later
+are sent at once.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ from ganeti.store.worker import Worker
 ANSWER_S = 10.0
 RETRY_S = 2.0
 DELIVERY_S = 10.0
-"""How long archiving waits for the followers that surely have the last state, before it is refused."""
+"""Time that archiving waits for the followers that certainly have the last state, before it is refused."""
 DELIVERY_TICK_S = 0.01
 CHUNK_BYTES = 4 << 20
 CHUNK_JOBS = 500
@@ -50,23 +51,23 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _Link:
-    """What one follower has not been sent; nothing is queued for one that is not connected."""
+    """The jobs that one follower has not been sent; nothing is queued for a disconnected follower."""
 
     is_live: bool = False
     has_caught_up: bool = False
-    """Whether it had all that was archived here before it connected."""
+    """True once the follower has all jobs that were archived before it connected."""
     refused: str = ""
-    """Why it takes no jobs, as it says; '' if it takes them, or says nothing."""
+    """The follower's reason for accepting no jobs; '' if it accepts them or has not answered."""
     queue: deque[tuple[int, Jobs]] = field(default_factory=deque)
     added: int = 0
     sent: int = -1
-    """How many deliveries there were, and how many of them it has; -1 if it has not caught up once."""
+    """The number of deliveries, and how many of them the follower has; -1 before it has caught up once."""
     queued_jobs: int = 0
     queued_bytes: int = 0
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, jobs: Jobs) -> None:
-        """Send these too; one that lags by too much starts again."""
+        """Queue jobs; a follower that lags by too much compares ids again."""
         self.added += 1
         if not self.is_live:
             return
@@ -78,17 +79,17 @@ class _Link:
         self.news.set()
 
     def begin(self) -> int:
-        """Queue what is archived from now on; how many deliveries there were before."""
+        """Queue the jobs archived from now on; return the number of earlier deliveries."""
         self.is_live = True
         return self.added
 
     def has(self, upto: int) -> None:
-        """It has so many deliveries."""
+        """Record how many deliveries the follower has."""
         self.has_caught_up = True
         self.sent = max(self.sent, upto)
 
     def taken(self) -> tuple[int, Jobs] | None:
-        """The next delivery, or None while there is none."""
+        """Return the next delivery, None while there is none."""
         if not self.queue:
             return None
         number, jobs = self.queue.popleft()
@@ -97,7 +98,7 @@ class _Link:
         return number, jobs
 
     def end(self) -> None:
-        """It is not connected, or not to be fed this way any more."""
+        """Stop: the follower is disconnected, or must compare ids again."""
         self.is_live = self.has_caught_up = False
         self.queue.clear()
         self.queued_jobs = self.queued_bytes = 0
@@ -120,7 +121,7 @@ class ArchiveFeed:
         self._tasks: dict[NodeUuid, asyncio.Task[None]] = {}
 
     def followers_are(self, followers: Collection[NodeUuid]) -> None:
-        """Feed exactly these from now on, but never this node."""
+        """Replace the set of followers; this node is never a follower of itself."""
         followers = set(followers) - {self._identity.node_uuid}
         for node in self._links.keys() - followers:
             self._tasks.pop(node).cancel()
@@ -130,11 +131,12 @@ class ArchiveFeed:
             self._tasks[node] = asyncio.create_task(self._feed(node), name=f"archive {node}")
 
     async def deliver(self, jobs: Jobs, members: Callable[[], Awaitable[Membership]]) -> None:
-        """Send what has been archived here, and return once enough followers have all that is here.
+        """Send the jobs archived here; return once enough followers have all of this archive.
 
-        Those are the holders of the state; where any candidate may be the next master, half of them and
-        all that are connected. Refused if one does not take it in time. One that cannot open its archive
-        is not waited for: it cannot be the master until it gets all from this one.
+        The holders of the state must have them. Where any candidate may be the next master, half of
+        the candidates and all connected ones must have them. Refused if one of these does not
+        confirm in time. A follower that cannot open its archive is skipped: it cannot be the master
+        before it has this whole archive.
         """
         for link in self._links.values():
             link.add(jobs)
@@ -143,7 +145,7 @@ class ArchiveFeed:
         end = loop.time() + DELIVERY_S
         while lacking := self._lacking(await members(), upto):
             if loop.time() > end:
-                why = "; ".join(f"node {node} has not got them" for node in sorted(lacking))
+                why = "; ".join(f"node {node} does not have them" for node in sorted(lacking))
                 raise Refused(
                     f"the jobs are not archived, since they would be lost with this node: {why}"
                     f" within {DELIVERY_S:g} s"
@@ -151,7 +153,7 @@ class ArchiveFeed:
             await asyncio.sleep(DELIVERY_TICK_S)
 
     def _lacking(self, members: Membership, upto: Mapping[NodeUuid, int]) -> list[NodeUuid]:
-        """Whom archiving has to wait for still."""
+        """Return the followers that archiving still waits for."""
         wanted = members.candidates if members.is_any_next else members.holders
         lacking = [node for node in wanted if not self._has(node, upto.get(node, 0))]
         if members.is_any_next and 2 * len(lacking) <= len(wanted):
@@ -168,7 +170,7 @@ class ArchiveFeed:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def statistics(self) -> dict[NodeUuid, bool]:
-        """Which followers are fed, and whether each has everything but what is on its way."""
+        """Return each follower, and whether it has everything that is not in transit."""
         return {node: link.has_caught_up for node, link in self._links.items()}
 
     async def _feed(self, node: NodeUuid) -> None:
@@ -200,7 +202,7 @@ class ArchiveFeed:
             raise ChannelClosed(_reason(answer))
 
     async def _serve(self, channel: Channel, link: _Link) -> None:
-        before = link.begin()  # what is archived while ids are compared is sent afterwards
+        before = link.begin()  # jobs archived while ids are compared are sent afterwards
         await self._catch_up(channel)
         if link.is_live:
             link.has(before)
@@ -216,7 +218,7 @@ class ArchiveFeed:
         raise ChannelClosed("it is too slow and compares its archive again")
 
     async def _catch_up(self, channel: Channel) -> None:
-        """Send all that the follower lacks of what is here."""
+        """Send every archived job that the follower lacks."""
         after = 0
         while ranges := await self._archive.ranges(after, MOST_IDS):
             after = ranges[-1][1]
@@ -227,23 +229,23 @@ class ArchiveFeed:
             while left:
                 jobs = await self._archive.some(left[:CHUNK_JOBS], CHUNK_BYTES)
                 if not jobs:
-                    raise ChannelClosed("it asks for jobs that are not here")
+                    raise ChannelClosed("it requests jobs that are not in this archive")
                 await _send(channel, jobs)
                 last = jobs[-1][0]
                 left = [job_id for job_id in left if job_id > last]
 
 
 class ArchiveServer:
-    """A candidate's end: what the master of the greatest epoch sends is kept here."""
+    """A candidate's side: stores the jobs that the master of the greatest epoch sends."""
 
     def __init__(
         self, register: RegisterKeeper, archive: JobArchive | None, worker: Worker | None = None
     ) -> None:
-        """No archive where it cannot be opened; `worker` is where the register is decided."""
+        """`archive` is None if it cannot be opened; `worker` is the thread that decides the register."""
         self._register, self._archive, self._worker = register, archive, worker
 
     async def serve(self, channel: Channel, hello: Hello) -> None:
-        """Until the connection closes; StoreError if this archive cannot be written."""
+        """Serve until the connection closes; StoreError if this archive cannot be written."""
         if self._archive is None:
             await channel.send(Reject("its archive of jobs cannot be opened"))
             return
@@ -256,7 +258,7 @@ class ArchiveServer:
         await serve_archive(channel, self._archive)
 
     async def _check_epoch(self, epoch: int, master: NodeUuid) -> Answer:
-        """A greater epoch is written down first (R2)."""
+        """Write down a greater epoch before anything else (R2)."""
 
         def decide() -> Answer:
             return self._register.decide(lambda old: check_epoch(old, epoch, master))
@@ -265,7 +267,7 @@ class ArchiveServer:
 
 
 async def serve_archive(channel: Channel, archive: JobArchive) -> None:
-    """The conversation after the greeting."""
+    """Handle the messages after the handshake."""
     while True:
         message = await channel.receive()
         if isinstance(message, ArchiveHave):
@@ -277,7 +279,7 @@ async def serve_archive(channel: Channel, archive: JobArchive) -> None:
             await archive.add(message.jobs)
             await channel.send(Done())
         else:
-            raise ChannelClosed(f"{type(message).__name__} is not expected here")
+            raise ChannelClosed(f"unexpected message {type(message).__name__}")
 
 
 async def _send(channel: Channel, jobs: Jobs) -> None:
@@ -292,7 +294,7 @@ def _size(jobs: Jobs) -> int:
 
 
 def _parts(jobs: Sequence[tuple[int, bytes]]) -> list[Jobs]:
-    """No part is much longer than CHUNK_BYTES."""
+    """Yield parts that are hardly longer than CHUNK_BYTES."""
     parts: list[Jobs] = []
     size = 0
     for job in jobs:
@@ -319,7 +321,7 @@ def _reason(answer: Message) -> str:
 
 
 class ReplicatedArchive:
-    """The archive of a master: other candidates have what is kept before its jobs leave the state."""
+    """A master's archive: other candidates have a job in their archives before it leaves the state."""
 
     def __init__(
         self,
@@ -327,17 +329,17 @@ class ReplicatedArchive:
         feed: ArchiveFeed,
         members: Callable[[], Awaitable[Membership]],
     ) -> None:
-        """`members` is that of the back end."""
+        """`members` is the method of the back end."""
         self._archive, self._feed, self._members = archive, feed, members
 
     def candidates_are(self, candidates: frozenset[NodeUuid]) -> None:
-        """Feed these, without this node, from now on."""
+        """Replicate to these candidates, except this node, from now on."""
         self._feed.followers_are(candidates)
 
     async def append(self, jobs: Sequence[tuple[int, bytes]]) -> None:
-        """Raises like `JobArchive.append`; Refused also where others do not get all that is here.
+        """Raise like `JobArchive.append`; Refused also if too few candidates get all of this archive.
 
-        So jobs that are here already, since they were refused before, are given to them with none.
+        Called without jobs, it delivers the jobs that an earlier refusal left here.
         """
         if jobs:
             await self._archive.append(jobs)

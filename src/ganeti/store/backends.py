@@ -1,7 +1,8 @@
-"""The back ends of the state: what each one gives, and the one that a node has.
+"""The back ends of the state: the facts that each one gives, and the back end of a node.
 
-The choice is the node's own (`StateSettings`); without that file the state is embedded. `STATE_KINDS` names the back
-ends, one a line; the module that it names has a `BackEnd` as `BACK_END`. All others read a back end by these.
+Each node chooses for itself (`StateSettings`); without that file the state is embedded.
+`STATE_KINDS` names the back ends, one a line; the module that it names has a `BackEnd` as
+`BACK_END`. All other code accesses a back end through these.
 """
 
 import abc
@@ -81,14 +82,17 @@ class ServerFault:
 
 
 class StateServers:
-    """The servers of the candidates, as the master changes them; a back end without servers has none to change."""
+    """The servers of the candidates, as the master changes them.
+
+    A back end without servers has none to change.
+    """
 
     def __init__(self, settings: StateSettings | None = None) -> None:
-        """`settings` is what every candidate must know; None: the candidates themselves have the state."""
+        """`settings` must be known to every candidate; None: the candidates themselves have the state."""
         self._settings = settings
 
     async def admit(self, node: Node) -> CandidatePlace:
-        """Make a place for the node's server; GanetiError, also while the last change is too recent."""
+        """Add a member for the node's server; GanetiError, also while the last change is too recent."""
         return CandidatePlace(self._settings)
 
     async def settle(self, node: Node) -> None:
@@ -102,7 +106,7 @@ class StateServers:
         return frozenset()
 
     async def faults(self, candidates: Sequence[Node]) -> list[ServerFault]:
-        """Return what is wrong with the servers, and what to do about it."""
+        """Return the problems of the servers, with their remedies."""
         return []
 
     async def close(self) -> None:
@@ -113,36 +117,42 @@ class StateSink(Protocol):
     """Receiver of the data that a `StateReader` reads."""
 
     kinds: Collection[str]
-    """The kinds of rows that are wanted."""
+    """The kinds of rows to read."""
 
     def begin(self) -> None:
-        """Forget everything: all rows are put again before the next `reached`."""
+        """Delete everything: all rows are put again before the next `reached`."""
         ...
 
     def put(self, kind: str, key: str, value: bytes) -> None: ...
     def delete(self, kind: str, key: str) -> None: ...
 
     def reached(self, position: Position) -> None:
-        """Show what was put and deleted since the last call, at once."""
+        """Publish all changes since the last call, at once."""
         ...
 
 
 class StateReader(Protocol):
-    """Follows the state where it is on servers, without a part in it."""
+    """A reader of a state on servers; it does not take part in the election."""
 
     async def follow(self, sink: StateSink) -> None:
-        """Read everything, then follow the changes; return when all must be read again. StoreError, ProtocolError."""
+        """Read everything, then follow the changes.
+
+        Returns when everything must be read again. StoreError, ProtocolError.
+        """
         ...
 
     async def close(self) -> None: ...
 
 
 class BackEnd(abc.ABC):
-    """Everything that differs between the ways to keep the state; what is not abstract is for servers only."""
+    """The differences between the ways to store the state.
+
+    Methods that are not abstract are for servers only.
+    """
 
     @abc.abstractmethod
     async def open(self, paths: Paths, identity: Identity, ports: Ports) -> OpenedState:
-        """Open this node's state as a follower; StoreError says why that is not possible."""
+        """Open this node's state as a follower; StoreError gives the reason of a failure."""
 
     @abc.abstractmethod
     def restorer(
@@ -150,9 +160,9 @@ class BackEnd(abc.ABC):
     ) -> StateRestorer: ...
 
     async def found(self, founding: Founding) -> StateSettings:
-        """Make the place of a new state, and return where it is. HostError, StoreError.
+        """Prepare a new state, and return its settings. HostError, StoreError.
 
-        Nothing is kept: the caller keeps the settings once the state is there.
+        The caller writes the settings once the state exists.
         """
         if founding.external is not None:
             raise InputError("this back end of the state has no servers", "state_urls")
@@ -161,17 +171,17 @@ class BackEnd(abc.ABC):
     def leaving(
         self, paths: Paths, identity: Identity, settings: StateSettings
     ) -> AbstractAsyncContextManager[None]:
-        """Let no node be elected from here on while the state moves to another back end.
+        """Prevent elections for the block, while the state moves to another back end.
 
-        That ends with the block where this back end has the state still.
+        Elections are possible again after the block if this back end still has the state.
         """
         return contextlib.nullcontext()
 
     async def resume(self, paths: Paths, identity: Identity, settings: StateSettings) -> None:
-        """End what an interrupted move to another back end has left; this node is the next master."""
+        """Undo an interrupted move to another back end; this node is the next master."""
 
     def retire(self, paths: Paths) -> None:
-        """Remove what this back end has on a node that has the state elsewhere now; harmless where there is nothing."""
+        """Remove this back end's data on a node whose state is elsewhere now; idempotent."""
 
     def servers(
         self, paths: Paths, cluster_uuid: str, settings: StateSettings, reports: Reports
@@ -185,30 +195,30 @@ class BackEnd(abc.ABC):
             raise InputError("this back end of the state has no servers", "server")
 
     def keep_place(self, paths: Paths, server: str) -> None:
-        """Prepare this node for its server; a server that has data keeps what it began with. OSError."""
+        """Prepare this node for its server; a server with data keeps its first settings. OSError."""
 
     def has_data(self, paths: Paths) -> bool:
-        """Return whether a server of this node has begun, and its data is still here."""
+        """Return whether a server of this node has started before, and its data still exists."""
         return False
 
     def reader(self, paths: Paths, settings: StateSettings, cluster_uuid: str) -> StateReader:
-        """Return what follows the state on the servers; StoreError."""
+        """Return the reader of a state on servers; StoreError."""
         raise StoreError("this back end of the state is read from the node's own database")
 
 
 def back_end(kind: str) -> BackEnd:
-    """Return one of `STATE_KINDS`; its module is imported now."""
+    """Return one of `STATE_KINDS`; imports its module."""
     found: BackEnd = import_module(STATE_KINDS[kind].module).BACK_END
     return found
 
 
 def own_back_end(paths: Paths) -> BackEnd:
-    """Return the one that keeps the state of this node; ConfigurationError if the setting is damaged."""
+    """Return the back end of this node's state; ConfigurationError if the setting is damaged."""
     return back_end(state_settings(paths).kind)
 
 
 def free_bytes(paths: Paths) -> int:
-    """Return the free space where the node's server, or else its own state, has its data. OSError."""
+    """Return the free space on the disk of the node's server, or else of its own state. OSError."""
     servers = [kind.server for kind in STATE_KINDS.values() if kind.server is not None]
     used = [server.directory(paths) for server in servers if server.directory(paths).exists()]
     return shutil.disk_usage(used[0] if used else paths.data).free
@@ -217,15 +227,16 @@ def free_bytes(paths: Paths) -> int:
 async def open_state(paths: Paths, identity: Identity, ports: Ports) -> OpenedState:
     """Open this node's state as a follower.
 
-    StoreError if it is damaged, of others, or in use; ConfigurationError if the setting is damaged.
+    StoreError if it is damaged, in use, or of another cluster; ConfigurationError if the setting is
+    damaged.
     """
     return await own_back_end(paths).open(paths, identity, ports)
 
 
 async def open_alone(paths: Paths, identity: Identity) -> StateBackend:
-    """Open the state of a cluster of this node only, while no daemon runs; raises like `open_state`.
+    """Open the state of a single-node cluster while no daemon runs; raises like `open_state`.
 
-    The node joins the cluster if it has not.
+    Creates the node's register if it has none.
     """
     register = RegisterFile(paths.register)
     join_cluster(register, identity)
@@ -234,7 +245,7 @@ async def open_alone(paths: Paths, identity: Identity) -> StateBackend:
 
 
 def join_cluster(keeper: RegisterKeeper, identity: Identity) -> None:
-    """Let this node's register be one of the cluster; harmless when it is. StoreError if of another."""
+    """Add this node's register to the cluster; idempotent. StoreError if it is in another cluster."""
     request = PromiseRequest(identity.cluster_uuid, 0, identity.node_uuid)
 
     def rule(register: Register | None) -> Answer:
@@ -248,6 +259,6 @@ def join_cluster(keeper: RegisterKeeper, identity: Identity) -> None:
 
 
 def state_restorer(paths: Paths, identity: Identity) -> StateRestorer:
-    """Return what puts a backup in the place of this node's state; raises like `open_state`."""
+    """Return the restorer of backups for this node's state; raises like `open_state`."""
     settings = state_settings(paths)
     return back_end(settings.kind).restorer(paths, identity, settings)

@@ -1,8 +1,8 @@
 """A snapshot as a stream of bytes, the same for every back end.
 
-A line of JSON (format, cluster, position), then each row with lengths before its parts, in the order
-of kind and key, then a mark and the digest of all before it. What is cut short or changed is refused
-as a whole, and no length in a file makes its reader take much memory.
+The stream is a line of JSON (format, cluster, position), each row with the lengths of its parts, in
+the order of kind and key, then a mark and the digest of everything before. A reader refuses a
+truncated or changed stream as a whole, and no length in a file makes it allocate much memory.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class BackupHeader:
-    """What a backup says of itself."""
+    """The header of a backup."""
 
     cluster_uuid: str
     position: Position
@@ -44,7 +44,7 @@ class BackupHeader:
 async def write_backup(
     snapshot: AsyncIterator[Position | Row], sink: ByteSink, cluster_uuid: str
 ) -> Position:
-    """Stream what `StateBackend.load` gives; the position of the backup."""
+    """Stream the content of `StateBackend.load`; return the position of the backup."""
     digest = hashlib.sha256()
     position: Position | None = None
     chunk = bytearray()
@@ -71,7 +71,7 @@ async def write_backup(
 
 
 def encode_header(header: BackupHeader) -> bytes:
-    """The first line of the stream."""
+    """Return the first line of the stream."""
     fields = {
         "magic": _MAGIC,
         "format": _FORMAT,
@@ -82,16 +82,16 @@ def encode_header(header: BackupHeader) -> bytes:
 
 
 def encode_row(row: Row) -> bytes:
-    """One row, with its mark and lengths."""
+    """Return one row with its mark and lengths."""
     kind, key = row.kind.encode(), row.key.encode()
     return _ROW.pack(_ROW_MARK, len(kind), len(key), len(row.value)) + kind + key + row.value
 
 
 def read_backup(read: Callable[[int], bytes]) -> Iterator[BackupHeader | Row]:
-    """The header and the rows of a backup, from a file's `read`.
+    """Return the header and the rows of a backup, read with a file's `read`.
 
-    StoreError where the stream is damaged; it may come after some rows, so nothing of them
-    counts before the iteration has ended.
+    StoreError if the stream is damaged. It may come after some rows, so use none of them before the
+    iteration has ended.
     """
     source = _Source(read)
     yield _decode_header(source.line())

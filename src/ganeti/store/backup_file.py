@@ -1,4 +1,4 @@
-"""A backup of a running store as a file: 0600, whole or not there."""
+"""A backup of a running store as a file of mode 0600; a failed backup leaves no file."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from ganeti.store.interface import Position
 from ganeti.store.worker import Worker
 
 SYNC_EVERY_BYTES = 4 << 20
-"""So that no single sync takes long, since others wait for the same worker."""
+"""Bytes between two syncs: a longer sync would delay other users of the worker."""
 
 T = TypeVar("T")
 
 
 class BackupFiles:
-    """Writes backups of one store; a worker does what blocks, and the loop goes on meanwhile."""
+    """Writes backups of one store; blocking calls run on a worker, so the loop is not blocked."""
 
     def __init__(
         self,
@@ -33,10 +33,10 @@ class BackupFiles:
         self._writing = asyncio.Lock()
 
     async def write(self, path: Path) -> Position:
-        """One consistent snapshot at `path`, which replaces a file there once it is whole; its position.
+        """Write one consistent snapshot to `path`, replacing a file there at the end; return its position.
 
-        HostError if the file cannot be written, StoreError if the state cannot be read: then, and if the
-        caller is cancelled, nothing has changed.
+        HostError if the file cannot be written, StoreError if the state cannot be read. After an
+        error or a cancellation the old file is unchanged.
         """
         async with self._writing:
             sink = _Sink(path, self._worker, self._make)
@@ -72,7 +72,7 @@ class _Sink:
         await self._on_file(lambda file: file.keep())
 
     async def discard(self) -> None:
-        """Leave nothing of a file that was not kept."""
+        """Remove the partial file of a failed backup."""
         await self._on_file(lambda file: file.discard())
 
     def _write(self, file: AtomicFile, data: bytes) -> None:

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Candidate:
-    """Who campaigns, and with what."""
+    """The candidate of a campaign, and the connections that it uses."""
 
     identity: Identity
     ports: Ports
@@ -50,18 +50,18 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Elected:
-    """What the new master has registered."""
+    """The registration of the new master."""
 
     accepted: Accepted
     forced: bool
-    """Whether no majority has registered it yet (R10)."""
+    """True if no majority has registered it yet (R10)."""
 
 
 async def run_campaign(mine: Candidate, kind: CampaignKind, last: Accepted | None) -> Elected:
-    """Become the master by a vote, a hand-over that was agreed to, or force.
+    """Become the master by a vote, an agreed hand-over, or force.
 
-    `last` is what this node's register names. On return the log has everything that was acknowledged,
-    and the epoch is registered. Raises like `StateBackend.campaign`.
+    `last` is the registration in this node's register. On return the log has every acknowledged
+    transaction, and the epoch is registered. Raises like `StateBackend.campaign`.
     """
     log, voters = mine.log, mine.ports.voters
     if election.has_no_state(last, log.tail.position):
@@ -82,10 +82,10 @@ async def run_campaign(mine: Candidate, kind: CampaignKind, last: Accepted | Non
     ballot = await _ask(frozenset(ballot), lambda node: voters.promise(node, request, kind))
     accepted = _judged(election.judge_promises(electing, ballot))
     for node, calls in election.older_calls(ballot).items():
-        _log.info("node %s still carries out for an earlier master: %s", node, calls)
+        _log.info("node %s still carries out calls of an earlier master: %s", node, calls)
     mine.highest.sees(epoch)
     await mine.session.end()
-    # A snapshot may have been whole only after the members were read.
+    # The members may have been read before a snapshot was complete.
     await log.read_members()
     tails = await _tails(mine, electing, accepted, epoch)
     source = _judged(election.choose_source(electing, accepted, tails))
@@ -115,7 +115,7 @@ async def _ask(
 async def _tails(
     mine: Candidate, electing: Electing, accepted: Accepted | None, epoch: int
 ) -> dict[NodeUuid, Tail]:
-    """Fence the members of the last sync set, and learn where their histories end (R7)."""
+    """Fence the members of the last sync set, and return the ends of their histories (R7)."""
     wanted = accepted.sync_set if accepted else frozenset[NodeUuid]()
     if electing.kind is CampaignKind.FORCE:
         wanted |= mine.log.members.candidates
@@ -149,7 +149,7 @@ async def _greet(mine: Candidate, channel: Channel, epoch: int) -> Tail:
 
 
 async def _copy(mine: Candidate, source: NodeUuid, epoch: int) -> None:
-    """Take over what the source has; NotMaster if that fails."""
+    """Copy the source's history; NotMaster on failure."""
     try:
         channel = await mine.ports.peers.connect(source)
         try:
@@ -170,7 +170,7 @@ async def _copy(mine: Candidate, source: NodeUuid, epoch: int) -> None:
 
 
 async def _register(mine: Candidate, electing: Electing, first: Accepted) -> bool:
-    """Return whether a majority has registered it, as only a master by force need not have."""
+    """Return whether a majority has registered it; a master by force may lack one."""
     request = AcceptRequest(mine.identity.cluster_uuid, first)
     voters = mine.ports.voters
     ballot = await _ask(first.voters | {mine.node}, lambda node: voters.accept(node, request))
@@ -182,7 +182,7 @@ async def _register(mine: Candidate, electing: Electing, first: Accepted) -> boo
 
 
 def _judged(verdict: T | Refusal) -> T:
-    """NotMaster with the reason of a refusal."""
+    """Return the judgement; NotMaster with the reason of a refusal."""
     if isinstance(verdict, Refusal):
         raise NotYet(verdict.reason) if verdict.may_pass else NotMaster(verdict.reason)
     return verdict

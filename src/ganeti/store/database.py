@@ -1,8 +1,8 @@
 """The SQLite file of the state store: everything here runs on a thread and blocks.
 
-Tables: `rows` (the state), `log` (the last transactions, for followers), `meta`
-(where the history stands). The schema never changes after version 1: values carry a format
-number of their own.
+Tables: `rows` (the state), `log` (the last transactions, for followers), `meta` (position and
+digest of the history). The schema never changes after version 1: values carry a format number of
+their own.
 """
 
 import os
@@ -36,7 +36,7 @@ _COVERED = "covered"
 _PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
 
 _AT_ONCE = (64, 16, 4, 1)
-"""How many rows one statement inserts; few numbers, so that SQLite has them all prepared."""
+"""Numbers of rows that one statement inserts; few, so that SQLite has all of them prepared."""
 _FOUR = {size: ", ".join(["(?, ?, ?, ?)"] * size) for size in _AT_ONCE}
 _PUT_LOG = "INSERT INTO log (position, previous, digest, content) VALUES {}"
 _PUT_ROW = (
@@ -49,16 +49,19 @@ Connect = Callable[[Path], sqlite3.Connection]
 
 
 _BUSY_MS, _RELIEF_WAIT_MS = 5000, 200
-"""How long a statement waits for others, and how long for readers where the disk is full."""
+"""Time that a statement waits for locks, and for readers where the disk is full."""
 T = TypeVar("T")
 
 
 class CannotWriteNow(Exception):
-    """No space, or somebody has locked the file: surely nothing was written, and reading still works."""
+    """No space, or another process has locked the file.
+
+    Certainly nothing was written, and reading still works.
+    """
 
 
 class DiskBroken(Exception):
-    """The disk or file cannot be trusted any more; `perhaps_written` if a commit was under way."""
+    """The disk or file is no longer trustworthy; `perhaps_written` if a commit was running."""
 
     def __init__(self, message: str, *, perhaps_written: bool) -> None:
         super().__init__(message)
@@ -66,12 +69,12 @@ class DiskBroken(Exception):
 
 
 class HistoryDiffers(Exception):
-    """What was sent does not go on from what is here: nothing was written."""
+    """The received entries do not continue this history: nothing was written."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of the log is kept."""
+    """The amount of log that is stored."""
 
     log_entries: int = 20_000
     log_bytes: int = 64 << 20
@@ -86,14 +89,14 @@ class History:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """An autocommitting connection to a file that exists; used by the thread that made it."""
-    # Not by URI, so that no character of a path has a meaning.
+    """Return an autocommitting connection to an existing file, for use by the calling thread."""
+    # Opened without a URI, so that no character of a path is special.
     timeout_s = _BUSY_MS / 1000
     return sqlite3.connect(path, isolation_level=None, timeout=timeout_s, cached_statements=64)
 
 
 def create_private(path: Path) -> None:
-    """Make an empty file, mode 0600, which SQLite's side files inherit (B9)."""
+    """Create an empty file of mode 0600, which SQLite's side files inherit (B9)."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -106,7 +109,7 @@ def create_private(path: Path) -> None:
 
 
 def configure(connection: sqlite3.Connection) -> None:
-    """Durability and space, as section 5 wants them; must come before the first table."""
+    """Set durability and use of space; must run before the first table is created."""
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL").fetchall()
     connection.execute("PRAGMA synchronous = FULL")
@@ -115,15 +118,16 @@ def configure(connection: sqlite3.Connection) -> None:
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
-    """0 in a file that has no tables yet."""
+    """Return the schema version, 0 in a file without tables."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return int(version)
 
 
 def with_relief(connection: sqlite3.Connection, act: Callable[[], T]) -> T:
-    """Do something that writes; where the disk is full, once more from the beginning of SQLite's log.
+    """Run a function that writes; if the disk is full, restart SQLite's log and run it again.
 
-    What the log has is put in its places first, so the next transactions need no new space for the log.
+    The content of the log is moved to the database first, so the next transactions reuse the log's
+    space.
     """
     try:
         return act()
@@ -138,7 +142,10 @@ def _is_full(error: BaseException | None) -> bool:
 
 
 def _starts_log_again(connection: sqlite3.Connection) -> bool:
-    """Whether that could be done; it waits a little for readers, and needs space where the database has grown."""
+    """Return whether the log was restarted.
+
+    Waits briefly for readers, and needs space if the database has grown.
+    """
     try:
         connection.execute(f"PRAGMA busy_timeout = {_RELIEF_WAIT_MS}")
         try:
@@ -151,14 +158,14 @@ def _starts_log_again(connection: sqlite3.Connection) -> bool:
 
 
 def will_pass(error: sqlite3.Error) -> bool:
-    """Space or a lock is lacking, as opposed to a broken disk."""
+    """Return whether space or a lock is lacking, as opposed to a broken disk."""
     code = getattr(error, "sqlite_errorcode", 0)
     return (code & 0xFF) in _PASSING or code == sqlite3.SQLITE_IOERR_SHMSIZE
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """A write transaction whose every end is known: written, CannotWriteNow, or DiskBroken."""
+    """Run a write transaction with three possible ends: written, CannotWriteNow, or DiskBroken."""
     committing = False
     try:
         connection.execute("BEGIN IMMEDIATE")
@@ -191,7 +198,7 @@ class Database:
         self._connect = connect
         self._connection: sqlite3.Connection | None = None
         self._incoming: sqlite3.Connection | None = None
-        """Has the transaction of a snapshot that is being written."""
+        """The connection with the transaction of a snapshot that is being written."""
         self._log_entries = 0
         self._log_bytes = 0
         self._batches = 0
@@ -203,7 +210,7 @@ class Database:
         return self._log_entries
 
     def open(self, cluster_uuid: str, node_uuid: NodeUuid) -> None:
-        """Open or make the file; StoreError if it is damaged, newer, or of another cluster."""
+        """Open or create the file; StoreError if it is damaged, newer, or of another cluster."""
         create_private(self._path)
         try:
             connection = self._connection = self._connect(self._path)
@@ -217,8 +224,8 @@ class Database:
         except (sqlite3.Error, CannotWriteNow, DiskBroken) as error:
             self.close()
             raise StoreError(
-                f"cannot open the database {self._path}: {error}; if it is damaged, move it aside"
-                " and restore a backup"
+                f"cannot open the database {self._path}: {error}; if it is damaged, move it away "
+                "and restore a backup"
             ) from error
         except StoreError:
             self.close()
@@ -237,8 +244,8 @@ class Database:
         problems = [row[0] for row in connection.execute("PRAGMA quick_check(3)")]
         if problems != ["ok"]:
             raise StoreError(
-                f"the database {self._path} is damaged ({'; '.join(problems)}); move it aside and"
-                " restore a backup"
+                f"the database {self._path} is damaged ({'; '.join(problems)}); move it away and "
+                "restore a backup"
             )
         for name, wanted in (("cluster_uuid", cluster_uuid), ("node_uuid", node_uuid)):
             found = _get_meta(connection, name, b"").decode()
@@ -261,13 +268,13 @@ class Database:
         return entries
 
     def append(self, entries: Sequence[EncodedEntry]) -> None:
-        """Write what a master sent, with one sync; HistoryDiffers, CannotWriteNow or DiskBroken."""
+        """Append a master's transactions with one sync; HistoryDiffers, CannotWriteNow or DiskBroken."""
         history = self.history
         for entry in entries:
             digest = chain_digest(history.digest, entry.position, entry.content)
             if entry.previous != history.position or digest != entry.digest:
                 raise HistoryDiffers(
-                    f"what follows {entry.previous} does not continue {history.position}"
+                    f"the transactions after {entry.previous} do not continue {history.position}"
                 )
             history = History(entry.position, digest)
         self._write(entries, [decode_transaction(entry.content) for entry in entries])
@@ -288,12 +295,12 @@ class Database:
         self._log_entries += len(entries) - dropped
         self._log_bytes += added - dropped_bytes
 
-    # A snapshot takes the place of everything, in one transaction of SQLite
+    # Snapshots, which replace all content in one transaction of SQLite
 
     def begin_snapshot(self, keep: Callable[[sqlite3.Connection], object] | None = None) -> None:
-        """Begin to replace all content; `keep`, if given, makes a copy of it first (R9).
+        """Begin to replace all content; `keep`, if given, first copies the old content (R9).
 
-        On a connection of its own: what reads meanwhile sees what was there before.
+        It uses its own connection: concurrent readers see the old content.
         """
         connection = self._open_connection()
         try:
@@ -310,7 +317,7 @@ class Database:
             raise CannotWriteNow(str(error)) from error
 
     def add_snapshot_rows(self, rows: Sequence[Row]) -> None:
-        """The next rows; CannotWriteNow or DiskBroken, and then nothing has changed."""
+        """Write the next rows; after CannotWriteNow or DiskBroken nothing has changed."""
         incoming = self._open_incoming()
         try:
             _insert(incoming, _PUT_ROW, [_stored(row.kind, row.key, row.value) for row in rows])
@@ -318,9 +325,9 @@ class Database:
             self._snapshot_failed(error)
 
     def end_snapshot(self, history: History, covered: Collection[Position] = ()) -> None:
-        """All of the snapshot is there: it counts from now on, synced.
+        """Make the complete snapshot the current state, synced.
 
-        Nobody misses anything of states that ended at `covered`, or were on the way there.
+        States that ended at or before `covered` contain nothing that is missing here.
         """
         incoming = self._open_incoming()
         try:
@@ -334,7 +341,7 @@ class Database:
         self._log_entries = self._log_bytes = 0
 
     def abandon_snapshot(self) -> None:
-        """Everything is as it was before `begin_snapshot`; may be repeated."""
+        """Restore the content before `begin_snapshot`; idempotent."""
         self._close_incoming()
 
     def _snapshot_failed(self, error: sqlite3.Error, *, committing: bool = False) -> NoReturn:
@@ -358,7 +365,7 @@ class Database:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """`transaction`, except while a snapshot is being written: that one has to end first."""
+        """Run a `transaction`; refused while a snapshot is being written."""
         connection = self._open_connection()
         if self._incoming is not None:
             raise CannotWriteNow("a snapshot of the state is being written")
@@ -366,20 +373,20 @@ class Database:
             yield connection
 
     def take_epoch(self, epoch: int) -> None:
-        """Remember durably that this store has written in `epoch`; CannotWriteNow or DiskBroken."""
+        """Record durably that this store has written in `epoch`; CannotWriteNow or DiskBroken."""
         with self._transaction() as connection:
             _put_meta(connection, "epoch", str(epoch).encode())
         self.epoch = epoch
 
     def probe(self) -> None:
-        """Raise CannotWriteNow while there is no room for a little data; DiskBroken as ever."""
+        """Raise CannotWriteNow while there is no room for a little data; DiskBroken like other writes."""
         with self._transaction() as connection:
             _put_meta(connection, "probe", bytes(_PROBE_BYTES))
         with self._transaction() as connection:
             connection.execute("DELETE FROM meta WHERE name = 'probe'")
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """The value of one row."""
+        """Return the value of one row."""
         try:
             row = self._open_connection().execute(
                 "SELECT value FROM rows WHERE kind = ? AND key = ?", (kind, key)
@@ -390,7 +397,7 @@ class Database:
         return None if found is None else bytes(found[0])
 
     def close(self) -> None:
-        """Close the file; may be repeated."""
+        """Close the file; idempotent."""
         self._close_incoming()
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -405,7 +412,7 @@ class Database:
     def _trim_log(
         self, connection: sqlite3.Connection, new_entries: int, new_bytes: int
     ) -> tuple[int, int]:
-        """Drop the oldest entries beyond the limits, a slice at a time; how many, and their bytes."""
+        """Drop a batch of the oldest entries beyond the limits; return their number and bytes."""
         too_many = self._log_entries + new_entries - self._limits.log_entries
         too_large = self._log_bytes + new_bytes - self._limits.log_bytes
         if too_many <= 0 and too_large <= 0:
@@ -424,7 +431,7 @@ class Database:
         return dropped, dropped_bytes
 
     def _vacuum(self, connection: sqlite3.Connection) -> None:
-        """Give a slice of unused pages back, now and then."""
+        """Free some unused pages from time to time."""
         self._batches += 1
         if self._batches % _VACUUM_EVERY:
             return
@@ -451,7 +458,7 @@ def _create_schema(connection: sqlite3.Connection, meta: dict[str, str]) -> None
 
 
 def _apply_operations(connection: sqlite3.Connection, txns: Iterable[Transaction]) -> None:
-    """All of these, in order; of a row that several of them change only the last change is written."""
+    """Apply all operations in order; of several changes to one row only the last is written."""
     last: dict[tuple[str, str], Operation] = {}
     for txn in txns:
         for operation in txn.operations:
@@ -476,7 +483,10 @@ def _logged(entry: EncodedEntry) -> _Values:
 
 
 def _insert(connection: sqlite3.Connection, statement: str, rows: Sequence[_Values]) -> None:
-    """Insert rows of four values, many by one statement: between two of them the loop's thread may come in."""
+    """Insert rows of four values, several per statement.
+
+    Between two statements the loop's thread gets a turn.
+    """
     start = 0
     for size in _AT_ONCE:
         while len(rows) - start >= size:
@@ -494,13 +504,13 @@ def _put_history(connection: sqlite3.Connection, history: History) -> None:
 
 
 def read_history(connection: sqlite3.Connection) -> History:
-    """Where the history stands in this connection's view."""
+    """Return the end of the history in this connection's view."""
     position = int(_get_meta(connection, "position", b"0"))
     return History(Position.from_int(position), _get_meta(connection, "digest", NO_DIGEST))
 
 
 def read_covered(connection: sqlite3.Connection) -> list[Position]:
-    """Last positions of states that a restored backup replaced on purpose."""
+    """Return the last positions of states that a restored backup replaced on purpose."""
     return [
         Position.from_int(int(one)) for one in _get_meta(connection, _COVERED, b"").decode().split()
     ]

@@ -1,4 +1,4 @@
-"""The reading side of the SQLite file: snapshots, and the log; on a thread of its own."""
+"""The reading side of the SQLite file, for snapshots and the log, on its own thread."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class Snapshot:
         self._cursor: sqlite3.Cursor | None = None
 
     def begin(self) -> History:
-        """Fix what the snapshot holds, and where its history stands; StoreError or DiskBroken."""
+        """Fix the snapshot's content and the end of its history; StoreError or DiskBroken."""
         try:
             connection = self._connection = self._connect(self._path)
             connection.execute("PRAGMA query_only = ON")
@@ -48,7 +48,7 @@ class Snapshot:
         return history
 
     def next_slice(self) -> list[Row]:
-        """The next rows, none at the end; StoreError, or DiskBroken for a damaged one (G3)."""
+        """Return the next rows, none at the end; StoreError, or DiskBroken for a damaged row (G3)."""
         rows: list[Row] = []
         size = 0
         if self._cursor is None:
@@ -65,7 +65,7 @@ class Snapshot:
         return rows
 
     def close(self) -> None:
-        """End the read transaction; may be repeated."""
+        """End the read transaction; idempotent."""
         connection, self._connection, self._cursor = self._connection, None, None
         if connection is not None:
             with suppress(sqlite3.Error):
@@ -73,7 +73,7 @@ class Snapshot:
 
 
 class LogReader:
-    """Reads the log on a thread of its own choice, but always the same one."""
+    """Reads the log; all calls must come from one thread."""
 
     def __init__(self, path: Path, connect: Connect = connect) -> None:
         self._path = path
@@ -93,10 +93,10 @@ class LogReader:
         return chain_digest(history.digest, first.position, first.content) == first.digest
 
     def shared_with(self, history: History) -> Position:
-        """How far another history may go together with this one; ZERO where that is not known.
+        """Return the last position that another history may share with this one; ZERO if unknown.
 
-        If that is all of it, it surely is a beginning of this one: an epoch has one writer, so whoever
-        has more of an epoch has all that others have of it.
+        If that is the end of the other history, the other is a prefix of this one. An epoch has one
+        writer, so of two histories the longer one of an epoch contains the shorter.
         """
         with self._reading() as connection:
             if any(_is_on_the_way(history.position, end) for end in read_covered(connection)):
@@ -118,7 +118,7 @@ class LogReader:
         return history.position if base.epoch == history.position.epoch else ZERO
 
     def encoded_after(self, position: Position, limit: int = SLICE_ROWS) -> list[EncodedEntry]:
-        """The transactions that follow; NotInLog where the log does not reach back to that."""
+        """Return the following transactions; NotInLog if the log does not contain that position."""
         with self._reading() as connection:
             found = _read_log(connection, position, limit)
             self._history = read_history(connection)
@@ -129,7 +129,7 @@ class LogReader:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """One read transaction; StoreError or DiskBroken."""
+        """Open one read transaction; StoreError or DiskBroken."""
         try:
             if self._connection is None:
                 self._connection = self._connect(self._path)
@@ -144,7 +144,7 @@ class LogReader:
             raise read_failure(error) from error
 
     def close(self) -> None:
-        """May be repeated."""
+        """Close; idempotent."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(sqlite3.Error):
@@ -156,7 +156,7 @@ def _is_on_the_way(position: Position, end: Position) -> bool:
 
 
 def read_failure(error: sqlite3.Error) -> StoreError | DiskBroken:
-    """What a failed read means: damage is for good, all else may pass."""
+    """Return the meaning of a failed read: damage is permanent, other errors may pass."""
     if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _DAMAGE and not will_pass(error):
         return DiskBroken(str(error), perhaps_written=False)
     return StoreError(f"the state database cannot be read now: {error}")

@@ -1,10 +1,10 @@
-"""Who may become the master, and what it must have first (R2, R3, R7, R8, R10). Pure.
+"""The rules of an election: the next master, and what it needs first (R2, R3, R7, R8, R10). Pure.
 
 A campaign asks in rounds; each function here judges the answers of one:
 
-    survey     registers, nothing promised   -> the epoch to ask for, or why not now
-    promises   a majority has promised it    -> the last master that counted, and its sync set
-    tails      members of that set, fenced   -> whom to copy the state from
+    survey     registers, nothing promised   -> the epoch to request, or a refusal
+    promises   a majority has promised it    -> the last effective master and its sync set
+    tails      members of that set, fenced   -> the source of the state to copy
     accepts    a majority has registered     -> write, answer, call nodes
 
 Safety is in `promise`, `accept` and `check_epoch` of the registers and in these four; timeouts only
@@ -37,13 +37,18 @@ from ganeti.store.register import (
 )
 
 SILENCE_S = 10.0
-"""How long no master was heard before a node votes for another (R8), and how long a master may hear
-no majority before it gives up (R9)."""
+"""Time limit of silence, in seconds.
+
+A node votes for another master after this time without contact (R8), and a master steps down
+after this time without a majority (R9).
+"""
 TWO = 2
 FORCED_STRIDE = 1000
 FORCED_IDS, FORCED_PLACES = 100_000, 97
-"""How many job ids force passes over: those whom it skips may have given out some of them (G8); more
-on some nodes than on others, since both sides of a cut may be forced."""
+"""Number of job ids that force skips: skipped nodes may have given out some of them (G8).
+
+The number differs between nodes, since both sides of a partition may be forced.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Where a history ends; a fenced member takes nothing older any more."""
+    """The end of a history; a fenced member accepts nothing older any more."""
 
     position: Position
     digest: bytes
@@ -64,21 +69,21 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """What a voter says of itself besides its register (R8)."""
+    """A voter's report about itself, besides its register (R8)."""
 
     role: str = ""
     master_capable: bool = True
     tail: Tail | None = None
-    """Where its copy of the state ends; not fenced, so it may get more. None if it holds none."""
+    """The end of its copy of the state, None if it has none; not fenced, so the copy may still grow."""
     last_job_id: int = 0
     software: str = ""
     older_calls: tuple[str, ...] = ()
-    """What masters of older epochs began there, and still runs (R11)."""
+    """Calls of masters of older epochs that still run there (R11)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """What one voter said: its register, and whether it grants what was asked."""
+    """One voter's answer: its register, and whether it grants the request."""
 
     granted: bool
     register: Register
@@ -99,15 +104,15 @@ Ballot: TypeAlias = Mapping[NodeUuid, Vote | NoVote]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why there is no new master; `missing` are those who could change that."""
+    """Why there is no new master; `missing` are the voters that could change that."""
 
     reason: str
     missing: frozenset[NodeUuid] = frozenset()
     may_pass: bool = False
-    """Whether asking again a little later may succeed without anybody doing anything."""
+    """True if the same request may succeed a little later without intervention."""
 
 
-_NO_VOTE = Refusal("this node has no vote any more: it was taken out, or marked offline")
+_NO_VOTE = Refusal("this node no longer has a vote: it was removed, or marked offline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,7 @@ class Electing:
     voters: frozenset[NodeUuid]
     """The voters in the candidate's own state, used until a register names them."""
     software: str = ""
-    """The candidate's version."""
+    """The candidate's software version."""
 
 
 def vote(
@@ -137,42 +142,45 @@ def _is_heard(heard: Heard | None, candidate: NodeUuid, kind: CampaignKind) -> s
         return ""
     if heard.seconds >= SILENCE_S:
         return ""
-    return Reason(f"the master {{}} was heard {heard.seconds:.1f} s ago", heard.master)
+    return Reason(
+        f"the last contact with the master {{}} was {heard.seconds:.1f} s ago", heard.master
+    )
 
 
 def is_majority(agreed: Collection[NodeUuid], voters: frozenset[NodeUuid]) -> bool:
-    """More than half of the voters agree."""
+    """Return whether more than half of the voters agree."""
     return TWO * len(voters.intersection(agreed)) > len(voters)
 
 
 def has_quorum(
     agreed: Collection[NodeUuid], voters: frozenset[NodeUuid], *, forced: bool = False
 ) -> bool:
-    """Return whether a master that is one already may go on with these voters.
+    """Return whether a present master may continue with these voters.
 
     Of two voters the master suffices: the other cannot be promoted without it or force (R10). A
-    master by force needs nobody until it is elected.
+    master by force needs no other voter until it is elected.
     """
     return forced or len(voters) <= TWO or is_majority(agreed, voters)
 
 
 def last_accepted(registers: Collection[Register]) -> Accepted | None:
-    """The last master that counted, as far as these registers know (R7)."""
+    """Return the last effective master, as far as these registers know (R7)."""
     known = [register.accepted for register in registers if register.accepted]
     return max(known, key=lambda accepted: (accepted.epoch, accepted.version), default=None)
 
 
 def registered_voters(accepted: Accepted | None, own: frozenset[NodeUuid]) -> frozenset[NodeUuid]:
-    """Whose majority is needed: those registered last, since their majority knows each change (R3)."""
+    """Return the voters of the last registration, whose majority is needed, since it knows each change (R3)."""
     return accepted.voters if accepted and accepted.voters else own
 
 
 def next_voters(
     registered: frozenset[NodeUuid], wanted: frozenset[NodeUuid]
 ) -> frozenset[NodeUuid] | None:
-    """The next step from the voters registered to those wanted: one node more, or one less (R3).
+    """Return the next set of voters on the way to the desired set: one node more, or one less (R3).
 
-    None where they are the same. Majorities of two sets that differ by one node have one in common.
+    None where they are the same. Majorities of two sets that differ by one node have a node in
+    common.
     """
     for node in sorted(wanted - registered):
         return registered | {node}
@@ -184,9 +192,9 @@ def next_voters(
 def without_outliers(
     ballot: Ballot, own_epoch: int, voters: frozenset[NodeUuid], *, bound: int = BOUND
 ) -> Ballot:
-    """Return the ballot with a refusal in the place of each register that is out of bounds (`epochs`).
+    """Return the ballot with a refusal in place of each register that is out of bounds (`epochs`).
 
-    `own_epoch` is the greatest one that the candidate's own state has seen.
+    `own_epoch` is the greatest epoch in the candidate's own state.
     """
     promised = promised_epochs(ballot)
     out = outliers(promised, reference_epoch(promised, voters, own_epoch), bound=bound)
@@ -198,12 +206,12 @@ def without_outliers(
 
 
 def promised_epochs(ballot: Ballot) -> dict[NodeUuid, int]:
-    """Return the epochs that the registers which answered have promised."""
+    """Return the epochs that the answering registers have promised."""
     return {node: found.register.promised.epoch for node, found in _votes(ballot).items()}
 
 
 def ignored(node: NodeUuid, epoch: int) -> Reason:
-    """Return why a register does not count that is beyond all others, and what to do."""
+    """Return why a register beyond all others is ignored, and the remedy."""
     return Reason(
         f"its register has promised epoch {epoch}, which no majority of the registers has, and is ignored;"
         " run 'gnt-node add --readd {}', which gives it a new register",
@@ -230,13 +238,14 @@ def _is_sound(register: Register) -> bool:
 def judge_survey(
     electing: Electing, ballot: Ballot, own_epoch: int, others: Ballot | None = None
 ) -> int | Refusal:
-    """The epoch to ask for, greater than all promised ones within bounds; or why it is of no use to ask.
+    """Return the epoch to request, greater than all promised ones within bounds; or why a request is useless.
 
-    `others` are the registers of nodes without a vote: they refuse the calls of a master whose epoch is not
-    greater than theirs, and nothing else of theirs counts.
+    `others` are the registers of nodes without a vote. They refuse the calls of a master whose
+    epoch is not greater than theirs; nothing else in them matters.
     """
     own = ballot.get(electing.candidate)
-    # What force chooses must be within the bound for others, also where a register was just within it.
+    # The epoch that force chooses must be within the bound for others, even if a register was just
+    # within it.
     bound = BOUND // 2 if electing.kind is CampaignKind.FORCE else BOUND
     asked = {**(others or {}), **ballot}
     everybody = without_outliers(asked, own_epoch, electing.voters, bound=bound)
@@ -265,12 +274,15 @@ def judge_survey(
 
 
 def forced_epoch(candidate: NodeUuid, epoch: int) -> int:
-    """Force jumps: those whom it skips may have a master in the very next epoch, or force too."""
+    """Return an epoch for force.
+
+    It jumps, because skipped nodes may have a master in the next epoch, or be forced too.
+    """
     return epoch + FORCED_STRIDE + zlib.crc32(candidate.encode()) % FORCED_STRIDE
 
 
 def forced_ceiling(candidate: NodeUuid, ceiling: int) -> int:
-    """Above which the job ids of a master are that cannot know which ids others have given out."""
+    """Return the job id ceiling of a master that cannot know which ids others have given out."""
     return ceiling + FORCED_IDS * (1 + zlib.crc32(candidate.encode()) % FORCED_PLACES)
 
 
@@ -280,7 +292,7 @@ def _is_unfit(electing: Electing, answered: Mapping[NodeUuid, Vote]) -> Refusal 
         return None
     role = f" (it is {own.voter.role})" if own.voter.role else ""
     return Refusal(
-        f"this node is no master candidate{role}: start the master daemon of one that is"
+        f"this node is not a master candidate{role}: start the master daemon of a master candidate"
     )
 
 
@@ -299,9 +311,9 @@ def is_demoted(electing: Electing, candidates: Collection[NodeUuid]) -> Refusal 
 
 
 def is_outdated(electing: Electing, accepted: Accepted | None) -> Refusal | None:
-    """Why this candidate's software may not follow the last master's (R8): that one is newer.
+    """Return why this candidate's software may not follow a newer last master (R8); None if it may.
 
-    Nodes are upgraded before the master, so there is a candidate that may; force passes over it.
+    Nodes are upgraded before the master, so a suitable candidate exists; force skips this check.
     """
     if accepted is None or electing.kind is CampaignKind.FORCE:
         return None
@@ -309,8 +321,11 @@ def is_outdated(electing: Electing, accepted: Accepted | None) -> Refusal | None
         return None
     return Refusal(
         Reason(
-            "the last master, {}, ran version {}, and this node has {}, which may not understand what"
-            " that one wrote: upgrade this node, or start the master on one that is upgraded",
+            (
+                "the last master, {}, ran version {}, and this node has {}, which may not "
+                "understand the state that was written: upgrade this node, or start the master "
+                "on an upgraded node"
+            ),
             accepted.master,
             accepted.software,
             electing.software,
@@ -320,25 +335,25 @@ def is_outdated(electing: Electing, accepted: Accepted | None) -> Refusal | None
 
 
 def has_no_state(accepted: Accepted | None, position: Position) -> bool:
-    """Return whether a node whose register names this master has no state, though there is one.
+    """Return whether a node whose register names this master lacks an existing state.
 
-    Its database is new, or was lost. Job ids are registered before the first job, so there is a state
-    where any are.
+    Its database is new, or was lost. Job ids are registered before the first job, so a state exists
+    where any id is registered.
     """
     return position == ZERO and accepted is not None and accepted.job_id_ceiling > 0
 
 
 NO_STATE = (
-    "this node holds no state (its database is new, or was lost): run 'gnt-cluster master-failover'"
-    " on another master candidate, and this node gets the state from it; where no other has it,"
-    " restore a backup ('gnt-cluster restore')"
+    "this node holds no state (its database is new, or was lost): run 'gnt-cluster "
+    "master-failover' on another master candidate, and this node gets the state from it; if no "
+    "other node has the state, restore a backup ('gnt-cluster restore')"
 )
 
 
 def release(software: str) -> tuple[int, int]:
-    """What of a version decides whether the state can be understood: its first two numbers.
+    """Return the first two numbers of a version, which decide whether the state can be understood.
 
-    (0, 0) for a text that is no version: it is newer than nothing.
+    (0, 0) for a text that is not a version; it is older than every release.
     """
     numbers = software.split(".")
     try:
@@ -348,7 +363,7 @@ def release(software: str) -> tuple[int, int]:
 
 
 def judge_promises(electing: Electing, ballot: Ballot) -> Accepted | Refusal | None:
-    """What the last master registered (None in a cluster that never had one); or why not."""
+    """Return the last master's registration (None in a cluster that never had one); or why not."""
     votes = _votes(ballot)
     granted = {
         node: found for node, found in votes.items() if found.granted and _is_sound(found.register)
@@ -367,10 +382,10 @@ def judge_promises(electing: Electing, ballot: Ballot) -> Accepted | Refusal | N
 def choose_source(
     electing: Electing, accepted: Accepted | None, tails: Mapping[NodeUuid, Tail]
 ) -> NodeUuid | Refusal:
-    """Whom to copy from: of the members of the last sync set, one that has most (R7).
+    """Return the source of the copy: the member of the last sync set that has most (R7).
 
-    A member that has nothing at all has lost its database, and does not count as one. `tails` has the
-    candidate's own too.
+    A member that has nothing at all has lost its database and is skipped. `tails` includes the
+    candidate's own.
     """
     own = electing.candidate
     if accepted is None:
@@ -389,13 +404,15 @@ def choose_source(
     if mine > greatest and mine.epoch != greatest.epoch:
         return Refusal(
             Reason(
-                f"this node has writes of epoch {mine.epoch}, which never counted: start the master on"
-                " {}, and this node will follow it",
+                (
+                    f"this node has writes of epoch {mine.epoch}, which never became effective: "
+                    "start the master on {}, and this node will follow it"
+                ),
                 joined(" or ", holders),
             ),
             frozenset(holders),
         )
-    # An epoch has one master, so the member with more of it has all that the others have.
+    # An epoch has one master, so the longer history of an epoch contains the shorter ones.
     return own if own in holders or mine > greatest else holders[0]
 
 
@@ -405,8 +422,11 @@ def _nobody_has_it(sync_set: frozenset[NodeUuid], without_state: frozenset[NodeU
         gone = Reason("; the database of {} is gone", joined(", ", sorted(without_state)))
     return Refusal(
         Reason(
-            "none of those that surely have the last state answers with it ({}){}: start the master"
-            " daemon of one that has it, or use --no-voting, which may lose what they have",
+            (
+                "no node that certainly has the last state answers with it ({}){}: start the "
+                "master daemon of such a node, or use --no-voting, which may lose the changes "
+                "that only these nodes have"
+            ),
             joined(", ", sorted(sync_set)),
             gone,
         ),
@@ -421,9 +441,9 @@ def first_registration(
     tails: Mapping[NodeUuid, Tail],
     ceiling: int,
 ) -> Accepted:
-    """What a new master registers: itself and the members of the last set that have it all, target size 3.
+    """Return a new master's registration: itself and the complete members of the last set, target size 3.
 
-    `tails` has the candidate's own as it is after copying.
+    `tails` includes the candidate's own as it is after copying.
     """
     if electing.kind is CampaignKind.FORCE:
         ceiling = forced_ceiling(electing.candidate, ceiling)
@@ -444,13 +464,16 @@ def first_registration(
 
 
 TARGET_SIZE = 3
-"""Of a sync set, the master included (R4)."""
+"""Target size of a sync set, the master included (R4)."""
 
 
 def judge_accepts(
     electing: Electing, ballot: Ballot, voters: frozenset[NodeUuid]
 ) -> Refusal | None:
-    """None if the master may begin: a majority of the voters has registered it."""
+    """Return None if the master may begin because a majority of the voters has registered it.
+
+    Else why not.
+    """
     granted = {node for node, found in _votes(ballot).items() if found.granted}
     if electing.kind is CampaignKind.FORCE and electing.candidate in granted:
         return None
@@ -458,9 +481,10 @@ def judge_accepts(
 
 
 def greatest_ceiling(ballot: Ballot, stored: int = 0) -> int:
-    """Above which all job ids of a new master are (R12): what is registered, stored, and what jobs have.
+    """Return the ceiling above which all job ids of a new master lie (R12).
 
-    A node far beyond the majority is ignored, as with epochs: no master has given out such ids.
+    It is the greatest of the registered ceilings, the stored one, and the ids of jobs. A node far
+    beyond the majority is ignored, as with epochs: no master has given out such ids.
     """
     known = {
         node: max(found.register.job_id_ceiling, found.voter.last_job_id)
@@ -472,7 +496,7 @@ def greatest_ceiling(ballot: Ballot, stored: int = 0) -> int:
 
 
 def older_calls(ballot: Ballot) -> dict[NodeUuid, tuple[str, ...]]:
-    """What earlier masters began, and still runs, by node (R8, R11)."""
+    """Return the calls of earlier masters that still run, by node (R8, R11)."""
     found = {node: vote.voter.older_calls for node, vote in _votes(ballot).items()}
     return {node: calls for node, calls in found.items() if calls}
 
@@ -490,15 +514,17 @@ def _no_majority(
 ) -> Refusal:
     missing = voters.difference(agreed)
     reasons = [Reason("{}: {}", node, _why_not(ballot.get(node))) for node in sorted(missing)]
-    what = f"{len(voters.intersection(agreed))} of {len(voters)} voters agree, which is no majority"
+    what = (
+        f"{len(voters.intersection(agreed))} of {len(voters)} voters agree, which is not a majority"
+    )
     advice = (
-        "; bring back as many as lack, or, if surely no master lives among them, use --no-voting:"
-        " what only they have may be lost"
+        "; start enough of the others again, or, if certainly none of them is still the master, "
+        "use --no-voting: changes that only they have may be lost"
     )
     if len(voters) == TWO:
         advice = (
-            "; of two nodes both are needed: if the other one is surely off, use --no-voting; a third"
-            " node that only votes avoids this"
+            "; with two nodes both are needed: if the other one is certainly off, use "
+            "--no-voting; a third node that only votes avoids this"
         )
     return Refusal(Reason(f"{what} ({{}}){advice}", joined("; ", reasons)), frozenset(missing))
 
@@ -514,7 +540,10 @@ def _why_not(found: Vote | NoVote | None) -> str:
 
 
 class QuorumLease:
-    """Whether a master still hears a majority (R9): the times at which it asked those that agreed."""
+    """Tracks whether a master still has a majority (R9).
+
+    It uses the times at which the master asked the voters that agreed.
+    """
 
     def __init__(
         self, master: NodeUuid, voters: frozenset[NodeUuid], *, forced: bool, now: float
@@ -525,20 +554,23 @@ class QuorumLease:
         self.voters = voters
 
     def voters_are(self, voters: frozenset[NodeUuid], now: float) -> None:
-        """The voters have changed; a new one counts as heard, since its majority was needed for that."""
+        """Replace the voters.
+
+        A new one counts as just confirmed, since its majority was needed for the change.
+        """
         self._agreed_at = {node: self._agreed_at.get(node, now) for node in voters}
         self.voters = voters
 
     def is_elected(self) -> None:
-        """A majority has registered this master by force: it needs one from now on like others."""
+        """A majority has registered this master by force: from now on it needs a majority."""
         self._forced = False
 
     def agreed(self, node: NodeUuid, asked_at: float) -> None:
-        """A voter has confirmed this master when it was asked at that time."""
+        """Record that a voter has confirmed this master when it was asked at that time."""
         if node in self._agreed_at:
             self._agreed_at[node] = max(self._agreed_at[node], asked_at)
 
     def is_over(self, now: float) -> bool:
-        """No majority has answered for so long that another master may exist."""
+        """Return whether no majority has answered for so long that another master may exist."""
         fresh = {node for node, at in self._agreed_at.items() if now - at < SILENCE_S}
         return not has_quorum(fresh | {self._master}, self.voters, forced=self._forced)

@@ -63,7 +63,7 @@ from ganeti.store.stream import (
 HAND_OVER_S = 5.0
 LAST_ACKS_S = 2.0
 RELEASED_S = 60.0
-"""How long a master that has ended in favour of this node need not be asked again."""
+"""Time for which the consent of a master that has ended in favour of this node stays valid."""
 
 _log = logging.getLogger(__name__)
 
@@ -82,21 +82,24 @@ class EmbeddedStore(LeasedStore):
         self._campaigning = asyncio.Lock()
         self._handing_over = asyncio.Lock()
         self._held_up = 0
-        """How many writes wait for the end of a hand-over; others queue behind them."""
+        """Number of writes that wait for the end of a hand-over; later writes queue behind them."""
         self._changing_members = asyncio.Lock()
         self._changing: set[asyncio.Task[Receipt]] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._registered_ceiling = 0
         self._released: float | None = None
-        """When the last master ended in favour of this node; None if another one was followed since."""
+        """Time at which the last master ended in favour of this node.
+
+        None if another one was followed since.
+        """
 
     @classmethod
     async def open(
         cls, path: Path, identity: Identity, ports: Ports, options: Options | None = None
     ) -> "EmbeddedStore":
-        """Open or make this candidate's database, as a follower.
+        """Open or create this candidate's database, as a follower.
 
-        StoreError if it is damaged, of others, or in use.
+        StoreError if it is damaged, in use, or of another cluster.
         """
         store = cls(path, identity, ports, options or Options())
         try:
@@ -144,13 +147,13 @@ class EmbeddedStore(LeasedStore):
         return register.accepted if register else None
 
     def _check_was_last(self, last: Accepted | None) -> None:
-        """This node was the last master, or NotMaster."""
+        """Raise NotMaster unless this node was the last master."""
         if last is not None and last.master != self._identity.node_uuid:
             self._knows_master(last.master)
-            raise NotMaster(Reason("node {} has been the master since this one was", last.master))
+            raise NotMaster(Reason("node {} has been the master since this node was", last.master))
 
     def _knows_master(self, master: NodeUuid) -> None:
-        """Another node, or this one, was the master last."""
+        """Record the last known master: another node, or this one."""
         if isinstance(self._roles.role, Follower):
             self._roles.change(Follower("", master))
 
@@ -165,7 +168,7 @@ class EmbeddedStore(LeasedStore):
             await leader.close(why)
 
     async def _finish_term(self, why: str) -> None:
-        """Take no more, and give what waits a little time to be acknowledged."""
+        """Accept no more writes, and give waiting writes a little time to be acknowledged."""
         leader = self._term
         if leader is None:
             return
@@ -190,7 +193,7 @@ class EmbeddedStore(LeasedStore):
             self._roles.change(Follower(why, to or self._identity.node_uuid))
 
     def _lose(self, reason: str) -> None:
-        """Closed for good: nobody may believe any more what this store says."""
+        """Close for good: callers must no longer rely on this store."""
         self._roles.change(Lost(reason))
         self._superseded(reason)
 
@@ -243,7 +246,10 @@ class EmbeddedStore(LeasedStore):
         self._local.add_unawaited(lease.epoch, txn, size)
 
     async def _until_writable(self, lease: Lease) -> None:
-        """Raises like `commit`; what is added at once after it keeps the order of the calls."""
+        """Wait until writes are allowed; raises like `commit`.
+
+        A caller that adds a write at once afterwards keeps the order of the calls.
+        """
         if self._handing_over.locked() or self._held_up:
             self._held_up += 1
             try:
@@ -262,7 +268,8 @@ class EmbeddedStore(LeasedStore):
         try:
             await self._current_term().register(ceiling=ceiling)
         except Refused:
-            # The register lies beside the database, which knows a full disk from a broken one (G16).
+            # The register lies beside the database, and the database detects whether the disk is
+            # full or broken (G16).
             await self._local.check_disk()
             raise
         await self._write_ceiling(lease, ceiling)
@@ -284,7 +291,7 @@ class EmbeddedStore(LeasedStore):
         self._local.check_readable()
         stored = await self._local.stored_ceiling()
         node, leader, members = self._identity.node_uuid, self._term, self._local.members
-        # A follower knows who held the state when the last master registered.
+        # A follower knows the holders of the state at the last registration.
         accepted = leader.accepted if leader else await self._last_registered()
         holders = accepted.sync_set if accepted else frozenset((node,))
         registered = accepted.job_id_ceiling if accepted else 0
@@ -303,7 +310,7 @@ class EmbeddedStore(LeasedStore):
         changing = asyncio.create_task(self._change_members(lease, change), name="members")
         self._changing.add(changing)
         changing.add_done_callback(self._change_ended)
-        # Shielded: what is written must be registered too, whatever becomes of the caller.
+        # Shielded: a written change must be registered even if the caller is cancelled.
         await asyncio.wait([changing])
         if changing.cancelled():
             raise CommitUnknown("the store was closed while its members changed")
@@ -315,7 +322,7 @@ class EmbeddedStore(LeasedStore):
             changing.exception()  # the caller may be gone
 
     async def _change_members(self, lease: Lease, change: MemberChange) -> Receipt:
-        """One change after the other, so that the registers are never behind by two voters (R3)."""
+        """Make one change after the other, so that the registers never lag by two voters (R3)."""
         async with self._changing_members:
             leader = self._current_term()
             await leader.members_settled()
@@ -342,7 +349,7 @@ class EmbeddedStore(LeasedStore):
 
     @property
     def handlers(self) -> dict[Purpose, Handler]:
-        """Handlers of calls from other candidates, by purpose."""
+        """Return handlers of calls from other candidates, by purpose."""
         return {
             "replicate": self._answer_master,
             "fence": self._answer_candidate,
@@ -357,13 +364,13 @@ class EmbeddedStore(LeasedStore):
             await self._session.follow(channel, master, hello.epoch)
 
     async def _answer_candidate(self, channel: Channel, hello: Hello) -> None:
-        """Whoever campaigns may ask for what it lacks."""
+        """Send a campaigning candidate the transactions that it lacks."""
         if not await self._meets_epoch(channel, hello):
             return
         async with asyncio.timeout(SNAPSHOT_S):
             pull = await channel.receive()
         if not isinstance(pull, Pull):
-            raise ChannelClosed("only a Pull message is valid here")
+            raise ChannelClosed("the only valid message here is Pull")
         theirs = History(Position.from_int(pull.position), pull.digest)
         try:
             if await self._local.goes_on_from(theirs):
@@ -374,10 +381,10 @@ class EmbeddedStore(LeasedStore):
         except HistoryDiffers as err:
             raise ChannelClosed(str(err)) from err
         await channel.send(Done())
-        await channel.receive()  # the other end closes
+        await channel.receive()  # the peer closes
 
     async def _meets_epoch(self, channel: Channel, hello: Hello) -> bool:
-        """Return whether the caller's epoch counts here; all that is older has ended then."""
+        """Return whether the caller's epoch counts here; every older epoch has then ended."""
         if why := await self._refusal(hello):
             await channel.send(Reject(why, self._highest.value))
             return False
@@ -391,7 +398,10 @@ class EmbeddedStore(LeasedStore):
         return True
 
     async def _refusal(self, hello: Hello) -> str:
-        """Why an epoch is refused; a greater one is written down first, and seen from now on (R2)."""
+        """Return why an epoch is refused.
+
+        A greater one is written down first and recognised from now on (R2).
+        """
         master = NodeUuid(hello.node_uuid)
 
         def rule(register: Register | None) -> Answer:
@@ -412,7 +422,7 @@ class EmbeddedStore(LeasedStore):
     async def _answer_hand_over(self, channel: Channel, hello: Hello) -> None:
         to = NodeUuid(hello.node_uuid)
         if self._term is None or to not in self._local.members.candidates:
-            await channel.send(Reject("this node is not the master, or does not know the other"))
+            await channel.send(Reject("this node is not the master, or the other node is unknown"))
             return
         try:
             await self._hand_over(to)
@@ -422,9 +432,9 @@ class EmbeddedStore(LeasedStore):
         await channel.send(Done())
 
     async def _hand_over(self, to: NodeUuid) -> None:
-        """Let `to` have everything, and end; NotMaster if that is not possible, and all goes on.
+        """Hand over: bring `to` up to date, then end. NotMaster if that fails; the term then continues.
 
-        Writes are held meanwhile: they are refused by a master that has ended, and else go on.
+        Writes wait meanwhile. They are refused if the term ends, and continue otherwise.
         """
         async with self._campaigning:
             self._roles.check_usable()
@@ -437,7 +447,7 @@ class EmbeddedStore(LeasedStore):
                 await self._end_term("the mastership was handed over", to)
 
     async def _master_agrees(self) -> bool:
-        """Return whether there is a master, and it has ended in favour of this node, now or a moment ago."""
+        """Return whether there is a master that has ended in favour of this node, now or a moment ago."""
         role, loop = self._roles.role, asyncio.get_running_loop()
         master = role.master if isinstance(role, Follower) else None
         if master is None or master == self._identity.node_uuid:
@@ -453,7 +463,7 @@ class EmbeddedStore(LeasedStore):
         return True
 
     async def _ask_for_hand_over(self, master: NodeUuid) -> None:
-        """Ask the master to end in favour of this node; NotMaster if it does not."""
+        """Request a hand-over from the master; NotMaster if it refuses."""
         identity, voters = self._identity, self._local.members.voters
         electing = Electing(identity.node_uuid, CampaignKind.HAND_OVER, voters, __version__)
         if refusal := election.is_outdated(electing, await self._last_registered()):

@@ -12,7 +12,7 @@ from ganeti.store.settings import StateSettings
 
 
 class EmbeddedBackEnd(BackEnd):
-    """It needs no servers, so nothing else has to be said about it."""
+    """The back end without servers: it needs none of the server methods."""
 
     async def open(self, paths: Paths, identity: Identity, ports: Ports) -> OpenedState:
         options = Options(archive=paths.job_archive)

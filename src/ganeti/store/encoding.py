@@ -1,4 +1,4 @@
-"""Bytes of transactions and of the member list, for the log, the followers and backups. Pure."""
+"""The binary encoding of transactions and of the member list, for the log, followers and backups. Pure."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ _PUT, _DELETE = 1, 0
 
 
 class EncodedEntry(msgspec.Struct, frozen=True):
-    """A transaction with its place in the order, as it is stored and sent to followers."""
+    """A transaction with its position in the order, as it is stored and sent to followers."""
 
     position: Position
     previous: Position
@@ -35,7 +35,7 @@ class EncodedEntry(msgspec.Struct, frozen=True):
     content: bytes
 
     def decoded(self) -> LogEntry:
-        """What it says; StoreError where it is damaged."""
+        """Return the log entry; StoreError if it is damaged."""
         transaction = decode_transaction(self.content)
         return LogEntry(self.position, self.previous, self.digest, transaction)
 
@@ -46,7 +46,7 @@ _POSITION = struct.Struct(">QQ")
 
 
 def encode_transaction(txn: Transaction) -> bytes:
-    """A format byte, then each operation with lengths before its parts."""
+    """Return a format byte followed by each operation with the lengths of its parts."""
     parts = [bytes((FORMAT,))]
     for operation in txn.operations:
         kind, key = operation.kind.encode(), operation.key.encode()
@@ -96,7 +96,7 @@ def _cut(data: bytes, offset: int, size: int) -> tuple[bytes, int]:
 
 
 def chain_digest(before: bytes, position: Position, encoded: bytes) -> bytes:
-    """The digest of a history that goes on with this transaction: two equal ones are one history."""
+    """Return the digest of a history with this transaction added; equal digests mean equal histories."""
     state = hashlib.blake2b(before, digest_size=DIGEST_BYTES)
     state.update(_POSITION.pack(position.epoch, position.serial))
     state.update(encoded)
@@ -104,12 +104,12 @@ def chain_digest(before: bytes, position: Position, encoded: bytes) -> bytes:
 
 
 def row_checksum(kind: str, key: str, value: bytes) -> int:
-    """Of a row as a whole, so that a damaged one is refused and never used (G3)."""
+    """Return the checksum of a whole row, so that a damaged row is refused and never used (G3)."""
     return zlib.crc32(value, zlib.crc32(f"{kind}\0{key}".encode()))
 
 
 class MemberList:
-    """Voters and candidates, as the row `meta/members` keeps them."""
+    """Voters and candidates, as stored in the row `meta/members`."""
 
     def __init__(self, voters: frozenset[NodeUuid], candidates: frozenset[NodeUuid]) -> None:
         self.voters = voters
@@ -117,7 +117,7 @@ class MemberList:
 
     @classmethod
     def decode(cls, data: bytes | None, this_node: NodeUuid) -> "MemberList":
-        """The members of the row, or this node alone where there is no row yet."""
+        """Return the members of the row, or this node alone if the row does not exist yet."""
         if data is None:
             return cls(frozenset((this_node,)), frozenset((this_node,)))
         try:
@@ -136,10 +136,12 @@ class MemberList:
         return json.dumps(fields).encode()
 
     def changed(self, change: MemberChange, this_node: NodeUuid) -> "MemberList":
-        """The list with one node changed; Refused if the master would drop itself."""
+        """Return the list with one node changed; Refused if the master would remove itself."""
         node = frozenset((change.node_uuid,))
         if change.node_uuid == this_node and not (change.is_voter and change.is_candidate):
-            raise Refused("the master stays voter and candidate; hand the mastership over first")
+            raise Refused(
+                "the master must stay voter and candidate; hand the mastership over first"
+            )
         return MemberList(
             self.voters | node if change.is_voter else self.voters - node,
             self.candidates | node if change.is_candidate else self.candidates - node,
@@ -147,12 +149,12 @@ class MemberList:
 
 
 def encode_ceiling(ceiling: int) -> bytes:
-    """The row `meta/job_id_ceiling` (R12)."""
+    """Return the row `meta/job_id_ceiling` (R12)."""
     return str(ceiling).encode()
 
 
 def decode_ceiling(data: bytes | None) -> int:
-    """The inverse of `encode_ceiling`; 0 where there is no row yet."""
+    """Return the ceiling of a row; 0 if the row does not exist yet."""
     if data is None:
         return 0
     if not data.isdigit():

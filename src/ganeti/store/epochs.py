@@ -1,7 +1,8 @@
-"""Which epochs count: those within a bound of what a majority of the registers has (R2). Pure.
+"""The bounds of epochs: how far they may be from the epoch of a majority of the registers (R2). Pure.
 
-An epoch is a proposal number. A register grants only what is greater than its promise, so a candidate
-that ignores a register loses that register's promise and nothing else (docs/design/mastership.md).
+An epoch is a proposal number. A register grants only an epoch greater than its promise, so a
+candidate that ignores a register loses that register's promise and nothing else
+(docs/design/mastership.md).
 """
 
 from collections.abc import Collection, Mapping
@@ -10,15 +11,16 @@ from ganeti.model.objects import NodeUuid
 from ganeti.store.interface import MAX_EPOCH
 
 BOUND = 100_000
-"""How far a promise may be beyond what a majority has; force jumps by 2,000 at most."""
+"""Maximum distance of a promise from that of a majority; force jumps by 2,000 at most."""
 LEAP = 1 << 24
-"""By how much one request may raise the promise of a register."""
+"""Maximum increase of a register's promise by one request."""
 CEILING_BOUND = 1_000_000_000
-"""How far a ceiling of job ids may be beyond what a majority has; force jumps by 10,000,000 at most."""
+"""Maximum distance of a job id ceiling from that of a majority; force jumps by 10,000,000 at most."""
 
 EXHAUSTED = (
-    f"no epochs are left: the register of this node has promised one of the last (of {MAX_EPOCH}); run"
-    " 'gnt-cluster master-failover' on another master candidate, then 'gnt-node add --readd' for this node"
+    "no epochs are left: the register of this node has promised one of the last epochs (of "
+    f"{MAX_EPOCH}); run 'gnt-cluster master-failover' on another master candidate, then "
+    "'gnt-node add --readd' for this node"
 )
 
 
@@ -31,10 +33,10 @@ def usual_epoch(promised: Collection[int]) -> int:
 def reference_epoch(
     promised: Mapping[NodeUuid, int], voters: Collection[NodeUuid], known: int
 ) -> int:
-    """Return the epoch that promises are compared with: what a majority of the voters has, or `known`.
+    """Return the reference for promises: the epoch of a majority of the voters, or `known`.
 
-    `known` is an epoch that certainly was taken, such as that of the state. Where no majority of the voters
-    answers, it alone counts: a register must not vouch for itself.
+    `known` is an epoch that certainly was taken, such as that of the state. Where no majority of
+    the voters answers, `known` alone counts: a register must not vouch for itself.
     """
     counted = [epoch for node, epoch in promised.items() if node in voters]
     return max(usual_epoch(counted) if 2 * len(counted) > len(voters) else 0, known)
@@ -55,11 +57,12 @@ def is_leap(promised: int, epoch: int) -> bool:
 def ends_leader_term(
     own: int, promised: int, *, is_candidate: bool, is_own_register: bool = False
 ) -> bool:
-    """Return whether a master of epoch `own` ends because the promise of one register excludes it (R9).
+    """Return whether the promise of one register ends a master of epoch `own` (R9).
 
-    Only a candidate campaigns, and promises what it asks others for. So a greater epoch that no candidate
-    has is no master's, and is ignored while a majority confirms this one. A candidate that has promised the
-    same epoch to a loser of the vote would follow no master of this epoch: a new epoch ends that. A master
-    whose own register refuses it can register nothing more.
+    Only a candidate campaigns, and it promises itself the epoch that it requests from others. So a
+    greater epoch that no candidate has promised has no master, and is ignored while a majority
+    confirms the present master. A candidate that has promised the same epoch to a loser of the vote
+    would not follow a master of this epoch; only a new epoch ends that. A master whose own register
+    refuses it can register nothing more.
     """
     return is_own_register or (is_candidate and promised <= own + BOUND)

@@ -188,7 +188,7 @@ async def test_jobs_stay_in_the_state_while_a_holder_of_it_does_not_archive_them
     monkeypatch.setattr(candidates.archives[N3], "add", slow)
     try:
         for given in (jobs(1, 10), []):
-            with pytest.raises(Refused, match="node n3 has not got them"):
+            with pytest.raises(Refused, match="node n3 does not have them"):
                 await archive.append(given)
         assert await candidates.archives[N2].count() == 10
         assert await candidates.archives[N3].count() == 0
@@ -240,7 +240,7 @@ async def test_where_any_candidate_is_next_half_of_them_and_all_that_are_connect
         await real(given)
 
     monkeypatch.setattr(candidates.archives[N3], "add", slow)
-    with pytest.raises(Refused, match="node n3 has not got them"):
+    with pytest.raises(Refused, match="node n3 does not have them"):
         await archive.append(jobs(1, 5))
     gate.set()
     await archive.append([])
@@ -249,7 +249,7 @@ async def test_where_any_candidate_is_next_half_of_them_and_all_that_are_connect
     await archive.append(jobs(6, 9))
     assert await candidates.archives[N2].count() == 9
     candidates.replicas.cut_off(N2)
-    with pytest.raises(Refused, match="node n2 has not got them; node n3 has not got them"):
+    with pytest.raises(Refused, match="node n2 does not have them; node n3 does not have them"):
         await archive.append(jobs(10, 10))
     candidates.replicas.mend()
     await has(candidates.archives[N3], 10)

@@ -240,7 +240,7 @@ def test_a_survey_without_a_majority_asks_for_nothing_and_names_who_is_missing()
     assert isinstance(refusal, Refusal)
     assert refusal.missing == frozenset((A, C))
     assert "no route" in refusal.reason
-    assert "if surely no master lives among them, use --no-voting" in refusal.reason
+    assert "if certainly none of them is still the master, use --no-voting" in refusal.reason
     assert not refusal.may_pass
 
 

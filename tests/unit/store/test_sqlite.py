@@ -167,7 +167,7 @@ async def test_a_damaged_page_is_refused_when_opened(harness: SqliteHarness) -> 
     data = bytearray(harness.path.read_bytes())
     data[4096:12288] = os.urandom(8192)
     harness.path.write_bytes(data)
-    with pytest.raises(StoreError, match="move it aside"):
+    with pytest.raises(StoreError, match="move it away"):
         await harness.open()
 
 

@@ -1,4 +1,4 @@
-"""etcd as a back end of the state. Parts are imported where they are used: readers need none of the writers."""
+"""etcd as a back end of the state. Modules are imported on use: readers need none of the writers."""
 
 from contextlib import AbstractAsyncContextManager
 
@@ -14,7 +14,7 @@ from ganeti.store.settings import StateSettings
 
 
 class EtcdBackEnd(BackEnd):
-    """The candidates run the servers, or an administrator does."""
+    """The back end for etcd servers of the candidates or of an administrator."""
 
     async def open(self, paths: Paths, identity: Identity, ports: Ports) -> OpenedState:
         from ganeti.store.etcd.opening import open_etcd

@@ -1,9 +1,9 @@
-"""The state in etcd, behind the same port as the embedded store: it elects by itself.
+"""The state in etcd, behind the same interface as the embedded store, with etcd's own elections.
 
     follower --the leader's key is gone: create it under a lease, with the next epoch--> master
     master --the lease or the quorum is lost, a hand-over, step_down--> follower
 
-Safety is etcd's comparison of the leader's key in each transaction; the clock only says when to stop.
+Safety is etcd's comparison of the leader's key in each transaction; the clock only decides when to stop.
 """
 
 import asyncio
@@ -47,10 +47,10 @@ from ganeti.store.leased_store import LeasedStore
 from ganeti.store.waiting import WaitingTransactions
 
 MARGIN_S = 1.0
-"""How much earlier the master itself stops."""
+"""Time by which the master stops before its lease ends in etcd."""
 RENEW_S = 1.5
 STAND_BACK_S = 3.0
-"""How long a candidate that has stepped down leaves the election to others."""
+"""Time for which a candidate that has stepped down leaves the election to others."""
 HAND_OVER_S = 10
 """How long a hand-over request is valid after the last contact with its node."""
 ASK_AGAIN_S = 2.0
@@ -59,17 +59,19 @@ PAGE_ROWS = 500
 PAGE_BYTES = 2 << 20
 
 NO_FORCE = (
-    "the state is in etcd, which elects by itself: there is no force without its quorum. Start ganeti-etcd"
-    " again on the candidates (a majority of them must run; its log on each says why it does not). If a majority is lost for good: stop ganeti-masterd and ganeti-etcd on every candidate,"
-    " run 'ganeti-etcd --force-new-cluster' once on the one that was the last to be written to, then start"
-    " ganeti-masterd there; the others come back by 'gnt-node modify --master-candidate=no', then '=yes'"
+    "the state is in etcd, which elects the master: a forced campaign without etcd's quorum does "
+    "not exist. Start ganeti-etcd again on the candidates (a majority of them must run; the log "
+    "on each candidate has the reason of a failure). If a majority is lost permanently: stop "
+    "ganeti-masterd and ganeti-etcd on every candidate, run 'ganeti-etcd --force-new-cluster' "
+    "once on the candidate that was last written to, then start ganeti-masterd there; for each "
+    "other candidate run 'gnt-node modify --master-candidate=no', then '=yes'"
 )
 
 _log = logging.getLogger(__name__)
 
 
 async def no_registers(_taken: int) -> int:
-    """For a cluster whose nodes have promised nothing yet."""
+    """Return 0, for a cluster whose nodes have promised no epoch yet."""
     return 0
 
 
@@ -84,7 +86,7 @@ class EtcdBackend(LeasedStore):
         highest_promised: Callable[[int], Awaitable[int]] = no_registers,
         options: EtcdOptions | None = None,
     ) -> None:
-        """`highest_promised` returns the greatest epoch of the node registers that answer, given one that was taken."""
+        """`highest_promised` returns the greatest epoch of the answering registers, given a taken one."""
         super().__init__(identity)
         self._gateway = gateway
         self._options = options or EtcdOptions()
@@ -94,7 +96,7 @@ class EtcdBackend(LeasedStore):
         self._writer: Writer | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._valid_until = 0.0
-        self._end: asyncio.Future[str] | None = None  # why the lease is to end
+        self._end: asyncio.Future[str] | None = None  # the reason why the lease is to end
         self._ended = asyncio.Event()
         self._ended.set()
         self._stand_back_until = 0.0
@@ -112,7 +114,7 @@ class EtcdBackend(LeasedStore):
     # Life
 
     async def start(self) -> None:
-        """Begin to follow, and to campaign; StoreError if etcd has another state than this version's."""
+        """Begin to follow and to campaign; StoreError if etcd has the state of another version."""
         with contextlib.suppress(GatewayError, ProtocolError):
             await self._view.read()
             await self._end_earlier_life()
@@ -125,7 +127,7 @@ class EtcdBackend(LeasedStore):
             self._tasks.append(servers)
 
     async def _end_earlier_life(self) -> None:
-        """A daemon that was killed is not waited for: a node has one at a time."""
+        """End the lease of a previous process on this node: a node runs one daemon at a time."""
         leader = self._view.leader
         if leader is None or leader.node != self._identity.node_uuid:
             return
@@ -150,7 +152,7 @@ class EtcdBackend(LeasedStore):
     # The election
 
     async def _run(self) -> None:
-        """Follow until the place is free, take it, keep it; again and again."""
+        """Repeat: follow until the master's place is free, take it, keep it."""
         while not self._roles.is_closed:
             try:
                 await self._until_free()
@@ -169,7 +171,7 @@ class EtcdBackend(LeasedStore):
             await self._serve_term(lease, number)
 
     async def _until_free(self) -> None:
-        """Return when this node may try to take the master's place; StoreError where the state is damaged."""
+        """Return when this node may try to become the master; StoreError if the state is damaged."""
         while True:
             if self._view.damage:
                 raise StoreError(self._view.damage)
@@ -182,7 +184,7 @@ class EtcdBackend(LeasedStore):
                     await self._view.changed()
 
     def _stand_back_reason(self) -> str:
-        """Why this node leaves the election to others for a moment; '' if it does not."""
+        """Return why this node leaves the election to others for a moment; '' if it does not."""
         if asyncio.get_running_loop().time() >= self._stand_back_until:
             return ""
         return self._end_reason or "this node leaves the election to others for a moment"
@@ -194,11 +196,14 @@ class EtcdBackend(LeasedStore):
         self._obstacle = why
         master = leader.node if leader is not None else None
         if master == self._identity.node_uuid:
-            master = None  # an earlier life of this daemon: its lease has yet to end
+            master = None  # an earlier process of this daemon: its lease has yet to end
         self._roles.change(Follower(why, master))
 
     async def _elected(self) -> tuple[Lease, int]:
-        """Create the leader's key; the lease of the port and of etcd. Raises what `_run` expects."""
+        """Create the leader's key.
+
+        Return the lease of the interface and of etcd. Raises what `_run` expects.
+        """
         view, keys, own = self._view, self._keys, self._identity.node_uuid
         promised = await self._highest_promised(max(view.epoch, view.head.position.epoch))
         epoch = max(view.epoch, view.head.position.epoch, promised) + 1
@@ -214,7 +219,7 @@ class EtcdBackend(LeasedStore):
             Compare(keys.epoch, value=counter)
             if counter
             else Compare(keys.epoch, create_revision=0),
-            # Not what the view says: a watch may report the free place before the hand-over request.
+            # Read again: a watch may report the free place before the hand-over request.
             Compare(keys.hand_over, value=own.encode())
             if view.hand_over == own
             else Compare(keys.hand_over, create_revision=0),
@@ -228,7 +233,7 @@ class EtcdBackend(LeasedStore):
         try:
             answer = await self._gateway.txn(compare, requests)
         except GatewayError:
-            # If it was carried out after all, the key goes with the lease.
+            # If the request was carried out after all, the key ends with the lease.
             await self._give_back(number)
             raise
         if not answer.succeeded:
@@ -245,7 +250,7 @@ class EtcdBackend(LeasedStore):
     # A term
 
     async def _serve_term(self, lease: Lease, number: int) -> None:
-        """Be the master until something ends that."""
+        """Be the master until the lease must end."""
         end = self._end = asyncio.get_running_loop().create_future()
         self._ended.clear()
         held = HeldLease(
@@ -304,7 +309,7 @@ class EtcdBackend(LeasedStore):
         )
 
     def _lost_lease(self, why: str) -> None:
-        """Not the master any more, before anybody can do anything."""
+        """End the mastership before any other node can be elected."""
         if self._end is None or self._end.done():
             return
         self._end.set_result(why)
@@ -343,7 +348,7 @@ class EtcdBackend(LeasedStore):
                 self._lost_lease(why)
             await self._view.changed()
 
-    # Asked from outside
+    # Requests from outside
 
     async def campaign(self, how: Campaign) -> None:
         self._roles.check_usable()
@@ -365,7 +370,10 @@ class EtcdBackend(LeasedStore):
             ) from None
 
     async def _handed_over(self) -> None:
-        """Request the mastership until this node has it; no other node is elected meanwhile. The request ends here."""
+        """Request the mastership until this node has it.
+
+        Prevents other elections meanwhile. The request ends here.
+        """
         gateway, lease = self._gateway, 0
         try:
             while True:
@@ -376,13 +384,15 @@ class EtcdBackend(LeasedStore):
                     async with asyncio.timeout(ASK_AGAIN_S):
                         return await self._elected_or_refused(CampaignKind.HAND_OVER)
         except (GatewayError, ProtocolError) as err:
-            raise NotYet(f"the master cannot be asked to hand over: {err.message}") from err
+            raise NotYet(
+                f"the request for a hand-over cannot be sent to the master: {err.message}"
+            ) from err
         finally:
             if lease:
                 await self._give_back(lease)
 
     async def _request_hand_over(self, lease: int) -> None:
-        """Publish that this node requests the mastership; NotYet if another node requests it already."""
+        """Publish this node's request for the mastership; NotYet if another node requests it already."""
         key, own = self._keys.hand_over, self._identity.node_uuid.encode()
         is_free = Compare(key, create_revision=0)
         answer = await self._gateway.txn([is_free], [put(key, own, lease)], [get(key)])
@@ -431,7 +441,7 @@ class EtcdBackend(LeasedStore):
         self._written_members = members
 
     def _members_now(self) -> MemberList:
-        """As written last: the view may be a moment behind."""
+        """Return the members as written last: the view may lag."""
         if self._writer is not None and self._written_members is not None:
             return self._written_members
         return self._view.members
@@ -503,7 +513,7 @@ class EtcdBackend(LeasedStore):
         )
 
     def _is_degraded(self) -> bool:
-        """One server alone has what is written, although there could be more."""
+        """Return whether only one server has the written data, although several could."""
         if not self._options.is_managed:
             return False
         return len(self._upkeep.holders) <= 1 and len(self._members_now().candidates) > 1
@@ -535,7 +545,7 @@ class EtcdBackend(LeasedStore):
             return self._writer.head
         try:
             return self._view.head
-        except StoreError:  # the role says what is damaged
+        except StoreError:  # the role names the damage
             return Head()
 
     def _add_totals(self, writer: Writer) -> None:
@@ -551,6 +561,6 @@ class EtcdBackend(LeasedStore):
 
 
 def _next_limit(page: RangeAnswer, limit: int) -> int:
-    """How many rows fit a page, as the last one was."""
+    """Return the number of rows for the next page, from the size of the last one."""
     size = sum(len(found.value) + len(found.key) for found in page.kvs) or 1
     return max(1, min(PAGE_ROWS, limit * 2, limit * PAGE_BYTES // size))

@@ -1,4 +1,4 @@
-"""Many transactions as one of etcd: collapsed by key, within etcd's limits. Pure."""
+"""Several transactions combined into one etcd transaction, within etcd's limits. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from ganeti.store.etcd.messages import Request, delete, put
 from ganeti.store.interface import Position, Put, Transaction
 
 MAX_REQUESTS = 128
-"""What an etcd with its default --max-txn-ops takes at once."""
+"""Maximum number of operations in a transaction of etcd with the default --max-txn-ops."""
 MAX_BYTES = 1_400_000
 """Below the default --max-request-bytes (1.5 MiB) with room for the rest of the request."""
 _BYTES_EACH = 32
@@ -28,13 +28,13 @@ class Batch:
 
     @classmethod
     def begin(cls, keys: Keys, head: Head) -> "Batch":
-        """An empty one that goes on from `head`."""
+        """Return an empty batch that continues from `head`."""
         return cls(keys, head, head)
 
     def add(self, epoch: int, txn: Transaction) -> bool:
-        """Take one more; False where etcd would not take it together with those before.
+        """Add a transaction; return False where etcd would not accept it together with the earlier ones.
 
-        One transaction alone always fits. Refused where serials run out, or a kind is not valid.
+        A single transaction always fits. Refused where serials run out, or a kind is not valid.
         """
         rows: dict[bytes, Request] = {}
         size = 0
@@ -47,7 +47,7 @@ class Batch:
             else:
                 rows[key] = delete(key)
             size += len(key) + _BYTES_EACH
-        requests = len(self._rows.keys() | rows.keys()) + 1  # the head is one more
+        requests = len(self._rows.keys() | rows.keys()) + 1  # the head is one more operation
         if self.positions and (requests > MAX_REQUESTS or self._bytes + size > MAX_BYTES):
             return False
         position = self.after.position.following(epoch)
@@ -59,5 +59,5 @@ class Batch:
         return True
 
     def requests(self) -> Sequence[Request]:
-        """What etcd is to do."""
+        """Return the operations for etcd."""
         return [put(self.keys.head, self.after.encode()), *self._rows.values()]

@@ -1,4 +1,4 @@
-"""Decides whether this node takes part in the election, and whether its lease must end: without I/O."""
+"""Decides whether this node takes part in the election, and whether its lease must end. Pure."""
 
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from ganeti.store.etcd.keys import LeaderKey
 
 
 class ElectionFacts(Protocol):
-    """What this node knows of the state in etcd; `View` has it."""
+    """The facts about the state in etcd that this node knows; `View` provides them."""
 
     unreachable: str
     damage: str
@@ -30,7 +30,8 @@ class ElectionFacts(Protocol):
 def obstacle(facts: ElectionFacts, node: NodeUuid, stand_back_reason: str) -> str:
     """Return why `node` does not try to become the master now; '' if it tries.
 
-    `stand_back_reason` is not empty shortly after its own lease has ended; a hand-over request passes over that.
+    `stand_back_reason` is set shortly after the node's own lease has ended; a hand-over request
+    overrides it.
     """
     if facts.unreachable:
         return facts.unreachable

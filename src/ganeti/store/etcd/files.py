@@ -1,4 +1,4 @@
-"""Where the files of a candidate's etcd server are."""
+"""The paths of the files of a candidate's etcd server."""
 
 from pathlib import Path
 
@@ -16,4 +16,4 @@ class EtcdFiles:
         self.authority, self.certificate, self.key = (
             self.directory / name for name in ETCD_SERVER.secret_names
         )
-        """What etcd knows candidates by, servers and their clients alike."""
+        """Certificate by which etcd's servers and clients authenticate candidates."""

@@ -1,9 +1,9 @@
-"""A client of etcd's v3 JSON gateway: several endpoints, deadlines, and what became of each request.
+"""A client of etcd's v3 JSON gateway: several endpoints, deadlines, and the outcome of each request.
 
-NotSent     surely not carried out: no endpoint took it
-Rejected    surely not carried out: etcd said why (`Compacted`: too old a revision)
+NotSent     certainly not carried out: no endpoint accepted it
+Rejected    certainly not carried out: etcd gave a reason (`Compacted`: too old a revision)
 Unanswered  perhaps carried out: no answer in time, or the connection was lost after sending
-Full        perhaps carried out, but not in flight any more: etcd is over its quota
+Full        perhaps carried out, but no longer in flight: etcd is over its quota
 """
 
 import asyncio
@@ -39,26 +39,26 @@ from ganeti.store.etcd.messages import (
 REQUEST_S = 3.0
 CONNECT_S = 1.0
 ADMINISTRATION_S = 15.0
-"""Of requests that change members or rewrite a member's file."""
+"""Time limit of requests that change members or rewrite a member's file."""
 _LINE_LIMIT = 16 << 20
 _DIRECT_BYTES = 512 << 10
-"""What the client writes in one piece."""
+"""Maximum number of bytes that the client writes at once."""
 _NOT_CARRIED_OUT = frozenset((3, 5, 6, 7, 9, 11, 12, 16))
 """gRPC's codes: invalid argument, not found, exists, permission, precondition, out of range, unimplemented,
 unauthenticated."""
 _EXHAUSTED, _OUT_OF_RANGE, _UNAUTHENTICATED = 8, 11, 16
 _OUT_OF_DATE = "revision of auth store is old"
-"""Said, as an invalid argument, of a signed token that is older than the last change of etcd's users."""
+"""etcd returns this as an invalid argument for a signed token older than the last change of its users."""
 _NO_SPACE = "database space exceeded"
 _LEARNER = "not supported for learner"
 _UNHEALTHY = "unhealthy cluster"
-"""Said, as unavailable, of a change of members that would risk the quorum: it is not begun."""
+"""etcd returns this as unavailable if a change of members would risk the quorum; the change is not begun."""
 
 A = TypeVar("A")
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """An answer without content that matters."""
+    """An answer whose content is ignored."""
 
 
 class GatewayError(StoreError):
@@ -66,7 +66,7 @@ class GatewayError(StoreError):
 
 
 class NotSent(GatewayError):
-    """Surely not carried out: no endpoint took it."""
+    """Certainly not carried out: no endpoint accepted it."""
 
 
 class Unanswered(GatewayError):
@@ -74,15 +74,16 @@ class Unanswered(GatewayError):
 
 
 class Full(GatewayError):
-    """The database is over its quota; nothing more is written before there is room.
+    """The database is over its quota; etcd writes nothing more before there is room.
 
-    The request that brings it there is carried out, and answered with this all the same: etcd measures
-    a request when it comes in and again when it is applied, and the second look refuses nothing.
+    etcd carries out the request that exceeds the quota and nevertheless returns this error. It
+    checks the quota when a request arrives and again when it applies the request; the second check
+    refuses nothing.
     """
 
 
 class Rejected(GatewayError):
-    """Surely not carried out: etcd refused it."""
+    """Certainly not carried out: etcd refused it."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -90,12 +91,12 @@ class Rejected(GatewayError):
 
 
 class Compacted(Rejected):
-    """The revision asked for is not kept any more."""
+    """The requested revision is compacted."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """Where an etcd cluster is, and how one proves who one is."""
+    """The addresses of an etcd cluster, and the credentials for it."""
 
     endpoints: tuple[str, ...]
     """URLs such as https://192.0.2.1:1819, the nearest first."""
@@ -105,7 +106,7 @@ class Access:
 
 
 class Gateway:
-    """One client; requests may be made at once by many tasks."""
+    """One client; many tasks may send requests at the same time."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -119,13 +120,13 @@ class Gateway:
         return tuple(self._endpoints)
 
     def use_endpoints(self, endpoints: Sequence[str]) -> None:
-        """From now on these; the one that answers now stays the first choice."""
+        """Replace the endpoints; the one that answers now stays the first choice."""
         current = self._endpoints[self._current]
         self._endpoints = list(endpoints)
         self._current = self._endpoints.index(current) if current in self._endpoints else 0
 
     async def close(self) -> None:
-        """End all connections; may be repeated."""
+        """End all connections; idempotent."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -141,7 +142,7 @@ class Gateway:
         limit: int = 0,
         timeout_s: float = REQUEST_S,
     ) -> RangeAnswer:
-        """One key, or those from `key` to before `end`, in their order, at one revision (0: the last)."""
+        """Return one key, or the keys from `key` to before `end`, in order, at one revision (0: the last)."""
         fields: dict[str, Any] = {"key": key, "revision": str(revision), "limit": str(limit)}
         if end is not None:
             fields["range_end"] = end
@@ -155,7 +156,7 @@ class Gateway:
         *,
         timeout_s: float = REQUEST_S,
     ) -> TxnAnswer:
-        """All of `success` if every comparison holds, else all of `failure`."""
+        """Run all of `success` if every comparison holds, else all of `failure`."""
         fields = {
             "compare": [one.fields() for one in compare],
             "success": list(success),
@@ -164,7 +165,7 @@ class Gateway:
         return await self._write("/v3/kv/txn", fields, TxnAnswer, timeout_s)
 
     async def look(self, keys: Sequence[bytes]) -> TxnAnswer:
-        """Some keys at one revision."""
+        """Read some keys at one revision."""
         fields = {"success": [get(key) for key in keys]}
         return await self._read("/v3/kv/txn", fields, TxnAnswer, REQUEST_S)
 
@@ -174,7 +175,7 @@ class Gateway:
         await self._write("/v3/kv/deleterange", fields, Nothing, ADMINISTRATION_S)
 
     async def compact(self, revision: int) -> None:
-        """Forget what was before a revision; harmless where that was done."""
+        """Discard everything before a revision; idempotent."""
         with contextlib.suppress(Compacted):
             fields = {"revision": str(revision)}
             await self._write("/v3/kv/compaction", fields, Nothing, ADMINISTRATION_S)
@@ -182,18 +183,18 @@ class Gateway:
     # Leases
 
     async def grant_lease(self, ttl_s: int) -> int:
-        """The id of a new lease."""
+        """Return the id of a new lease."""
         answer = await self._write("/v3/lease/grant", {"TTL": str(ttl_s)}, LeaseAnswer, REQUEST_S)
         return answer.ID
 
     async def keep_alive(self, lease: int, *, timeout_s: float = REQUEST_S) -> bool:
-        """Renew a lease; False if there is none any more."""
+        """Renew a lease; return False if it no longer exists."""
         fields = {"ID": str(lease)}
         answer = await self._read("/v3/lease/keepalive", fields, KeepAliveAnswer, timeout_s)
         return answer.result.TTL > 0
 
     async def revoke_lease(self, lease: int) -> None:
-        """End a lease, and the keys with it; harmless if it has ended."""
+        """End a lease and delete its keys; idempotent."""
         with contextlib.suppress(Rejected):
             await self._write("/v3/lease/revoke", {"ID": str(lease)}, Nothing, REQUEST_S)
 
@@ -206,9 +207,10 @@ class Gateway:
         silence_s: float,
         is_history: bool = False,
     ) -> AsyncGenerator[WatchAnswer, None]:
-        """All changes of some ranges from a revision on; ends after `silence_s` without any.
+        """Yield all changes of some ranges from a revision on; ends after `silence_s` without a message.
 
-        `is_history` also gives the values before, and large answers in parts (`fragment`). Raises Compacted where the revision is not kept any more, Unanswered if the stream breaks.
+        `is_history` adds the previous values, and splits large answers (`fragment`). Raises
+        Compacted if the revision is no longer available, Unanswered if the stream breaks.
         """
         more = {"start_revision": str(revision), "prev_kv": is_history, "fragment": is_history}
         body = b"".join(
@@ -239,38 +241,38 @@ class Gateway:
     # Members and maintenance
 
     async def members(self) -> MembersAnswer:
-        """Who takes part in the etcd cluster."""
+        """Return the members of the etcd cluster."""
         return await self._read("/v3/cluster/member/list", {}, MembersAnswer, REQUEST_S)
 
     async def add_member(self, peer_url: str, *, as_learner: bool) -> MembersAnswer:
-        """A new member, to be started afterwards; a learner has no vote before `promote_member`."""
+        """Add a member, to be started afterwards; a learner has no vote before `promote_member`."""
         fields = {"peerURLs": [peer_url], "isLearner": as_learner}
         return await self._write("/v3/cluster/member/add", fields, MembersAnswer, ADMINISTRATION_S)
 
     async def promote_member(self, member: int) -> None:
-        """Give a learner a vote; Rejected while it lacks too much."""
+        """Give a learner a vote; Rejected while it lags too much."""
         fields = {"ID": str(member)}
         await self._write("/v3/cluster/member/promote", fields, Nothing, ADMINISTRATION_S)
 
     async def remove_member(self, member: int) -> None:
-        """Take a member out for good."""
+        """Remove a member permanently."""
         fields = {"ID": str(member)}
         await self._write("/v3/cluster/member/remove", fields, Nothing, ADMINISTRATION_S)
 
     async def status(self, endpoint: str, *, timeout_s: float = REQUEST_S) -> StatusAnswer:
-        """What one server says of itself; it needs no quorum."""
+        """Return the status of one server; it needs no quorum."""
         return await self._post(endpoint, "/v3/maintenance/status", {}, StatusAnswer, timeout_s)
 
     async def defragment(self, endpoint: str) -> None:
-        """Give the disk back what compaction has freed; that server answers nothing meanwhile."""
+        """Return the space freed by compaction to the disk; that server answers nothing meanwhile."""
         await self._post(endpoint, "/v3/maintenance/defragment", {}, Nothing, ADMINISTRATION_S)
 
     async def alarms(self) -> AlarmAnswer:
-        """Which members say that they are full or damaged."""
+        """Return the members that report an alarm: full or damaged."""
         return await self._write("/v3/maintenance/alarm", {"action": "GET"}, AlarmAnswer, REQUEST_S)
 
     async def disarm(self) -> None:
-        """Let a database that was full be written again."""
+        """Clear the alarm of a full database, so that it accepts writes again."""
         fields = {"action": "DEACTIVATE", "memberID": "0", "alarm": "NOSPACE"}
         for alarm in (await self.alarms()).alarms:
             if alarm.alarm == "NOSPACE":
@@ -280,7 +282,7 @@ class Gateway:
     # Requests
 
     async def _read(self, path: str, fields: Mapping[str, Any], form: type[A], limit_s: float) -> A:
-        """Ask one endpoint after the other: reading twice is harmless."""
+        """Ask one endpoint after the other: repeating a read is harmless."""
         failure: GatewayError | None = None
         async with _deadline(limit_s):
             for _ in range(len(self._endpoints)):
@@ -289,12 +291,12 @@ class Gateway:
                     return await self._post_current(path, fields, form, share)
                 except (NotSent, Unanswered) as err:
                     failure = err
-        raise failure or NotSent("no endpoint of etcd is named")
+        raise failure or NotSent("no endpoint of etcd is configured")
 
     async def _write(
         self, path: str, fields: Mapping[str, Any], form: type[A], limit_s: float
     ) -> A:
-        """Ask the next endpoint only if the one before has surely not seen it."""
+        """Ask the next endpoint only if the previous one certainly did not receive the request."""
         failure: GatewayError | None = None
         async with _deadline(limit_s):
             for _ in range(len(self._endpoints)):
@@ -302,7 +304,7 @@ class Gateway:
                     return await self._post_current(path, fields, form, limit_s)
                 except NotSent as err:
                     failure = err
-        raise failure or NotSent("no endpoint of etcd is named")
+        raise failure or NotSent("no endpoint of etcd is configured")
 
     async def _post_current(
         self, path: str, fields: Mapping[str, Any], form: type[A], limit_s: float
@@ -316,7 +318,7 @@ class Gateway:
             raise
 
     def _turn(self) -> None:
-        """The next endpoint is asked from now on."""
+        """Ask the next endpoint first from now on."""
         self._current = (self._current + 1) % len(self._endpoints)
 
     async def _post(
@@ -330,7 +332,8 @@ class Gateway:
         except Rejected as err:
             if err.code != _UNAUTHENTICATED or not self._access.user:
                 raise
-            # The token is too old: surely not carried out, so it may be sent again.
+            # The token is too old: the request was certainly not carried out, so it may be sent
+            # again.
             await self._authenticate(endpoint, limit_s)
             return await self._exchange(endpoint, path, body, form, limit_s)
 
@@ -381,7 +384,7 @@ class Gateway:
 
 @contextlib.asynccontextmanager
 async def _deadline(limit_s: float) -> AsyncGenerator[None, None]:
-    """A request that goes from endpoint to endpoint ends as a whole."""
+    """Limit a request over all its endpoints."""
     try:
         async with asyncio.timeout(limit_s + CONNECT_S):
             yield
@@ -390,7 +393,7 @@ async def _deadline(limit_s: float) -> AsyncGenerator[None, None]:
 
 
 def _failure(endpoint: str, path: str, status: int, data: bytes) -> GatewayError:
-    """What an answer that is none says about the request's fate."""
+    """Return the error for a failed response: whether the request may have been carried out."""
     try:
         failure = msgspec.json.decode(data, type=Failure, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -407,11 +410,11 @@ def _failure(endpoint: str, path: str, status: int, data: bytes) -> GatewayError
         return Compacted(text, failure.code)
     if failure.code in _NOT_CARRIED_OUT or _UNHEALTHY in reason:
         return Rejected(text, failure.code)
-    return Unanswered(f"etcd at {endpoint} does not know what became of {path}: {reason}")
+    return Unanswered(f"the outcome of {path} at etcd {endpoint} is unknown: {reason}")
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
-    """The lines of a stream, however long; the reader's own limit is shorter than a row."""
+    """Yield the lines of a stream, of any length; the reader's own limit is shorter than a row."""
     rest = bytearray()
     async for data in content.iter_any():
         rest += data

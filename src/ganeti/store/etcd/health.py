@@ -1,4 +1,4 @@
-"""What is wrong with each of etcd's servers, as they say themselves; it needs no quorum."""
+"""The problems of each etcd server, from its own reports; needs no quorum."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,24 +9,24 @@ from ganeti.store.etcd.gateway import Gateway, GatewayError
 from ganeti.store.etcd.messages import StatusAnswer
 
 LAG_ENTRIES = 1_000
-"""How many entries a server may be behind the others while they are asked one beside the other."""
+"""Number of entries that a server may lag behind the others while all are asked at the same time."""
 NEARLY_FULL = 0.9
 _FULL, _DAMAGED, _ALONE = "NOSPACE", "CORRUPT", "no leader"
 
 Seen = Mapping[str, StatusAnswer | str]
-"""URL -> what the server there says, or why it says nothing."""
+"""URL -> the status of the server there, or why it did not answer."""
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """One thing that is wrong with a server."""
+    """A problem of a server."""
 
     text: str
     is_error: bool = True
 
 
 async def look(gateway: Gateway, urls: Iterable[str]) -> Seen:
-    """Ask all at once."""
+    """Ask all servers at the same time."""
 
     async def ask(url: str) -> StatusAnswer | str:
         try:
@@ -39,7 +39,7 @@ async def look(gateway: Gateway, urls: Iterable[str]) -> Seen:
 
 
 def troubles(seen: Seen, url: str, quota_bytes: int = 0) -> Sequence[Trouble]:
-    """Of one server, beside the others; `quota_bytes` 0: it is not known."""
+    """Return the problems of one server, compared with the others; `quota_bytes` 0: unknown."""
     status = seen[url]
     if isinstance(status, str):
         return (Trouble(f"does not answer: {status}"),)
@@ -51,12 +51,12 @@ def troubles(seen: Seen, url: str, quota_bytes: int = 0) -> Sequence[Trouble]:
         used = f"{status.dbSize >> 20} of {quota_bytes >> 20} MiB"
         found.append(Trouble(f"is nearly full: {used}", is_error=False))
     if _DAMAGED in said:
-        found.append(Trouble("says that its data is damaged"))
+        found.append(Trouble("reports that its data is damaged"))
     if not status.leader or _ALONE in said:
         found.append(Trouble("has no connection to a majority of the others"))
     lag = _greatest(seen) - status.raftIndex
     if lag > LAG_ENTRIES:
-        found.append(Trouble(f"lags: it has {lag} entries less than another one"))
+        found.append(Trouble(f"lags: it has {lag} entries fewer than another server"))
     if status.isLearner:
         found.append(Trouble("has no vote yet", is_error=False))
     return found

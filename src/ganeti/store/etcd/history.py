@@ -1,7 +1,7 @@
-"""The transactions that etcd still knows: a watch from an earlier revision gives what each has changed.
+"""The transactions that etcd still has: a watch from an earlier revision yields the changes of each.
 
-Where a position stands in etcd's revisions, the older heads say. A change of rows without one of the head
-(a state that was put here) is not a transaction: no reader can continue over it.
+Older values of the head map positions to revisions. A change of rows without a change of the head,
+as a restore makes it, is not a transaction: no reader can continue over it.
 """
 
 from collections.abc import AsyncGenerator
@@ -20,14 +20,14 @@ _KNOWN = 64
 
 
 class History:
-    """Reads what follows a position, some entries at a time."""
+    """Reads the transactions after a position, some entries at a time."""
 
     def __init__(self, gateway: Gateway, keys: Keys) -> None:
         self._gateway, self._keys = gateway, keys
         self._revisions: dict[Position, int] = {}
 
     async def after(self, position: Position) -> list[LogEntry]:
-        """As `StateHistory.log_after`; GatewayError."""
+        """Behave like `StateHistory.log_after`; GatewayError."""
         head, last = await self._head_at(0)
         if position == head.position:
             return []
@@ -38,7 +38,7 @@ class History:
             raise self._not_known(position) from None
 
     async def _entries(self, position: Position, revision: int, last: int) -> list[LogEntry]:
-        """Those after a revision, as far as the revision of the last one."""
+        """Yield the entries after a revision, up to the revision of the last one."""
         entries: list[LogEntry] = []
         size = 0
         async with aclosing(self._changes(revision + 1, last)) as changes:
@@ -57,7 +57,7 @@ class History:
         return entries
 
     async def _changes(self, first: int, last: int) -> AsyncGenerator[tuple[int, list[Event]]]:
-        """Each revision with all that it changed; Unanswered if they do not come as far as `last`."""
+        """Yield each revision with all its changes; Unanswered if they end before `last`."""
         keys = self._keys
         watch = self._gateway.watch(
             (keys.prefix, keys.end), revision=first, silence_s=SILENCE_S, is_history=True
@@ -77,7 +77,7 @@ class History:
         raise Unanswered("etcd does not report the changes")
 
     def _decoded(self, events: list[Event]) -> tuple[Head | None, list[Operation]]:
-        """The head, where it was written, and what became of rows."""
+        """Return the head, its revision, and the changes of rows."""
         head: Head | None = None
         operations: list[Operation] = []
         for event in events:
@@ -96,7 +96,7 @@ class History:
         return head, operations
 
     async def _revision_of(self, position: Position, last: int) -> int:
-        """The revision that wrote a position: heads are in the order of revisions; NotInLog."""
+        """Return the revision that wrote a position, by a search in the ordered heads; NotInLog."""
         if position in self._revisions:
             return self._revisions[position]
         low, high = 1, last
@@ -117,7 +117,7 @@ class History:
         raise self._not_known(position)
 
     async def _head_at(self, revision: int) -> tuple[Head, int]:
-        """The head as it was, and the revision that wrote it (0: none)."""
+        """Return an earlier head and the revision that wrote it (0: none)."""
         answer = await self._gateway.range(self._keys.head, revision=revision)
         found = answer.kvs[0] if answer.kvs else None
         return Head.decode(found.value if found else None), found.mod_revision if found else 0
@@ -128,4 +128,4 @@ class History:
             del self._revisions[next(iter(self._revisions))]
 
     def _not_known(self, position: Position) -> StoreError:
-        return NotInLog(f"etcd does not know any more what followed {position}")
+        return NotInLog(f"etcd no longer knows the transactions after {position}")

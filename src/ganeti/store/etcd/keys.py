@@ -1,13 +1,13 @@
-r"""Where the state is in etcd, and in which form. Pure.
+r"""The keys of the state in etcd and the format of their values. Pure.
 
 Below `/ganeti/<cluster uuid>/`:
 
-leader      node and epoch of the master, under its lease: who created it is the master
+leader      node and epoch of the master, under its lease: its creator is the master
 epoch       the greatest epoch that was ever taken
 head        position and digest of the last transaction
-hand-over   the node for which the master is asked to end, under a lease
-moved       the node to whose embedded store the state has been taken; no candidate is elected any more
-incomplete  there while a whole state is being put here; no candidate is elected meanwhile
+hand-over   the node in whose favour the master is to end, under a lease
+moved       the node whose embedded store has taken over the state; elections are disabled
+incomplete  present while a whole state is being written; elections are disabled
 row/KIND\0KEY   a row, with its checksum
 """
 
@@ -49,7 +49,7 @@ class Keys:
 
     @property
     def end(self) -> bytes:
-        """Behind all keys of the cluster."""
+        """Return the end of the range of all keys of the cluster."""
         return range_end(self.prefix)
 
     @property
@@ -57,18 +57,21 @@ class Keys:
         return range_end(self.rows)
 
     def row(self, kind: str, key: str) -> bytes:
-        """Rows in etcd's order are rows in the order of `load`: a zero byte ends the kind."""
+        """Return a row's key.
+
+        Etcd's order of rows is the order of `load`, because a zero byte ends the kind.
+        """
         if "\0" in kind:
             raise Refused(f"the kind of a row must not have a zero byte: {kind!r}")
         return self.rows + kind.encode() + b"\0" + key.encode()
 
     def decode_row(self, key: bytes, data: bytes) -> Row:
-        """StoreError where a key is not one of ours, or a value is damaged (G3)."""
+        """Return a row; StoreError where a key has another form, or a value is damaged (G3)."""
         kind, name = self.name_of_row(key)
         return Row(kind, name, opened(kind, name, data))
 
     def name_of_row(self, key: bytes) -> tuple[str, str]:
-        """The inverse of `row`; StoreError where a key is not one of ours."""
+        """Return the kind and key of a row; StoreError where the key has another form."""
         try:
             kind, separator, name = key.removeprefix(self.rows).decode().partition("\0")
         except UnicodeDecodeError as err:
@@ -79,12 +82,12 @@ class Keys:
 
 
 def sealed(kind: str, key: str, value: bytes) -> bytes:
-    """A row's value with its checksum."""
+    """Return a row's value with its checksum."""
     return row_checksum(kind, key, value).to_bytes(_CHECKSUM_BYTES, "big") + value
 
 
 def opened(kind: str, key: str, data: bytes) -> bytes:
-    """The inverse of `sealed`; StoreError where the checksum is wrong (G3)."""
+    """Return the value without its checksum; StoreError where the checksum is wrong (G3)."""
     value = data[_CHECKSUM_BYTES:]
     if data[:_CHECKSUM_BYTES] != row_checksum(kind, key, value).to_bytes(_CHECKSUM_BYTES, "big"):
         raise StoreError(f"row {kind}/{key} in etcd is damaged: its checksum is wrong")
@@ -99,7 +102,7 @@ class Head:
     digest: bytes = NO_DIGEST
 
     def encode(self) -> bytes:
-        """The same head is the same bytes: transactions compare them."""
+        """Return the bytes; equal heads are equal bytes, because transactions compare them."""
         fields = {
             "format": _FORMAT,
             "position": self.position.as_int(),
@@ -109,14 +112,15 @@ class Head:
 
     @classmethod
     def decode(cls, data: bytes | None) -> "Head":
-        """StoreError for anything else; None is the beginning."""
+        """Return the head of a value, the beginning for None; StoreError for anything else."""
         if data is None:
             return cls()
         try:
             fields = json.loads(data)
             if fields["format"] != _FORMAT:
                 raise StoreError(
-                    f"etcd has a state of format {fields['format']}: a newer version's?"
+                    f"etcd has a state of format {fields['format']}: it may come from a newer "
+                    "release"
                 )
             position = Position.from_int(int(fields["position"]))
             return cls(position, bytes.fromhex(fields["digest"]))
@@ -126,7 +130,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class LeaderKey:
-    """What the key of the election says."""
+    """The value of the leader's key."""
 
     node: NodeUuid
     epoch: int
@@ -136,7 +140,7 @@ class LeaderKey:
 
     @classmethod
     def decode(cls, data: bytes) -> "LeaderKey":
-        """StoreError for anything else."""
+        """Return the leader of a value; StoreError for anything else."""
         try:
             fields = json.loads(data)
             return cls(NodeUuid(str(fields["node"])), int(fields["epoch"]))
@@ -145,12 +149,12 @@ class LeaderKey:
 
 
 def encode_epoch(epoch: int) -> bytes:
-    """The counter of epochs."""
+    """Return the counter of epochs as bytes."""
     return str(epoch).encode()
 
 
 def decode_epoch(data: bytes | None) -> int:
-    """The inverse of `encode_epoch`; 0 where none was taken."""
+    """Return the epoch of a counter; 0 if no epoch was taken."""
     if data is None:
         return 0
     if not data.isdigit():

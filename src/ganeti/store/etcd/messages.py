@@ -1,6 +1,6 @@
-"""What etcd's v3 JSON gateway says and is asked, as far as it is used here.
+"""The messages of etcd's v3 JSON gateway, as far as this package uses them.
 
-The gateway writes 64-bit numbers as strings and leaves zeros out; bytes are base64 (msgspec does both).
+The gateway writes 64-bit numbers as strings and omits zeros; bytes are base64 (msgspec does both).
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from ganeti.base.errors import ProtocolError
 
 
 class Header(msgspec.Struct, frozen=True):
-    """Who answered, and at which revision."""
+    """The server that answered, and its revision."""
 
     cluster_id: int = 0
     member_id: int = 0
@@ -21,7 +21,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class KeyValue(msgspec.Struct, frozen=True):
-    """One key with its history's numbers."""
+    """One key with its version numbers."""
 
     key: bytes = b""
     value: bytes = b""
@@ -32,7 +32,7 @@ class KeyValue(msgspec.Struct, frozen=True):
 
 
 class RangeAnswer(msgspec.Struct, frozen=True):
-    """The keys of a range; `more` says that the limit cut it."""
+    """The keys of a range; `more` means that the limit truncated it."""
 
     header: Header = Header()
     kvs: tuple[KeyValue, ...] = ()
@@ -41,13 +41,13 @@ class RangeAnswer(msgspec.Struct, frozen=True):
 
 
 class OperationAnswer(msgspec.Struct, frozen=True):
-    """What one operation of a transaction gave; only ranges are of interest."""
+    """The result of one operation of a transaction; only ranges are used."""
 
     response_range: RangeAnswer = RangeAnswer()
 
 
 class TxnAnswer(msgspec.Struct, frozen=True):
-    """Which branch of a transaction ran, and its answers."""
+    """The branch of a transaction that ran, and its results."""
 
     header: Header = Header()
     succeeded: bool = False
@@ -55,7 +55,7 @@ class TxnAnswer(msgspec.Struct, frozen=True):
 
 
 class LeaseAnswer(msgspec.Struct, frozen=True):
-    """A lease; `TTL` 0 or less means that there is none (any more)."""
+    """A lease; `TTL` 0 or less means that it does not exist."""
 
     header: Header = Header()
     ID: int = 0
@@ -69,12 +69,12 @@ class KeepAliveAnswer(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One change of a watched key; `type` is "DELETE" or, left out, a put."""
+    """One change of a watched key; `type` is "DELETE" or, if absent, a put."""
 
     kv: KeyValue = KeyValue()
     type: str = "PUT"
     prev_kv: KeyValue = KeyValue()
-    """As it was before, where that was asked for and is still known."""
+    """The previous value, if it was requested and is still available."""
 
 
 class WatchAnswer(msgspec.Struct, frozen=True):
@@ -87,11 +87,11 @@ class WatchAnswer(msgspec.Struct, frozen=True):
     compact_revision: int = 0
     cancel_reason: str = ""
     fragment: bool = False
-    """Whether the rest of this answer follows in another message."""
+    """True if the rest of this answer follows in another message."""
 
 
 class StreamError(msgspec.Struct, frozen=True):
-    """Why a stream ends."""
+    """The reason why a stream ends."""
 
     grpc_code: int = 0
     message: str = ""
@@ -105,7 +105,7 @@ class WatchMessage(msgspec.Struct, frozen=True):
 
 
 class EtcdMember(msgspec.Struct, frozen=True):
-    """One server of the etcd cluster; without a name it has not started yet."""
+    """One server of the etcd cluster; its name is empty before its first start."""
 
     ID: int = 0
     name: str = ""
@@ -115,7 +115,7 @@ class EtcdMember(msgspec.Struct, frozen=True):
 
 
 class MembersAnswer(msgspec.Struct, frozen=True):
-    """The members after a request about them; `member` is the one that was added."""
+    """The members after a request about them; `member` is the added one."""
 
     header: Header = Header()
     members: tuple[EtcdMember, ...] = ()
@@ -144,20 +144,20 @@ class Alarm(msgspec.Struct, frozen=True):
 
 
 class AlarmAnswer(msgspec.Struct, frozen=True):
-    """The alarms that are raised."""
+    """The active alarms."""
 
     header: Header = Header()
     alarms: tuple[Alarm, ...] = ()
 
 
 class TokenAnswer(msgspec.Struct, frozen=True):
-    """What a user shows from now on."""
+    """The token that authenticates a user from now on."""
 
     token: str = ""
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An answer that is none; `code` is gRPC's."""
+    """An error response; `code` is gRPC's."""
 
     error: str = ""
     message: str = ""
@@ -166,14 +166,14 @@ class Failure(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """A condition of a transaction: what is wrong here keeps all of it from happening."""
+    """A condition of a transaction: if it fails, the transaction changes nothing."""
 
     key: bytes
     create_revision: int | None = None
     value: bytes | None = None
 
     def fields(self) -> dict[str, Any]:
-        """As the gateway reads it; create revision 0 means that the key does not exist."""
+        """Return the fields for the gateway; create revision 0 means that the key does not exist."""
         if self.value is not None:
             return {"key": self.key, "target": "VALUE", "result": "EQUAL", "value": self.value}
         number = str(self.create_revision or 0)
@@ -185,27 +185,27 @@ Request = dict[str, Any]
 
 
 def put(key: bytes, value: bytes, lease: int = 0) -> Request:
-    """Write a key; with a lease it goes away with that."""
+    """Return a write of a key; with a lease the key ends with the lease."""
     return {"request_put": {"key": key, "value": value, "lease": str(lease)}}
 
 
 def delete(key: bytes) -> Request:
-    """Remove a key; harmless where there is none."""
+    """Return the removal of a key; idempotent."""
     return {"request_delete_range": {"key": key}}
 
 
 def get(key: bytes) -> Request:
-    """Read a key."""
+    """Return a read of a key."""
     return {"request_range": {"key": key}}
 
 
 def range_end(prefix: bytes) -> bytes:
-    """The end of the range of all keys that begin so."""
+    """Return the end of the range of all keys with this prefix."""
     return prefix[:-1] + bytes((prefix[-1] + 1,))
 
 
 def decode(data: bytes, form: type[Any]) -> Any:
-    """An answer; ProtocolError for anything else."""
+    """Return a decoded answer; ProtocolError for anything else."""
     try:
         return msgspec.json.decode(data, type=form, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:

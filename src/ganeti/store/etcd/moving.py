@@ -1,4 +1,4 @@
-"""What etcd has to know while the state moves from it to another back end."""
+"""Locks in etcd while the state moves from it to another back end."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from ganeti.store.settings import StateSettings, state_settings
 
 @contextlib.asynccontextmanager
 async def leaving(paths: Paths, identity: Identity, settings: StateSettings) -> AsyncIterator[None]:
-    """Let no candidate be elected: the others would be as soon as this node's daemon ends."""
+    """Prevent elections: otherwise another candidate would win as soon as this node's daemon ends."""
     moved = Keys(identity.cluster_uuid).moved
     async with _opened(paths, settings) as gateway:
         await gateway.txn([], [put(moved, identity.node_uuid.encode())])
@@ -28,7 +28,7 @@ async def leaving(paths: Paths, identity: Identity, settings: StateSettings) -> 
 
 
 async def resume(paths: Paths, identity: Identity, settings: StateSettings) -> None:
-    """Nothing is moved away from etcd; without a master there, this node is the next, not any other."""
+    """Cancel the move of the state; if there is no master, this node becomes the next one."""
     keys = Keys(identity.cluster_uuid)
     back = delete(keys.moved)
     async with _opened(paths, settings) as gateway:

@@ -1,4 +1,4 @@
-"""The back end of a node whose settings name an etcd, as the factory opens it."""
+"""Opens the etcd back end of a node whose settings name an etcd."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 def open_gateway(paths: Paths, settings: StateSettings) -> Gateway:
-    """A client of this node's etcd; StoreError where its certificates or settings are wrong."""
+    """Return a client of this node's etcd; StoreError where its certificates or settings are wrong."""
     try:
         server = server_settings(paths)
         if server is not None:
@@ -37,14 +37,14 @@ def open_gateway(paths: Paths, settings: StateSettings) -> Gateway:
 
 
 async def open_etcd(paths: Paths, identity: Identity, ports: Ports) -> OpenedState:
-    """A follower that campaigns from now on; StoreError."""
+    """Return a follower that campaigns from now on; StoreError."""
     try:
         settings = state_settings(paths)
     except ConfigurationError as err:
         raise StoreError(err.message) from err
 
     def endpoints_are(endpoints: tuple[str, ...]) -> None:
-        """Remembered, so that the next start finds them."""
+        """Store the endpoints, so that the next start finds them."""
         new = msgspec.structs.replace(settings, endpoints=endpoints)
         try:
             keep_state_settings(paths, new)

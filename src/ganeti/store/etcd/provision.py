@@ -1,4 +1,4 @@
-"""The first etcd server of a new cluster, or external etcd servers, before any master daemon."""
+"""Starts the first etcd server of a new cluster, or checks external servers, before any master daemon runs."""
 
 import asyncio
 
@@ -16,7 +16,10 @@ WRITABLE_S = 60.0
 
 
 async def begin_etcd(founding: Founding) -> StateSettings:
-    """Let an etcd of one server run here, or reach the external one; how. HostError, StoreError."""
+    """Start an etcd of one server here, or reach the external one.
+
+    Return its settings. HostError, StoreError.
+    """
     external, identity, address = founding.external, founding.identity, founding.address
     if external is not None and external.urls:
         external.check()
@@ -48,7 +51,7 @@ async def writable(
 ) -> None:
     """Return once this etcd has a quorum; HostError if that takes too long."""
     gateway = open_gateway(paths, settings)
-    why = "it was not asked"
+    why = "no answer yet"
     try:
         async with asyncio.timeout(limit_s):
             while True:

@@ -1,7 +1,7 @@
 """The state in etcd for a reader: one watch over the whole state.
 
-One watch, so that what one transaction changed comes in one message: a position is never shown without
-all that belongs to it.
+With one watch, the changes of one transaction arrive in one message. So a position is never
+published without all its changes.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class _BeingReplaced(StoreError):
-    """A whole state is being put here, or taken away: it is read again afterwards."""
+    """A whole state is being written or removed: it must be read again afterwards."""
 
 
 class EtcdReader:
@@ -43,7 +43,7 @@ class EtcdReader:
         await self._follow_changes(sink)
 
     async def _read_all(self, sink: StateSink) -> None:
-        """All rows of interest at one revision; GatewayError, _BeingReplaced."""
+        """Read all requested rows at one revision; GatewayError, _BeingReplaced."""
         keys = self._keys
         answer = await self._gateway.look((keys.head, keys.incomplete, keys.moved))
         head, *marks = [one.response_range.kvs for one in answer.responses]
@@ -69,7 +69,7 @@ class EtcdReader:
         sink.put(row.kind, row.key, row.value)
 
     async def _follow_changes(self, sink: StateSink) -> None:
-        """Return when everything must be read again; a broken watch continues where it was."""
+        """Return when everything must be read again; a broken watch continues at its last revision."""
         keys = self._keys
         while True:
             watch = self._gateway.watch(

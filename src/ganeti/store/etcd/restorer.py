@@ -1,7 +1,7 @@
-"""Putting rows in the place of a whole state in etcd, while no node is the master.
+"""Replaces a whole state in etcd while no node is the master.
 
-It takes many transactions, so a mark says that it has not ended: no candidate is elected before it is gone. If
-we die in between, a repeated restore begins again.
+The replacement takes many transactions. A mark shows that it has not finished: no candidate is
+elected before the mark is removed. After a crash in between, a repeated restore starts again.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class EtcdRestorer:
 
     @contextlib.asynccontextmanager
     async def _being_leader(self, gateway: Gateway) -> AsyncIterator[None]:
-        """Let no candidate be elected meanwhile; StoreError if a node is the master."""
+        """Prevent elections for the block; StoreError if a node is the master."""
         view = await self._free()
         if view.leader is not None:
             raise StoreError(
@@ -65,7 +65,10 @@ class EtcdRestorer:
         free = [Compare(self._keys.leader, create_revision=0)]
         answer = await gateway.txn(free, [put(self._keys.leader, leader, lease)])
         if not answer.succeeded:
-            raise StoreError("a candidate has just become the master; stop ganeti-masterd first")
+            raise StoreError(
+                "a candidate has just become the master; stop ganeti-masterd on every candidate "
+                "first"
+            )
         self._token = answer.header.revision
         renewing = asyncio.create_task(_renew(gateway, lease), name="etcd-restore")
         try:
@@ -77,9 +80,9 @@ class EtcdRestorer:
                 await gateway.revoke_lease(lease)
 
     async def _free(self) -> View:
-        """Return what is known once no node is the master, or an earlier command's lease should have ended.
+        """Return the view once no node is the master, or the lease of an earlier command has ended.
 
-        GatewayError if etcd does not answer for a while: it may have been started just now.
+        GatewayError if etcd does not answer for a while: it may have just been started.
         """
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -120,7 +123,7 @@ class EtcdRestorer:
                     yield item
 
     def _reader(self) -> EtcdBackend:
-        """Only to read: it is never started."""
+        """Return a back end that only reads: it is never started."""
         return EtcdBackend(self._require(), self._identity, options=EtcdOptions(is_managed=False))
 
     async def replace(self, plan: Restoration, rows: Iterable[Row]) -> str:
@@ -140,7 +143,8 @@ class EtcdRestorer:
             size += len(value)
         await self._written(waiting)
         head = Head(plan.position, plan.digest)
-        # The register first: a candidate that is elected afterwards takes a greater epoch than it has.
+        # The register first: a candidate that is elected afterwards takes a greater epoch than the
+        # register's.
         register_restored(
             RegisterFile(self._paths.register),
             self._identity,
@@ -169,7 +173,7 @@ class EtcdRestorer:
             raise StoreError("the state in etcd is no longer locked; restore again")
 
     async def _kept(self, found: Found) -> str:
-        """Write down what is replaced, as a backup; where it is."""
+        """Preserve the replaced state as a backup; return its path."""
         at = found.position
         path = self._paths.data / f"etcd.aside-{at.epoch}-{at.serial}"
         with path.open("wb") as file:
@@ -181,7 +185,7 @@ class EtcdRestorer:
 
 
 class _FileSink:
-    """A file as the end of a backup; nothing else runs on this loop."""
+    """A file as the target of a backup; nothing else runs on this loop."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

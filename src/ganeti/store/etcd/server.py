@@ -1,8 +1,9 @@
 """A candidate's etcd server: its certificate, and the command that runs it.
 
-etcd lets in whom its own authority has signed. That is the key of the cluster's authority under another
-name: every candidate has the key, so it makes itself a certificate; the certificates of nodes are signed in
-the cluster's name, so a node that is no candidate is refused.
+etcd accepts certificates that its own authority has signed. This authority has the key of the
+cluster's authority but another name. Every candidate has the key, so it can issue itself a
+certificate. The certificates of nodes are signed in the cluster's name, so etcd refuses a node that
+is not a candidate.
 """
 
 from ganeti.base import certificates
@@ -18,14 +19,14 @@ SNAPSHOT_ENTRIES = 20_000
 
 
 def role_name(cluster_uuid: str) -> str:
-    """The name of the authority of one cluster's etcd."""
+    """Return the name of the authority of one cluster's etcd."""
     return f"etcd.{cluster_uuid}.ganeti"
 
 
 def ensure_certificate(paths: Paths, cluster_uuid: str, address: str, now: float) -> bool:
-    """Make a new certificate if it is missing, old, or of another authority; return whether it was.
+    """Make a new certificate if it is missing, old, or of another authority; return whether it did.
 
-    HostError where this node has no authority, so is no candidate.
+    HostError where this node has no authority key, so is not a candidate.
     """
     try:
         authority_key = paths.authority_key.read_bytes()
@@ -62,7 +63,10 @@ def _is_good(paths: Paths, authority_key: bytes, now: float) -> bool:
 
 
 def command(paths: Paths, settings: ServerSettings, *, alone: bool = False) -> list[str]:
-    """The server as words; it ends with its parent. `alone`: it forgets all other members."""
+    """Return the server's command line.
+
+    The server ends with its parent. `alone`: it removes all other members.
+    """
     client, peer = client_url(settings.address), peer_url(settings.address)
     own = EtcdFiles(paths)
     files = {
@@ -92,7 +96,8 @@ def command(paths: Paths, settings: ServerSettings, *, alone: bool = False) -> l
     flags = (
         "client-cert-auth",
         "peer-client-cert-auth",
-        # A candidate with several addresses calls from any of them; the certificate decides.
+        # A candidate with several addresses may call from any of them; the certificate
+        # authenticates it.
         "experimental-peer-skip-client-san-verification",
         "pre-vote",
         *(("force-new-cluster",) if alone else ()),

@@ -25,10 +25,11 @@ CAUGHT_UP_S = 60.0
 HEALTHY_S = 20.0
 AGAIN_S = 0.3
 LEAST_FREE_BYTES = 128 << 20
-"""What a server needs for the next file of its log, twice."""
+"""Space for a server's next log file, twice."""
 _NO_MEMBER = (
-    "its etcd server is no member, or has not begun; the master sees to it by itself. If that stays:"
-    " 'gnt-node modify --master-candidate=no --auto-promote {name}', then '=yes'"
+    "its etcd server is not a member, or has not started; the master repairs this automatically. "
+    "If the problem remains: 'gnt-node modify --master-candidate=no --auto-promote {name}', then "
+    "'=yes'"
 )
 _HELP = (
     "Start ganeti-etcd there; if its data is damaged: 'gnt-node modify --master-candidate=no --auto-promote"
@@ -39,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class ExternalEtcd(StateServers):
-    """Servers that an administrator runs: candidates only need to know where they are."""
+    """Servers that an administrator runs: candidates only need their addresses."""
 
     def __init__(self, settings: StateSettings, gateway: Gateway) -> None:
         super().__init__(settings)
@@ -55,7 +56,7 @@ class ExternalEtcd(StateServers):
         return [
             ServerFault(
                 "",
-                f"etcd at {url} {trouble.text}; its administrator must fix that",
+                f"etcd at {url} {trouble.text}; its administrator must fix the server",
                 trouble.is_error,
             )
             for url in seen
@@ -105,14 +106,14 @@ class EtcdServers(StateServers):
         return frozenset(uuid for uuid, report in reports.items() if not report.has_data)
 
     async def _take_out_lost(self, gateway: Gateway, node: Node) -> None:
-        """A member that has forgotten what it voted for must not come back as itself."""
+        """Remove members whose data is lost: a member that has lost its votes must not return as itself."""
         if not await self.lost((node,)):
             return
         for member in (await gateway.members()).members:
             if _is_at(member, node):
                 await gateway.remove_member(member.ID)
                 _log.warning(
-                    "%s has lost the data of etcd; a new member takes its place", node.name
+                    "%s has lost the data of etcd; replacing it with a new member", node.name
                 )
 
     async def faults(self, candidates: Sequence[Node]) -> list[ServerFault]:
@@ -120,7 +121,7 @@ class EtcdServers(StateServers):
         try:
             members = (await gateway.members()).members
         except GatewayError as err:
-            return [ServerFault("", f"etcd does not say who its members are: {err.message}")]
+            return [ServerFault("", f"etcd does not report its members: {err.message}")]
         reports = await self._reports(candidates)
         begun = [node for node in candidates if _begun(members, node)]
         seen = await look(gateway, (client_url(node.primary_ip) for node in begun))
@@ -133,7 +134,7 @@ class EtcdServers(StateServers):
         return found
 
     async def _with(self, gateway: Gateway, own: str) -> tuple[EtcdMember, ...]:
-        """All members, one at this URL among them: a learner if it is new; GatewayError."""
+        """Return all members, one at this URL among them, a learner if it is new; GatewayError."""
         end = asyncio.get_running_loop().time() + HEALTHY_S
         while True:
             members = (await gateway.members()).members
@@ -142,7 +143,7 @@ class EtcdServers(StateServers):
             try:
                 members = (await gateway.add_member(own, as_learner=True)).members
             except Rejected:
-                # After a change etcd wants all members to be connected for a while.
+                # After a change etcd requires that all members are connected for a while.
                 if asyncio.get_running_loop().time() > end:
                     raise
                 await asyncio.sleep(AGAIN_S)
@@ -196,11 +197,12 @@ def _begun(members: Iterable[EtcdMember], node: Node) -> bool:
 
 
 def _faults(node: Node, seen: Seen, report: ServerReport | None) -> Iterator[ServerFault]:
-    """What is wrong with one candidate's server."""
+    """Return the problems of one candidate's server."""
     name, log = node.name, "its log is etcd.log on that node"
     if report is not None and not report.has_data:
         text = (
-            "the data of its etcd server is lost; the master replaces it by a new member by itself"
+            "the data of its etcd server is lost; the master replaces it with a new member "
+            "automatically"
         )
         yield ServerFault(name, text)
         return

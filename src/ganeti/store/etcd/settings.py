@@ -1,4 +1,4 @@
-"""How a candidate reaches etcd, and the settings of its own server (`etcd/server.json`: JSON, mode 0600)."""
+"""A candidate's access to etcd, and the settings of its own server (`etcd/server.json`: JSON, mode 0600)."""
 
 import shutil
 import ssl
@@ -28,20 +28,20 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     cluster_uuid: str
     address: str
     initial_cluster: str
-    """NAME=PEER-URL of every member, this one too, when it was made."""
+    """NAME=PEER-URL of every member, including this one, at the server's creation."""
     is_new: bool
-    """Whether the etcd cluster begins with it."""
+    """True if the etcd cluster starts with this server."""
     has_begun: bool = False
-    """Whether it had data once: without them it is this member no more, and must not be started."""
+    """True once it had data: without the data it is no longer this member and must not be started."""
 
 
 def client_url(address: str) -> str:
-    """Where the server of a node answers clients."""
+    """Return the URL at which a node's server answers clients."""
     return f"https://{_host(address)}:{CLIENT_PORT}"
 
 
 def peer_url(address: str) -> str:
-    """Where the server of a node talks to the others."""
+    """Return the URL at which a node's server talks to the others."""
     return f"https://{_host(address)}:{PEER_PORT}"
 
 
@@ -50,27 +50,27 @@ def _host(address: str) -> str:
 
 
 def server_settings(paths: Paths) -> ServerSettings | None:
-    """Of this node's etcd server, or None; ConfigurationError."""
+    """Return the settings of this node's etcd server, or None; ConfigurationError."""
     return read_settings(EtcdFiles(paths).settings, ServerSettings)
 
 
 def keep_server_settings(paths: Paths, settings: ServerSettings) -> None:
-    """Make a place for a server; one that has data keeps what it began with."""
+    """Store the settings of a server; a server with data keeps its first settings."""
     EtcdFiles(paths).directory.mkdir(mode=0o700, exist_ok=True)
     known = server_settings(paths)
     if known is None or not has_data(paths):
         if known is not None and known.has_begun:
-            shutil.rmtree(EtcdFiles(paths).data, ignore_errors=True)  # what is left of it
+            shutil.rmtree(EtcdFiles(paths).data, ignore_errors=True)  # the rest of lost data
         write_atomically(EtcdFiles(paths).settings, msgspec.json.encode(settings), mode=0o600)
 
 
 def has_data(paths: Paths) -> bool:
-    """Return whether a server of this node has begun, and what it has is still there."""
+    """Return whether a server of this node has started, and its data still exists."""
     return (EtcdFiles(paths).data / "member" / "wal").is_dir()
 
 
 def note_begun(paths: Paths) -> None:
-    """Remember that the server of this node had data; harmless where it has none."""
+    """Record that the server of this node had data; does nothing where it has none."""
     known = server_settings(paths)
     if known is not None and not known.has_begun and has_data(paths):
         begun = msgspec.structs.replace(known, has_begun=True)
@@ -83,7 +83,7 @@ def forget_etcd(paths: Paths) -> None:
 
 
 def access(paths: Paths, settings: StateSettings) -> Access:
-    """How this node reaches etcd; ConfigurationError, or HostError where certificates are missing."""
+    """Return this node's access to etcd; ConfigurationError, or HostError where certificates are missing."""
     if not settings.endpoints:
         raise ConfigurationError(f"{paths.state_settings} does not contain the location of etcd")
     if settings.is_managed:
@@ -95,7 +95,7 @@ def access(paths: Paths, settings: StateSettings) -> Access:
 
 
 def _trusted(settings: StateSettings) -> ssl.SSLContext | None:
-    """Who may have signed the servers' certificates: the authority that is named, or those of the system."""
+    """Return the authority of the servers' certificates: the named one, or those of the system."""
     if settings.authority:
         return tls.authority_context(Path(settings.authority))
     is_private = any(one.startswith("https:") for one in settings.endpoints)

@@ -1,4 +1,4 @@
-"""Looking after etcd's servers: which there are, their old revisions, and room where they are full."""
+"""Maintenance of etcd's servers: their list, old revisions, and room where they are full."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from ganeti.store.etcd.gateway import Gateway, GatewayError
 from ganeti.store.etcd.keys import Keys
 
 LEASE_S = 6
-"""How long after its last sign of life a master's place is taken by another one."""
+"""Time after a master's last contact after which another candidate takes its place."""
 LOOK_AT_MEMBERS_S = 10.0
 COMPACT_S = 300.0
 ROOM_AGAIN_S = 30.0
@@ -22,13 +22,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EtcdOptions:
-    """What differs between etcd servers that belong to this cluster, and others."""
+    """The differences between etcd servers of this cluster and external ones."""
 
     is_managed: bool = True
-    """The servers are the candidates', each named for its node, and hold nothing else."""
+    """The servers belong to the candidates, each named for its node, and store nothing else."""
     lease_s: int = LEASE_S
     endpoints_are: Callable[[tuple[str, ...]], None] = lambda _endpoints: None
-    """Told when the servers of the candidates are others."""
+    """Called when the servers of the candidates have changed."""
 
 
 class Upkeep:
@@ -41,7 +41,7 @@ class Upkeep:
         """The candidates whose servers have a vote."""
 
     async def compact(self) -> None:
-        """Forget old revisions, on servers that belong to this cluster alone."""
+        """Discard old revisions, only on servers that belong to this cluster."""
         old = 0
         while self._options.is_managed:
             await asyncio.sleep(COMPACT_S)
@@ -54,14 +54,14 @@ class Upkeep:
                 _log.warning("etcd is not compacted: %s", err)
 
     async def look_at_servers(self) -> None:
-        """Know the servers, as they come and go, where they are the candidates'."""
+        """Update the list of servers, where they belong to the candidates."""
         while True:
             with contextlib.suppress(GatewayError, ProtocolError):
                 await self.look_at_members()
             await asyncio.sleep(LOOK_AT_MEMBERS_S)
 
     async def look_at_members(self) -> None:
-        """Ask now who the servers are; GatewayError."""
+        """Ask for the list of servers now; GatewayError."""
         listed = (await self._gateway.members()).members
         own = self._node
         started = sorted(
@@ -75,7 +75,7 @@ class Upkeep:
             self._options.endpoints_are(endpoints)
 
     async def make_room(self) -> None:
-        """Forget old revisions and free their space, on servers that belong to this cluster alone."""
+        """Discard old revisions and free their space, only on servers that belong to this cluster."""
         now = asyncio.get_running_loop().time()
         if not self._options.is_managed or now < self._room_made:
             return

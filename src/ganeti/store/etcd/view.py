@@ -1,7 +1,7 @@
-"""What a candidate knows of the state in etcd without asking: kept up to date by a watch.
+"""A candidate's view of the state in etcd, kept up to date by a watch.
 
-The silence of a watch says nothing, so everything is read again after a while; that also finds out that
-etcd has no quorum.
+A silent watch proves nothing, so the view is read again after a while; that also detects that etcd
+has no quorum.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class View:
-    """The keys that say who is the master, and where the state stands."""
+    """The keys that name the master and the position of the state."""
 
     def __init__(self, gateway: Gateway, keys: Keys, node: NodeUuid) -> None:
         self._gateway, self._keys, self._node = gateway, keys, node
@@ -32,10 +32,10 @@ class View:
         self._revision = 0
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.unreachable = "etcd was not asked yet"
-        """Why nothing is known of etcd now; '' while it answers."""
+        self.unreachable = "etcd has not answered yet"
+        """The reason why nothing is known of etcd now; '' while it answers."""
         self.damage = ""
-        """Why what etcd says cannot be used."""
+        """The reason why etcd's data cannot be used."""
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="etcd-view")
@@ -64,7 +64,7 @@ class View:
 
     @property
     def epoch(self) -> int:
-        """The greatest that was ever taken."""
+        """Return the greatest epoch that was ever taken."""
         return decode_epoch(self._value(self._keys.epoch))
 
     @property
@@ -73,18 +73,18 @@ class View:
 
     @property
     def hand_over(self) -> NodeUuid | None:
-        """For whom the master is asked to end."""
+        """Return the node in whose favour the master is to end."""
         value = self._value(self._keys.hand_over)
         return NodeUuid(value.decode(errors="replace")) if value else None
 
     @property
     def is_incomplete(self) -> bool:
-        """Return whether a state is being put here, or that was begun and never ended."""
+        """Return whether a state is being written here, or an interrupted write was never finished."""
         return self._keys.incomplete in self._values
 
     @property
     def moved_to(self) -> str:
-        """The node to which the state is being, or has been, taken; '' if it is here."""
+        """Return the node to which the state moves or has moved; '' if it is here."""
         value = self._value(self._keys.moved)
         return value.decode(errors="replace") if value else ""
 
@@ -106,15 +106,15 @@ class View:
         return found.value if found else None
 
     async def changed(self) -> None:
-        """Return when something is known that was not."""
+        """Return at the next change of the view."""
         self._news.clear()
         await self._news.wait()
 
     def wake(self) -> None:
-        """Let those who wait look again."""
+        """Wake the waiting tasks, so that they check the view again."""
         self._news.set()
 
-    # Learning
+    # Updates
 
     @property
     def _watched(self) -> tuple[bytes, ...]:
@@ -131,13 +131,13 @@ class View:
         )
 
     async def read(self) -> None:
-        """Ask once; GatewayError without a quorum, StoreError where what is found is damaged."""
+        """Read once; GatewayError without a quorum, StoreError for damaged data."""
         answer = await self._gateway.look(self._watched)
         self.take(answer)
         self.unreachable = ""
 
     def take(self, answer: TxnAnswer) -> None:
-        """Learn from an answer with ranges of some of the keys."""
+        """Update the view from an answer with ranges of some of the keys."""
         for operation in answer.responses:
             for found in operation.response_range.kvs:
                 self._learn(found)
@@ -175,14 +175,17 @@ class View:
                 return
 
     async def _follow_changes(self) -> None:
-        """Wake those that wait at each change until the watch ends, in silence or by a fault; then all is read again."""
+        """Wake the waiting tasks at each change until the watch ends, in silence or by a fault.
+
+        Then read everything again.
+        """
         with contextlib.suppress(GatewayError, ProtocolError):
             async with contextlib.aclosing(self._watch()) as changes:
                 async for _ in changes:
                     self._news.set()
 
     async def _watch(self) -> AsyncGenerator[None, None]:
-        """Learn each change; ends after a silence."""
+        """Apply each change; ends after a silence."""
         ranges = [(key, key + b"\0") for key in self._watched]
         watch = self._gateway.watch(*ranges, revision=self._revision + 1, silence_s=SILENCE_S)
         async with contextlib.aclosing(watch) as answers:

@@ -1,8 +1,8 @@
-"""A master's transactions on their way to etcd: one request in flight, what waits shares the next.
+"""A master's transactions on their way to etcd: one request in flight; waiting transactions share the next.
 
-Each request compares the leader's key (its create revision is the lease's token) and the head, so it
-happens at most once, and never after another master has begun: it may be sent again until an answer says
-what became of it. Only when the lease runs out meanwhile is the outcome unknown (R13).
+Each request compares the leader's key (its create revision is the lease's token) and the head. So
+it is carried out at most once, and never after another master has begun: it may be sent again until
+an answer gives its outcome. The outcome stays unknown only if the lease ends meanwhile (R13).
 """
 
 import asyncio
@@ -26,17 +26,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class HeldLease:
-    """What one lease allows, and what its holder must be told."""
+    """The conditions of one lease, and the callbacks of its holder."""
 
     epoch: int
     token: int
     """The create revision of the leader's key."""
     is_valid: Callable[[], bool]
-    """Whether the lease may still be ours, by this node's monotonic clock."""
+    """Return whether the lease may still be valid, by this node's monotonic clock."""
     lost: Callable[[str], None]
-    """The lease is of no use any more."""
+    """Called when the lease is no longer of use."""
     make_room: Callable[[], Awaitable[None]]
-    """Called again and again while etcd is full."""
+    """Called repeatedly while etcd is full."""
 
 
 class Writer:
@@ -56,7 +56,7 @@ class Writer:
 
     @property
     def waiting(self) -> WaitingTransactions:
-        """What is not written yet, and how much was."""
+        """The number of waiting transactions, and their bytes."""
         return self._waiting
 
     def add(self, txn: Transaction, size: int) -> asyncio.Future[Position]:
@@ -73,7 +73,7 @@ class Writer:
         self._begin()
 
     async def end(self, why: str) -> None:
-        """Take nothing more; return when all that waited has its outcome."""
+        """Accept nothing more; return when all waiting transactions have their outcome."""
         self._ended = self._ended or why
         if self._probing is not None:
             self._probing.cancel()
@@ -92,12 +92,12 @@ class Writer:
     async def _run(self) -> None:
         taken: list[Waiting] = []
         try:
-            # One turn of the loop, so that those who commit at once share the request.
+            # One turn of the loop, so that concurrent commits share the request.
             await asyncio.sleep(0)
             while self._waiting:
                 taken = []
                 await self._write_next(taken)
-        except Exception as err:  # our own faults must not leave callers waiting
+        except Exception as err:  # a fault in this program must not leave callers waiting
             _log.exception("writing to etcd failed")
             self._end_with(taken, CommitUnknown(f"unexpected: {err!r}"))
             raise
@@ -105,7 +105,7 @@ class Writer:
             self._task = None
 
     async def _write_next(self, taken: list[Waiting]) -> None:
-        """Write what waits, as much as one request holds; it is moved to `taken` before."""
+        """Write waiting transactions, as many as one request holds; they are moved to `taken` before."""
         batch = Batch.begin(self._keys, self._head)
         try:
             while self._waiting and batch.add(self._held.epoch, self._waiting.next().txn):
@@ -128,7 +128,10 @@ class Writer:
             self._acknowledge(batch, taken)
 
     async def _written(self, batch: Batch) -> None:
-        """Return when etcd has the batch; Rejected, Full, NotMaster (surely not), or CommitUnknown."""
+        """Return when etcd has the batch.
+
+        Rejected, Full, NotMaster (certainly not written), or CommitUnknown.
+        """
         compare = [
             Compare(self._keys.leader, create_revision=self._held.token),
             self._at(batch.before),
@@ -158,7 +161,10 @@ class Writer:
     async def _was_written_all_the_same(
         self, error: Full | Rejected, batch: Batch, *, perhaps: bool
     ) -> bool:
-        """Return whether etcd has the batch; `error` if surely not; False where only a next copy can tell."""
+        """Return whether etcd has the batch.
+
+        `error` if certainly not; False where only a next copy can tell.
+        """
         if isinstance(error, Rejected):
             if not perhaps:
                 raise error
@@ -171,7 +177,8 @@ class Writer:
         if head == batch.before and not perhaps:
             raise error
         if head != batch.after:
-            # An earlier copy may be in flight; the next one tells only once etcd has room for it.
+            # An earlier copy may be in flight; the outcome of the next one is known only once etcd
+            # has room.
             self._become_full(error)
         return head == batch.after
 
@@ -197,7 +204,9 @@ class Writer:
 
     def _no_quorum(self, reason: str, *, perhaps: bool) -> GanetiError:
         if perhaps:
-            return CommitUnknown(f"etcd did not say in time what became of a transaction: {reason}")
+            return CommitUnknown(
+                f"etcd did not report the outcome of a transaction in time: {reason}"
+            )
         return NotMaster(f"etcd cannot be reached: {reason}")
 
     # Outcomes
@@ -208,7 +217,7 @@ class Writer:
         self._waiting.acknowledge(taken, batch.positions)
 
     def _end_with(self, taken: list[Waiting], error: GanetiError) -> None:
-        """The lease is of no use any more; what was not sent is surely not written."""
+        """End the lease; transactions that were not sent are certainly not written."""
         self._ended = self._ended or error.message
         self._fail(taken, error)
         self._fail(self._waiting.take_all(), NotMaster(error.message))
@@ -221,14 +230,14 @@ class Writer:
 
     def _become_full(self, error: GanetiError) -> None:
         self._waiting.full = (
-            f"etcd has no room ({error.message}); nothing was changed; it is compacted and tried again"
-            " by itself; if that does not help, raise its quota"
+            f"etcd has no room ({error.message}); nothing was changed; it is compacted and the "
+            "write retried automatically; if that does not help, raise etcd's quota"
         )
         if self._probing is None:
             self._probing = asyncio.create_task(self._probe(), name="etcd-probe")
 
     async def _probe(self) -> None:
-        """Make room, and try until there is some."""
+        """Make room, and retry until there is some."""
         try:
             while self._waiting.full and not self._ended:
                 await asyncio.sleep(PROBE_S)
