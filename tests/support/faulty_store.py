@@ -260,7 +260,7 @@ class FaultyStore(LeasedStore):
     def _admit(self) -> None:
         if self._lost_submits:
             lost, self._lost_submits = self._lost_submits, 0
-            self._refuse(f"{lost} earlier transactions that nobody waited for were refused")
+            self._refuse(f"{lost} earlier transactions without a waiting caller were refused")
         if self._full:
             self._refuse("no space left (injected)")
 

@@ -1,4 +1,4 @@
-"""What a master sends one follower: transactions and snapshots, within bounds of memory and time."""
+"""Sends a follower transactions and snapshots, within bounds of memory and time."""
 
 import asyncio
 from collections import deque
@@ -24,13 +24,13 @@ BEHIND_ENTRIES = 20_000
 BEHIND_BYTES = 32 << 20
 """A follower that lags by more than either is served from the log again instead of from memory."""
 SEND_S = 30.0
-"""How long a follower may take nothing of what it is sent."""
+"""Time for which a follower may receive nothing of what is sent."""
 SNAPSHOT_S = 600.0
-"""How long a snapshot may take in all: what is read for it keeps the write-ahead log from shrinking."""
+"""Time limit of a whole snapshot: while it is read, the write-ahead log cannot shrink."""
 
 
 class Feed:
-    """What was written and one follower has not been sent."""
+    """The written transactions that one follower has not been sent."""
 
     def __init__(self) -> None:
         self.entries: deque[EncodedEntry] = deque()
@@ -39,12 +39,12 @@ class Feed:
         self._bytes = 0
 
     def begin(self) -> None:
-        """Collect what is written from now on."""
+        """Collect transactions from now on."""
         self.end()
         self.is_live = True
 
     def end(self) -> None:
-        """Collect nothing: the follower is served from the log."""
+        """Stop collecting: the follower is served from the log."""
         self.is_live = False
         self.entries.clear()
         self._bytes = 0
@@ -72,7 +72,10 @@ class Feed:
 async def send_snapshot(
     channel: Channel, slices: AsyncGenerator[History | list[Row], None], shared: Position
 ) -> Position:
-    """Send a snapshot to whose history goes with this one up to `shared` at most; its position."""
+    """Send a snapshot; return its position.
+
+    The receiver's history shares at most the positions up to `shared`.
+    """
     position = ZERO
     try:
         async with asyncio.timeout(SNAPSHOT_S), aclosing(slices):
@@ -91,7 +94,7 @@ async def send_snapshot(
 
 
 async def give(channel: Channel, message: Message) -> None:
-    """Send a message; ChannelClosed where the other end stands still."""
+    """Send a message; ChannelClosed where the peer does not read."""
     try:
         async with asyncio.timeout(SEND_S):
             await channel.send(message)
@@ -102,7 +105,7 @@ async def give(channel: Channel, message: Message) -> None:
 async def send_log(
     channel: Channel, read: Callable[[Position], Awaitable[list[EncodedEntry]]], after: Position
 ) -> None:
-    """Send all that follows a position; ChannelClosed or NotInLog."""
+    """Send everything after a position; ChannelClosed or NotInLog."""
     while entries := await read(after):
         await give(channel, append_of(entries))
         after = entries[-1].position

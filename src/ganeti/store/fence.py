@@ -1,4 +1,4 @@
-"""The epoch on the registers of the nodes, promised and renewed for the master of any back end."""
+"""The epoch in the registers of the nodes, promised to and renewed for the master of any back end."""
 
 import asyncio
 import logging
@@ -24,16 +24,16 @@ from ganeti.store.reason import Reason, joined
 from ganeti.store.stream import Voters
 
 RENEW_S = 2.0
-"""How often a master renews its epoch."""
+"""Interval of a master's renewals of its epoch."""
 PROMISE_S = 30.0
-"""How long a new master waits for a majority."""
+"""Time that a new master waits for a majority."""
 RETRY_S = 0.5
 
 _log = logging.getLogger(__name__)
 
 
 class Counted(Protocol):
-    """Whose registers count, and which of these nodes campaign."""
+    """The nodes whose registers count, and those of them that campaign."""
 
     @property
     def voters(self) -> frozenset[NodeUuid]: ...
@@ -44,8 +44,8 @@ class Counted(Protocol):
 class RegisterFence:
     """The `Fence` of a back end that elects without the registers.
 
-    `counted` says whose registers count, of nodes that the voters' port knows; `nodes` names all that are
-    not offline.
+    `counted` returns the nodes whose registers count, all known to the voters' interface; `nodes`
+    returns all that are not offline.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class RegisterFence:
         self.holds = holds
         self._quorum: QuorumLease | None = None
         self._ignored: dict[NodeUuid, int] = {}
-        """Epochs that nodes have promised and that are no master's; each was logged."""
+        """Promised epochs that belong to no master; each was logged once."""
 
     async def greatest_promised(self, taken: int) -> int:
-        """Return the greatest epoch within bounds that a register which answers has promised.
+        """Return the greatest promised epoch within bounds among the answering registers.
 
-        A new one is greater. `taken` is an epoch that a master certainly had.
+        The next epoch must be greater. `taken` is an epoch that a master certainly had.
         """
         voters = (await self._counted()).voters
         nodes = sorted(voters | self._nodes())
@@ -94,8 +94,11 @@ class RegisterFence:
                 reasons = [Reason("node {}: {}", *lacks) for lacks in sorted(silent.items())]
                 raise NotMaster(
                     Reason(
-                        f"only {len(agreed)} of {len(nodes)} nodes have promised epoch {epoch} to this"
-                        " master, which is no majority ({}): bring back as many as lack",
+                        (
+                            f"only {len(agreed)} of {len(nodes)} nodes have promised epoch "
+                            f"{epoch} to this master, which is not a majority ({{}}): start "
+                            "enough of the others again"
+                        ),
                         joined("; ", reasons),
                     )
                 )
@@ -120,7 +123,10 @@ class RegisterFence:
     async def _round(
         self, counted: Counted, epoch: int
     ) -> tuple[set[NodeUuid], dict[NodeUuid, str]]:
-        """Who has promised the epoch now, and why the others have not; NotMaster where a promise excludes it."""
+        """Return the nodes that have promised the epoch, and the others with reasons.
+
+        NotMaster where a promise excludes the epoch.
+        """
         asked = sorted(counted.voters)
         cluster = self._identity.cluster_uuid
         votes = await asyncio.gather(*(self._voters.renew(node, cluster, epoch) for node in asked))
@@ -149,7 +155,7 @@ class RegisterFence:
 
 
 async def keep_promised(fence: Fence, epoch: int) -> str:
-    """Renew until that fails, and say why: the master steps down then."""
+    """Renew until a renewal fails, and return the reason: the master then steps down."""
     try:
         while True:
             await fence.renew(epoch)

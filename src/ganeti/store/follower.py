@@ -1,6 +1,6 @@
 """A candidate's role while another node is the master: it writes the transactions of the master.
 
-A greater epoch ends a session before anything is answered.
+A greater epoch ends a session before any answer is sent.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class HighestEpoch:
-    """The greatest epoch that this candidate has seen; what is older is refused."""
+    """The greatest epoch that this candidate has seen; older ones are refused."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -45,26 +45,26 @@ class HighestEpoch:
         self.value = max(self.value, epoch)
 
     def check(self, epoch: int) -> None:
-        """NotMaster if a greater one was seen."""
+        """Raise NotMaster if a greater epoch was seen."""
         if self.value > epoch:
             raise NotMaster(f"epoch {epoch} is over: this node has promised {self.value}")
 
 
 class FollowerSession:
-    """The log as the master of the greatest epoch writes it, one master at a time."""
+    """Writes the log of the master with the greatest epoch, one master at a time."""
 
     def __init__(self, own: NodeUuid, log: LocalLog, highest: HighestEpoch) -> None:
         self._own, self._local, self._highest = own, log, highest
         self.master: NodeUuid | None = None
-        """The last one that was followed."""
+        """The last master that was followed."""
         self._heard_at = 0.0
         self._session: asyncio.Task[None] | None = None
         self._sessions: set[asyncio.Task[None]] = set()
 
     async def follow(self, channel: Channel, master: NodeUuid, epoch: int) -> None:
-        """Write what this master sends until the connection, or the epoch, ends; closes the channel.
+        """Write what this master sends until the connection, or the epoch, ends; close the channel.
 
-        Goes on where the caller is cancelled: what has arrived is written.
+        Continues if the caller is cancelled: received transactions are written.
         """
         self.master = master
         self._heard_at = asyncio.get_running_loop().time()
@@ -75,21 +75,24 @@ class FollowerSession:
         await asyncio.wait((session,))
 
     async def end(self) -> None:
-        """Nothing more is written for a master that was followed."""
+        """End the session; nothing more is written for its master."""
         session, self._session = self._session, None
         if session is not None:
             session.cancel()
             await asyncio.wait((session,))
 
     async def close(self) -> None:
-        """End all."""
+        """End all sessions."""
         for session in list(self._sessions):
             session.cancel()
         if self._sessions:
             await asyncio.wait(list(self._sessions))
 
     def with_local_heartbeat(self, ballot: Ballot) -> Ballot:
-        """This daemon hears its master by the stream, wherever its node daemon may be (R8)."""
+        """Return the register's last contact, updated by this daemon's stream (R8).
+
+        The stream counts even if the local node daemon does not run.
+        """
         vote = ballot.get(self._own)
         if self.master is None or not isinstance(vote, Vote):
             return ballot
@@ -99,7 +102,7 @@ class FollowerSession:
         return {**ballot, self._own: replace(vote, heard=heard)}
 
     async def take(self, channel: Channel, message: Message, epoch: int) -> None:
-        """One part of what is sent: transactions, or a snapshot as a whole."""
+        """Handle one message: transactions, or a whole snapshot."""
         if isinstance(message, Append):
             await self._local.append(entries_of(message))
         elif isinstance(message, SnapshotBegin):
@@ -107,10 +110,10 @@ class FollowerSession:
             shared, rows = Position.from_int(message.shared), _snapshot_rows(channel)
             await self._local.replace(history, shared, rows, lambda: self._highest.check(epoch))
         else:
-            raise ChannelClosed(f"{type(message).__name__} is not expected here")
+            raise ChannelClosed(f"unexpected message {type(message).__name__}")
 
     async def _follow(self, channel: Channel, epoch: int) -> None:
-        """Write what a master sends, all that has arrived with one sync."""
+        """Write a master's transactions, all that have arrived with one sync."""
         try:
             while True:
                 message: Message | None = await channel.receive()
@@ -127,7 +130,7 @@ class FollowerSession:
             channel.close()
 
     async def _append_all(self, channel: Channel, message: Append) -> Message | None:
-        """Write these transactions and all that have arrived behind them; what came after them."""
+        """Write these transactions and all that have arrived after them; return the message that follows."""
         entries = entries_of(message)
         size = _size(entries)
         while channel.has_more() and len(entries) < BATCH_ENTRIES and size < BATCH_BYTES:
@@ -147,7 +150,7 @@ def _size(entries: list[EncodedEntry]) -> int:
 
 
 async def _snapshot_rows(channel: Channel) -> AsyncGenerator[list[Row], None]:
-    """The rows of a snapshot that has begun; ChannelClosed where it is interrupted."""
+    """Yield the rows of a snapshot; ChannelClosed where it is interrupted."""
     while True:
         async with asyncio.timeout(SNAPSHOT_S):
             message = await channel.receive()

@@ -1,7 +1,7 @@
-"""The loop's side of the writer thread: what waits shares the next sync.
+"""The loop's side of the writer thread: waiting transactions share the next sync.
 
-While the disk syncs one batch, everything that arrives collects for the next. A full disk refuses
-until a probe succeeds; a broken one ends the queue for good.
+While the disk syncs one batch, new transactions collect for the next. A full disk refuses writes
+until a probe succeeds; a broken disk ends the queue permanently.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class GroupCommit:
-    """The queue before the disk. `written` and `lost` are called on the loop."""
+    """The queue of waiting transactions. `written` and `lost` are called on the loop."""
 
     def __init__(
         self,
@@ -50,13 +50,13 @@ class GroupCommit:
 
     @property
     def waiting(self) -> WaitingTransactions:
-        """What is not written yet, and how much was."""
+        """The number of waiting transactions, and their bytes."""
         return self._waiting
 
     def add(
         self, epoch: int, txn: Transaction, size: int, written: Written | None = None
     ) -> asyncio.Future[Position]:
-        """Queue a transaction; the future has its position once that is synced, or when `written` says so."""
+        """Queue a transaction; the future gets its position once it is synced, or when `written` sets it."""
         self._check_open()
         done = self._waiting.add(epoch, txn, size, written)
         self._begin()
@@ -69,15 +69,15 @@ class GroupCommit:
         self._begin()
 
     def forgive(self) -> None:
-        """Whoever takes a new epoch reads everything again: lost submits are seen by that."""
+        """Forget lost submits: a caller that takes a new epoch reads everything again."""
         self._waiting.forgive()
 
     async def drained(self) -> None:
-        """Wait until nothing waits."""
+        """Wait until the queue is empty."""
         await self._idle.wait()
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Use the database between two batches; raises like a commit."""
+        """Run a function on the database between two batches; raises like a commit."""
         try:
             return await self._writer.call(function)
         except CannotWriteNow as error:
@@ -88,7 +88,7 @@ class GroupCommit:
             raise NotMaster(f"{self._name} failed: {error}") from error
 
     def end(self, reason: str) -> None:
-        """The disk cannot be trusted, as somebody else found out: refuse what waits, for good."""
+        """Refuse waiting writes permanently, because another component detected a broken disk."""
         self._lose(DiskBroken(reason, perhaps_written=False), [])
 
     async def close(self, last: Callable[[], None]) -> None:
@@ -109,7 +109,7 @@ class GroupCommit:
             self._write_next()
 
     def _write_next(self) -> None:
-        """Give the writer all that waits, within reason."""
+        """Give the writer the waiting transactions, up to a limit."""
         batch: list[Waiting] = []
         size = 0
         while self._waiting and len(batch) < _BATCH_TRANSACTIONS and size < _BATCH_BYTES:
@@ -124,7 +124,7 @@ class GroupCommit:
         self._writer.post(lambda: self._write(loop, batch))
 
     def _write(self, loop: asyncio.AbstractEventLoop, batch: list[Waiting]) -> None:
-        """On the writer: one batch, one sync."""
+        """Run on the writer: one batch, one sync."""
         outcome: Outcome
         try:
             outcome = self._database.apply([(waiting.epoch, waiting.txn) for waiting in batch])
@@ -142,7 +142,7 @@ class GroupCommit:
         else:
             if isinstance(outcome, CannotWriteNow):
                 self._become_full(outcome)
-            # What came after may build on what is refused here, so it is refused as well.
+            # Later transactions may build on the refused one, so they are refused as well.
             reason = self._waiting.full or str(outcome)
             self._waiting.fail([*batch, *self._waiting.take_all()], lambda: Refused(reason))
         self._write_next()
@@ -153,7 +153,10 @@ class GroupCommit:
         self._waiting.acknowledge(batch, [entry.position for entry in entries])
 
     def _lose(self, error: DiskBroken, batch: list[Waiting]) -> None:
-        """End for good; what was being written is unknown, what still waits surely is not."""
+        """End permanently.
+
+        The outcome of running writes is unknown, waiting ones are certainly not written.
+        """
         already, self._ended = self._ended, True
         self._cancel_probe()
         self._waiting.full = ""
@@ -170,8 +173,8 @@ class GroupCommit:
     def _become_full(self, error: CannotWriteNow) -> None:
         if not self._waiting.full:
             self._waiting.full = (
-                f"{self._name} cannot be written ({error}); nothing was changed; free some space"
-                " on its disk, it is tried again by itself"
+                f"{self._name} cannot be written ({error}); nothing was changed; free some space "
+                "on its disk, and writes continue automatically"
             )
         self._schedule_probe()
 
@@ -191,7 +194,7 @@ class GroupCommit:
         self._writer.post(lambda: self._probe(loop))
 
     def _probe(self, loop: asyncio.AbstractEventLoop) -> None:
-        """On the writer."""
+        """Run on the writer."""
         outcome: CannotWriteNow | DiskBroken | None = None
         try:
             self._database.probe()

@@ -1,4 +1,4 @@
-"""The words of the state: positions, transactions, roles, members; `backend` has the port.
+"""The types of the state: positions, transactions, roles and members; `backend` has the interface.
 
 NotMaster      not written: this store, or this lease, is not (or no longer) the master's
 NotYet         a campaign was refused that may be granted a little later
@@ -22,7 +22,7 @@ MAX_TRANSACTION_BYTES = 1 << 20
 MAX_SERIAL = (1 << 32) - 1
 MAX_EPOCH = (1 << 31) - 1
 
-# Rows of this kind belong to the store and to the job ids; those above pass over them.
+# Rows of this kind belong to the store and to the job ids; the layers above skip them.
 META_KIND = "meta"
 MEMBERS_KEY = "members"
 JOB_ID_CEILING_KEY = "job_id_ceiling"
@@ -33,26 +33,26 @@ class NotYet(NotMaster):
 
 
 class NotInLog(StoreError):
-    """The log kept does not reach back to this position, or never had it: load a snapshot."""
+    """The log does not contain this position, or never had it: load a snapshot."""
 
 
 class Position(msgspec.Struct, frozen=True, order=True):
-    """Where a transaction stands; epochs first, then serials, which begin at 1 in each epoch (R1)."""
+    """The position of a transaction; epochs first, then serials, which begin at 1 in each epoch (R1)."""
 
     epoch: int
     serial: int
 
     def as_int(self) -> int:
-        """The one number that ssconf, confd and queries show; it never decreases (R1)."""
+        """Return the number that ssconf, confd and queries show; it never decreases (R1)."""
         return (self.epoch << 32) + self.serial
 
     @classmethod
     def from_int(cls, number: int) -> "Position":
-        """The inverse of `as_int`."""
+        """Return the position of such a number."""
         return cls(number >> 32, number & MAX_SERIAL)
 
     def following(self, epoch: int) -> "Position":
-        """The position of the next transaction, written in `epoch`; Refused when serials run out."""
+        """Return the position of the next transaction in `epoch`; Refused when serials run out."""
         if epoch > self.epoch:
             return Position(epoch, 1)
         if self.serial >= MAX_SERIAL:
@@ -67,7 +67,7 @@ ZERO = Position(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which cluster a store belongs to, and on which node it is."""
+    """The cluster of a store, and its node."""
 
     cluster_uuid: str
     node_uuid: NodeUuid
@@ -82,7 +82,7 @@ class Put(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Remove one row; harmless where there is none."""
+    """Remove one row; idempotent."""
 
     kind: str
     key: str
@@ -92,12 +92,12 @@ Operation: TypeAlias = Put | Delete
 
 
 class Transaction(msgspec.Struct, frozen=True):
-    """Changes that happen together, in order; without any it only waits for all before it."""
+    """Changes that happen together, in order; an empty one only waits for all before it."""
 
     operations: tuple[Operation, ...] = ()
 
     def size_bytes(self) -> int:
-        """What counts towards the limit; Refused for text that is not UTF-8."""
+        """Return the size that counts towards the limit; Refused for text that is not UTF-8."""
         size = 0
         try:
             for operation in self.operations:
@@ -111,7 +111,7 @@ class Transaction(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A transaction with its place in the order; `digest` covers the whole history up to it (R8)."""
+    """A transaction with its position in the order; `digest` covers the whole history up to it (R8)."""
 
     position: Position
     previous: Position
@@ -137,36 +137,36 @@ class Receipt(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to write in one epoch; worthless once there is a greater one."""
+    """The right to write in one epoch; void once a greater epoch exists."""
 
     epoch: int
     token: bytes = field(default=b"", repr=False)
-    """The back end's own, which nobody else reads; leases with different tokens are different."""
+    """Private to the back end; leases with different tokens are different."""
 
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """Not the master; `reason` says why not any more, where it was."""
+    """Not the master; `reason` is why the node is no longer the master, if it was."""
 
     reason: str = ""
     master: NodeUuid | None = None
-    """Who is the master, or was last, as far as this node knows.
+    """The present or last master, as far as this node knows.
 
-    This node itself where it was the last and waits to be asked to go on (RESUME); a back end that
-    elects by itself never says that.
+    It is this node if the node was the last master and waits for RESUME; a back end with its own
+    elections never reports that.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    """The one writer, in the epoch of the lease."""
+    """The only writer, in the epoch of the lease."""
 
     lease: Lease
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Closed for good: the disk or its content is broken; the daemon steps down and says why."""
+    """Closed permanently: the disk or its content is broken; the daemon steps down and logs the reason."""
 
     reason: str
 
@@ -175,11 +175,11 @@ Role: TypeAlias = Follower | Master | Lost
 
 
 class CampaignKind(enum.Enum):
-    """How a candidate asks to become the master."""
+    """The ways to become the master."""
 
     VOTE = "vote"
-    RESUME = "resume"  # a vote, and only if no other node has been the master since this one was
-    HAND_OVER = "hand-over"  # the master is asked to end first; without an answer it is a vote (R8)
+    RESUME = "resume"  # a vote, if no other node has been the master since this node was
+    HAND_OVER = "hand-over"  # requests that the master ends; without its answer it is a vote (R8)
     FORCE = "force"  # skips the majority, never the epoch (R10)
 
 
@@ -195,26 +195,29 @@ class Membership:
     """The members of the store, and the holders of the current state."""
 
     master: NodeUuid | None
-    """This node while it has the lease; else None, or the one that is known to have it."""
+    """This node while it has the lease; otherwise None, or the node known to have it."""
     epoch: int
-    """Of the master; else the greatest that this node has taken."""
+    """The master's epoch; on other nodes the greatest that the node has taken."""
     voters: frozenset[NodeUuid]
-    """Whose registers are asked: for the fence by every back end, for votes by the embedded one."""
+    """Nodes whose registers are asked: by every back end for the fence, by the embedded one for votes."""
     candidates: frozenset[NodeUuid]
     """Nodes that may hold the state and become the master."""
     holders: frozenset[NodeUuid]
-    """Who surely has all that is acknowledged from now on; none where it is on other hosts."""
+    """Nodes that certainly have everything acknowledged from now on.
+
+    Empty where the state is on other hosts.
+    """
     degraded: bool
-    """Whether an acknowledged write may be lost with one node, though it need not be (R6)."""
+    """True if an acknowledged write may be lost with one node, although redundancy is possible (R6)."""
     job_id_ceiling: int
-    """The greatest that is known to be registered or written (R12)."""
+    """The greatest job id ceiling that is known to be registered or written (R12)."""
     is_any_next: bool = False
-    """Whether any candidate may be the next master, so that no set of them is waited for as a whole."""
+    """True if any candidate may be the next master, so that waiting for one whole set is pointless."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberChange:
-    """What one node is from now on; neither voter nor candidate removes it (R3: one at a time)."""
+    """A node's role from now on; neither voter nor candidate removes it (R3: one at a time)."""
 
     node_uuid: NodeUuid
     is_voter: bool
@@ -228,25 +231,25 @@ class StoreStatistics:
     role: Role
     position: Position
     digest: bytes = b""
-    transactions: int = 0  # written since the store was opened
-    syncs: int = 0  # disk syncs that these took
+    transactions: int = 0  # transactions since the store was opened
+    syncs: int = 0  # disk syncs for these
     largest_batch: int = 0
     waiting: int = 0
     waiting_bytes: int = 0
     refused: int = 0
     is_full: bool = False
     log_entries: int = 0
-    degraded: bool = False  # as in `Membership`, while this node is the master
+    degraded: bool = False  # like `Membership`, while this node is the master
 
 
 class ByteSink(Protocol):
-    """Target of a backup."""
+    """The target of a backup."""
 
     async def write(self, data: bytes) -> None: ...
 
 
 def check_transaction(txn: Transaction) -> int:
-    """The size in bytes of a transaction that may be written; Refused beyond a limit."""
+    """Return the size of a valid transaction in bytes; Refused beyond a limit."""
     if len(txn.operations) > MAX_OPERATIONS:
         raise Refused(
             f"a transaction may have {MAX_OPERATIONS} operations, not {len(txn.operations)}; split it"

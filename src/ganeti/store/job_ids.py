@@ -1,4 +1,4 @@
-"""Job ids in blocks: a block's ceiling is registered before any of its ids is used (R12, G8)."""
+"""Job ids in blocks: the ceiling of a block is registered before any of its ids is used (R12, G8)."""
 
 from ganeti.base.errors import StoreError
 
@@ -6,10 +6,10 @@ BLOCK_SIZE = 1000
 
 
 class JobIdAllocator:
-    """Which ids come next, and when a new ceiling is needed. Pure.
+    """Assigns the next ids, and requests a new ceiling when needed. Pure.
 
-    After each campaign a new one starts above the ceiling (`Membership.job_id_ceiling`): whether
-    ids below it were given out by somebody else cannot be known.
+    After each campaign a new allocator starts above the ceiling (`Membership.job_id_ceiling`):
+    another master may have given out any id below it.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class JobIdAllocator:
 
     @property
     def greatest(self) -> int:
-        """The greatest id that was given out, or could have been."""
+        """Return the greatest id that was or may have been given out."""
         return self._next - 1
 
     def validate(self) -> None:
@@ -35,7 +35,7 @@ class JobIdAllocator:
             raise StoreError(f"next job id {self._next} with a ceiling of {self._ceiling}")
 
     def ceiling_for(self, count: int) -> int | None:
-        """What must be registered before `count` ids are taken; None if that is not needed."""
+        """Return the ceiling to register before `count` ids are taken; None if it suffices."""
         missing = self._next + count - 1 - self._ceiling
         if missing <= 0:
             return None
@@ -43,11 +43,11 @@ class JobIdAllocator:
         return self._ceiling + blocks * self._block_size
 
     def raised(self, ceiling: int) -> None:
-        """The ceiling is registered and written."""
+        """Record that the ceiling is registered and written."""
         self._ceiling = max(self._ceiling, ceiling)
 
     def take(self, count: int = 1) -> range:
-        """The next ids, in order; StoreError if they are not below the ceiling."""
+        """Return the next ids, in order; StoreError if they are not below the ceiling."""
         if self.ceiling_for(count) is not None:
             raise StoreError(f"{count} job ids from {self._next} would pass {self._ceiling}")
         taken = range(self._next, self._next + count)

@@ -1,7 +1,7 @@
-"""A master at work: it keeps followers up to date, its sync set registered and its majority heard.
+"""The work of a master: it updates followers, registers its sync set, and keeps contact to a majority.
 
-`SyncSet` and `QuorumLease` decide; this carries out. A leader term ends by a promise that excludes it,
-by ten seconds without a majority (R9), by a hand-over, or with its store.
+`SyncSet` and `QuorumLease` decide; this module carries out. A leader term ends by a promise that
+excludes it, by ten seconds without a majority (R9), by a hand-over, or with its store.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class LeaderPorts:
     peers: Peers
     log: LocalLog
     ended: Callable[[str], None]
-    """Called once when the term ends without a request."""
+    """Called once if the term ends without a request."""
 
 
 class LeaderTerm:
@@ -80,7 +80,7 @@ class LeaderTerm:
         self._quorum = QuorumLease(master, accepted.voters, forced=forced, now=now)
         self._version = accepted.version
         self._members = MemberList(accepted.voters, accepted.sync_set)
-        """Who votes and may follow, as the state has it; the registers may not know all voters yet."""
+        """The voters and possible followers in the state; the registers may not know all voters yet."""
         self._waiting: deque[tuple[Position, asyncio.Future[Position]]] = deque()
         self._waking = StaggeredWaker()
         self._feeds: dict[NodeUuid, Feed] = {}
@@ -92,7 +92,7 @@ class LeaderTerm:
         self._voters_change: asyncio.Task[None] | None = None
         self._over: str | None = None
         self._ignored: dict[NodeUuid, int] = {}
-        """Epochs that nodes have promised and that are no master's; each was logged."""
+        """Promised epochs that belong to no master; each was logged once."""
 
     @property
     def epoch(self) -> int:
@@ -100,7 +100,7 @@ class LeaderTerm:
 
     @property
     def accepted(self) -> Accepted:
-        """What was registered last, as far as a majority has it."""
+        """Return the last registration that a majority has."""
         return self._accepted
 
     @property
@@ -114,19 +114,22 @@ class LeaderTerm:
 
     @property
     def is_degraded(self) -> bool:
-        """What is written may be lost: the master alone has it, or others may have a master (R6, R10)."""
+        """Return whether a write may be lost.
+
+        Only the master has it, or others may have a master (R6, R10).
+        """
         is_alone = len(self._sync.members) == 1 and len(self._members.candidates) > 1
         return self._forced or is_alone
 
     def start(self, members: MemberList) -> None:
-        """Begin to serve followers."""
+        """Start to serve followers."""
         self.members_are(members)
         self._tasks.append(asyncio.create_task(self._tick(), name="leader tick"))
 
     def members_are(self, members: MemberList) -> None:
-        """Follow these candidates from now on, and have these voters registered.
+        """Follow these candidates from now on, and register these voters.
 
-        Also those that an earlier master wrote down and did not live to register.
+        The voters include those that an earlier master wrote down but did not register.
         """
         self._members = members
         self._follow()
@@ -134,9 +137,9 @@ class LeaderTerm:
             self._voters_change = asyncio.create_task(self._change_voters(), name="voters")
 
     async def members_settled(self) -> None:
-        """Return once the members count: their voters are registered, and nobody waits for others.
+        """Return once the members are effective: their voters are registered, and no write waits for others.
 
-        NotMaster if the term ends before that.
+        NotMaster if the term ends first.
         """
         while not self._is_settled():
             if self._over is not None:
@@ -151,7 +154,7 @@ class LeaderTerm:
         )
 
     def _follow(self) -> None:
-        """Have a link to each candidate, once its vote is registered where it has one (R3)."""
+        """Start a link to each candidate, after the registration of its vote if it has one (R3)."""
         own = self._ports.identity.node_uuid
         others = self._members.candidates - (self._members.voters - self._accepted.voters) - {own}
         self._sync.candidates_are(others)
@@ -163,7 +166,7 @@ class LeaderTerm:
             self._links[node] = asyncio.create_task(self._link(node), name=f"link {node}")
 
     def written(self, entries: list[EncodedEntry]) -> None:
-        """The master has synced these."""
+        """Record that the master has synced these transactions."""
         if self._over is not None:
             return
         for feed in self._feeds.values():
@@ -172,7 +175,10 @@ class LeaderTerm:
         self._acknowledge()
 
     async def acknowledged(self, position: Position) -> None:
-        """Return when every member of the sync set has synced this; CommitUnknown if the term ends."""
+        """Return when every member of the sync set has synced the transaction.
+
+        CommitUnknown if the term ends.
+        """
         if self._sync.acknowledged >= position:
             return
         if self._over is not None:
@@ -182,7 +188,7 @@ class LeaderTerm:
         await done
 
     def acknowledge(self, done: asyncio.Future[Position], position: Position) -> None:
-        """What `done` waits for is written here: give it the position when `acknowledged` would return."""
+        """Set `done` to the position when `acknowledged` would return; the transaction is written here."""
         if self._sync.acknowledged >= position:
             self._waking.resolve(done, position)
         elif self._over is None:
@@ -191,7 +197,7 @@ class LeaderTerm:
             done.set_exception(CommitUnknown(self._over))
 
     async def follower_has(self, node: NodeUuid, position: Position, limit_s: float) -> None:
-        """Wait until a follower has everything up to there; NotMaster if it does not in time."""
+        """Wait until a follower has everything up to a position; NotMaster if it does not in time."""
         loop = asyncio.get_running_loop()
         end = loop.time() + limit_s
         while (acked := self._sync.statistics().acked.get(node)) is None or acked < position:
@@ -204,7 +210,7 @@ class LeaderTerm:
             await asyncio.sleep(HAND_OVER_TICK_S)
 
     async def close(self, why: str) -> None:
-        """End it; what waits is unknown."""
+        """End the term; the outcome of waiting writes is unknown."""
         self.end(why)
         changes = [task for task in (self._set_change, self._voters_change) if task is not None]
         tasks = [*self._tasks, *self._links.values(), *self._asking, *changes]
@@ -220,17 +226,18 @@ class LeaderTerm:
         for _, done in self._waiting:
             if not done.done():
                 done.set_exception(CommitUnknown(f"perhaps written: {why}"))
-                done.exception()  # its waiters may be gone
+                done.exception()  # its waiters may have been cancelled
         self._waiting.clear()
 
-    # Registering
+    # Registrations
 
     async def register(
         self, *, members: frozenset[NodeUuid] | None = None, ceiling: int = 0
     ) -> None:
-        """Have a change on a majority of the voters; NotMaster if the term ends.
+        """Register a change on a majority of the voters; NotMaster if the term ends.
 
-        Refused if only a ceiling is to be raised and this node cannot keep it: then nobody has heard of it.
+        Refused if only a ceiling is to be raised and this node cannot store it: then no other node
+        has seen it.
         """
         async with self._registering:
             new = self._next(members=members, ceiling=ceiling)
@@ -246,7 +253,7 @@ class LeaderTerm:
         voters: frozenset[NodeUuid] | None = None,
         ceiling: int = 0,
     ) -> Accepted:
-        """What is to be registered; nobody was ever asked for its version before."""
+        """Return the next registration; its version has never been sent before."""
         self._version += 1
         old = self._accepted
         return replace(
@@ -258,7 +265,7 @@ class LeaderTerm:
         )
 
     async def _keep_own(self, new: Accepted) -> None:
-        """Have it in the register of this node first, or those who wait would wait for its disk."""
+        """Register on this node first, otherwise the waiting callers would wait for its disk."""
         identity = self._ports.identity
         request = AcceptRequest(identity.cluster_uuid, new)
         vote = await self._ports.voters.accept(identity.node_uuid, request)
@@ -266,7 +273,7 @@ class LeaderTerm:
             raise Refused(f"cannot reserve more job ids: {vote.reason}")
 
     async def _is_registered(self, new: Accepted) -> bool:
-        """Ask for it once: whether a majority of the old voters and of the new has it."""
+        """Send it once; return whether a majority of the old voters and of the new ones has registered it."""
         if self._over is not None:
             raise NotMaster(self._over)
         old = self._accepted
@@ -298,9 +305,10 @@ class LeaderTerm:
         )
 
     async def _change_voters(self) -> None:
-        """Register the voters that the state has, one node after the other (R3).
+        """Register the voters of the state, one node after the other (R3).
 
-        Other changes come between the tries, so that voters which lack a majority hold none of them up.
+        Other changes run between the attempts, so that voters without a majority block none of
+        them.
         """
         try:
             while voters := next_voters(self._accepted.voters, self._members.voters):
@@ -312,21 +320,23 @@ class LeaderTerm:
             return
         finally:
             self._voters_change = None
-        _log.info("the voters are %s", ", ".join(sorted(self._accepted.voters)))
+        _log.info("the voters are now %s", ", ".join(sorted(self._accepted.voters)))
 
     async def _seek_majority(self) -> None:
-        """A master by force is one like others once a majority of the voters has registered it."""
+        """Return once a majority has registered a master by force, which then is a regular master."""
         accepted = self._accepted
         is_elected = await self._ask_to_accept(
             accepted, accepted.voters, lambda agreed: is_majority(agreed, accepted.voters)
         )
-        # What was registered meanwhile by force alone is not known to that majority.
+        # That majority does not know the registrations made by force alone in the meantime.
         if is_elected and self._accepted is accepted:
             self._forced = False
             self._quorum.is_elected()
             _log.warning(
-                "a majority of the voters has registered this master by force in epoch %d: what it"
-                " writes from now on is degraded no more",
+                (
+                    "a majority of the voters has registered this master by force in epoch %d: "
+                    "its writes are no longer degraded"
+                ),
                 self.epoch,
             )
 
@@ -336,9 +346,9 @@ class LeaderTerm:
         question: Callable[[NodeUuid], Awaitable[Vote | NoVote]],
         is_enough: Callable[[set[NodeUuid]], bool],
     ) -> bool:
-        """Return whether enough agree, as soon as they do; the others are asked all the same.
+        """Return whether enough nodes agree, as soon as they do; all others are asked too.
 
-        Ends the term where the promise of one excludes this master (R9).
+        Ends the term where a node's promise excludes this master (R9).
         """
         agreed: set[NodeUuid] = set()
         asking = {
@@ -369,7 +379,7 @@ class LeaderTerm:
             self._met(node, vote.register.promised)
 
     def _met(self, node: NodeUuid, promised: Promise) -> None:
-        """A node's promise excludes this master: the term ends, or the node is ignored."""
+        """Handle a promise that excludes this master: end the term, or ignore the node."""
         if ends_leader_term(
             self.epoch,
             promised.epoch,
@@ -386,13 +396,13 @@ class LeaderTerm:
             self.end(why)
             self._ports.ended(why)
 
-    # What happens all the time
+    # Periodic work
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         while self._over is None:
             if self._quorum.is_over(loop.time()):
-                self._give_up("no majority of the voters was heard for 10 s")
+                self._give_up("no answer from a majority of the voters for 10 s")
                 return
             wanted = self._sync.tick(loop.time())
             self._acknowledge()
@@ -408,18 +418,18 @@ class LeaderTerm:
             return
         finally:
             self._set_change = None
-        _log.info("the sync set is %s", ", ".join(sorted(wanted)))
+        _log.info("the sync set is now %s", ", ".join(sorted(wanted)))
         self._sync.registered(wanted)
         self._acknowledge()
 
     @property
     def holds(self) -> bool:
-        """Return whether a majority has confirmed this master so recently that there is no other one."""
+        """Return whether a majority has confirmed this master so recently that no other master can exist."""
         now = asyncio.get_running_loop().time()
         return self._over is None and not self._quorum.is_over(now)
 
     async def renew(self) -> None:
-        """Say to all voters once that this node is the master still; NotMaster if it has ended."""
+        """Confirm once to all voters that this node is still the master; NotMaster if it has ended."""
         if self._forced:
             await self._seek_majority()
         everybody = self._accepted.voters
@@ -428,10 +438,11 @@ class LeaderTerm:
             raise NotMaster(self._over)
 
     async def _hear_majority(self) -> None:
-        """Return once a majority of the voters answers now; NotMaster if the term ends.
+        """Return once a majority of the voters answers; NotMaster if the term ends.
 
-        A master that is heard and hears nobody must not have a set without the others registered: it
-        would not learn that it is, and they could not replace it (R5, R7).
+        If the others receive this master's messages but it receives none, it must not register a
+        set without them. It would not learn that the set is registered, and the others could not
+        replace the master (R5, R7).
         """
         while not await self._ask_to_renew(
             lambda agreed: self._has_quorum(agreed, self._accepted.voters)
@@ -455,7 +466,7 @@ class LeaderTerm:
     # Followers
 
     async def _link(self, node: NodeUuid) -> None:
-        """Keep one follower up to date, for ever."""
+        """Keep one follower up to date until cancelled."""
         said = ""
         while self._over is None:
             try:
@@ -522,7 +533,7 @@ class LeaderTerm:
             self._acknowledge()
 
     async def _send(self, node: NodeUuid, channel: Channel, sent: Position) -> None:
-        """From the log until it is at its end, then what is new; a ping now and then."""
+        """Send from the log until its end, then new transactions; send a ping now and then."""
         feed = self._feeds[node]
         loop = asyncio.get_running_loop()
         next_ping = 0.0
@@ -551,7 +562,10 @@ class LeaderTerm:
                 continue
 
     async def _send_snapshot(self, node: NodeUuid, channel: Channel, theirs: History) -> Position:
-        """Everything; first the position goes beyond theirs, so that it never goes back there (G2)."""
+        """Send everything.
+
+        First advance the position beyond the follower's, so that it never decreases there (G2).
+        """
         if theirs.position >= self._ports.log.tail.position:
             await asyncio.shield(self._ports.log.add(self.epoch, Transaction(), 0))
         shared = await self._ports.log.shared_with(theirs)

@@ -1,4 +1,4 @@
-"""The part of a `StateBackend` that does not depend on where the state is."""
+"""The part of a `StateBackend` that does not depend on the location of the state."""
 
 import abc
 import asyncio
@@ -27,7 +27,7 @@ from ganeti.store.notices import RoleFeed
 
 
 class LeasedStore(abc.ABC):
-    """Roles, backups, and the rows of the store itself; the methods of the port are documented there."""
+    """Roles, backups and the store's own rows; the interface documents the methods."""
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
@@ -38,19 +38,22 @@ class LeasedStore(abc.ABC):
 
     @abc.abstractmethod
     def _add(self, lease: Lease, txn: Transaction, size: int) -> asyncio.Future[Position]:
-        """Queue a transaction under its lease; the future has its position once it is written. NotMaster, Refused."""
+        """Queue a transaction under its lease.
+
+        The future gets its position once it is written. NotMaster, Refused.
+        """
 
     @abc.abstractmethod
     def _is_degraded(self) -> bool:
-        """Return whether what is written now may be lost with one node (R6)."""
+        """Return whether a present write may be lost with one node (R6)."""
 
     @abc.abstractmethod
     def _members_now(self) -> MemberList:
-        """Return the members as they were written last."""
+        """Return the members as written last."""
 
     @abc.abstractmethod
     def _members_are(self, members: MemberList) -> None:
-        """Count with members that have been written."""
+        """Record members that have been written."""
 
     def role_changes(self) -> AsyncGenerator[Role, None]:
         return self._roles.changes()
@@ -61,7 +64,7 @@ class LeasedStore(abc.ABC):
 
     async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
         size = check_transaction(txn)
-        # Shielded: a caller that is cancelled does not take back what is being written.
+        # Shielded: cancelling the caller does not revoke a running write.
         position = await asyncio.shield(self._add(lease, txn, size))
         return Receipt(position, self._is_degraded())
 
@@ -77,7 +80,7 @@ class LeasedStore(abc.ABC):
         written = self._add(lease, Transaction((row,)), len(row.value))
 
         def apply(done: asyncio.Future[Position]) -> None:
-            """Also when the caller was cancelled meanwhile."""
+            """Apply the change even if the caller was cancelled meanwhile."""
             if not done.cancelled() and done.exception() is None:
                 self._members_are(members)
 

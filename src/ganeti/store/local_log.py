@@ -1,7 +1,7 @@
 """A candidate's own copy of the state: one SQLite file, one writer thread, one reader thread.
 
-All that decides runs on the loop; the threads only carry out. Who may write is not known here: the
-leader adds transactions, a follower session appends what a master sends.
+All decisions run on the loop; the threads only carry out. This module does not know who may write:
+the leader adds transactions, a follower session appends those of a master.
 """
 
 import asyncio
@@ -44,13 +44,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Options:
-    """What tests and odd disks may want otherwise."""
+    """Settings that tests and unusual disks may change."""
 
     limits: Limits = field(default_factory=Limits)
     probe_interval_s: float = 1.0
     connect: Connect = connect
     archive: Path | None = None
-    """The archive of jobs: what is there is not missed when this state is replaced."""
+    """The archive of jobs: archived jobs are not missing when this state is replaced."""
 
 
 class LocalLog:
@@ -65,7 +65,10 @@ class LocalLog:
         written: Callable[[list[EncodedEntry]], None],
         lost: Callable[[str], None],
     ) -> None:
-        """`written` hears of what was added and is synced; `lost` says why the disk is broken."""
+        """`written` receives added transactions that are synced.
+
+        `lost` receives the reason why the disk is broken.
+        """
         self._path, self._identity, self._options = path, identity, options
         self._on_written, self._on_lost = written, lost
         self.database = Database(path, options.limits, options.connect)
@@ -83,19 +86,19 @@ class LocalLog:
         self._replacing = asyncio.Lock()
         self._failure = ""
         self.tail = History()
-        """End of the synced history."""
+        """The end of the synced history."""
         self.members = MemberList.decode(None, identity.node_uuid)
-        """As they were read or written here last."""
+        """The members as read or written here last."""
         self.epoch = 0
-        """The greatest in which this node was to write."""
+        """The greatest epoch in which this node was to write."""
 
     async def open(self) -> None:
-        """Open or make the database; StoreError if it is damaged, of others, or in use."""
+        """Open or create the database; StoreError if it is damaged, in use, or of another cluster."""
         await self.commits.run(self._open_database)
         self.tail = self.database.history
 
     def _open_database(self) -> None:
-        """On the writer: one process at a time, and the content checked."""
+        """Run on the writer: lock out other processes, and check the content."""
         lock = self._path.with_name(f"{self._path.name}.lock")
         try:
             is_ours = self._open_files.enter_context(exclusive_file(lock))
@@ -108,7 +111,7 @@ class LocalLog:
         self.epoch = self.database.epoch
 
     async def close(self) -> None:
-        """Write what waits, end every reading, free threads and files."""
+        """Write what waits, end all reads, free threads and files."""
         self._failure = self._failure or "the store is closed"
         await self.commits.close(self._open_files.close)
         for snapshot in self._snapshots:
@@ -117,12 +120,12 @@ class LocalLog:
         await self._reader.close()
 
     def check_readable(self) -> None:
-        """StoreError once it is closed, or its disk is broken."""
+        """Raise StoreError if the log is closed or its disk is broken."""
         if self._failure:
             raise StoreError(self._failure)
 
     def _lose(self, reason: str) -> None:
-        self._failure = f"the store is closed for good: {reason}"
+        self._failure = f"the store is closed permanently: {reason}"
         self._on_lost(reason)
 
     # Writing as the master
@@ -130,40 +133,46 @@ class LocalLog:
     def add(
         self, epoch: int, txn: Transaction, size: int, written: Written | None = None
     ) -> asyncio.Future[Position]:
-        """Queue a transaction; its position once that is synced, or when `written` says so. Raises like `commit`."""
+        """Queue a transaction; the future gets its position once it is synced, or when `written` sets it.
+
+        Raises like `commit`.
+        """
         return self.commits.add(epoch, txn, size, written)
 
     def add_unawaited(self, epoch: int, txn: Transaction, size: int) -> None:
-        """As `StateBackend.submit`."""
+        """Behave like `StateBackend.submit`."""
         self.commits.add_unawaited(epoch, txn, size)
 
     async def drained(self) -> None:
-        """Wait until nothing waits to be written."""
+        """Wait until no write is queued."""
         await self.commits.drained()
 
     async def check_disk(self) -> None:
-        """Write something: Refused while there is no room; NotMaster if the disk is broken, and `lost` is called."""
+        """Write a probe: Refused while there is no room.
+
+        NotMaster if the disk is broken, after a call of `lost`.
+        """
         await self.commits.run(self.database.probe)
 
     async def keep_epoch(self, epoch: int) -> None:
-        """Write the epoch down, synced, and forget unawaited transactions that were lost."""
+        """Write the epoch down, synced, and forget lost submits."""
         await self.commits.run(lambda: self.database.take_epoch(epoch))
         self.commits.forgive()
         self.epoch = epoch
 
     def _written(self, entries: list[EncodedEntry]) -> None:
-        """A batch is synced."""
+        """Handle a synced batch."""
         self.reached(History(entries[-1].position, entries[-1].digest))
         self._on_written(entries)
 
     def reached(self, history: History) -> None:
-        """The synced history ends there."""
+        """Advance the end of the synced history."""
         self.tail = history
 
-    # Writing what a master sends
+    # Writing a master's transactions
 
     async def append(self, entries: list[EncodedEntry]) -> None:
-        """Write transactions of another master; HistoryDiffers where they do not go on from here."""
+        """Append transactions of another master; HistoryDiffers if they do not continue the history here."""
 
         async def append() -> None:
             await self.commits.run(lambda: self.database.append(entries))
@@ -219,7 +228,7 @@ class LocalLog:
     # Reading
 
     async def read_members(self) -> MemberList:
-        """The list in the rows, which is `members` from now on."""
+        """Return the list in the rows, and use it as `members` from now on."""
         self.members = await self.commits.run(self._stored_members)
         return self.members
 
@@ -228,12 +237,12 @@ class LocalLog:
         return MemberList.decode(row, self._identity.node_uuid)
 
     async def stored_ceiling(self) -> int:
-        """The ceiling of job ids in the rows."""
+        """Return the ceiling of job ids in the rows."""
         get = partial(self.database.get, META_KIND, JOB_ID_CEILING_KEY)
         return decode_ceiling(await self.commits.run(get))
 
     async def load(self) -> AsyncGenerator[Position | Row, None]:
-        """As `StateBackend.load`."""
+        """Behave like `StateBackend.load`."""
         async with contextlib.aclosing(self.slices()) as slices:
             async for part in slices:
                 if isinstance(part, History):
@@ -243,7 +252,7 @@ class LocalLog:
                     yield row
 
     async def slices(self) -> AsyncGenerator[History | list[Row], None]:
-        """A snapshot: where it stands, then its rows, some at a time."""
+        """Yield a snapshot: its position, then its rows, in batches."""
         self.check_readable()
         snapshot = Snapshot(self._path, self._options.connect)
         self._snapshots.add(snapshot)
@@ -252,7 +261,7 @@ class LocalLog:
             while rows := await self._read(snapshot.next_slice):
                 yield rows
         finally:
-            # `close` has taken care of it if the reader does not accept any more.
+            # `close` cleans up if the reader accepts no more calls.
             with contextlib.suppress(StoreError):
                 self._reader.post(snapshot.close)
             self._snapshots.discard(snapshot)
@@ -260,21 +269,22 @@ class LocalLog:
     async def goes_on_from(self, history: History) -> bool:
         """Return whether a follower at exactly this position may be sent what follows in the log."""
         if history.position == ZERO < self.tail.position:
-            # Whoever has nothing gets all at once: with a part of it, it would pass for one that has
-            # everything that was acknowledged while it was a member (`election.choose_source`).
+            # An empty follower gets everything at once. With part of it, it would look like a
+            # follower with everything acknowledged while it was a member
+            # (`election.choose_source`).
             return False
         return await self._read(partial(self._log_reader.goes_on_from, history))
 
     async def shared_with(self, history: History) -> Position:
-        """How far another history may go with this one; ZERO where that is not known."""
+        """Return the last position that another history may share with this one; ZERO if unknown."""
         return await self._read(partial(self._log_reader.shared_with, history))
 
     async def entries_after(self, position: Position) -> list[EncodedEntry]:
-        """Some transactions that follow; NotInLog."""
+        """Return some transactions after a position; NotInLog."""
         return await self._read(partial(self._log_reader.encoded_after, position))
 
     async def _read(self, function: Callable[[], T]) -> T:
-        """Run on the reader; damage found there ends the writing too (G3)."""
+        """Run on the reader; damage found there also ends the writing (G3)."""
         try:
             return await self._reader.call(function)
         except DiskBroken as error:
@@ -282,7 +292,7 @@ class LocalLog:
             raise StoreError(f"the state database {self._path} failed: {error}") from error
 
     def statistics(self, role: Role, *, degraded: bool) -> StoreStatistics:
-        """Figures of this moment."""
+        """Return current figures."""
         commits, waiting = self.commits, self.commits.waiting
         return StoreStatistics(
             role=role,

@@ -18,15 +18,15 @@ from ganeti.model.objects import NodeUuid
 from ganeti.store.interface import CampaignKind, Follower, Lease, Lost, Master, NotYet, Role
 
 START_S = 5.0
-"""How long a starting daemon waits for a vote before it becomes a follower."""
+"""Time for which a starting daemon waits for a vote before it becomes a follower."""
 RETRY_S = 1.0
 START_RETRY_S = 0.25
 AFTER_LOSS_S = 5.0
-"""How long a node that has lost the role waits before it asks for the role again."""
+"""Delay before a node that has lost the role asks for it again."""
 TAKE_OVER_S = 45.0
-"""How long a take-over retries while a vote may still be granted (G19: done in 60 s, refused in 90)."""
+"""Time for which a take-over retries while a vote may still be granted (G19: done in 60 s, refused in 90)."""
 OVERTAKEN_S = 10.0
-"""How long a take-over retries after a refusal that only another campaign can change."""
+"""Time for which a take-over retries after a refusal that only another campaign can change."""
 
 TAKEN_OVER = "another node has taken over already"
 STOPPING = "this daemon is stopping"
@@ -273,7 +273,10 @@ class MastershipCore(TracedCore):
         self._is_stopping = self._has_ended = False
         self._out: list[Instruction] = []
         self.waiting_reason = ""
-        """Why this node, which was the master, is not the master again yet; '' if it does not ask for that."""
+        """The reason why this former master is not the master again yet.
+
+        '' if it does not ask for the role.
+        """
 
     @property
     def is_master(self) -> bool:
@@ -384,7 +387,7 @@ class MastershipCore(TracedCore):
     def _close(self, now: float) -> None:
         was_open = self.phase is Phase.OPEN
         if was_open and isinstance(self.role, Follower | Lost):
-            self._do(Notify(f"not the master any more: {self.role.reason}", is_warning=True))
+            self._do(Notify(f"no longer the master: {self.role.reason}", is_warning=True))
         if was_open and isinstance(self.role, Follower):
             self._resume_at(now, AFTER_LOSS_S)
         self.phase = Phase.CLOSING
@@ -477,7 +480,8 @@ class MastershipCore(TracedCore):
                     self._requeue(request, now + RETRY_S)
                 else:
                     self._finish(request, error)
-                    # Once this node is registered, no other candidate starts by itself: keep trying.
+                    # Once this node is registered, no other candidate starts on its own: keep
+                    # trying.
                     self._resume_at(now, AFTER_LOSS_S)
             case _:
                 self._finish(request, error)

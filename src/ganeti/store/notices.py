@@ -1,4 +1,4 @@
-"""The role of a back end: who is told of its changes, and what is refused in which."""
+"""The role of a back end: its listeners, and the calls that each role refuses."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -15,14 +15,14 @@ class RoleFeed:
         self._listeners: set[asyncio.Queue[Role | None]] = set()
         self._ended = False
         self.is_closed = False
-        """Set by the store as soon as nothing more may be asked of it; `close` comes when all is done."""
+        """Set as soon as the store accepts no more requests; `close` follows once all work is done."""
 
     @property
     def role(self) -> Role:
         return self._role
 
     def change(self, role: Role) -> None:
-        """Tell everybody; lost is the last role there is."""
+        """Publish a role to all listeners; Lost is the last role."""
         if role == self._role or isinstance(self._role, Lost):
             return
         self._role = role
@@ -30,17 +30,17 @@ class RoleFeed:
             listener.put_nowait(role)
 
     def check_usable(self) -> None:
-        """NotMaster where the store is closed, or lost."""
+        """Raise NotMaster where the store is closed, or lost."""
         if why := self._end():
             raise NotMaster(why)
 
     def check_readable(self) -> None:
-        """StoreError where the store is closed, or lost."""
+        """Raise StoreError where the store is closed, or lost."""
         if why := self._end():
             raise StoreError(why)
 
     def check_lease(self, lease: Lease) -> None:
-        """NotMaster unless the store is the master of the lease's epoch."""
+        """Raise NotMaster unless the store is the master in the lease's epoch."""
         self.check_usable()
         if not isinstance(self._role, Master):
             raise NotMaster("this node is not the master")
@@ -50,11 +50,11 @@ class RoleFeed:
 
     def _end(self) -> str:
         if isinstance(self._role, Lost):
-            return f"the store is closed for good: {self._role.reason}"
+            return f"the store is closed permanently: {self._role.reason}"
         return "the store is closed" if self.is_closed else ""
 
     async def changes(self) -> AsyncGenerator[Role, None]:
-        """The role now and each one after it, until `close`."""
+        """Yield the present role and each later one, until `close`."""
         if self._ended:
             return
         listener: asyncio.Queue[Role | None] = asyncio.Queue()

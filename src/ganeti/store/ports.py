@@ -1,4 +1,4 @@
-"""What connects a back end with the other nodes, and with its own node's register; `daemons` wires it."""
+"""The connections of a back end to other nodes and to its own node's register; `daemons` creates them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,23 +32,23 @@ class Ports:
     peers: Peers
     register: RegisterKeeper
     worker: Worker | None = None
-    """Where the register is read and decided, since it syncs; without one it is at once."""
+    """The thread for reads and decisions of the register, which sync; without one they run on the loop."""
     nodes: Callable[[], frozenset[NodeUuid]] = frozenset
-    """The nodes that are not offline: a new epoch is greater than what those without a vote have promised."""
+    """Nodes that are not offline: a new epoch must exceed the promises of those without a vote, too."""
 
     async def beside(self, function: Callable[[], T]) -> T:
-        """Run what may block on the register's file."""
+        """Run a function that may block on the register's file."""
         return await self.worker.call(function) if self.worker else function()
 
 
 @dataclass(frozen=True)
 class OpenedState:
-    """A back end that is open on this node, a follower at first."""
+    """A back end that is open on this node, initially as a follower."""
 
     backend: StateBackend
     fence: Fence
     handlers: Mapping[Purpose, Handler]
-    """What it answers to the daemons of other candidates, by the purpose of their calls."""
+    """The handlers of calls from other candidates, by purpose."""
 
 
 class LocalVoter:
@@ -61,7 +61,7 @@ class LocalVoter:
         worker: Worker | None = None,
         describe: Callable[[], Voter] = Voter,
     ) -> None:
-        """`describe` says what this node says of itself with each vote."""
+        """`describe` returns this node's report about itself, which accompanies each vote."""
         self._own, self._keeper, self._worker = own, keeper, worker
         self._describe = describe
 
@@ -77,7 +77,7 @@ class LocalVoter:
         return await self._decide(node, lambda old: accept(old, request))
 
     async def renew(self, node: NodeUuid, cluster_uuid: str, epoch: int) -> Vote | NoVote:
-        del cluster_uuid  # the register on this node is of the cluster of its daemon
+        del cluster_uuid  # the register on this node belongs to the cluster of its daemon
         return await self._decide(node, lambda old: check_epoch(old, epoch, self._own))
 
     async def _decide(
@@ -94,17 +94,17 @@ class LocalVoter:
         except GanetiError as err:
             return NoVote(err.message)
         if answer.register is None:
-            return NoVote(answer.reason or "it has joined no cluster")
+            return NoVote(answer.reason or "the node has not joined a cluster")
         return Vote(answer.granted, answer.register, answer.reason, voter=self._describe())
 
 
 class NoPeers:
-    """The other candidates of a cluster that is being made: there are none."""
+    """The other candidates of a new cluster: it has none."""
 
     async def connect(self, node: NodeUuid) -> Channel:
         raise ChannelClosed(f"node {node} cannot be reached while the cluster is created")
 
 
 def alone(own: NodeUuid, keeper: RegisterKeeper, worker: Worker | None = None) -> Ports:
-    """The ports of a cluster of one node, whose own register is the only voter."""
+    """Return the ports of a single-node cluster, whose own register is the only voter."""
     return Ports(LocalVoter(own, keeper, worker), NoPeers(), keeper, worker)

@@ -39,10 +39,12 @@ class PreservedState:
         after = f"after {_describe(self.shared)} " if self.shared > ZERO else ""
         what = f"it was written {after}up to {_describe(self.position)}"
         if not self.job_ids:
-            return f"{what}; no job is missing here"
+            return f"{what}; no job of it is missing here"
         shown = ", ".join(str(job_id) for job_id in self.job_ids[:SHOWN_JOBS])
         more = len(self.job_ids) - SHOWN_JOBS
-        return f"{what}; it alone has jobs {shown}" + (f" and {more} more" if more > 0 else "")
+        return f"{what}; only this file has jobs {shown}" + (
+            f" and {more} more" if more > 0 else ""
+        )
 
 
 def _describe(position: Position) -> str:

@@ -1,4 +1,4 @@
-"""Sentences of the store about nodes: the nodes are data, and get names only where somebody reads them."""
+"""Messages of the store about nodes; the UUIDs of nodes become names only where a person reads them."""
 
 import re
 from collections.abc import Callable, Collection
@@ -8,20 +8,23 @@ from ganeti.model.objects import NodeUuid
 
 
 class Reason(str):  # noqa: SLOT000 - it has attributes
-    """A sentence that reads with UUIDs in logs, and with names where `told` makes them."""
+    """A message with UUIDs in logs; `told` replaces them with names."""
 
     template: str
     parts: tuple[str, ...]
 
     def __new__(cls, template: str, *parts: str) -> Self:
-        """`parts`, for each {} of the template: UUIDs of nodes, other reasons, or plain text."""
+        """`parts`, one for each {} of the template: UUIDs of nodes, other reasons, or plain text."""
         self = super().__new__(cls, template.format(*parts))
         self.template, self.parts = template, parts
         return self
 
 
 def told(text: str, name: Callable[[NodeUuid], str]) -> str:
-    """What an administrator reads; `name` gives back what is no UUID of a node."""
+    """Return the message for an administrator.
+
+    `name` returns text unchanged that is not the UUID of a node.
+    """
     if not isinstance(text, Reason):
         return text
     return text.template.format(
@@ -33,12 +36,12 @@ def told(text: str, name: Callable[[NodeUuid], str]) -> str:
 
 
 def joined(between: str, parts: Collection[str]) -> Reason:
-    """UUIDs or reasons, one after the other."""
+    """Return UUIDs or reasons as a list with separators."""
     return Reason(between.join("{}" for _ in parts), *parts)
 
 
 def naming(text: str, nodes: Collection[NodeUuid]) -> Reason:
-    """A sentence that another node has made, in which these may be named: it came as plain text."""
+    """Return a reason from another node's plain text that may contain these UUIDs."""
     known = [node for node in nodes if node]
     if not known:
         return Reason("{}", text)

@@ -1,7 +1,7 @@
-"""The node's register: which epoch it has promised, and to whom (architecture, section 5, R2).
+"""The node's register: the epoch that it has promised, and the candidate that got the promise (R2).
 
-The rules are pure functions from a register and a request to an answer. `RegisterFile` puts the
-new register on disk, file and directory synced, before it gives the answer away.
+The rules are pure functions from a register and a request to an answer. `RegisterFile` puts the new
+register on disk, file and directory synced, before it returns the answer.
 """
 
 import fcntl
@@ -26,13 +26,16 @@ _NO_FILE = "none"
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The greatest epoch that this node has granted, and the candidate that asked for it."""
+    """The greatest epoch that this node has granted, and the candidate that requested it."""
 
     epoch: int
     candidate: NodeUuid
 
     def excludes(self, epoch: int, master: NodeUuid) -> bool:
-        """Whether this node refuses the master of an epoch: it has a greater one, or has given this one away."""
+        """Return whether this node refuses the master of an epoch.
+
+        It does if it has promised a greater epoch, or this one to another candidate.
+        """
         return self.epoch > epoch or (self.epoch == epoch and self.candidate != master)
 
 
@@ -46,14 +49,17 @@ class Accepted:
     sync_set: frozenset[NodeUuid]
     job_id_ceiling: int
     voters: frozenset[NodeUuid] = frozenset()
-    """Whose majority counts from here on (R3); empty in registers of clusters that had one voter."""
+    """The voters whose majority counts from here on (R3).
+
+    Empty in registers of clusters that had one voter.
+    """
     software: str = ""
-    """The master's version: what is older may not understand what it wrote; '' if that is not known."""
+    """The master's version: older software may not understand its data; '' if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """What a node remembers about mastership; a node that never joined has none."""
+    """A node's stored promises and registrations; a node that never joined has none."""
 
     cluster_uuid: str
     promised: Promise
@@ -73,7 +79,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class PromiseRequest:
-    """A candidate asks for an epoch, or (`join`) a master takes a node into its cluster."""
+    """A candidate's request for an epoch, or (`join`) a master's admission of a node into its cluster."""
 
     cluster_uuid: str
     epoch: int
@@ -82,7 +88,7 @@ class PromiseRequest:
 
 @dataclass(frozen=True, slots=True)
 class AcceptRequest:
-    """A master registers itself, its sync set or its ceiling of job ids."""
+    """A master's registration of itself, its sync set or its ceiling of job ids."""
 
     cluster_uuid: str
     accepted: Accepted
@@ -90,7 +96,10 @@ class AcceptRequest:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Granted or why not; `register` is what must be on disk before anybody learns the answer."""
+    """Granted, or refused with a reason.
+
+    `register` must be on disk before the answer leaves the node.
+    """
 
     granted: bool
     register: Register | None
@@ -98,7 +107,7 @@ class Answer:
 
 
 def join(register: Register | None, request: PromiseRequest) -> Answer:
-    """Take a node without an epoch into a cluster; repeating that is harmless."""
+    """Admit a node without an epoch to a cluster; idempotent."""
     if not 0 <= request.epoch <= MAX_EPOCH:
         return Answer(False, register, f"epoch {request.epoch} is out of range")
     if register is None:
@@ -128,7 +137,7 @@ def promise(register: Register | None, request: PromiseRequest) -> Answer:
 
 
 def accept(register: Register | None, request: AcceptRequest) -> Answer:
-    """Register a master; its version and the ceiling of job ids never go back (R5, R12)."""
+    """Register a master; its version and the ceiling of job ids never decrease (R5, R12)."""
     if register is None:
         return _never_joined()
     if register.cluster_uuid != request.cluster_uuid:
@@ -153,10 +162,11 @@ def accept(register: Register | None, request: AcceptRequest) -> Answer:
 def check_epoch(
     register: Register | None, epoch: int, master_uuid: NodeUuid, *, joining: bool = False
 ) -> Answer:
-    """May a call of this master and epoch change the node? A greater epoch is written down first.
+    """Decide whether a call of this master and epoch may change the node; records a greater epoch first.
 
-    Refuses smaller epochs, an equal one of another master (G4, A26), and one that is too far ahead. A node without a register
-    lets only a call pass that is part of a join, and `join` then makes the register.
+    Refuses smaller epochs, an equal one of another master (G4, A26), and one that is too far ahead.
+    A node without a register accepts only a call that is part of a join; `join` then creates the
+    register.
     """
     if register is None:
         return Answer(True, None) if joining else _never_joined()
@@ -177,7 +187,7 @@ def check_epoch(
 
 
 def _never_joined() -> Answer:
-    return Answer(False, None, "this node has joined no cluster and accepts only a join")
+    return Answer(False, None, "this node has not joined a cluster and accepts only a join")
 
 
 def _too_far(register: Register, epoch: int) -> Answer:
@@ -194,17 +204,17 @@ def _other_cluster(register: Register, asked: str) -> Answer:
 
 
 class RegisterKeeper(Protocol):
-    """Where a register is kept: it is durable before a new one is answered with."""
+    """Stores a register: a new one is durable before the answer is returned."""
 
     def read(self) -> Register | None: ...
 
     def decide(self, rule: Callable[[Register | None], Answer]) -> Answer:
-        """Apply a rule (`lambda old: promise(old, request)`) and keep what it answers with."""
+        """Apply a rule (`lambda old: promise(old, request)`), store its register, and return its answer."""
         ...
 
 
 class MemoryRegister:
-    """A register that lives as long as its process; for tests and simulations."""
+    """A register in memory, for tests and simulations."""
 
     def __init__(self, register: Register | None = None) -> None:
         self._register = register
@@ -223,7 +233,7 @@ class RegisterFile:
     """The register on disk, mode 0600; safe for many threads and processes.
 
     Blocks for a disk sync when the register changes. Raises StoreError if it cannot be read or
-    kept, and then nothing was granted.
+    written; then nothing was granted.
     """
 
     def __init__(
@@ -232,10 +242,10 @@ class RegisterFile:
         self._path = path
         self._write = write
         self._durable = ""
-        """Which file is known to be on disk, with its name (`_file_now`); '' before the first look."""
+        """The identity of the file that is known to be synced (`_file_now`); '' before the first look."""
 
     def read(self) -> Register | None:
-        """What is promised now; None before the node has joined."""
+        """Return the present register; None before the node has joined."""
         with self._locked():
             return self._read()
 
@@ -258,7 +268,7 @@ class RegisterFile:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """The lock is on the directory: the file itself is replaced at each change."""
+        """Lock the directory, because each change replaces the file."""
         try:
             directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -294,7 +304,7 @@ class RegisterFile:
             raise StoreError(f"cannot store the register {self._path}: {error}") from error
 
     def _settle(self) -> None:
-        """An answer must be on disk: its writer may have died after the rename, before the sync."""
+        """Sync the register before an answer: its writer may have died after the rename, before the sync."""
         try:
             now = self._file_now()
             if now == self._durable:
@@ -307,7 +317,7 @@ class RegisterFile:
         self._durable = now
 
     def _file_now(self) -> str:
-        """What tells one file in this place from the one before or after it."""
+        """Return a value that differs between successive files at this path."""
         try:
             found = self._path.stat()
         except FileNotFoundError:
@@ -316,7 +326,7 @@ class RegisterFile:
 
 
 def encode_register(register: Register) -> bytes:
-    """JSON, and a checksum after it."""
+    """Return JSON followed by a checksum."""
     accepted = register.accepted
     fields = {
         "format": FORMAT,
@@ -338,7 +348,7 @@ def encode_register(register: Register) -> bytes:
 
 
 def decode_register(data: bytes) -> Register:
-    """The inverse of `encode_register`; StoreError for anything else, also for a changed bit."""
+    """Return the register of encoded bytes; StoreError for anything else, also for a flipped bit."""
     body, _, rest = data.partition(b"\n")
     if rest != hashlib.sha256(body).hexdigest().encode() + b"\n":
         raise StoreError("its checksum does not match")

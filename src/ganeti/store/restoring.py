@@ -1,9 +1,9 @@
-"""Putting a backup in the place of a candidate's state, while no master daemon runs on its node.
+"""Replaces a candidate's state with a backup while no master daemon runs on its node.
 
-One SQLite transaction replaces everything, and the old state is preserved; then the register says
-that this node alone has the last state, at an epoch beyond all that others may have used (R10). If we
-die in between, the restored state is there and the register says nothing of it yet: a repeated restore
-does both again.
+One SQLite transaction replaces everything and preserves the old state. Then the register records
+that this node alone has the last state, at an epoch beyond all that others may have used (R10).
+After a crash in between, the restored state exists but is not registered: a repeated restore does
+both again.
 """
 
 import contextlib
@@ -110,7 +110,7 @@ def found_at(path: Path, identity: Identity, connect: Connect = connect) -> Foun
 
 
 def rows_at(path: Path) -> Iterator[Row]:
-    """All rows of a state that can be opened; StoreError."""
+    """Return all rows of a state that can be opened; StoreError."""
     snapshot = Snapshot(path)
     try:
         snapshot.begin()
@@ -123,13 +123,14 @@ def rows_at(path: Path) -> Iterator[Row]:
 
 
 def move_aside(path: Path) -> Path:
-    """Take a state that cannot be opened out of the way; where it is now. OSError."""
+    """Move away a state that cannot be opened; return its new path. OSError."""
     aside = next(
         candidate
         for number in range(1, 1 << 30)
         if not (candidate := path.with_name(f"{path.name}.damaged-{number}")).exists()
     )
-    # The log first: a database without its log is old, a log without its database is nothing.
+    # The log first: a database without its log is only old, but a log without its database is
+    # useless.
     for suffix in ("-wal", "-shm", ""):
         part = path.with_name(path.name + suffix)
         if part.exists():
@@ -147,11 +148,12 @@ def replace_state(
     *,
     covered: Collection[Position] = (),
 ) -> Path | None:
-    """Let `rows` be the whole state, at the end of `history`; where the old state is kept, if any.
+    """Replace the whole state with `rows`, at the end of `history`; return where the old state is preserved.
 
-    One that ended at one of `covered` has nothing that anybody could miss, and is not kept.
+    An old state that ended at one of `covered` has nothing of use and is not preserved.
 
-    The state is held. Refused (full disk), StoreError, or what `rows` raises: nothing has changed then.
+    The caller holds the lock. After Refused (full disk), StoreError, or an error of `rows` nothing
+    has changed.
     """
     database = Database(path, Limits(), connect)
     try:
@@ -188,7 +190,7 @@ def register_restored(
     ceiling: int,
     voters: frozenset[NodeUuid],
 ) -> None:
-    """Say in this node's register that it alone has the last state, in `epoch`; StoreError."""
+    """Record in this node's register that it alone has the last state, in `epoch`; StoreError."""
     cluster, node = identity.cluster_uuid, identity.node_uuid
 
     def rule(old: Register | None) -> Answer:

@@ -1,4 +1,4 @@
-"""Space on the state's disk that is kept for when it is full."""
+"""Reserve space on the state's disk, which is released when the disk is full."""
 
 import ctypes
 import logging
@@ -9,18 +9,19 @@ from pathlib import Path
 from ganeti.store.worker import Worker
 
 ROOM_BYTES = (16 << 20, 4 << 20, 1 << 20)
-"""The greatest of these that there is space for: each 4 MiB suffice for some hundred jobs."""
+"""Sizes in order of preference; each 4 MiB suffice for some hundred jobs."""
 _KEEP_SIZE = 1
-"""Of fallocate(2): reserve space behind the end of a file, which is not longer for that."""
+"""The mode of fallocate(2) that reserves space beyond the end of a file without extending it."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 _log = logging.getLogger(__name__)
 
 
 class RoomFile:
-    """A file that only takes space; given up by removing it.
+    """A file that only reserves space; removing it releases the space.
 
-    Its space is reserved for the databases `heirs` at once: who else writes on a full disk gets none of it.
+    At once, the space is reserved again for the databases `heirs`, so other writers on the full
+    disk cannot take it.
     """
 
     def __init__(
@@ -36,11 +37,11 @@ class RoomFile:
         self._heirs = [Path(f"{path}{part}") for path in heirs for part in ("", "-wal")]
 
     async def give(self) -> bool:
-        """Remove the file; False if there was none."""
+        """Remove the file; return False if it did not exist."""
         return await self._worker.call(self._remove)
 
     async def keep(self) -> bool:
-        """Make the file; False if the disk has not that much space."""
+        """Create the file; return False if the disk has too little space."""
         return await self._worker.call(self._make)
 
     def _remove(self) -> bool:
@@ -75,7 +76,10 @@ class RoomFile:
 
 
 def _reserve(path: Path, size: int) -> None:
-    """Reserve space that the file will grow into; file systems that cannot do so leave it to whoever is first."""
+    """Reserve space into which the file will grow.
+
+    Without support by the file system, the first writer gets it.
+    """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

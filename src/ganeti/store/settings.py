@@ -1,6 +1,7 @@
-"""What a candidate knows before it can read the state: which back end has the state, and where.
+"""The settings that a candidate needs before it can read the state: its back end and location.
 
-The file `state-backend.json` (JSON, mode 0600) is on every candidate, unless the candidates' own store has the state.
+The file `state-backend.json` (JSON, mode 0600) is on every candidate, unless the candidates' own
+store has the state.
 """
 
 from pathlib import Path
@@ -17,7 +18,7 @@ S = TypeVar("S")
 
 
 class StateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the state is."""
+    """The location of the state."""
 
     format: Literal[1] = 1
     kind: str = EMBEDDED
@@ -27,9 +28,9 @@ class StateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     is_managed: bool = True
     """Whether the candidates run the servers; otherwise an administrator does."""
     authority: str = ""
-    """Of servers that are not managed: the file with the certificates that sign theirs; '' for plain HTTP."""
+    """For unmanaged servers: the file with the certificates of their authority; '' for plain HTTP."""
     credentials: str = ""
-    """Of servers that are not managed: a file with user and password, a line each; '' for none."""
+    """For unmanaged servers: a file with user and password, one a line; '' for none."""
 
     def __post_init__(self) -> None:
         if self.kind not in STATE_KINDS:
@@ -42,12 +43,12 @@ def state_settings(paths: Paths) -> StateSettings:
 
 
 def keep_state_settings(paths: Paths, settings: StateSettings) -> None:
-    """Remember where the state is."""
+    """Store the location of the state."""
     write_atomically(paths.state_settings, msgspec.json.encode(settings), mode=0o600)
 
 
 def read_settings(path: Path, form: type[S]) -> S | None:
-    """Return what a file of settings has, None without the file; ConfigurationError."""
+    """Return the content of a settings file, None without the file; ConfigurationError."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=form)
     except FileNotFoundError:
@@ -55,4 +56,4 @@ def read_settings(path: Path, form: type[S]) -> S | None:
     except OSError as err:
         raise ConfigurationError(f"{path} cannot be read: {err.strerror}") from err
     except (msgspec.DecodeError, UnicodeDecodeError) as err:
-        raise ConfigurationError(f"{path} is damaged or of a newer version: {err}") from err
+        raise ConfigurationError(f"{path} is damaged or from a newer version: {err}") from err

@@ -1,4 +1,4 @@
-"""Where the state in a database file ends, as somebody sees it who does not own the file (R8)."""
+"""Reads the end of the state from a database file of another process (R8)."""
 
 import sqlite3
 from contextlib import closing
@@ -10,7 +10,7 @@ from ganeti.store.election import Tail
 
 PATIENCE_S = 0.2
 JOB_KIND = "job"
-"""Of the rows whose keys are job ids, in figures of one length."""
+"""A query for the greatest job id among the keys of one length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,9 @@ class StoredTail:
 
 
 def read_stored_tail(path: Path) -> StoredTail | None:
-    """What is in the file now; None where there is no state, or it cannot be read at this moment.
+    """Return the present end; None if there is no state, or it cannot be read at this moment.
 
-    It is only a hint: the writer may be about to write more.
+    The result is only a hint: the writer may be about to write more.
     """
     if not path.is_file():
         return None

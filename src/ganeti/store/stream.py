@@ -1,4 +1,4 @@
-"""What the master daemons of candidates say to each other: the transaction stream, fencing, copying.
+"""The protocol between the master daemons of candidates: transaction stream, fencing, copying.
 
     master -> follower      Hello(replicate); HelloAcknowledged or Reject; then Append, Ping, Snapshot*: each Append,
                             Ping and SnapshotEnd is answered by an Ack
@@ -6,7 +6,7 @@
     candidate -> master     Hello(hand over); Done once it has ended, or Reject
     master -> follower      Hello(archive): see `archive_feed`
 
-A message is a length and msgpack. The ports at the end are wired by `daemons`.
+A message is a length and msgpack. `daemons` implements the interfaces at the end of this module.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from ganeti.store.register import AcceptRequest, PromiseRequest
 LENGTH = struct.Struct(">I")
 MESSAGE_LIMIT = 64 << 20
 HELLO_S = 5.0
-"""How long a caller may take to say who it is."""
+"""Time limit for a caller's handshake."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Hello(_Message, frozen=True):
-    """Who calls, in which epoch, and what for."""
+    """The caller, its epoch, and its purpose."""
 
     cluster_uuid: str
     epoch: int
@@ -48,14 +48,14 @@ class Hello(_Message, frozen=True):
 
 
 class HelloAcknowledged(_Message, frozen=True):
-    """The caller's epoch is met; here the history ends."""
+    """The caller's epoch is accepted; `position` is the end of the history here."""
 
     position: int
     digest: bytes
 
 
 class Reject(_Message, frozen=True):
-    """No, and why; `epoch` is the greatest promised here."""
+    """A refusal with its reason; `epoch` is the greatest epoch promised here."""
 
     reason: str
     epoch: int = 0
@@ -68,22 +68,25 @@ class Append(_Message, frozen=True):
 
 
 class Ping(_Message, frozen=True):
-    """Asks for an Ack."""
+    """Request an Ack."""
 
 
 class Ack(_Message, frozen=True):
-    """Everything up to here is synced."""
+    """Everything up to the position is synced."""
 
     position: int
 
 
 class SnapshotBegin(_Message, frozen=True):
-    """Rows follow that take the place of everything."""
+    """Rows follow that replace everything."""
 
     position: int
     digest: bytes
     shared: int = 0
-    """How far the receiver's history may go with the sender's; all of it is the beginning of this one."""
+    """The last position that the receiver's history may share with the sender's.
+
+    Positions up to it are the beginning of the sender's history.
+    """
 
 
 class SnapshotRows(_Message, frozen=True):
@@ -97,14 +100,14 @@ class SnapshotEnd(_Message, frozen=True):
 
 
 class Pull(_Message, frozen=True):
-    """Send what follows this history, or everything."""
+    """Request for everything after this history, or for everything."""
 
     position: int
     digest: bytes
 
 
 class Done(_Message, frozen=True):
-    """That was all."""
+    """The end of the data."""
 
 
 class ArchiveHave(_Message, frozen=True):
@@ -114,7 +117,7 @@ class ArchiveHave(_Message, frozen=True):
 
 
 class ArchiveMissing(_Message, frozen=True):
-    """Which of them are not here."""
+    """Ids that this archive lacks."""
 
     ids: list[int]
 
@@ -147,13 +150,13 @@ _decoder = msgspec.msgpack.Decoder(Message)
 
 
 def encode_message(message: Message) -> bytes:
-    """The message with its length before it."""
+    """Return the message with its length prefix."""
     body = _encoder.encode(message)
     return LENGTH.pack(len(body)) + body
 
 
 def decode_message(body: bytes) -> Message:
-    """The inverse, without the length; ProtocolError."""
+    """Return the message of bytes without the length; ProtocolError."""
     try:
         message: Message = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -162,14 +165,14 @@ def decode_message(body: bytes) -> Message:
 
 
 def append_of(entries: list[EncodedEntry]) -> Append:
-    """The message that carries these."""
+    """Return the message with these entries."""
     return Append(
         [(e.position.as_int(), e.previous.as_int(), e.digest, e.content) for e in entries]
     )
 
 
 def entries_of(message: Append) -> list[EncodedEntry]:
-    """The inverse of `append_of`."""
+    """Return the entries of a message."""
     at = Position.from_int
     return [
         EncodedEntry(at(position), at(previous), digest, content)
@@ -178,14 +181,14 @@ def entries_of(message: Append) -> list[EncodedEntry]:
 
 
 class ChannelClosed(Exception):
-    """The other end is gone, or cannot be reached; says why."""
+    """The peer is gone or cannot be reached; the text has the reason."""
 
 
 class Channel(Protocol):
-    """An ordered way for messages to one other daemon; every method raises ChannelClosed."""
+    """An ordered channel for messages to one other daemon; every method raises ChannelClosed."""
 
     async def send(self, message: Message) -> None:
-        """Give the message to the network, waiting while too much is on its way."""
+        """Send a message; waits while too much is in transit."""
         ...
 
     async def receive(self) -> Message: ...
@@ -195,7 +198,7 @@ class Channel(Protocol):
         ...
 
     def close(self) -> None:
-        """May be repeated."""
+        """Close; idempotent."""
         ...
 
 
@@ -203,12 +206,12 @@ class Peers(Protocol):
     """The master daemons of the other candidates."""
 
     async def connect(self, node: NodeUuid) -> Channel:
-        """ChannelClosed, within seconds, where that is not possible."""
+        """Return a channel; ChannelClosed, within seconds, on failure."""
         ...
 
 
 class Voters(Protocol):
-    """The registers of all nodes; nothing is raised, since no answer is an answer."""
+    """The registers of all nodes; calls never raise, since a missing answer is an answer, too."""
 
     async def read(self, node: NodeUuid) -> Vote | NoVote: ...
 
@@ -219,27 +222,27 @@ class Voters(Protocol):
     async def accept(self, node: NodeUuid, request: AcceptRequest) -> Vote | NoVote: ...
 
     async def renew(self, node: NodeUuid, cluster_uuid: str, epoch: int) -> Vote | NoVote:
-        """Say that this node is the master still."""
+        """Confirm that this node is still the master."""
         ...
 
 
 Handler: TypeAlias = Callable[[Channel, Hello], Awaitable[None]]
-"""Answers one caller that has said hello, until the connection ends; closes nothing."""
+"""Answers one caller after its handshake, until the connection ends; does not close it."""
 
 
 class StreamServer:
-    """Gives each caller of this cluster to the handler of its purpose."""
+    """Passes each caller of this cluster to the handler of its purpose."""
 
     def __init__(self, cluster_uuid: str, handlers: Mapping[Purpose, Handler]) -> None:
         self._cluster_uuid, self._handlers = cluster_uuid, handlers
 
     async def serve(self, channel: Channel) -> None:
-        """Answer one caller on its connection, until it ends."""
+        """Answer one caller on its connection, until the connection ends."""
         try:
             async with asyncio.timeout(HELLO_S):
                 hello = await channel.receive()
             if not isinstance(hello, Hello) or hello.cluster_uuid != self._cluster_uuid:
-                await channel.send(Reject("this is another cluster"))
+                await channel.send(Reject("this node belongs to another cluster"))
             elif (handler := self._handlers.get(hello.purpose)) is None:
                 await channel.send(Reject(f"this node does not answer calls to {hello.purpose}"))
             else:

@@ -25,7 +25,7 @@ RETURNS_AFTER_S = 30.0
 @dataclass(slots=True)
 class _Follower:
     acked: Position = ZERO
-    mark: Position = ZERO  # acknowledging this is the next proof
+    mark: Position = ZERO  # the acknowledgement of this position is the next proof
     proved_at: float = float("-inf")
     steady_since: float = float("inf")
     was_dropped: bool = False
@@ -40,7 +40,7 @@ class _Change:
 
 @dataclass(frozen=True, slots=True)
 class SyncSetStatistics:
-    """For `gnt-debug` and tests."""
+    """Figures for `gnt-debug` and tests."""
 
     members: frozenset[NodeUuid]
     acknowledged: Position
@@ -53,7 +53,7 @@ class SyncSet:
     def __init__(
         self, master: NodeUuid, members: frozenset[NodeUuid], position: Position, now: float
     ) -> None:
-        """`members` is registered, and each of them has everything up to `position`."""
+        """`members` is registered, and each member has everything up to `position`."""
         self._master = master
         self._members = members
         self._change: _Change | None = None
@@ -66,17 +66,20 @@ class SyncSet:
 
     @property
     def members(self) -> frozenset[NodeUuid]:
-        """The set that counts: the last one registered."""
+        """Return the effective set: the last one registered."""
         return self._members
 
     @property
     def acknowledged(self) -> Position:
-        """Everything up to here is on every member, synced."""
+        """Return the position up to which every member has synced everything."""
         return self._acknowledged
 
     @property
     def must_acknowledge(self) -> frozenset[NodeUuid]:
-        """Whom a write waits for now: the old set, and the new one while it is being registered (R5)."""
+        """Return the nodes that a write waits for.
+
+        The old set, and the new one while it is being registered (R5).
+        """
         return self._members | self._change.members if self._change else self._members
 
     def statistics(self) -> SyncSetStatistics:
@@ -84,7 +87,7 @@ class SyncSet:
         return SyncSetStatistics(self._members, self._acknowledged, acked)
 
     def candidates_are(self, candidates: Iterable[NodeUuid]) -> None:
-        """Who may be a member; one that may not any more is dropped by the next `tick`."""
+        """Replace the possible members; the next `tick` drops members that are no longer allowed."""
         self._candidates = frozenset(candidates) | {self._master}
         for node in self._candidates - self._followers.keys() - {self._master}:
             self._followers[node] = _Follower()
@@ -92,12 +95,12 @@ class SyncSet:
             del self._followers[node]
 
     def written(self, position: Position) -> Position:
-        """The master itself has synced up to here; what is acknowledged now."""
+        """Record that the master itself has synced up to here; return the acknowledged position."""
         self._written = max(self._written, position)
         return self._advance()
 
     def acked(self, node: NodeUuid, position: Position, now: float) -> Position:
-        """A follower says that it has synced up to here, which may be old news; what is acknowledged."""
+        """Record a follower's synced position, which may be outdated; return the acknowledged position."""
         follower = self._followers.get(node)
         if follower is None:
             return self._acknowledged
@@ -110,7 +113,7 @@ class SyncSet:
         return self._advance()
 
     def has_only(self, node: NodeUuid, position: Position) -> None:
-        """A follower that connects says what it has: less than it had must not count any more.
+        """Record the position of a follower that connects: any greater position no longer counts.
 
         Its disk was replaced, or has an older copy.
         """
@@ -120,9 +123,10 @@ class SyncSet:
             follower.proved_at, follower.was_dropped = float("-inf"), True
 
     def tick(self, now: float) -> frozenset[NodeUuid] | None:
-        """Begin or pursue a change; a set that is to be registered now, to be answered by `registered`.
+        """Begin or continue a change; return a set to register now, to be confirmed by `registered`.
 
-        More may be `acknowledged` afterwards: a change that is given up leaves fewer to wait for. The same set is given until it is registered: registering may be repeated.
+        More may be `acknowledged` afterwards: an abandoned change leaves fewer nodes to wait for.
+        The same set is returned until it is registered: registering may be repeated.
         """
         if self._change is None:
             wanted = self._wanted(now)
@@ -135,7 +139,7 @@ class SyncSet:
         return None
 
     def registered(self, members: frozenset[NodeUuid]) -> Position:
-        """A majority of the voters has this set; what is acknowledged now."""
+        """Record that a majority of the voters has this set; return the acknowledged position."""
         if self._change is None or self._change.members != members:
             return self._acknowledged
         for node in self._members - members:
@@ -160,7 +164,7 @@ class SyncSet:
         if self._acknowledged < self._held():
             problems.append("what all have is not acknowledged")
         if missing := self.must_acknowledge - self._followers.keys() - {self._master}:
-            problems.append(f"members that are no followers: {sorted(missing)}")
+            problems.append(f"members that are not followers: {sorted(missing)}")
         behind = [
             node
             for node in self._members - {self._master}
@@ -182,7 +186,7 @@ class SyncSet:
             change.is_registering = True
 
     def _wanted(self, now: float) -> frozenset[NodeUuid]:
-        """Who should be in the set: the members that are well, and others up to the target."""
+        """Return the desired members: present ones that keep up, and others up to the target size."""
         others = self._members & self._candidates - {self._master}
         kept = sorted(node for node in others if not self._is_silent(node, now))
         ready = sorted(
@@ -204,6 +208,6 @@ class SyncSet:
         return self._acknowledged
 
     def _held(self) -> Position:
-        """What everybody has who must."""
+        """Return the position that all required nodes have."""
         needed = self.must_acknowledge & self._followers.keys()
         return min([self._written, *(self._followers[node].acked for node in needed)])

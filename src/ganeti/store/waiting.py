@@ -1,4 +1,4 @@
-"""Transactions that wait to be written: which are taken, and how each one's caller learns what became of it."""
+"""Transactions that wait to be written, and the outcome for each one's caller."""
 
 import asyncio
 from collections import deque
@@ -15,32 +15,32 @@ MAX_BYTES = 64 << 20
 
 
 Written: TypeAlias = Callable[[asyncio.Future[Position], Position], None]
-"""What gives a caller the position once its transaction is written: at once, or later."""
+"""Callback that gives the caller the position of a written transaction, at once or later."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A transaction that is not written yet; `done` is None if nobody waits for it."""
+    """A transaction that is not written yet; `done` is None without a waiting caller."""
 
     epoch: int
     txn: Transaction
     size: int
     done: asyncio.Future[Position] | None
     written: Written | None = None
-    """None: the caller waits for no more than that."""
+    """None: the caller waits only for the write."""
 
 
 class WaitingTransactions:
-    """In their order, and those that are being written, until each has its outcome."""
+    """Waiting and running transactions, in order, until each has its outcome."""
 
     def __init__(self, place: str) -> None:
-        """`place` is what they wait for, as a refusal names it."""
+        """`place` names the destination in a refusal's text."""
         self._place = place
         self._queue: deque[Waiting] = deque()
         self._waking = StaggeredWaker()
         self._lost_submits = 0
         self.bytes = 0
         self.full = ""
-        """Why nothing can be written for the moment; '' if it can."""
+        """The reason why nothing can be written now; '' if writes are possible."""
         self.refused = self.transactions = self.largest_batch = 0
 
     def __len__(self) -> int:
@@ -49,10 +49,10 @@ class WaitingTransactions:
     def add(
         self, epoch: int, txn: Transaction, size: int, written: Written | None = None
     ) -> asyncio.Future[Position]:
-        """Queue a transaction; the future has its position, or why there is none. Refused.
+        """Queue a transaction; the future gets its position, or an error. Refused.
 
-        With `written`, that is told of the future and the position in place of the caller. A future
-        that is cancelled takes nothing back.
+        `written`, if given, is called with the future and the position instead. Cancelling the
+        future does not revoke the transaction.
         """
         self._admit(size)
         done: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
@@ -65,22 +65,22 @@ class WaitingTransactions:
         self._enqueue(Waiting(epoch, txn, size, None))
 
     def forgive(self) -> None:
-        """Whoever takes a new epoch reads everything again: lost submits are seen by that."""
+        """Forget lost submits: a caller that takes a new epoch reads everything again."""
         self._lost_submits = 0
 
     def next(self) -> Waiting:
-        """The one that has waited longest; it stays."""
+        """Return the oldest waiting transaction and leave it in the queue."""
         return self._queue[0]
 
     def take(self) -> Waiting:
-        """The one that has waited longest, to be written."""
+        """Remove and return the oldest waiting transaction, to be written."""
         return self._queue.popleft()
 
     def take_all(self) -> list[Waiting]:
         return [self.take() for _ in range(len(self._queue))]
 
     def acknowledge(self, batch: Sequence[Waiting], positions: Sequence[Position]) -> None:
-        """These are written, together."""
+        """Record that these transactions are written, together."""
         self.transactions += len(batch)
         self.largest_batch = max(self.largest_batch, len(batch))
         for one, position in zip(batch, positions, strict=True):
@@ -89,7 +89,10 @@ class WaitingTransactions:
                 (one.written or self._waking.resolve)(one.done, position)
 
     def fail(self, batch: Iterable[Waiting], error: Callable[[], GanetiError]) -> None:
-        """These are not written, or nobody knows; each caller has an error of its own."""
+        """Record that these transactions failed, or that their outcome is unknown.
+
+        Each caller gets its own error.
+        """
         for one in batch:
             self.bytes -= one.size
             self.refused += 1
@@ -99,14 +102,14 @@ class WaitingTransactions:
                 one.done.set_exception(error())
 
     def _admit(self, size: int) -> None:
-        """Refuse what is known at once not to succeed."""
+        """Refuse a transaction that cannot succeed."""
         if self._lost_submits:
             lost, self._lost_submits = self._lost_submits, 0
-            self._refuse(f"{lost} earlier transactions that nobody waited for were refused")
+            self._refuse(f"{lost} earlier transactions without a waiting caller were refused")
         if self.full:
             self._refuse(self.full)
         if self.bytes + size > MAX_BYTES:
-            self._refuse(f"{self.bytes} bytes wait for {self._place} already; try again")
+            self._refuse(f"{self.bytes} bytes already wait for {self._place}; try again")
 
     def _refuse(self, reason: str) -> None:
         self.refused += 1

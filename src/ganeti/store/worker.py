@@ -16,7 +16,7 @@ _ORPHAN_CHECK_S = 5.0
 
 
 class Worker:
-    """A thread; it ends at `close`, after all that was given to it before."""
+    """A thread; it ends at `close`, after all earlier calls."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -191,7 +191,7 @@ async def test_verifying_names_the_states_of_old_masters(node: Node) -> None:
     database.close()
     report = await node.verify(VerifyArgs(hypervisors=[]))
     assert report.preserved_states == [str(path) for path in kept]
-    assert report.preserved_contents[str(kept[0])].endswith("it alone has jobs 8")
+    assert report.preserved_contents[str(kept[0])].endswith("only this file has jobs 8")
 
 
 @pytest.mark.virtual_time

@@ -77,7 +77,7 @@ async def test_missing_jobs_are_in_neither_the_state_nor_the_archive(
     assert (found.shared, found.position, found.job_ids) == (SHARED, Position(1, 1), (8,))
     assert "after position 4294967298 (epoch 1, serial 2)" in found.summary()
     assert "up to position 4294967297" in found.summary()
-    assert found.summary().endswith("it alone has jobs 8")
+    assert found.summary().endswith("only this file has jobs 8")
     assert stat.S_IMODE(preserved.stat().st_mode) == 0o600
     assert {path.name for path in tmp_path.glob("*aside*")} == {preserved.name}
 
@@ -87,7 +87,7 @@ async def test_summary_counts_many_jobs_and_reports_none(state: State) -> None:
     preserved = state.keep(ZERO)
     found = read_preserved(preserved, state.path, None)
     assert found is not None
-    assert found.summary().endswith("no job is missing here")
+    assert found.summary().endswith("no job of it is missing here")
     assert "after" not in found.summary()
     state.write(1, Transaction(tuple(Delete(JOB_KIND, job_key(n)) for n in range(1, 31))))
     found = read_preserved(preserved, state.path, None)

@@ -347,7 +347,7 @@ def test_a_register_may_be_removed_when_the_node_leaves(path: Path) -> None:
 async def test_the_voter_of_this_node_says_why_it_refuses_and_answers_for_no_other() -> None:
     keeper = MemoryRegister()
     voter = LocalVoter(A, keeper)
-    assert await voter.read(A) == NoVote("it has joined no cluster")
+    assert await voter.read(A) == NoVote("the node has not joined a cluster")
     join_cluster(keeper, Identity(CLUSTER, A))
     granted = await voter.promise(A, PromiseRequest(CLUSTER, 2, A), CampaignKind.VOTE)
     assert granted == Vote(True, promised(2))

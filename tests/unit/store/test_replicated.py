@@ -281,7 +281,7 @@ async def test_at_healing_it_is_said_what_of_which_side_is_dropped(
     replicas.mend()
     await eventually(lambda: not (third._term is None or third._term.is_forced))
     await eventually(lambda: store.statistics().digest == third.statistics().digest)
-    await eventually(lambda: "it alone has jobs 17" in caplog.text)
+    await eventually(lambda: "only this file has jobs 17" in caplog.text)
     assert f"node {N1} has written up to {last.position}" in caplog.text
     assert f"after position {shared.as_int()} (epoch {shared.epoch}" in caplog.text
     assert f"up to position {last.position.as_int()} (epoch" in caplog.text

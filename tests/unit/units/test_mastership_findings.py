@@ -74,7 +74,8 @@ def test_a_state_that_was_moved_aside_is_shown_until_it_is_removed() -> None:
         (
             node(2),
             report(
-                preserved_states=[PRESERVED], preserved_contents={PRESERVED: "it alone has jobs 17"}
+                preserved_states=[PRESERVED],
+                preserved_contents={PRESERVED: "only this file has jobs 17"},
             ),
         ),
         (node(3), RpcFailed("node3", "no")),
