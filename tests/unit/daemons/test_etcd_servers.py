@@ -117,7 +117,7 @@ async def test_a_server_that_is_down_full_or_no_member_is_named_with_what_helps(
     assert (full[0], full[2]) == (two, True)
     assert "out of space: 127 MiB are free" in full[1]
     assert (none[0], none[2]) == (three, False)
-    assert "no member" in none[1]
+    assert "not a member" in none[1]
 
 
 @pytest.mark.requirement("G22")

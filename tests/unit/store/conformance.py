@@ -398,7 +398,7 @@ class StoreConformance:
         store, lease = await master(harness)
         with pytest.raises(Refused, match="change_members"):
             await store.commit(lease, put("members", b"{}", META_KIND))
-        with pytest.raises(Refused, match="stays"):
+        with pytest.raises(Refused, match="must stay voter"):
             await store.change_members(lease, MemberChange(NODE, is_voter=True, is_candidate=False))
         await store.close()
 

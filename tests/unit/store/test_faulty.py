@@ -109,7 +109,7 @@ async def test_a_broken_disk_ends_the_store_for_good() -> None:
         await store.commit(lease, put("a"))
     assert isinstance(store.statistics().role, Lost)
     for call in (store.commit(lease, put("b")), become_master(store, VOTE)):
-        with pytest.raises(NotMaster, match="closed for good"):
+        with pytest.raises(NotMaster, match="closed permanently"):
             await call
     with pytest.raises(StoreError):
         await keys_of(store)

@@ -203,9 +203,9 @@ async def test_a_failed_sync_is_unknown_and_ends_the_store(harness: SqliteHarnes
     with pytest.raises(Refused):
         await second
     assert isinstance(store.statistics().role, Lost)
-    with pytest.raises(NotMaster, match="closed for good"):
+    with pytest.raises(NotMaster, match="closed permanently"):
         await become_master(store, VOTE)
-    with pytest.raises(StoreError, match="closed for good"):
+    with pytest.raises(StoreError, match="closed permanently"):
         await rows_of(store)
     await store.close()
     again = await harness.open()

@@ -86,7 +86,7 @@ def test_a_state_that_was_moved_aside_is_shown_until_it_is_removed() -> None:
         "node2.example.com",
         False,
     )
-    assert f"{PRESERVED}, a preserved state of a former master: it alone" in found.text
+    assert f"{PRESERVED}, a preserved state of a former master: only this file has" in found.text
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_servers_that_go_on_together_have_no_trouble() -> None:
     ("status", "text", "is_error"),
     [
         ("connection refused", "does not answer: connection refused", True),
-        (StatusAnswer(leader=7, raftIndex=10), "lags: it has 4990 entries less", True),
+        (StatusAnswer(leader=7, raftIndex=10), "lags: it has 4990 entries fewer", True),
         (StatusAnswer(raftIndex=5_000), "no connection to a majority", True),
         (
             StatusAnswer(leader=7, raftIndex=5_000, errors=("etcdserver: no leader",)),
