@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench_instances import create, per_second, switch
+from bench_instances import Rates, create, finish, switch
 from local_cluster import connected, local_cluster, loop_block_ms
 from machine import spin_ms, sync_ms
+
+from ganeti.vcluster.layout import VirtualCluster
 
 ROUNDS = 3
 ROOM = {
@@ -18,21 +20,21 @@ ROOM = {
 """Nodes of this machine have two processors."""
 
 
-async def rates(socket: Path, count: int) -> dict[str, float]:
-    """The best of some rounds, each with all instances made and removed; and how many each node got."""
-    best = 0.0
+async def rates(cluster: VirtualCluster, count: int) -> dict[str, float]:
+    """Measure some rounds, each with all instances made and removed; and count what each node got."""
     names = [f"bench{number}.example.com" for number in range(count)]
     spread: dict[str, int] = {}
-    async with connected(socket) as client:
-        await per_second(client, [ROOM])
+    async with connected(cluster.master.paths.luxi_socket) as client:
+        found = Rates(cluster, client)
+        await finish(client, [ROOM])
         for _ in range(ROUNDS):
             ops = [{**create(name, ""), "pnode": None, "iallocator": "hail"} for name in names]
-            best = max(best, await per_second(client, ops))
+            await found.run("create_with_allocator", ops)
             rows = await client.call("QueryNodes", [], ["name", "pinst_cnt"], False)
             spread = dict(rows)
-            await per_second(client, [switch("OP_INSTANCE_REMOVE", name) for name in names])
+            await finish(client, [switch("OP_INSTANCE_REMOVE", name) for name in names])
     return {
-        "create_with_allocator_per_second": round(best, 1),
+        **found.figures(),
         "most_on_a_node": max(spread.values()),
         "fewest_on_a_node": min(spread.values()),
     }
@@ -44,8 +46,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     with local_cluster() as cluster:
-        socket = cluster.master.paths.luxi_socket
-        figures: dict[str, Any] = dict(asyncio.run(rates(socket, 50 if quick else 200)))
+        figures: dict[str, Any] = dict(asyncio.run(rates(cluster, 50 if quick else 200)))
         figures["loop_block_ms"] = loop_block_ms(cluster)
         figures["sync_ms"] = sync_ms(Path(cluster.directory))
         figures["spin_ms"] = spin_ms()

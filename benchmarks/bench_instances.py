@@ -1,17 +1,22 @@
-"""Creating, starting and stopping many instances at once: real daemons, durable, three nodes, no real guests."""
+"""Creating, starting and stopping many instances at once: real daemons, durable, three nodes, no real guests.
+
+Beside each rate stands the processor time of one operation, of the daemons of all nodes together.
+"""
 
 import argparse
 import asyncio
 import json
-import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from local_cluster import connected, local_cluster
 from machine import spin_ms, sync_ms
+from processor_time import Spent, measured
 
 from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.store.register import RegisterFile
+from ganeti.vcluster.layout import VirtualCluster
 
 ROUNDS = 3
 
@@ -36,19 +41,16 @@ def switch(op_id: str, name: str) -> dict[str, Any]:
     return given
 
 
-async def per_second(client: AsyncLuxiClient, ops: list[dict[str, Any]]) -> float:
-    """Jobs of one opcode each, from the first byte of their submission to the end of the last one."""
-    begun = time.perf_counter()
+async def finish(client: AsyncLuxiClient, ops: list[dict[str, Any]]) -> None:
+    """Run jobs of one opcode each, and wait for the end of the last one; each must succeed."""
     answers = await client.call("SubmitManyJobs", [[op] for op in ops])
     assert all(accepted for accepted, _what in answers)
     ids = [job_id for _accepted, job_id in answers]
     for job_id in ids:
         await wait(client, job_id)
-    took = time.perf_counter() - begun
     rows = await client.call("QueryJobs", ids, ["status", "opresult"])
     wrong = [row for row in rows if row[0] != "success"]
     assert not wrong, wrong[0]
-    return len(ops) / took
 
 
 async def wait(client: AsyncLuxiClient, job_id: int) -> None:
@@ -63,27 +65,53 @@ async def wait(client: AsyncLuxiClient, job_id: int) -> None:
             return
 
 
-async def rates(socket: Path, nodes: list[str], count: int) -> dict[str, float]:
-    """The best of some rounds, each with all instances made and removed; `cold`: the first one."""
-    best: dict[str, float] = {}
-    cold: dict[str, float] = {}
+@dataclass
+class Rates:
+    """The rate and the processor time of each phase, over some rounds."""
+
+    cluster: VirtualCluster
+    client: AsyncLuxiClient
+    rounds: dict[str, list[tuple[int, Spent]]] = field(default_factory=dict)
+
+    async def run(self, phase: str, ops: list[dict[str, Any]]) -> None:
+        """Run the jobs of one phase."""
+        with measured(self.cluster) as spent:
+            await finish(self.client, ops)
+        self.rounds.setdefault(phase, []).append((len(ops), spent))
+
+    def figures(self) -> dict[str, float]:
+        """Return the best rate of each phase, and the least processor time of all daemons and of the master."""
+        found: dict[str, float] = {}
+        for phase, rounds in self.rounds.items():
+            found[f"{phase}_per_second"] = round(max(n / spent.wall for n, spent in rounds), 1)
+            each = [spent.us_per(n) for n, spent in rounds]
+            found[f"{phase}_cpu_us"] = min(one["all"] for one in each)
+            found[f"{phase}_master_cpu_us"] = min(one["master"] for one in each)
+        return found
+
+    def cold(self) -> dict[str, float]:
+        """Return the rates of the first round."""
+        firsts = {phase: rounds[0] for phase, rounds in self.rounds.items()}
+        return {
+            f"cold_{phase}_per_second": round(n / spent.wall, 1)
+            for phase, (n, spent) in firsts.items()
+        }
+
+
+async def rates(cluster: VirtualCluster, count: int) -> dict[str, float]:
+    """Measure some rounds, each with all instances made and removed."""
+    nodes = [node.name for node in cluster.nodes]
     names = [f"bench{number}.example.com" for number in range(count)]
-    async with connected(socket) as client:
+    async with connected(cluster.master.paths.luxi_socket) as client:
+        found = Rates(cluster, client)
         for _ in range(ROUNDS):
-            phases = {
-                "create": [
-                    create(name, nodes[number % len(nodes)]) for number, name in enumerate(names)
-                ],
-                "start": [switch("OP_INSTANCE_STARTUP", name) for name in names],
-                "stop": [{**switch("OP_INSTANCE_SHUTDOWN", name), "timeout": 0} for name in names],
-                "remove": [switch("OP_INSTANCE_REMOVE", name) for name in names],
-            }
-            for phase, ops in phases.items():
-                rate = await per_second(client, ops)
-                best[phase] = max(best.get(phase, 0.0), rate)
-                cold.setdefault(f"cold_{phase}", rate)
-    figures = {**best, **cold}
-    return {f"{phase}_per_second": round(rate, 1) for phase, rate in figures.items()}
+            placed = [create(name, nodes[number % len(nodes)]) for number, name in enumerate(names)]
+            await found.run("create", placed)
+            await found.run("start", [switch("OP_INSTANCE_STARTUP", name) for name in names])
+            stops = [{**switch("OP_INSTANCE_SHUTDOWN", name), "timeout": 0} for name in names]
+            await found.run("stop", stops)
+            await found.run("remove", [switch("OP_INSTANCE_REMOVE", name) for name in names])
+    return {**found.figures(), **found.cold()}
 
 
 def main() -> None:
@@ -92,9 +120,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     with local_cluster() as cluster:
-        socket = cluster.master.paths.luxi_socket
-        nodes = [node.name for node in cluster.nodes]
-        figures: dict[str, Any] = dict(asyncio.run(rates(socket, nodes, 50 if quick else 200)))
+        figures: dict[str, Any] = dict(asyncio.run(rates(cluster, 50 if quick else 200)))
         register = RegisterFile(cluster.master.paths.register).read()
         assert register is not None
         assert register.accepted is not None

@@ -16,7 +16,9 @@ from ganeti.model import wire
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.headers import UNKNOWN_PROCEDURE, UNREACHABLE
-from ganeti.rpc.procedures.form import Procedure
+from ganeti.rpc.hook_reports import HookReports
+from ganeti.rpc.procedures.form import Nothing, Procedure
+from ganeti.rpc.procedures.hooks import HOOKS_LIST, report
 
 A = TypeVar("A", bound=msgspec.Struct)
 R = TypeVar("R")
@@ -57,6 +59,7 @@ class FakeRpc:
         self.calls: list[RecordedCall] = []
         self.changing_calls: list[RecordedCall] = []
         """Those of `calls` whose procedures change a host, in order."""
+        self.hook_reports = HookReports()
         self._leader_term = leader_term
         self._faults: dict[int, Fault] = {}
         self._changing = 0
@@ -89,7 +92,10 @@ class FakeRpc:
             raise RpcFailed(node.name, f"{procedure.name}: an injected failure", "HostError")
         if fault is Fault.LOST_CALL:
             raise RpcUnknown(node.name, f"{procedure.name}: no answer: an injected failure")
+        called_at = self.hook_reports.moment()
         result = await self._answer(node, procedure, args, key)
+        if key:
+            await self._report_hooks(node, called_at)
         if fault is Fault.LOST_ANSWER:
             raise RpcUnknown(node.name, f"{procedure.name}: no answer: an injected failure")
         return result
@@ -117,6 +123,12 @@ class FakeRpc:
             return None
         self._changing += 1
         return self._faults.pop(self._changing, None)
+
+    async def _report_hooks(self, node: Node, called_at: int) -> None:
+        """Do what the header of an answer does; a node may be without hooks."""
+        if handler := self.nodes[node.name].get(HOOKS_LIST.name):
+            directories = await handler(Nothing(), Call())
+            self.hook_reports.add(NodeUuid(node.uuid), called_at, report(directories))
 
     async def _answer(self, node: Node, procedure: Procedure[A, R], args: A, key: str) -> R:
         handler = self.nodes[node.name].get(procedure.name)

@@ -271,6 +271,7 @@ class Master:
             self.placements,
             self.ssconf,
             self.candidates,
+            hook_reports=self.rpc.hook_reports,
             built_in=world.built_in,
             node_data=NodeData(world.node_data_age_s),
             domain_secret=lambda: world.domain_secret or no_secret(),

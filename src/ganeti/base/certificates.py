@@ -6,6 +6,7 @@ times are seconds since the epoch.
 """
 
 import datetime as dt
+import functools
 import hashlib
 import ipaddress
 import re
@@ -258,8 +259,12 @@ def not_before(certificate: bytes) -> float:
     return _certificate(certificate).not_valid_before_utc.timestamp()
 
 
+@functools.lru_cache(maxsize=4)
 def node_identity(certificate: bytes) -> tuple[str, str]:
-    """(UUID, name) in a node's certificate; InputError if it has none."""
+    """Return the UUID and the name in a node's certificate; InputError if it has none.
+
+    The last results are kept: a node reads its own certificate at each start of an instance.
+    """
     try:
         names = (
             _certificate(certificate)

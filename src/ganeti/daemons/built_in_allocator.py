@@ -7,6 +7,7 @@ that program instead, so an administrator can replace the allocator.
 """
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -30,7 +31,7 @@ class BuiltInAllocator:
     """The implementation of `units.services.BuiltInAllocator`."""
 
     def __init__(self, paths: Paths) -> None:
-        self._search_path = paths.iallocator_search_path
+        self._programs = [directory / BUILT_IN for directory in paths.iallocator_search_path]
         self._own = Path(sys.executable).parent / BUILT_IN
         self._compute: Compute | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -40,7 +41,7 @@ class BuiltInAllocator:
         self, message: dict[str, Any], options: Mapping[str, Any]
     ) -> dict[str, Any] | None:
         """Return success, info and result; None if another program of this name must answer."""
-        if await asyncio.to_thread(self._is_replaced):
+        if self._is_replaced():
             return None
         question = {"do": "answer", "message": message, "options": dict(options)}
         found: dict[str, Any] = await self._computed(question)
@@ -62,13 +63,11 @@ class BuiltInAllocator:
             await process.wait()
 
     def _is_replaced(self) -> bool:
-        for directory in self._search_path:
-            program = directory / BUILT_IN
-            try:
+        """Look at the first program of the name, on the loop: a thread costs more than these few calls."""
+        for program in self._programs:
+            with contextlib.suppress(OSError):
                 if program.exists():
-                    return program.resolve() != self._own.resolve()
-            except OSError:
-                continue
+                    return not (self._own.exists() and program.samefile(self._own))
         return False
 
     async def _computed(self, question: dict[str, Any]) -> Any:

@@ -51,6 +51,7 @@ from ganeti.query.job_filters import job_rules
 from ganeti.query.live import LiveSource
 from ganeti.query.screenshots import ScreenshotSource
 from ganeti.rpc.client import RpcClient
+from ganeti.rpc.hook_reports import HookReports
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.stale_work import StaleWorkFence
 from ganeti.rpc.transport import HttpsTransport
@@ -167,6 +168,7 @@ class MasterServices:
         services = self._services(
             config=config,
             rpc=fence,
+            hook_reports=rpc.hook_reports,
             distributor=distributor,
             members=members,
             servers=servers,
@@ -207,6 +209,7 @@ class MasterServices:
         *,
         config: Config,
         rpc: StaleWorkFence,
+        hook_reports: HookReports,
         distributor: SsconfDistributor,
         members: MembershipKeeper,
         servers: StateServers,
@@ -233,6 +236,7 @@ class MasterServices:
             queries=lambda: self._queries,
             domain_secret=self._domain_secret,
             own_hooks=partial(filled, self._paths.hooks),
+            hook_reports=hook_reports,
         )
 
     async def _registers(self) -> Sequence[RegisterState]:

@@ -63,7 +63,7 @@ async def _serve(
     node = NodeApplication(paths, SystemClock(), left_cluster=ending.end, scope=scope)
     node.tasks.forget_old()
     gate = Gate(node.allowed, node.register.check_epoch, node.checks)
-    server = RpcServer(node.handlers, gate, node.running)
+    server = RpcServer(node.handlers, gate, node.running, hooks=node.hooks.report)
     try:
         async with serving(server, context, args.bind_address, args.port) as port:
             ready()

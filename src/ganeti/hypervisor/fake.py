@@ -191,7 +191,11 @@ class FakeHypervisor(Hypervisor):
         """Keep a guest in this state."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         guest = _Guest(instance=instance, state=state, started=self._clock.time(), resume=resume)
-        write_atomically(self._path(instance.uuid), encode(guest))
+        path = self._path(instance.uuid)
+        # Not synced: a power cut ends real guests, too.
+        temporary = path.with_suffix(".new")
+        temporary.write_bytes(encode(guest))
+        temporary.replace(path)
 
     def _change(
         self, instance: InstanceSpec, change: Callable[[InstanceSpec], InstanceSpec]

@@ -5,6 +5,7 @@ contract, and long work has a durable record (`tasks.py`).
 """
 
 import asyncio
+import itertools
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -71,7 +72,7 @@ class Repeats:
 
     def _forget_oldest(self) -> None:
         surplus = len(self._known) - self._remembered
-        for identity in [one for one, ended in self._known.items() if ended.done()][
-            : max(0, surplus)
-        ]:
-            del self._known[identity]
+        if surplus > 0:
+            ended = (one for one, result in self._known.items() if result.done())
+            for identity in list(itertools.islice(ended, surplus)):
+                del self._known[identity]

@@ -29,6 +29,7 @@ from ganeti.rpc.headers import (
     MASTER_HEADER,
     UNREACHABLE,
 )
+from ganeti.rpc.hook_reports import HookReports
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.timings import Timing
 from ganeti.rpc.transport import Answer, NoAnswer, NotSent, Transport
@@ -70,6 +71,7 @@ class RpcClient:
         """How many calls that change something have ended, well or not."""
         self.timings: defaultdict[str, Timing] = defaultdict(Timing)
         """Of the calls that were sent, by procedure."""
+        self.hook_reports = HookReports()
 
     async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> R:
         """The result; raises RpcOffline, RpcFailed or RpcUnknown within the procedure's deadline."""
@@ -78,6 +80,7 @@ class RpcClient:
         headers = self._headers(key)
         body = wire.encode(args)
         begun, is_answered = asyncio.get_running_loop().time(), False
+        called_at = self.hook_reports.moment()
         try:
             answer = await self._post(node, procedure, body, headers)
             is_answered = True
@@ -89,6 +92,8 @@ class RpcClient:
             self.changes += procedure.changes
             taken_s = asyncio.get_running_loop().time() - begun
             self.timings[procedure.name].add(taken_s, failed=not is_answered)
+        if answer.hooks is not None:
+            self.hook_reports.add(NodeUuid(node.uuid), called_at, answer.hooks)
         return self._result(node, procedure, answer)
 
     async def call_all(

@@ -2,7 +2,7 @@
 
     POST /rpc/PROCEDURE    arguments as JSON
     X-Ganeti-Epoch, X-Ganeti-Master, X-Ganeti-Key    the `Call`
-    200 {"result": …}      else {"error": wire name, "message": …, "code": …}
+    200 {"result": …}      with X-Ganeti-Hooks if the call has a key; else {"error": wire name, "message": …, "code": …}
 
 Who may call and which epoch holds are asked through ports, for each call. A changing call whose
 caller has gone is carried to its end.
@@ -31,6 +31,7 @@ from ganeti.rpc.headers import (
     ACCESS_DENIED,
     EPOCH_HEADER,
     EPOCH_REFUSED,
+    HOOKS_HEADER,
     KEY_HEADER,
     MASTER_HEADER,
     UNKNOWN_PROCEDURE,
@@ -134,9 +135,18 @@ class _Refused(Exception):
 class RpcServer:
     """Answers calls with `handlers`."""
 
-    def __init__(self, handlers: Handlers, gate: Gate, running: RunningCalls | None = None) -> None:
+    def __init__(
+        self,
+        handlers: Handlers,
+        gate: Gate,
+        running: RunningCalls | None = None,
+        *,
+        hooks: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`hooks` returns the node's report of its hook directories, for the header of an answer."""
         self._handlers = handlers
         self._gate = gate
+        self._hooks = hooks
         self.running = running or RunningCalls()
         self._strangers: set[str] = set()
 
@@ -156,7 +166,12 @@ class RpcServer:
             log.exception("a fault of this program while it answered %s", request.path)
             what = f"a fault of the node daemon in {request.path}: see its log on the node"
             return _error(500, "GenericError", what)
-        return web.Response(body=answer, content_type="application/json")
+        # Calls with a key are those of jobs, around which hooks run.
+        report = self._hooks() if KEY_HEADER in request.headers else None
+        headers = {"Content-Type": "application/json"}
+        if report is not None:
+            headers[HOOKS_HEADER] = report
+        return web.Response(body=answer, headers=headers)
 
     def _check_caller(self, request: web.BaseRequest) -> None:
         caller = peer_fingerprint(request.transport)

@@ -16,6 +16,7 @@ from ganeti.base import tls
 from ganeti.base.connections import watch_other_end
 from ganeti.base.http import aiohttp
 from ganeti.model.objects import Node
+from ganeti.rpc.headers import HOOKS_HEADER
 from ganeti.rpc.procedures.form import Lane
 
 ANSWER_LIMIT = 64 * 1024 * 1024
@@ -52,6 +53,8 @@ class Answer:
 
     status: int
     body: bytes
+    hooks: str | None = None
+    """The node's report of its hook directories, if it gave one."""
 
 
 class Transport(Protocol):
@@ -175,7 +178,8 @@ class HttpsTransport:
                     trace_request_ctx=progress,
                 ) as response,
             ):
-                return Answer(response.status, await _read(response))
+                hooks = response.headers.get(HOOKS_HEADER)
+                return Answer(response.status, await _read(response), hooks)
         except (aiohttp.ClientError, OSError, TimeoutError) as err:
             why = _said(err, progress, timeout_s)
             if isinstance(err, aiohttp.ServerFingerprintMismatch):

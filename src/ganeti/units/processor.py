@@ -28,7 +28,7 @@ class Processor:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._hook_listing = HookListing(services.rpc, services.own_hooks)
+        self._hook_listing = HookListing(services.rpc, services.own_hooks, services.hook_reports)
 
     async def run(self, run: OpRun) -> Outcome:
         """Check, lock, decide, act; see `LogicalUnit`."""
@@ -39,10 +39,11 @@ class Processor:
             await unit.before_locks(run)
             await self._lock(unit, run)
             check_scope(ctx.snapshot, run.scope, run.op)
+            begun = self._hook_listing.reports.moment()
             plan = await unit.check_prereq(ctx)
             if run.op.dry_run:
                 return Outcome(unit.dry_run_result(ctx, plan))
-            ctx.hooks = hooks = OperationHooks(self._hook_listing, ctx, unit, plan)
+            ctx.hooks = hooks = OperationHooks(self._hook_listing, ctx, unit, plan, begun)
             await hooks.before()
             return await hooks.after(await unit.execute(ctx, plan))
         except GanetiError:

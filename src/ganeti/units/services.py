@@ -11,6 +11,7 @@ from ganeti.config.config import Config
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.query.execute import QueryExecutor
+from ganeti.rpc.hook_reports import HookReports
 from ganeti.rpc.procedures.hooks import HookDirectory
 from ganeti.store.backends import ServerFault
 from ganeti.units.calls import Rpc
@@ -139,6 +140,8 @@ class Services:
     """What clusters share that instances move between; PrereqError if there is none."""
     own_hooks: Callable[[], list[HookDirectory]] | None = None
     """Looks at the hooks of the master's node; None: its node daemon is asked."""
+    hook_reports: HookReports = field(default_factory=HookReports)
+    """What nodes report about their hooks beside their answers."""
     node_data: NodeData = field(default_factory=NodeData)
     built_in: BuiltInAllocator | None = None
     """None: every allocator is a program."""

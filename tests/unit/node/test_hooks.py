@@ -62,6 +62,17 @@ async def test_programs_run_by_name_with_only_their_variables(
     assert second == HookResult(script="20-second", problem="exit status 3", output="second")
 
 
+async def test_report_follows_the_directories(paths: Paths) -> None:
+    hooks = NodeHooks(paths)
+    assert hooks.report() == ""
+    path = script(paths, "10-late", "true", mode=0o644)
+    assert hooks.report() == ""
+    path.chmod(0o755)
+    assert hooks.report() == "instance-start-pre"
+    path.unlink()
+    assert hooks.report() == ""
+
+
 async def test_values_reach_a_program_as_they_are(paths: Paths) -> None:
     nasty = "$(touch pwned); `id`\n'\"; rm -rf / \\"
     script(paths, "show", 'printf %s "$GANETI_INSTANCE_TAGS"')

@@ -17,6 +17,7 @@ from msgspec.structs import replace as changed
 from ganeti.base import certificates as ca
 from ganeti.base import tls
 from ganeti.base.errors import InputError, RpcFailed, RpcUnknown, StorageError
+from ganeti.model.hooks import Phase
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc import server as server_module
 from ganeti.rpc import transport as transport_module
@@ -25,6 +26,7 @@ from ganeti.rpc.client import RpcClient
 from ganeti.rpc.headers import ACCESS_DENIED, EPOCH_REFUSED, UNREACHABLE
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE
 from ganeti.rpc.procedures.form import Lane, Nothing
+from ganeti.rpc.procedures.hooks import HookDirectory
 from ganeti.rpc.procedures.host import LEAVE_CLUSTER, VERSION, LeaveArgs, NodeVersion
 from ganeti.rpc.procedures.mastership import REGISTER_READ
 from ganeti.rpc.server import Gate, RpcServer, serving
@@ -85,6 +87,8 @@ class World:
     deeds: list[Any]
     gate: asyncio.Event
     server: RpcServer
+    hooks: dict[str, str]
+    """`report`: what the node reports of its hook directories."""
 
     @contextlib.asynccontextmanager
     async def client(
@@ -104,6 +108,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     master, own = house.member("master"), house.member("node1")
     allowed = {tls.fingerprint(master[0].read_bytes())}
     deeds: list[Any] = []
+    hooks: dict[str, str] = {}
     gate = asyncio.Event()
 
     async def version(_args: Nothing, _call: Call) -> NodeVersion:
@@ -130,11 +135,11 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
     handlers: Handlers = {VERSION.name: version, LEAVE_CLUSTER.name: leave}
     gate_keeper = Gate(lambda: frozenset(allowed), check_epoch, {LEAVE_CLUSTER.name: check})
-    server = RpcServer(handlers, gate_keeper)
+    server = RpcServer(handlers, gate_keeper, hooks=lambda: hooks.get("report"))
     context = tls.server_context(*own, house.authority)
     async with serving(server, context, "127.0.0.1", 0) as port:
         here = local_node(own, port)
-        yield World(house, here, master, allowed, deeds, gate, server)
+        yield World(house, here, master, allowed, deeds, gate, server, hooks)
         gate.set()
 
 
@@ -150,6 +155,31 @@ async def test_a_candidate_is_answered_and_its_connection_is_kept(world: World) 
             assert answer.node_name == "node1"
             await client.call(world.node, LEAVE_CLUSTER, LEAVE, key="1/0/1")
     assert world.deeds == [Call(5, "me", "1/0/1")] * 3
+
+
+async def test_answers_to_calls_of_jobs_carry_the_report_of_hooks(world: World) -> None:
+    uuid = NodeUuid(world.node.uuid)
+    async with world.client() as client:
+        world.hooks["report"] = "instance-add-pre config-update-post"
+        await client.call(world.node, VERSION, Nothing())
+        assert client.hook_reports.since(uuid, 0) is None
+        begun = client.hook_reports.moment()
+        await client.call(world.node, VERSION, Nothing(), key="1/0/r1")
+        found = client.hook_reports.since(uuid, begun)
+        assert found == [
+            HookDirectory(hook="instance-add", phase=Phase.PRE),
+            HookDirectory(hook="config-update", phase=Phase.POST),
+        ]
+        assert client.hook_reports.since(uuid, client.hook_reports.moment()) is None
+        world.hooks["report"] = ""
+        await client.call(world.node, LEAVE_CLUSTER, LEAVE, key="1/0/1")
+        assert client.hook_reports.since(uuid, begun) == []
+
+
+async def test_node_that_cannot_read_its_hooks_reports_nothing(world: World) -> None:
+    async with world.client() as client:
+        await client.call(world.node, VERSION, Nothing(), key="1/0/r1")
+        assert client.hook_reports.since(NodeUuid(world.node.uuid), 0) is None
 
 
 @pytest.mark.requirement("A24", "G22")

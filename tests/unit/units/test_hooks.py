@@ -46,6 +46,7 @@ from ganeti.model.opcodes.node import OpNodeRemove, OpNodeSetParams
 from ganeti.model.opcodes.tags import OpTagsSet
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.protocols.luxi import error_from_wire
+from ganeti.rpc.hook_reports import HookReports
 from ganeti.rpc.procedures.hooks import HookDirectory, HookResult, HooksArgs
 from ganeti.units.hooks.environment import disk_location
 from ganeti.units.hooks.listing import HookListing
@@ -219,13 +220,18 @@ async def test_a_dry_run_runs_no_hooks(master: Master, world: World) -> None:
     assert ran(world) == {}
 
 
-async def test_without_hooks_each_node_is_asked_once(master: Master) -> None:
+async def test_job_that_calls_its_nodes_asks_none_of_them_for_hooks(
+    master: Master, world: World
+) -> None:
+    """Yet it runs a hook that was installed after the job before it."""
     await down(master)
     master.rpc.reset()
     succeeded(await master.run(START))
-    asked = [call.node_name for call in master.rpc.calls if call.procedure == "hooks_list"]
-    assert asked == ["node1.example.com"]
-    assert "hooks_run" not in master.rpc.acts()
+    procedures = [call.procedure for call in master.rpc.calls]
+    assert not {"hooks_list", "hooks_run"} & set(procedures)
+    world.node(1).hooks = {("instance-stop", PRE): [HookResult(script="10-check")]}
+    succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
+    assert ran(world) == {"instance-stop-pre": ["1"]}
 
 
 async def test_what_changes_nothing_asks_nobody(master: Master) -> None:
@@ -235,10 +241,10 @@ async def test_what_changes_nothing_asks_nobody(master: Master) -> None:
 
 async def test_those_who_ask_at_the_same_time_share_a_question(master: Master) -> None:
     listing = HookListing(master.services.rpc)
-    first = asyncio.create_task(listing.of_all([master.node(1)], master.node(1).uuid))
+    first = asyncio.create_task(listing.of_all([master.node(1)], master.node(1).uuid, 0))
     await asyncio.sleep(0)
     rest = [
-        asyncio.create_task(listing.of_all([master.node(1)], master.node(1).uuid))
+        asyncio.create_task(listing.of_all([master.node(1)], master.node(1).uuid, 0))
         for _ in range(100)
     ]
     await asyncio.gather(first, *rest)
@@ -254,11 +260,44 @@ async def test_the_master_looks_at_its_own_node_by_itself(master: Master) -> Non
     has = [HookDirectory(hook="node-add", phase=PRE)]
     listing = HookListing(master.services.rpc, lambda: has)
     master.rpc.reset()
-    assert await listing.of_all([node], node.uuid) == {node.uuid: frozenset({("node-add", PRE)})}
+    assert await listing.of_all([node], node.uuid, 0) == {node.uuid: frozenset({("node-add", PRE)})}
     assert master.rpc.calls == []
     listing = HookListing(master.services.rpc, blind)
-    assert await listing.of_all([node], node.uuid) == {node.uuid: frozenset()}
+    assert await listing.of_all([node], node.uuid, 0) == {node.uuid: frozenset()}
     assert [call.procedure for call in master.rpc.calls] == ["hooks_list"]
+
+
+async def test_report_of_later_call_replaces_question(master: Master) -> None:
+    node = master.node(1)
+    reports = HookReports()
+    listing = HookListing(master.services.rpc, reports=reports)
+    master.rpc.reset()
+    reports.add(node.uuid, 10, "node-add-pre instance-stop-post")
+    listed = await listing.of_all([node], NodeUuid(""), begun=10)
+    assert listed == {node.uuid: frozenset({("node-add", PRE), ("instance-stop", POST)})}
+    assert master.rpc.calls == []
+
+
+@pytest.mark.parametrize("called_at", [9, None])
+async def test_node_without_report_since_the_beginning_is_asked(
+    master: Master, called_at: int | None
+) -> None:
+    """A program that was installed before the operation began may be missing in an earlier report."""
+    node, reports = master.node(1), HookReports()
+    listing = HookListing(master.services.rpc, reports=reports)
+    if called_at is not None:
+        reports.add(node.uuid, called_at, "node-add-pre")
+    master.rpc.reset()
+    assert await listing.of_all([node], NodeUuid(""), begun=10) == {node.uuid: frozenset()}
+    assert [call.procedure for call in master.rpc.calls] == ["hooks_list"]
+
+
+async def test_older_report_does_not_replace_a_newer_one(master: Master) -> None:
+    """The answer to a long call arrives after that to a later call."""
+    node, reports = master.node(1), HookReports()
+    reports.add(node.uuid, 10, "node-add-pre")
+    reports.add(node.uuid, 5, "")
+    assert reports.since(node.uuid, 7) == [HookDirectory(hook="node-add", phase=PRE)]
 
 
 async def test_the_master_is_told_of_every_change(master: Master, world: World) -> None:

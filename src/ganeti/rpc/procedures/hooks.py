@@ -1,5 +1,7 @@
 """Procedures for an administrator's programs on a node: which there are, and running them."""
 
+from collections.abc import Iterable
+
 from ganeti.model.hooks import Phase
 from ganeti.rpc.procedures.form import NORMAL_S, QUICK_S, SLOW_S, Message, Nothing, Procedure
 
@@ -12,6 +14,22 @@ class HookDirectory(Message, frozen=True, kw_only=True):
 
     hook: str
     phase: Phase
+
+
+def report(directories: Iterable[HookDirectory]) -> str:
+    """Return the text by which a node reports its directories in the header of an answer."""
+    return " ".join(f"{one.hook}-{one.phase}" for one in directories)
+
+
+def parse_report(text: str) -> list[HookDirectory]:
+    """Return the directories of a report, without those of phases that only a newer node knows."""
+    pairs = (word.rpartition("-") for word in text.split())
+    return [
+        HookDirectory(hook=hook, phase=Phase(phase)) for hook, _, phase in pairs if phase in _PHASES
+    ]
+
+
+_PHASES = frozenset(Phase)
 
 
 class HooksArgs(Message, frozen=True, kw_only=True):

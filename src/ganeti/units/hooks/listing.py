@@ -1,8 +1,8 @@
-"""The hooks of nodes, queried for every operation, once for all operations that ask at the same time.
+"""The hooks of nodes, as the nodes report them with their answers to the calls of jobs.
 
-A program that an administrator has put there is seen by every operation that begins later. Who asks
-while a question is under way waits for the next one: so a busy master asks a node one question at a time.
-The master reads the directory of its own node without a call.
+A program that an administrator has put there is seen by every operation that begins later: a report counts for an
+operation if the call was made after the operation began. A node without such a report is asked, once for all
+operations that ask at the same time. The master reads the directory of its own node without a call.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from ganeti.base.errors import HostError, RpcError, RpcFailed, RpcOffline
 from ganeti.model.hooks import Phase
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.headers import UNKNOWN_PROCEDURE
+from ganeti.rpc.hook_reports import HookReports
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.hooks import HOOKS_LIST, HookDirectory
 from ganeti.units.calls import Rpc
@@ -23,28 +24,45 @@ OwnHooks = Callable[[], list[HookDirectory]]
 
 
 class HookListing:
-    """Asks nodes for their directories that are not empty."""
+    """Knows the directories of nodes that are not empty."""
 
-    def __init__(self, rpc: Rpc, own: OwnHooks | None = None) -> None:
-        """`own` looks at the master's node itself; who cannot see there asks as of any other."""
+    def __init__(
+        self, rpc: Rpc, own: OwnHooks | None = None, reports: HookReports | None = None
+    ) -> None:
+        """`own` looks at the master's node itself; where it cannot see anything, the node is asked as any other."""
         self._rpc, self._own = rpc, own
+        self.reports = reports or HookReports()
         self._next: dict[NodeUuid, asyncio.Task[Listed | RpcError]] = {}
         self._asking: dict[NodeUuid, asyncio.Lock] = {}
 
     async def of_all(
-        self, nodes: Iterable[Node], master: NodeUuid
+        self, nodes: Iterable[Node], master: NodeUuid, begun: int
     ) -> dict[NodeUuid, Listed | RpcError]:
-        """Return what each node has; an error stands in for the answer of one that gives none."""
-        asked = list(nodes)
-        answers = await asyncio.gather(*(self._of(node, master) for node in asked))
-        return {NodeUuid(node.uuid): said for node, said in zip(asked, answers, strict=True)}
+        """Return what each node has, for an operation that began at that moment; an error stands in for an answer."""
+        known: dict[NodeUuid, Listed | RpcError] = {}
+        unknown: list[Node] = []
+        for node in nodes:
+            found = self._without_call(node, master, begun)
+            if found is None:
+                unknown.append(node)
+            else:
+                known[NodeUuid(node.uuid)] = found
+        if unknown:
+            answers = await asyncio.gather(*(self._answer(node) for node in unknown))
+            known |= {NodeUuid(one.uuid): said for one, said in zip(unknown, answers, strict=True)}
+        return known
 
-    async def _of(self, node: Node, master: NodeUuid) -> Listed | RpcError:
+    def _without_call(self, node: Node, master: NodeUuid, begun: int) -> Listed | RpcError | None:
+        """Return what is known of a node; None if it must be asked."""
         if node.offline:
             return RpcOffline(node.name, "it is marked offline")
         if node.uuid == master and self._own is not None:
             with contextlib.suppress(HostError):
                 return _listed(self._own())
+        reported = self.reports.since(NodeUuid(node.uuid), begun)
+        return None if reported is None else _listed(reported)
+
+    async def _answer(self, node: Node) -> Listed | RpcError:
         task = self._next.get(node.uuid)
         if task is None:
             task = self._next[node.uuid] = asyncio.create_task(

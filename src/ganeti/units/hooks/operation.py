@@ -24,12 +24,14 @@ from ganeti.units.hooks.results import NodeResults, say
 
 @dataclass
 class OperationHooks:
-    """The hooks around one opcode; without hooks the cost is one quick call."""
+    """The hooks around one opcode; without hooks no call is made where the unit has called the nodes itself."""
 
     listing: HookListing
     ctx: UnitContext
     unit: LogicalUnit[Any, Any]
     plan: Any
+    begun: int
+    """The moment at which the unit began to check its prerequisites (`HookReports.moment`)."""
 
     def __post_init__(self) -> None:
         self._point: HookPoint | None = self.unit.hooks(self.ctx.snapshot, self.plan)
@@ -105,7 +107,7 @@ class OperationHooks:
         unasked = {node.uuid: node for node in nodes if node.uuid not in self._listed}
         if unasked:
             self._listed |= await self.listing.of_all(
-                unasked.values(), self.ctx.snapshot.cluster.master_node
+                unasked.values(), self.ctx.snapshot.cluster.master_node, self.begun
             )
 
     def _has(self, node: Node, hook: str, phase: Phase = Phase.POST) -> bool:
