@@ -1,9 +1,9 @@
 """Detects a blocked loop, names the code that blocked it, and ends a daemon whose loop has stopped.
 
-Each turn of a short callback resets a timer of the operating system. If the timer fires, the
-callback did not run within the limit, and the signal's handler sees the blocking code. The handler
-may interrupt code that holds a lock. So it only takes notes, and the next turn of the loop logs
-them.
+A turn of the loop is what runs between two waits for events. A timer of the operating system is armed when a turn
+begins and disarmed before the loop waits, so an idle daemon has no timer. If the timer fires and the turn has run
+longer than the limit, the signal's handler sees the blocking code itself. The handler runs between any two steps of
+that code, perhaps while the code holds a lock: so the handler only takes notes, and the end of the turn logs them.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import faulthandler
 import logging
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +24,14 @@ from ganeti.base.systemd import notify
 _log = logging.getLogger(__name__)
 
 LIMIT_S = 0.05
-TICK_S = 0.025
+SAMPLE_S = 0.025
+"""Greatest age of the figure of the run queue that a turn is compared with."""
 FRAMES = 4
 """Number of callers of the blocking code that are named."""
 
 STALL_S = 60.0
 """Time after which a loop that has not turned is considered dead."""
-STALL_TICK_S = 5.0
+STALL_TICK_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,14 @@ class LoopWatchdog:
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._selector: Any = None
+        """Selector of the watched loop; None while the watchdog is stopped."""
         self._queue: RunQueue | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._begun = self._waited_ms = 0.0
-        """Time of the last turn, and how long this thread had waited for a processor by then."""
+        self._waits = False
+        self._begun = 0.0
+        """Start of the turn."""
+        self._sampled = self._waited_ms = 0.0
+        """Time that this thread had waited for a processor before the turn, and when it was read."""
         self._previous: Any = signal.SIG_DFL
         self._seen: _Block | None = None
 
@@ -66,43 +71,63 @@ class LoopWatchdog:
         # Restart system calls that the timer interrupts.
         signal.siginterrupt(signal.SIGALRM, False)
         self._queue = RunQueue()
-        self._loop = asyncio.get_running_loop()
-        self._turn()
+        # asyncio has no public hook before and after it waits.
+        self._selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]  # noqa: SLF001
+        self._selector.select = self._next_turn
+        self._begin_turn()
+        signal.setitimer(signal.ITIMER_REAL, self._limit_s)
 
     async def stop(self) -> None:
         """Stop watching; idempotent."""
-        timer, self._timer = self._timer, None
-        if timer is not None and self._queue is not None:
-            timer.cancel()
+        selector, self._selector = self._selector, None
+        if selector is not None and self._queue is not None:
+            del selector.select
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, self._previous)
             self._queue.close()
 
-    def _turn(self) -> None:
-        """Runs forty times a second in every daemon, so it is a callback and not a task."""
-        assert self._loop is not None  # noqa: S101 - `start` has set both
-        assert self._queue is not None  # noqa: S101
-        now, waited_ms = self._loop.time(), self._queue.waited_ms()
-        block, self._seen = self._seen, None
-        if block is not None:
-            took_ms = (now - self._begun - TICK_S) * 1000
-            self._report(block, took_ms - (waited_ms - self._waited_ms))
-        self._begun, self._waited_ms = now, waited_ms
-        signal.setitimer(signal.ITIMER_REAL, TICK_S + self._limit_s)
-        self._timer = self._loop.call_later(TICK_S, self._turn)
+    def _next_turn(self, timeout: float | None = None) -> Any:
+        """In place of the selector's `select`, which the loop calls between two turns."""
+        self._end_turn()
+        select = type(self._selector).select
+        if timeout is not None and timeout <= 0:
+            events = select(self._selector, timeout)
+        else:
+            self._waits = True
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            events = select(self._selector, timeout)
+            self._waits = False
+            signal.setitimer(signal.ITIMER_REAL, self._limit_s)
+        self._begin_turn()
+        return events
 
-    def _report(self, block: _Block, took_ms: float) -> None:
-        if took_ms < self._limit_s * 1000:
-            return  # other programs used the processors for the rest of the time
-        _log.warning("the loop was blocked for %.0f ms by %s", took_ms, block)
+    def _begin_turn(self) -> None:
+        self._begun = time.monotonic()
+        if self._queue is not None and self._begun - self._sampled >= SAMPLE_S:
+            self._sampled, self._waited_ms = self._begun, self._queue.waited_ms()
+
+    def _end_turn(self) -> None:
+        """Log what blocked the turn, unless other programs had the processors meanwhile."""
+        block, self._seen = self._seen, None
+        if block is None or self._queue is None:
+            return
+        took_ms = (time.monotonic() - self._begun) * 1000
+        took_ms -= self._queue.waited_ms() - self._waited_ms
+        if took_ms >= self._limit_s * 1000:
+            _log.warning("the loop was blocked for %.0f ms by %s", took_ms, block)
 
     def _fired(self, _number: int, frame: FrameType | None) -> None:
+        if self._waits:
+            return  # the signal was on its way when the timer was disarmed
+        left_s = self._begun + self._limit_s - time.monotonic()
+        if left_s > 0:  # it is not the turn for which the timer was armed
+            signal.setitimer(signal.ITIMER_REAL, left_s)
+            return
+        signal.setitimer(signal.ITIMER_REAL, self._limit_s)
         try:
             task = asyncio.current_task()
         except RuntimeError:
             return
-        if task is None and frame is not None and "selectors" in frame.f_code.co_filename:
-            return  # the loop waits for events: the machine was too busy to run this process
         lines: tuple[tuple[CodeType, int], ...] = ()
         while frame is not None and len(lines) < FRAMES:
             lines += ((frame.f_code, frame.f_lineno),)

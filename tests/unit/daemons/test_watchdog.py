@@ -3,10 +3,12 @@
 import asyncio
 import itertools
 import re
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -14,7 +16,7 @@ from ganeti.daemons.watchdog import LoopWatchdog, RunQueue
 
 UNITS = Path(__file__).parents[3] / "packaging" / "systemd"
 LOGGING_UNDER_ALARMS = """
-import asyncio, logging, signal, sys, threading, time
+import asyncio, logging, sys, threading, time
 from pathlib import Path
 from ganeti.base.logs import logging_to
 from ganeti.daemons.watchdog import LoopWatchdog
@@ -27,10 +29,8 @@ def is_an_alarm_logged():
     return "the loop was blocked for " in Path(sys.argv[1]).read_text()
 
 async def main():
-    watchdog = LoopWatchdog()
+    watchdog = LoopWatchdog(0.001)  # an alarm each millisecond
     watchdog.start()
-    await asyncio.sleep(0)
-    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)  # as if it were blocked again and again
     for _ in range(15):  # an alarm while others have the processor is not counted
         end = time.monotonic() + 2
         log_until(lambda: time.monotonic() > end)
@@ -118,6 +118,40 @@ async def test_a_loop_that_only_waits_is_not_blamed(caplog: pytest.LogCaptureFix
     await asyncio.wait({asyncio.get_running_loop().create_future()}, timeout=0.2)
     await watchdog.stop()
     assert blocks(caplog) == []
+
+
+async def test_a_watched_loop_that_waits_has_no_alarms() -> None:
+    watchdog = LoopWatchdog()
+    alarms = 0
+
+    def count(_number: int, _frame: FrameType | None) -> None:
+        nonlocal alarms
+        alarms += 1
+
+    watchdog.start()
+    signal.signal(signal.SIGALRM, count)
+    await asyncio.sleep(0.5)  # ten times the limit
+    await watchdog.stop()
+    assert alarms == 0
+
+
+async def test_many_short_turns_are_not_a_block(caplog: pytest.LogCaptureFixture) -> None:
+    watchdog = LoopWatchdog()
+    watchdog.start()
+    for _ in range(5000):
+        await asyncio.sleep(0)
+    await watchdog.stop()
+    assert blocks(caplog) == []
+
+
+async def test_a_block_after_many_short_turns_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    watchdog = LoopWatchdog()
+    watchdog.start()
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    await asyncio.create_task(greedy(), name="job-8")
+    await watchdog.stop()
+    assert [culprit.split()[0] for _, culprit in blocks(caplog)] == ["job-8:"]
 
 
 @pytest.mark.sampled(0)
