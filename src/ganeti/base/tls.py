@@ -7,17 +7,19 @@ does that). A fingerprint is the SHA-256 of the DER form, as lower-case hexadeci
 import hashlib
 import logging
 import ssl
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from ganeti.base.errors import HostError, InputError
 
 if TYPE_CHECKING:  # the programs that carry disks have no use for it, and it is slow to import
     import asyncio
 
-RELOAD_S = 1.0
+LOOK_AGAIN_S = 1.0
+"""How old the knowledge may be which certificate a kept connection should have."""
 
 _log = logging.getLogger(__name__)
 
@@ -84,24 +86,6 @@ def pinned_client_context() -> ssl.SSLContext:
     return context
 
 
-def _mutual(protocol: int, certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(protocol)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_REQUIRED
-    try:
-        context.load_verify_locations(authority)
-        context.load_cert_chain(certificate, key)
-    except OSError as err:  # ssl.SSLError is one
-        files = f"{certificate}, {key} and {authority}"
-        raise HostError(f"the certificates of this node cannot be used ({files}): {err}") from err
-    if protocol == ssl.PROTOCOL_TLS_SERVER:
-        context.num_tickets = 0  # each connection presents its certificate again
-    sources = _Files(certificate, key, authority)
-    _contexts[context] = _Loaded(sources, sources.state())
-    return context
-
-
 @dataclass(frozen=True)
 class _Files:
     certificate: Path
@@ -113,50 +97,84 @@ class _Files:
         return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
 
 
-@dataclass
-class _Loaded:
+class _FileContext(ssl.SSLContext):
+    """A context whose new connections use its files as they are when the connection begins."""
+
     files: _Files
     state: tuple[tuple[int, int, int], ...]
-    generation: int = 0
+    generation: int
+    looked_at: float
+
+    def load(self, files: _Files) -> None:
+        """Use these files from now on; raise OSError where they do not fit together."""
+        state = files.state()
+        self.load_verify_locations(files.authority)
+        self.load_cert_chain(files.certificate, files.key)
+        self.files, self.state, self.generation = files, state, 0
+        self.looked_at = time.monotonic()
+        _contexts.add(self)
+
+    def reload(self) -> bool:
+        """Load the files again if they have changed, and return whether they have.
+
+        Files that do not fit together, because another process is replacing them, are loaded the next time.
+        """
+        self.looked_at = time.monotonic()
+        files = self.files
+        try:
+            state = files.state()
+            if state == self.state:
+                return False
+            self.load_verify_locations(files.authority)
+            self.load_cert_chain(files.certificate, files.key)
+        except OSError as err:  # ssl.SSLError is one
+            _log.debug("%s is not loaded now: %s", files.certificate, err)
+            return False
+        self.state = state
+        self.generation += 1
+        return True
+
+    def wrap_bio(self, *args: Any, **settings: Any) -> ssl.SSLObject:
+        """Begin a connection, as the loop does for both ends."""
+        self.reload()
+        return super().wrap_bio(*args, **settings)
 
 
-_contexts: WeakKeyDictionary[ssl.SSLContext, _Loaded] = WeakKeyDictionary()
+_contexts: WeakSet[_FileContext] = WeakSet()
+
+
+def _mutual(protocol: int, certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
+    context = _FileContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load(_Files(certificate, key, authority))
+    except OSError as err:  # ssl.SSLError is one
+        files = f"{certificate}, {key} and {authority}"
+        raise HostError(f"the certificates of this node cannot be used ({files}): {err}") from err
+    if protocol == ssl.PROTOCOL_TLS_SERVER:
+        context.num_tickets = 0  # each connection presents its certificate again
+    return context
 
 
 def reload_changed() -> bool:
-    """Let contexts of this process use their files as they are now, in new connections; whether any changed.
+    """Let contexts of this process use their files as they are now, and return whether any changed.
 
     An authority that is taken out of its file counts until the process ends; who may call is a question of
-    fingerprints. Files that do not fit together, since they are being replaced, are left for the next time.
+    fingerprints.
     """
-    changed = False
-    for context, loaded in list(_contexts.items()):
-        files = loaded.files
-        try:
-            state = files.state()
-            if state == loaded.state:
-                continue
-            context.load_verify_locations(files.authority)
-            context.load_cert_chain(files.certificate, files.key)
-        except OSError as err:  # ssl.SSLError is one
-            _log.debug("%s is not loaded now: %s", files.certificate, err)
-            continue
-        loaded.state = state
-        loaded.generation += 1
-        changed = True
-    return changed
+    changed = [context for context in list(_contexts) if context.reload()]
+    return bool(changed)
 
 
 def generation(context: ssl.SSLContext) -> int:
-    """How often a context was reloaded; connections of an earlier context must be closed."""
-    loaded = _contexts.get(context)
-    return loaded.generation if loaded else 0
+    """Return how often a context was reloaded; connections of an earlier context must be closed.
 
-
-async def keep_current() -> None:
-    """Look each second whether the files of contexts are others, until cancelled."""
-    import asyncio  # noqa: PLC0415 - as above
-
-    while True:
-        await asyncio.sleep(RELOAD_S)
-        reload_changed()
+    Looks at the files again where the last look was more than a second ago.
+    """
+    if not isinstance(context, _FileContext):
+        return 0
+    if time.monotonic() - context.looked_at >= LOOK_AGAIN_S:
+        context.reload()
+    return context.generation

@@ -117,8 +117,6 @@ class Member:
         except StoreError as err:
             # The state is on other hosts; this node reads it again before it becomes the master.
             _log.warning("the state cannot be read yet: %s", err)
-        keeping = asyncio.create_task(tls.keep_current(), name="certificates")
-        self._opened.push_async_callback(_ended_task, keeping)
         parts = (store, directory, worker, peers, voters, state.fence, archive)
         self._parts = CandidateParts(self._paths, identity, *parts)
         server = StreamServer(
@@ -235,8 +233,3 @@ class Member:
 
     def _names(self, uuids: frozenset[NodeUuid]) -> list[str]:
         return sorted(map(self._require_parts().directory.name, uuids))
-
-
-async def _ended_task(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait((task,))

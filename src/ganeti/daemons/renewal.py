@@ -47,7 +47,7 @@ AGAIN_S = 20.0
 AT_ONCE = 30
 SETTLE_S = 20.0
 RELOAD_S = 2.5
-"""Interval at which a master daemon checks whether its certificate has changed."""
+"""Time within which every master daemon has noticed its changed certificate (`tls.generation`: one second)."""
 
 _log = logging.getLogger(__name__)
 

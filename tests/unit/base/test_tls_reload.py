@@ -79,6 +79,27 @@ async def test_new_connections_show_the_new_certificate(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("F39")
+async def test_connection_begins_with_the_files_of_that_moment(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    server, client = _contexts(files)
+    new = files.renew()
+    assert await _shown(server, client) == (new, new)
+    assert tls.generation(client) == 1
+
+
+@pytest.mark.requirement("F39")
+async def test_kept_connections_are_of_an_earlier_generation_after_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Files(tmp_path)
+    _, client = _contexts(files)
+    files.renew()
+    assert tls.generation(client) == 0
+    monkeypatch.setattr(tls, "LOOK_AGAIN_S", 0.0)
+    assert tls.generation(client) == 1
+
+
+@pytest.mark.requirement("F39")
 async def test_files_that_do_not_fit_are_left_for_later(tmp_path: Path) -> None:
     files = Files(tmp_path)
     server, client = _contexts(files)
