@@ -5,7 +5,6 @@ aborts connections whose time is over. What a daemon answers is its handler's ma
 """
 
 import asyncio
-import contextlib
 import logging
 import ssl
 from collections import Counter
@@ -125,8 +124,11 @@ class _Connection(RequestHandler):
             self._head_bytes = 0
 
     def _set_end(self, limit_s: float | None) -> None:
-        now = asyncio.get_running_loop().time()
-        self.end = None if limit_s is None else now + limit_s
+        if limit_s is None:
+            self.end = None
+        else:
+            self.end = asyncio.get_running_loop().time() + limit_s
+            self._owner.cut_at(self.end)
 
     def handle_error(
         self,
@@ -159,6 +161,7 @@ class HttpServer:
         self.refused = 0
         self._of_address: Counter[str] = Counter()
         self._answer = answer
+        self._cutting: asyncio.TimerHandle | None = None
         self._inner = web.Server(
             self._bounded, request_factory=self._request, handler_cancellation=cancels
         )
@@ -227,21 +230,34 @@ class HttpServer:
         if self._of_address[address] <= 0:
             del self._of_address[address]
 
-    def cut_late(self, now: float) -> None:
-        """Abort the connections whose time is over."""
+    def cut_at(self, end: float) -> None:
+        """Look at that time, or before, for connections whose time is over."""
+        if self._cutting is None or end < self._cutting.when():
+            self._stop_cutting()
+            self._cutting = asyncio.get_running_loop().call_at(end, self._cut_late)
+
+    def _stop_cutting(self) -> None:
+        cutting, self._cutting = self._cutting, None
+        if cutting is not None:
+            cutting.cancel()
+
+    def _cut_late(self) -> None:
+        """Abort the connections whose time is over, and look again for the next one a second later at the earliest."""
+        self._cutting = None
+        now = asyncio.get_running_loop().time()
         for one in self._inner.connections:
-            if (
-                isinstance(one, _Connection)
-                and one.end is not None
-                and now > one.end
-                and one.transport
-            ):
+            if not isinstance(one, _Connection) or one.end is None or one.transport is None:
+                continue
+            if one.end <= now:
                 one.transport.abort()
+            else:
+                self.cut_at(max(one.end, now + LOOK_INTERVAL_S))
 
     async def close(self) -> None:
         """Let requests end for a while, then close all connections."""
         self._inner.pre_shutdown()
         await self._inner.shutdown(self.limits.shutdown_s)
+        self._stop_cutting()
 
 
 @asynccontextmanager
@@ -260,18 +276,8 @@ async def serving(
         reuse_address=True,
         backlog=1024,
     )
-    cutter = asyncio.create_task(_cut_late(server), name="cut late connections")
     try:
         yield listener.sockets[0].getsockname()[1]
     finally:
-        cutter.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await cutter
         listener.close()
         await server.close()
-
-
-async def _cut_late(server: HttpServer) -> None:
-    while True:
-        await asyncio.sleep(LOOK_INTERVAL_S)
-        server.cut_late(asyncio.get_running_loop().time())

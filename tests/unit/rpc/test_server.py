@@ -291,6 +291,7 @@ async def test_an_answer_without_an_end_is_cut_off(
 ) -> None:
     monkeypatch.setattr(transport_module, "ANSWER_LIMIT", 100_000)
     own = world.house.member("endless")
+    ended = asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -300,6 +301,7 @@ async def test_an_answer_without_an_end_is_cut_off(
                 writer.write(b" " * 10_000)
                 await writer.drain()
         writer.close()
+        ended.set()
 
     context = tls.server_context(*own, world.house.authority)
     endless = await asyncio.start_server(talk, "127.0.0.1", 0, ssl=context)
@@ -307,6 +309,7 @@ async def test_an_answer_without_an_end_is_cut_off(
     async with endless, world.client() as client:
         with pytest.raises(RpcUnknown, match="more than 100000 bytes"):
             await client.call(there, LEAVE_CLUSTER, LEAVE)
+        await ended.wait()
 
 
 @pytest.mark.requirement("A26", "G4")
