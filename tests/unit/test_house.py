@@ -446,7 +446,9 @@ def test_table_of_base_names_no_module_that_is_gone() -> None:
 
 
 # A handler of Python's signal module runs between any two steps of the main thread, which may hold any lock.
-SIGNAL_SAFE_CALLS = {"asyncio.current_task", "os.write", "len", "_Block"}
+SIGNAL_SAFE_CALLS = {
+    "asyncio.current_task", "os.write", "len", "_Block", "time.monotonic", "signal.setitimer",
+}  # fmt: skip
 SIGNAL_SAFE_NODES = (
     *(ast.arguments, ast.arg, ast.If, ast.While, ast.Try, ast.ExceptHandler, ast.Return, ast.Raise),
     *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Attribute, ast.Name, ast.Constant, ast.Tuple),
