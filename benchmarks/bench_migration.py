@@ -31,7 +31,7 @@ from ganeti.clients.luxi import LuxiClient
 from ganeti.vcluster.layout import VirtualCluster
 
 NAME = "web1.example.com"
-FIGURES = re.compile(r"KiB in (\d+) ms, standing still for (\d+) ms")
+FIGURES = re.compile(r"KiB in (\d+) ms, with a downtime of (\d+) ms")
 BANDWIDTH, DOWNTIME_MS = 32 << 20, 30
 
 

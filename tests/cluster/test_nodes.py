@@ -120,7 +120,7 @@ def test_lost_disks_and_forgotten_files_are_found(cluster: LocalCluster, new_nam
     assert f"ERROR:EINSTANCEMISSINGDISK:instance:{name}:disk/0 is missing" in said
     assert "WARNING:ENODEORPHANLV:node:node2.vcluster.test:the file /" in said
     assert "unknown" not in verified(cluster, "--ignore-errors=EINSTANCEMISSINGDISK")
-    assert "no such code: ENOSUCH" in cluster.fails(
+    assert "unknown code: ENOSUCH" in cluster.fails(
         "gnt-cluster", "verify", "--ignore-errors=ENOSUCH"
     )
     lost.rename(disk)

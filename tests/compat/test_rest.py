@@ -29,7 +29,7 @@ FAILS = {
     "FailoverInstance": "its disks are files of one node",
     "MigrateInstance": "its disks are files of one node",
     "ReplaceInstanceDisks": "nothing is mirrored",
-    "RecreateInstanceDisks": "its disk is there, and nothing is made anew over data",
+    "RecreateInstanceDisks": "its disk exists, and data is never overwritten",
 }
 """Calls whose jobs fail here, as they do against Ganeti, and why."""
 

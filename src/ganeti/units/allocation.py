@@ -1,4 +1,4 @@
-"""Asking allocators where instances are to go."""
+"""Requests to allocators for the nodes of instances."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from ganeti.units.placements import Placement
 T = TypeVar("T")
 Message = dict[str, Any]
 Options = Mapping[str, Any]
-"""What allocators are given beside the message, by name without dashes; True for one without a value."""
+"""Options of an allocator beside the message, by name without dashes; True for an option without a value."""
 
 _NEXT = (ErrorCode.NO_RESOURCES, ErrorCode.ENVIRONMENT, ErrorCode.UNKNOWN_ENTITY)
 """Failures of one allocator after which the next one of a list is tried."""
@@ -35,7 +35,7 @@ _NEXT = (ErrorCode.NO_RESOURCES, ErrorCode.ENVIRONMENT, ErrorCode.UNKNOWN_ENTITY
 
 @dataclass(frozen=True)
 class PlacementRequest:
-    """Room for one instance, as it is requested of an allocator."""
+    """A request to an allocator for one instance."""
 
     demand: Demand
     will_run: bool = True
@@ -49,7 +49,7 @@ class PlacementRequest:
         return RequestType.ALLOCATE if self.relocate_from is None else RequestType.RELOCATE
 
     def message(self) -> dict[str, Any]:
-        """The request of the message."""
+        """Return the request of the message."""
         demand = self.demand
         if self.relocate_from is None:
             spec = demand.message()
@@ -61,7 +61,7 @@ class PlacementRequest:
         )
 
     def placed_on(self, ctx: UnitContext, *nodes: Node) -> Placement:
-        """The placement that granting the request on these nodes makes, the primary first."""
+        """Return the placement that results if the request is granted on these nodes, the primary first."""
         message = {
             **self.demand.message(),
             "admin_state": AdminState.UP if self.will_run else AdminState.DOWN,
@@ -74,7 +74,7 @@ class PlacementRequest:
 
 @dataclass(frozen=True)
 class Choice:
-    """The allocator that found a place, the nodes, and if it was asked why not others: (node, reason)."""
+    """The allocator that chose, the chosen nodes, and on request the reasons against the others: (node, reason)."""
 
     allocator: str
     nodes: list[Node]
@@ -82,14 +82,14 @@ class Choice:
 
 
 def allocators_for(cluster: Cluster, kind: RequestType, given: str | None) -> tuple[str, ...]:
-    """Those that were named, or the cluster's list for this kind of request (S184); may be empty."""
+    """Return the named allocators, or the cluster's list for this kind of request (S184); may be empty."""
     return named_allocators(given) or default_allocators(cluster.default_iallocator, kind)
 
 
 async def choose_nodes(
     ctx: UnitContext, allocators: Sequence[str], request: PlacementRequest
 ) -> Choice:
-    """Nodes for an instance, remembered as its placement; PrereqError says why there are none (S182)."""
+    """Choose nodes for an instance and record them as its placement; PrereqError gives the reasons (S182)."""
     required = 1 if request.relocate_from is not None else request.demand.required_nodes
 
     def read(allocator: str, answer: AllocatorAnswer) -> list[Node]:
@@ -123,7 +123,7 @@ async def choose_nodes(
 async def _explained(
     ctx: UnitContext, message: Message, chosen: list[str]
 ) -> list[tuple[str, str]]:
-    """Why the other nodes were not chosen, by the rules of the built-in allocator, whichever allocator chose."""
+    """Explain why other nodes were not chosen, by the rules of the built-in allocator, whichever allocator chose."""
     built_in = ctx.services.built_in
     if built_in is None:
         return []
@@ -133,31 +133,31 @@ async def _explained(
 
 
 def _with_names(ctx: UnitContext, text: str) -> str:
-    """The text with the names of networks, of which a message has only the UUIDs."""
+    """Return the text with the names of networks instead of the UUIDs that a message has."""
     for uuid, network in ctx.snapshot.networks.items():
         text = text.replace(uuid, network.name)
     return text
 
 
 def _with_reasons(text: str, why: Sequence[tuple[str, str]]) -> str:
-    """The error with the reasons against the nodes, unless the allocator has said them (S237)."""
+    """Return the error with the reasons against the nodes, unless the allocator gave them (S237)."""
     is_said = any(one.reason in text for one in grouped(why))
     return text if is_said or not why else f"{text}; {summary(why)}"
 
 
 def usable_node(ctx: UnitContext, allocator: str, name: str) -> Node:
-    """The node that an allocator named; PrereqError if it takes no instances (S168)."""
+    """Return the node that an allocator chose; PrereqError if it does not accept instances (S168)."""
     node = ctx.snapshot.node_by_name(name)
     if node is None or node.offline or node.drained or not node.vm_capable:
         raise PrereqError(
-            f"iallocator '{allocator}' chose {name!r:.80}, which is not a node that takes instances",
+            f"iallocator '{allocator}' chose {name!r:.80}, which is not a node that accepts instances",
             ErrorCode.ENVIRONMENT,
         )
     return node
 
 
 class MakeMessage(Protocol):
-    """Makes a message; with `fresh` from what nodes say at this moment."""
+    """Makes a message; with `fresh` from the present answers of the nodes."""
 
     def __call__(self, *, fresh: bool) -> Awaitable[Message]: ...
 
@@ -169,13 +169,13 @@ async def ask(
     read: Callable[[str, AllocatorAnswer], T],
     options: Options | None = None,
 ) -> tuple[str, T]:
-    """The first successful answer of several allocators, in order (S184); `options` are beside the cluster's.
+    """Return the first successful answer of several allocators, in order (S184); `options` add to the cluster's.
 
-    Answers that rest on what nodes said some seconds ago are asked for again if there was no room.
+    If a request fails on node reports that are some seconds old, it is repeated with fresh ones.
     """
     if not allocators:
         raise InputError(
-            "no allocator is named, and the cluster has no default one (gnt-cluster modify -I hail)",
+            "no allocator given, and the cluster has no default allocator (gnt-cluster modify -I hail)",
             "iallocator",
         )
     if ctx.services.node_data.is_remembering:
@@ -225,7 +225,7 @@ async def ask_one(
 async def _run_allocator(
     ctx: UnitContext, allocator: str, message: Message, params: Options
 ) -> AllocatorOutput:
-    """Run the program on the master; its failure is reported with all that it said (S162)."""
+    """Run the program on the master; an error includes all of its output (S162)."""
     problem = f"Can't compute nodes using iallocator '{allocator}'"
     master = ctx.snapshot.nodes[ctx.snapshot.cluster.master_node]
     text = wire.encode(message).decode()
@@ -239,7 +239,7 @@ async def _run_allocator(
         raise PrereqError(f"{problem}: {err}", ErrorCode.ENVIRONMENT) from err
     if not output.found:
         raise PrereqError(
-            f"Can't find iallocator '{allocator}' on {master.name}: no directory of its search path has it",
+            f"Can't find iallocator '{allocator}' on {master.name}: it is in no directory of the search path",
             ErrorCode.UNKNOWN_ENTITY,
         )
     if output.status:

@@ -1,4 +1,4 @@
-"""The allocator's message from the configuration and what the nodes said (seed 004, S164-S167, X14)."""
+"""The allocator's message from the configuration and the reports of nodes (seed 004, S164-S167, X14)."""
 
 import asyncio
 from functools import partial
@@ -23,7 +23,7 @@ from ganeti.units.placements import Placement
 Message = dict[str, Any]
 
 INSTANCES_AT_ONCE = 500
-"""Messages about more instances are made in a thread, so that the loop is not blocked."""
+"""Messages about more instances than this are made in a thread, so that the event loop is not blocked."""
 
 
 async def cluster_message(
@@ -34,10 +34,10 @@ async def cluster_message(
     ignore_policy: bool = False,
     fresh: bool = True,
 ) -> Message:
-    """The whole message about a request; disk space is that of `template`'s storage.
+    """Return the whole message about a request; disk space is that of `template`'s storage.
 
-    Nodes are asked now, or with `fresh` false may have been asked some seconds ago; what jobs took since is
-    subtracted.
+    With `fresh` the nodes are queried now; otherwise their reports may be some seconds old. Resources that jobs took
+    since then are subtracted.
     """
     services = ctx.services
     reports = await services.node_data.reports(ctx.services, ctx.snapshot, fresh=fresh)
@@ -50,12 +50,12 @@ async def cluster_message(
 
 
 class _Known(NamedTuple):
-    """What a message is made of; nothing of it changes."""
+    """The inputs of a message; they do not change."""
 
     snapshot: Snapshot
     reports: NodeReports
     taken: list[Placement]
-    """What the nodes may not have seen yet."""
+    """Changes that the node reports may not include yet."""
     pending: list[Placement]
 
 
@@ -83,7 +83,7 @@ def _message(known: _Known, request: Message, template: str, *, ignore_policy: b
 
 
 def _nodes(known: _Known, template: str) -> dict[str, Message]:
-    """Every node; one that did not say anything counts as offline."""
+    """Return every node; a node without a report counts as offline."""
     (snapshot, reports, taken, _pending), nodes = known, {}
     unit = storage_unit(snapshot.cluster, template)
     for node in snapshot.nodes.values():
@@ -122,7 +122,7 @@ def _instance(snapshot: Snapshot, instance: Instance) -> dict[str, Any]:
 
 
 def _node(snapshot: Snapshot, node: Node) -> dict[str, Any]:
-    """Return what the configuration says about one node, in the allocator's form (S167, X14)."""
+    """Return one node's configuration in the allocator's form (S167, X14)."""
     primaries = snapshot.instances_on(node.uuid)
     memory = [filled_beparams(snapshot.cluster, instance)["maxmem"] for instance in primaries]
     up = [
@@ -152,7 +152,7 @@ def _node(snapshot: Snapshot, node: Node) -> dict[str, Any]:
 
 
 def _live(info: NodeInfo, unit: StorageUnit | None, *, exclusive: bool) -> dict[str, Any]:
-    """The live values of a node in the message; only nodes that answered have them."""
+    """Return the live values of a node in the message; only nodes that answered have them."""
     space = next((space for space in info.storage if space.unit == unit), None)
     return {
         "total_memory": info.memory_total,

@@ -1,4 +1,4 @@
-"""What every logical unit is: four phases; only the last one changes anything."""
+"""The base of all logical units: four phases, of which only the last one changes anything."""
 
 import abc
 from collections.abc import Sequence
@@ -19,24 +19,24 @@ PlanT = TypeVar("PlanT")
 class LogicalUnit(abc.ABC, Generic[OpT, PlanT]):
     """Runs one kind of opcode.
 
-    `check_arguments` sees only the opcode; `declare_locks` names what must not change meanwhile;
-    `check_prereq` decides everything and changes nothing; `execute` carries the plan out and decides
-    nothing. The first three raise PrereqError, after which nothing has happened.
+    `check_arguments` sees only the opcode; `declare_locks` names the objects that must not change meanwhile;
+    `check_prereq` decides everything and changes nothing; `execute` carries out the plan and decides
+    nothing. An error of the first three (PrereqError) leaves everything unchanged.
     """
 
     def __init__(self, op: OpT) -> None:
         self.op = op
 
     def check_arguments(self) -> None:
-        """Refuse what no cluster could run."""
+        """Refuse arguments that are wrong in any cluster."""
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
-        """The locks for what `snapshot` says; asked again once they are held, in case it changed."""
+        """Return the locks for `snapshot`; called again once they are held, in case the configuration changed."""
         del snapshot
         return []
 
     async def before_locks(self, run: OpRun) -> None:
-        """What comes first, while the job counts as waiting."""
+        """Do work before the locks, while the job counts as waiting."""
 
     @abc.abstractmethod
     async def check_prereq(self, ctx: UnitContext) -> PlanT: ...
@@ -45,18 +45,21 @@ class LogicalUnit(abc.ABC, Generic[OpT, PlanT]):
     async def execute(self, ctx: UnitContext, plan: PlanT) -> Outcome: ...
 
     def hooks(self, snapshot: Snapshot, plan: PlanT) -> HookPoint | None:
-        """Return which hooks run around `execute`; asked again with what is true then. None: the unit has none."""
+        """Return the hooks around `execute`.
+
+        Called again with the final facts afterwards. None: the unit has no hooks.
+        """
         del snapshot, plan
         return None
 
     async def hooks_ended(
         self, ctx: UnitContext, ran: Sequence[NodeResults], outcome: Outcome
     ) -> Outcome:
-        """Return what the post hooks have done becomes of the outcome: the job tells it."""
+        """Return the outcome after the post hooks; the job shows it."""
         say(ctx, ran)
         return outcome
 
     def dry_run_result(self, ctx: UnitContext, plan: PlanT) -> Any:
-        """Return what a dry run answers; the plan itself is not for users (S185)."""
+        """Return the result of a dry run; the plan itself is not for users (S185)."""
         del ctx, plan
         return None

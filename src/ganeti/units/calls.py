@@ -1,4 +1,4 @@
-"""What calls the nodes, as units see it."""
+"""The interface through which units call nodes."""
 
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
@@ -17,11 +17,11 @@ class Rpc(Protocol):
     """The calls to nodes, as `ganeti.rpc.client.RpcClient` makes them."""
 
     async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> R:
-        """The result; raises RpcOffline, RpcFailed or RpcUnknown."""
+        """Return the result; raise RpcOffline, RpcFailed or RpcUnknown."""
         ...
 
     async def call_all(
         self, nodes: Iterable[Node], procedure: Procedure[A, R], args: A
     ) -> dict[NodeUuid, R | RpcError]:
-        """The results of many nodes; an error stands in for a result."""
+        """Return the results of many nodes; an error takes the place of a missing result."""
         ...

@@ -1,4 +1,4 @@
-"""What a logical unit may use, bound to the opcode that it runs."""
+"""The services that a logical unit may use, bound to the opcode that it runs."""
 
 import functools
 import logging
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class KillableCalls:
-    """Calls of one opcode: killing its job ends the programs of those that are under way."""
+    """Calls of one opcode: if its job is killed, the programs of the calls under way are ended."""
 
     def __init__(self, rpc: Rpc, run: OpRun) -> None:
         self._rpc = rpc
@@ -38,7 +38,7 @@ class KillableCalls:
         self._reads = 0
 
     async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> R:
-        """As `RpcClient.call`; a call that changes nothing gets a key too, by which its program is found."""
+        """Call a node as `RpcClient.call` does. A call that changes nothing gets a key as well, to find its program."""
         if not key:
             self._reads += 1
             key = f"{self._run.job_id}/{self._run.index}/r{self._reads}"
@@ -48,11 +48,11 @@ class KillableCalls:
     async def call_all(
         self, nodes: Iterable[Node], procedure: Procedure[A, R], args: A
     ) -> dict[NodeUuid, R | RpcError]:
-        """As `RpcClient.call_all`: these calls have short deadlines, and are not ended."""
+        """Call nodes as `RpcClient.call_all` does: these calls have short deadlines and are not ended."""
         return await self._rpc.call_all(nodes, procedure, args)
 
     async def _end(self, node: Node, key: str) -> None:
-        """Let the node end the programs of a call, which then fails."""
+        """Order the node to end the programs of a call, which then fails."""
         try:
             args = EndWorkArgs(keys=[key], wait_s=0)
             await self._rpc.call(node, END_STALE_WORK, args, key=f"{key}/kill")
@@ -64,7 +64,7 @@ class Hooks(Protocol):
     """The hooks of the opcode (`ganeti.units.hooks.operation`)."""
 
     async def run_now(self, nodes: Sequence[Node]) -> None:
-        """Run the post hooks on nodes that will not be there any more afterwards."""
+        """Run the post hooks on nodes that leave the cluster."""
         ...
 
 
@@ -75,11 +75,11 @@ class UnitContext:
     services: Services
     run: OpRun
     hooks: Hooks | None = field(default=None, init=False)
-    """For units that take a node away, on which hooks are to run before it goes."""
+    """For units that remove a node, on which hooks must run before."""
     _calls: int = field(default=0, init=False)
     _rpc: KillableCalls = field(init=False)
     _undo_logs: list[UndoLog] = field(default_factory=list, init=False)
-    """Those that are open, the innermost last."""
+    """The open blocks, the innermost last."""
 
     def __post_init__(self) -> None:
         self._rpc = KillableCalls(self.services.rpc, self.run)
@@ -107,11 +107,11 @@ class UnitContext:
         return self.run.job_id
 
     def log(self, message: str) -> None:
-        """Tell the watchers of the job."""
+        """Notify the watchers of the job."""
         self.run.log(message)
 
     def step(self, message: str) -> None:
-        """Say which part of the work begins."""
+        """Report the part of the work that begins."""
         self.run.log(f"* {message}...")
 
     def info(self, message: str) -> None:
@@ -121,21 +121,21 @@ class UnitContext:
         self.run.log(f" - WARNING: {message}")
 
     def check_change(self, change: Change) -> None:
-        """Refuse what the configuration would not take, before anything is done for it (F24)."""
+        """Refuse a change that the configuration would reject, before any step is done for it (F24)."""
         draft = Draft(self.snapshot, self.services.clock)
         change(draft)
         draft.finish()
 
     @property
     def next_key(self) -> str:
-        """The key that the next changing call will carry."""
+        """The key of the next changing call."""
         return f"{self.run.job_id}/{self.run.index}/{self._calls + 1}"
 
     async def call(self, node: Node, procedure: Procedure[A, R], args: A) -> R:
         """Call a node. A changing call waits for the durable start (T2) and carries the key of its step.
 
-        RpcError also where the job was killed: so it takes the way that is tried for each call, and what
-        it then does to bring things in order is not hindered.
+        RpcError also if the job was killed: so the unit follows its normal path for failed calls, and the calls by
+        which it then restores order are not prevented.
         """
         key = ""
         if procedure.changes:
@@ -150,21 +150,21 @@ class UnitContext:
         try:
             return await self._rpc.call(node, procedure, args, key=key)
         except RpcError:
-            self.run.takes_kill()  # whatever failed, the unit brings things in order from here on
+            self.run.takes_kill()  # whatever failed, the unit restores order from here on
             raise
 
     async def ask_beside(self, node: Node, procedure: Procedure[A, R], args: A) -> R:
-        """Ask a node while another call is under way; what was killed is that call, not this question."""
+        """Query a node while another call is under way; a kill ends that call, not this query."""
         return await self._rpc.call(node, procedure, args)
 
     async def call_all(
         self, nodes: Iterable[Node], procedure: Procedure[A, R], args: A
     ) -> dict[NodeUuid, R | RpcError]:
-        """Ask many nodes; only for procedures that change nothing."""
+        """Query many nodes; only for procedures that change nothing."""
         return await self._rpc.call_all(nodes, procedure, args)
 
     def undo_log(self) -> UndoLog:
-        """The durable record of how to undo what is about to be done."""
+        """The durable record of the steps that undo the next action."""
         return UndoLog(self.run, self._run_undo, self._undo_logs)
 
     async def _run_undo(self, steps: Sequence[UndoStep]) -> list[tuple[UndoStep, str]]:

@@ -1,4 +1,4 @@
-"""What an instance needs of its nodes, in the words of policies and allocators."""
+"""The resources that an instance needs of its nodes, in the terms of policies and allocators."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from ganeti.placement.policy import InstanceSize
 
 @dataclass(frozen=True)
 class Demand:
-    """What an instance needs of a node; sizes in MiB."""
+    """The resources that an instance needs of a node; sizes in MiB."""
 
     name: str
     memory: int
@@ -20,7 +20,7 @@ class Demand:
     spindle_use: int
     disks: tuple[Disk, ...]
     disk_space_total: int
-    """What the disks take on each of the nodes, metadata included."""
+    """The space that the disks use on each of the nodes, including metadata."""
     nics: tuple[dict[str, Any], ...]
     disk_template: str
     hypervisor: str
@@ -29,7 +29,7 @@ class Demand:
 
     @classmethod
     def of(cls, cluster: Cluster, instance: Instance) -> "Demand":
-        """Return what `instance` needs, defaults included."""
+        """Return the demand of `instance`, with defaults filled in."""
         beparams = filled_beparams(cluster, instance)
         return cls(
             name=instance.name,
@@ -46,7 +46,7 @@ class Demand:
         )
 
     def size(self, *, exclusive: bool = False) -> InstanceSize:
-        """What an instance policy looks at; with exclusive storage the disks' own spindles count, where they are known."""
+        """Return the size for an instance policy; with exclusive storage the disks' own spindles count, where known."""
         disks = tuple(disk.size for disk in self.disks)
         own = self.spindles if exclusive else None
         use = self.spindle_use if own is None else own
@@ -54,7 +54,7 @@ class Demand:
 
     @property
     def spindles(self) -> int | None:
-        """How many physical devices its disks have for themselves; None if one does not say."""
+        """Return the number of physical devices for its disks alone; None if a disk does not name one."""
         each = [disk.spindles for disk in self.disks]
         return None if not each or None in each else sum(one or 0 for one in each)
 
@@ -63,7 +63,7 @@ class Demand:
         return DISK_TEMPLATES[self.disk_template].nodes_needed
 
     def message(self) -> dict[str, Any]:
-        """The demand in the allocator's form (S171)."""
+        """Return the demand in the allocator's form (S171)."""
         return {
             "memory": self.memory,
             "vcpus": self.vcpus,

@@ -1,7 +1,7 @@
-"""What a limited user of the REST interface may submit: only requests about instances of the user's scope.
+"""The scope of a limited REST user: only requests about instances of the user's scope.
 
-The master checks that twice: when the job is submitted, and again under the locks of each opcode, since names may
-have changed meanwhile. What a field refers to is declared beside the field (`ganeti.model.fields.RefersTo`).
+The master checks the scope at submission and again under the locks of each opcode, since names may have changed
+meanwhile. The reference of a field is declared beside the field (`ganeti.model.fields.RefersTo`).
 """
 
 from collections.abc import Callable, Container
@@ -30,15 +30,15 @@ _RESOLVERS: dict[RefersTo, Callable[[Snapshot, str], str]] = {
 }
 _FREE = (RefersTo.ALLOCATOR, RefersTo.OS)
 _HIDDEN = (RefersTo.PATH, RefersTo.STORAGE)
-"""Kinds whose values may be secret parameters, so that no message repeats them."""
+"""Kinds whose values may be secret parameters, so that messages omit them."""
 
 
 def check_scope(
     snapshot: Snapshot, scope: Scope | None, op: OpCode, own_jobs: Container[int] | None = None
 ) -> None:
-    """PrereqError (FORBIDDEN) if the opcode refers to anything beyond the scope, or to no instance in it.
+    """Raise PrereqError (FORBIDDEN) if the opcode refers to anything beyond the scope, or to no instance in it.
 
-    Without `own_jobs` dependencies are not looked at: numbers of jobs do not change their meaning.
+    Without `own_jobs` dependencies are not checked: job numbers do not change their meaning.
     """
     if scope is None or not scope.is_restricted:
         return
@@ -56,7 +56,7 @@ def check_scope(
 
 
 def jobs_of(op: OpCode) -> set[int]:
-    """The jobs on which an opcode depends, by their absolute numbers."""
+    """Return the jobs on which an opcode depends, by their absolute numbers."""
     return {one.value for one in references(op) if one.kind is RefersTo.JOB}
 
 
@@ -75,7 +75,7 @@ def _is_within(snapshot: Snapshot, scope: Scope, one: Reference) -> bool:
 
 
 def _has_instance(snapshot: Snapshot, scope: Scope, text: str) -> bool:
-    """Return whether an instance is within the scope; one that is gone is judged by its name."""
+    """Return whether an instance is within the scope; a removed one is checked by its name."""
     try:
         found = resolve_instance(snapshot, text)
     except PrereqError as err:
@@ -92,7 +92,7 @@ def _has_new_name(snapshot: Snapshot, scope: Scope, text: str) -> bool:
 
 
 def _has_detached_disk(snapshot: Snapshot, scope: Scope, text: str) -> bool:
-    """Return whether the disk was last a disk of an instance within the scope; a name may mean several disks."""
+    """Return whether the disk last belonged to an instance within the scope; several disks may share a name."""
     disks = [one for one in snapshot.table(DetachedDisk).values() if text in (one.uuid, one.name)]
     return bool(disks) and all(_has_instance(snapshot, scope, one.last_instance) for one in disks)
 

@@ -1,4 +1,4 @@
-"""What jobs from remote users may not ask for (A44, A45): parameters that reach the host.
+"""The limits of jobs from remote users (A44, A45): parameters that reach the host.
 
 A parameter that names a file, a program, a device, a user or a listening address of the host is
 refused to users of the REST interface, unless the cluster's `remote_hvparams` names it.
@@ -17,25 +17,25 @@ from ganeti.units.context import UnitContext
 def check_may_set(
     ctx: UnitContext, hypervisor: str, hvparams: Mapping[str, Any], field: str = "hvparams"
 ) -> None:
-    """PrereqError if the job's source may not set one of these; units call it for all that they are given."""
+    """Raise PrereqError if the job's source may not set one of these; units call it for all parameters of a request."""
     if is_remote(ctx.run.source):
         refuse_host_params(ctx.snapshot.cluster, hypervisor, hvparams, field)
 
 
 def check_may_set_of_nodes(ctx: UnitContext, ndparams: Mapping[str, Any] | None) -> None:
-    """PrereqError if the job's source may not set one of these parameters of nodes."""
+    """Raise PrereqError if the job's source may not set one of these parameters of nodes."""
     if is_remote(ctx.run.source) and "oob_program" in (ndparams or {}):
         raise PrereqError(
-            "ndparams.oob_program: this parameter names a program, so it can be set on the master only",
+            "ndparams.oob_program: this parameter names a program, so it can be set only on the master",
             ErrorCode.WRONG_INPUT,
         )
 
 
 def check_is_local(ctx: UnitContext, what: str) -> None:
-    """PrereqError if the job came from a remote user."""
+    """Raise PrereqError if the job came from a remote user."""
     if is_remote(ctx.run.source):
         raise PrereqError(
-            f"{what} can be changed on the master only, not through the REST interface",
+            f"{what} can be changed only on the master, not through the REST interface",
             ErrorCode.WRONG_INPUT,
         )
 
@@ -43,12 +43,12 @@ def check_is_local(ctx: UnitContext, what: str) -> None:
 def refuse_host_params(
     cluster: Cluster, hypervisor: str, hvparams: Mapping[str, Any], field: str
 ) -> None:
-    """PrereqError that names the first parameter which remote users may not set here."""
+    """Raise PrereqError that names the first parameter which remote users may not set."""
     known = HYPERVISOR_PARAMS.get(hypervisor, {})
     for name in hvparams:
         if name in known and known[name].touches_host and name not in cluster.remote_hvparams:
             raise PrereqError(
-                f"{field}.{name}: this parameter reaches the host, so it can be set on the master only;"
-                f" to let users of the REST interface set it: gnt-cluster modify --remote-hvparams={name}",
+                f"{field}.{name}: this parameter reaches the host, so it can be set only on the master;"
+                f" to allow it in the REST interface: gnt-cluster modify --remote-hvparams={name}",
                 ErrorCode.WRONG_INPUT,
             )

@@ -1,4 +1,4 @@
-"""From a list of names to nodes."""
+"""The lookup of nodes by a list of names."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from ganeti.model.objects import Node
 
 
 def nodes_named(snapshot: Snapshot, names: Sequence[str]) -> list[Node]:
-    """The nodes of these names or UUIDs, each once, in their order; all by name without names."""
+    """Return the nodes of these names or UUIDs, each once, in their order; all by name for an empty list."""
     if not names:
         return list(snapshot.nodes_by_name())
     found = {node.uuid: node for node in (resolve_node(snapshot, name) for name in names)}

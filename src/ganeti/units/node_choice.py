@@ -1,4 +1,4 @@
-"""Checks on nodes that several units share."""
+"""Checks of nodes that several units share."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,17 +15,17 @@ from ganeti.units.placements import Placement, memory_on
 
 
 def check_online(node: Node) -> None:
-    """Refuse what needs a node that is marked offline."""
+    """Refuse an operation that needs a node which is marked offline."""
     if node.offline:
         raise PrereqError(f"node {node.name} is marked offline", ErrorCode.WRONG_STATE)
 
 
 def check_can_host(node: Node) -> None:
-    """Refuse to put a new guest on a node that must not get one."""
+    """Refuse to put a new guest on a node that must not run new guests."""
     check_online(node)
     if node.drained:
         raise PrereqError(
-            f"node {node.name} is drained and takes no new instances", ErrorCode.WRONG_STATE
+            f"node {node.name} is drained and accepts no new instances", ErrorCode.WRONG_STATE
         )
     if not node.vm_capable:
         raise PrereqError(
@@ -36,22 +36,22 @@ def check_can_host(node: Node) -> None:
 async def free_resources(
     ctx: UnitContext, node: Node, what: str, units: Iterable[StorageUnit] = ()
 ) -> NodeInfo:
-    """Return what `node` says about itself, less what placements decided before this job's will take there.
+    """Return `node`'s report about itself, less the resources of placements decided before this job's.
 
-    `units` are asked about besides the cluster's own.
+    The query covers `units` besides the cluster's own.
     """
     earlier = ctx.services.placements.before(ctx.job_id)
     try:
         info = await ctx.call(node, NODE_INFO, info_args(ctx.snapshot, units))
     except RpcError as err:
-        raise PrereqError(f"{what}: cannot ask {err}", ErrorCode.ENVIRONMENT) from err
+        raise PrereqError(f"{what}: cannot query {err}", ErrorCode.ENVIRONMENT) from err
     return minus_reserved(info, ctx.snapshot, node, earlier)
 
 
 def minus_reserved(
     info: NodeInfo, snapshot: Snapshot, node: Node, placements: Sequence[Placement]
 ) -> NodeInfo:
-    """`info` as it will be once the placements are carried out; disks of known instances exist already."""
+    """Return `info` as after the placements; disks of known instances exist already."""
     new = [one for one in placements if snapshot.instance_by_name(one.name) is None]
     storage = []
     for space in info.storage:
@@ -72,13 +72,13 @@ def check_memory(info: NodeInfo, node: Node, memory_mib: int, what: str) -> None
     """Refuse if `node` has less free memory than a guest needs."""
     if info.memory_free < memory_mib:
         raise PrereqError(
-            f"{what}: node {node.name} has {info.memory_free} MiB of memory free, {memory_mib} MiB are needed",
+            f"{what}: node {node.name} has {info.memory_free} MiB of memory free but needs {memory_mib} MiB",
             ErrorCode.NO_RESOURCES,
         )
 
 
 def check_space(info: NodeInfo, node: Node, needs: Mapping[StorageUnit, int]) -> None:
-    """Refuse if what is needed, in MiB by storage unit, would not fit on `node`."""
+    """Refuse if the needs, in MiB by storage unit, exceed the space on `node`."""
     spaces = {space.unit: space for space in info.storage}
     for unit, size_mib in needs.items():
         if unit not in spaces:
@@ -89,6 +89,6 @@ def check_space(info: NodeInfo, node: Node, needs: Mapping[StorageUnit, int]) ->
             )
         if spaces[unit].free < size_mib:
             raise PrereqError(
-                f"node {node.name} has {spaces[unit].free} MiB free in {unit.key}, {size_mib} MiB are needed",
+                f"node {node.name} has {spaces[unit].free} MiB free in {unit.key} but needs {size_mib} MiB",
                 ErrorCode.NO_RESOURCES,
             )

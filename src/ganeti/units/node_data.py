@@ -1,4 +1,4 @@
-"""What the nodes last said about themselves, for allocations that come in quick succession."""
+"""The latest reports of nodes, for allocations in quick succession."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ganeti.units.placements import Placements
 
 
 class Asks(Protocol):
-    """What `NodeData` needs of the master's services."""
+    """The part of the master's services that `NodeData` needs."""
 
     @property
     def clock(self) -> Clock: ...
@@ -26,7 +26,7 @@ class Asks(Protocol):
 
 
 def info_args(snapshot: Snapshot, units: Iterable[StorageUnit] = ()) -> NodeInfoArgs:
-    """The question NODE_INFO for this cluster, and about some units besides its own."""
+    """Return the arguments of NODE_INFO for this cluster, with some units besides its own."""
     cluster = snapshot.cluster
     storage = list(dict.fromkeys((*storage_units(cluster), *units)))
     return NodeInfoArgs(hypervisors=list(cluster.enabled_hypervisors), storage=storage)
@@ -34,7 +34,7 @@ def info_args(snapshot: Snapshot, units: Iterable[StorageUnit] = ()) -> NodeInfo
 
 @dataclass(frozen=True)
 class NodeReports:
-    """One round of reports; `mark` and `snapshot` are from before the nodes were asked."""
+    """One round of reports; `mark` and `snapshot` are from before the queries."""
 
     answers: dict[NodeUuid, Any]
     mark: int
@@ -44,24 +44,24 @@ class NodeReports:
     """Seconds, monotonic."""
 
     def serves(self, snapshot: Snapshot) -> bool:
-        """Return whether the answers are about all nodes of the cluster as it is now."""
+        """Return whether the answers cover all nodes of the present cluster."""
         nodes = {node.uuid for node in snapshot.online_nodes()}
         return nodes <= self.answers.keys() and self.question == info_args(snapshot)
 
 
 @dataclass
 class NodeData:
-    """Asks the nodes, or remembers what they said at most `max_age_s` seconds ago.
+    """Queries the nodes, or reuses reports of at most `max_age_s` seconds.
 
-    What placements took since then is known to `Placements`; what became free is seen a moment later,
-    so an allocation that finds no room asks again.
+    `Placements` knows the resources that placements took since then; freed resources are seen later, so an allocation
+    without room queries again.
     """
 
     max_age_s: float = 0.0
     _reports: NodeReports | None = None
 
     async def reports(self, services: Asks, snapshot: Snapshot, *, fresh: bool) -> NodeReports:
-        """Return what all online nodes say, now or some seconds ago; an error stands in for an answer."""
+        """Return the reports of all online nodes, at most some seconds old; an error takes the place of a missing one."""
         now, last = services.clock.monotonic(), self._reports
         if (
             not fresh
@@ -80,5 +80,5 @@ class NodeData:
 
     @property
     def is_remembering(self) -> bool:
-        """Whether an answer may be older than its question."""
+        """Whether an answer may be older than its query."""
         return self.max_age_s > 0

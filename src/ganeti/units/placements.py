@@ -10,12 +10,12 @@ from ganeti.model.disk_templates import DISK_TEMPLATES, StorageUnit
 from ganeti.model.objects import NodeUuid
 
 ENDED_LIMIT = 1000
-"""How many ended placements are remembered, for those who use older reports of nodes."""
+"""The number of ended placements that are kept, for users of older node reports."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """What one job is about to put on nodes, the primary first; `message` is the instance in the allocator's form."""
+    """The instance that one job will put on nodes, the primary first; `message` is the allocator's form of it."""
 
     job_id: int
     nodes: tuple[NodeUuid, ...]
@@ -25,21 +25,21 @@ class Placement:
 
     @property
     def memory(self) -> int:
-        """MiB that the guest will take when it starts."""
+        """MiB that the guest will use when it starts."""
         return int(self.message["memory"]) if self.will_run else 0
 
     unit: StorageUnit | None = None
-    """Where its disks will be; None if they take no space."""
+    """The storage units of its disks; None if they use no space."""
 
     def disk_space(self, unit: StorageUnit, node: NodeUuid) -> int:
-        """MiB that its disks will take in a storage unit of `node`."""
+        """Return MiB that its disks will use in a storage unit of `node`."""
         if self.unit != unit:
             return 0
         takes = node in self.nodes or DISK_TEMPLATES[self.message["disk_template"]].shared
         return int(self.message["disk_space_total"]) if takes else 0
 
     def spindles(self, unit: StorageUnit, node: NodeUuid) -> int:
-        """Return how many physical devices its disks will have for themselves there."""
+        """Return the number of physical devices that its disks will have for themselves on the node."""
         if self.unit != unit or node not in self.nodes:
             return 0
         return sum(disk["spindles"] or 0 for disk in self.message["disks"])
@@ -47,9 +47,9 @@ class Placement:
 
 @dataclass
 class Placements:
-    """Lets one allocation be decided at a time, and remembers each until its guest runs or its job ends.
+    """Serialises allocations, and keeps each until its guest runs or its job ends.
 
-    Without it two jobs that ask at the same time would be given the same free memory.
+    Without it two concurrent jobs could get the same free memory.
     """
 
     deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -59,11 +59,11 @@ class Placements:
     _forgotten: int = 0
 
     def place(self, placement: Placement) -> None:
-        """Remember what a job is about to do; its place in the order stays that of its first one."""
+        """Record the placement of a job; its order is that of the job's first placement."""
         self._placed[placement.job_id] = placement
 
     def release(self, job_id: int) -> None:
-        """What the job placed runs by now and can be seen on its node, or it never will."""
+        """End the job's placement: its guest runs by now and is visible on its node, or never will be."""
         ended = self._placed.pop(job_id, None)
         if ended is not None:
             self._marks += 1
@@ -73,30 +73,30 @@ class Placements:
                 self._forgotten = self._marks
 
     def pending(self) -> list[Placement]:
-        """Every placement that is under way, in the order in which they were decided."""
+        """Return every pending placement, in the order of decision."""
         return list(self._placed.values())
 
     def mark(self) -> int:
-        """Watermark: reports that are requested later include every placement that has ended by now."""
+        """Return a watermark: node reports requested after it include every placement that has ended by now."""
         return self._marks
 
     def since(self, mark: int) -> list[Placement]:
-        """Those under way, and those that ended after `mark` and can be missing in what nodes said then."""
+        """Return pending placements, and those that ended after `mark`, which older node reports may lack."""
         return self.pending() + [one for number, one in self._ended if number > mark]
 
     def knows(self, mark: int) -> bool:
-        """Return whether everything that ended after `mark` is still remembered."""
+        """Return whether every placement that ended after `mark` is still kept."""
         return mark >= self._forgotten
 
     def forget_before(self, mark: int) -> None:
-        """Forget what ended before `mark`; no later reader needs it."""
+        """Forget placements that ended before `mark`; no later reader needs them."""
         self._ended = [(number, one) for number, one in self._ended if number > mark]
 
     def before(self, job_id: int) -> list[Placement]:
-        """Those that were decided before that of a job; all if it has none."""
+        """Return the placements that were decided before that of a job; all if it has none."""
         return list(takewhile(lambda one: one.job_id != job_id, self._placed.values()))
 
 
 def memory_on(placements: Iterable[Placement], node: NodeUuid) -> int:
-    """MiB of memory that placements will take on a node."""
+    """Return MiB of memory that placements will use on a node."""
     return sum(one.memory for one in placements if one.nodes[0] == node)

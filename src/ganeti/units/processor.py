@@ -1,4 +1,4 @@
-"""Takes an opcode through the phases of its logical unit."""
+"""The run of an opcode through the phases of its logical unit."""
 
 import logging
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from ganeti.units.undo.run import describe, locks_of, run_steps
 _log = logging.getLogger(__name__)
 
 LOCK_ATTEMPTS = 10
-"""How often locks are declared again because the protected objects changed before they were held."""
+"""The number of times that locks are declared because the protected objects changed before they were held."""
 
 
 class Processor:
@@ -52,13 +52,13 @@ class Processor:
             _log.exception("job %d: %s failed unexpectedly", run.job_id, run.op.summary())
             raise ExecError(
                 f"internal error in {run.op.summary()} ({type(err).__name__});"
-                " the log of the master daemon has the details"
+                " see the log of the master daemon"
             ) from err
         finally:
             self._services.placements.release(run.job_id)
 
     async def _lock(self, unit: LogicalUnit[Any, Any], run: OpRun) -> None:
-        """Take the locks for what is true once they are held."""
+        """Take the locks that the unit declares once they are held."""
         config = self._services.config
         for _attempt in range(LOCK_ATTEMPTS):
             requests = unit.declare_locks(config.snapshot)
@@ -71,15 +71,15 @@ class Processor:
         )
 
     def describe_undo(self, step: UndoStep) -> str:
-        """Return what a step would undo, and where."""
+        """Describe what a step would undo."""
         return describe(self._services.config.snapshot, step)
 
     def undo_locks(self, steps: Sequence[UndoStep]) -> list[LockRequest]:
-        """Return what must be held while steps are run beside other jobs."""
+        """Return the locks that deferred steps need."""
         return locks_of(self._services.config.snapshot, steps)
 
     async def undo(
         self, job_id: int, steps: Sequence[UndoStep], *, deferred: bool = False
     ) -> list[tuple[UndoStep, str]]:
-        """Run the recorded steps of a job, last first; returns those that failed, with the reason."""
+        """Run the recorded steps of a job, last first; return the failed ones, with the reason."""
         return await run_steps(self._services, job_id, steps, deferred=deferred)

@@ -1,4 +1,4 @@
-"""Which logical unit runs which opcode: `LUNodeAdd` runs `OpNodeAdd`."""
+"""The logical unit of each opcode: `LUNodeAdd` runs `OpNodeAdd`."""
 
 from typing import Any
 

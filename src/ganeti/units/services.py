@@ -1,4 +1,4 @@
-"""What the master has, for all units and for undo steps."""
+"""The master's services for all units and for undo steps."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,38 +20,38 @@ from ganeti.units.placements import Placements
 
 
 class SsconfFiles(Protocol):
-    """The facts that nodes have as files (`ganeti.config.ssconf_writer.SsconfDistributor`)."""
+    """The facts that nodes store as files (`ganeti.config.ssconf_writer.SsconfDistributor`)."""
 
     @property
     def position(self) -> int:
-        """Position of the configuration that the files of all online nodes show at least."""
+        """The oldest position of the configuration in the files of all online nodes."""
         ...
 
     async def push_now(self, node: Node) -> None:
-        """Give one node the files of this moment; GanetiError if it does not have them then."""
+        """Send one node the present files; GanetiError if it does not have them afterwards."""
         ...
 
     async def settle(self, limit_s: float) -> list[str]:
-        """Wait until all online nodes have the files of this moment; names of those that have not in time."""
+        """Wait until all online nodes have the present files; return names of those that lack them at the timeout."""
         ...
 
 
 class Candidates(Protocol):
-    """What a master candidate has beyond the flag in the configuration: the state and its daemon."""
+    """The data and daemons of a master candidate beyond the flag in the configuration."""
 
     async def promote(self, node: Node) -> None:
-        """Make a node fit to be a candidate, before its flag is set; GanetiError if it is not then.
+        """Prepare a node as a candidate, before its flag is set; GanetiError on failure.
 
-        May be repeated; a node that was made fit and got no flag is a node that `demote` was not called for.
+        This may be repeated; a prepared node without the flag is a node for which `demote` was not called.
         """
         ...
 
     async def demote(self, node: Node) -> None:
-        """Take from a node what a candidate has, after its flag was cleared; GanetiError if it still has it."""
+        """Remove a candidate's data from a node, after its flag was cleared; GanetiError if it still has some."""
         ...
 
     async def enforce(self, node: Node) -> None:
-        """Make the table of roles (`ganeti.base.roles`) true on a node; GanetiError where that fails."""
+        """Apply the table of roles (`ganeti.base.roles`) to a node; GanetiError on failure."""
         ...
 
 
@@ -61,24 +61,24 @@ class BuiltInAllocator(Protocol):
     async def answer(
         self, message: dict[str, Any], options: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """success, info and result; None if a program of its name is to be run instead."""
+        """Return success, info and result; None if a program of its name must run instead."""
         ...
 
     async def explain(
         self, message: dict[str, Any], chosen: list[str], options: Mapping[str, Any]
     ) -> list[tuple[str, str]]:
-        """Return why each node that is not among `chosen` is not: (node, reason)."""
+        """Return why the nodes that are not among `chosen` were not chosen: (node, reason)."""
         ...
 
 
 async def no_faults() -> Sequence[ServerFault]:
-    """Of a state that needs no servers."""
+    """Return no servers, for a state without any."""
     return ()
 
 
 @dataclass(frozen=True)
 class RegisterState:
-    """How a node answered when the master last confirmed its epoch there."""
+    """A node's answer when the master last confirmed its epoch there."""
 
     node: NodeUuid
     has_vote: bool
@@ -88,11 +88,11 @@ class RegisterState:
     promised_to: NodeUuid | None = None
     """The node that lost the vote for this master's epoch and has this promise; None where the epoch is greater."""
     silent: str = ""
-    """Why the node gave no answer."""
+    """Why the node did not answer."""
 
 
 async def no_registers() -> Sequence[RegisterState]:
-    """Return nothing, for a master that asks no other node."""
+    """Return nothing, for a master that queries no other node."""
     return ()
 
 
@@ -100,18 +100,18 @@ class Renewal(Protocol):
     """New keys and certificates for nodes (`ganeti.daemons.renewal`); node -> why it has none yet."""
 
     async def renew(self, *, authority: bool) -> dict[str, str]:
-        """New certificates for all nodes, of a new authority too; PrereqError where that is not possible."""
+        """Renew the certificates of all nodes, and the authority on request; PrereqError if that is not possible."""
         ...
 
     async def renew_confd_key(self) -> dict[str, str]:
-        """A new key for confd on all candidates."""
+        """Renew confd's key on all candidates."""
         ...
 
 
 def no_secret() -> str:
-    """Return where no other cluster is known."""
+    """Raise PrereqError: no other cluster is known."""
     raise PrereqError(
-        "this cluster has no domain secret, which both clusters of a move must have; to make one:"
+        "this cluster has no domain secret, which both clusters of a move must share; to create one:"
         " gnt-cluster renew-crypto --new-cluster-domain-secret",
         ErrorCode.WRONG_STATE,
     )
@@ -119,7 +119,7 @@ def no_secret() -> str:
 
 @dataclass(frozen=True)
 class Services:
-    """The master's means."""
+    """The master's services."""
 
     config: Config
     rpc: Rpc
@@ -129,15 +129,15 @@ class Services:
     ssconf: SsconfFiles
     candidates: Candidates
     is_degraded: Callable[[], bool] = lambda: False
-    """Whether what is written now has one copy only (R6)."""
+    """Return whether new writes have only one copy (R6)."""
     state_faults: Callable[[], Awaitable[Sequence[ServerFault]]] = no_faults
-    """Asks the servers of the state how they are."""
+    """Returns the states of the state's servers."""
     registers: Callable[[], Awaitable[Sequence[RegisterState]]] = no_registers
-    """Returns how the nodes answer the master's renewals of its epoch."""
+    """Returns the nodes' answers to the master's renewals of its epoch."""
     pending_undo: Callable[[], Sequence[PendingStep]] = tuple
-    """What ended jobs could not undo so far."""
+    """The undo steps that ended jobs could not run so far."""
     domain_secret: Callable[[], str] = no_secret
-    """What clusters share that instances move between; PrereqError if there is none."""
+    """The shared secret of clusters that move instances between them; PrereqError if there is none."""
     own_hooks: Callable[[], list[HookDirectory]] | None = None
     """Looks at the hooks of the master's node; None: its node daemon is asked."""
     hook_reports: HookReports = field(default_factory=HookReports)
@@ -147,4 +147,4 @@ class Services:
     """None: every allocator is a program."""
     renewal: Renewal | None = None
     queries: Callable[[], QueryExecutor | None] = lambda: None
-    """Answers questions as LUXI does; None while the master begins."""
+    """Answers queries as LUXI does; None while the master starts."""

@@ -1,4 +1,4 @@
-"""Giving nodes the files that all of them must have: one way for redist-conf, node add and node modify (S69)."""
+"""Distribution of the files that all nodes must have, for redist-conf, node add and node modify (S69)."""
 
 from collections.abc import Collection, Iterable
 from hashlib import sha256
@@ -16,13 +16,13 @@ MEND = "fail over to a candidate that has it, copy it from there, or renew it ag
 
 
 def is_outdated(ctx: UnitContext, path: str, content: bytes) -> bool:
-    """Return whether a file was renewed since this content: this node was away, or was no candidate, at that time."""
+    """Return whether a file was renewed after this content: the node was away, or not a candidate, at that time."""
     wanted = ctx.snapshot.cluster.renewed_files.get(path)
     return wanted is not None and wanted != sha256(content).hexdigest()
 
 
 async def let_count(ctx: UnitContext, paths: Collection[str]) -> None:
-    """What the master has of these files is what counts from now on; RpcError if it does not say."""
+    """Record the master's versions of these files as the valid ones; RpcError if it does not return them."""
     shared = await shared_files(ctx)
     found = {
         file.path: sha256(file.content).hexdigest() for file in shared.files if file.path in paths
@@ -36,7 +36,7 @@ async def let_count(ctx: UnitContext, paths: Collection[str]) -> None:
 
 
 async def shared_files(ctx: UnitContext) -> SharedFiles:
-    """Return what the master's node has to share (S66, S67, S68); RpcError if it does not say."""
+    """Return the shared files of the master's node (S66, S67, S68); RpcError if it does not return them."""
     cluster = ctx.snapshot.cluster
     master = ctx.snapshot.nodes[cluster.master_node]
     args = SharedFilesArgs(
@@ -60,7 +60,7 @@ async def distribute_files(ctx: UnitContext, nodes: Iterable[Node]) -> bool:
     outdated = [file for file in shared.files if is_outdated(ctx, file.path, file.content)]
     for file in outdated:
         ctx.warn(
-            f"{file.path} is not distributed: the master has another one than was renewed last; {MEND}"
+            f"{file.path} is not distributed: the master does not have the version that was renewed last; {MEND}"
         )
     files = [file for file in shared.files if file not in outdated]
     is_whole = not (shared.problems or outdated)

@@ -1,7 +1,7 @@
 """Values that the present configuration does not allow, found before a job is made of an opcode.
 
-There are no checks for this: the phases of the logical unit run up to the first call to a node, with the
-configuration as it is and without locks. What another service would have to say is left to the job.
+No separate checks exist: the phases of the logical unit run up to the first call to a node, with the present
+configuration and without locks. Checks that need another service are left to the job.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from ganeti.units.registry import UNITS
 from ganeti.units.services import Services
 
 LIMIT_S = 0.05
-"""How long a check may wait, for example for the resolver of names."""
+"""The longest time of a check, for example for the resolver of names."""
 
 
 async def check_values(
@@ -34,7 +34,7 @@ async def check_values(
 ) -> None:
     """Raise PrereqError with the code WRONG_INPUT for a value that the job would refuse at its start.
 
-    Nothing changes, and no node is asked. Everything else is for the job to find out.
+    Nothing changes, and no node is queried. All other faults are found by the job.
     """
     if not op.host_changing:
         return
@@ -59,12 +59,12 @@ async def check_values(
     except PrereqError as err:
         if err.code is ErrorCode.WRONG_INPUT:
             raise
-    except Exception:  # noqa: BLE001 - the check ends where it would ask a node, and the job tells of all else
+    except Exception:  # noqa: BLE001 - the check ends at the first query to a node, and the job reports all else
         return
 
 
 class _Absent:
-    """A service that a check does not have: it ends there."""
+    """A service that a check lacks: the check ends there."""
 
     def __getattr__(self, name: str) -> Any:
         raise LookupError(name)
@@ -72,7 +72,7 @@ class _Absent:
 
 @dataclass(frozen=True)
 class _Configuration:
-    """What a unit reads of the configuration; nothing that it reserves is kept."""
+    """The configuration as a unit reads it; reservations are dropped."""
 
     snapshot: Snapshot
     reservations: Reservations
@@ -80,7 +80,7 @@ class _Configuration:
 
 @dataclass(frozen=True)
 class _Request:
-    """An opcode without a job, as units see it; its log is dropped."""
+    """An opcode without a job, in the form for units; its log is dropped."""
 
     op: OpCode
     source: str
@@ -90,7 +90,7 @@ class _Request:
     has_changed: bool = False
 
     def log(self, message: Any, kind: str = "message") -> None:
-        """Keep nothing."""
+        """Record nothing."""
 
     def takes_kill(self) -> bool:
         return False

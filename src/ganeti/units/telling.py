@@ -1,4 +1,4 @@
-"""What a job says while programs on nodes work for it: how far they are, and what scripts say."""
+"""Reports of a job about programs on nodes: their progress, and the output of scripts."""
 
 import asyncio
 import contextlib
@@ -14,14 +14,14 @@ from ganeti.units.context import UnitContext
 
 MIB = 1024 * 1024
 LOOK_EVERY_S = 5.0
-"""How often running scripts are asked for what they have said."""
+"""The interval at which the output of running scripts is fetched."""
 FIRST_PROGRESS_S, PROGRESS_EVERY_S = 5.0, 15.0
-"""When a job first shows how far a call is, and how often from then on."""
+"""The time to a job's first report about a call, and the interval of the next ones."""
 
 
 @dataclass
 class ScriptWatch:
-    """The script that runs by the call of `key` on a node; `label` stands before its words."""
+    """The script that runs by the call of `key` on a node; `label` precedes its output."""
 
     ctx: UnitContext
     node: Node
@@ -30,7 +30,7 @@ class ScriptWatch:
     offset: int = field(default=0, init=False)
 
     async def tell(self) -> None:
-        """Put what it has said since then into the job; a node that does not answer is asked again."""
+        """Log its new output; a node that does not answer is queried again."""
         with contextlib.suppress(GanetiError):
             found = await self.ctx.ask_beside(
                 self.node, SCRIPT_OUTPUT, OutputArgs(key=self.key, offset=self.offset)
@@ -44,7 +44,7 @@ class ScriptWatch:
 
 @dataclass
 class Pace:
-    """Makes words of how far something is, from one look to the next; `began` is a time of the loop."""
+    """Describes progress, from one query to the next; `began` is a time of the event loop."""
 
     what: str
     began: float
@@ -56,7 +56,7 @@ class Pace:
         self._time = self.began
 
     def words(self, found: Progress, now: float) -> str:
-        """The position, and rate and time left as they were since the last look."""
+        """Return the position, and rate and remaining time since the last query."""
         if found.part != self._part:
             self._part, self._done = found.part, 0
         rate = max(0.0, (found.done - self._done) / max(now - self._time, 0.001))
@@ -66,7 +66,7 @@ class Pace:
 
 
 def progress_words(found: Progress, rate: float | None, seconds_left: float | None = None) -> str:
-    """A position, and bytes a second if they are known, as `37.0% (1136 of 3072 MiB), 85 MiB/s, 23s left`."""
+    """Return a position, and bytes a second if known, as `37.0% (1136 of 3072 MiB), 85 MiB/s, 23s left`."""
     done, total = found.done, found.total
     if total > 0:
         done = min(done, total)
@@ -83,7 +83,7 @@ def progress_words(found: Progress, rate: float | None, seconds_left: float | No
 
 
 def _span(seconds: int) -> str:
-    """Seconds as people say them: `23s`, `2m05s`, `3h07m`."""
+    """Return seconds in short form: `23s`, `2m05s`, `3h07m`."""
     if seconds < 60:  # noqa: PLR2004 - a minute
         return f"{seconds}s"
     minutes, rest = divmod(seconds, 60)
@@ -94,12 +94,12 @@ def _span(seconds: int) -> str:
 
 @contextlib.asynccontextmanager
 async def showing(ctx: UnitContext, node: Node, what: str) -> AsyncIterator[None]:
-    """Log from time to time how far the next changing call on `node` is, which the block makes."""
+    """Log at intervals the progress of the next changing call on `node`, which the block makes."""
     loop = asyncio.get_running_loop()
     args, pace = ProgressArgs(key=ctx.next_key), Pace(what, loop.time())
 
     async def tell() -> None:
-        with contextlib.suppress(GanetiError):  # one of an older version does not know
+        with contextlib.suppress(GanetiError):  # an older version does not report progress
             found = await ctx.ask_beside(node, CALL_PROGRESS, args)
             if found is not None:
                 ctx.info(pace.words(found, loop.time()))
@@ -115,7 +115,7 @@ async def telling(
     *tell: Callable[[], Awaitable[None]],
     first_s: float | None = None,
 ) -> AsyncIterator[None]:
-    """Call these from time to time while the block runs, for the first time after `first_s`."""
+    """Call these at intervals while the block runs, first after `first_s`."""
 
     async def work() -> None:
         await asyncio.sleep(every_s if first_s is None else first_s)
@@ -124,7 +124,7 @@ async def telling(
                 await one()
             await asyncio.sleep(every_s)
 
-    teller = asyncio.create_task(work(), name=f"news for job {ctx.job_id}")
+    teller = asyncio.create_task(work(), name=f"progress of job {ctx.job_id}")
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Carrying disks from one node to another, which talk to each other directly, or within a node."""
+"""Transfer of disks from one node to another, which connect directly, or within a node."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ from ganeti.units.telling import LOOK_EVERY_S, MIB, ScriptWatch, showing, tellin
 from ganeti.units.undo.transfers import EndStream, RemoveTransferKey
 
 SLACK = 64 * MIB
-"""By how much what a script writes may be longer than the disk."""
+"""The factor by which the output of a script may exceed the disk."""
 SILENCE_S = 600.0
 RAW_SILENCE_S = 30.0
-"""How long an end may say nothing: one that runs a script, and one that only reads or writes a disk."""
+"""The limit without output of an end: one that runs a script, and one that only reads or writes a disk."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class End:
 
 @dataclass(frozen=True)
 class Load:
-    """One disk's data: where it is read and written, sizes in bytes, and how it is packed on its way."""
+    """One disk's data: its source and its target, sizes in bytes, and its compression."""
 
     what: str
     size: int
@@ -49,19 +49,19 @@ class Load:
     pack: str = "none"
     unpack: str = "none"
     sha256: str = ""
-    """What the data must have; '': any."""
+    """The required digest of the data; '': any."""
     digests: bool = False
     """Return the digest of the data."""
 
     @property
     def is_raw(self) -> bool:
-        """Whether a disk becomes a disk, and no script has a part in it."""
+        """True if a disk is copied to a disk without a script."""
         return not any(isinstance(one, DumpEnd) or one.os for one in (self.source, self.target))
 
 
 @dataclass(frozen=True)
 class Route:
-    """From one node to another, for the disks of one instance."""
+    """A transfer from one node to another, for the disks of one instance."""
 
     instance_name: str
     source: End
@@ -69,7 +69,10 @@ class Route:
 
 
 def secret_of_others(ctx: UnitContext) -> str | None:
-    """Return what another cluster must know, for `base.domain_secret`; None if this one does not ask for it (S207)."""
+    """Return the data that another cluster needs, for `base.domain_secret`.
+
+    None for transfers in the cluster (S207).
+    """
     if not ctx.snapshot.cluster.check_domain_signatures:
         return None
     return ctx.services.domain_secret()
@@ -90,13 +93,13 @@ async def make_end(
 async def make_route(
     ctx: UnitContext, undo: UndoLog, instance_name: str, source: Node, target: Node
 ) -> Route:
-    """Keys on both nodes, which know nothing of each other but this."""
+    """Make keys on both nodes, which trust only each other by them."""
     ends = [await make_end(ctx, undo, instance_name, node) for node in (source, target)]
     return Route(instance_name, ends[0], ends[1])
 
 
 async def carry(ctx: UnitContext, undo: UndoLog, route: Route, load: Load) -> StreamResult:
-    """Carry one disk; returns when the target has it synced and both have the same digest."""
+    """Transfer one disk; return when the target has it synced and both have the same digest."""
     name, token = route.instance_name, ctx.ids.token()
     for end, receives in ((route.target, True), (route.source, False)):
         step = EndStream(node=end.node.uuid, instance=name, token=token, receives=receives)
@@ -152,13 +155,13 @@ async def carry(ctx: UnitContext, undo: UndoLog, route: Route, load: Load) -> St
 
 
 def report(ctx: UnitContext, what: str, sent: StreamResult) -> None:
-    """Put into the job what was moved, and how fast."""
+    """Log the amount of moved data, and the rate."""
     rate = sent.data_bytes / MIB / max(sent.seconds, 0.001)
     ctx.info(f"{what}: {sent.data_bytes // MIB} MiB in {sent.seconds:.1f} s ({rate:.0f} MiB/s)")
 
 
 def _watch(ctx: UnitContext, node: Node, end: DiskEnd | DumpEnd) -> Sequence[ScriptWatch]:
-    """Return what a script at this end says, if it is one; its call is the next."""
+    """Return the watch of this end's script, if it has one; its call is the next."""
     if isinstance(end, DumpEnd) or not end.os:
         return ()
     return (ScriptWatch(ctx, node, ctx.next_key),)

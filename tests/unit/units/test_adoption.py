@@ -147,13 +147,13 @@ async def test_a_creation_that_fails_gives_back_what_it_adopted(
     [
         ({"disks": [DiskRequest(size=0, adopt="nosuch")]}, "cannot be adopted"),
         ({"disks": [DiskRequest(size=5, adopt="data1")]}, "has its size already"),
-        ({"disks": [DiskRequest(size=0, adopt="a\nb")]}, "the name of what is to be adopted"),
-        ({"pnode": None, "iallocator": "hail"}, "say on which node"),
+        ({"disks": [DiskRequest(size=0, adopt="a\nb")]}, "the name of a volume or device"),
+        ({"pnode": None, "iallocator": "hail"}, "name the node of the adopted disks"),
         ({"disk_template": "blockdev"}, "below /dev/disk/"),
         ({"disk_template": "blockdev", "disks": [DiskRequest(size=5)]}, "adopt=PATH"),
         (
             {"disk_template": "ext", "disks": [DiskRequest(size=0, adopt="x")]},
-            "template ext adopts nothing",
+            "template ext does not support adoption",
         ),
     ],
 )

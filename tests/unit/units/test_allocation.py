@@ -317,7 +317,7 @@ async def test_an_allocator_can_be_tried_without_creating_anything(master: Maste
         ({"direction": "up"}, "direction: must be in or out"),
         ({"memory": 0}, "memory: must be at least 1"),
         ({"name": "a b"}, "name: "),
-        ({}, "the cluster has no default one"),
+        ({}, "the cluster has no default allocator"),
     ],
 )
 async def test_a_wrong_trial_is_refused(master: Master, fields: dict[str, Any], text: str) -> None:

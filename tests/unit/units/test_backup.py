@@ -228,7 +228,7 @@ async def test_a_drained_node_takes_no_export(master: Master) -> None:
     drained = replace(master.node(2), drained=True)
     await master.change(lambda draft: draft.put(drained))
     _, (text, code) = failed(await master.run(export()))
-    assert "is drained and takes no exports" in text
+    assert "is drained and accepts no exports" in text
     assert code == "wrong_state"
 
 
@@ -344,7 +344,7 @@ async def test_an_interface_comes_back_to_its_network_if_that_is_there(master: M
     view = await master.run(import_("other.example.com"))
     succeeded(view)
     assert master.instance("other.example.com").nics[0].network is None
-    assert "of interface 0 is not known here" in said(view)
+    assert "of interface 0 is unknown" in said(view)
 
 
 @pytest.mark.requirement("S156")
@@ -429,7 +429,7 @@ async def test_an_import_may_have_no_interfaces(master: Master) -> None:
     await with_data(master)
     succeeded(await master.run(export()))
     _, (text, _code) = failed(await master.run(import_(no_nics=True, nics=[NicRequest()])))
-    assert "cannot be given beside" in text
+    assert "cannot be combined with" in text
     succeeded(await master.run(import_(no_nics=True)))
     assert master.instance(CLONE).nics == ()
 
@@ -522,7 +522,7 @@ async def test_disks_as_they_are_need_no_os_but_one_that_is_named_must_be_there(
 async def test_dumps_of_another_length_than_their_disks_are_refused_before(master: Master) -> None:
     found = await without_scripts(master)
     _, (text, _code) = failed(await master.run(import_()))
-    assert "one of both is damaged" in text  # cut off
+    assert "one of them is damaged" in text  # cut off
     found.config = found.config.replace("disk0_size = 512", "disk0_size = 1")
     found.files[next(iter(found.files))] = "x" * (2 << 20)
     _, (text, _code) = failed(await master.run(import_()))

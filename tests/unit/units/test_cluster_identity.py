@@ -41,7 +41,7 @@ async def test_what_is_asked_for_is_renewed_and_late_nodes_are_named(
     view = await master.run(OpClusterRenewCrypto(cluster_certificate=True, confd_key=True))
     assert succeeded(view) == ["node3.example.com"]
     assert renewal.wanted == ["confd", True]
-    assert "node3.example.com gets it later, when it answers: it is down" in said(view)
+    assert "node3.example.com gets it when it answers again: it is down" in said(view)
     renewal.late = {}
     assert succeeded(await master.run(OpClusterRenewCrypto(node_certificates=True))) == []
     assert renewal.wanted[-1] is False

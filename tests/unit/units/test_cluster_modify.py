@@ -226,7 +226,7 @@ async def test_an_address_that_does_not_come_up_is_said(master: Master) -> None:
     master.rpc.fail(2, Fault.REFUSED)
     view = await master.run(modify(master_netdev="eth0"))
     succeeded(view)
-    assert "run gnt-cluster activate-master-ip when that is fixed" in said(view)
+    assert "run gnt-cluster activate-master-ip after the fix" in said(view)
 
 
 async def test_changes_at_the_same_time_lose_nothing(master: Master) -> None:

@@ -303,7 +303,7 @@ async def test_forged_addresses_and_certificates_are_refused_by_the_source(
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"target_node": forged}, "target_node[1]"),
         ({"target_node": info["disks"][::-1]}, "target_node[0]"),
-        ({"target_node": info["disks"][:1]}, "2 disks, but 1"),
+        ({"target_node": info["disks"][:1]}, "2 disks, but the other cluster expects 1"),
         ({"target_node": [sign_disk(SECRET, n, "node9", 1, "x") for n in (0, 1)]}, "not an IP"),
         ({"destination_x509_ca": foreign}, "exactly one signature"),
         ({"destination_x509_ca": sign_certificate("7" * 40, foreign)}, "not signed"),

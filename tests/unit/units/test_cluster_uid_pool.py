@@ -75,7 +75,7 @@ async def test_the_id_of_a_person_on_some_node_is_refused_unless_forced(master: 
 async def test_a_node_that_does_not_answer_keeps_the_pool_from_changing(master: Master) -> None:
     del master.rpc.nodes[node_name(3)]
     _, [text, _code] = failed(await master.run(modify(uid_pool=[(61000, 61009)])))
-    assert "cannot ask whose the user ids are" in text
+    assert "cannot ask for the owners of the user ids" in text
     assert master.snapshot.cluster.uid_pool == ()
 
 

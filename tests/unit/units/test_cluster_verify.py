@@ -139,7 +139,7 @@ def one_disk(number: int) -> tuple[Disk, ...]:
         (
             snapshot(nodes=[node(1), node(2, group=GroupUuid("gone"))]),
             ("ECLUSTERDANGLINGNODES", "node2.example.com"),
-            "belongs to no known group (gone)",
+            "belongs to an unknown group (gone)",
         ),
         (
             snapshot([instance(1, primary_node=NodeUuid("gone"))]),

@@ -144,8 +144,8 @@ async def test_the_next_master_ends_or_undoes_it(number: int, written: bool) -> 
         ({"disk_template": "plain", "ext_params": {"vg": "nosuch"}}, "no storage lvm-vg nosuch"),
         ({"disk_template": "plain", "ext_params": {"x": "y"}}, "no such parameter"),
         ({"disk_template": "plain", "file_storage_dir": "x"}, "has no files"),
-        ({"remote_node": "node2"}, "only with another disk template"),
-        ({"ext_params": {"vg": "x"}}, "only with another disk template"),
+        ({"remote_node": "node2"}, "requires another disk template"),
+        ({"ext_params": {"vg": "x"}}, "requires another disk template"),
     ],
 )
 async def test_what_cannot_be_converted_is_refused_before_anything_is_done(

@@ -85,7 +85,7 @@ async def test_another_primary_node_is_recorded_for_disks_that_were_moved_by_han
     _, (text, _code) = failed(await master.run(there))
     assert "is the primary node" in text
     _, (text, _code) = failed(await master.run(modify(pnode="node1", disks=[["detach", {}]])))
-    assert "cannot be given beside another primary node" in text
+    assert "cannot be combined with another primary node" in text
 
 
 @pytest.mark.requirement("G11")
@@ -143,10 +143,10 @@ async def test_a_node_with_a_detached_disk_is_not_removed(master: Master) -> Non
     ("change", "said_"),
     [
         (["attach", -1, {"name": "nosuch"}], "no detached disk has the name 'nosuch'"),
-        (["attach", -1, {}], "takes the name or the UUID"),
-        (["attach", -1, {"name": "data", "size": 4}], "takes the name or the UUID"),
+        (["attach", -1, {}], "accepts the name or the UUID"),
+        (["attach", -1, {"name": "data", "size": 4}], "accepts the name or the UUID"),
         (["detach", 7, {}], "number 7 does not exist"),
-        (["detach", -1, {"name": "x"}], "a device that is detached takes no parameters"),
+        (["detach", -1, {"name": "x"}], "a device that is detached accepts no parameters"),
     ],
 )
 async def test_a_wrong_request_is_refused(master: Master, change: list[Any], said_: str) -> None:

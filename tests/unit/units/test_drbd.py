@@ -286,7 +286,7 @@ async def test_only_what_is_broken_on_the_primary_is_repaired(
     primary = str(before.disks[0].children[0].part(UUIDS[0])[1])
     (kernels.of(ONE).directory / primary).unlink()
     _, (text, code) = failed(await master.run(repair))
-    assert (code, "no copy to repair it from" in text) == ("wrong_state", True)
+    assert (code, "no copy can repair it" in text) == ("wrong_state", True)
 
 
 @pytest.mark.requirement("S98")
@@ -334,7 +334,7 @@ async def test_a_copy_that_was_cut_off_while_its_primary_was_written_to_is_not_u
     one.drop(written, "Connecting")
     two.drop(written, "Connecting")
     view = await master.run(verify)
-    assert f"disk/0 of {NAME} on {THREE} lacks what was written" in said(view)
+    assert f"disk/0 of {NAME} on {THREE} misses the writes since" in said(view)
     assert two.disk_state(two.devices[written]) == "Outdated"
     assert two.disk_state(two.devices[other]) == "UpToDate"
     one.is_dead = True
@@ -588,9 +588,9 @@ async def test_verify_compares_the_helper_and_the_version(
     assert rows == [
         [
             *("ERROR", "ENODEDRBDHELPER", ONE),
-            "DRBD asks '/sbin/drbdadm' and not /bin/true: its option usermode_helper",
+            "DRBD calls '/sbin/drbdadm' instead of /bin/true: its option usermode_helper",
         ],
-        ["ERROR", "ENODEDRBDVERSION", TWO, "has DRBD 9.1.0, and 8.4 is needed"],
+        ["ERROR", "ENODEDRBDVERSION", TWO, "has DRBD 9.1.0, but needs 8.4"],
         ["WARNING", "ENODEDRBD", THREE, "DRBD is not loaded (modprobe drbd)"],
     ]
 

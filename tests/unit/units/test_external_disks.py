@@ -147,7 +147,7 @@ async def test_a_volume_that_was_made_is_removed_until_its_provider_does_it(mast
 async def test_a_node_without_the_provider_is_named_before_anything_is_made(master: Master) -> None:
     provided(master, 1).clear()
     text = failed(await master.run(external()))[1][0]
-    assert "provider shelf of external storage is not there on node1.example.com" in text
+    assert "provider shelf of external storage does not exist on node1.example.com" in text
     provided(master, 1)[:] = [
         ProviderInfo(name="shelf", path="/x", problem="script grow is missing")
     ]
@@ -176,4 +176,4 @@ async def test_an_instance_is_renamed_though_its_provider_cannot_be_notified(
     master.rpc.fail(1, Fault.REFUSED)
     view = await master.run(OpInstanceRename(instance_name=NAME, new_name=OTHER))
     assert succeeded(view) == OTHER
-    assert "still notes another instance for disk 0" in said(view)
+    assert "still records another instance for disk 0" in said(view)

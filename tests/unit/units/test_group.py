@@ -147,7 +147,7 @@ async def test_a_change_keeps_what_it_does_not_name(master: Master) -> None:
         (OpGroupAssignNodes(group_name="default", nodes=["x"]), "unknown_entity", "no node x"),
         (OpGroupEvacuate(group_name="default", iallocator="../x"), "wrong_input", "iallocator"),
         (OpGroupEvacuate(group_name="default"), "wrong_state", "no other node group exists"),
-        (OpGroupEvacuate(group_name="default", target_groups=["default"]), "wrong_input", "left"),
+        (OpGroupEvacuate(group_name="default", target_groups=["default"]), "wrong_input", "evacuate"),
     ],
     ids=str,
 )
@@ -174,7 +174,7 @@ async def test_a_mirrored_instance_is_not_torn_apart_without_force(master: Maste
     assert (code, NAME in text) == ("wrong_state", True)
     view = await master.run(replace(op, force=True))
     succeeded(view)
-    assert "in different groups from now on" in said(view)
+    assert "are now in different groups" in said(view)
 
 
 @pytest.mark.requirement("S174", "S178", "S234")

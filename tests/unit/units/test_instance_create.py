@@ -97,7 +97,7 @@ async def test_a_disk_that_does_not_fit_is_refused_before_anything_is_made(maste
     master.world.shared.disks["/shared/other"] = 100_000 - 700
     name, (text, code) = failed(await master.run(create()))
     assert (name, code) == ("OpPrereqError", "insufficient_resources")
-    assert "700 MiB free in /shared, 768 MiB are needed" in text
+    assert "700 MiB free in /shared but needs 768 MiB" in text
     assert master.rpc.acts() == []
 
 
@@ -210,7 +210,7 @@ async def test_an_instance_that_cannot_be_forgotten_keeps_its_disks_until_it_is(
     master.store.set_full(False)
     _name, (text,) = failed(await master.final(job_id))
     assert "could not undo (forget_instance): no space left" in text
-    assert "could not undo (remove_disk): left alone, since forget_instance" in text
+    assert "could not undo (remove_disk): not tried, because forget_instance" in text
     master.check_disks_are_those_of_the_configuration()
     assert len(master.instance(NAME).disks) == 2
     if use == "remove":

@@ -22,9 +22,9 @@ WRONG, UNKNOWN = ErrorCode.WRONG_INPUT, ErrorCode.UNKNOWN_ENTITY
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"disks": [DiskRequest(size=1, name="a")] * 2}, "disks: 2 have the name 'a'"),
+        ({"disks": [DiskRequest(size=1, name="a")] * 2}, "disks: 2 devices have the name 'a'"),
         ({"disks": [DiskRequest(size=1, name="0")]}, "disks: '0' is a number"),
-        ({"nics": [NicRequest(name="a")] * 2}, "nics: 2 have the name 'a'"),
+        ({"nics": [NicRequest(name="a")] * 2}, "nics: 2 devices have the name 'a'"),
     ],
 )
 async def test_a_name_means_one_device(master: Master, fields: dict[str, Any], text: str) -> None:
@@ -65,13 +65,13 @@ def nic(**fields: Any) -> list[NicRequest]:
 @pytest.mark.parametrize(
     ("fields", "code", "text"),
     [
-        ({"mode": "clone"}, WRONG, "mode: 'clone' is not a way to create"),
+        ({"mode": "clone"}, WRONG, "mode: 'clone' is not a mode of creation"),
         ({"name": "no_host"}, WRONG, "instance_name: 'no_host' is not a host name"),
         ({"name": "Web1.example.com"}, WRONG, "instance_name: must be in lower case"),
         ({"name": ""}, WRONG, "instance_name: '' is not a host name"),
         ({"name": "../../etc/passwd"}, WRONG, "instance_name: "),
         ({"name": "x" * 300}, WRONG, "instance_name: "),
-        ({"ip_check": True}, WRONG, "ip_check: needs the check of the name as well"),
+        ({"ip_check": True}, WRONG, "ip_check: requires the check of the name as well"),
         ({"name": "node2.example.com"}, ErrorCode.EXISTS, "used by node node2.example.com"),
         ({"name": "cluster.example.com"}, ErrorCode.EXISTS, "the name of the cluster"),
         ({"disk_template": "drbd"}, WRONG, "disk_template: 'drbd' is not enabled"),
@@ -101,7 +101,7 @@ def nic(**fields: Any) -> list[NicRequest]:
         ({"nics": nic(vlan="1;id")}, WRONG, "nics[0].vlan: "),
         ({"nics": nic(mac="aa:00:00:00:00:01") * 2}, WRONG, "nics[1].mac: aa:00:00:00:00:01 is"),
         ({"nics": nic(ip="192.0.2.9", link="br0") * 2}, WRONG, "nics[1].ip: "),
-        ({"os_type": None}, WRONG, "os_type: say which OS to install"),
+        ({"os_type": None}, WRONG, "os_type: name the OS to install"),
         ({"os_type": "../tiny"}, WRONG, "os_type: "),
         ({"os_type": "nosuch"}, WRONG, "there is no OS definition nosuch"),
         ({"osparams": {"Bad-Key": "1"}}, WRONG, "osparams['Bad-Key']: "),
@@ -147,8 +147,8 @@ def nic(**fields: Any) -> list[NicRequest]:
             UNKNOWN,
             "there is no group nosuch",
         ),
-        ({"beparams": {"memory": 4097}}, ErrorCode.NO_RESOURCES, "4097 MiB are needed"),
-        ({"disks": disk(size=200_000)}, ErrorCode.NO_RESOURCES, "200000 MiB are needed"),
+        ({"beparams": {"memory": 4097}}, ErrorCode.NO_RESOURCES, "needs 4097 MiB"),
+        ({"disks": disk(size=200_000)}, ErrorCode.NO_RESOURCES, "needs 200000 MiB"),
         ({"beparams": {"vcpus": 300}}, WRONG, "cpu-count 300 is not between 1 and 256"),
     ],
 )
@@ -263,7 +263,7 @@ def outputs(text: str, status: int = 0, stderr: str = "") -> Any:
         (
             outputs('{"success": true, "info": "", "result": ["nosuch"]}'),
             ErrorCode.ENVIRONMENT,
-            "chose 'nosuch', which is not a node that takes instances",
+            "chose 'nosuch', which is not a node that accepts instances",
         ),
     ],
 )
@@ -279,7 +279,7 @@ async def test_a_drained_node_that_an_allocator_chose_is_refused(master: Master)
     await master.change(lambda draft: draft.put(replace(draft.nodes[NODES[1]], drained=True)))
     chosen = outputs('{"success": true, "info": "", "result": ["node2.example.com"]}')
     master.world.node(1).allocators["mine"] = chosen
-    text = "chose 'node2.example.com', which is not a node that takes instances"
+    text = "chose 'node2.example.com', which is not a node that accepts instances"
     await refused(master, ErrorCode.ENVIRONMENT, text, pnode=None, iallocator="mine")
 
 

@@ -199,7 +199,7 @@ async def test_disks_of_a_dead_node_are_made_anew_on_another_one(master: Master)
 async def test_an_allocator_may_choose_where_disks_are_made_anew(master: Master, name: str) -> None:
     await lost(master)
     _, (text, _) = failed(await master.run(recreate(iallocator=".")))
-    assert "no default one" in text
+    assert "no default allocator" in text
     await master.change(lambda draft: draft.put(replace(draft.cluster, default_iallocator="hail")))
     succeeded(await master.run(recreate(iallocator=name)))
     master.check()

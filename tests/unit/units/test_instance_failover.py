@@ -74,7 +74,7 @@ async def test_a_node_that_is_marked_offline_counts_as_dead(master: Master) -> N
     await mark_offline(master, 3)
     view = await master.run(failover())
     assert succeeded(view) == ["node2.example.com"]
-    assert "it is taken for dead" in said(view)
+    assert "it is treated as dead" in said(view)
     assert master.rpc.acts() == ["instance_start"]
     assert master.world.where(uuid) == {"node2.example.com": "running"}
 

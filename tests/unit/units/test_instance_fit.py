@@ -37,7 +37,7 @@ async def test_a_guest_gives_memory_back_to_fit(master: Master, uuid: str) -> No
 async def test_without_runtime_changes_it_does_not_migrate(master: Master, uuid: str) -> None:
     _, (text, code) = failed(await master.run(migrate(allow_runtime_changes=False)))
     assert code == "insufficient_resources"
-    assert "has 300 MiB of memory free, 512 MiB are needed" in text
+    assert "has 300 MiB of memory free but needs 512 MiB" in text
     assert "down to 256 MiB" in text
     assert "--no-runtime-changes" in text
     assert master.rpc.acts() == []
@@ -55,14 +55,14 @@ async def test_it_never_gets_less_than_its_least_memory(master: Master, uuid: st
     master.world.node(2).memory = 255
     _, (text, code) = failed(await master.run(migrate()))
     assert code == "insufficient_resources"
-    assert "has 255 MiB of memory free, 256 MiB are needed" in text
+    assert "has 255 MiB of memory free but needs 256 MiB" in text
     assert memory_at(master.world.node(1), uuid) == 512
 
 
 async def test_a_guest_that_keeps_its_memory_stays(master: Master, uuid: str) -> None:
     master.world.node(1).guests_keep_memory = True
     _, (text,) = failed(await master.run(migrate()))
-    assert "still uses 512 MiB of memory, 300 MiB would fit" in text
+    assert "still uses 512 MiB of memory instead of 300 MiB" in text
     assert master.rpc.acts() == ["instance_memory", "instance_memory"]  # asked, and asked back
     assert master.world.where(uuid) == {"node1.example.com": "running"}
     assert master.instance(NAME).migrating_to is None

@@ -219,7 +219,7 @@ async def test_while_a_node_is_silent_nobody_may_start_a_second_copy(
     for op in operations_on_the_guest():
         name, (reason, code) = failed(await master.run(op))
         assert (name, code) == ("OpPrereqError", "wrong_state")
-        assert "it is not known where the guest is" in reason
+        assert "the node of the guest is unknown" in reason
     come_back(master, number)
     succeeded(await master.run(migrate(target_node=None, cleanup=True)))
     runs_at(master)
@@ -362,7 +362,7 @@ async def test_a_target_without_memory_is_refused(master: Master) -> None:
     master.world.node(2).memory = 511
     _, (text, code) = failed(await master.run(migrate()))
     assert code == "insufficient_resources"
-    assert "511 MiB of memory free, 512 MiB are needed" in text
+    assert "511 MiB of memory free but needs 512 MiB" in text
 
 
 @pytest.mark.requirement("S172", "S234")
@@ -387,7 +387,7 @@ async def test_disks_of_one_node_need_to_be_told_where_to_go(master: Master) -> 
     view = await master.run(migrate(target_node=None, iallocator="hail"))
     _, (text, code) = failed(view)
     assert code == "wrong_input"
-    assert "say to which node to migrate it (--target-node NODE); its disks go along" in text
+    assert "name the target (--target-node NODE) to migrate it with its disks" in text
 
 
 async def test_info_says_that_a_guest_waits_in_memory_and_what_to_do(master: Master) -> None:

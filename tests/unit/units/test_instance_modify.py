@@ -110,7 +110,7 @@ async def test_what_does_not_use_the_new_disk_keeps_nobody_from_removing_it(
     _, (text,) = failed(await master.run(modify(**changes, runtime_mem=400, hotplug=True)))
     assert "could not undo (" in text
     assert len(master.world.disks()) == (3 if kept == "disk" else 2)
-    assert ("left alone, since change_disk_of_guest could not be undone" in text) == (
+    assert ("not tried, because change_disk_of_guest could not be undone" in text) == (
         kept == "disk"
     )
     await master.nothing_is_left()
@@ -430,7 +430,7 @@ async def test_on_an_offline_node_parameters_change_and_disks_do_not(master: Mas
 async def test_what_a_nic_must_have_cannot_be_empty(master: Master, name: str) -> None:
     await master.run(create())
     view = await master.run(modify(nics=[["modify", 0, {name: ""}]]))
-    assert f"nics[0].{name}: cannot be empty; 'default' takes the cluster's" in str(
+    assert f"nics[0].{name}: cannot be empty; 'default' resets it to the cluster's" in str(
         view.ops[0].result
     )
 

@@ -217,7 +217,7 @@ async def test_a_target_without_space_is_refused(master: Master) -> None:
     master.world.node(2).local.total = 700
     _, (text, code) = failed(await master.run(move()))
     assert code == "insufficient_resources"
-    assert "768 MiB are needed" in text
+    assert "needs 768 MiB" in text
 
 
 @pytest.mark.requirement("G1", "G7")

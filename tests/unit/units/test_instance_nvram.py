@@ -78,7 +78,7 @@ async def test_those_of_a_dead_node_are_lost_and_that_is_said(master: Master) ->
     await mark_offline(master, 3)
     view = await master.run(failover())
     succeeded(view)
-    assert "its NVRAM is on node3.example.com; it begins with a new one" in said(view)
+    assert "its NVRAM is on node3.example.com; it starts with an empty NVRAM" in said(view)
     assert master.world.where(uuid) == {"node2.example.com": "running"}
 
 

@@ -190,7 +190,7 @@ async def test_a_failing_script_does_not_keep_the_old_name(master: Master) -> No
     master.world.node(1).rename_script_fails = "OS tiny: script rename ended with exit status 3"
     view = await master.run(rename())
     succeeded(view)
-    assert "in its system by hand" in said(view)
+    assert "in its system manually" in said(view)
     assert master.instance(NEW).uuid
     master.check()
 

@@ -137,7 +137,7 @@ async def test_directories_and_users_of_the_nodes_are_chosen_on_the_master_only(
     view = await run_as(master, REMOTE, OpClusterSetParams(**{field: value}))
     name, (text, _) = failed(view)
     assert name == "OpPrereqError"
-    assert text.startswith(f"{field} can be changed on the master only")
+    assert text.startswith(f"{field} can be changed only on the master")
     assert master.snapshot.cluster == before
 
 

@@ -309,7 +309,7 @@ async def test_what_is_lost_on_both_nodes_is_made_anew_only_empty(master: Master
     _, (text, _code) = failed(await master.run(renew("replace_auto")))
     assert "recreate-disks" in text
     _, (text, _code) = failed(await master.run(renew("replace_on_primary")))
-    assert "is not whole" in text
+    assert "is incomplete" in text
 
 
 async def test_lost_disks_are_recreated_on_other_nodes(master: Master) -> None:
@@ -371,7 +371,7 @@ async def test_a_synchronisation_that_stands_still_is_not_waited_for_for_ever(
     with monkeypatch.context() as patch:
         patch.setattr(PairDisk, "sync_status", stalled)
         view = await master.run(OpInstanceActivateDisks(instance_name=NAME, wait_for_sync=True))
-    assert "have not come closer for 30 minutes" in str(failed(view)[1])
+    assert "made no progress for 30 minutes" in str(failed(view)[1])
     assert 25 <= said(view).count("disk 0: 40.0% (") <= 35
     # They stay open: the nodes may go on by themselves.
     succeeded(await master.run(OpInstanceDeactivateDisks(instance_name=NAME)))

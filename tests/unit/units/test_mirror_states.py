@@ -303,7 +303,7 @@ async def test_a_person_chooses_one_of_two_copies_that_have_parted(
         succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
     assert await statuses(master) == ["ok", "ok"]
     assert where(master) == {TWO: "running"}
-    assert "have not parted" in await refused(master, keep(kept))
+    assert "have no split brain" in await refused(master, keep(kept))
 
 
 @pytest.mark.requirement("G13", "F22")

@@ -257,7 +257,7 @@ async def test_an_address_of_a_connected_network_belongs_into_it(master: Master)
             "wrong_input",
             "it is the subnet's first",
         ),
-        (pooled(link="br0"), "wrong_input", "nics[0].link: cannot be given beside a network"),
+        (pooled(link="br0"), "wrong_input", "nics[0].link: cannot be combined with a network"),
         (create(nics=[NicRequest(ip="pool")]), "wrong_input", "nics[0].ip: an address from a pool"),
         (
             create(nics=[NicRequest(ip="198.51.100.0", network="net")]),

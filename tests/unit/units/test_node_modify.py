@@ -137,7 +137,10 @@ async def test_a_candidate_that_is_needed_goes_only_by_force_or_with_a_successor
     await pool(master, 2)
     await has(master, 2, master_candidate=True)
     _, (text, code) = failed(await master.run(modify(offline=True)))
-    assert (code, "let node3.example.com be one in its place" in text) == ("wrong_state", True)
+    assert (code, "replace it by node3.example.com (--auto-promote)" in text) == (
+        "wrong_state",
+        True,
+    )
     result = succeeded(await master.run(modify(offline=True, auto_promote=True)))
     assert ["auto_promoted", "node3.example.com"] in result
     assert [role(master.node(number)) for number in (1, 2, 3)] == ["C", "O", "C"]
@@ -248,7 +251,7 @@ async def test_a_node_that_cannot_be_told_of_its_return_is_back_all_the_same(
     master.rpc.fail(2, Fault.LOST_CALL)
     view = await master.run(modify(offline=False))
     succeeded(view)
-    assert "node2.example.com does not know yet that it is online" in said(view)
+    assert "node2.example.com has not been notified yet that it is online" in said(view)
     assert role(master.node(2)) == "R"
 
 
@@ -260,7 +263,7 @@ async def test_a_node_that_runs_what_it_must_not_stays_offline(master: Master) -
     master.world.node(1).guests.clear()
     master.world.node(2).guests[spec.uuid] = Guest(spec)
     _, (text, code) = failed(await master.run(modify(offline=False)))
-    assert (code, f"it runs {NAME}, which it must not" in text) == ("wrong_state", True)
+    assert (code, f"it runs {NAME}, which must not run there" in text) == ("wrong_state", True)
     assert role(master.node(2)) == "O"
     master.world.node(2).guests.clear()
     succeeded(await master.run(modify(offline=False)))

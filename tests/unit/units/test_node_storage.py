@@ -219,7 +219,7 @@ async def test_changes_that_mean_nothing_are_refused(
 async def test_directories_are_not_made_for_remote_users(units: Master) -> None:
     made = change("file", f"{ROOT}/x", present=True)
     job_id = await units.queue.submit([made], submitter=Submitter(remote_source("eve")))
-    assert "on the master only" in failed(await units.final(job_id))[1][0]
+    assert "only on the master" in failed(await units.final(job_id))[1][0]
 
 
 @pytest.mark.requirement("S6", "S94")

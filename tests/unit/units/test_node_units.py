@@ -153,7 +153,7 @@ async def test_an_offline_node_is_removed_without_a_call(master: Master) -> None
     await master.change(lambda draft: draft.put(replace(draft.nodes[NODES[2]], offline=True)))
     view = await master.run(OpNodeRemove(node_name="node3"))
     succeeded(view)
-    assert "still believes that it belongs to this cluster" in said(view)
+    assert "still has the data of this cluster" in said(view)
     assert master.rpc.acts() == []
 
 

@@ -178,7 +178,7 @@ async def test_parameters_that_cannot_be_judged_need_force(master: Master) -> No
     del master.rpc.nodes["node1.example.com"]
     _, (message, code) = failed(await master.run(op))
     assert code == "environment_error"
-    assert "--force stores them all the same" in message
+    assert "--force stores them nevertheless" in message
     succeeded(await master.run(replace(op, force=True)))
 
 

@@ -84,11 +84,11 @@ async def test_instances_that_name_their_nodes_are_made_there_without_an_allocat
 @pytest.mark.parametrize(
     ("op", "text"),
     [
-        (OpInstanceMultiAlloc(), "instances: from 1 to"),
+        (OpInstanceMultiAlloc(), "instances: must have from 1 to"),
         (OpInstanceMultiAlloc(instances=[create(), *many(2).instances]), "a node for each"),
         (OpInstanceMultiAlloc(instances=[create(pnode=None, iallocator="hail")]), "instances[0]"),
         (many(1, iallocator="../x"), "iallocator"),
-        (OpInstanceMultiAlloc(instances=[*many(1).instances] * 2), "is named twice"),
+        (OpInstanceMultiAlloc(instances=[*many(1).instances] * 2), "occurs twice"),
         (OpClusterBalance(max_moves=-1), "max_moves"),
         (OpClusterBalance(iallocator="a b"), "iallocator"),
         (OpClusterCapacity(memory=0), "memory: must be at least 1"),

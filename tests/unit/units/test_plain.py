@@ -61,7 +61,7 @@ async def test_a_disk_may_name_another_group_and_stays_there(master: Master) -> 
     assert FAST not in storage_units(cluster)
     assert storage_units(cluster, [disk])[-2:] == [XENVG, FAST]
     _name, (text, _code) = failed(await master.run(modify(disks=[["modify", 0, {"vg": "xenvg"}]])))
-    assert "says where a disk is" in text
+    assert "is part of a disk's location" in text
     succeeded(await master.run(modify(disks=[["modify", 0, {"stripe": 2}]])))
     assert master.instance(NAME).disks[0].params == {"vg": "fast", "stripes": 2}
 

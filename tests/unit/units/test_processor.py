@@ -100,10 +100,7 @@ async def test_a_fault_of_the_program_is_an_error_without_its_inside(
     probe.phase, probe.error = phase, KeyError("a secret of the inside")
     name, (text,) = failed(await master.run(OP))
     assert name == "OpExecError"
-    assert (
-        text
-        == "internal error in TEST_DELAY(0) (KeyError); the log of the master daemon has the details"
-    )
+    assert text == "internal error in TEST_DELAY(0) (KeyError); see the log of the master daemon"
     assert "failed unexpectedly" in caplog.text
     assert "a secret of the inside" in caplog.text
     master.check_nothing_is_held()
@@ -224,7 +221,7 @@ async def test_no_disk_is_removed_beneath_what_could_not_be_undone(master: Maste
     ]
     failures = await master.processor.undo(7, steps)
     assert failures == [
-        (steps[1], "left alone, since forget_everything could not be undone"),
+        (steps[1], "not tried, because forget_everything could not be undone"),
         (steps[2], "this version does not know how to undo 'forget_everything'"),
     ]
     assert "/shared/x" in master.world.disks()

@@ -61,7 +61,7 @@ async def test_what_the_nodes_have_of_an_os_is_a_kind(asked: Master) -> None:
         (OpQuery(what="node", fields=["name"], qfilter=["?"]), "is not an operator"),
         (OpQueryFields(what=""), "there is nothing of the kind"),
         (OpClusterConfigQuery(output_fields=["x"]), "output_fields: unknown field 'x'"),
-        (OpTestOsParams(), "osparams_secret: give at least one"),
+        (OpTestOsParams(), "osparams_secret: must name at least one"),
         (OpTestDummy(submit_jobs=[[{"OP_ID": "OP_SOUP"}]]), "submit_jobs[0][0]"),
     ],
 )

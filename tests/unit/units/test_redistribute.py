@@ -74,7 +74,7 @@ async def test_a_master_that_missed_a_renewal_hands_out_nothing_of_it(master: Ma
     master.world.node(1).shared_files = [LIST, first]  # as another master has it
     view = await master.run(OpClusterRedistConf())
     assert failed(view)[0] == "OpExecError"
-    assert "rapi.pem is not distributed: the master has another one" in said(view)
+    assert "rapi.pem is not distributed: the master does not have the version" in said(view)
     assert master.world.node(2).files == {LIST.path: LIST, RAPI.path: second}
     succeeded(await master.run(OpClusterRedistConf(renewed=[RAPI.path])))
     assert master.world.node(2).files[RAPI.path] == first

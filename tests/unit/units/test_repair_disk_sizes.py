@@ -30,4 +30,4 @@ async def test_a_disk_that_cannot_be_looked_at_is_left_out(master: Master) -> No
     master.world.shared.disks.pop(str(master.instance(NAME).disks[0].logical_id[1]))
     view = await master.run(OpClusterRepairDiskSizes(instances=[NAME]))
     assert succeeded(view) == []
-    assert "disk 0 of web1.example.com is left out: it is missing" in said(view)
+    assert "disk 0 of web1.example.com is skipped: it is missing" in said(view)

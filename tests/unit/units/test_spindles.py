@@ -87,9 +87,9 @@ def findings(master: Master) -> list[Finding]:
 async def test_disks_have_spindles_for_themselves_and_no_more_than_there_are(
     master: Master,
 ) -> None:
-    assert "needs exclusive storage" in why(await master.run(wanted(2)))
+    assert "requires exclusive storage" in why(await master.run(wanted(2)))
     succeeded(await master.run(EXCLUSIVE))
-    assert "it does not say how many spindles" in why(await master.run(wanted(None)))
+    assert "the disk has no number of spindles" in why(await master.run(wanted(None)))
     assert "must be from 1 to" in why(await master.run(wanted(-1)))
     succeeded(await master.run(wanted(2, 1)))
     instance = master.instance(NAME)

@@ -99,7 +99,7 @@ async def test_wrong_value_for_an_instance_is_refused(
         ("OP_GROUP_SET_PARAMS", {"group_name": "default", "diskparams": {"plain": {"x": 1}}}, "diskparams"),
         ("OP_GROUP_ADD", {"group_name": "new", "ndparams": {"x": 1}}, "ndparams"),
         ("OP_NODE_SET_PARAMS", {"node_name": "node2", "ndparams": {"x": 1}}, "ndparams"),
-        ("OP_NODE_SET_PARAMS", {"node_name": "node2", "ndparams": {"oob_program": "/x"}}, "on the master only"),
+        ("OP_NODE_SET_PARAMS", {"node_name": "node2", "ndparams": {"oob_program": "/x"}}, "only on the master"),
         ("OP_NETWORK_ADD", {"network_name": "lan", "network": "192.0.2.0/33"}, "network"),
     ],
 )  # fmt: skip
@@ -128,7 +128,7 @@ async def test_index_of_a_mirrored_disk_that_is_not_there_is_refused(master: Mas
     op = op_of(
         "OP_INSTANCE_REPLACE_DISKS", instance_name=NAME, mode="replace_on_secondary", disks=[4]
     )
-    with pytest.raises(PrereqError, match="there is no disk 4"):
+    with pytest.raises(PrereqError, match="disk 4 does not exist"):
         await check_values(snapshot, op, EVE, LoopClock())
 
 

@@ -37,9 +37,9 @@ async def test_tags_are_added_shown_and_removed(
     ("op", "code", "text"),
     [
         (OpTagsSet(kind="disk", name="x", tags=["a"]), "wrong_input", "kind: 'disk' must be one"),
-        (OpTagsSet(kind="node", tags=["a"]), "wrong_input", "the name of the node is needed"),
+        (OpTagsSet(kind="node", tags=["a"]), "wrong_input", "must be the name of the node"),
         (OpTagsSet(kind="node", name="nosuch", tags=["a"]), "unknown_entity", "nosuch"),
-        (OpTagsSet(kind="cluster", tags=[]), "wrong_input", "tags: at least one"),
+        (OpTagsSet(kind="cluster", tags=[]), "wrong_input", "tags: must name at least one"),
         (OpTagsSet(kind="cluster", tags=["a b"]), "wrong_input", "is not a tag"),
         (OpTagsSet(kind="cluster", tags=["x" * 129]), "wrong_input", "is not a tag"),
         (OpTagsSet(kind="cluster", tags=[str(n) for n in range(4097)]), "wrong_input", "4096"),

@@ -69,7 +69,7 @@ def test_a_finding_without_a_known_code_is_a_fault_of_ours() -> None:
 @pytest.mark.parametrize(
     ("fields", "late", "text", "is_error"),
     [
-        ({"ssconf_checksum": "other"}, (), "say something else than the configuration", True),
+        ({"ssconf_checksum": "other"}, (), "differ from the configuration", True),
         ({"ssconf_checksum": "other"}, (SECOND.name,), "are not up to date yet", False),
         ({"ssconf_position": -1}, (), "has no ssconf files", True),
     ],
@@ -317,7 +317,7 @@ def test_too_few_candidates_are_a_warning() -> None:
     nodes = [node(1), node(2), node(3, offline=True)]
     finding = one(candidate_findings(snapshot(nodes=nodes, candidate_pool_size=3)))
     assert (finding.code, finding.is_error) == ("ECLUSTERCFG", False)
-    assert "has 1 master candidates, 2 are wanted; run gnt-node modify" in finding.text
+    assert "has 1 master candidates instead of 2; run gnt-node modify" in finding.text
     assert list(candidate_findings(snapshot(nodes=nodes, candidate_pool_size=1))) == []
 
 
@@ -367,7 +367,7 @@ async def test_lost_disks_files_and_facts_are_found_by_the_job(master: Master) -
         f"ERROR:EINSTANCEMISSINGDISK:instance:{NAME}:disk/1 is missing on node1.example.com",
         "WARNING:ENODEORPHANLV:node:node2.example.com:the file /local/lost (5 MiB)",
         "WARNING:ENODEORPHANLV:node:node1.example.com:the file /shared/lost (6 MiB)",
-        "ERROR:ENODEFILECHECK:node:node3.example.com:its ssconf files say something else",
+        "ERROR:ENODEFILECHECK:node:node3.example.com:its ssconf files differ from the configuration",
         "ERROR:ECLUSTERFILECHECK:node:node2.example.com:lacks /etc/own.conf",
     ):
         assert f"  - {line}" in said(view), said(view)
@@ -393,4 +393,4 @@ async def test_a_code_that_nobody_knows_is_refused(master: Master) -> None:
         OpClusterVerifyGroup(group_name="default", ignore_errors=["ENOSUCH"]),
     ):
         _, (text, code) = failed(await master.run(op))
-        assert (code, "no such code: ENOSUCH; known: ECLUSTERCERT" in text) == ("wrong_input", True)
+        assert (code, "unknown code: ENOSUCH; known: ECLUSTERCERT" in text) == ("wrong_input", True)

@@ -117,7 +117,7 @@ async def test_what_was_stopped_between_the_look_and_the_start_stays_down(
     await master.final(stop)
     view = await master.final(start)
     succeeded(view)
-    assert "is not started: it is to be down" in said(view)
+    assert "is not started: its requested state is down" in said(view)
     assert world.where(uuid) == {}
     assert master.instance(NAME).admin_state is AdminState.DOWN
 
@@ -181,7 +181,7 @@ async def test_while_a_migration_is_not_settled_nothing_is_started(
     await master.change(unsettled)
     view = await master.run(OpInstanceStartup(instance_name=NAME, if_wanted=True))
     succeeded(view)
-    assert "a migration has not been settled" in said(view)
+    assert "an interrupted migration has not been resolved" in said(view)
     assert starts(master) == 0
 
 

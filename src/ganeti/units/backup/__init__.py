@@ -1,1 +1,1 @@
-"""Exports of instances, and their way to other clusters."""
+"""Exports of instances, and moves to other clusters."""

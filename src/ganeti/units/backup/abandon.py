@@ -1,4 +1,4 @@
-"""Giving up a move to another cluster before anything was sent (S241)."""
+"""Abandon a move to another cluster before any data was sent (S241)."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from ganeti.units.transfers import secret_of_others
 
 @dataclass(frozen=True)
 class AbandonPlan:
-    """Which key is removed, and where."""
+    """The key to remove, and its node."""
 
     instance: str
     node: Node
@@ -23,9 +23,9 @@ class AbandonPlan:
 
 
 class LUBackupAbandon(InstanceUnit[OpBackupAbandon, AbandonPlan]):
-    """Remove the key that OP_BACKUP_PREPARE has made; a missing key is not an error.
+    """Remove the key that OP_BACKUP_PREPARE made; a missing key is not an error.
 
-    The lock of the instance keeps this apart from an export that uses the key.
+    The lock of the instance prevents a concurrent export with the same key.
     """
 
     async def check_prereq(self, ctx: UnitContext) -> AbandonPlan:

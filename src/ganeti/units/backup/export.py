@@ -1,4 +1,4 @@
-"""Exporting an instance to a directory on a node."""
+"""Export of an instance to a directory on a node."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,7 +85,7 @@ NOT_POSSIBLE = ("zero_free_space", "zeroing_timeout_fixed", "zeroing_timeout_per
 
 @dataclass(frozen=True)
 class ExportPlan:
-    """What is exported, from where to where."""
+    """The instance, its source and its target."""
 
     instance: Instance
     source: Node
@@ -97,7 +97,10 @@ class ExportPlan:
 
 
 class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
-    """Write the disks of an instance and its description to a node, or send them to another cluster; all, or nothing."""
+    """Write the disks and the description of an instance to a node, or send them to another cluster.
+
+    All, or nothing.
+    """
 
     hook = "instance-export"
 
@@ -135,12 +138,12 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
             if getattr(op, name) is not None:
                 raise InputError("is for moves to another cluster", name)
         if not isinstance(op.target_node_uuid or op.target_node, str):
-            raise InputError("say on which node the export is to be (--node)", "target_node")
+            raise InputError("name the node for the export (--node)", "target_node")
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         if self.op.mode == REMOTE:
             return super().declare_locks(snapshot)
-        # Older exports of it, on any node, are removed.
+        # Older exports of the instance, on any node, are removed.
         return [
             lock(Level.INSTANCE, self.instance(snapshot).name),
             lock(Level.NODE, ALL, Mode.SHARED),
@@ -176,7 +179,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         check_online(target)
         if target.drained:
             raise PrereqError(
-                f"node {target.name} is drained and takes no exports; choose another",
+                f"node {target.name} is drained and accepts no exports; choose another",
                 ErrorCode.WRONG_STATE,
             )
         check_export_name(instance.name)
@@ -207,14 +210,12 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         return plan
 
     def _check_description(self, ctx: UnitContext, plan: ExportPlan) -> None:
-        """Refuse what no import could read, before the guest is stopped and hours go into copies."""
+        """Refuse data that no import could read, before the guest is stopped and disks are copied for hours."""
         nothing = [StreamResult(data_bytes=0, seconds=0.0)] * len(plan.instance.disks)
         described = self._described(ctx, plan, nothing)
         memory = filled_beparams(ctx.snapshot.cluster, plan.instance)
         for name in changed_by_export(described, memory):
-            ctx.warn(
-                f"{name}: an export does not keep blanks at the ends; an import has it without"
-            )
+            ctx.warn(f"{name}: an export cannot store blanks at the ends; remove them")
 
     @staticmethod
     async def _has_snapshots(ctx: UnitContext, instance: Instance, node: Node) -> bool:
@@ -244,13 +245,15 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         return await self._write(ctx, plan)
 
     async def _send(self, ctx: UnitContext, plan: RemotePlan) -> Outcome:
-        """Send it away; what the other cluster has may run there, so here it stays down, or goes."""
+        """Send the instance to another cluster. Its guest may run there, so it stays down here, or is removed."""
         await send_all(ctx, self.op, plan)
         result = [True, [True] * len(plan.disks)]
         if self.op.remove_instance:
             return await self._remove(ctx, plan.instance, result)
         if plan.was_running:
-            ctx.info(f"{plan.instance.name} stays down here, since the other cluster has it")
+            ctx.info(
+                f"{plan.instance.name} stays down here, because it is now in the other cluster"
+            )
         down = set_admin_state(InstanceUuid(plan.instance.uuid), AdminState.DOWN)
         return Outcome(result, change=down)
 
@@ -286,7 +289,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
                 await ctx.call(plan.target, EXPORT_PACK, ExportArgs(export=name))
         except RpcError as err:
             raise ExecError(
-                f"{err}; the export itself is complete: when that is fixed, `ovfconverter export` on"
+                f"{err}; the export itself is complete; after the fix, `ovfconverter export` on"
                 f" {plan.target.name} packs it"
             ) from err
 
@@ -296,7 +299,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         """Return the path of each disk's snapshot, by the number of the disk."""
         token, paths = ctx.ids.token(4), dict[int, str]()
         for disk in instance_spec(ctx.snapshot, plan.instance).disks:
-            name = f"export-{token}-{disk.index}"  # disks may lie in one group of volumes
+            name = f"export-{token}-{disk.index}"  # several disks may be in one volume group
             ctx.step(f"taking a snapshot of disk {disk.index}")
             step = DropSnapshot(
                 node=plan.source.uuid, instance=plan.instance.name, disk=disk, name=name
@@ -310,7 +313,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
     async def _export(
         self, ctx: UnitContext, undo: UndoLog, plan: ExportPlan, snapshots: dict[int, str]
     ) -> None:
-        """Everything on the target, in place under its name."""
+        """Write everything to the target and publish it under its name."""
         name, target = plan.instance.name, plan.target
         await undo.push(RemoveExport(node=target.uuid, instance=name))
         await ctx.call(target, EXPORT_BEGIN, ExportArgs(export=name))
@@ -393,7 +396,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         )
 
     async def _remove_others(self, ctx: UnitContext, plan: ExportPlan) -> None:
-        """An instance has one export: the one just made."""
+        """Keep only the new export of an instance."""
         name = plan.instance.name
         nodes = [node for node in ctx.snapshot.online_nodes() if node.uuid != plan.target.uuid]
         answers = await all_exports(ctx, nodes)
@@ -403,7 +406,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
                 continue
             ctx.step(f"removing the older export on {node.name}")
             async with ctx.undo_log() as undo:
-                # There is nothing to undo: what fails now is tried again.
+                # Nothing is undone: a later attempt repeats a failed step.
                 old = RemoveExport(node=node.uuid, instance=name, unfinished=False)
                 undo.commit(then=[old])
 

@@ -1,4 +1,4 @@
-"""The first step of a move to another cluster: a key on the instance's node, its certificate signed (S212)."""
+"""The first step of a move to another cluster: a key on the instance's node with a signed certificate (S212)."""
 
 from ganeti.base.domain_secret import new_handshake, sign_certificate, sign_text
 from ganeti.base.errors import InputError
@@ -12,7 +12,7 @@ from ganeti.units.transfers import make_end
 
 
 class LUBackupPrepare(InstanceUnit[OpBackupPrepare, Instance]):
-    """Make what the destination of a move needs to know; nothing for an export in the cluster."""
+    """Make the data that the destination of a move needs; an export within the cluster needs none."""
 
     def check_arguments(self) -> None:
         if self.op.mode not in (LOCAL, REMOTE):
@@ -32,8 +32,8 @@ class LUBackupPrepare(InstanceUnit[OpBackupPrepare, Instance]):
         secret = ctx.services.domain_secret()
         async with ctx.undo_log() as undo:
             end = await make_end(ctx, undo, plan.name, primary_node(ctx, plan), stays=True)
-            # Nothing is undone: the export takes the key, or OP_BACKUP_ABANDON removes it; one that is left
-            # is forgotten in a day.
+            # Nothing is undone: the export uses the key, or OP_BACKUP_ABANDON removes it. An unused key
+            # expires after a day.
             undo.commit()
         return Outcome(
             {

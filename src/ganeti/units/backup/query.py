@@ -1,4 +1,4 @@
-"""Which exports there are, and removing them."""
+"""The list of exports, and their removal."""
 
 from collections.abc import Sequence
 
@@ -20,12 +20,12 @@ from ganeti.units.context import UnitContext
 async def all_exports(
     ctx: UnitContext, nodes: Sequence[Node]
 ) -> dict[NodeUuid, ExportPlace | RpcError]:
-    """Return what each node has, or why that is not known."""
+    """Return the exports of each node, or the reason why they are unknown."""
     return await ctx.call_all(nodes, EXPORT_LIST, Nothing())
 
 
 class LUBackupQuery(LogicalUnit[OpBackupQuery, list[Node]]):
-    """Ask nodes for their exports."""
+    """List the exports of nodes."""
 
     async def check_prereq(self, ctx: UnitContext) -> list[Node]:
         given = [resolve_node(ctx.snapshot, name) for name in self.op.nodes]
@@ -43,7 +43,7 @@ class LUBackupQuery(LogicalUnit[OpBackupQuery, list[Node]]):
 
 
 class LUBackupRemove(LogicalUnit[OpBackupRemove, list[Node]]):
-    """Remove the exports of one name from all nodes that can be asked."""
+    """Remove the exports of one name from all nodes that answer."""
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         self._name = full_name(snapshot, self.op.instance_name)
@@ -57,14 +57,14 @@ class LUBackupRemove(LogicalUnit[OpBackupRemove, list[Node]]):
         if (uuid := self.op.instance_uuid) is not None:
             named = ctx.snapshot.instance_by_name(self._name)
             if named is None or named.uuid != uuid:
-                raise InputError("is not that of the instance that is named", "instance_uuid")
+                raise InputError("is not the UUID of the named instance", "instance_uuid")
         nodes = list(ctx.snapshot.online_nodes())
         answers = await all_exports(ctx, nodes)
         found = []
         for node in nodes:
             answer = answers[NodeUuid(node.uuid)]
             if isinstance(answer, RpcError):
-                ctx.warn(f"{answer}; what it has is not removed")
+                ctx.warn(f"{answer}; exports on that node are not removed")
             elif self._name in answer.names:
                 found.append(node)
         if not found:

@@ -1,4 +1,4 @@
-"""The source's part of a move to another cluster: its disks are sent, and it is untouched unless all is well."""
+"""The source's part of a move to another cluster: it sends its disks and is changed only if all succeeds."""
 
 import asyncio
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ PORTS = range(1, 65536)
 
 @dataclass(frozen=True)
 class RemotePlan:
-    """What is sent, and where each disk is waited for: address, port, token."""
+    """The data to send, and the receiver of each disk: address, port, token."""
 
     instance: Instance
     source: Node
@@ -44,11 +44,11 @@ class RemotePlan:
 
 
 def check_remote_arguments(op: OpBackupExport) -> None:
-    """Refuse what no move could be."""
+    """Refuse options that no move accepts."""
     if not isinstance(op.target_node, list):
-        raise InputError("must be the addresses that the other cluster said", "target_node")
+        raise InputError("must be the addresses that the other cluster returned", "target_node")
     if op.target_node_uuid is not None:
-        raise InputError("is for exports in the cluster", "target_node_uuid")
+        raise InputError("is only for exports within the cluster", "target_node_uuid")
     for name in ("x509_key_name", "destination_x509_ca"):
         if getattr(op, name) is None:
             raise InputError("is needed for a move to another cluster", name)
@@ -68,7 +68,7 @@ async def plan_remote(ctx: UnitContext, op: OpBackupExport, instance: Instance) 
     assert isinstance(op.target_node, list)  # noqa: S101 - checked before
     if len(op.target_node) != len(instance.disks):
         raise InputError(
-            f"the instance has {len(instance.disks)} disks, but {len(op.target_node)} are waited for",
+            f"the instance has {len(instance.disks)} disks, but the other cluster expects {len(op.target_node)}",
             "target_node",
         )
     disks = tuple(
@@ -106,9 +106,9 @@ def _checked(index: int, host: str, port: int, token: str) -> tuple[str, int, st
 
 
 async def send_all(ctx: UnitContext, op: OpBackupExport, plan: RemotePlan) -> None:
-    """Send every disk; returns when the other cluster has all of them, and its entry.
+    """Send every disk; return when the other cluster has all of them and the instance's entry.
 
-    If anything fails the instance is as it was, and runs again if it ran.
+    After any failure the instance is unchanged, and runs again if it ran before.
     """
     instance, name = plan.instance, plan.instance.name
     try:
@@ -130,7 +130,7 @@ async def send_all(ctx: UnitContext, op: OpBackupExport, plan: RemotePlan) -> No
 
 
 async def _send_together(ctx: UnitContext, op: OpBackupExport, plan: RemotePlan) -> None:
-    """All disks at once: the other cluster confirms none before it has all (G14)."""
+    """Send all disks at once: the other cluster confirms none before it has all (G14)."""
     tasks = [
         asyncio.create_task(
             _send(ctx, op, plan, index), name=f"disk {index} of {plan.instance.name}"

@@ -1,4 +1,4 @@
-"""Making a cluster even, and counting what more it can hold."""
+"""Balancing of a cluster, and its free capacity."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from ganeti.units.relocation.evacuation import jobs_of, proposed_moves
 
 
 class LUClusterBalance(LogicalUnit[OpClusterBalance, Moves]):
-    """Submit the moves that make the cluster more even, as the built-in allocator finds them if none is named."""
+    """Submit the moves that make the cluster more even; the default is the built-in allocator."""
 
     def check_arguments(self) -> None:
         named_allocators(self.op.iallocator)
@@ -52,7 +52,7 @@ class LUClusterBalance(LogicalUnit[OpClusterBalance, Moves]):
 
 
 def _shown(snapshot: Snapshot, plan: Moves) -> dict[str, Any]:
-    """`moved` as allocators say it, beside it where each instance was `before` the move, which moves it `needs`."""
+    """Return the allocator's `moved` with each instance's nodes `before` the move and the moves that it `needs`."""
     nodes = {
         one.name: [snapshot.nodes[uuid].name for uuid in one.all_nodes]
         for one in snapshot.instances.values()
@@ -101,7 +101,7 @@ class LUClusterCapacity(LogicalUnit[OpClusterCapacity, list[list[str]]]):
         return places
 
     def _demand(self, snapshot: Snapshot) -> Demand:
-        """The instance that is counted: what was said, and the rest from the standard one of the policy."""
+        """Return the instance to count: the given values, and the policy's standard values for the others."""
         op, cluster = self.op, snapshot.cluster
         std = filled_ipolicy(cluster, None)["std"]
         template = check_template(op.disk_template, cluster)

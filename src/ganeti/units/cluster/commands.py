@@ -1,4 +1,4 @@
-"""Running a line of shell on nodes, and giving them a file of the master's."""
+"""Shell commands on nodes, and copies of the master's files to nodes."""
 
 import asyncio
 
@@ -21,16 +21,16 @@ LINE_LIMIT = 64 * 1024
 
 
 class LUClusterCommand(LogicalUnit[OpClusterCommand, list[Node]]):
-    """Run a line of shell; each node's administrator must have allowed that there. Takes no locks."""
+    """Run a line of shell on nodes whose administrator has allowed it there. Takes no locks."""
 
     def check_arguments(self) -> None:
         if not self.op.command.strip() or "\0" in self.op.command:
-            raise InputError("give a command", "command")
+            raise InputError("must not be empty", "command")
         if len(self.op.command) > LINE_LIMIT:
             raise InputError(f"has more than {LINE_LIMIT} characters", "command")
 
     async def check_prereq(self, ctx: UnitContext) -> list[Node]:
-        check_is_local(ctx, "what nodes run")
+        check_is_local(ctx, "commands for nodes")
         nodes = nodes_named(ctx.snapshot, self.op.node_names)
         return [node for node in nodes if self.op.node_names or not node.offline]
 
@@ -49,9 +49,9 @@ class LUClusterCommand(LogicalUnit[OpClusterCommand, list[Node]]):
 
 
 class LUClusterCopyFile(LogicalUnit[OpClusterCopyFile, list[Node]]):
-    """Copy a file of the master's node to the same place on others, whose `allowed-uploads` decide.
+    """Copy a file of the master's node to the same path on others, if their `allowed-uploads` permit it.
 
-    Its content is in no job: the master reads it when it is to be copied.
+    No job holds the content: the master reads the file at the time of the copy.
     """
 
     def check_arguments(self) -> None:
@@ -74,7 +74,7 @@ class LUClusterCopyFile(LogicalUnit[OpClusterCopyFile, list[Node]]):
         shared = await ctx.call(master_of(ctx.snapshot), SHARED_FILES, args)
         found = next((file for file in shared.files if file.path == self.op.path), None)
         if found is None:
-            why = next((one for one in shared.problems if self.op.path in one), "there is none")
+            why = next((one for one in shared.problems if self.op.path in one), "it does not exist")
             raise PrereqError(
                 f"{self.op.path} of the master's node cannot be copied: {why}",
                 ErrorCode.WRONG_INPUT,

@@ -1,4 +1,4 @@
-"""Values of the cluster as a job."""
+"""A query for values of the cluster, as a job."""
 
 from ganeti.base.errors import InputError, PrereqError
 from ganeti.jobs.executor import Outcome
@@ -9,7 +9,7 @@ from ganeti.units.query.ask import Question
 
 
 class LUClusterConfigQuery(Question[OpClusterConfigQuery]):
-    """Values of the cluster."""
+    """Query values of the cluster."""
 
     def check_arguments(self) -> None:
         for name in self.op.output_fields:

@@ -1,4 +1,4 @@
-"""Errors of disks that are missing, too small or orphaned; pure."""
+"""Findings about disks that are missing, too small or orphaned; pure."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,20 +14,20 @@ from ganeti.rpc.procedures.disks import StoredDisk
 from ganeti.units.cluster.findings import Finding
 
 Stored = Mapping[NodeUuid, list[StoredDisk] | RpcError]
-"""What lies in the storage units of each node that was asked."""
+"""The content of the storage units of each node that was queried."""
 VolumeKey = tuple[StorageUnit, str]
-"""A storage unit and a name there."""
+"""A storage unit and a name in it."""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What lies where: `local` by node, `shared` as one node sees it (None if that was not asked, or is silent)."""
+    """The content of storage: `local` by node, `shared` as one node sees it (None if it is unknown)."""
 
     local: Stored
     shared: list[StoredDisk] | None
 
     def of(self, instance: Instance, node: NodeUuid) -> dict[VolumeKey, int] | None:
-        """Volume key -> MiB of all that lies where a node keeps the instance's disks; None if that is not known."""
+        """Return volume key -> MiB of everything in the node's storage of the instance's disks; None if unknown."""
         if DISK_TEMPLATES[instance.disk_template].shared:
             found: list[StoredDisk] | RpcError | None = self.shared
         else:
@@ -40,7 +40,7 @@ class Listing:
 def missing_findings(
     snapshot: Snapshot, instances: Iterable[Instance], listing: Listing
 ) -> Iterator[Finding]:
-    """Disks, or parts of them, that instances have by the configuration, and not on the node."""
+    """Yield disks, or parts of them, that the configuration has and the node lacks."""
     for instance in instances:
         if instance.disk_template not in DISK_TEMPLATES:
             continue
@@ -78,7 +78,7 @@ def _missing(
 
 
 def known_places(snapshots: Iterable[Snapshot]) -> set[VolumeKey]:
-    """Return where all disks of some configurations are."""
+    """Return the volume keys of all disks in some configurations."""
     return {
         (unit, stored_name(layer, node))
         for snapshot in snapshots
@@ -90,7 +90,7 @@ def known_places(snapshots: Iterable[Snapshot]) -> set[VolumeKey]:
 
 
 def detached_findings(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
-    """Disks that were detached, at the first of their nodes; of those that all nodes see, at the master."""
+    """Yield detached disks at the first of their nodes; disks that all nodes see at the master."""
     for detached in snapshot.table(DetachedDisk).values():
         if (detached.nodes or (snapshot.cluster.master_node,))[0] != node.uuid:
             continue
@@ -109,17 +109,17 @@ def unknown_disks(
     coming: Collection[str],
     reserved: Sequence[str] = (),
 ) -> Iterator[Finding]:
-    """Yield what belongs to no instance, nor to one that a job is making (`coming` has its name), nor is set apart.
+    """Yield volumes of no instance, except those of instances in creation (`coming` has their names) and reserved ones.
 
-    Names of files have the instance's name in them; those of volumes do not, so that of them nothing is
-    said while instances are made.
+    Names of files include the instance's name; those of volumes do not. So orphaned volumes are not reported while
+    instances are being created.
     """
     patterns = [re.compile(pattern) for pattern in reserved]
     in_files = {row.storage.kind for row in TEMPLATES.values() if row.in_files and row.storage}
     known_files = {name for unit, name in known if unit.kind in in_files}
     for disk in disks:
         is_file, name = disk.unit.kind in in_files, disk.name
-        # One directory may be within another, so that both have the file.
+        # One directory may contain another, so that both list the file.
         if (disk.unit, name) in known or (is_file and name in known_files):
             continue
         if is_file and any(part in coming for part in name.split("/")):

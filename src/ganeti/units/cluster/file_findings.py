@@ -1,4 +1,4 @@
-"""Whether all nodes have the same files: ssconf, shared files, the cluster's authority; pure."""
+"""Findings about files that nodes must share: ssconf, shared files, the cluster's authority; pure."""
 
 import hashlib
 from collections import Counter
@@ -21,7 +21,7 @@ Answer = tuple[Node, VerifyReport | RpcError]
 
 @dataclass(frozen=True)
 class SsconfExpected:
-    """The contents that ssconf may have now, the position from which on it may be newer, and who is late."""
+    """The valid contents of ssconf, the position from which on it may be newer, and the late nodes."""
 
     checksums: frozenset[str]
     position: int
@@ -29,7 +29,7 @@ class SsconfExpected:
 
 
 def ssconf_findings(answers: Iterable[Answer], expected: SsconfExpected) -> Iterator[Finding]:
-    """Nodes whose ssconf files say something else than the configuration (F8)."""
+    """Yield nodes whose ssconf files differ from the configuration (F8)."""
     for node, report in answers:
         if isinstance(report, RpcError):
             continue
@@ -44,7 +44,7 @@ def ssconf_findings(answers: Iterable[Answer], expected: SsconfExpected) -> Iter
             text = (
                 "its ssconf files are not up to date yet"
                 if is_late
-                else "its ssconf files say something else than the configuration; run gnt-cluster redist-conf"
+                else "its ssconf files differ from the configuration; run gnt-cluster redist-conf"
             )
             yield Finding("ENODEFILECHECK", "node", node.name, text, is_error=not is_late)
 
@@ -55,9 +55,9 @@ def shared_findings(
     master: str,
     renewed: Collection[str] = (),
 ) -> Iterator[Finding]:
-    """Files that a node lacks, has in another version, or should not have (S65-S68); `master` is a UUID.
+    """Yield files that a node lacks, has in another version, or should not have (S65-S68); `master` is a UUID.
 
-    Of those that were renewed the master may have an earlier one (`renewed_findings`).
+    After a renewal the master may still have the earlier version (`renewed_findings`).
     """
     if shared is None:
         return
@@ -70,7 +70,7 @@ def shared_findings(
         for file in shared.files:
             found = report.file_checksums.get(file.path)
             if file.candidates_only and not node.master_candidate:
-                continue  # `role_findings` looks at these
+                continue  # `role_findings` checks these
             if found is None:
                 text = f"lacks {file.path}; run gnt-cluster redist-conf"
                 yield Finding("ECLUSTERFILECHECK", "node", node.name, text)
@@ -82,7 +82,7 @@ def shared_findings(
 def role_findings(
     answers: Iterable[Answer], master: str, *, confd_on_all: bool
 ) -> Iterator[Finding]:
-    """Yield what a node holds or runs and its role does not allow, or lacks (`ganeti.base.roles`)."""
+    """Yield files and daemons that a node's role forbids, or that the node lacks (`ganeti.base.roles`)."""
     usual = Paths()
     for node, report in answers:
         if isinstance(report, RpcError) or report.role_files is None:
@@ -130,7 +130,7 @@ def role_of(node: Node, *, is_master: bool) -> Role:
 def renewed_findings(
     answers: Iterable[Answer], renewed: Mapping[str, str], master: str
 ) -> Iterator[Finding]:
-    """Nodes that missed that a file was renewed: what they have counts no more (F39)."""
+    """Yield nodes that missed a renewal: their file is no longer valid (F39)."""
     for node, report in answers:
         if isinstance(report, RpcError):
             continue
@@ -144,7 +144,7 @@ def renewed_findings(
 
 
 def authority_findings(answers: Iterable[Answer], now: float) -> Iterator[Finding]:
-    """The authority ends soon, or a node has another one (G27)."""
+    """Yield an authority that ends soon, and nodes with another one (G27)."""
     reports = [(node, report) for node, report in answers if isinstance(report, VerifyReport)]
     known = [(node, report) for node, report in reports if report.authority]
     if not known:

@@ -1,4 +1,4 @@
-"""What `gnt-cluster verify` finds: pure checks of the configuration and of what nodes said.
+"""The findings of `gnt-cluster verify`: pure checks of the configuration and of node reports.
 
 The codes are upstream's, because scripts parse them.
 """
@@ -25,15 +25,15 @@ from ganeti.units.node.candidate_pool import missing_candidates, wanted_candidat
 from ganeti.units.spindles import REPAIR, misfit
 
 CLOCK_SKEW_S = 150.0
-"""How far a node's clock may be from the master's."""
+"""The allowed difference between a node's clock and the master's."""
 
 CERTIFICATE_WARNING_S = 30 * 86400.0
-"""How long before its end a certificate is reported (G27)."""
+"""The time before its end at which a certificate is reported (G27)."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong: `kind` is cluster, group, node or instance; `name` which of them."""
+    """One fault: `kind` is cluster, group, node or instance; `name` identifies the object."""
 
     code: str
     kind: str
@@ -42,11 +42,11 @@ class Finding:
     is_error: bool = True
 
     def __post_init__(self) -> None:
-        if self.code not in VerifyCode.__members__:  # scripts must be able to know all codes
+        if self.code not in VerifyCode.__members__:  # scripts rely on a complete list of codes
             raise ValueError(f"{self.code} is not the code of a finding")
 
     def line(self, *, with_code: bool) -> str:
-        """The finding as a line of the job's log; the form with codes is for scripts."""
+        """Return the finding as a line of the job's log; the form with codes is for scripts."""
         severity = "ERROR" if self.is_error else "WARNING"
         if with_code:
             return f"  - {severity}:{self.code}:{self.kind}:{self.name}:{self.text}"
@@ -54,11 +54,11 @@ class Finding:
 
 
 def config_findings(snapshot: Snapshot) -> Iterator[Finding]:
-    """Contradictions inside the configuration."""
+    """Yield contradictions inside the configuration."""
     yield from _cluster_findings(snapshot)
     for node in snapshot.nodes.values():
         if node.group not in snapshot.groups:
-            text = f"belongs to no known group ({node.group})"
+            text = f"belongs to an unknown group ({node.group})"
             yield Finding("ECLUSTERDANGLINGNODES", "node", node.name, text)
     for instance in snapshot.instances.values():
         for uuid in instance.all_nodes:
@@ -67,13 +67,13 @@ def config_findings(snapshot: Snapshot) -> Iterator[Finding]:
                 yield Finding("EINSTANCEBADNODE", "instance", instance.name, text)
     for thing in snapshot.objects():
         for code, text in problems_of(snapshot, thing):
-            if code is not ErrorCode.UNKNOWN_ENTITY:  # found above, with codes of their own
+            if code is not ErrorCode.UNKNOWN_ENTITY:  # reported above, with codes of their own
                 yield Finding("ECLUSTERCFG", kind_of(thing), thing.name, text)
     yield from _conflicts(snapshot)
 
 
 def hook_findings(ran: Iterable[NodeResults]) -> Iterator[Finding]:
-    """Errors of the administrator's checks on nodes; a successful check is reported if it has output."""
+    """Yield errors of the administrator's checks on nodes; a successful check is reported if it has output."""
     for one in ran:
         for text, is_error in one.lines():
             if is_error:
@@ -81,7 +81,7 @@ def hook_findings(ran: Iterable[NodeResults]) -> Iterator[Finding]:
 
 
 def _conflicts(snapshot: Snapshot) -> Iterator[Finding]:
-    """Names, addresses and files that two objects have."""
+    """Yield names, addresses and files that two objects share."""
     things = sorted(snapshot.objects(), key=lambda thing: thing.name)
     for conflict in index_of(entry_of(snapshot.cluster, thing) for thing in things)[1]:
         thing, owner = snapshot.find(conflict.claimant), snapshot.find(conflict.owner)
@@ -106,21 +106,21 @@ def _cluster_findings(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def candidate_findings(snapshot: Snapshot) -> Iterator[Finding]:
-    """Too few master candidates; a warning, since the cluster works."""
+    """Yield a warning if there are too few master candidates; the cluster works without them."""
     pool_size = snapshot.cluster.candidate_pool_size
     have = len(snapshot.master_candidates())
     wanted = wanted_candidates(pool_size, snapshot.nodes.values())
     if have < wanted:
         missing = missing_candidates(snapshot, pool_size)
         text = (
-            f"has {have} master candidates, {wanted} are wanted;"
+            f"has {have} master candidates instead of {wanted};"
             f" run gnt-node modify --master-candidate=yes {missing[0].name}"
         )
         yield Finding("ECLUSTERCFG", "cluster", snapshot.cluster.name, text, is_error=False)
 
 
 def policy_findings(snapshot: Snapshot, instances: Iterable[Instance]) -> Iterator[Finding]:
-    """Instances that are outside the policy of their group; warnings, since they may be so on purpose."""
+    """Yield instances outside the policy of their group; warnings, since this can be intended."""
     for instance in instances:
         node = snapshot.nodes.get(instance.primary_node)
         group = snapshot.groups.get(node.group) if node else None
@@ -137,7 +137,7 @@ def policy_findings(snapshot: Snapshot, instances: Iterable[Instance]) -> Iterat
 
 
 def _spindle_findings(instance: Instance) -> Iterator[Finding]:
-    """Disks on a node with exclusive storage that share devices, or do not say how many they have."""
+    """Yield disks on a node with exclusive storage that share devices, or have no number of spindles."""
     for index, disk in enumerate(instance.disks):
         if why := misfit(disk):
             able = TEMPLATES[disk.template].can_be_exclusive
@@ -149,7 +149,7 @@ def _spindle_findings(instance: Instance) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the master knows: the time, and positions of the configuration.
+    """The master's facts: the time, and positions of the configuration.
 
     Each node should have at least the ssconf files of `distributed`, and none later than `newest`.
     """
@@ -162,7 +162,7 @@ class Expected:
 def node_findings(
     node: Node, report: VerifyReport | RpcError, expected: Expected
 ) -> Iterator[Finding]:
-    """Yield what one node said about itself, against what the master knows."""
+    """Yield faults in one node's report, compared with the master's facts."""
     if isinstance(report, RpcError):
         yield Finding("ENODERPC", "node", node.name, f"does not answer: {report.reason}")
         return
@@ -212,13 +212,13 @@ def _position_findings(report: VerifyReport, expected: Expected) -> Problems:
 
 
 Running = Mapping[NodeUuid, list[RunningInstance] | RpcError]
-"""What each node that was asked said about the guests that it has."""
+"""The guests of each node that was queried."""
 
 
 def orphan_findings(
     snapshot: Snapshot, known: Collection[str], running: Running
 ) -> Iterator[Finding]:
-    """Guests without an instance; `known` are UUIDs of instances."""
+    """Yield guests without an instance; `known` are UUIDs of instances."""
     for node_uuid, found in running.items():
         for guest in [] if isinstance(found, RpcError) else found:
             if guest.uuid not in known:
@@ -230,7 +230,7 @@ def orphan_findings(
 def instance_findings(
     snapshot: Snapshot, instances: Iterable[Instance], running: Running
 ) -> Iterator[Finding]:
-    """Instances that are not as, or not where, they should be."""
+    """Yield instances in a wrong state or on a wrong node."""
     where: dict[str, dict[NodeUuid, RunningInstance]] = {}
     for node_uuid, found in running.items():
         for guest in [] if isinstance(found, RpcError) else found:
@@ -253,7 +253,7 @@ def _place_findings(
         text = f"is on {snapshot.nodes[uuid].name}, but should be on {primary.name}; {remedy}"
         yield ("EINSTANCEWRONGNODE", text, True)
     if instance.migrating_to is not None:
-        text = f"a migration broke off, so it is not known on which node it is; {remedy}"
+        text = f"a migration was interrupted, so its node is unknown; {remedy}"
         yield ("EINSTANCEWRONGNODE", text, True)
 
 
@@ -274,7 +274,7 @@ def _state_findings(
     elif not isinstance(running.get(instance.primary_node), list):
         return
     elif here is not None and here.state == "shutdown":
-        return  # its user has shut it down
+        return  # the guest's user has shut it down
     elif instance.admin_state is AdminState.UP and not is_up and not runs_elsewhere:
         yield ("EINSTANCEDOWN", f"is not running on {primary.name}", True)
     elif here is not None and here.state == "paused" and instance.admin_state is AdminState.UP:
@@ -285,7 +285,7 @@ def _state_findings(
 
 
 def os_findings(answers: Mapping[str, list[OsInfo]]) -> Iterator[Finding]:
-    """OS definitions that are broken, or differ between nodes (S141); by node name."""
+    """Yield OS definitions that are broken, or differ between nodes (S141); by node name."""
     versions: dict[str, dict[str, str]] = {}
     for node, infos in sorted(answers.items()):
         for info in infos:

@@ -1,4 +1,4 @@
-"""What the check of a node group asks the nodes."""
+"""The questions to nodes for the check of a node group."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,15 +45,15 @@ from ganeti.units.node_data import info_args
 from ganeti.units.shared_files import shared_files
 
 SETTLE_S = 3.0
-"""How long a check waits for the facts of the last change to reach all nodes."""
+"""The time that a check waits for all nodes to receive the last change."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What the nodes of a group said, and what they should have said."""
+    """The answers of the nodes of a group, and the expected answers."""
 
     before: Snapshot
-    """The configuration when the questions began."""
+    """The configuration at the start of the queries."""
     reports: Mapping[NodeUuid, VerifyReport | RpcError]
     running: Mapping[NodeUuid, list[RunningInstance] | RpcError]
     oses: Mapping[str, list[OsInfo]]
@@ -65,9 +65,9 @@ class Answers:
     shared: SharedFiles | None
     ssconf: SsconfExpected
     distributed: int
-    """The ssconf position that all nodes had before they were asked."""
+    """The ssconf position that all nodes had before the queries."""
     coming: frozenset[str]
-    """Names of instances that jobs were making."""
+    """Names of instances that jobs were creating."""
 
     def free_memory(self) -> dict[NodeUuid, int]:
         """MiB, of the nodes that answered."""
@@ -79,7 +79,7 @@ class Answers:
 
 
 async def gather(ctx: UnitContext, online: list[Node], instances: list[Instance]) -> Answers:
-    """Ask the online nodes of a group everything, and all nodes about the mirrored disks of its instances."""
+    """Query everything from the online nodes of a group, and the mirrored disks of its instances from all nodes."""
     snapshot = ctx.snapshot
     coming = ctx.config.reservations.host_names()
     late = await ctx.services.ssconf.settle(SETTLE_S)
@@ -130,7 +130,7 @@ async def gather(ctx: UnitContext, online: list[Node], instances: list[Instance]
 async def _reports(
     ctx: UnitContext, online: list[Node], args: VerifyArgs
 ) -> dict[NodeUuid, VerifyReport | RpcError]:
-    """A node that is not vm_capable needs neither storage nor hypervisors, so they are not checked."""
+    """Return the questions; a node that is not vm_capable needs neither storage nor hypervisors."""
     found: dict[NodeUuid, VerifyReport | RpcError] = {}
     capable = [node for node in online if node.vm_capable]
     others = [node for node in online if not node.vm_capable]
@@ -146,7 +146,7 @@ async def _reports(
 
 
 async def _devices(ctx: UnitContext, capable: list[Node]) -> Devices:
-    """The mirrored devices of each node, where the cluster has any."""
+    """Return the mirrored devices of each node, if the cluster has any."""
     snapshot = ctx.snapshot
     has_any = any(TEMPLATES[one.disk_template].has_numbers for one in snapshot.instances.values())
     if not has_any and DRBD.name not in snapshot.cluster.enabled_disk_templates:
@@ -157,7 +157,10 @@ async def _devices(ctx: UnitContext, capable: list[Node]) -> Devices:
 async def _mirrors(
     ctx: UnitContext, instances: Iterable[Instance]
 ) -> Mapping[InstanceUuid, Sequence[Verdict]]:
-    """Return how the mirrored disks of some instances are; one that migrates has both copies open for writing."""
+    """Return the states of the mirrored disks of some instances.
+
+    During a migration both copies are open for writing.
+    """
     settled = [one for one in instances if is_mirrored(one) and one.migrating_to is None]
     return await look(ctx, settled)
 
@@ -170,13 +173,13 @@ async def _shared_files(ctx: UnitContext) -> SharedFiles | None:
     try:
         return await shared_files(ctx)
     except RpcError:
-        return None  # that the master's node does not answer is found anyway
+        return None  # another check reports that the master's node does not answer
 
 
 def nodes_by_units(
     snapshot: Snapshot, nodes: Iterable[Node]
 ) -> dict[tuple[StorageUnit, ...], list[Node]]:
-    """The units that nodes are to be asked about: all, but directories other than the cluster's only of its disks' nodes.
+    """Return the units to query: all, except other directories than the cluster's, which only nodes of their disks get.
 
     A node refuses directories that it does not allow.
     """
@@ -195,7 +198,7 @@ def nodes_by_units(
 
 
 async def _listing(ctx: UnitContext, capable: list[Node]) -> Listing:
-    """Return what lies in the storage units of each node, and in the shared ones as one node sees them."""
+    """Return the content of the storage units of each node, and of the shared ones as one node sees them."""
     cluster = ctx.snapshot.cluster
     rows = DISK_TEMPLATES.values()
     everywhere = {facts.kind for row in rows if row.shared and (facts := storage_facts(row))}

@@ -20,7 +20,7 @@ class LUClusterPostInit(LogicalUnit[OpClusterPostInit, None]):
         return None
 
     def hooks(self, snapshot: Snapshot, plan: None) -> HookPoint:
-        """Post hooks only: before the cluster existed, no node could be asked."""
+        """Run post hooks only: before the cluster existed, no node had hooks."""
         variables = cluster_variables(snapshot)
         return HookPoint("cluster-init", variables, post=(master_of(snapshot),))
 
@@ -30,7 +30,7 @@ class LUClusterPostInit(LogicalUnit[OpClusterPostInit, None]):
 
 
 class LUClusterDestroy(LogicalUnit[OpClusterDestroy, None]):
-    """Agree that the cluster may be destroyed; the command then removes its data from the master."""
+    """Confirm that the cluster may be destroyed; the command then removes its data from the master."""
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         del snapshot
@@ -51,12 +51,12 @@ class LUClusterDestroy(LogicalUnit[OpClusterDestroy, None]):
             )
         if snapshot.instances:
             raise PrereqError(
-                f"there are still {len(snapshot.instances)} instances: remove them first (gnt-instance remove)",
+                f"the cluster still has {len(snapshot.instances)} instances: remove them first (gnt-instance remove)",
                 ErrorCode.WRONG_STATE,
             )
 
     def hooks(self, snapshot: Snapshot, plan: None) -> HookPoint:
-        """Afterwards means: before the command removes the data."""
+        """Run the post hooks before the command removes the data."""
         variables = cluster_variables(snapshot)
         return HookPoint("cluster-destroy", variables, post=(master_of(snapshot),))
 
@@ -66,7 +66,7 @@ class LUClusterDestroy(LogicalUnit[OpClusterDestroy, None]):
 
 
 class LUClusterQuery(LogicalUnit[OpClusterQuery, None]):
-    """The cluster object as it is stored."""
+    """Return the stored form of the cluster object."""
 
     async def check_prereq(self, ctx: UnitContext) -> None:
         return None

@@ -1,4 +1,4 @@
-"""The cluster's own address, which is wherever the master is."""
+"""The cluster's own address, which moves with the master."""
 
 from typing import TypeVar
 
@@ -20,12 +20,12 @@ OpT = TypeVar("OpT", OpClusterActivateMasterIp, OpClusterDeactivateMasterIp)
 
 
 def master_of(snapshot: Snapshot) -> Node:
-    """The master's node."""
+    """Return the master's node."""
     return snapshot.nodes[snapshot.cluster.master_node]
 
 
 class MasterIpUnit(LogicalUnit[OpT, MasterIpArgs]):
-    """What both directions share."""
+    """The common part of both directions."""
 
     async def check_prereq(self, ctx: UnitContext) -> MasterIpArgs:
         cluster = ctx.snapshot.cluster
@@ -47,7 +47,7 @@ class LUClusterActivateMasterIp(MasterIpUnit[OpClusterActivateMasterIp]):
 
 
 class LUClusterDeactivateMasterIp(MasterIpUnit[OpClusterDeactivateMasterIp]):
-    """Take the cluster's address from the master."""
+    """Remove the cluster's address from the master."""
 
     async def execute(self, ctx: UnitContext, plan: MasterIpArgs) -> Outcome:
         await ctx.call(master_of(ctx.snapshot), MASTER_IP_DOWN, plan)

@@ -1,4 +1,4 @@
-"""What the check of a cluster finds about the state, its holders and their software; pure."""
+"""Findings about the state, its holders and their software; pure."""
 
 from collections.abc import Collection, Iterable, Iterator
 
@@ -17,22 +17,22 @@ EXCLUSION_PREFIX = "htools:iextags:"
 """Cluster tags with this prefix declare prefixes of exclusion tags: no node should run two instances with one tag."""
 
 SLOW_S = 1.0
-"""From when on a node that confirms the master's epoch is called slow; after 2 s its answer does not count."""
+"""A node that confirms the master's epoch later than this is called slow; after 2 s its answer does not count."""
 
 
 def degraded_findings(snapshot: Snapshot, *, is_degraded: bool) -> Iterator[Finding]:
-    """Writes may have one copy only (R6, R10); a warning, since the cluster works."""
+    """Yield a warning if writes may exist in one copy only (R6, R10); the cluster works."""
     if is_degraded:
         text = (
-            "degraded: what was written last may be lost with the master: it alone holds it, or it"
+            "degraded: the last writes may be lost with the master, because it alone holds them, or because it"
             " was forced and no majority of the nodes has registered it yet; bring other nodes back,"
-            " or make more of them candidates (gnt-node modify --master-candidate=yes)"
+            " or make more nodes candidates (gnt-node modify --master-candidate=yes)"
         )
         yield Finding("ECLUSTERCFG", "cluster", snapshot.cluster.name, text, is_error=False)
 
 
 def renewal_findings(snapshot: Snapshot) -> Iterator[Finding]:
-    """Certificates that are being renewed (F39); warnings, since the old ones count until all nodes have theirs."""
+    """Yield certificates under renewal (F39); warnings, since the old ones are valid until all nodes have new ones."""
     cluster = snapshot.cluster
     behind = [
         node
@@ -41,20 +41,20 @@ def renewal_findings(snapshot: Snapshot) -> Iterator[Finding]:
     ]
     for node in behind:
         text = (
-            "is offline and has a certificate from before the last renewal; if it is refused when it is"
-            f" back: gnt-node add --readd {node.name}"
+            "is offline and has a certificate from before the last renewal; if the master refuses it"
+            f" later: gnt-node add --readd {node.name}"
             if node.offline
             else "does not have its new certificate yet; the master sends it when the node answers"
         )
         yield Finding("ECLUSTERCERT", "node", node.name, text, is_error=False)
     if len(cluster.authorities) > 1:
         names = ", ".join(sorted(node.name for node in behind if not node.offline))
-        text = f"a former authority counts on until these nodes have new certificates: {names or 'none is left'}"
+        text = f"the former authority is valid until these nodes have new certificates: {names or 'none is left'}"
         yield Finding("ECLUSTERCERT", "cluster", cluster.name, text, is_error=False)
 
 
 def server_findings(snapshot: Snapshot, faults: Iterable[ServerFault]) -> Iterator[Finding]:
-    """Servers of the state that are down, behind, or full; the others may be the last ones that are not."""
+    """Yield servers of the state that are down, behind, or full; the others may be the last healthy ones."""
     for fault in faults:
         code, kind = ("ENODESETUP", "node") if fault.node else ("ECLUSTERCFG", "cluster")
         name = fault.node or snapshot.cluster.name
@@ -85,14 +85,14 @@ def register_findings(snapshot: Snapshot, states: Iterable[RegisterState]) -> It
             yield Finding("ENODESETUP", "node", node.name, text)
         elif state.has_vote and state.silent:
             text = (
-                f"has a vote and did not confirm the master's epoch ({state.silent}); a master that hears"
-                " no majority of the voters for 10 s ends"
+                f"has a vote and did not confirm the master's epoch ({state.silent}); a master without"
+                " answers of a majority of the voters for 10 s ends"
             )
             yield Finding("ENODESETUP", "node", node.name, text, is_error=False)
         elif state.has_vote and state.seconds > SLOW_S:
             text = (
-                f"has a vote and took {state.seconds:.1f} s to confirm the master's epoch; a master that"
-                " hears no majority of the voters for 10 s ends, so make a faster node the candidate"
+                f"has a vote and took {state.seconds:.1f} s to confirm the master's epoch; a master without"
+                " answers of a majority for 10 s ends, so make a faster node the candidate"
                 " (gnt-node modify --master-candidate)"
             )
             yield Finding("ENODESETUP", "node", node.name, text, is_error=False)
@@ -104,17 +104,17 @@ def pending_undo_findings(snapshot: Snapshot, pending: Iterable[PendingStep]) ->
         why = left.why or "it was not tried yet"
         text = (
             f"job {left.job_id} ({left.summary}) left {left.procedure} undone: {why};"
-            " it is tried again each minute (gnt-job pending-undo; abandon-undo gives it up)"
+            " the master retries it each minute (gnt-job pending-undo; gnt-job abandon-undo ends the retries)"
         )
         yield Finding("ECLUSTERCFG", "cluster", snapshot.cluster.name, text, is_error=False)
 
 
 def version_findings(node: Node, report: VerifyReport) -> Iterator[Finding]:
-    """A node that understands calls differently is an error, one of other software is a warning."""
+    """Yield nodes with another protocol (an error) or other software (a warning)."""
     if report.protocol != PROTOCOL_VERSION:
         text = (
             f"speaks node RPC {report.protocol} (version {report.software}), the master"
-            f" {PROTOCOL_VERSION} (version {__version__}): it cannot vote, nor be relied on"
+            f" {PROTOCOL_VERSION} (version {__version__}): it cannot vote or store the state reliably"
         )
         yield Finding("ENODEVERSION", "node", node.name, text)
     elif report.software != __version__:
@@ -125,12 +125,12 @@ def version_findings(node: Node, report: VerifyReport) -> Iterator[Finding]:
 def preserved_state_findings(
     answers: Iterable[tuple[Node, VerifyReport | RpcError]],
 ) -> Iterator[Finding]:
-    """Preserved states of old masters, which an administrator should check (R9)."""
+    """Yield preserved states of old masters, which an administrator should check (R9)."""
     for node, report in answers:
         if isinstance(report, RpcError):
             continue
         for path in report.preserved_states:
-            what = report.preserved_contents.get(path, "it cannot be read")
+            what = report.preserved_contents.get(path, "its content cannot be read")
             text = (
                 f"has {path}, a preserved state of a former master: {what}; check whether its changes"
                 " are still needed, then remove it"
@@ -139,7 +139,7 @@ def preserved_state_findings(
 
 
 def exclusion_findings(snapshot: Snapshot, nodes: Iterable[Node]) -> Iterator[Finding]:
-    """Nodes with two instances of one exclusion tag; warnings, since they may be the only ones."""
+    """Yield nodes with two instances of one exclusion tag; warnings, since no other node may be possible."""
     tags = snapshot.cluster.tags
     prefixes = tuple(
         f"{tag.removeprefix(EXCLUSION_PREFIX)}:"

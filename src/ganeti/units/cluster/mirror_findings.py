@@ -1,4 +1,4 @@
-"""Errors of orphaned and unused mirrored devices, and of DRBD on the nodes; pure."""
+"""Findings about orphaned and unused mirrored devices, and about DRBD on the nodes; pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -15,7 +15,7 @@ from ganeti.units.mirrors.judge import Verdict, problem
 
 VERSION = "8.4"
 Devices = Mapping[NodeUuid, list[MirroredDevice] | RpcError]
-"""What the kernel of each node has that was asked."""
+"""The kernel's devices on each node that was queried."""
 
 
 def _named(device: MirroredDevice, known: Iterable[Mapping[str, tuple[int, Instance, int]]]) -> str:
@@ -29,7 +29,7 @@ def _named(device: MirroredDevice, known: Iterable[Mapping[str, tuple[int, Insta
 
 
 def minors(snapshot: Snapshot, node: Node) -> dict[str, tuple[int, Instance, int]]:
-    """By UUID of disk: the number that a node has for it, whose it is, and which of its disks."""
+    """Return, by UUID of disk: its number on a node, its instance, and its index."""
     here = NodeUuid(node.uuid)
     return {
         disk.uuid: (int(disk.parts[here][0]), instance, at)
@@ -42,10 +42,10 @@ def minors(snapshot: Snapshot, node: Node) -> dict[str, tuple[int, Instance, int
 def device_findings(
     snapshots: Sequence[Snapshot], nodes: Iterable[Node], devices: Devices, coming: Collection[str]
 ) -> Iterator[Finding]:
-    """Minors that are in use but orphaned, that differ from the configuration, or that are not in use (F25).
+    """Yield minors that are in use but orphaned, differ from the configuration, or are not in use (F25).
 
-    `snapshots` are those before and after the nodes were asked; nothing is said of foreign devices while
-    instances are made (`coming` has their names).
+    `snapshots` are those before and after the queries. Foreign devices are not reported while instances are being
+    created (`coming` has their names).
     """
     for node in nodes:
         found = devices.get(NodeUuid(node.uuid))
@@ -81,7 +81,7 @@ def _unused(
 def mirror_findings(
     snapshots: Sequence[Snapshot], verdicts: Mapping[InstanceUuid, Sequence[Verdict]]
 ) -> Iterator[Finding]:
-    """Mirrored disks that are not well, each with the command that repairs it; missing volumes are named elsewhere."""
+    """Yield mirrored disks with faults, each with the repair command; missing volumes are reported elsewhere."""
     for uuid, found in verdicts.items():
         if any(uuid not in snapshot.instances for snapshot in snapshots):
             continue
@@ -90,7 +90,7 @@ def mirror_findings(
             told = problem(verdict, instance.name, is_up=_is_up(instance))
             if told is None or verdict.state in (MirrorState.MISSING, MirrorState.CLOSED):
                 continue
-            # A node that is silent is a finding of its own, and one that is marked offline is expected.
+            # A silent node is a finding of its own, and a node that is marked offline is expected to be silent.
             is_error = not any(part.info is None for part in verdict.parts)
             yield Finding("EINSTANCEFAULTYDISK", "instance", instance.name, str(told), is_error)
 
@@ -102,7 +102,7 @@ def _is_up(instance: Instance) -> bool:
 def module_findings(
     snapshot: Snapshot, nodes: Iterable[Node], reports: Mapping[NodeUuid, VerifyReport | RpcError]
 ) -> Iterator[Finding]:
-    """Yield what DRBD is on the nodes that may have mirrored disks; an error only where some are."""
+    """Yield faults of DRBD on the nodes that may have mirrored disks; an error only where disks exist."""
     if DRBD.name not in snapshot.cluster.enabled_disk_templates:
         return
     wanted = snapshot.cluster.drbd_helper
@@ -115,8 +115,8 @@ def module_findings(
             text = "DRBD is not loaded (modprobe drbd)"
             yield Finding("ENODEDRBD", "node", node.name, text, is_error=has_any)
         elif not version.startswith(f"{VERSION}."):
-            text = f"has DRBD {version}, and {VERSION} is needed"
+            text = f"has DRBD {version}, but needs {VERSION}"
             yield Finding("ENODEDRBDVERSION", "node", node.name, text, is_error=has_any)
         elif report.mirror_helper != wanted:
-            text = f"DRBD asks {report.mirror_helper!r:.100} and not {wanted}: its option usermode_helper"
+            text = f"DRBD calls {report.mirror_helper!r:.100} instead of {wanted}: its option usermode_helper"
             yield Finding("ENODEDRBDHELPER", "node", node.name, text)

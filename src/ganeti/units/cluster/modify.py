@@ -1,4 +1,4 @@
-"""Changing the cluster's parameters."""
+"""Changes of the cluster's parameters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,15 +38,15 @@ _STORAGE = {
     for row in DISK_TEMPLATES.values()
     if row.storage is not None and row.storage.field and not row.storage.param
 }
-"""Field of the cluster -> the template whose disks are where it says, and do not say so themselves."""
+"""Field of the cluster -> the template whose disks are below this directory unless they name another."""
 _UID_CHANGES = ("add_uids", "remove_uids")
-"""Fields that change a parameter, and reach the host as it does."""
+"""Fields that contain parameters which can reach the host."""
 SHOWN = 5
 
 
 @dataclass(frozen=True)
 class ClusterChange:
-    """The fields that change, and the nodes that fill a greater pool of candidates."""
+    """The changed fields, and the nodes that fill a larger pool of candidates."""
 
     fields: dict[str, Any]
     promoted: tuple[Node, ...] = ()
@@ -85,7 +85,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
         return plan
 
     def _check_source(self, ctx: UnitContext) -> None:
-        """What reaches the host is for administrators on the master (A44)."""
+        """Refuse changes that reach the host, except from administrators on the master (A44)."""
         given = {name for name in given_params(self.op) if CLUSTER_PARAMS[name].reaches_host}
         given |= {name for name in _UID_CHANGES if getattr(self.op, name) is not None}
         for name in sorted(given):
@@ -97,7 +97,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
                 check_may_set(ctx, hypervisor, params, f"os_hvp.{os}.{hypervisor}")
 
     async def _check_on_nodes(self, ctx: UnitContext, new: Cluster) -> None:
-        """Every node that runs instances must be able to use the new hypervisor parameters."""
+        """Require that every node that runs instances can use the new hypervisor parameters."""
         nodes = [node for node in ctx.snapshot.online_nodes() if node.vm_capable]
         sets = changed_hvparams(new, self.op.hvparams or (), self.op.os_hvp or {})
         for what, hypervisor, hvparams in sets:
@@ -136,7 +136,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
         return Outcome()
 
     async def _move_address(self, ctx: UnitContext, plan: ClusterChange, new: Cluster) -> None:
-        """The cluster's address is taken away in the old way before it comes up in the new one."""
+        """Remove the cluster's address with the old settings before it is configured with the new ones."""
         master = master_of(ctx.snapshot)
         await ctx.call(master, MASTER_IP_DOWN, master_ip_args(ctx.snapshot.cluster))
         await ctx.run.record_undo((), lambda draft: _apply(draft, plan))
@@ -145,7 +145,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
         except RpcError as err:
             ctx.warn(
                 f"cannot configure the cluster's address: {err.reason};"
-                " run gnt-cluster activate-master-ip when that is fixed"
+                " run gnt-cluster activate-master-ip after the fix"
             )
 
 
@@ -156,7 +156,7 @@ def _apply(draft: Draft, plan: ClusterChange) -> None:
 
 
 def check_instances(view: View, new: Cluster) -> None:
-    """Refuse to take away what an existing instance needs."""
+    """Refuse to remove what an existing instance needs."""
     old, instances = view.cluster, list(view.instances.values())
     for hypervisor in set(old.enabled_hypervisors) - set(new.enabled_hypervisors):
         users = [one for one in instances if one.hypervisor == hypervisor]
@@ -181,8 +181,8 @@ def check_instances(view: View, new: Cluster) -> None:
 def _check_not_needed(new: Cluster, field: str, template: str) -> None:
     if template in new.enabled_disk_templates:
         raise InputError(
-            f"disk template {template} needs a directory; take the template from"
-            " enabled_disk_templates first, or together with it",
+            f"disk template {template} needs a directory; remove the template from"
+            " enabled_disk_templates first, or in the same command",
             field,
         )
 
@@ -208,7 +208,7 @@ def _lacks_address(cluster: Cluster, instance: Instance) -> bool:
 
 
 def _warn_of_policy(ctx: UnitContext, new: Cluster) -> None:
-    """Say which instances the new policy would not let in."""
+    """Warn about instances that the new policy would refuse."""
     snapshot = ctx.snapshot
     for instance in snapshot.instances.values():
         group = snapshot.groups.get(snapshot.nodes[instance.primary_node].group)

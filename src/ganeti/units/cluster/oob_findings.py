@@ -1,4 +1,4 @@
-"""Whether master candidates could run the out-of-band programs of nodes."""
+"""Findings about out-of-band programs on master candidates."""
 
 from collections.abc import Iterator, Mapping
 
@@ -12,7 +12,7 @@ from ganeti.units.oob.command import oob_program
 
 
 async def oob_problems(ctx: UnitContext) -> Mapping[NodeUuid, dict[str, str] | RpcError]:
-    """The state of the programs on each candidate; without programs no node is called."""
+    """Return the state of the programs on each candidate; without programs no node is called."""
     snapshot = ctx.snapshot
     programs = {oob_program(snapshot, node) for node in snapshot.nodes.values()} - {""}
     if not programs:
@@ -24,7 +24,7 @@ async def oob_problems(ctx: UnitContext) -> Mapping[NodeUuid, dict[str, str] | R
 def oob_findings(
     snapshot: Snapshot, said: Mapping[NodeUuid, dict[str, str] | RpcError]
 ) -> Iterator[Finding]:
-    """Programs that a candidate could not run; silent candidates are reported elsewhere."""
+    """Yield programs that a candidate cannot run; silent candidates are reported elsewhere."""
     for uuid, problems in said.items():
         if not isinstance(problems, RpcError):
             for program, why in problems.items():

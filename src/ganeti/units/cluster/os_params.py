@@ -1,4 +1,4 @@
-"""What a node says about the parameters that the cluster has for OS definitions."""
+"""The check of the cluster's parameters for OS definitions, by a node."""
 
 from collections.abc import Iterable
 
@@ -12,9 +12,9 @@ from ganeti.units.instance.install import show_verified
 
 
 async def check_os_defaults(ctx: UnitContext, new: Cluster, names: Iterable[str]) -> None:
-    """Let the definitions judge the cluster's parameters for them; each is asked once, on one node (S147).
+    """Let the definitions check the cluster's parameters for them, each once, on one node (S147).
 
-    A definition that does not exist there judges nothing: its parameters are stored as they are (S149).
+    Parameters of a definition that does not exist there are stored unchecked (S149).
     """
     names = list(names)
     if not names:
@@ -27,13 +27,13 @@ async def check_os_defaults(ctx: UnitContext, new: Cluster, names: Iterable[str]
         except RpcError as err:
             judged = isinstance(err, RpcFailed) and err.wire_error == GuestOsError.wire_name
             raise PrereqError(
-                f"osparams.{name}: {err}; --force stores them all the same",
+                f"osparams.{name}: {err}; --force stores them nevertheless",
                 ErrorCode.WRONG_INPUT if judged else ErrorCode.ENVIRONMENT,
             ) from err
 
 
 def _judge(ctx: UnitContext) -> Node:
-    """The master if it runs instances, else the first node that does."""
+    """Return the master if it runs instances, else the first node that does."""
     snapshot = ctx.snapshot
     nodes = [node for node in snapshot.online_nodes() if node.vm_capable]
     if not nodes:
@@ -44,7 +44,7 @@ def _judge(ctx: UnitContext) -> Node:
 def changed_hvparams(
     new: Cluster, hvparams: Iterable[str], os_hvp: dict[str, dict[str, Params]]
 ) -> list[tuple[str, str, Params]]:
-    """`(of what, hypervisor, all its parameters)` for each set of enabled hypervisors that changes."""
+    """Return `(name for messages, hypervisor, all its parameters)` for each changed set of an enabled hypervisor."""
     sets = [(name, name, "") for name in hvparams]
     sets += [(f"{name} for {os}", name, os) for os, of_os in os_hvp.items() for name in of_os]
     return [

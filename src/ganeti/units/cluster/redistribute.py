@@ -1,4 +1,4 @@
-"""Bringing the files of all nodes up to date."""
+"""Distribution of the cluster's files to all nodes."""
 
 import asyncio
 
@@ -17,9 +17,9 @@ AT_ONCE = 30
 
 
 class LUClusterRedistConf(LogicalUnit[OpClusterRedistConf, list[Node]]):
-    """Give all nodes the ssconf files, and the files that they must have (S65-S68).
+    """Send all nodes the ssconf files, and the files that they must have (S65-S68).
 
-    Master candidates follow every change of the configuration by themselves.
+    Master candidates follow every change of the configuration automatically.
     """
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
@@ -43,18 +43,18 @@ class LUClusterRedistConf(LogicalUnit[OpClusterRedistConf, list[Node]]):
                 return False
             return True
 
-        ctx.step("giving all nodes their ssconf files")
+        ctx.step("sending the ssconf files to all nodes")
         pushed = await asyncio.gather(*(push(node) for node in plan))
-        ctx.step("giving all nodes the files that they must have")
+        ctx.step("sending all nodes the files that they must have")
         is_whole = await distribute_files(ctx, plan)
-        ctx.step("taking from nodes what only master candidates may have")
+        ctx.step("removing from other nodes what only master candidates may have")
 
         async def enforce(node: Node) -> bool:
             try:
                 async with slots:
                     await ctx.services.candidates.enforce(node)
             except GanetiError as err:
-                ctx.warn(f"{node.name} may hold what its role does not allow: {err.message}")
+                ctx.warn(f"{node.name} may hold files that its role does not allow: {err.message}")
                 return False
             return True
 

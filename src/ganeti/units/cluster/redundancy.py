@@ -1,4 +1,4 @@
-"""Whether the guests of each node would find memory elsewhere if it failed; pure."""
+"""The check that the guests of each node would find memory elsewhere if it failed; pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -13,7 +13,7 @@ from ganeti.units.cluster.findings import Finding
 def memory_findings(
     snapshot: Snapshot, nodes: Iterable[Node], free: Mapping[NodeUuid, int]
 ) -> Iterator[Finding]:
-    """Nodes whose guests could not all be started on the other ones of `nodes`; `free` is MiB a node."""
+    """Yield nodes whose guests the other ones of `nodes` could not all start; `free` is MiB a node."""
     hosts = [node for node in nodes if node.vm_capable and not node.drained and node.uuid in free]
     for node in nodes:
         left = {one.uuid: free[one.uuid] for one in hosts if one.uuid != node.uuid}
@@ -21,13 +21,13 @@ def memory_findings(
         if homeless:
             text = (
                 f"if it fails, the other nodes have no memory for {len(homeless)} of its instances,"
-                f" as {homeless[0].name}"
+                f" for example {homeless[0].name}"
             )
             yield Finding("ENODEN1", "node", node.name, text)
 
 
 def _unplaced(snapshot: Snapshot, node: Node, left: dict[NodeUuid, int]) -> list[Instance]:
-    """The instances that find no place, the greatest tried first; those tied to the node's disks are not counted."""
+    """Return the instances that do not fit, the largest tried first; instances tied to the node's disks are ignored."""
     movable = [
         (filled_beparams(snapshot.cluster, one)["minmem"], one)
         for one in snapshot.instances_on(node.uuid)

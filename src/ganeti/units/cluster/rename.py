@@ -1,4 +1,4 @@
-"""The cluster's name, and the address that belongs to it."""
+"""The cluster's name and its address."""
 
 import asyncio
 import socket
@@ -24,14 +24,14 @@ from ganeti.units.hooks.point import HookPoint, on_nodes
 
 
 class NewName(NamedTuple):
-    """What the cluster is to be called, and its address then."""
+    """The new name of the cluster, and its address."""
 
     name: str
     address: str
 
 
 class LUClusterRename(LogicalUnit[OpClusterRename, NewName]):
-    """Change name and address; the result is the name. Everything inside goes by UUIDs (S90)."""
+    """Change name and address; the result is the name. Internal references are UUIDs (S90)."""
 
     def check_arguments(self) -> None:
         if host_name(self.op.name, "name") != self.op.name:
@@ -88,7 +88,7 @@ class LUClusterRename(LogicalUnit[OpClusterRename, NewName]):
         except RpcError as err:
             ctx.warn(
                 f"cannot configure the cluster's address: {err.reason};"
-                " run gnt-cluster activate-master-ip when that is fixed"
+                " run gnt-cluster activate-master-ip after the fix"
             )
         return Outcome(plan.name)
 

@@ -18,9 +18,9 @@ class LUClusterRenewCrypto(LogicalUnit[OpClusterRenewCrypto, Renewal]):
     def check_arguments(self) -> None:
         op = self.op
         if op.renew_ssh_keys:
-            raise InputError("no ssh keys are kept by this cluster", "renew_ssh_keys")
+            raise InputError("this cluster has no ssh keys", "renew_ssh_keys")
         if not (op.node_certificates or op.cluster_certificate or op.confd_key):
-            raise InputError("say what is to be renewed", "options")
+            raise InputError("nothing to renew: pass at least one option", "options")
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         return [lock(Level.CLUSTER, CLUSTER_LOCK)]
@@ -28,7 +28,7 @@ class LUClusterRenewCrypto(LogicalUnit[OpClusterRenewCrypto, Renewal]):
     async def check_prereq(self, ctx: UnitContext) -> Renewal:
         check_is_local(ctx, "renew_crypto")
         if ctx.services.renewal is None:
-            raise PrereqError("this master renews nothing", ErrorCode.ENVIRONMENT)
+            raise PrereqError("this master cannot renew certificates", ErrorCode.ENVIRONMENT)
         return ctx.services.renewal
 
     async def execute(self, ctx: UnitContext, plan: Renewal) -> Outcome:
@@ -41,11 +41,11 @@ class LUClusterRenewCrypto(LogicalUnit[OpClusterRenewCrypto, Renewal]):
             ctx.step("giving all nodes new certificates")
             late |= await plan.renew(authority=self.op.cluster_certificate)
         for name, why in sorted(late.items()):
-            ctx.warn(f"{name} gets it later, when it answers: {why}")
+            ctx.warn(f"{name} gets it when it answers again: {why}")
         offline = [node.name for node in ctx.snapshot.nodes_by_name() if node.offline]
         if offline and self.op.cluster_certificate:
             ctx.warn(
-                f"offline nodes keep what they have, and have to be added again (gnt-node add --readd):"
+                f"offline nodes keep their old certificates and must be added again (gnt-node add --readd):"
                 f" {', '.join(offline)}"
             )
         return Outcome(sorted(late))

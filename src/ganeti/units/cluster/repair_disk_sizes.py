@@ -1,4 +1,4 @@
-"""Making the configuration say what sizes disks really have."""
+"""Correction of the sizes of disks in the configuration."""
 
 from msgspec.structs import replace
 
@@ -19,11 +19,11 @@ from ganeti.units.context import UnitContext
 from ganeti.units.instance.disks import disks_on
 
 Sizes = dict[tuple[InstanceUuid, int], int]
-"""(instance, index of a disk) -> MiB, or spindles, that it really has."""
+"""(instance, index of a disk) -> the real size in MiB, or spindles."""
 
 
 class LUClusterRepairDiskSizes(LogicalUnit[OpClusterRepairDiskSizes, list[Instance]]):
-    """Ask the primary nodes how large disks are, and record what differs; no disk is changed."""
+    """Query the primary nodes for the sizes of disks, and record differences; no disk is changed."""
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         chosen = self._chosen(snapshot)
@@ -50,21 +50,21 @@ class LUClusterRepairDiskSizes(LogicalUnit[OpClusterRepairDiskSizes, list[Instan
                 if info.size != disk.size:
                     sizes[at] = info.size
                     changed.append([instance.name, index, "size", info.size])
-                    ctx.info(f"{what} {info.size} MiB, {disk.size} MiB were recorded")
+                    ctx.info(f"{what} {info.size} MiB instead of the recorded {disk.size} MiB")
                 if info.spindles and info.spindles != disk.spindles:
                     spindles[at] = info.spindles
                     changed.append([instance.name, index, "spindles", info.spindles])
                     ctx.info(
-                        f"{what} {info.spindles} spindles, {disk.spindles or 'none'} were recorded"
+                        f"{what} {info.spindles} spindles instead of the recorded {disk.spindles or 'none'}"
                     )
         return Outcome(changed, change=_recorded(sizes, spindles) if changed else None)
 
 
 async def _looked_at(ctx: UnitContext, instance: Instance) -> dict[int, DiskInfo]:
-    """Index -> what its node says, of the disks that could be looked at."""
+    """Return index -> its node's report, of the disks that could be examined."""
     node = ctx.snapshot.nodes[instance.primary_node]
     if node.offline:
-        ctx.warn(f"node {node.name} is marked offline; disks of {instance.name} are left out")
+        ctx.warn(f"node {node.name} is marked offline; disks of {instance.name} are skipped")
         return {}
     found = {}
     for disk in disks_on(ctx, instance, instance.primary_node):
@@ -72,11 +72,11 @@ async def _looked_at(ctx: UnitContext, instance: Instance) -> dict[int, DiskInfo
         try:
             info = await ctx.call(node, BLOCKDEV_INFO, what)
         except RpcError as err:
-            ctx.warn(f"disk {disk.index} of {instance.name} is left out: {err}")
+            ctx.warn(f"disk {disk.index} of {instance.name} is skipped: {err}")
             continue
         if not info.exists or info.size <= 0:
             why = info.problem or "it is missing"
-            ctx.warn(f"disk {disk.index} of {instance.name} is left out: {why}")
+            ctx.warn(f"disk {disk.index} of {instance.name} is skipped: {why}")
             continue
         found[disk.index] = info
     return found

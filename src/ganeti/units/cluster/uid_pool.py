@@ -1,4 +1,4 @@
-"""What the nodes say about a change of the user-id pool."""
+"""The check of a change of the user-id pool by the nodes."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ POOL_MODEL = "pool"
 async def check_uid_pool(
     ctx: UnitContext, fields: Mapping[str, Any], *, force: bool
 ) -> tuple[str, ...]:
-    """Warnings about the changed pool; PrereqError if new ids have an owner on a node.
+    """Return warnings about the changed pool; PrereqError if new ids have an owner on a node.
 
     With `force` such conflicts, and nodes that do not answer, are warnings too.
     """
@@ -33,7 +33,7 @@ async def check_uid_pool(
     for node in nodes:
         answer = answers[node.uuid]
         if isinstance(answer, RpcError):
-            _object(f"cannot ask whose the user ids are: {answer}", warnings, force=force)
+            _object(f"cannot ask for the owners of the user ids: {answer}", warnings, force=force)
             continue
         for problem in answer.conflicts if new - old else ():
             _object(f"on node {node.name} {problem}", warnings, force=force)
@@ -50,18 +50,18 @@ def _object(text: str, warnings: list[str], *, force: bool) -> None:
 def _uses(node: str, answer: UidPoolUse, old: set[int], new: set[int]) -> Iterable[str]:
     if gone := [uid for uid in answer.in_use if uid in old - new]:
         yield (
-            f"{uidpool.FormatUidPool(_ranges(gone))} is still used on node {node}: a guest that has"
-            " it keeps it until it ends"
+            f"{uidpool.FormatUidPool(_ranges(gone))} is still used on node {node}: the guest with"
+            " this id keeps it until it ends"
         )
     if taken := [uid for uid in answer.in_use if uid in new - old]:
         yield (
             f"processes run with {uidpool.FormatUidPool(_ranges(taken))} on node {node}: no guest"
-            " gets it there before they end"
+            " there gets it until they end"
         )
 
 
 def _missing_pool(snapshot: Snapshot, fields: Mapping[str, Any]) -> list[str]:
-    """Return who could not be started any more without a pool."""
+    """Return warnings about instances that cannot be started without a pool."""
     cluster = replace(snapshot.cluster, **fields)
     if cluster.uid_pool or not fields.keys() & {"uid_pool", "hvparams", "os_hvp"}:
         return []
@@ -77,7 +77,7 @@ def _missing_pool(snapshot: Snapshot, fields: Mapping[str, Any]) -> list[str]:
 
 
 def _ranges(uids: Iterable[int]) -> list[uidpool.UidRange]:
-    """The ids as few ranges."""
+    """Return the ids as few ranges."""
     ranges: list[uidpool.UidRange] = []
     for uid in sorted(uids):
         if ranges and ranges[-1][1] == uid - 1:

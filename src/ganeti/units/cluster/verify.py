@@ -1,4 +1,4 @@
-"""Checking the whole cluster, in one job for the configuration and one for each node group."""
+"""The check of the whole cluster: one job for the configuration and one for each node group."""
 
 import asyncio
 import itertools
@@ -72,7 +72,7 @@ OpT = TypeVar("OpT", bound=OpClusterVerifyConfig | OpClusterVerifyGroup)
 
 
 class LUClusterVerify(LogicalUnit[OpClusterVerify, list[list[OpCode]]]):
-    """Submit the jobs that do the checking."""
+    """Submit the jobs of the check."""
 
     def check_arguments(self) -> None:
         check_codes(self.op.ignore_errors)
@@ -118,18 +118,18 @@ class LUClusterVerify(LogicalUnit[OpClusterVerify, list[list[OpCode]]]):
 
 
 def check_codes(codes: Iterable[str]) -> None:
-    """Refuse codes that no finding has: a misspelt one would hide nothing."""
+    """Refuse unknown codes: a misspelt code would hide no finding."""
     known = set(VerifyCode.__members__)
     unknown = sorted(set(codes) - known)
     if unknown:
         raise InputError(
-            f"no such code: {', '.join(unknown)[:200]}; known: {', '.join(sorted(known))}",
+            f"unknown code: {', '.join(unknown)[:200]}; known: {', '.join(sorted(known))}",
             "ignore_errors",
         )
 
 
 class VerifyUnit(LogicalUnit[OpT, None]):
-    """What both kinds of check share: how findings are said and counted."""
+    """The common part of both kinds of check: the report and the count of findings."""
 
     def check_arguments(self) -> None:
         check_codes(self.op.ignore_errors)
@@ -138,9 +138,9 @@ class VerifyUnit(LogicalUnit[OpT, None]):
         return None
 
     async def report(self, ctx: UnitContext, title: str, findings: Iterable[Finding]) -> bool:
-        """Say what was found under `title`; True if no error remains that is not to be ignored.
+        """Report the findings under `title`; return True if no error is left that must not be ignored.
 
-        Looking at thousands of objects happens beside the loop: what is looked at never changes.
+        The objects do not change, so a thread examines thousands of them beside the event loop.
         """
         ctx.log(f"* {title}")
         ok = True
@@ -201,16 +201,16 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
         unknown = sorted(set(self.op.skip_checks) - SKIPPABLE)
         if unknown:
             raise InputError(
-                f"no such check: {', '.join(unknown)}; known: {', '.join(SKIPPABLE)}", "skip_checks"
+                f"unknown check: {', '.join(unknown)}; known: {', '.join(SKIPPABLE)}", "skip_checks"
             )
 
     def _group(self, snapshot: Snapshot) -> NodeGroup:
         return resolve_group(snapshot, self.op.group_name)
 
     def _instances(self, snapshot: Snapshot) -> list[Instance]:
-        """The instances that the group had when it was first looked at, as far as they still exist.
+        """Return the instances that the group had at first, as far as they still exist.
 
-        Those that come meanwhile are left to the next check, or this one might never get its locks.
+        New instances wait for the next check; otherwise this one might never get its locks.
         """
         if self._names is None:
             group = self._group(snapshot).uuid
@@ -231,7 +231,7 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
         ]
 
     def hooks(self, snapshot: Snapshot, plan: None) -> HookPoint:
-        """An administrator's own checks: what they find is part of the result."""
+        """Add the administrator's own checks: their findings are part of the result."""
         group = self._group(snapshot).uuid
         nodes = [node for node in snapshot.nodes_by_name() if node.group == group]
         tags = {f"NODE_TAGS_{node.name}": " ".join(node.tags) for node in nodes}
@@ -302,7 +302,7 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
 
     def _guests(self, ctx: UnitContext, answers: Answers) -> Iterator[Finding]:
         snapshot = answers.before
-        # A guest may have been created, or removed, while the nodes were asked.
+        # A guest may have been created or removed during the queries.
         known = {*snapshot.instances, *ctx.snapshot.instances}
         instances = self._instances(snapshot)
         yield from orphan_findings(snapshot, known, answers.running)

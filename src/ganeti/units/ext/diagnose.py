@@ -1,4 +1,4 @@
-"""What providers of external storage the nodes have."""
+"""The providers of external storage on the nodes."""
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
 from ganeti.config.ext_summary import PROVIDER_FIELDS, provider_rows
@@ -11,7 +11,7 @@ from ganeti.units.context import UnitContext
 
 
 class LUExtStorageDiagnose(LogicalUnit[OpExtStorageDiagnose, None]):
-    """Ask all nodes for their providers of external storage."""
+    """List the providers of external storage of all nodes."""
 
     def check_arguments(self) -> None:
         unknown = [name for name in self.op.output_fields if name not in PROVIDER_FIELDS]

@@ -1,4 +1,4 @@
-"""Putting nodes into another group."""
+"""The move of nodes into another group."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from ganeti.units.instance.nic_checks import check_networks
 
 @dataclass(frozen=True)
 class AssignPlan:
-    """The group, the nodes that come into it, and what there is to be said."""
+    """The group, the nodes to move, and warnings."""
 
     group: NodeGroup
     nodes: tuple[NodeUuid, ...]
@@ -29,7 +29,7 @@ class AssignPlan:
 
 
 class LUGroupAssignNodes(LogicalUnit[OpGroupAssignNodes, AssignPlan]):
-    """Put nodes into a group."""
+    """Move nodes into a group."""
 
     def check_arguments(self) -> None:
         if not (self.op.node_uuids or self.op.nodes):
@@ -51,7 +51,7 @@ class LUGroupAssignNodes(LogicalUnit[OpGroupAssignNodes, AssignPlan]):
         if new and not self.op.force:
             raise PrereqError(
                 f"the nodes of {', '.join(new)} would be in different groups: move its other node too,"
-                " or insist (--force)",
+                " or force it (--force)",
                 ErrorCode.WRONG_STATE,
             )
         for uuid in moved:
@@ -59,7 +59,7 @@ class LUGroupAssignNodes(LogicalUnit[OpGroupAssignNodes, AssignPlan]):
                 check_networks(ctx, group, instance)
         warnings = []
         if new:
-            warnings.append(f"the nodes of {', '.join(new)} are in different groups from now on")
+            warnings.append(f"the nodes of {', '.join(new)} are now in different groups")
         if old:
             warnings.append(f"the nodes of {', '.join(old)} are still in different groups")
         plan = AssignPlan(group, tuple(moved), tuple(warnings))
@@ -78,7 +78,7 @@ def _assign(draft: Draft, plan: AssignPlan) -> None:
 
 
 def _split(snapshot: Snapshot, moved: dict[NodeUuid, GroupUuid]) -> tuple[list[str], list[str]]:
-    """Mirrored instances whose nodes come to be in different groups, and those that were and stay so."""
+    """Return mirrored instances whose nodes would be in different groups, and those whose nodes remain so."""
     new: list[str] = []
     old: list[str] = []
     for instance in snapshot.instances.values():

@@ -1,4 +1,4 @@
-"""Moving all instances of a group to other groups."""
+"""The move of all instances of a group to other groups."""
 
 from ganeti.config.resolve import resolve_group
 from ganeti.config.snapshot import Snapshot

@@ -1,4 +1,4 @@
-"""Making, changing, renaming and removing node groups."""
+"""Creation, change, renaming and removal of node groups."""
 
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -46,7 +46,7 @@ def check_group_request(op: OpGroupAdd | OpGroupSetParams) -> None:
 
 
 def with_request(group: NodeGroup, op: OpGroupAdd | OpGroupSetParams) -> NodeGroup:
-    """The group as it will be; InputError if its policy would contradict itself."""
+    """Return the changed group; InputError if its policy would contradict itself."""
     diskparams = dict(group.diskparams)
     for template, params in (op.diskparams or {}).items():
         checked = check_disk_params(template, params, f"diskparams.{template}")
@@ -65,7 +65,7 @@ def with_request(group: NodeGroup, op: OpGroupAdd | OpGroupSetParams) -> NodeGro
 
 
 class LUGroupAdd(LogicalUnit[OpGroupAdd, NodeGroup]):
-    """Make a node group, without nodes."""
+    """Create a node group without nodes."""
 
     def check_arguments(self) -> None:
         plain_name(self.op.group_name, "group_name")
@@ -91,7 +91,7 @@ class LUGroupAdd(LogicalUnit[OpGroupAdd, NodeGroup]):
 
 
 class GroupUnit(LogicalUnit[OpT, Change], Generic[OpT]):
-    """What removing and renaming share: the group alone is locked, and one change is made."""
+    """The common part of removing and renaming: only the group is locked, and one change is made."""
 
     _hooked: NodeGroup | None = None
 
@@ -112,7 +112,7 @@ class LUGroupRemove(GroupUnit[OpGroupRemove]):
         group = self.group(ctx.snapshot)
         if len(ctx.snapshot.groups) == 1:
             raise PrereqError(
-                f"group {group.name} is the only one, and a cluster has at least one",
+                f"group {group.name} is the only group, and a cluster needs at least one",
                 ErrorCode.WRONG_STATE,
             )
 
@@ -196,7 +196,7 @@ class LUGroupSetParams(LogicalUnit[OpGroupSetParams, GroupChange]):
 
 
 def check_name_is_free(snapshot: Snapshot, name: str) -> None:
-    """PrereqError if a group has the name."""
+    """Raise PrereqError if a group has the name."""
     if snapshot.group_by_name(name) is not None:
         raise PrereqError(f"group {name} exists already", ErrorCode.EXISTS)
 
@@ -206,7 +206,7 @@ def _put(draft: Draft, group: NodeGroup) -> None:
 
 
 def _changed(draft: Draft, plan: GroupChange) -> NodeGroup:
-    """The group as it is now, tags included, with the plan's changes."""
+    """Return the present group, including tags, with the plan's changes."""
     new = plan.new
     return replace(
         draft.groups[new.uuid],
@@ -218,7 +218,7 @@ def _changed(draft: Draft, plan: GroupChange) -> NodeGroup:
 
 
 def _warn_of_policy(ctx: UnitContext, plan: GroupChange) -> None:
-    """Say which instances are outside the new policy, but were not outside the old one."""
+    """Warn about instances that violate the new policy, but not the old one."""
     snapshot = ctx.snapshot
     cluster = snapshot.cluster
     names = sorted(

@@ -1,1 +1,1 @@
-"""An administrator's programs around the work of a unit: where they run, with what variables, what becomes of them."""
+"""The administrator's programs around the work of a unit: their nodes, variables and results."""

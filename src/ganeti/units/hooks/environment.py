@@ -1,6 +1,6 @@
 """The variables of hooks, from objects of the configuration (docs/design/hooks.md); pure.
 
-Values go to programs as they are: the author of a hook quotes them. Nothing secret is among them (G23).
+Values are passed unchanged: the author of a hook quotes them. They contain no secrets (G23).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,17 +29,17 @@ from ganeti.model.params import NIC_DEFAULTS, Params, layered
 
 
 def text(value: object) -> str:
-    """A value as upstream's hooks see it: `True`, `False`, numbers; '' for nothing."""
+    """Return a value in upstream's form for hooks: `True`, `False`, numbers; '' for None."""
     return "" if value is None else str(value)
 
 
 def instance_variables(
     snapshot: Snapshot, instance: Instance, requested: Instance | None = None
 ) -> dict[str, str]:
-    """Return all that hooks know of an instance; sizes and memory are in MiB.
+    """Return all variables about an instance; sizes and memory are in MiB.
 
-    Memory, processors and interfaces are those of `requested`, which an operation makes of the instance. As
-    upstream has it, the `INSTANCE_BE_` variables are not.
+    Memory, processors and interfaces are those of `requested`, the instance after the operation. As in upstream
+    Ganeti, the `INSTANCE_BE_` variables are those of the present instance.
     """
     cluster = snapshot.cluster
     new = requested or instance
@@ -111,7 +111,7 @@ def disk_location(instance: Instance, disk: Disk) -> dict[str, str]:
 
 
 def _location(disk: Disk, logical_id: Sequence[object]) -> dict[str, str]:
-    """Return where upstream says that a disk is: a driver, provider or volume group, and a name there."""
+    """Return a disk's location by upstream's names: a driver, provider or volume group, and a name in it."""
     match logical_id:
         case [first, second]:
             holder = DISK_TEMPLATES[disk.template].disk_id.param.upper() or "DRIVER"
@@ -137,7 +137,7 @@ def _params(prefix: str, params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def node_names(snapshot: Snapshot, nodes: Iterable[NodeUuid]) -> str:
-    """Names of nodes, separated by spaces; those that are gone have none."""
+    """Return names of nodes, separated by spaces; removed nodes are omitted."""
     return " ".join(snapshot.nodes[uuid].name for uuid in nodes if uuid in snapshot.nodes)
 
 
@@ -174,7 +174,7 @@ def network_variables(network: Network) -> dict[str, str]:
 def network_of_group(
     snapshot: Snapshot, group: NodeGroup, network: Network, requested: Params | None = None
 ) -> dict[str, str]:
-    """Return how a group is connected to a network, or is to be."""
+    """Return the parameters of the connection between a group and a network."""
     params = layered(
         NIC_DEFAULTS,
         snapshot.cluster.nicparams.get(DEFAULT, {}),

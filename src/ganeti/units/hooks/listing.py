@@ -1,8 +1,8 @@
 """The hooks of nodes, as the nodes report them with their answers to the calls of jobs.
 
-A program that an administrator has put there is seen by every operation that begins later: a report counts for an
-operation if the call was made after the operation began. A node without such a report is asked, once for all
-operations that ask at the same time. The master reads the directory of its own node without a call.
+An operation sees every program that an administrator installed before it began: a report is valid for an operation if
+the call was made after the operation began. A node without such a report is queried, once for all operations that
+ask at the same time. The master reads the directory of its own node without a call.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from ganeti.units.calls import Rpc
 
 Listed = frozenset[tuple[str, Phase]]
 OwnHooks = Callable[[], list[HookDirectory]]
-"""Looks at the directories of this host; HostError."""
+"""Read the directories of this host; HostError."""
 
 
 class HookListing:
@@ -29,7 +29,7 @@ class HookListing:
     def __init__(
         self, rpc: Rpc, own: OwnHooks | None = None, reports: HookReports | None = None
     ) -> None:
-        """`own` looks at the master's node itself; where it cannot see anything, the node is asked as any other."""
+        """`own` reads the master's own node; if it cannot, the node is queried like any other."""
         self._rpc, self._own = rpc, own
         self.reports = reports or HookReports()
         self._next: dict[NodeUuid, asyncio.Task[Listed | RpcError]] = {}
@@ -38,7 +38,7 @@ class HookListing:
     async def of_all(
         self, nodes: Iterable[Node], master: NodeUuid, begun: int
     ) -> dict[NodeUuid, Listed | RpcError]:
-        """Return what each node has, for an operation that began at that moment; an error stands in for an answer."""
+        """Return the hooks of each node for an operation that began then; an error takes the place of an answer."""
         known: dict[NodeUuid, Listed | RpcError] = {}
         unknown: list[Node] = []
         for node in nodes:
@@ -72,7 +72,7 @@ class HookListing:
 
     async def _ask(self, node: Node) -> Listed | RpcError:
         async with self._asking.setdefault(node.uuid, asyncio.Lock()):
-            del self._next[node.uuid]  # who comes from now on has begun after this question
+            del self._next[node.uuid]  # callers from now on come after the start of this query
             try:
                 found = await self._rpc.call(node, HOOKS_LIST, Nothing())
             except RpcFailed as err:

@@ -1,8 +1,8 @@
 """The hooks of one operation, before and after its unit acts.
 
-Before, any program that fails refuses the operation; a node that cannot be reached does not. After, the
-change of the configuration is committed first, so that programs see what has become of it; what they say,
-and how they failed, goes to the job.
+If a program fails before the operation, the operation is refused; an unreachable node does not refuse it. After the
+operation the change of the configuration is committed first, so that programs see it; their output and
+failures go to the job.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class OperationHooks:
         self._before: dict[str, str] = {}
 
     async def before(self) -> None:
-        """Run the pre hooks; HooksAbort if one refuses."""
+        """Run the pre hooks; HooksAbort if a hook refuses."""
         point = self._point
         if point is None:
             return
@@ -53,7 +53,7 @@ class OperationHooks:
         say(self.ctx, (one for one in ran if one.error is None))
 
     async def after(self, outcome: Outcome) -> Outcome:
-        """Run the post hooks; the outcome without the change if that was committed for them."""
+        """Run the post hooks; return the outcome without the change if it was committed before them."""
         changes = outcome.change is not None or self.ctx.run.has_changed
         if self._point is None and not changes:
             return outcome
@@ -69,7 +69,9 @@ class OperationHooks:
             try:
                 await self.ctx.run.record_undo((), outcome.change)
             except Refused as err:  # the queue retries the write
-                self.ctx.warn(f"hooks do not run after it: it cannot be recorded yet: {err}")
+                self.ctx.warn(
+                    f"post hooks do not run, because the change cannot be recorded yet: {err}"
+                )
                 return outcome
             outcome = Outcome(outcome.result, None, outcome.jobs)
         if updates:
@@ -77,7 +79,7 @@ class OperationHooks:
         return await self._ended(outcome, await self._post(nodes))
 
     async def run_now(self, nodes: Sequence[Node]) -> None:
-        """Run the post hooks on nodes that will not be there any more afterwards."""
+        """Run the post hooks on nodes that leave the cluster."""
         if self._point is not None:
             await self._ask(nodes)
             say(self.ctx, await self._run(self._point, Phase.POST, nodes, self._before))
@@ -85,7 +87,7 @@ class OperationHooks:
     async def _ended(self, outcome: Outcome, ran: Sequence[NodeResults]) -> Outcome:
         if self._point is None:
             return outcome
-        # Of those that were asked before, it was said then.
+        # The nodes that were queried before were reported then.
         said = {node.uuid for node in self._point.pre}
         left = self._unanswered([node for node in self._point.post if node.uuid not in said])
         return await self.unit.hooks_ended(self.ctx, [*left, *ran], outcome)
@@ -98,7 +100,7 @@ class OperationHooks:
         return await self._run(now, Phase.POST, nodes, after)
 
     async def _config_update(self, master: Node) -> None:
-        # It sees what the operation is about, as upstream has it.
+        # As in upstream Ganeti, the hook sees the object of the operation.
         about = self._point.object_type if self._point is not None else None
         point = HookPoint(CONFIG_UPDATE, post=(master,), about=about)
         say(self.ctx, await self._run(point, Phase.POST, point.post, self._before))
@@ -115,7 +117,7 @@ class OperationHooks:
         return isinstance(listed, frozenset) and (hook, phase) in listed
 
     def _unanswered(self, nodes: Sequence[Node]) -> list[NodeResults]:
-        """Online nodes that have not said yet whether they have hooks."""
+        """Return online nodes that have not reported yet whether they have hooks."""
         answers = ((node, self._listed.get(node.uuid)) for node in nodes)
         return [
             NodeResults(node.name, error=said)
@@ -138,7 +140,7 @@ class OperationHooks:
             return NodeResults(node.name, error=err)
 
     def _variables(self, point: HookPoint, prefix: str) -> dict[str, str]:
-        # No environment can hold a NUL.
+        # An environment cannot hold a NUL.
         return {prefix + name: text.replace("\0", "") for name, text in point.variables.items()}
 
     def _common(self, point: HookPoint, phase: Phase) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a unit says about the hooks that run around it."""
+"""A unit's declaration of the hooks that run around it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ from ganeti.model.objects import Node, NodeUuid
 
 @dataclass(frozen=True)
 class HookPoint:
-    """One of the places of `model.hooks.HOOKS`: its variables, without their prefix, and on which nodes it is."""
+    """One point of `model.hooks.HOOKS`: its variables, without their prefix, and its nodes."""
 
     hook: str
     variables: Mapping[str, str] = field(default_factory=dict)
     pre: tuple[Node, ...] = ()
     post: tuple[Node, ...] = ()
     about: ObjectType | None = None
-    """None: what the place is about."""
+    """None: the objects of the point itself."""
 
     @property
     def object_type(self) -> ObjectType:
@@ -36,7 +36,7 @@ def on_nodes(
     nodes: Iterable[NodeUuid] = (),
     post: Iterable[NodeUuid] | None = None,
 ) -> HookPoint:
-    """Return a place on the master and on `nodes`; afterwards on `post`, if those are others."""
+    """Return a point on the master and on `nodes`; afterwards on `post`, if that differs."""
     master, before = snapshot.cluster.master_node, tuple(nodes)
 
     def on(uuids: Iterable[NodeUuid]) -> tuple[Node, ...]:

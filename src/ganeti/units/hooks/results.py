@@ -1,4 +1,4 @@
-"""What has become of hooks, as a job tells it."""
+"""The results of hooks, as a job reports them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from ganeti.rpc.procedures.hooks import HookResult
 from ganeti.units.context import UnitContext
 
 SHOWN_LINES, SHOWN_LENGTH = 20, 200
-"""How much of what one program says is put into the job."""
+"""The part of a program's output that goes to the job."""
 
 
 @dataclass(frozen=True)
 class NodeResults:
-    """How the hooks of one node ended; `error` if it is not known, or the node does not run them."""
+    """The results of the hooks on one node; `error` if they are unknown, or the node cannot run hooks."""
 
     node: str
     results: Sequence[HookResult] = ()
@@ -22,7 +22,7 @@ class NodeResults:
 
     @property
     def refuses(self) -> bool:
-        """Whether the node was reached, and says that it cannot run its hooks."""
+        """True if the node answered that it cannot run its hooks."""
         return isinstance(self.error, RpcFailed) and self.error.wire_error != UNREACHABLE
 
     def refusals(self) -> Iterator[tuple[str, str, str]]:
@@ -34,7 +34,7 @@ class NodeResults:
                 yield self.node, one.script, shown(one.output) or one.problem
 
     def lines(self) -> Iterator[tuple[str, bool]]:
-        """Yield what to say, and whether it is a warning."""
+        """Yield messages, each with whether it is a warning."""
         if self.error is not None:
             yield f"hooks were not run on {self.node}: {self.error.reason}", True
         for one in self.results:
@@ -56,7 +56,7 @@ def shown(output: str) -> str:
 
 
 def say(ctx: UnitContext, ran: Iterable[NodeResults]) -> None:
-    """Put what hooks said into the job."""
+    """Report the results of hooks to the job."""
     for one in ran:
         for text, is_warning in one.lines():
             (ctx.warn if is_warning else ctx.info)(text)

@@ -1,4 +1,4 @@
-"""What units on one existing instance share."""
+"""The common part of units on one existing instance."""
 
 from collections.abc import Iterable
 from typing import ClassVar, TypeVar
@@ -26,20 +26,20 @@ from ganeti.units.hooks.point import HookPoint, on_nodes
 from ganeti.units.node_choice import check_online
 
 LONGEST_SHUTDOWN_S = int(SHUTDOWN_LIMIT_S) - 300
-"""How long a guest may be given to shut down, so that the node can still answer in time."""
+"""The longest shutdown time of a guest for which the node can still answer in time."""
 
 HookNodes = tuple[Iterable[NodeUuid], Iterable[NodeUuid]]
-"""Where hooks run, before and after."""
+"""The nodes of hooks, before and after."""
 
 OpT = TypeVar("OpT", bound=OnInstance)
 PlanT = TypeVar("PlanT")
 
 
 class InstanceUnit(LogicalUnit[OpT, PlanT]):
-    """A unit on one instance: locks it alone, and its nodes shared, so that they stay what they are."""
+    """A unit on one instance: its lock is exclusive, those of its nodes are shared, so that they do not change."""
 
     def instance(self, snapshot: Snapshot) -> Instance:
-        """The instance that the opcode names, by UUID, name or unique short name."""
+        """The instance of the opcode, by UUID, name or unique short name."""
         return resolve_instance(snapshot, self.op.instance_uuid or self.op.instance_name)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
@@ -54,7 +54,7 @@ class InstanceUnit(LogicalUnit[OpT, PlanT]):
     _hooked: Instance | None = None
 
     def hooks(self, snapshot: Snapshot, plan: PlanT) -> HookPoint | None:
-        """On the master and the nodes of the instance, as it is then; as it was, once it is gone."""
+        """Return the hooks on the master and the nodes of the present instance; of the former one if it was removed."""
         if self.hook is None:
             return None
         before = self._hooked = self._hooked or self.instance(snapshot)
@@ -67,48 +67,48 @@ class InstanceUnit(LogicalUnit[OpT, PlanT]):
         return on_nodes(self.hook, variables, snapshot, nodes, post)
 
     def hook_nodes(self, before: Instance, plan: PlanT) -> HookNodes:
-        """Return where hooks run beside the master, before and after; `before` is the instance as it was."""
+        """Return the nodes for hooks beside the master, before and after; `before` is the former instance."""
         del plan
         return before.all_nodes, before.all_nodes
 
     def hook_requested(self, plan: PlanT) -> Instance | None:
-        """Return what the operation makes of the instance, if pre hooks are to see that."""
+        """Return the instance after the operation, if pre hooks must see that."""
         del plan
         return None
 
     def hook_variables(self, snapshot: Snapshot, instance: Instance, plan: PlanT) -> dict[str, str]:
-        """The variables of hooks beside those of the instance."""
+        """Return variables for hooks beside those of the instance."""
         del snapshot, instance, plan
         return {}
 
 
 def primary_node(ctx: UnitContext, instance: Instance) -> Node:
-    """The node on which the instance is, or should be."""
+    """Return the node on which the instance is, or should be."""
     return ctx.snapshot.nodes[instance.primary_node]
 
 
 def spec_of(ctx: UnitContext, instance: Instance, node: Node | None = None) -> InstanceSpec:
-    """The instance as a node, its primary one if none is given, needs it."""
+    """Return the instance in the form for a node, by default its primary one."""
     return instance_spec(ctx.snapshot, instance, NodeUuid(node.uuid) if node else None)
 
 
 async def running_state(ctx: UnitContext, node: Node, instance: Instance) -> RunningInstance | None:
-    """Return what `node` knows of the instance now; None if it is not there."""
+    """Return `node`'s present report on the instance; None if it is not there."""
     return await ctx.call(node, INSTANCE_INFO, InstanceArgs(instance=spec_of(ctx, instance)))
 
 
 async def is_running(ctx: UnitContext, node: Node, instance: Instance) -> bool:
-    """Return whether the guest is up on `node`, be it paused; one that has powered itself off is not."""
+    """Return whether the guest is up or paused on `node`; a guest that powered itself off is down."""
     return has_running_guest(await running_state(ctx, node, instance))
 
 
 def has_running_guest(state: RunningInstance | None) -> bool:
-    """Return whether a node that says this has the guest, be it paused; one that has powered itself off is none."""
+    """Return whether a node's report shows a guest that is up or paused; a guest that powered itself off is down."""
     return state is not None and state.has_guest and state.state != "shutdown"
 
 
 def check_nothing_there(state: RunningInstance | None, node: Node, instance: Instance) -> None:
-    """Refuse to bring an instance to a node where something of it is left."""
+    """Refuse to bring an instance to a node that still has a guest or a copy of it."""
     if state is not None:
         raise PrereqError(
             f"something of {instance.name} is on {node.name} already, from an earlier migration;"
@@ -118,7 +118,7 @@ def check_nothing_there(state: RunningInstance | None, node: Node, instance: Ins
 
 
 def put_instance(instance: Instance) -> Change:
-    """The change of configuration that makes an instance, which is locked, what a plan says."""
+    """Return the configuration change that records the plan's version of a locked instance."""
 
     def change(draft: Draft) -> None:
         draft.put(instance)
@@ -129,7 +129,7 @@ def put_instance(instance: Instance) -> Change:
 def set_admin_state(
     uuid: InstanceUuid, state: AdminState, source: AdminStateSource = AdminStateSource.ADMIN
 ) -> Change:
-    """The change of configuration that records what the administrator, or the guest's user, wants."""
+    """Return the configuration change that records the state requested by the administrator, or by the guest's user."""
 
     def change(draft: Draft) -> None:
         instance = draft.instances[uuid]
@@ -141,23 +141,23 @@ def set_admin_state(
 
 
 def check_not_offline(instance: Instance) -> None:
-    """Refuse to run what is marked offline."""
+    """Refuse to run an instance that is marked offline."""
     if instance.admin_state is AdminState.OFFLINE:
         raise PrereqError(f"instance {instance.name} is marked offline", ErrorCode.WRONG_STATE)
 
 
 def check_not_migrating(instance: Instance) -> None:
-    """Refuse to touch a guest while it is not known on which of two nodes it is (G5, F20)."""
+    """Refuse to use a guest while it is unknown which of two nodes has it (G5, F20)."""
     if instance.migrating_to is not None:
         raise PrereqError(
-            f"a migration of {instance.name} broke off, so it is not known where the guest is;"
+            f"a migration of {instance.name} was interrupted, so the node of the guest is unknown;"
             f" run: gnt-instance migrate --cleanup {instance.name}",
             ErrorCode.WRONG_STATE,
         )
 
 
 async def check_down(ctx: UnitContext, instance: Instance, participle: str) -> None:
-    """Refuse unless the guest is known to be down, and is to be; `participle` says for what."""
+    """Refuse unless the guest is down and should be; `participle` names the operation in the message."""
     check_not_migrating(instance)
     node = primary_node(ctx, instance)
     check_online(node)
@@ -170,6 +170,6 @@ async def check_down(ctx: UnitContext, instance: Instance, participle: str) -> N
 
 
 def check_shutdown_timeout(seconds: int, field: str) -> None:
-    """Refuse times that no guest can be given."""
+    """Refuse times outside of the limits."""
     if not 0 <= seconds <= LONGEST_SHUTDOWN_S:
         raise InputError(f"must be from 0 to {LONGEST_SHUTDOWN_S} seconds", field)

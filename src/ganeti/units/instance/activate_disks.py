@@ -1,4 +1,4 @@
-"""Making the disks of an instance usable on its node, and the reverse, without its guest."""
+"""Activation and deactivation of the disks of an instance on its node, without its guest."""
 
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ from ganeti.units.node_choice import check_online
 
 @dataclass(frozen=True)
 class DisksPlan:
-    """An instance's disks, and where they are."""
+    """An instance's disks, and their nodes."""
 
     instance: Instance
     node: Node
@@ -48,7 +48,7 @@ class DisksPlan:
 
 
 class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, DisksPlan]):
-    """Make the disks usable; those of a running guest are so already."""
+    """Make the disks usable; disks of a running guest are usable already."""
 
     async def check_prereq(self, ctx: UnitContext) -> DisksPlan:
         instance = self.instance(ctx.snapshot)
@@ -82,7 +82,7 @@ class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, DisksPlan]):
 
 
 class LUInstanceDeactivateDisks(InstanceUnit[OpInstanceDeactivateDisks, DisksPlan]):
-    """Deactivate the disks; by force also where a node does not know whether they are in use."""
+    """Deactivate the disks; with force also if a node does not know whether they are in use."""
 
     async def check_prereq(self, ctx: UnitContext) -> DisksPlan:
         instance = self.instance(ctx.snapshot)

@@ -1,4 +1,4 @@
-"""Making the disks of a new instance of what lies on its node already."""
+"""New disks of an instance from volumes or devices that exist on its node."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -15,7 +15,7 @@ from ganeti.units.context import UnitContext
 
 
 def sources(requests: Sequence[DiskRequest], disks: Sequence[Disk]) -> dict[str, str]:
-    """UUID of a disk -> its source; new disks have none."""
+    """UUID of a disk -> the existing volume or device; new disks have none."""
     return {
         disk.uuid: request.adopt
         for request, disk in zip(requests, disks, strict=True)
@@ -26,7 +26,7 @@ def sources(requests: Sequence[DiskRequest], disks: Sequence[Disk]) -> dict[str,
 async def with_adopted_sizes(
     ctx: UnitContext, instance: Instance, node: Node, adopted: Mapping[str, str]
 ) -> Instance:
-    """The instance with the sizes that the adopted disks have on its node; PrereqError says why one cannot be."""
+    """Return the instance with the sizes of the adopted disks on its node; PrereqError gives the fault of one."""
     in_use = list(_in_use(ctx.snapshot, instance, node))
     disks = []
     for index, disk in enumerate(instance.disks):
@@ -42,14 +42,14 @@ async def with_adopted_sizes(
         except RpcError as err:
             raise PrereqError(str(err), ErrorCode.WRONG_STATE) from err
         disks.append(replace(disk, size=found.size))
-        # The volume gets the disk's name only when it is adopted.
+        # The volume gets the disk's name only at its adoption.
         here = replace(spec, logical_id=(*spec.own_id[:1], adopted[disk.uuid]), part=())
         in_use.append(OtherDisk(owner=f"disk {index} of the same request", disk=here.public))
     return replace(instance, disks=tuple(disks))
 
 
 def _in_use(snapshot: Snapshot, instance: Instance, node: Node) -> Iterator[OtherDisk]:
-    """Every disk that `node` has or sees, of any template, as it sees it."""
+    """Yield every disk that `node` has or sees, of any template, in the node's form."""
 
     def seen(disk: Disk, nodes: Iterable[str], owner: str) -> Iterator[OtherDisk]:
         if node.uuid in nodes or DISK_TEMPLATES[disk.template].shared:

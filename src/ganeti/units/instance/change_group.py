@@ -1,4 +1,4 @@
-"""Moving one instance to a node of another group."""
+"""The move of one instance to a node of another group."""
 
 from ganeti.config.resolve import resolve_instance
 from ganeti.config.snapshot import Snapshot

@@ -85,7 +85,7 @@ from ganeti.units.undo.step import Step
 
 @dataclass(frozen=True)
 class CreatePlan:
-    """Everything that creating the instance needs to know."""
+    """All decisions about the new instance."""
 
     instance: Instance
     nodes: tuple[Node, ...]
@@ -93,13 +93,13 @@ class CreatePlan:
     install: bool
     start: bool
     imported: ImportPlan | None = None
-    """Where the data of its disks comes from, instead of an installation."""
+    """The source of the disks' data, in place of an installation."""
     remote: RemoteSource | None = None
-    """The instance in another cluster that it is."""
+    """The same instance in another cluster."""
     why_not: tuple[tuple[str, str], ...] = ()
-    """Other nodes and why they were not chosen, if that was asked for."""
+    """Other nodes and the reasons against them, on request."""
     adopted: Mapping[str, str] = field(default_factory=dict)
-    """UUID of a disk -> what it is made of; nothing is installed on such."""
+    """UUID of a disk -> the adopted volume or device; nothing is installed on these disks."""
 
     @property
     def node(self) -> Node:
@@ -122,7 +122,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         self.op = replace(self.op, instance_name=full_name(snapshot, self.op.instance_name))
         given = (
             self._given(snapshot) if self.op.mode != IMPORT else ()
-        )  # the export may be anywhere
+        )  # the export may be on any node
         nodes = tuple(node.uuid for node in given) if given else ALL
         return [
             lock(Level.INSTANCE, self.op.instance_name),
@@ -194,9 +194,9 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         if not adopted:
             return instance
         if self.op.mode != "create":
-            raise InputError("an import would overwrite what is adopted", "disks")
+            raise InputError("an import would overwrite adopted disks", "disks")
         if not given:
-            raise InputError("say on which node lies what is adopted (--node)", "pnode")
+            raise InputError("name the node of the adopted disks (--node)", "pnode")
         check_online(given[0])
         here = replace(instance, primary_node=NodeUuid(given[0].uuid))
         return replace(
@@ -208,13 +208,13 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         return self.op.start and not self.op.no_install
 
     def _given(self, snapshot: Snapshot) -> tuple[Node, ...]:
-        """The nodes that were named, the primary first."""
+        """Return the requested nodes, the primary first."""
         op = self.op
         given = (op.pnode_uuid or op.pnode, op.snode_uuid or op.snode)
         return tuple(resolve_node(snapshot, name) for name in given if name)
 
     async def _nodes(self, ctx: UnitContext, instance: Instance) -> tuple[Node, ...]:
-        """The nodes that were named, or that an allocator chooses; what they are to get is remembered."""
+        """Return the requested or allocated nodes; their new load is recorded."""
         op = self.op
         demand = Demand.of(ctx.snapshot.cluster, instance)
         request = PlacementRequest(
@@ -231,7 +231,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         allocators = allocators_for(ctx.snapshot.cluster, RequestType.ALLOCATE, op.iallocator)
         if not allocators:
             raise PrereqError(
-                "say on which node (--node) or by which allocator (--iallocator) to place the instance:"
+                "name a node (--node) or an allocator (--iallocator) for the instance:"
                 " the cluster has no default allocator",
                 ErrorCode.WRONG_INPUT,
             )
@@ -265,9 +265,9 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
     async def _check_on_node(
         self, ctx: UnitContext, node: Node, instance: Instance, *, os_must_fit: bool
     ) -> None:
-        """Ask the chosen node whether it could run and install the instance.
+        """Query the chosen node whether it could run and install the instance.
 
-        Disks that are taken as they are need no OS definition.
+        Existing disks need no OS definition.
         """
         await check_hvparams_on_node(ctx, node, instance)
         await check_links(ctx, node, instance)
@@ -280,12 +280,12 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             if os_must_fit:
                 raise
             ctx.warn(
-                f"{err}; its disks are used unchanged, but it cannot be reinstalled before that is fixed"
+                f"{err}; its disks are used unchanged, but it cannot be reinstalled until this is fixed"
                 " (gnt-os diagnose; another OS: gnt-instance modify -o OS)"
             )
 
     def _osparams(self, ctx: UnitContext, instance: Instance) -> dict[str, str]:
-        """The OS parameters with those that are not stored or not shown."""
+        """Return the OS parameters including those that are not stored or not shown."""
         return osparams_with(ctx, instance, self.op.osparams_private, self.op.osparams_secret)
 
     def hooks(self, snapshot: Snapshot, plan: CreatePlan) -> HookPoint:
@@ -295,7 +295,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         return on_nodes("instance-add", variables, snapshot, plan.instance.all_nodes)
 
     async def execute(self, ctx: UnitContext, plan: CreatePlan) -> Outcome:
-        """Carry out the plan, or leave no trace of it; a failed start keeps the instance."""
+        """Carry out the plan, or remove every trace of it; if only the start fails, the instance is kept."""
         async with ctx.undo_log() as undo:
             if plan.instance.disks:
                 ctx.step("creating instance disks")
@@ -322,7 +322,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         return Outcome(plan.names)
 
     async def _first_sync(self, ctx: UnitContext, undo: UndoLog, plan: CreatePlan) -> None:
-        """Let the copies connect, and synchronise unless the request does not wait for it."""
+        """Connect the copies, and synchronise them unless the request does not wait for it."""
         await undo.push(SetDiskRole(node=plan.node.uuid, instance=plan.instance.uuid))
         async with copies_open(ctx, plan.instance):
             await open_disks(ctx, plan.instance, plan.node, DiskRole.PRIMARY)
@@ -375,7 +375,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             await start_instance(ctx, instance)
         except (RpcError, Refused) as err:
             failure = ExecError(
-                f"instance {instance.name} was created, but did not start: {err}; when the cause is fixed:"
+                f"instance {instance.name} was created, but did not start: {err}; after the fix:"
                 f" gnt-instance startup {instance.name}"
             )
             for note in getattr(err, "__notes__", ()):

@@ -1,4 +1,4 @@
-"""What a new instance will be: from a checked request to an object, without any act."""
+"""The plan of a new instance: from a checked request to an object, without any act."""
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.identifiers import host_name, os_name
@@ -29,14 +29,14 @@ from ganeti.units.job_source import check_may_set
 MODES = ("create", IMPORT, REMOTE_IMPORT)
 FILE_DRIVERS = (None, "loop")
 NOT_POSSIBLE = ("forthcoming", "commit", "instance_communication")
-"""Options of other versions that change the result, so that ignoring them would be wrong."""
+"""Options of other versions that change the result and so must not be ignored."""
 
 
 def check_create_arguments(op: OpInstanceCreate) -> None:
-    """Refuse what no cluster could create."""
+    """Refuse arguments that are wrong in any cluster."""
     if op.mode not in MODES:
         raise InputError(
-            f"{op.mode!r:.40} is not a way to create an instance here; known: {', '.join(MODES)}",
+            f"{op.mode!r:.40} is not a mode of creation; known: {', '.join(MODES)}",
             "mode",
         )
     check_import_arguments(op)
@@ -52,7 +52,9 @@ def check_create_arguments(op: OpInstanceCreate) -> None:
     _check_placement(op)
     _check_os(op)
     if op.mode == IMPORT and op.no_install:
-        raise InputError("an import installs nothing anyway", "no_install")
+        raise InputError(
+            "--no-install has no effect: an import never runs the OS create script", "no_install"
+        )
     check_tags(op.tags)
     _check_names(op)
     # An import may take its disks from the export.
@@ -65,7 +67,7 @@ def check_create_arguments(op: OpInstanceCreate) -> None:
 
 
 def _check_names(op: OpInstanceCreate) -> None:
-    """Refuse a disk template and a hypervisor that no cluster has, and parameters that this hypervisor lacks."""
+    """Refuse an unknown disk template or hypervisor, and parameters that this hypervisor lacks."""
     if op.disk_template and op.disk_template not in DISK_TEMPLATES:
         raise InputError(
             f"{op.disk_template!r:.40} is not a disk template; known: {', '.join(DISK_TEMPLATES)}",
@@ -87,7 +89,7 @@ def _check_placement(op: OpInstanceCreate) -> None:
         raise InputError("give either a node or an allocator, not both", "iallocator")
     named_allocators(op.iallocator)
     if op.explain and (op.pnode or op.pnode_uuid):
-        raise InputError("there is nothing to explain where a node is named", "explain")
+        raise InputError("has no effect with a given node: nothing was chosen", "explain")
     if op.group_name and (op.pnode or op.pnode_uuid):
         raise InputError(
             "give either a node or the group in which an allocator chooses", "group_name"
@@ -105,11 +107,11 @@ def _check_secondary(op: OpInstanceCreate, template: DiskTemplate) -> None:
 
 
 def _check_os(op: OpInstanceCreate) -> None:
-    if op.os_type:  # '' is how Debian's move-instance says that there is none
+    if op.os_type:  # Debian's move-instance sends '' for an instance without an OS
         os_name(op.os_type, "os_type")
     elif not op.no_install and op.mode == "create":
         raise InputError(
-            "say which OS to install (--os-type), or ask for no installation (--no-install)",
+            "name the OS to install (--os-type), or skip the installation (--no-install)",
             "os_type",
         )
     for field in ("osparams", "osparams_private", "osparams_secret"):
@@ -117,7 +119,7 @@ def _check_os(op: OpInstanceCreate) -> None:
 
 
 def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate) -> Instance:
-    """The new instance, on no node yet; its addresses are reserved for the job."""
+    """Return the new instance, on no node yet; its addresses are reserved for the job."""
     cluster = ctx.snapshot.cluster
     hypervisor = op.hypervisor or cluster.enabled_hypervisors[0]
     if hypervisor not in cluster.enabled_hypervisors:
@@ -133,10 +135,10 @@ def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate)
         for index in range(len(op.disks))
     ]
     _check_secondary(op, template)
-    # An import and a move bring what was installed before (S156).
+    # An import and a move bring the system that was installed before (S156).
     if op.mode == "create" and op.os_type and is_blacklisted(cluster, op.os_type):
         raise PrereqError(
-            f"os_type: {op.os_type} is blacklisted, so no new instance can be installed with it;"
+            f"os_type: {op.os_type} is blacklisted, so it cannot be installed on new instances;"
             f" to allow it: gnt-os modify --blacklisted=no {base_name(op.os_type)}",
             ErrorCode.WRONG_STATE,
         )

@@ -1,4 +1,4 @@
-"""What a request to change devices means: pure, the same for disks and NICs."""
+"""The interpretation of a request to change devices: pure, the same for disks and NICs."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ D = TypeVar("D", bound=Device)
 
 @dataclass(frozen=True)
 class DeviceChange:
-    """One change; `identifier` is an index (-1: the last one, or behind it), a name or a UUID."""
+    """One change; `identifier` is an index (-1: the last device, or the end), a name or a UUID."""
 
     action: str
     identifier: int | str
@@ -39,7 +39,7 @@ class DeviceChange:
 def parse_changes(
     given: Sequence[Sequence[Any]], field: str, actions: Sequence[str] = ACTIONS
 ) -> list[DeviceChange]:
-    """Changes in any of the forms that clients write; InputError."""
+    """Return changes, given in any of the forms that clients use; InputError."""
     return [_parse(one, f"{field}[{number}]", actions) for number, one in enumerate(given)]
 
 
@@ -60,14 +60,14 @@ def _parse(given: Sequence[Any], field: str, actions: Sequence[str]) -> DeviceCh
     if isinstance(identifier, str) and identifier.lstrip("-").isdecimal():
         identifier = int(identifier)
     if action in ("remove", "detach") and params:
-        raise InputError(f"a device that is {action.rstrip('e')}ed takes no parameters", field)
+        raise InputError(f"a device that is {action.rstrip('e')}ed accepts no parameters", field)
     if action == "modify" and not params:
         raise InputError("nothing to change: pass at least one parameter", field)
     return DeviceChange(action, identifier, params)
 
 
 def _count(number: int) -> str:
-    """Return how many devices there are, and their numbers."""
+    """Return the number of devices and the range of their indices, as a text."""
     return (
         f"{number}, numbered from 0 to {number - 1}"
         if number > 1
@@ -78,7 +78,7 @@ def _count(number: int) -> str:
 
 
 def position_of(devices: Sequence[D], identifier: int | str, field: str) -> int:
-    """The index of the device that is meant; negative ones count from the end."""
+    """Return the index of the named device; negative ones count from the end."""
     if isinstance(identifier, int):
         if not -len(devices) <= identifier < len(devices):
             raise InputError(
@@ -89,39 +89,41 @@ def position_of(devices: Sequence[D], identifier: int | str, field: str) -> int:
     found = [at for at, one in enumerate(devices) if identifier in (one.uuid, one.name)]
     if not found:
         raise PrereqError(
-            f"{field}: none has the name or UUID {identifier!r:.80}", ErrorCode.UNKNOWN_ENTITY
+            f"{field}: no device has the name or UUID {identifier!r:.80}", ErrorCode.UNKNOWN_ENTITY
         )
     if len(found) > 1:
         raise PrereqError(
-            f"{field}: {len(found)} have the name {identifier!r:.80}; use an index or a UUID",
+            f"{field}: {len(found)} devices have the name {identifier!r:.80}; use an index or a UUID",
             ErrorCode.NOT_UNIQUE,
         )
     return found[0]
 
 
 def insert_position(count: int, identifier: int | str, field: str) -> int:
-    """Return where a new device goes among `count`; -1 is behind the last."""
+    """Return the index of a new device among `count`; -1 stands for the end."""
     if not isinstance(identifier, int):
-        raise InputError("a new device is put at an index; its name is a parameter", field)
+        raise InputError("a new device needs an index here; its name is a parameter", field)
     if identifier == LAST:
         return count
     if not 0 <= identifier <= count:
-        raise InputError(f"cannot be put at {identifier}: the instance has {count}", field)
+        raise InputError(f"index {identifier} is not possible: the instance has {count}", field)
     return identifier
 
 
 def check_device_names(
     after: Iterable[str | None], field: str, before: Iterable[str | None] = ()
 ) -> None:
-    """Each name means one device, and none can be taken for an index; what was otherwise `before` may stay."""
+    """Refuse ambiguous names, and names that look like an index; names that existed `before` may stay."""
     had = Counter(before)
     for name, count in Counter(after).items():
         if name is None or had[name] >= count:
             continue
         if name.lstrip("-").isdecimal():
-            raise InputError(f"{name!r:.80} is a number, and no name of a device", field)
+            raise InputError(
+                f"{name!r:.80} is a number, so it cannot be the name of a device", field
+            )
         if count > 1:
-            raise InputError(f"{count} have the name {name!r:.80}", field)
+            raise InputError(f"{count} devices have the name {name!r:.80}", field)
 
 
 def only_known(params: dict[str, Any], known: Sequence[str], field: str) -> None:
@@ -130,7 +132,7 @@ def only_known(params: dict[str, Any], known: Sequence[str], field: str) -> None
         if name not in known:
             close = did_you_mean(name, known)
             raise InputError(
-                f"no such parameter{close}; known: {', '.join(known)}", f"{field}.{name}"
+                f"unknown parameter{close}; known: {', '.join(known)}", f"{field}.{name}"
             )
 
 

@@ -1,4 +1,4 @@
-"""Adding, changing and removing the disks of an instance, in the configuration."""
+"""Additions, changes and removals of an instance's disks, in the configuration."""
 
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ _COMMON = ("size", "mode", "name")
 
 @dataclass(frozen=True)
 class DiskChanges:
-    """What a request makes of the disks of an instance."""
+    """The result of a request for changes of disks."""
 
     after: Instance
     results: Results
@@ -49,7 +49,10 @@ class DiskChanges:
 def changed_disks(
     ctx: UnitContext, instance: Instance, changes: list[DeviceChange], directory: str | None = None
 ) -> DiskChanges:
-    """The instance after all changes in turn, and what was changed; `directory` is for those of instances that have none."""
+    """Apply all changes in turn.
+
+    Return the instance and the changes. `directory` is for new disks of a diskless one.
+    """
     left, results = list(instance.disks), Results()
     attached, detached = list[DetachedDisk](), list[DetachedDisk]()
     for number, change in enumerate(changes):
@@ -100,13 +103,13 @@ def check_sizes(changes: list[DeviceChange]) -> None:
 
 
 def wanted_disk(view: View, params: Params, field: str) -> DetachedDisk:
-    """The detached disk that is named; InputError, or PrereqError if there is none."""
+    """Return the named detached disk; InputError or PrereqError if it does not exist."""
     match sorted(params.items()):
         case [("name" | "uuid" as key, str(wanted))] if wanted:
             pass
         case _:
             raise InputError(
-                "takes the name or the UUID of a detached disk, and nothing else", field
+                "accepts the name or the UUID of a detached disk, and nothing else", field
             )
     disks = view.table(DetachedDisk).values()
     found = [one for one in disks if wanted == getattr(one, key)]
@@ -124,7 +127,7 @@ def wanted_disk(view: View, params: Params, field: str) -> DetachedDisk:
 
 
 def attaching(instance: Instance, detached: DetachedDisk, field: str) -> Instance:
-    """The instance as it can have the disk; PrereqError where it cannot."""
+    """Return the instance with the attached disk; PrereqError if it cannot have it."""
     template = detached.disk.template
     own = instance.disk_template
     if own != template and DISK_TEMPLATES[own].has_disks:
@@ -139,14 +142,14 @@ def attaching(instance: Instance, detached: DetachedDisk, field: str) -> Instanc
         return replace(instance, disk_template=template, secondary_nodes=others)
     if instance.all_nodes != detached.nodes:
         raise PrereqError(
-            f"{field}: {detached.what} is on other nodes than {instance.name}, or the primary one is another",
+            f"{field}: {detached.what} is on other nodes than {instance.name}, or has another primary node",
             ErrorCode.WRONG_STATE,
         )
     return instance
 
 
 def detaching(instance: Instance, disk: Disk) -> DetachedDisk:
-    """The disk as no instance's."""
+    """Return the disk without an instance."""
     is_shared = DISK_TEMPLATES[disk.template].shared
     return DetachedDisk(
         uuid=disk.uuid,
@@ -158,10 +161,10 @@ def detaching(instance: Instance, disk: Disk) -> DetachedDisk:
 
 
 def size_of(params: Params, field: str) -> int:
-    """The size that is asked for, in MiB; InputError if there is none."""
+    """Return the requested size in MiB; InputError if it is missing."""
     given = params.get("size")
     if given is None:
-        raise InputError("a new disk needs a size, as in add:size=10g", f"{field}.size")
+        raise InputError("a new disk needs a size, for example add:size=10g", f"{field}.size")
     if isinstance(given, str):
         return parse_mib(given, f"{field}.size")
     size: int = typed_value(given, 0, f"{field}.size")
@@ -180,13 +183,13 @@ def _request(template: str, params: Params, field: str) -> DiskRequest:
 
 
 def _of_template(template: str, params: Params, field: str) -> Params:
-    """The parameters of the disk template, in their types."""
+    """Return the parameters of the disk template, in their types."""
     others = {name: value for name, value in params.items() if name not in _COMMON}
     return check_disk_params(template, others, field, of_disk=True)
 
 
 def _site(ctx: UnitContext, instance: Instance, given: str | None, index: int, field: str) -> Site:
-    """For whom a disk is made; PrereqError or InputError if it could be nowhere."""
+    """Return the owner for whom a disk is made; PrereqError or InputError if the disk is not possible."""
     template = DISK_TEMPLATES[instance.disk_template]
     if not template.has_disks:
         raise InputError(f"template {template.name} of {instance.name} has no disks", field)
@@ -197,11 +200,11 @@ def _site(ctx: UnitContext, instance: Instance, given: str | None, index: int, f
 
 def _modified(disk: Disk, params: Params, at: int, field: str) -> tuple[Disk, Results]:
     if "size" in params:
-        raise InputError("a disk is grown by gnt-instance grow-disk", f"{field}.size")
+        raise InputError("use gnt-instance grow-disk to grow a disk", f"{field}.size")
     of_template = _of_template(disk.template, params, field)
     for fixed in DISK_TEMPLATES[disk.template].fixed_params:
         if fixed in of_template:
-            raise InputError("says where a disk is, and cannot change", f"{field}.{fixed}")
+            raise InputError("is part of a disk's location and cannot change", f"{field}.{fixed}")
     results = [
         FieldChange(f"disk.{name}", str(at), value, Applies.AT_START)
         for name, value in of_template.items()

@@ -1,4 +1,4 @@
-"""Making, opening and removing the disks of an instance on all its nodes, as its planner has laid them out."""
+"""Creation, opening and removal of an instance's disks on all its nodes, by its planner's layout."""
 
 import asyncio
 import contextlib
@@ -40,11 +40,11 @@ from ganeti.units.telling import MIB, progress_words, showing
 from ganeti.units.undo.disks import RemoveDisk
 
 LOOK_EVERY_S = 5.0
-"""How often a synchronisation is looked at."""
+"""The interval of checks of a synchronisation."""
 SAY_EVERY_S = 60.0
-"""How often the job says how far it is."""
+"""The interval of progress reports to the job."""
 STALLED_S = 1800.0
-"""Without any progress; another disk's turn may come first."""
+"""The limit without any progress; another disk may be synchronised first."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class JobNames:
     def port(self) -> int:
         port = self.ctx.config.reservations.new_port(self.ctx.job_id, self.ctx.snapshot)
         if port is None:
-            raise PrereqError("every network port of the cluster is taken", ErrorCode.NO_RESOURCES)
+            raise PrereqError("every network port of the cluster is in use", ErrorCode.NO_RESOURCES)
         return port
 
     def number(self, template: str, node: NodeUuid) -> int:
@@ -82,7 +82,7 @@ def is_mirrored(instance: Instance) -> bool:
 
 
 def disks_on(ctx: UnitContext, instance: Instance, node: NodeUuid) -> tuple[DiskSpec, ...]:
-    """The disks of an instance as one of its nodes sees them."""
+    """Return the disks of an instance in the form for one of its nodes."""
     return instance_spec(ctx.snapshot, instance, node).disks
 
 
@@ -95,9 +95,9 @@ async def create_disks(
     only: Iterable[str] | None = None,
     adopted: Mapping[str, str] | None = None,
 ) -> None:
-    """Make the parts of disks on their nodes, or some of each; the undo log removes them.
+    """Create the parts of disks on their nodes, or some of each; the undo log removes them.
 
-    `adopted` has the UUIDs of disks that are made of what is there already, and of what.
+    `adopted` maps UUIDs of disks to the existing volumes or devices that become these disks.
     """
     chosen = None if only is None else set(only)
     places = list(creation_order(instance) if nodes is None else nodes)
@@ -121,7 +121,7 @@ async def create_disks(
 async def _check_providers(
     ctx: UnitContext, disks: Iterable[Disk], nodes: Iterable[NodeUuid]
 ) -> None:
-    """ExecError if a node lacks a provider of the disks, before anything is there that would have to be undone."""
+    """Raise ExecError if a node lacks a provider of the disks, before anything is created."""
     by_provider = [disk for disk in disks if DISK_TEMPLATES[disk.template].by_provider]
     wanted = sorted({str(disk.logical_id[0]) for disk in by_provider})
     for node in [ctx.snapshot.nodes[uuid] for uuid in nodes] if wanted else ():
@@ -129,14 +129,17 @@ async def _check_providers(
         for name in wanted:
             found = usable.get(name)
             if found is None or found.problem:
-                why = "is not there" if found is None else f"cannot be used: {found.problem}"
+                why = "does not exist" if found is None else f"cannot be used: {found.problem}"
                 raise ExecError(
                     f"provider {name} of external storage {why} on {node.name}; see: gnt-storage diagnose"
                 )
 
 
 async def label_disks(ctx: UnitContext, instance: Instance, disks: Iterable[str]) -> None:
-    """Note at the providers of some disks, by their UUIDs, that they belong to this instance; a failure is a warning."""
+    """Record at the providers of some disks, by their UUIDs, that they belong to this instance.
+
+    A failure is a warning.
+    """
     chosen, node = set(disks), ctx.snapshot.nodes[instance.primary_node]
     for disk in disks_on(ctx, instance, instance.primary_node):
         if disk.uuid in chosen and DISK_TEMPLATES[disk.template].by_provider:
@@ -144,13 +147,15 @@ async def label_disks(ctx: UnitContext, instance: Instance, disks: Iterable[str]
                 what = DiskArgs(instance_name=instance.name, disk=disk)
                 await ctx.call(node, BLOCKDEV_SETINFO, what)
             except RpcError as err:
-                ctx.warn(f"{err}; the provider still notes another instance for disk {disk.index}")
+                ctx.warn(
+                    f"{err}; the provider still records another instance for disk {disk.index}"
+                )
 
 
 async def _create_disk(
     ctx: UnitContext, node: Node, instance: Instance, disk: DiskSpec, source: str
 ) -> None:
-    """Make one disk on one node, of what is there already if a source is named."""
+    """Create one disk on one node, from existing data if a source is given."""
     if source:
         taken = AdoptDiskArgs(instance_name=instance.name, disk=disk, source=source)
         await ctx.call(node, BLOCKDEV_ADOPT, taken)
@@ -159,7 +164,7 @@ async def _create_disk(
 
 
 async def make_disk(ctx: UnitContext, node: Node, what: DiskArgs) -> None:
-    """Make one disk on one node; the job shows how far it is filled with zeros, if it is."""
+    """Create one disk on one node; the job shows the progress of filling it with zeros."""
     async with showing(ctx, node, f"zeros on disk {what.disk.index} on {node.name}"):
         await ctx.call(node, BLOCKDEV_CREATE, what)
 
@@ -184,19 +189,19 @@ async def close_disks(ctx: UnitContext, instance: Instance, node: Node) -> None:
 
 
 def secondaries(ctx: UnitContext, instance: Instance) -> list[Node]:
-    """The other nodes with a copy that can be asked; those that are marked offline count as dead."""
+    """Return the other online nodes with a copy; nodes that are marked offline count as dead."""
     nodes = [ctx.snapshot.nodes[uuid] for uuid in holders(instance)[1:]]
     return [node for node in nodes if not node.offline]
 
 
 async def open_secondaries(ctx: UnitContext, instance: Instance) -> None:
-    """Let the secondary nodes take what the primary is going to write."""
+    """Prepare the secondary nodes for the writes of the primary."""
     for node in secondaries(ctx, instance):
         await open_disks(ctx, instance, node, DiskRole.SECONDARY)
 
 
 async def close_secondaries(ctx: UnitContext, instance: Instance) -> None:
-    """Called after the guest has stopped; a node that fails is reported, and does no harm."""
+    """Close the secondary copies after the guest has stopped; a failure is reported and does no harm."""
     for node in secondaries(ctx, instance):
         try:
             await close_disks(ctx, instance, node)
@@ -206,7 +211,7 @@ async def close_secondaries(ctx: UnitContext, instance: Instance) -> None:
 
 @contextlib.asynccontextmanager
 async def copies_open(ctx: UnitContext, instance: Instance) -> AsyncIterator[None]:
-    """Let the secondary nodes take what is written for the time of a block; the guest is down."""
+    """Keep the secondary copies open for the time of a block; the guest is down."""
     try:
         await open_secondaries(ctx, instance)
         yield
@@ -217,7 +222,7 @@ async def copies_open(ctx: UnitContext, instance: Instance) -> AsyncIterator[Non
 async def sync_of(
     ctx: UnitContext, instance: Instance, node: Node
 ) -> list[tuple[DiskSpec, SyncStatus | None]]:
-    """Return how the copies are as a node sees them; None for a disk that is not open there."""
+    """Return the states of the copies as a node sees them; None for a disk that is not open there."""
     found = []
     for disk in disks_on(ctx, instance, NodeUuid(node.uuid)):
         what = DiskArgs(instance_name=instance.name, disk=disk)
@@ -227,7 +232,7 @@ async def sync_of(
 
 
 async def wait_for_sync(ctx: UnitContext, instance: Instance) -> None:
-    """Wait until all copies are the same; ExecError if a connection is lost, or nothing more is copied."""
+    """Wait until all copies are the same; ExecError if a connection is lost, or the copy makes no progress."""
     if not is_mirrored(instance):
         return
     primary = ctx.snapshot.nodes[instance.primary_node]
@@ -251,7 +256,7 @@ async def wait_for_sync(ctx: UnitContext, instance: Instance) -> None:
             last, moved_at = percents, loop.time()
         elif loop.time() - moved_at > STALLED_S:
             raise ExecError(
-                f"the copies of {instance.name} have not come closer for {STALLED_S / 60:g} minutes; look at the nodes"
+                f"the copies of {instance.name} made no progress for {STALLED_S / 60:g} minutes; check the nodes"
                 f" and the network between them, then run: gnt-instance activate-disks --wait-for-sync {instance.name}"
             )
         if loop.time() >= say_at:
@@ -261,7 +266,7 @@ async def wait_for_sync(ctx: UnitContext, instance: Instance) -> None:
 
 
 async def _not_connected(ctx: UnitContext, instance: Instance) -> ExecError:
-    """The error that names the state of the disks, and the command that repairs it."""
+    """Return the error that names the state of the disks, and the repair command."""
     verdicts = await verdicts_of(ctx, instance)
     found = [one for verdict in verdicts if (one := problem(verdict, instance.name, is_up=True))]
     why = (

@@ -1,4 +1,4 @@
-"""One thing that a change of an instance changes, how it is reported, and when the running guest has it."""
+"""One change of an instance, its report, and the time at which the running guest gets it."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ HYPERVISOR = "hv"
 
 
 class Applies(Enum):
-    """When the running guest has what was changed."""
+    """The time at which the running guest gets the change."""
 
     NOW = auto()
-    """With the configuration: the guest itself does not know it."""
+    """With the configuration: the change is not visible to the guest."""
     BY_HOTPLUG = auto()
-    """At once if the guest is changed while it runs, else at its next start."""
+    """At once if the running guest is changed, else at its next start."""
     AT_START = auto()
 
 
@@ -29,14 +29,17 @@ class FieldChange:
 
     @property
     def label(self) -> str:
-        """What clients know it as."""
+        """The name that clients use."""
         return f"{self.kind}/{self.name}" if self.name else self.kind
 
 
 def waiting(
     changes: Iterable[FieldChange], *, is_hot: bool, media: Collection[str]
 ) -> tuple[str, ...]:
-    """Labels of what a running guest gets at its next start; `media` are CD drives changed at once."""
+    """Return the labels of changes that a running guest gets at its next start.
+
+    `media` are CD drives changed at once.
+    """
     late = {Applies.AT_START} if is_hot else {Applies.AT_START, Applies.BY_HOTPLUG}
     return tuple(
         dict.fromkeys(

@@ -1,4 +1,4 @@
-"""Making a disk of an instance larger."""
+"""Growth of a disk of an instance."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -69,14 +69,14 @@ def _why_not(instance: Instance, at: int, verdicts: list[Verdict]) -> str:
 
 
 class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
-    """Grow a disk; growth is never undone, and a repeated request continues where this one failed."""
+    """Grow a disk; growth is never undone, and a repeated request continues where the failed one stopped."""
 
     hook = "disk-grow"
 
     def check_arguments(self) -> None:
         op = self.op
         if op.amount < 0 or (op.amount == 0 and not op.absolute):
-            raise InputError("must be more than nothing; disks never shrink", "amount")
+            raise InputError("must be more than 0; disks never shrink", "amount")
 
     async def check_prereq(self, ctx: UnitContext) -> GrowPlan:
         op, instance = self.op, self.instance(ctx.snapshot)
@@ -93,7 +93,7 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
             )
         if size > MAX_DISK_MIB:
             raise InputError(
-                f"the disk would have {size} MiB, and at most {format_mib(MAX_DISK_MIB)} are possible",
+                f"the disk would have {size} MiB, but at most {format_mib(MAX_DISK_MIB)} are possible",
                 "amount",
             )
         grown = planner_of(instance).grown(disk, size)
@@ -132,7 +132,7 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
         }
 
     async def execute(self, ctx: UnitContext, plan: GrowPlan) -> Outcome:
-        """The nodes first: a disk that is larger than in the configuration does no harm."""
+        """Grow the disk on the nodes first: a disk that is larger than in the configuration does no harm."""
         name = plan.after.name
         ctx.step(f"growing disk {plan.index} of {name} from {plan.disk.size} to {plan.size} MiB")
         if is_mirrored(plan.before) and not plan.is_up:
@@ -149,7 +149,7 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
         return Outcome()
 
     async def _open(self, ctx: UnitContext, plan: GrowPlan) -> None:
-        """Connect the copies, or refuse before anything has grown."""
+        """Connect the copies, or refuse before any copy has grown."""
         await open_secondaries(ctx, plan.before)
         await open_disks(ctx, plan.before, plan.node, DiskRole.SECONDARY)
         why = _why_not(plan.before, plan.index, await settled_verdicts(ctx, plan.before))

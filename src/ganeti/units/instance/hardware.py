@@ -1,4 +1,4 @@
-"""Virtual hardware that an instance keeps, whatever version of the hypervisor runs it later."""
+"""Virtual hardware that an instance keeps with any later version of the hypervisor."""
 
 from msgspec.structs import replace
 
@@ -13,13 +13,13 @@ from ganeti.units.context import UnitContext
 
 
 def with_network_port(ctx: UnitContext, instance: Instance) -> Instance:
-    """The instance with a port for its display, even if it has no display yet, as long as there are enough."""
+    """Return the instance with a port for its display, even without a display, as long as ports are free."""
     if instance.network_port is not None or not has_display(instance.hypervisor):
         return instance
     port = ctx.config.reservations.new_port(ctx.job_id, ctx.snapshot)
     if port is None and wants_display(filled_hvparams(ctx.snapshot.cluster, instance)):
         raise PrereqError(
-            f"all network ports for displays, {PORTS.start} to {PORTS.stop - 1}, are taken; set"
+            f"all network ports for displays, {PORTS.start} to {PORTS.stop - 1}, are in use; set"
             " vnc_bind_address to a directory, or remove instances",
             ErrorCode.NO_RESOURCES,
         )
@@ -27,7 +27,7 @@ def with_network_port(ctx: UnitContext, instance: Instance) -> Instance:
 
 
 async def with_pinned_hardware(ctx: UnitContext, node: Node, instance: Instance) -> Instance:
-    """The instance with the versions that `node` has now as parameters of its own."""
+    """Return the instance with the present hardware versions of `node` as parameters of its own."""
     if "machine_version" not in HYPERVISOR_PARAMS.get(instance.hypervisor, {}):
         return instance
     filled = filled_hvparams(ctx.snapshot.cluster, instance)

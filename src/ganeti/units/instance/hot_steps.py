@@ -1,4 +1,4 @@
-"""What has to be done to a running guest so that it has what the configuration says: pure."""
+"""The steps that bring a running guest to the state of the configuration: pure."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ Args = DiskChangeArgs | NicChangeArgs
 
 @dataclass(frozen=True)
 class HotStep:
-    """One change of a running guest, what undoes it, and under which name it is reported."""
+    """One change of a running guest, its reverse, and the name in reports."""
 
     act: Args
     undo: Args
@@ -20,7 +20,7 @@ class HotStep:
 
 
 def hot_steps(before: InstanceSpec, after: InstanceSpec) -> list[HotStep]:
-    """The changes that lead from one state to the other: what goes first, then what comes."""
+    """Return the steps from one state to the other: removals first, then additions."""
     steps = []
     old_disks = {disk.uuid: disk for disk in before.disks}
     new_disks = {disk.uuid: disk for disk in after.disks}

@@ -1,4 +1,4 @@
-"""Asking a node whether it could run an instance with its hypervisor parameters."""
+"""The check whether a node could run an instance with its hypervisor parameters."""
 
 from ganeti.base.errors import ErrorCode, PrereqError, RpcError, RpcFailed
 from ganeti.config.fill import filled_hvparams

@@ -1,4 +1,4 @@
-"""Making an instance from an export: what the export says, filled into what was asked, and its data carried over."""
+"""The creation of an instance from an export: its description completes the request, and its data is copied."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -62,28 +62,28 @@ _SIZES = ("minmem", "maxmem")
 
 @dataclass(frozen=True)
 class FoundExport:
-    """An export that can be read, on its node."""
+    """A readable export, and its node."""
 
     node: Node
     name: str
     content: ExportContent
     description: ExportDescription
     image: ImageArgs | None = None
-    """What the export is yet to be made of."""
+    """The image that will be converted to the export."""
 
 
 @dataclass(frozen=True)
 class ImportPlan:
-    """How the disks get their data: by the import script of the OS, or as they are."""
+    """The way in which disks get their data: by the import script of the OS, or as raw images."""
 
     found: FoundExport
     by_script: bool
     renames: bool
-    """Whether the OS has a script that tells the system its name."""
+    """True if the OS has a script that sets the name in the installed system."""
 
 
 def source_variables(plan: ImportPlan) -> dict[str, str]:
-    """Return what hooks know of an export that is imported; the files of its disks as upstream shows them."""
+    """Return variables about an imported export for hooks; the files of its disks in upstream's form."""
     found = plan.found
     place = f"{EXPORT_DIRECTORY}/{found.name}"
     images = [f"{place}/{disk.dump}" if disk.dump else False for disk in found.description.disks]
@@ -91,10 +91,10 @@ def source_variables(plan: ImportPlan) -> dict[str, str]:
 
 
 def check_import_arguments(op: OpInstanceCreate) -> None:
-    """Refuse fields of imports where nothing is imported, and paths that lead out of the exports (A42)."""
+    """Refuse fields of imports without an import, and paths outside of the exports (A42)."""
     check_compression(op.compress)
     if op.no_nics and op.nics:
-        raise InputError("cannot be given beside network interfaces", "no_nics")
+        raise InputError("cannot be combined with network interfaces", "no_nics")
     if op.mode != IMPORT:
         for name in _SOURCE_FIELDS:
             if getattr(op, name):
@@ -102,17 +102,15 @@ def check_import_arguments(op: OpInstanceCreate) -> None:
         return
     if op.src_format is not None:
         if op.src_path is None or not is_absolute_path(op.src_path):
-            raise InputError(
-                "say where the image is (--image): an absolute path, without '..'", "src_path"
-            )
+            raise InputError("name the image (--image): an absolute path, without '..'", "src_path")
         if not (op.src_node or op.src_node_uuid):
-            raise InputError("say which node has the image (--src-node)", "src_node")
+            raise InputError("name the node of the image (--src-node)", "src_node")
     elif op.src_path is not None:
         export_name(op.src_path)
 
 
 def export_name(path: str) -> str:
-    """The export that a path means: its name, or the directory right below that of all exports."""
+    """Return the name of an export, given as such or as the directory directly below that of all exports."""
     name = path.removeprefix(f"{EXPORT_DIRECTORY}/").rstrip("/")
     if "/" in name:
         raise InputError(
@@ -122,7 +120,7 @@ def export_name(path: str) -> str:
 
 
 async def find_export(ctx: UnitContext, op: OpInstanceCreate) -> FoundExport:
-    """The export that is asked for, on the node that is named or on the one that has it; or an image."""
+    """Return the requested export, from the given node or from the node that has it; or an image."""
     if op.src_format is not None:
         return await _find_image(ctx, op, op.src_format)
     name = export_name(op.src_path or op.instance_name)
@@ -145,7 +143,7 @@ async def find_export(ctx: UnitContext, op: OpInstanceCreate) -> FoundExport:
 
 
 async def _find_image(ctx: UnitContext, op: OpInstanceCreate, form: str) -> FoundExport:
-    """The export that an image of a machine will be, as the node describes it."""
+    """Return the export that an image of a machine will become, as its node describes it."""
     node = resolve_node(ctx.snapshot, str(op.src_node_uuid or op.src_node))
     image = ImageArgs(path=str(op.src_path), format=form)
     try:
@@ -159,7 +157,7 @@ async def _find_image(ctx: UnitContext, op: OpInstanceCreate, form: str) -> Foun
 
 
 async def _convert(ctx: UnitContext, undo: UndoLog, found: FoundExport, image: ImageArgs) -> None:
-    """Make an export of an image, for this import only."""
+    """Convert an image to an export, for this import only."""
     ctx.step(f"converting {image.path} on {found.node.name}")
     for unfinished in (True, False):
         step = RemoveExport(node=found.node.uuid, instance=found.name, unfinished=unfinished)
@@ -178,13 +176,13 @@ async def _holder(ctx: UnitContext, name: str) -> Node:
     found = []
     for node, answer in zip(nodes, answers.values(), strict=True):
         if isinstance(answer, RpcError):
-            ctx.warn(f"{answer}; its exports are not looked at")
+            ctx.warn(f"{answer}; its exports are ignored")
         elif name in answer.names:
             found.append(node)
     if len(found) != 1:
         names = ", ".join(node.name for node in found)
         why = (
-            f"is on several nodes ({names}): say which (--src-node)"
+            f"is on several nodes ({names}): name one (--src-node)"
             if found
             else "is on no node that answers; gnt-backup list shows all"
         )
@@ -193,7 +191,7 @@ async def _holder(ctx: UnitContext, name: str) -> Node:
 
 
 def filled(ctx: UnitContext, op: OpInstanceCreate, export: ExportDescription) -> OpInstanceCreate:
-    """The request with what it leaves open taken from the export; everything is checked like a request."""
+    """Complete the request from the export; the result is checked like any request."""
     cluster = ctx.snapshot.cluster
     hypervisor = op.hypervisor or export.hypervisor or cluster.enabled_hypervisors[0]
     same = export.hypervisor in (None, hypervisor)
@@ -216,19 +214,19 @@ def filled(ctx: UnitContext, op: OpInstanceCreate, export: ExportDescription) ->
         tags=op.tags or list(export.tags),
     )
     _check_disks(new, export)
-    # A hypervisor that is not here has no defaults; it is refused later.
+    # An unknown hypervisor has no defaults; it is refused later.
     has_defaults = op.identify_defaults and hypervisor in cluster.enabled_hypervisors
     return _without_defaults(cluster, new) if has_defaults else new
 
 
 def _known(ctx: UnitContext, given: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters that exist here; an export of another version may have others."""
+    """Return the known parameters; an export of another version may have others."""
     found = {}
     for name, value in given.items():
         if name in known and value != "None":
             found[name] = value
         elif name not in known:
-            ctx.warn(f"parameter {name!r:.60} of the export is not known here, and left out")
+            ctx.warn(f"parameter {name!r:.60} of the export is unknown and is ignored")
     return found
 
 
@@ -251,14 +249,15 @@ def _nic_requests(
 
 
 def _connection(ctx: UnitContext, index: int, nic: ExportedNic) -> dict[str, str | None]:
-    """The network of an interface, which says the rest; without one that is known here, the rest as it was."""
+    """Return the network of an interface, which implies its other parameters.
+
+    Without a known network, those parameters.
+    """
     if nic.network:
         known = ctx.snapshot.networks.get(nic.network) or ctx.snapshot.network_by_name(nic.network)
         if known is not None:
             return {"network": known.name}
-        ctx.warn(
-            f"network {nic.network!r:.60} of interface {index} is not known here, and left out"
-        )
+        ctx.warn(f"network {nic.network!r:.60} of interface {index} is unknown and is ignored")
     return {"mode": nic.mode, "link": nic.link, "vlan": nic.vlan}
 
 
@@ -266,18 +265,18 @@ def _check_disks(op: OpInstanceCreate, export: ExportDescription) -> None:
     """Refuse fewer or smaller disks than the export has (S133)."""
     if len(op.disks) < len(export.disks):
         raise InputError(
-            f"the export has {len(export.disks)} disks, so as many are needed here", "disks"
+            f"the export has {len(export.disks)} disks, so the instance needs as many", "disks"
         )
     for index, (wanted, has) in enumerate(zip(op.disks, export.disks, strict=False)):
         if wanted.size < has.size:
             raise InputError(
-                f"the exported disk has {has.size} MiB, so at least as many are needed",
+                f"the exported disk has {has.size} MiB, so the disk needs at least as many",
                 f"disks[{index}].size",
             )
 
 
 def _without_defaults(cluster: Cluster, op: OpInstanceCreate) -> OpInstanceCreate:
-    """Without what the cluster would give the instance anyway."""
+    """Return the parameters that differ from the cluster's defaults."""
     hypervisor = cluster_hvparams(cluster, str(op.hypervisor), op.os_type or "")
     wanted = check_backend_params(op.beparams, "beparams")
     backend = {**BACKEND_DEFAULTS, **cluster.beparams.get("default", {})}
@@ -289,7 +288,7 @@ def _without_defaults(cluster: Cluster, op: OpInstanceCreate) -> OpInstanceCreat
 
 
 async def plan_import(ctx: UnitContext, found: FoundExport, os: str, node: Node) -> ImportPlan:
-    """Decide how dumps become disks; refuse dumps that a script wrote and no script reads."""
+    """Decide how dumps become disks; refuse dumps of an export script without a matching import script."""
     scripts, how = await scripts_of(ctx, node, os), found.description.data
     has_script = "import" in scripts
     if how == SCRIPT and not has_script:
@@ -299,7 +298,7 @@ async def plan_import(ctx: UnitContext, found: FoundExport, os: str, node: Node)
             ErrorCode.WRONG_INPUT,
         )
     if how != RAW and not has_script and found.description.disks:
-        ctx.warn(f"OS {os or '(none)'} has no script import: dumps are taken as images of disks")
+        ctx.warn(f"OS {os or '(none)'} has no script import: dumps are used as images of disks")
     by_script = has_script and how != RAW
     if not by_script and found.image is None and found.description.compression == NONE:
         _check_sizes(ctx, found)
@@ -307,18 +306,18 @@ async def plan_import(ctx: UnitContext, found: FoundExport, os: str, node: Node)
 
 
 def _check_sizes(ctx: UnitContext, found: FoundExport) -> None:
-    """Refuse images of disks that are longer than their disk or cut off; say which are shorter."""
+    """Refuse images that are longer than their disk or truncated; report shorter ones."""
     for index, disk in enumerate(found.description.disks):
         wanted = disk.size * MIB
         size = found.content.files[disk.dump] if disk.dump else wanted
         if size > wanted or (size < wanted and disk.sha256):
             raise PrereqError(
                 f"the dump {disk.dump} of export {found.name} has {size} bytes, and disk {index} has {wanted}:"
-                " one of both is damaged; take another export, or correct the size in config.ini",
+                " one of them is damaged; use another export, or correct the size in config.ini",
                 ErrorCode.WRONG_INPUT,
             )
         if size < wanted:
-            ctx.warn(f"the dump of disk {index} is shorter than the disk, whose rest is zeros")
+            ctx.warn(f"the dump of disk {index} is shorter than the disk; the rest is zeros")
 
 
 async def import_disks(
@@ -375,10 +374,10 @@ async def tell_name(
     has_script: bool,
     debug: int,
 ) -> None:
-    """Tell the imported system its name; it is there in any case (S217)."""
+    """Set the new name in the imported system; a failure does not end the import (S217)."""
     if not has_script or not instance.disks:
         if old_name != instance.name:
-            ctx.info("its system is not told its new name: the OS has no script rename")
+            ctx.info("the system keeps its old name: the OS has no script rename")
         return
     ctx.step(f"running the OS rename script of {instance.os}")
     args = OsRenameArgs(

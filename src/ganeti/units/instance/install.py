@@ -1,4 +1,4 @@
-"""Running scripts of OS definitions on an instance's node: what creation and reinstallation share."""
+"""Scripts of OS definitions on an instance's node: the common part of creation and reinstallation."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -27,7 +27,7 @@ A = TypeVar("A", bound=msgspec.Struct)
 def osparams_with(
     ctx: UnitContext, instance: Instance, *given: Mapping[str, str] | None
 ) -> dict[str, str]:
-    """The OS parameters of an instance, and what is given for one run, later ones stronger."""
+    """Return the OS parameters of an instance, with those for one run; later layers win."""
     together = {**filled_osparams(ctx.snapshot.cluster, instance), **instance.osparams_private}
     for params in given:
         together |= params or {}
@@ -49,7 +49,7 @@ async def check_os(
 
 
 def show_verified(ctx: UnitContext, os: str, verified: OsVerified) -> None:
-    """Log what a definition's verify script printed about parameters that it accepts (S243)."""
+    """Log the output of a definition's verify script about accepted parameters (S243)."""
     for line in verified.said.splitlines():
         ctx.info(f"verify script of OS {os}: {line}")
 
@@ -64,9 +64,9 @@ async def install_os(
     debug_level: int,
     reinstall: bool = False,
 ) -> None:
-    """Run the create script, and show the end of what it said.
+    """Run the create script, and log the end of its output.
 
-    Of a new instance the caller removes the disks if this raises; those of a reinstalled one stay.
+    If this raises, the caller removes the disks of a new instance; those of a reinstalled instance are kept.
     """
     args = OsCreateArgs(
         instance=instance_spec(ctx.snapshot, instance),
@@ -83,7 +83,7 @@ async def install_os(
 async def run_script(
     ctx: UnitContext, node: Node, procedure: Procedure[A, ScriptResult], args: A
 ) -> None:
-    """Run a script; a long one tells what it says while it runs, a short one at its end."""
+    """Run a script; output of a long script is logged while it runs, that of a short one at its end."""
     watch = ScriptWatch(ctx, node, ctx.next_key)
     async with telling(ctx, LOOK_EVERY_S, watch.tell):
         done = await ctx.call(node, procedure, args)
@@ -94,7 +94,7 @@ async def run_script(
 
 
 async def scripts_of(ctx: UnitContext, node: Node, os: str) -> frozenset[str]:
-    """The scripts that a node's definition of an OS has; none if it has no such definition that can be used."""
+    """Return the scripts of a node's OS definition; none if it has no usable definition."""
     name = os.partition("+")[0]
     found = await ctx.call(node, OS_DIAGNOSE, Nothing()) if name else []
     infos = [info for info in found if info.name == name and not info.problem]
@@ -102,6 +102,6 @@ async def scripts_of(ctx: UnitContext, node: Node, os: str) -> frozenset[str]:
 
 
 def show_tail(ctx: UnitContext, done: ScriptResult) -> None:
-    """What a script said, in the job's log."""
+    """Write the output of a script to the job's log."""
     for line in done.tail.splitlines():
         ctx.log(f"   {line}")

@@ -1,4 +1,4 @@
-"""Changing what an instance has: parameters, disks, NICs, memory of the running guest."""
+"""Changes of an instance: parameters, disks, NICs, memory of the running guest."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -84,12 +84,12 @@ from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMem
 from ganeti.units.undo.step import Step
 
 OF_CONVERSIONS = ("ext_params", "file_driver", "remote_node", "remote_node_uuid", "iallocator")
-"""What means something only together with another disk template."""
+"""Fields that require another disk template."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModifyPlan:
-    """The instance before and after, what its running guest gets at once, and what is reported."""
+    """The instance before and after, the changes of its running guest, and the reported changes."""
 
     node: Node
     before: Instance
@@ -100,15 +100,15 @@ class ModifyPlan:
     old_disks: tuple[DiskSpec, ...] = ()
     hot: tuple[HotStep, ...] = ()
     media: tuple[str, ...] = ()
-    """CD drives of the running guest that get another medium, by their hypervisor parameters."""
+    """New media in CD drives of the running guest, by their hypervisor parameters."""
     memory: tuple[int, int] | None = None
-    """Memory of the running guest, as it is and as it is to be, in MiB."""
+    """Memory of the running guest, present and requested, in MiB."""
     later: tuple[str, ...] = ()
-    """What the running guest gets at its next start."""
+    """Changes that the running guest gets at its next start."""
 
 
 class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPlan]):
-    """Change an instance; its running guest follows at once where it can and may."""
+    """Change an instance; its running guest follows at once if that is possible and allowed."""
 
     hook = "instance-modify"
 
@@ -139,9 +139,9 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
             check_conversion(op)
         for field in OF_CONVERSIONS if op.disk_template is None else ():
             if getattr(op, field):
-                raise InputError("means something only with another disk template (-t)", field)
+                raise InputError("requires another disk template (-t)", field)
         if op.hotplug and op.hotplug_if_possible:
-            raise InputError("cannot be given beside hotplug", "hotplug_if_possible")
+            raise InputError("cannot be combined with hotplug", "hotplug_if_possible")
         if op.runtime_mem is not None and op.runtime_mem < 1:
             raise InputError("must be at least 1 MiB", "runtime_mem")
 
@@ -170,7 +170,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
         check_may_set(ctx, before.hypervisor, op.hvparams)
         node = primary_node(ctx, before)
         after, changes, of_disks = self._after(ctx, before)
-        # Removing an OS parameter that is not set is a request, and idempotent.
+        # Removing an OS parameter that is not set is allowed: the request is idempotent.
         has_request = changes or op.osparams or op.osparams_private
         if not has_request and op.runtime_mem is None and op.offline is None:
             raise InputError("nothing to change: pass at least one option", "instance")
@@ -191,7 +191,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
         is_hot = bool(steps) and await self._is_hot(ctx, node, before, state)
         if state is not None and old_disks and not is_hot:
             raise PrereqError(
-                f"{before.name} runs and has disk {old_disks[0].index} open; let it be taken out while it runs"
+                f"{before.name} runs and has disk {old_disks[0].index} open; remove it while the guest runs"
                 f" (--hotplug), or first run: gnt-instance shutdown {before.name}",
                 ErrorCode.WRONG_STATE,
             )
@@ -241,7 +241,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
     async def _state(
         self, ctx: UnitContext, node: Node, instance: Instance
     ) -> RunningInstance | None:
-        """The running guest; None if there is none, or its node is marked offline."""
+        """Return the running guest; None if there is none, or its node is marked offline."""
         if node.offline:
             return None
         state = await running_state(ctx, node, instance)
@@ -266,7 +266,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
         after: Instance,
         state: RunningInstance | None,
     ) -> None:
-        """Ask the node whether it could run what the instance will be; `--force` does not ask."""
+        """Query the node whether it could run the changed instance; `--force` skips this."""
         if node.offline:
             return
         await self._check_resources(ctx, node, before, after, state)
@@ -350,7 +350,10 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
         return state.memory, wanted
 
     async def execute(self, ctx: UnitContext, plan: ModifyPlan | DiskPlan) -> Outcome:
-        """Make new disks, change the guest, then the configuration, then remove old disks; or change nothing."""
+        """Make new disks, change the guest, then the configuration, then remove old disks.
+
+        A failure changes nothing.
+        """
         if isinstance(plan, DiskPlan):
             return await convert(ctx, plan, wait=self.op.wait_for_sync)
         async with ctx.undo_log() as undo:
@@ -368,7 +371,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
         return Outcome(_reported(plan))
 
     def _superfluous(self, ctx: UnitContext, plan: ModifyPlan) -> list[Step]:
-        """Return what removes the disks that are to go, and closes those that are only detached."""
+        """Return the steps that remove the disks to delete, and close those that are only detached."""
         kept = {disk.uuid for disk in plan.disks.detached}
         gone = {disk.uuid for disk in plan.old_disks} - kept
         steps = list[Step]()
@@ -433,7 +436,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
             plan.node, INSTANCE_MEMORY, MemoryArgs(instance=spec, memory=wanted)
         )
         if result.memory != wanted:
-            ctx.warn(f"the guest uses {result.memory} MiB so far; it may still follow")
+            ctx.warn(f"the guest uses {result.memory} MiB at present; it may still follow")
 
     def dry_run_result(self, ctx: UnitContext, plan: ModifyPlan | DiskPlan) -> Any:
         if isinstance(plan, DiskPlan):
@@ -442,7 +445,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
 
 
 def _change(after: Instance, disks: DiskChanges) -> Change:
-    """The changed instance; attached disks leave the detached ones, detached disks join them."""
+    """Return the changed instance; attached disks leave the detached ones, detached disks join them."""
 
     def change(draft: Draft) -> None:
         for one in disks.attached:
@@ -455,7 +458,7 @@ def _change(after: Instance, disks: DiskChanges) -> Change:
 
 
 def _reported(plan: ModifyPlan) -> list[list[Any]]:
-    """Return what was changed, as pairs of name and value."""
+    """Return the changes as pairs of name and value."""
     reported = [[one.label, one.value] for one in plan.changes]
     reported += [[step.label, "hotplug:done"] for step in plan.hot]
     if plan.memory is not None:

@@ -1,4 +1,4 @@
-"""Placing many new instances by one request to an allocator."""
+"""The placement of many new instances by one request to an allocator."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -35,30 +35,30 @@ def _has_node(request: OpInstanceCreate) -> bool:
 
 @dataclass(frozen=True)
 class MultiPlan:
-    """A job for each instance that has a place, and the names of those that have none."""
+    """A job for each placed instance, and the names of the others."""
 
     jobs: list[list[OpCode]]
     failed: list[str]
 
 
 class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, MultiPlan]):
-    """Choose nodes for many new instances at once, if they name none; each is then made by a job of its own."""
+    """Choose nodes for many new instances at once, unless they name nodes; a job of its own creates each."""
 
     def check_arguments(self) -> None:
         op = self.op
         named_allocators(op.iallocator)
         if not 0 < len(op.instances) <= INSTANCES_LIMIT:
-            raise InputError(f"from 1 to {INSTANCES_LIMIT} are needed", "instances")
+            raise InputError(f"must have from 1 to {INSTANCES_LIMIT} instances", "instances")
         for number, one in enumerate(op.instances):
             where = f"instances[{number}]"
             if one.iallocator:
-                raise InputError("must not name an allocator: one is asked for all", where)
+                raise InputError("must not name an allocator: one allocator places all", where)
             try:
                 check_create_arguments(one)
             except InputError as err:
                 raise InputError(err.message, where) from err
         if len({_has_node(one) for one in op.instances}) > 1:
-            raise InputError("name a node for each of them or for none", "instances")
+            raise InputError("name a node for each instance or for none", "instances")
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         del snapshot
@@ -70,13 +70,13 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, MultiPlan]):
         if len(requests) < len(op.instances):
             names = Counter(full_name(ctx.snapshot, one.instance_name) for one in op.instances)
             twice = next(name for name, count in names.items() if count > 1)
-            raise InputError(f"{twice} is named twice", "instances")
+            raise InputError(f"{twice} occurs twice", "instances")
         if _has_node(op.instances[0]):
             return MultiPlan([[self._job(request)] for request in requests.values()], [])
         allocators = allocators_for(cluster, RequestType.MULTI_ALLOCATE, op.iallocator)
         if not allocators:
             raise PrereqError(
-                "name an allocator (--iallocator): the cluster has no default one",
+                "name an allocator (--iallocator): the cluster has no default allocator",
                 ErrorCode.WRONG_INPUT,
             )
         demands = [self._demand(ctx, name, one) for name, one in requests.items()]
@@ -126,6 +126,6 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, MultiPlan]):
         return {**self._placed(plan), "nodes": {op.instance_name: op.pnode for op in ops}}
 
     def _placed(self, plan: MultiPlan) -> dict[str, list[str]]:
-        """The names of what has a place, in the order of the jobs, and of what has none."""
+        """Return the names of the placed instances, in the order of the jobs, and of the others."""
         ops = [op for job in plan.jobs for op in job if isinstance(op, OpInstanceCreate)]
         return {"allocatable": [op.instance_name for op in ops], "failed": plan.failed}

@@ -14,31 +14,31 @@ from ganeti.units.node_choice import check_can_host, check_online
 
 
 def wanted_primary(op: OpInstanceSetParams, snapshot: Snapshot) -> Node | None:
-    """The node that is to be the primary one."""
+    """The new primary node."""
     given = op.pnode_uuid or op.pnode
     return resolve_node(snapshot, given) if given else None
 
 
 def check_alone(op: OpInstanceSetParams) -> None:
-    """InputError if more is asked that has to do with a node."""
+    """Raise InputError if the request changes the node in another way as well."""
     for field in ("disks", "nics", "disk_template", "runtime_mem", "hvparams"):
         if getattr(op, field):
-            raise InputError("cannot be given beside another primary node", field)
+            raise InputError("cannot be combined with another primary node", field)
 
 
 async def with_new_primary(
     ctx: UnitContext, before: Instance, node: Node, *, is_forced: bool
 ) -> Instance:
-    """The instance on that node; PrereqError if it runs where it is, or its disks are not there.
+    """Return the instance on that node; PrereqError if it runs elsewhere, or its disks are not there.
 
-    With force no node is asked, for an old node that is lost and not marked offline.
+    With force no node is queried, for an old node that is lost and not marked offline.
     """
     if node.uuid == before.primary_node:
         raise InputError(f"is the primary node of {before.name} already", "pnode")
     if is_mirrored(before) or node.uuid in before.all_nodes:
         raise PrereqError(
-            f"the disks of {before.name} are mirrored: gnt-instance failover or migrate makes the other node"
-            " the primary one, gnt-instance replace-disks another one the secondary",
+            f"the disks of {before.name} are mirrored: gnt-instance failover or migrate changes the"
+            " primary node, gnt-instance replace-disks the secondary",
             ErrorCode.WRONG_STATE,
         )
     check_can_host(node)
@@ -59,7 +59,7 @@ async def _check_it_is_down(ctx: UnitContext, before: Instance) -> None:
     except RpcError as err:
         raise PrereqError(
             f"{old.name} does not answer ({err}), so the state of {before.name} is unknown; mark that node offline, or"
-            " give --force",
+            " pass --force",
             ErrorCode.WRONG_STATE,
         ) from err
     if is_up:
@@ -75,7 +75,7 @@ async def _check_disks_are_there(ctx: UnitContext, after: Instance, node: Node) 
         info = await ctx.call(node, BLOCKDEV_INFO, DiskArgs(instance_name=after.name, disk=disk))
         if not info.exists:
             raise PrereqError(
-                f"disk {disk.index} of {after.name} is not on {node.name}; move its data there first, or let"
-                f" Ganeti do it: gnt-instance move {after.name}",
+                f"disk {disk.index} of {after.name} is not on {node.name}; move its data there first, or run"
+                f" gnt-instance move {after.name}",
                 ErrorCode.WRONG_STATE,
             )

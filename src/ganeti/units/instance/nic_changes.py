@@ -1,4 +1,4 @@
-"""Adding, changing and removing the NICs of an instance, in the configuration."""
+"""Additions, changes and removals of an instance's NICs, in the configuration."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def new_nic(ctx: UnitContext, request: NicRequest, index: int) -> Nic:
 def changed_nics(
     ctx: UnitContext, nics: tuple[Nic, ...], changes: list[DeviceChange]
 ) -> tuple[tuple[Nic, ...], Results]:
-    """The NICs after all changes in turn, and what was changed."""
+    """Apply all changes in turn; return the NICs and the changes."""
     left, results = list(nics), Results()
     for number, change in enumerate(changes):
         field = f"nics[{number}]"
@@ -70,7 +70,7 @@ def changed_nics(
 
 
 def check_new_nics(changes: list[DeviceChange]) -> None:
-    """Refuse new interfaces that no cluster could make."""
+    """Refuse new interfaces that are wrong in any cluster."""
     for number, change in enumerate(changes):
         if change.action == "add":
             _request(change.params, f"nics[{number}]")
@@ -88,10 +88,10 @@ def _request(params: Params, field: str) -> NicRequest:
 def _modified(
     ctx: UnitContext, nic: Nic, params: Params, at: int, field: str
 ) -> tuple[Nic, Results]:
-    """A NIC with some things changed; `default` takes mode, link and VLAN from the cluster again.
+    """Return a NIC with some changes; `default` resets mode, link and VLAN to the cluster's.
 
-    In another network than before it has no parameters of its own, and keeps its address if there is one
-    in that network.
+    In a different network it has no parameters of its own, and keeps its address if that is part
+    of the network.
     """
     own = [name for name in ("mode", "link", "vlan") if params.get(name) in (None, "default")]
     asked = {name: value for name, value in params.items() if name not in own}
@@ -126,7 +126,7 @@ def _modified(
 def _with_value(
     ctx: UnitContext, nic: Nic, request: NicRequest, name: str, network: Network | None
 ) -> Nic:
-    """The NIC with another MAC address, IP address or name."""
+    """Return the NIC with another MAC address, IP address or name."""
     if name == "mac":
         is_new = request.mac.lower() != nic.mac
         return replace(nic, mac=_reserved_mac(ctx, request.mac, network)) if is_new else nic
@@ -137,15 +137,15 @@ def _with_value(
 
 
 def _place(ctx: UnitContext, nic: Nic) -> tuple[str | None, str]:
-    """The address, and where it is one: in a network, or on a link."""
+    """Return the address and its scope: in a network, or on a link."""
     return nic.ip, nic.network or filled_nicparams(ctx.snapshot.cluster, nic)["link"]
 
 
 def _own_param(request: NicRequest, name: str, field: str) -> str:
-    """Return what a NIC sets itself: an empty VLAN is none, whatever the cluster's is; others cannot be empty."""
+    """Return the NIC's own parameters: an empty VLAN means no VLAN; other parameters cannot be empty."""
     value: str | None = nic_params(request).get(name)
     if value is None and name != "vlan":
-        raise InputError("cannot be empty; 'default' takes the cluster's", f"{field}.{name}")
+        raise InputError("cannot be empty; 'default' resets it to the cluster's", f"{field}.{name}")
     return value or ""
 
 
@@ -156,7 +156,7 @@ def _reserved_mac(ctx: UnitContext, mac: str, network: Network | None) -> str:
 
 
 def _reserved(ctx: UnitContext, nic: Nic, index: int, *, from_pool: bool = False) -> Nic:
-    """The NIC, once its IP address is reserved in its network, or else on its link."""
+    """Return the NIC after its IP address is reserved in its network, or on its link."""
     if nic.network is not None:
         network = ctx.snapshot.networks[nic.network]
         return _with_address(ctx, nic, network if from_pool or nic.ip else None)
@@ -168,7 +168,7 @@ def _reserved(ctx: UnitContext, nic: Nic, index: int, *, from_pool: bool = False
 
 
 def _with_address(ctx: UnitContext, nic: Nic, network: Network | None) -> Nic:
-    """The NIC with its address in the network, or with any that is free; as it is without a network."""
+    """Return the NIC with its address, or any free one, in the network; unchanged without a network."""
     reservations = ctx.config.reservations
     if network is None:
         return nic

@@ -1,4 +1,4 @@
-"""Asking a node whether it has the networks that an instance needs."""
+"""The check whether a node has the networks that an instance needs."""
 
 from collections.abc import Iterable
 
@@ -15,13 +15,13 @@ from ganeti.units.context import UnitContext
 
 
 def network_locks(snapshot: Snapshot, names: Iterable[str | None]) -> list[LockRequest]:
-    """The networks, so that they keep what they reserve while addresses of them are chosen."""
+    """Return the networks to lock, so that their reservations do not change while addresses are chosen."""
     uuids = {resolve_network(snapshot, name).uuid for name in names if name}
     return [lock(Level.NETWORK, uuids, Mode.SHARED)]
 
 
 def check_no_conflicts(ctx: UnitContext, group: NodeGroup, nics: Iterable[Nic]) -> None:
-    """Refuse an address without its network, where that is connected to the group."""
+    """Refuse an address outside of its network, where the network is connected to the group."""
     for nic in nics:
         if nic.ip is None or nic.network is not None:
             continue
@@ -30,7 +30,7 @@ def check_no_conflicts(ctx: UnitContext, group: NodeGroup, nics: Iterable[Nic]) 
             if AddressPool(network).number(nic.ip) is not None:
                 raise PrereqError(
                     f"the address {nic.ip} belongs to the network {network.name}, but its interface does not:"
-                    f" give it network={network.name}, or insist (--no-conflicts-check)",
+                    f" set network={network.name}, or override (--no-conflicts-check)",
                     ErrorCode.WRONG_STATE,
                 )
 

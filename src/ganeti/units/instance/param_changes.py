@@ -1,4 +1,4 @@
-"""Changing the parameters of an instance, in the configuration: pure."""
+"""Changes of an instance's parameters, in the configuration: pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from ganeti.model.params import BACKEND_PARAMS, MEMORY, Params
 from ganeti.units.instance.field_changes import HYPERVISOR, Applies, FieldChange
 
 DEFAULT = "default"
-"""A value that takes the cluster's again, as None does."""
+"""A value that resets a parameter to the cluster's, as None does."""
 HIDDEN = "<redacted>"
 Results = list[FieldChange]
 
@@ -24,7 +24,7 @@ Results = list[FieldChange]
 def changed_params(
     cluster: Cluster, instance: Instance, op: OpInstanceSetParams
 ) -> tuple[Instance, Results]:
-    """The instance with all that is asked for but its devices, and what was changed."""
+    """Return the instance with all requested changes except devices, and the changes."""
     results = Results()
     beparams = backend_changes(op.beparams)
     if MEMORY in op.beparams:
@@ -58,7 +58,7 @@ def changed_params(
 
 
 def check_memory_bounds(filled: Params) -> None:
-    """Refuse a least memory above the greatest."""
+    """Refuse a minimum memory above the maximum."""
     if filled["minmem"] > filled["maxmem"]:
         raise InputError(
             f"minmem ({filled['minmem']} MiB) is more than maxmem ({filled['maxmem']} MiB)",
@@ -71,7 +71,7 @@ def _shown(value: Any) -> Any:
 
 
 def backend_changes(given: Mapping[str, Any]) -> Params:
-    """Checked; None for what is to be the cluster's again."""
+    """Return the checked values; None resets a parameter to the cluster's."""
     values = {name: None if value == DEFAULT else value for name, value in given.items()}
     return check_backend_params(values, "beparams")
 
@@ -80,7 +80,7 @@ def _hypervisor(hypervisor: str, given: Mapping[str, Any]) -> Params:
     reset = [name for name, value in given.items() if value in (None, DEFAULT)]
     kept = {name: value for name, value in given.items() if name not in reset}
     checked = check_hypervisor_params(hypervisor, kept, of_instance=True, field="hvparams")
-    # A parameter of no such name, or of the whole cluster, cannot be reset either.
+    # An unknown parameter, or one of the whole cluster, cannot be reset either.
     defaults = hypervisor_defaults(hypervisor)
     of_cluster = {name: defaults.get(name) for name in reset}
     check_hypervisor_params(hypervisor, of_cluster, of_instance=True, field="hvparams")
@@ -88,7 +88,7 @@ def _hypervisor(hypervisor: str, given: Mapping[str, Any]) -> Params:
 
 
 def _with_os(instance: Instance, op: OpInstanceSetParams, results: Results) -> Instance:
-    """Another OS keeps the parameters (S148)."""
+    """Change the OS; its parameters are kept (S148)."""
     if op.os_name is not None:
         results.append(FieldChange("os", "", op.os_name, Applies.NOW))
         instance = replace(instance, os=op.os_name)

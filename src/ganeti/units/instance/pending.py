@@ -1,4 +1,4 @@
-"""Refusing to move a guest while a job that has ended still has something of it to clean up."""
+"""Refusal to move a guest while a finished job still has to clean up after it."""
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.jobs.pending_undo import PendingStep
@@ -11,10 +11,10 @@ from ganeti.units.undo.run import read_step
 def check_nothing_pending(
     ctx: UnitContext, instance: Instance, *, to: str, node: Node | None = None
 ) -> None:
-    """Refuse while a step about the guest or its disks is still to be run (F23); `to` says for what.
+    """Refuse while a step about the guest or its disks is pending (F23); `to` names the operation in the message.
 
-    Steps on nodes that are marked offline cannot be run, and keep no guest there. With `node`, a copy that is
-    still to be removed from that node is in the way as well.
+    Steps on nodes that are marked offline cannot run and do not block. With `node`, a copy that must still be removed
+    from that node blocks as well.
     """
     for left in ctx.services.pending_undo():
         if _is_in_the_way(ctx, left, instance, node):
@@ -28,7 +28,7 @@ def check_nothing_pending(
 
 
 def pending_on(ctx: UnitContext, node: Node) -> list[str]:
-    """Return what jobs that have ended still have to do on a node, a sentence each."""
+    """Return the pending steps of finished jobs on a node, a sentence each."""
     return [
         f"job {left.job_id} ({left.summary}) still has to {left.what}: {left.why or 'not tried yet'}"
         for left in ctx.services.pending_undo()

@@ -1,4 +1,4 @@
-"""Instance policies: the one check that every operation makes which creates, changes or moves an instance."""
+"""Instance policies: the one check for all operations that create, change or move an instance."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from ganeti.units.instance.access import primary_node
 
 
 def policy_breaches(cluster: Cluster, group: NodeGroup | None, instance: Instance) -> list[str]:
-    """Return what of an instance the policy of a group (None: the cluster's) forbids, a sentence each."""
+    """Return the violations of a group's policy (None: the cluster's) by an instance, a sentence each."""
     size = Demand.of(cluster, instance).size(exclusive=is_exclusive(cluster, group))
     return policy_violations(filled_ipolicy(cluster, group), size)
 
@@ -20,9 +20,9 @@ def policy_breaches(cluster: Cluster, group: NodeGroup | None, instance: Instanc
 def check_instance_policy(
     ctx: UnitContext, instance: Instance, *, ignore: bool, groups: Sequence[NodeGroup] = ()
 ) -> None:
-    """Refuse what the policies of all `groups` forbid (S235), with `ignore` only say it.
+    """Refuse what the policies of all `groups` forbid (S235); with `ignore` only warn.
 
-    Without groups it is the group of the instance's node.
+    The default is the group of the instance's node.
     """
     snapshot = ctx.snapshot
     wrong = []

@@ -1,4 +1,4 @@
-"""Starting, stopping and rebooting instances."""
+"""Start, shutdown and reboot of instances."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -67,9 +67,9 @@ async def start_instance(
     remember: bool = True,
     force: bool = False,
 ) -> None:
-    """Start a guest on its primary node, and remember that it is to run.
+    """Start a guest on its primary node, and record that it should run.
 
-    After a failure, or a crash before that is recorded, it is stopped. With `force` it starts from mirrored disks
+    After a failure, or a crash before the record, the guest is stopped. With `force` it starts from mirrored disks
     that lack writes.
     """
     node, spec = primary_node(ctx, instance), spec_of(ctx, instance)
@@ -88,9 +88,9 @@ async def start_instance(
 
 @asynccontextmanager
 async def stopped(ctx: UnitContext, instance: Instance, *, restart: bool) -> AsyncIterator[UndoLog]:
-    """A block that stops a guest and starts it in the end, here or on another node.
+    """A block that stops a guest and starts it at the end, on the same or another node.
 
-    If the block fails before its `commit`, or the master dies in it, the guest is started where it is then.
+    If the block fails before its `commit`, or the master dies in it, the guest is started on its present node.
     """
     async with ctx.undo_log() as undo:
         if restart:
@@ -101,9 +101,9 @@ async def stopped(ctx: UnitContext, instance: Instance, *, restart: bool) -> Asy
 async def shut_down_source(
     ctx: UnitContext, instance: Instance, source: Node, timeout_s: int
 ) -> None:
-    """Stop the guest, and have its node prove it; a node marked offline counts as dead."""
+    """Stop the guest, and have its node confirm it; a node that is marked offline counts as dead."""
     if source.offline:
-        ctx.warn(f"node {source.name} is offline: it is taken for dead, as it was marked")
+        ctx.warn(f"node {source.name} is marked offline, so it is treated as dead")
         return
     ctx.step(f"shutting down the instance on {source.name} (at most {timeout_s} s)")
     args = ShutdownArgs(instance=spec_of(ctx, instance), timeout_s=timeout_s)
@@ -115,7 +115,7 @@ async def shut_down_source(
 
 
 async def run_again(ctx: UnitContext, instance: Instance) -> None:
-    """Start a guest that was stopped for a move that failed, if it is still where it was."""
+    """Start a guest that was stopped for a failed move, if it is still on its former node."""
     now = ctx.snapshot.instances.get(InstanceUuid(instance.uuid))
     if now is None or now.primary_node != instance.primary_node or now.migrating_to is not None:
         return
@@ -123,7 +123,7 @@ async def run_again(ctx: UnitContext, instance: Instance) -> None:
         if await running_state(ctx, primary_node(ctx, now), now) is None:
             await start_instance(ctx, now)
     except GanetiError as err:
-        ctx.warn(f"{instance.name} could not be started again where it was: {err}")
+        ctx.warn(f"{instance.name} could not be started again on its former node: {err}")
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class StartPlan:
     is_up: bool
     is_paused: bool
     needless: str = ""
-    """Why nothing is to be done, if the start depends on that."""
+    """The reason to do nothing, if the start is conditional."""
 
 
 class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
@@ -189,11 +189,11 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
             ctx.step(f"starting instance {instance.name} on {primary_node(ctx, instance).name}")
             await start_instance(ctx, instance, paused=self.op.startup_paused, remember=remember)
             return Outcome()
-        # Nothing to undo: a guest that ran before must not be stopped because an answer was lost.
+        # Nothing to undo: a lost answer must not stop a guest that ran before.
         if not plan.is_paused:
             ctx.info(f"instance {instance.name} is running already")
         elif self.op.startup_paused:
-            ctx.info(f"instance {instance.name} is there already, paused")
+            ctx.info(f"instance {instance.name} is paused")
         else:
             node = primary_node(ctx, instance)
             ctx.step(f"resuming instance {instance.name}, which is paused on {node.name}")
@@ -204,12 +204,12 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
 async def why_not_wanted(ctx: UnitContext, instance: Instance) -> str:
     """Return why the watcher must not start an instance; '' if it should run and runs nowhere (G5, G20).
 
-    Asked under its lock. RpcError if its own node does not answer.
+    Called under the instance's lock. RpcError if its own node does not answer.
     """
     if instance.admin_state is not AdminState.UP:
-        return f"it is to be {instance.admin_state}"
+        return f"its requested state is {instance.admin_state}"
     if instance.migrating_to is not None:
-        return "a migration has not been settled"
+        return "an interrupted migration has not been resolved"
     home = primary_node(ctx, instance)
     check_online(home)
     state = await running_state(ctx, home, instance)
@@ -226,7 +226,7 @@ async def why_not_wanted(ctx: UnitContext, instance: Instance) -> str:
 
 
 async def check_can_start(ctx: UnitContext, node: Node, instance: Instance) -> None:
-    """Refuse to start a guest for which its node has too little memory, or not the networks."""
+    """Refuse to start a guest if its node lacks memory or the networks."""
     await check_links(ctx, node, instance)
     what = f"starting instance {instance.name}"
     demand = Demand.of(ctx.snapshot.cluster, instance)
@@ -236,7 +236,7 @@ async def check_can_start(ctx: UnitContext, node: Node, instance: Instance) -> N
 
 
 class LUInstanceShutdown(InstanceUnit[OpInstanceShutdown, Instance]):
-    """Ask the guest to shut down, and end it when its time is over."""
+    """Shut the guest down, and kill it after the timeout."""
 
     hook = "instance-stop"
 
@@ -277,14 +277,14 @@ class LUInstanceShutdown(InstanceUnit[OpInstanceShutdown, Instance]):
             await ctx.call(node, INSTANCE_SHUTDOWN, args)
         await close_secondaries(ctx, plan)
         if self.op.no_remember or plan.admin_state is AdminState.OFFLINE:
-            return Outcome()  # what is marked offline stays so, though its guest is ended by force
+            return Outcome()  # the offline mark stays, even if the guest is killed
         source = self.op.admin_state_source or AdminStateSource.ADMIN
         return Outcome(change=set_admin_state(plan.uuid, AdminState.DOWN, source))
 
 
 @dataclass(frozen=True)
 class RebootPlan:
-    """The instance, and which of the three acts its reboot needs."""
+    """The instance, and which of the three steps its reboot needs."""
 
     instance: Instance
     in_place: bool

@@ -1,4 +1,4 @@
-"""Everything about instances, and how to reach their consoles."""
+"""All data of instances, and the parameters of their consoles."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,11 +30,11 @@ from ganeti.units.node_choice import check_online
 
 UP = "up"
 MOST_AT_ONCE = 32
-"""Instances about which nodes are asked at the same time."""
+"""The number of instances that nodes are queried about at once."""
 
 
 class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
-    """What `gnt-instance info` shows; with `static` without asking the nodes."""
+    """Return the data of `gnt-instance info`; with `static` no node is queried."""
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         if not self.op.use_locking:
@@ -131,7 +131,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
         )
 
     async def _disks(self, ctx: UnitContext, instance: Instance, node: Node) -> Sequence[DiskInfo]:
-        """The disks of an instance as a node sees them; nothing if it does not say."""
+        """Return the disks of an instance as a node sees them; nothing if it does not answer."""
         disks = spec_of(ctx, instance, node).disks
         if node.offline or not disks:
             return ()
@@ -143,7 +143,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
             return ()
 
     async def _asked_agent(self, ctx: UnitContext, instance: Instance) -> AgentInfo | None:
-        """Return what the guest says of itself, if its agent answers."""
+        """Return the guest's report about itself, if its agent answers."""
         node, args = primary_node(ctx, instance), InstanceArgs(instance=spec_of(ctx, instance))
         try:
             answer = await ctx.call(node, AGENT_INFO, args)
@@ -154,11 +154,11 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
 
 
 IN_BETWEEN = "waiting in memory"
-"""A guest whose migration broke off: it does not run here, and its memory is kept."""
+"""A guest after an interrupted migration: it does not run here, and its memory is preserved."""
 
 
 def run_state(found: RunningInstance | None) -> str:
-    """Return how a guest is: up, there but paused, down, down by its own will, or in memory between two nodes."""
+    """Return the state of a guest: up, paused, down, shut down by its user, or in memory between two nodes."""
     if found is None:
         return "down"
     if not found.has_guest:
@@ -167,7 +167,7 @@ def run_state(found: RunningInstance | None) -> str:
 
 
 class LUInstanceConsole(InstanceUnit[OpInstanceConsole, Instance]):
-    """How to reach the console, as the instance's node says."""
+    """Return the parameters of the console, from the instance's node."""
 
     async def check_prereq(self, ctx: UnitContext) -> Instance:
         instance = self.instance(ctx.snapshot)

@@ -1,4 +1,4 @@
-"""Reinstall an instance."""
+"""Reinstallation of an instance."""
 
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ from ganeti.units.instance.install import check_os, install_os, osparams_with
 
 @dataclass(frozen=True)
 class ReinstallPlan:
-    """The instance with the OS that it is to have, and the parameters of this installation."""
+    """The instance with its new OS, and the parameters of this installation."""
 
     instance: Instance
     osparams: dict[str, str] = field(repr=False)
@@ -28,7 +28,7 @@ class ReinstallPlan:
 class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, ReinstallPlan]):
     """Run the create script on the disks of an instance that is down.
 
-    There is no way back: a script that failed can only be run again.
+    This cannot be undone: a script that failed can only be run again.
     """
 
     hook = "instance-reinstall"
@@ -52,7 +52,7 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, ReinstallPlan]):
         instance = replace(instance, os=op.os_type or instance.os)
         if not instance.os:
             raise PrereqError(
-                f"instance {instance.name} has no OS yet; say which one (--os-type)",
+                f"instance {instance.name} has no OS yet; name one (--os-type)",
                 ErrorCode.WRONG_INPUT,
             )
         osparams = osparams_with(

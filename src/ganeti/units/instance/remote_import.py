@@ -1,4 +1,4 @@
-"""The destination's part of a move from another cluster: disks are waited for, and kept only when all are whole."""
+"""The destination's part of a move from another cluster: it receives disks, and keeps them only if all are complete."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ from ganeti.units.undo.transfers import ConfirmStream, EndStream
 
 REMOTE_IMPORT = "remote-import"
 STARTUP_S = 600
-"""How long the source may take to begin, if the request does not say."""
+"""The default time for the source to begin."""
 STARTUP_LIMIT_S = 6 * 3600
 POLL_S = 2.0
 _FIELDS = ("source_handshake", "source_x509_ca", "source_instance_name")
@@ -51,7 +51,7 @@ _FIELDS = ("source_handshake", "source_x509_ca", "source_instance_name")
 
 @dataclass(frozen=True)
 class RemoteSource:
-    """The instance in the other cluster, and how its data is read here."""
+    """The instance in the other cluster, and the way in which its data is read."""
 
     name: str
     certificate: str
@@ -61,7 +61,7 @@ class RemoteSource:
 
 @dataclass
 class _Waiting:
-    """The streams of one move, and what is to be done once all is committed."""
+    """The streams of one move, and the steps after the commit."""
 
     streams: list[StreamArgs] = field(default_factory=list)
     watches: list[ScriptWatch] = field(default_factory=list)
@@ -69,7 +69,7 @@ class _Waiting:
 
 
 def check_remote_import_arguments(op: OpInstanceCreate) -> None:
-    """Refuse fields of moves where nothing moves, and moves without them."""
+    """Refuse fields of moves without a move, and moves without these fields."""
     for name in _FIELDS:
         if op.mode != REMOTE_IMPORT and getattr(op, name) is not None:
             raise InputError(f"only with mode {REMOTE_IMPORT}", name)
@@ -79,7 +79,7 @@ def check_remote_import_arguments(op: OpInstanceCreate) -> None:
         check_compression(op.compress)
         host_name(op.source_instance_name or "", "source_instance_name")
         if op.no_install:
-            raise InputError("a move installs nothing anyway", "no_install")
+            raise InputError("has no effect: a move never runs the OS create script", "no_install")
         if not 0 <= (op.helper_startup_timeout or 0) <= STARTUP_LIMIT_S:
             raise InputError(
                 f"must be from 0 to {STARTUP_LIMIT_S} seconds", "helper_startup_timeout"
@@ -87,7 +87,7 @@ def check_remote_import_arguments(op: OpInstanceCreate) -> None:
 
 
 def check_source(ctx: UnitContext, op: OpInstanceCreate) -> str:
-    """The certificate of the source, if that cluster shares our secret (S213)."""
+    """Return the certificate of the source, if that cluster shares our secret (S213)."""
     secret = secret_of_others(ctx)
     check_handshake(secret, op.source_handshake)
     certificate = verified_certificate(secret, op.source_x509_ca or "")
@@ -98,7 +98,7 @@ def check_source(ctx: UnitContext, op: OpInstanceCreate) -> str:
 async def plan_remote_import(
     ctx: UnitContext, op: OpInstanceCreate, certificate: str, node: Node
 ) -> RemoteSource:
-    """Return how the data will be read; the source says how it is made, and both must be alike."""
+    """Return how the data will be read; the source announces its form, and both must match."""
     scripts = await scripts_of(ctx, node, op.os_type or "")
     return RemoteSource(
         str(op.source_instance_name), certificate, "import" in scripts, "rename" in scripts
@@ -175,8 +175,8 @@ async def _all_received(ctx: UnitContext, node: Node, streams: list[StreamArgs])
                 ctx.info(f"disk {index}: {found.result.data_bytes // MIB} MiB received")
                 del left[index]
             elif not found.running:
-                why = found.error or "the program that receives it is gone"
-                raise ExecError(f"disk {index} did not come: {why}")
+                why = found.error or "the receiving program has ended"
+                raise ExecError(f"disk {index} was not received: {why}")
             elif found.done and loop.time() >= show_at:
                 come = Progress(done=found.done, total=found.total)
                 ctx.info(paces[index].words(come, loop.time()))

@@ -1,4 +1,4 @@
-"""Removing instances."""
+"""Removal of instances."""
 
 from collections.abc import Awaitable
 
@@ -27,7 +27,7 @@ from ganeti.units.node_choice import check_online
 
 
 class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
-    """Shut an instance down and remove its disks and its entry; a removal that broke off can be repeated."""
+    """Shut an instance down and remove its disks and its entry; an interrupted removal can be repeated."""
 
     hook = "instance-remove"
 
@@ -39,7 +39,7 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
         if not self.op.ignore_failures:
             check_not_migrating(instance)
             check_online(primary_node(ctx, instance))
-            # A copy on a dead node is left there: what the node has when it comes back is found by verify.
+            # A copy on a dead node is kept there: when the node returns, verify reports it.
         return instance
 
     def hook_nodes(self, before: Instance, plan: Instance) -> HookNodes:
@@ -63,7 +63,7 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
         for uuid in holders(plan):
             holder = ctx.snapshot.nodes[uuid]
             if holder.offline and uuid != plan.primary_node:
-                ctx.warn(f"node {holder.name} is offline: its copies of {plan.name} are left there")
+                ctx.warn(f"node {holder.name} is offline: its copies of {plan.name} remain there")
                 continue
             for disk in disks_on(ctx, plan, uuid):
                 what = DiskArgs(instance_name=plan.name, disk=disk)
@@ -76,10 +76,10 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
         return Outcome(change=forget)
 
     async def _try(self, ctx: UnitContext, plan: Instance, act: Awaitable[object]) -> None:
-        """Do one step; a failure ends the removal unless failures are to be ignored."""
+        """Do one step; a failure ends the removal unless failures are ignored."""
         try:
             await act
         except RpcError as err:
             if not self.op.ignore_failures:
                 raise
-            ctx.warn(f"{err}; going on, as asked: something of {plan.name} may be left there")
+            ctx.warn(f"{err}; ignored on request: parts of {plan.name} may remain there")

@@ -1,4 +1,4 @@
-"""Giving an instance another name."""
+"""Renaming of an instance."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ from ganeti.units.instance.install import osparams_with, run_script
 
 @dataclass(frozen=True)
 class RenamePlan:
-    """The instance under its new name, and the one that it had."""
+    """The instance under its new name, and its old name."""
 
     instance: Instance
     old_name: str
@@ -33,9 +33,9 @@ class RenamePlan:
 
 
 class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
-    """Tell the installed system its new name, and then record it, in one step.
+    """Set the new name in the installed system, then record it, in one step.
 
-    All else refers to the instance's UUID, disks included: their paths keep the name under which
+    All other references are to the instance's UUID, including those of disks: their paths keep the name under which
     they were made.
     """
 
@@ -57,7 +57,7 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
     async def check_prereq(self, ctx: UnitContext) -> RenamePlan:
         snapshot, new_name = ctx.snapshot, self.op.new_name
         instance = self.instance(snapshot)
-        # A rename to its own name runs the script again, for a system that missed a change.
+        # A rename to the same name runs the script again, for a system that missed a change.
         if new_name != instance.name and snapshot.instance_by_name(new_name):
             raise PrereqError(f"instance {new_name} exists already", ErrorCode.EXISTS)
         ctx.config.reservations.take_name(ctx.job_id, new_name)
@@ -103,9 +103,9 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
         except RpcFailed as err:
             if err.wire_error != GuestOsError.wire_name:
                 raise
-            # The cluster's name for it does not depend on what the guest believes its name to be.
+            # The cluster's name of the instance does not depend on the guest's name for itself.
             ctx.warn(
-                f"{err}; the instance is renamed nevertheless; change the name in its system by hand"
+                f"{err}; the instance is renamed nevertheless; change the name in its system manually"
             )
 
 

@@ -1,4 +1,4 @@
-"""What may be asked of a new or changed instance: pure checks, and the objects that they yield."""
+"""Checks of a request for a new or changed instance, pure, and the objects that result."""
 
 from collections.abc import Sequence
 from ipaddress import ip_address
@@ -19,9 +19,9 @@ from ganeti.model.params import NIC_PARAMS, Params
 from ganeti.units.instance.device_changes import check_device_names
 
 POOL = "pool"
-"""In place of an address: any that is free in the network."""
+"""Stands for any free address in the network."""
 SOURCE_LIMIT = 1023
-"""Characters of what names something to be adopted."""
+"""Characters of the name of an adopted volume or device."""
 
 
 def check_tags(tags: Sequence[str]) -> None:
@@ -31,7 +31,7 @@ def check_tags(tags: Sequence[str]) -> None:
 
 
 def check_template(name: str | None, cluster: Cluster) -> DiskTemplate:
-    """The disk template, if this cluster has it; None means the cluster's first."""
+    """Return the disk template, if this cluster has it; None stands for the cluster's first."""
     chosen = name or cluster.enabled_disk_templates[0]
     if chosen not in cluster.enabled_disk_templates:
         enabled = ", ".join(cluster.enabled_disk_templates)
@@ -42,14 +42,14 @@ def check_template(name: str | None, cluster: Cluster) -> DiskTemplate:
 
 
 def check_disks(disks: Sequence[DiskRequest], template: DiskTemplate | None) -> None:
-    """Refuse disks that no template, or not this one, could make."""
+    """Refuse disks that no template, or not this one, supports."""
     if len(disks) > MAX_DISKS:
         raise InputError(f"{len(disks)} disks: at most {MAX_DISKS} are possible", "disks")
     for index, disk in enumerate(disks):
         where = f"disks[{index}]"
         if disk.adopt is None and not 1 <= disk.size <= MAX_DISK_MIB:
             raise InputError(
-                f"{disk.size} MiB is not possible: a disk has from 1 MiB to {format_mib(MAX_DISK_MIB)}",
+                f"a disk of {disk.size} MiB is not possible: the size must be 1 MiB to {format_mib(MAX_DISK_MIB)}",
                 f"{where}.size",
             )
         if disk.mode not in ("rw", "ro", "w", "r", "W", "R"):
@@ -70,29 +70,29 @@ def check_disks(disks: Sequence[DiskRequest], template: DiskTemplate | None) -> 
 
 
 def check_adoption(disk: DiskRequest, template: DiskTemplate, field: str) -> None:
-    """Refuse to adopt what this template cannot; InputError names the field."""
+    """Refuse an adoption that this template does not support; InputError names the field."""
     if disk.adopt is None:
         if template.only_adopts:
             raise InputError(
-                f"disks of template {template.name} are devices that are there already: adopt=PATH",
+                f"disks of template {template.name} are existing devices: pass adopt=PATH",
                 f"{field}.adopt",
             )
         return
     if not template.adopts:
-        raise InputError(f"template {template.name} adopts nothing", f"{field}.adopt")
+        raise InputError(f"template {template.name} does not support adoption", f"{field}.adopt")
     if not 1 <= len(disk.adopt) <= SOURCE_LIMIT or not disk.adopt.isprintable():
-        raise InputError("must be the name of what is to be adopted", f"{field}.adopt")
+        raise InputError("must be the name of a volume or device", f"{field}.adopt")
     if disk.size:
-        raise InputError("what is adopted has its size already", f"{field}.size")
+        raise InputError("must be omitted: the adopted disk has its size already", f"{field}.size")
 
 
 def disk_mode(text: str) -> str:
-    """A checked access mode as it is stored."""
+    """Return the stored form of a checked access mode."""
     return "ro" if text.lower() in ("r", "ro") else "rw"
 
 
 def check_nics(nics: Sequence[NicRequest]) -> None:
-    """Refuse network interfaces that could not work anywhere."""
+    """Refuse network interfaces that are wrong in any cluster."""
     if len(nics) > MAX_NICS:
         raise InputError(f"{len(nics)} network interfaces: at most {MAX_NICS} are possible", "nics")
     for index, nic in enumerate(nics):
@@ -104,7 +104,7 @@ def check_nics(nics: Sequence[NicRequest]) -> None:
         own = [name for name in NIC_PARAMS if getattr(nic, name) is not None]
         if nic.network is not None and own:
             raise InputError(
-                "cannot be given beside a network, which has one for each group (gnt-network connect)",
+                "cannot be combined with a network, whose group connection sets it (gnt-network connect)",
                 f"{where}.{own[0]}",
             )
         check_params(NIC_PARAMS, _params_of(nic), where, "NIC")
@@ -123,7 +123,7 @@ def check_nics(nics: Sequence[NicRequest]) -> None:
 
 
 def is_from_pool(nic: NicRequest) -> bool:
-    """Return whether the interface is to have any free address of its network."""
+    """Return whether the interface requests any free address of its network."""
     return nic.ip == POOL and nic.network is not None
 
 
@@ -133,7 +133,7 @@ def _check_distinct(what: str, values: Sequence[str | None]) -> None:
         if value in ("auto", "generate") or not value:
             continue
         if value in seen:
-            raise InputError(f"{value} is given twice", f"nics[{index}].{what}")
+            raise InputError(f"{value} occurs twice", f"nics[{index}].{what}")
         seen.add(value)
 
 
@@ -148,7 +148,7 @@ def check_address(text: str, field: str) -> None:
 
 
 def nic_params(nic: NicRequest) -> Params:
-    """Return what this interface sets that the cluster's defaults do not."""
+    """Return the interface's parameters that differ from the cluster's defaults."""
     return changed({}, check_params(NIC_PARAMS, _params_of(nic), "nics", "NIC"))
 
 
@@ -157,7 +157,7 @@ def _params_of(nic: NicRequest) -> Params:
 
 
 def build_nic(nic: NicRequest, mac: str, ids: IdSource, network: Network | None = None) -> Nic:
-    """The interface that a checked request and a reserved MAC address yield; without an address from a pool."""
+    """Return the interface for a checked request and a reserved MAC address; without an address from a pool."""
     return Nic(
         uuid=ids.uuid(),
         mac=mac,
@@ -169,13 +169,13 @@ def build_nic(nic: NicRequest, mac: str, ids: IdSource, network: Network | None 
 
 
 def check_routed(nic: Nic, filled: Params, index: int) -> None:
-    """A routed interface needs an address, or nothing could be routed to it (S81)."""
+    """Refuse a routed interface without an address: nothing could be routed to it (S81)."""
     if filled["mode"] == "routed" and nic.ip is None:
         raise InputError("a routed network interface needs an IP address", f"nics[{index}].ip")
 
 
 def build_disk(request: DiskRequest, planner: Planner, site: Site, names: Names) -> Disk:
-    """The disk that a checked request yields, on no node yet."""
+    """Return the disk for a checked request, on no node yet."""
     new = NewDisk(
         size=request.size,
         mode=disk_mode(request.mode),

@@ -1,4 +1,4 @@
-"""How interfaces and disks are shown to clients, in the form that those of Ganeti 3 unpack."""
+"""Interfaces and disks in the form that clients of Ganeti 3 unpack."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from ganeti.units.mirrors.judge import OFFLINE, Seen, judge, problem
 
 @dataclass(frozen=True)
 class SeenDisks:
-    """The disks of an instance as its nodes see them; empty where a node was not asked or did not say."""
+    """The disks of an instance as its nodes see them; empty without a node's answer."""
 
     primary: Sequence[DiskInfo] = ()
     secondary: Sequence[DiskInfo] = ()
 
 
 def nic_view(snapshot: Snapshot, instance: Instance, nic: Nic) -> NicView:
-    """An interface, with the parameters of its network or the cluster."""
+    """Return an interface, with the parameters of its network or the cluster."""
     params = filled_nicparams(snapshot.cluster, nic, group_of(snapshot, instance.primary_node))
     return NicView(
         nic.name,
@@ -48,7 +48,7 @@ def _network_view(network: Network) -> dict[str, Any]:
 def disk_view(
     snapshot: Snapshot, instance: Instance, index: int, found: SeenDisks
 ) -> dict[str, Any]:
-    """A disk; of a mirrored one nodes and minors, and never its secret (G23)."""
+    """Return a disk; a mirrored one with nodes and minors, but never its secret (G23)."""
     disk = instance.disks[index]
     primary = found.primary[index] if found.primary else None
     secondary = found.secondary[index] if found.secondary else None
@@ -73,7 +73,7 @@ def disk_view(
 def _mirror(
     snapshot: Snapshot, instance: Instance, index: int, found: SeenDisks
 ) -> dict[str, str | None] | None:
-    """The state of a mirrored disk, what is wrong with it, and the command that repairs it; None where no node was asked."""
+    """Return a mirrored disk's state, its fault, and the repair command; None if no node was queried."""
     if not is_mirrored(instance) or not (found.primary or found.secondary):
         return None
     asked = zip(instance.all_nodes, (found.primary, found.secondary), strict=True)
@@ -109,7 +109,7 @@ def _layer(disk: Disk, instance: Instance) -> dict[str, Any]:
 
 
 def _address(snapshot: Snapshot, instance: Instance, disk: Disk) -> dict[str, Any]:
-    """`logical_id` and `drbd_info`; what a mirror's secret would be is None."""
+    """Return `logical_id` and `drbd_info`; None stands for the secret of a mirror."""
     nodes = [instance.primary_node, *instance.secondary_nodes]
     if disk.template != DRBD.name or len(nodes) < 2:  # noqa: PLR2004 - a mirror has two
         return {"logical_id": list(disk.part(instance.primary_node)), "drbd_info": None}

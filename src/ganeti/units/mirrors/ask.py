@@ -1,4 +1,4 @@
-"""Asking nodes about the disks of instances, for callers with and without a context."""
+"""Queries of nodes about the disks of instances, for callers with and without a context."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from ganeti.rpc.procedures.disks import DiskArgs, DiskInfo, DisksArgs
 from ganeti.units.mirrors.judge import OFFLINE, Seen, Verdict, judge
 
 PER_CALL = 50
-"""Disks about which a node is asked at once."""
+"""The number of disks in one query."""
 
 Ask = Callable[[Node, DisksArgs], Awaitable[list[DiskInfo]]]
 Asked = list[tuple[Instance, int]]
@@ -22,7 +22,7 @@ Asked = list[tuple[Instance, int]]
 async def ask_nodes(
     snapshot: Snapshot, instances: Iterable[Instance], ask: Ask
 ) -> dict[InstanceUuid, list[Verdict]]:
-    """The verdict on each disk of some instances; a node that is silent is a finding, not an error."""
+    """Return the verdict on each disk of some instances; a silent node is a finding, not an error."""
     wanted = list(instances)
     asked = _asked_of(wanted)
     nodes = [snapshot.nodes[uuid] for uuid in asked]
@@ -47,7 +47,7 @@ async def ask_nodes(
 
 
 def _asked_of(instances: Sequence[Instance]) -> Mapping[NodeUuid, Asked]:
-    """Return which node to ask about which disks."""
+    """Return the nodes to query, each with its disks."""
     found: dict[NodeUuid, Asked] = {}
     for instance in instances:
         for uuid in holders(instance):

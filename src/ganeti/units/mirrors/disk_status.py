@@ -1,4 +1,4 @@
-"""How the disks of one instance are on all its nodes."""
+"""The state of the disks of one instance on all its nodes."""
 
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome

@@ -1,6 +1,6 @@
 """The state of a mirrored disk, from what its nodes report, and the command that repairs it. Pure.
 
-Every client of these states comes here: `verify`, `disk-status`, `activate-disks`, `verify-disks`,
+All clients of these states use this module: `verify`, `disk-status`, `activate-disks`, `verify-disks`,
 `replace-disks`, failover, migration and the watcher.
 """
 
@@ -16,7 +16,7 @@ OFFLINE = "the node is marked offline"
 
 @dataclass(frozen=True)
 class Seen:
-    """One part of one disk: on which node, and what that reports; `info` is None if it does not."""
+    """One part of one disk: its node and that node's report; `info` is None without a report."""
 
     disk: int
     node: str
@@ -26,7 +26,7 @@ class Seen:
 
     @property
     def copy(self) -> SyncStatus | None:
-        """The copy on this node, be it open or not."""
+        """The copy on this node, open or not."""
         return None if self.info is None else self.info.sync or self.info.at_rest
 
     @property
@@ -44,7 +44,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with a disk, and the command that repairs it; '' where no command can."""
+    """A fault of a disk, and the command that repairs it; '' if no command can."""
 
     text: str
     command: str = ""
@@ -75,7 +75,7 @@ class Verdict:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every copy is known to have all data."""
+        """True if every copy is known to have all data."""
         copies = [part.copy for part in self.parts]
         if any(copy is None or not (copy.up_to_date and copy.consistent) for copy in copies):
             return False
@@ -84,17 +84,17 @@ class Verdict:
         return len({copy.generations[:1] for copy in copies if copy is not None}) == 1
 
     def of(self, node: str) -> tuple[Seen, MirrorState]:
-        """The part on a node, by its name."""
+        """Return the part on a node, by its name."""
         at = [part.node for part in self.parts].index(node)
         return self.parts[at], self.states[at]
 
     def others(self, node: str) -> list[Seen]:
-        """The parts on other nodes."""
+        """Return the parts on other nodes."""
         return [part for part in self.parts if part.node != node]
 
 
 def have_parted(one: SyncStatus, other: SyncStatus) -> bool:
-    """Return whether each copy has data that does not come from the other's; a copy that is not filled has none."""
+    """Return whether both copies have data that the other lacks; an incomplete copy has none of its own."""
     ours, theirs = one.generations, other.generations
     if not ours or not theirs or one.connected or other.connected:
         return False
@@ -104,7 +104,7 @@ def have_parted(one: SyncStatus, other: SyncStatus) -> bool:
 
 
 def lacks_writes(copy: SyncStatus, other: SyncStatus) -> bool:
-    """Return whether a copy that is not connected has only what the other one comes from."""
+    """Return whether a copy without a connection has only an ancestor of the other's data."""
     if copy.connected or other.connected or not other.consistent:
         return False
     ours, theirs = copy.generations[:1], other.generations
@@ -112,12 +112,12 @@ def lacks_writes(copy: SyncStatus, other: SyncStatus) -> bool:
 
 
 def is_behind(copy: SyncStatus, newest: SyncStatus) -> bool:
-    """Return whether a copy that lacks writes does not know it."""
+    """Return whether a copy lacks writes without a record of that."""
     return copy.up_to_date and newest.up_to_date and lacks_writes(copy, newest)
 
 
 def judge(parts: Sequence[Seen], *, mirrored: bool) -> Verdict:
-    """The verdict on one disk."""
+    """Return the verdict on one disk."""
     copies = [part.copy for part in parts]
     states = []
     for at, part in enumerate(parts):
@@ -127,7 +127,7 @@ def judge(parts: Sequence[Seen], *, mirrored: bool) -> Verdict:
 
 
 def _judged(part: Seen, others: Sequence[SyncStatus] | None) -> MirrorState:
-    """The state of one part; `others` is None where a disk has only this one."""
+    """Return the state of one part; `others` is None for a disk with one part."""
     info, copy = part.info, part.copy
     if info is None:
         return MirrorState.UNKNOWN
@@ -145,7 +145,7 @@ def _judged(part: Seen, others: Sequence[SyncStatus] | None) -> MirrorState:
 
 
 def _data_state(copy: SyncStatus, others: Sequence[SyncStatus]) -> MirrorState | None:
-    """The state of a copy by its data; None if it has all that is known of."""
+    """Return the state of a copy by its data; None if it has all known data."""
     if copy.percent is not None:
         return MirrorState.SYNCING
     if not copy.consistent:
@@ -175,12 +175,12 @@ def _connection_state(part: Seen) -> MirrorState:
 
 
 def activation(instance: str) -> str:
-    """The command that opens and connects the disks of an instance."""
+    """Return the command that opens and connects the disks of an instance."""
     return f"gnt-instance activate-disks {instance}"
 
 
 def problem(verdict: Verdict, instance: str, *, is_up: bool) -> Problem | None:
-    """Return what is wrong with a mirrored disk of an instance, and the one command for it; None if nothing is.
+    """Return the fault of a mirrored disk of an instance, with the repair command; None if there is none.
 
     `is_up` says whether the disk should be open.
     """
@@ -207,7 +207,7 @@ def problem(verdict: Verdict, instance: str, *, is_up: bool) -> Problem | None:
 
 
 def _making_again(verdict: Verdict, instance: str) -> str:
-    """What makes lost parts again: from the other copy, or empty if no part has anything; damage is for a person."""
+    """Return the command that recreates lost parts: from the other copy, or empty; damage needs an administrator."""
     if any(state not in LOST for state in verdict.states):
         return f"gnt-instance replace-disks -a {instance}"
     is_gone = all(state is MirrorState.MISSING for state in verdict.states)
@@ -215,7 +215,7 @@ def _making_again(verdict: Verdict, instance: str) -> str:
 
 
 def _advice(verdict: Verdict) -> str:
-    """The parts that are not as they should be, in words."""
+    """Describe the faulty parts."""
     found = []
     for part, state in zip(verdict.parts, verdict.states, strict=True):
         if state is MirrorState.OK or (state is MirrorState.CLOSED and verdict.state is not state):
@@ -237,7 +237,7 @@ def _can_be_activated(part: Seen) -> bool:
 
 
 def _without(verdict: Verdict, instance: str, silent: Seen) -> str:
-    """Return what helps while a node does not answer: nothing, if the other copy can be used."""
+    """Return the command to use while a node does not answer; '' if the other copy can be used."""
     states = [
         state
         for part, state in zip(verdict.parts, verdict.states, strict=True)
@@ -252,7 +252,7 @@ def _without(verdict: Verdict, instance: str, silent: Seen) -> str:
 
 
 def why_not_used(verdict: Verdict, node: str) -> str:
-    """Return why no guest may start from the copy on a node in place of the present one; '' if it may (G13, D6)."""
+    """Return why no guest may start from the copy on a node instead of the present one; '' if it may (G13, D6)."""
     part, state = verdict.of(node)
     if state in (*UNUSABLE, MirrorState.UNKNOWN, MirrorState.STALE, MirrorState.SPLIT_BRAIN):
         return f"the copy on {node} {state.meaning}" + _because(part)
@@ -265,7 +265,7 @@ def why_not_used(verdict: Verdict, node: str) -> str:
             and other.copy is not None
             and other.copy.attached
         ):
-            more = _missed(other) or "it has no writes that are made from now on"
+            more = _missed(other) or "it misses all writes from now on"
             return f"the copy on {node} is not connected to that on {other.node}; {more}"
     return ""
 
@@ -273,7 +273,7 @@ def why_not_used(verdict: Verdict, node: str) -> str:
 def why_no_source(verdict: Verdict, node: str) -> str:
     """Return why a new copy on the other node must not be filled from that on `node`; '' if it may.
 
-    The primary node's copy may be cut off from the one that is replaced.
+    The primary node's copy may have no connection to the copy that is replaced.
     """
     part, state = verdict.of(node)
     if not part.is_primary:
@@ -286,7 +286,7 @@ def why_no_source(verdict: Verdict, node: str) -> str:
 
 
 def _is_filled(part: Seen, state: MirrorState) -> bool:
-    """Return whether a copy is the one that a synchronisation writes to."""
+    """Return whether a synchronisation writes to this copy."""
     return state is MirrorState.SYNCING and part.copy is not None and not part.copy.up_to_date
 
 
@@ -296,9 +296,9 @@ def _because(part: Seen) -> str:
 
 
 def why_not_alone(verdict: Verdict) -> str:
-    """Why the primary node's copy may not be opened without the other one; '' if it surely has all data (D5, D6).
+    """Return why the primary's copy may not be opened alone; '' if it certainly has all data (D5, D6).
 
-    It has, if the other copy has nothing more, or was already marked as out of date.
+    It has all data if the other copy has nothing more, or was already marked as out of date.
     """
     part, state = verdict.primary, verdict.states[0]
     if part.copy is None or state in (*UNUSABLE, MirrorState.UNKNOWN):
@@ -321,7 +321,7 @@ def why_not_alone(verdict: Verdict) -> str:
 
 
 def row(part: Seen, state: MirrorState) -> dict[str, Any]:
-    """A part as a result shows it (S95, S97)."""
+    """Return a part in the form of results (S95, S97)."""
     info = part.info or DiskInfo(exists=False, problem=part.why)
     sync = info.sync or SyncStatus(up_to_date=False, connected=False)
     return {

@@ -1,4 +1,4 @@
-"""The mirrored devices of a node: those that it should have, and those that it has."""
+"""The mirrored devices of a node: the configured ones, and those that exist."""
 
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
@@ -17,7 +17,7 @@ Row = list[str | int]
 
 
 def numbered(snapshot: Snapshot, node: Node) -> dict[str, Row]:
-    """By UUIDs of disks: the rows of what a node has by the configuration."""
+    """Return, by UUIDs of disks, the rows of the node's configured devices."""
     here, found = NodeUuid(node.uuid), dict[str, Row]()
     for uuid, (number, instance, at) in minors(snapshot, node).items():
         others = [snapshot.nodes[one].name for one in instance.disks[at].parts if one != here]
@@ -29,7 +29,7 @@ def numbered(snapshot: Snapshot, node: Node) -> dict[str, Row]:
 
 
 class LUNodeListDrbd(LogicalUnit[OpNodeListDrbd, Node]):
-    """List them by their numbers."""
+    """List the devices by their numbers."""
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         del snapshot

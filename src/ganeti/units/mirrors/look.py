@@ -10,14 +10,14 @@ from ganeti.units.mirrors.ask import ask_nodes
 from ganeti.units.mirrors.judge import Verdict
 
 CONNECT_S = 20.0
-"""How long a connection may take to be made: DRBD tries every 10 s."""
+"""The time allowed for a connection: DRBD tries every 10 s."""
 LOOK_EVERY_S = 1.0
 
 
 async def look(
     ctx: UnitContext, instances: Iterable[Instance]
 ) -> dict[InstanceUuid, list[Verdict]]:
-    """The verdict on each disk of some instances; a node that is silent is a finding, not an error."""
+    """Return the verdict on each disk of some instances; a silent node is a finding, not an error."""
 
     async def ask(node: Node, args: DisksArgs) -> list[DiskInfo]:
         return await ctx.call(node, DISKS_INFO, args)
@@ -26,12 +26,12 @@ async def look(
 
 
 async def verdicts_of(ctx: UnitContext, instance: Instance) -> list[Verdict]:
-    """The verdict on each disk of one instance."""
+    """Return the verdict on each disk of one instance."""
     return (await look(ctx, [instance]))[InstanceUuid(instance.uuid)]
 
 
 async def settled_verdicts(ctx: UnitContext, instance: Instance) -> list[Verdict]:
-    """The verdicts after connections that are being made have had time."""
+    """Return the verdicts after pending connections have had time."""
     loop = asyncio.get_running_loop()
     end = loop.time() + CONNECT_S
     while True:
@@ -42,7 +42,7 @@ async def settled_verdicts(ctx: UnitContext, instance: Instance) -> list[Verdict
 
 
 def _may_connect(verdict: Verdict) -> bool:
-    """Return whether both ends of a disk look for each other."""
+    """Return whether both ends of a disk try to connect."""
     copies = [part.info.sync for part in verdict.parts if part.info is not None]
     if len(copies) < len(verdict.parts):
         return False

@@ -1,4 +1,4 @@
-"""Opening mirrored disks where their guest is to run, also while the link to the other copy is cut."""
+"""Opening of mirrored disks on the node of their guest, also while the link to the other copy is cut."""
 
 from collections.abc import Iterable, Sequence
 
@@ -28,11 +28,11 @@ from ganeti.units.mirrors.look import settled_verdicts, verdicts_of
 
 
 async def prepare_primary(ctx: UnitContext, instance: Instance, *, force: bool = False) -> None:
-    """Let each disk be ready to be opened as primary on the instance's node; the secondary nodes are open.
+    """Prepare each disk for opening as primary on the instance's node; the secondary nodes are open.
 
-    A disk whose copies do not connect is opened alone if its copy there has all data: the other copy is
-    marked as out of date first, so that no node uses it before it is synchronised (D5). With `force`, also
-    a copy that lacks writes is opened. ExecError names the state of a disk that cannot be opened.
+    If the copies do not connect and the copy on this node has all data, it is opened alone: the other copy is first
+    marked as out of date, so that no node uses it before it is synchronised (D5). With `force`, a copy that lacks
+    writes is opened as well. ExecError names the state of a disk that cannot be opened.
     """
     node = ctx.snapshot.nodes[instance.primary_node]
     for verdict in await verdicts_of(ctx, instance):
@@ -54,11 +54,11 @@ async def prepare_primary(ctx: UnitContext, instance: Instance, *, force: bool =
 
 
 def _must_be_alone(verdict: Verdict, *, force: bool) -> bool:
-    """Return whether the other copy is not there to be asked for a handshake."""
+    """Return whether the other copy cannot be asked for a handshake."""
     part = verdict.primary
     if part.is_connected or part.is_writing or not part.is_open:
         return False
-    # The driver itself opens a copy that has all data where the other node is marked offline.
+    # The driver itself opens a complete copy if the other node is marked offline.
     is_dead = any(other.why == OFFLINE for other in verdict.others(part.node))
     return force or not is_dead
 
@@ -106,9 +106,9 @@ async def _outdate(ctx: UnitContext, instance: Instance, at: int, name: str, *, 
 async def check_copy(
     ctx: UnitContext, instance: Instance, node: Node, *, to: str, force: bool = False
 ) -> None:
-    """Refuse to use the copy on a node if it lacks writes, or will (G13); `to` says for what.
+    """Refuse to use the copy on a node if it lacks writes, or will (G13); `to` names the operation in the message.
 
-    With `force` only a copy without usable data is refused; a warning names what is lost. Asks both nodes.
+    With `force` only a copy without usable data is refused; a warning names the loss. This queries both nodes.
     """
     verdicts = await verdicts_of(ctx, instance)
     for verdict in verdicts:
@@ -132,21 +132,21 @@ async def check_copy(
 async def check_source(
     ctx: UnitContext, instance: Instance, node: Node, disks: Iterable[int]
 ) -> None:
-    """Refuse to fill new copies of some disks from the copies on a node, if these have not all data."""
+    """Refuse to fill new copies of some disks from the copies on a node, if these do not have all data."""
     verdicts = await verdicts_of(ctx, instance)
     for at in disks:
         if why := why_no_source(verdicts[at], node.name):
             is_up = instance.admin_state is AdminState.UP
             found = problem(verdicts[at], instance.name, is_up=is_up)
             raise PrereqError(
-                f"disk {at} of {instance.name} on {node.name} is not whole, and it is the only other copy: {why}"
+                f"disk {at} of {instance.name} on {node.name} is incomplete, and it is the only other copy: {why}"
                 + (f"; run: {found.command}" if found and found.command else ""),
                 ErrorCode.WRONG_STATE,
             )
 
 
 def warn_of(ctx: UnitContext, instance: Instance, verdicts: Sequence[Verdict]) -> None:
-    """Say which disks are not well, and what repairs them."""
+    """Report the faulty disks, with the repair commands."""
     for verdict in verdicts:
         if verdict.state in WELL and MirrorState.CLOSED not in verdict.states:
             continue

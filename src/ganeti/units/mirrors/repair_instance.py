@@ -1,4 +1,4 @@
-"""Repairing the disks of an instance: those that are broken on its primary node, and copies that have parted."""
+"""Repair of the disks of an instance: broken disks on its primary node, and split-brain copies."""
 
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ from ganeti.units.undo.disks import SetDiskRole
 
 @dataclass(frozen=True)
 class RepairPlan:
-    """The disks that are broken on the primary node, or the copy to keep, and of which disks."""
+    """The broken disks on the primary node, or the copy to keep, and the disks concerned."""
 
     instance: Instance
     broken: tuple[int, ...] = ()
@@ -50,7 +50,7 @@ class RepairPlan:
 
 
 class LUInstanceRepair(InstanceUnit[OpInstanceRepair, RepairPlan]):
-    """Submit a replacement of what is broken on the primary node (S98), or keep one of two copies that have parted."""
+    """Submit a replacement of broken disks on the primary node (S98), or keep one of two split-brain copies."""
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         instance = self.instance(snapshot)
@@ -65,7 +65,7 @@ class LUInstanceRepair(InstanceUnit[OpInstanceRepair, RepairPlan]):
         check_not_migrating(instance)
         if not is_mirrored(instance):
             raise PrereqError(
-                f"the disks of {instance.name} (template {instance.disk_template}) have no copy to repair them from",
+                f"the disks of {instance.name} (template {instance.disk_template}) have no other copy to repair them from",
                 ErrorCode.WRONG_STATE,
             )
         verdicts = await verdicts_of(ctx, instance)
@@ -80,7 +80,10 @@ class LUInstanceRepair(InstanceUnit[OpInstanceRepair, RepairPlan]):
     async def _choice(
         self, ctx: UnitContext, instance: Instance, verdicts: list[Verdict], name: str
     ) -> RepairPlan:
-        """The plan that keeps the copies of one node; refused where the other copy is in use, or nothing has parted."""
+        """Return the plan that keeps the copies of one node.
+
+        Refused if the other copy is in use, or without a split brain.
+        """
         keep, primary = resolve_node(ctx.snapshot, name), primary_node(ctx, instance)
         if keep.uuid not in instance.all_nodes:
             raise PrereqError(
@@ -91,7 +94,7 @@ class LUInstanceRepair(InstanceUnit[OpInstanceRepair, RepairPlan]):
         if not parted:
             states = ", ".join(f"disk/{one.disk} is {one.state}" for one in verdicts)
             raise PrereqError(
-                f"the copies of {instance.name} have not parted, so there is none to choose: {states}",
+                f"the copies of {instance.name} have no split brain, so there is no copy to choose: {states}",
                 ErrorCode.WRONG_STATE,
             )
         is_up = not primary.offline and await is_running(ctx, primary, instance)
@@ -114,7 +117,7 @@ class LUInstanceRepair(InstanceUnit[OpInstanceRepair, RepairPlan]):
             await _keep(ctx, plan, plan.keep)
             return Outcome({"jobs": []})
         if not plan.broken:
-            ctx.info(f"the disks of {plan.instance.name} are whole on its primary node")
+            ctx.info(f"the disks of {plan.instance.name} are complete on its primary node")
             return Outcome({"jobs": []})
         replacement = OpInstanceReplaceDisks(
             instance_name=plan.instance.name,
@@ -130,7 +133,7 @@ class LUInstanceRepair(InstanceUnit[OpInstanceRepair, RepairPlan]):
 
 
 def _broken(instance: Instance, verdicts: list[Verdict]) -> list[int]:
-    """The disks that are broken on the primary node and whole on the other one."""
+    """Return the disks that are broken on the primary node and complete on the other one."""
     found = []
     for verdict in verdicts:
         primary, *others = verdict.states
@@ -138,8 +141,8 @@ def _broken(instance: Instance, verdicts: list[Verdict]) -> list[int]:
             continue
         if any(other in (*LOST, MirrorState.UNKNOWN) for other in others):
             raise PrereqError(
-                f"disk {verdict.disk} of {instance.name} is {primary} on {verdict.primary.node}, and not whole on its"
-                " other node: there is no copy to repair it from",
+                f"disk {verdict.disk} of {instance.name} is {primary} on {verdict.primary.node}, and incomplete on its"
+                " other node: no copy can repair it",
                 ErrorCode.WRONG_STATE,
             )
         found.append(verdict.disk)
@@ -147,7 +150,7 @@ def _broken(instance: Instance, verdicts: list[Verdict]) -> list[int]:
 
 
 def _needs_choice(verdict: Verdict, keep: str) -> bool:
-    """Return whether the copies have parted, or the one to keep lacks what only a dead node has."""
+    """Return whether the copies diverged, or the copy to keep lacks writes that only a dead node has."""
     if verdict.state is MirrorState.SPLIT_BRAIN:
         return True
     is_alone = any(part.why == OFFLINE for part in verdict.others(keep))
@@ -158,7 +161,7 @@ def _needs_choice(verdict: Verdict, keep: str) -> bool:
 
 
 async def _keep(ctx: UnitContext, plan: RepairPlan, keep: Node) -> None:
-    """Let the other copy be filled from the one to keep; without a link it is marked as out of date until then."""
+    """Fill the other copy from the one to keep; without a link it is marked as out of date until then."""
     instance = plan.instance
     (other,) = (ctx.snapshot.nodes[uuid] for uuid in instance.all_nodes if uuid != keep.uuid)
     async with ctx.undo_log() as undo:
@@ -181,7 +184,7 @@ async def _keep(ctx: UnitContext, plan: RepairPlan, keep: Node) -> None:
 
 
 async def _fill(ctx: UnitContext, plan: RepairPlan, keep: Node, other: Node) -> None:
-    """Connect the copies so that DRBD takes the writes of one of them, and wait until they are the same."""
+    """Connect the copies so that DRBD discards the writes of one of them, and wait until they are the same."""
     instance = plan.instance
     for at in plan.parted:
         disk = disk_spec(ctx.snapshot, instance, at, NodeUuid(other.uuid))

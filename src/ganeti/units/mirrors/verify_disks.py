@@ -1,4 +1,4 @@
-"""Looking at the disks of all instances, and finding those that should be open and are not."""
+"""The check of the disks of all instances, to find those that should be open and are not."""
 
 from dataclasses import dataclass, field
 
@@ -29,7 +29,7 @@ from ganeti.units.mirrors.look import look
 
 @dataclass
 class DisksReport:
-    """What was found; as the opcode's result has it."""
+    """The findings, in the form of the opcode's result."""
 
     silent: dict[str, str] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
@@ -52,7 +52,7 @@ class DisksReport:
 
 
 class LUGroupVerifyDisks(LogicalUnit[OpGroupVerifyDisks, list[Instance]]):
-    """Ask every node of a group about the disks of instances that are to run. No lock keeps others waiting."""
+    """Query every node of a group about the disks of instances that should run. No lock blocks other jobs."""
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         return [
@@ -76,7 +76,7 @@ class LUGroupVerifyDisks(LogicalUnit[OpGroupVerifyDisks, list[Instance]]):
         for instance in plan:
             for verdict in verdicts[InstanceUuid(instance.uuid)]:
                 await self._judge(ctx, report, instance, verdict)
-        # What is missing cannot be activated, and to make it again is for a person to decide.
+        # Missing disks cannot be activated, and only an administrator may decide to recreate them.
         report.closed -= report.missing.keys()
         return Outcome(report.plain())
 
@@ -94,7 +94,7 @@ class LUGroupVerifyDisks(LogicalUnit[OpGroupVerifyDisks, list[Instance]]):
 
     @staticmethod
     async def _outdate(ctx: UnitContext, instance: Instance, verdict: Verdict) -> None:
-        """Tell copies that were cut off while their primary was written to: no node may use them (G13)."""
+        """Mark copies that lost their connection while their primary was written to: no node may use them (G13)."""
         newest = verdict.primary.copy
         for part in verdict.others(verdict.primary.node):
             if newest is None or part.copy is None or not part.is_open:
@@ -111,8 +111,8 @@ class LUGroupVerifyDisks(LogicalUnit[OpGroupVerifyDisks, list[Instance]]):
                 ctx.warn(f"{name} is behind: {err.reason}")
             else:
                 ctx.warn(
-                    f"{name} lacks what was written since it was cut off; it is not used before it is brought"
-                    " up to date"
+                    f"{name} misses the writes since its connection was lost; no node uses it until it is"
+                    " synchronised"
                 )
 
 

@@ -1,4 +1,4 @@
-"""Connecting networks to node groups, and taking them away again."""
+"""Connections between networks and node groups, and their removal."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ SHOWN = 5
 
 
 def instances_in(view: View, group: NodeGroup) -> Iterator[Instance]:
-    """The instances that run on nodes of a group, or would."""
+    """Return the instances on nodes of a group, running or not."""
     for instance in view.instances.values():
         node = view.nodes.get(instance.primary_node)
         if node is not None and node.group == group.uuid:
@@ -34,7 +34,7 @@ def instances_in(view: View, group: NodeGroup) -> Iterator[Instance]:
 
 
 def disconnected(view: View, group: NodeGroup, network: Network) -> NodeGroup:
-    """The group without the network; PrereqError if an instance there uses it."""
+    """Return the group without the network; PrereqError if an instance there uses it."""
     users = [
         instance.name
         for instance in instances_in(view, group)
@@ -60,7 +60,7 @@ def _hooks(
     op: OpNetworkConnect | OpNetworkDisconnect,
     requested: Params | None = None,
 ) -> HookPoint:
-    """On the nodes of the group."""
+    """Return hooks on the nodes of the group."""
     group = resolve_group(snapshot, op.group_name)
     network = resolve_network(snapshot, op.network_name)
     connection = network_of_group(snapshot, group, network, requested)
@@ -125,8 +125,8 @@ def _check_no_conflicts(snapshot: Snapshot, group: NodeGroup, network: Network) 
     ]
     if users:
         raise PrereqError(
-            f"instances of group {group.name} have addresses of network {network.name} without being in it:"
-            f" {_shown(users)}; put them into it afterwards, or insist (--no-conflicts-check)",
+            f"instances of group {group.name} use addresses of network {network.name} but are not in it:"
+            f" {_shown(users)}; add them to it afterwards, or override (--no-conflicts-check)",
             ErrorCode.WRONG_STATE,
         )
 

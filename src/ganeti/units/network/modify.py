@@ -1,4 +1,4 @@
-"""Making, changing, renaming and removing networks."""
+"""Creation, change, renaming and removal of networks."""
 
 from dataclasses import dataclass
 
@@ -40,14 +40,14 @@ _OWN = ("gateway", "network6", "gateway6", "mac_prefix")
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """The network as it will be, and what there is to be said."""
+    """The changed network, and notes about it."""
 
     network: Network
     notes: tuple[str, ...] = ()
 
 
 def _with_request(network: Network, op: NetworkParams) -> Network:
-    """The network as it will be, but for its reserved addresses; InputError."""
+    """Return the changed network without its reserved addresses; InputError."""
     given = {name: value for name in _OWN if (value := getattr(op, name)) is not None}
     fields = {name: None if value == NONE else value.lower() for name, value in given.items()}
     changed = replace(network, **fields)
@@ -70,7 +70,7 @@ def _with_external(network: Network, numbers: set[int]) -> Network:
 
 
 class LUNetworkAdd(LogicalUnit[OpNetworkAdd, NetworkPlan]):
-    """Make a network, connected to no group."""
+    """Create a network that is connected to no group."""
 
     def check_arguments(self) -> None:
         plain_name(self.op.network_name, "network_name")
@@ -108,7 +108,7 @@ class LUNetworkAdd(LogicalUnit[OpNetworkAdd, NetworkPlan]):
 
 
 def _addresses_of_hosts(snapshot: Snapshot, network: Network) -> dict[int, str]:
-    """The addresses in the pool that nodes and the cluster have, with a sentence about each."""
+    """Return the pool's addresses of nodes and of the cluster, with a sentence about each."""
     pool = AddressPool(network)
     hosts = [(f"node {node.name}", node.primary_ip) for node in snapshot.nodes_by_name()]
     hosts += [(f"node {node.name}", node.secondary_ip) for node in snapshot.nodes_by_name()]
@@ -122,7 +122,7 @@ def _addresses_of_hosts(snapshot: Snapshot, network: Network) -> dict[int, str]:
 
 
 class LUNetworkSetParams(LogicalUnit[OpNetworkSetParams, NetworkPlan]):
-    """Change a network; the exclusive lock of the network prevents the choice of an address meanwhile."""
+    """Change a network; its exclusive lock prevents the choice of an address meanwhile."""
 
     def check_arguments(self) -> None:
         op = self.op
@@ -142,7 +142,7 @@ class LUNetworkSetParams(LogicalUnit[OpNetworkSetParams, NetworkPlan]):
             why = pool.why_not(pool.address(number))
             if why is not None:
                 raise InputError(
-                    f"{pool.address(number)} cannot be given to interfaces: {why}",
+                    f"{pool.address(number)} is not available for interfaces: {why}",
                     "remove_reserved_ips",
                 )
             notes.append(f"{pool.address(number)} was not reserved")
@@ -229,7 +229,7 @@ def _put(draft: Draft, network: Network) -> None:
 
 
 def _changed(draft: Draft, new: Network) -> Network:
-    """The network as it is now, tags included, with the plan's changes."""
+    """Return the present network, including tags, with the plan's changes."""
     return replace(
         draft.networks[new.uuid],
         gateway=new.gateway,

@@ -1,4 +1,4 @@
-"""Taking a joined host into the cluster."""
+"""Addition of a joined host to the cluster."""
 
 import re
 
@@ -31,7 +31,7 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
-    """Take a host into the cluster that `gnt-node add` has joined: it runs a node daemon with our certificate."""
+    """Add a host that `gnt-node add` has joined: it runs a node daemon with our certificate."""
 
     def check_arguments(self) -> None:
         op = self.op
@@ -106,7 +106,7 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
         )
 
     def _again(self, snapshot: Snapshot, known: Node) -> Node:
-        """A known node that was joined again: it is not offline any more, and drained only if that is asked for."""
+        """Return a known node that was joined again: online, and drained only on request."""
         op = self.op
         may_be = known.master_capable and not op.drained
         is_candidate = may_be and (known.master_candidate or _pool_has_room(snapshot))

@@ -1,4 +1,4 @@
-"""Whether a node that was away may take part again (F9)."""
+"""The check whether a node that was away may take part again (F9)."""
 
 from msgspec.structs import replace
 
@@ -43,14 +43,14 @@ async def check_can_return(ctx: UnitContext, node: Node) -> None:
         )
     if wrong := misplaced(ctx.snapshot, node, guests):
         raise PrereqError(
-            f"node {node.name} cannot be brought back: it runs {_shown(wrong)}, which it must not;"
+            f"node {node.name} cannot be brought back: it runs {_shown(wrong)}, which must not run there;"
             " end these guests on it first",
             ErrorCode.WRONG_STATE,
         )
 
 
 def misplaced(snapshot: Snapshot, node: Node, guests: list[RunningInstance]) -> list[str]:
-    """Names of the guests on `node` that belong elsewhere, or nowhere."""
+    """Return names of the guests on `node` that belong to another node, or to none."""
     found = []
     for guest in guests:
         instance = snapshot.instances.get(guest.uuid)
@@ -65,7 +65,7 @@ def _shown(names: list[str]) -> str:
 
 
 async def bring_up_to_date(ctx: UnitContext, node: Node) -> None:
-    """Give a returning node the latest facts; ExecError if it does not take them."""
+    """Send a returning node the latest facts; ExecError if it does not accept them."""
     await ctx.run.started()
     try:
         await ctx.services.ssconf.push_now(replace(node, offline=False))
@@ -76,14 +76,14 @@ async def bring_up_to_date(ctx: UnitContext, node: Node) -> None:
 
 
 async def tell_of_return(ctx: UnitContext, node: Node) -> None:
-    """Notify a node that it is online, after the configuration has it: before that it starts no guest (F29).
+    """Notify a node that it is online, after the configuration says so: before that it starts no guest (F29).
 
-    The distributor would tell it within about a second, but the next job may want a guest at once.
+    The distributor would notify it within about a second, but the next job may start a guest at once.
     """
     try:
         await ctx.services.ssconf.push_now(node)
     except GanetiError as err:
         ctx.warn(
-            f"{node.name} does not know yet that it is online, and starts no instance until it does:"
+            f"{node.name} has not been notified yet that it is online, and starts no instance until then:"
             f" {err.message}"
         )

@@ -1,4 +1,4 @@
-"""Emptying a node: a job for each of its instances."""
+"""Evacuation of a node: a job for each of its instances."""
 
 from msgspec.structs import replace
 
@@ -80,7 +80,7 @@ class LUNodeMigrate(EvacuationUnit[OpNodeMigrate]):
 
 
 class LUNodeEvacuate(EvacuationUnit[OpNodeEvacuate]):
-    """Take the instances off a node, each by a job of its own."""
+    """Move the instances off a node, each by a job of its own."""
 
     def check_arguments(self) -> None:
         op = self.op
@@ -106,7 +106,7 @@ class LUNodeEvacuate(EvacuationUnit[OpNodeEvacuate]):
             ctx.snapshot.cluster, RequestType.NODE_EVACUATE, op.iallocator
         ):
             raise PrereqError(
-                "say to which node (--new-secondary) or by which allocator (--iallocator) to evacuate: the cluster"
+                "name the target node (--new-secondary) or an allocator (--iallocator): the cluster"
                 " has no default allocator",
                 ErrorCode.WRONG_INPUT,
             )
@@ -117,7 +117,7 @@ class LUNodeEvacuate(EvacuationUnit[OpNodeEvacuate]):
         return [[replace(job, reason=op.reason, priority=op.priority)] for job in jobs]
 
     async def _proposed(self, ctx: UnitContext, node: Node) -> Jobs:
-        """The jobs by which an allocator takes instances off the node, all placed together (S100, S173)."""
+        """Return the jobs of an allocator for the evacuation, all placed together (S100, S173)."""
         op = self.op
         leaving = _leaving(ctx.snapshot, node, op.mode)
         if not leaving:
@@ -125,7 +125,7 @@ class LUNodeEvacuate(EvacuationUnit[OpNodeEvacuate]):
         bound = [one.name for one in leaving if DISK_TEMPLATES[one.disk_template].is_local]
         if bound:
             raise PrereqError(
-                f"only {node.name} has the disks of {', '.join(bound)}: name the node that takes them along"
+                f"only {node.name} has the disks of {', '.join(bound)}: name the target node"
                 " (--new-secondary, or gnt-instance migrate and move for each)",
                 ErrorCode.WRONG_STATE,
             )
@@ -136,7 +136,7 @@ class LUNodeEvacuate(EvacuationUnit[OpNodeEvacuate]):
         return jobs_of(found, op)
 
     def _job(self, instance: Instance, node: Node, remote: Node) -> OpCode:
-        """Return how one primary instance leaves the node: live if it runs, with its disks where they are its own."""
+        """Return the opcode by which one primary instance leaves the node: live if it runs, with disks if needed."""
         if instance.primary_node != node.uuid:
             return OpInstanceReplaceDisks(
                 instance_name=instance.name,
@@ -185,7 +185,7 @@ def _primaries(snapshot: Snapshot, node: Node) -> list[Instance]:
 
 
 def _leaving(snapshot: Snapshot, node: Node, mode: str) -> list[Instance]:
-    """The instances that `mode` is about, by name."""
+    """Return the instances that `mode` covers, by name."""
     primaries = [] if mode == SECONDARY_ONLY else _primaries(snapshot, node)
     secondaries = [
         one

@@ -1,4 +1,4 @@
-"""Changing a node's role and parameters."""
+"""Changes of a node's role and parameters."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,12 +29,12 @@ from ganeti.units.node.roles import check_master, check_request, with_role
 from ganeti.units.oob.command import check_powered
 
 SHOWN_NAMES = 5
-"""Names of instances in a warning."""
+"""The number of instances that a warning names."""
 
 
 @dataclass(frozen=True)
 class ModifyPlan:
-    """The node before and after, and others that become candidates in its place."""
+    """The node before and after, and others that become candidates instead."""
 
     old: Node
     new: Node
@@ -42,18 +42,18 @@ class ModifyPlan:
 
     @property
     def returns(self) -> bool:
-        """Whether the node was away and takes part again."""
+        """True if the node was away and takes part again."""
         return self.old.offline and not self.new.offline
 
     @property
     def resigns(self) -> bool:
-        """Whether the node votes, or is a candidate, and will not any more."""
+        """True if the node votes or is a candidate, and is to lose that."""
         leaves = self.new.offline and not self.old.offline
         return leaves or (self.old.master_candidate and not self.new.master_candidate)
 
     @property
     def fit(self) -> list[Node]:
-        """All that become candidates, as they will be."""
+        """All new candidates, in their new form."""
         becomes = self.new.master_candidate and not self.old.master_candidate
         others = [replace(node, master_candidate=True) for node in self.promoted]
         return [*([self.new] if becomes else []), *others]
@@ -76,7 +76,7 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
         op = self.op
         wanted = [lock(Level.NODE, ALL if op.auto_promote else self._node(snapshot).uuid)]
         if op.offline or op.drained or False in (op.master_candidate, op.master_capable):
-            # One after the other leaves the state: of many at once it would still need too many that are called no more.
+            # Nodes lose their state one at a time: with many at once it would still need nodes that are no longer called.
             wanted.append(lock(Level.CLUSTER, CLUSTER_LOCK))
         return wanted
 
@@ -105,20 +105,20 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
         here = snapshot.instances_of(old.uuid)
         if here and old.vm_capable and not new.vm_capable:
             raise PrereqError(
-                f"node {old.name} has {len(here)} instances, as {here[0].name}:"
+                f"node {old.name} has {len(here)} instances, for example {here[0].name}:"
                 " it cannot stop being vm_capable",
                 ErrorCode.WRONG_STATE,
             )
         mirrored = [one for one in here if one.secondary_nodes]
         if mirrored and old.secondary_ip != new.secondary_ip:
             raise PrereqError(
-                f"node {old.name} has {len(mirrored)} mirrored instances, as {mirrored[0].name}:"
+                f"node {old.name} has {len(mirrored)} mirrored instances, for example {mirrored[0].name}:"
                 " its secondary address cannot change",
                 ErrorCode.WRONG_STATE,
             )
 
     def _promoted(self, ctx: UnitContext, old: Node, new: Node) -> tuple[Node, ...]:
-        """The node that replaces a former candidate; PrereqError if no node can."""
+        """Return the node that replaces a former candidate; PrereqError if no node can."""
         if new.master_candidate or not (old.master_candidate or self.op.auto_promote):
             return ()
         pool_size = ctx.snapshot.cluster.candidate_pool_size
@@ -127,14 +127,14 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
             return tuple(missing)
         if missing and not self.op.force:
             raise PrereqError(
-                f"without {old.name} there would be too few master candidates: let"
-                f" {missing[0].name} be one in its place (--auto-promote), or insist (--force)",
+                f"without {old.name} there would be too few master candidates: replace it by"
+                f" {missing[0].name} (--auto-promote), or force it (--force)",
                 ErrorCode.WRONG_STATE,
             )
         return ()
 
     def _filled_pool(self, snapshot: Snapshot, old: Node, new: Node) -> Node:
-        """A node that becomes fit to be a candidate is made one if the pool is not full."""
+        """Promote a node that becomes eligible if the pool is not full."""
         becomes_fit = can_be_candidate(new) and not can_be_candidate(old)
         if self.op.master_candidate is not None or new.master_candidate or not becomes_fit:
             return new
@@ -142,7 +142,7 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
         return replace(new, master_candidate=have < snapshot.cluster.candidate_pool_size)
 
     def hooks(self, snapshot: Snapshot, plan: ModifyPlan) -> HookPoint:
-        """Roles as they are requested, as upstream has it; `None` is one that stays, or follows from others."""
+        """Return the requested roles in upstream's form; `None` stands for an unchanged or implied role."""
         op = self.op
         requested = {
             "MASTER_CANDIDATE": op.master_candidate,
@@ -164,7 +164,7 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
         result = _differences(plan)
         if not (plan.resigns or plan.returns):
             return Outcome(result, change=lambda draft: _apply(draft, plan))
-        # The node hears what it is now only when that is so.
+        # The node is notified of its new role only after that is recorded.
         await ctx.run.record_undo((), lambda draft: _apply(draft, plan))
         if plan.returns:
             await tell_of_return(ctx, plan.new)
@@ -174,7 +174,7 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
 
 
 def _warn_of_instances(ctx: UnitContext, plan: ModifyPlan) -> None:
-    """Name the instances that may keep running on a node that is marked offline."""
+    """Warn about instances that may keep running on a node that is marked offline."""
     if plan.old.offline or not plan.new.offline:
         return
     primaries = ctx.snapshot.instances_on(plan.new.uuid)
@@ -189,7 +189,7 @@ def _warn_of_instances(ctx: UnitContext, plan: ModifyPlan) -> None:
 
 
 async def _demote(ctx: UnitContext, node: Node) -> None:
-    """Let the state count on a node no more, and take from it what a candidate has."""
+    """Remove a node from the state's holders, and a candidate's data from the node."""
     try:
         await ctx.services.candidates.demote(node)
     except GanetiError as err:
@@ -208,7 +208,7 @@ _SHOWN = {
 
 
 def _differences(plan: ModifyPlan) -> list[list[Any]]:
-    """Return what changes, as pairs of a name and the new value."""
+    """Return the changes as pairs of a name and the new value."""
     pairs = [(name, getattr(plan.old, name), getattr(plan.new, name)) for name in _SHOWN]
     found = [[name, after] for name, before, after in pairs if before != after]
     old, new = plan.old.ndparams, plan.new.ndparams

@@ -1,4 +1,4 @@
-"""Restarting a node by force."""
+"""Forced restart of a node."""
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.config.resolve import resolve_node
@@ -13,7 +13,7 @@ from ganeti.units.node_choice import check_online
 
 
 class LUNodePowercycle(LogicalUnit[OpNodePowercycle, Node]):
-    """Restart a host at once. It takes no locks: it is the last resort when jobs hang on that node."""
+    """Restart a host at once. It takes no locks: it is the last resort if jobs hang on that node."""
 
     async def check_prereq(self, ctx: UnitContext) -> Node:
         node = resolve_node(ctx.snapshot, self.op.node_uuid or self.op.node_name)

@@ -1,4 +1,4 @@
-"""Making nodes fit to be master candidates, before the configuration says that they are."""
+"""Preparation of nodes as master candidates, before the configuration names them."""
 
 import contextlib
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from ganeti.units.shared_files import distribute_files
 async def make_fit(
     ctx: UnitContext, candidates: Sequence[Node], *, files_for: Sequence[Node] = ()
 ) -> None:
-    """Give future candidates, and the nodes `files_for`, the shared files (S69); candidates the state as well.
+    """Send future candidates, and the nodes `files_for`, the shared files (S69); candidates also get the state.
 
-    The nodes are as they will be. ExecError if one cannot be made a candidate.
+    The nodes are in their new form. ExecError if one cannot become a candidate.
     """
     uuids = {node.uuid for node in candidates}
     receivers = [*candidates, *(node for node in files_for if node.uuid not in uuids)]
@@ -34,7 +34,7 @@ async def make_fit(
 
 
 async def _take_back(ctx: UnitContext, node: Node) -> None:
-    """Take what only candidates may hold from a node that did not become one; if it is silent, its watcher does."""
+    """Remove a candidate's data from a node that did not become one; if it is silent, its watcher does."""
     known = ctx.snapshot.nodes.get(NodeUuid(node.uuid))
     if known is None or not known.master_candidate:
         with contextlib.suppress(GanetiError):

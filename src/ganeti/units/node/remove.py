@@ -1,4 +1,4 @@
-"""Taking a node out of the cluster."""
+"""Removal of a node from the cluster."""
 
 from dataclasses import dataclass
 
@@ -27,14 +27,14 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class RemovalPlan:
-    """The node that goes, and those that become candidates in its place."""
+    """The node to remove, and the nodes that become candidates instead."""
 
     node: Node
     promoted: tuple[Node, ...] = ()
 
 
 class LUNodeRemove(LogicalUnit[OpNodeRemove, RemovalPlan]):
-    """Take a node without instances out of the cluster, and tell it to forget us."""
+    """Remove a node without instances from the cluster, and order it to forget the cluster."""
 
     def _node(self, snapshot: Snapshot) -> Node:
         return resolve_node(snapshot, self.op.node_uuid or self.op.node_name)
@@ -69,7 +69,7 @@ class LUNodeRemove(LogicalUnit[OpNodeRemove, RemovalPlan]):
         return RemovalPlan(node, tuple(promoted))
 
     def hooks(self, snapshot: Snapshot, plan: RemovalPlan) -> HookPoint:
-        """On the node that goes they run before it goes."""
+        """Run the hooks on the removed node before its removal."""
         others = tuple(node for node in snapshot.nodes_by_name() if node.uuid != plan.node.uuid)
         return HookPoint("node-remove", node_variables(plan.node), pre=others, post=others)
 
@@ -84,7 +84,7 @@ class LUNodeRemove(LogicalUnit[OpNodeRemove, RemovalPlan]):
         return Outcome(change=lambda draft: draft.remove(draft.nodes[node.uuid]))
 
     async def _demote(self, ctx: UnitContext, plan: RemovalPlan) -> None:
-        """Let the node keep the state no longer before it goes; others take its place."""
+        """Remove the node from the state's holders first; others replace it."""
         await make_fit(ctx, [replace(one, master_candidate=True) for one in plan.promoted])
 
         def change(draft: Draft) -> None:
@@ -100,7 +100,7 @@ class LUNodeRemove(LogicalUnit[OpNodeRemove, RemovalPlan]):
 
     async def _tell(self, ctx: UnitContext, plan: Node) -> None:
         if plan.offline:
-            ctx.warn(f"{plan.name} is offline and still believes that it belongs to this cluster")
+            ctx.warn(f"{plan.name} is offline and still has the data of this cluster")
         else:
             try:
                 await ctx.call(
@@ -108,6 +108,6 @@ class LUNodeRemove(LogicalUnit[OpNodeRemove, RemovalPlan]):
                 )
             except RpcError as err:
                 ctx.warn(
-                    f"{err}; it is removed all the same, and still believes that it belongs to this cluster:"
+                    f"{err}; it is removed nevertheless, and still has the data of this cluster:"
                     " run ganeti-node-join --reset there before it joins another one"
                 )

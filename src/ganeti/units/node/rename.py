@@ -1,4 +1,4 @@
-"""Giving a node another name."""
+"""Renaming of a node."""
 
 from msgspec.structs import replace
 
@@ -13,7 +13,7 @@ from ganeti.units.context import UnitContext
 
 
 class LUNodeRename(LogicalUnit[OpNodeRename, Change]):
-    """Change a node's name in one step, without any lock: all else refers to its UUID (S93)."""
+    """Change a node's name in one step, without any lock: all references are to its UUID (S93)."""
 
     def check_arguments(self) -> None:
         if host_name(self.op.new_name, "new_name") != self.op.new_name:
@@ -43,7 +43,7 @@ class LUNodeRename(LogicalUnit[OpNodeRename, Change]):
 
     async def execute(self, ctx: UnitContext, plan: Change) -> Outcome:
         ctx.info(
-            f"the host itself must be called {self.op.new_name} as well: set its host name, and"
+            f"the host itself must have the name {self.op.new_name} as well: set its host name, and"
             " restart its daemons"
         )
         return Outcome(self.op.new_name, change=plan)

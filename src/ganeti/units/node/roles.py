@@ -1,4 +1,4 @@
-"""From a node and the requested role to the node as it will be; pure."""
+"""The changed node for a present node and a requested role; pure."""
 
 from msgspec.structs import replace
 
@@ -20,7 +20,7 @@ _CHANGES = (
 
 
 def check_request(op: OpNodeSetParams) -> None:
-    """Refuse what contradicts itself, or changes nothing."""
+    """Refuse contradictory requests, and requests without a change."""
     for field in ("hv_state", "disk_state"):
         if getattr(op, field) not in (None, {}):
             raise InputError("this implementation does not support it", field)
@@ -38,7 +38,7 @@ def check_request(op: OpNodeSetParams) -> None:
 
 
 def with_role(node: Node, op: OpNodeSetParams) -> Node:
-    """The node with the requested role and flags; PrereqError if it cannot have them."""
+    """Return the node with the requested role and flags; PrereqError if it cannot have them."""
     offline = node.offline if op.offline is None else op.offline
     drained = node.drained if op.drained is None else op.drained
     if op.offline:
@@ -69,7 +69,7 @@ def _hindrance(node: Node) -> str:
 
 
 def check_master(op: OpNodeSetParams, node: Node) -> None:
-    """The master's role changes by a failover only."""
+    """Refuse to change the master's role, which only a failover changes."""
     if op.offline or op.drained or op.master_candidate is False or op.master_capable is False:
         raise PrereqError(
             f"node {node.name} is the master: it stays online and a candidate;"

@@ -1,4 +1,4 @@
-"""Storage units and logical volumes of nodes: what there is, and changing one."""
+"""Storage units and logical volumes of nodes: their list, and changes of one."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -36,13 +36,13 @@ CHANGES = ("allocatable", "present")
 
 
 def default_kind(snapshot: Snapshot) -> str:
-    """The kind that is listed by default: that of the first enabled template with storage on nodes."""
+    """Return the default kind of the list: that of the first enabled template with storage on nodes."""
     templates = (DISK_TEMPLATES[name] for name in snapshot.cluster.enabled_disk_templates)
     return next((facts.kind for one in templates if (facts := storage_facts(one))), "file")
 
 
 def check_fields(given: Sequence[str], known: Sequence[str]) -> None:
-    """InputError names the fields that there are not."""
+    """Raise InputError that names unknown fields."""
     unknown = [name for name in given if name not in known]
     if unknown:
         raise InputError(
@@ -51,7 +51,7 @@ def check_fields(given: Sequence[str], known: Sequence[str]) -> None:
 
 
 def chosen_nodes(snapshot: Snapshot, names: Sequence[str]) -> list[Node]:
-    """The nodes that are named, or all that are online, by name."""
+    """Return the named nodes, or all online ones, by name."""
     if not names:
         return [node for node in snapshot.nodes_by_name() if not node.offline]
     nodes = {resolve_node(snapshot, name).uuid: resolve_node(snapshot, name) for name in names}
@@ -63,7 +63,7 @@ def chosen_nodes(snapshot: Snapshot, names: Sequence[str]) -> list[Node]:
 async def _asked(
     ctx: UnitContext, nodes: list[Node], procedure: Procedure[Any, Any], args: Any
 ) -> list[tuple[Node, Any]]:
-    """The answers of nodes; nodes that fail are one warning a reason, or ExecError if all fail for one reason."""
+    """Return the answers of nodes; failures are one warning a reason, or ExecError if all fail for one reason."""
     answers = await ctx.call_all(nodes, procedure, args)
     found, failed = [], dict[str, list[str]]()
     for node in nodes:
@@ -81,7 +81,7 @@ async def _asked(
 
 
 class LUNodeQueryStorage(LogicalUnit[OpNodeQueryStorage, list[Node]]):
-    """List the storage units of a kind; the kind is a word that only nodes know."""
+    """List the storage units of a kind; only nodes interpret the kind."""
 
     def check_arguments(self) -> None:
         check_fields(self.op.output_fields, UNIT_FIELDS)
@@ -116,7 +116,7 @@ def _values(node: Node, kind: str, unit: UnitState) -> dict[str, Any]:
 
 
 class LUNodeModifyStorage(LogicalUnit[OpNodeModifyStorage, Node]):
-    """Close or open a storage unit for new disks, make or delete one."""
+    """Close or open a storage unit for new disks, create or delete one."""
 
     def check_arguments(self) -> None:
         plain_name(self.op.storage_type, "storage_type")
@@ -151,7 +151,7 @@ class LUNodeModifyStorage(LogicalUnit[OpNodeModifyStorage, Node]):
 
 
 class LUNodeQueryvols(LogicalUnit[OpNodeQueryvols, list[Node]]):
-    """List the logical volumes of nodes, and whose they are."""
+    """List the logical volumes of nodes, with their instances."""
 
     def check_arguments(self) -> None:
         check_fields(self.op.output_fields, VOLUME_FIELDS)
@@ -168,7 +168,7 @@ class LUNodeQueryvols(LogicalUnit[OpNodeQueryvols, list[Node]]):
 
 
 def owners_on(snapshot: Snapshot, node: NodeUuid) -> dict[tuple[str, str], str]:
-    """(volume group, name) -> the instance whose volume it is on a node."""
+    """Return (volume group, name) -> the instance whose volume it is on a node."""
     found = {}
     for uuid in snapshot.index.instances_of(node):
         instance = snapshot.instances.get(uuid)

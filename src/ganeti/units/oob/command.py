@@ -1,4 +1,4 @@
-"""Switching hosts on and off by their out-of-band programs, which the master's node runs."""
+"""Power control of hosts by their out-of-band programs, which run on the master's node."""
 
 import asyncio
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from ganeti.units.hooks.point import master_of
 from ganeti.units.name_lists import nodes_named
 
 NORMAL, NO_DATA, UNAVAILABLE = 0, 2, 3
-"""How a value of the result is there: as those of queries."""
+"""The status of a value in the result, as in queries."""
 ENDS_POWER = (OobCommand.POWER_OFF, OobCommand.POWER_CYCLE)
 
 
@@ -36,12 +36,12 @@ class Switched:
 
 
 def oob_program(snapshot: Snapshot, node: Node) -> str:
-    """The out-of-band program that counts for a node; '' if there is none."""
+    """Return the effective out-of-band program of a node; '' if there is none."""
     return str(filled_ndparams(snapshot, node)["oob_program"])
 
 
 class LUOobCommand(LogicalUnit[OpOobCommand, list[Switched]]):
-    """Let the out-of-band programs of nodes do something, one after the other."""
+    """Run the out-of-band programs of nodes, one after the other."""
 
     def check_arguments(self) -> None:
         op = self.op
@@ -80,7 +80,7 @@ class LUOobCommand(LogicalUnit[OpOobCommand, list[Switched]]):
                 )
             if command in ENDS_POWER and one.node.uuid == snapshot.cluster.master_node:
                 raise PrereqError(
-                    f"node {name} is the master; to switch it off, let another node be the master first"
+                    f"node {name} is the master; before switching it off, move the master role to another node"
                     " (gnt-cluster master-failover)",
                     ErrorCode.WRONG_INPUT,
                 )
@@ -88,7 +88,7 @@ class LUOobCommand(LogicalUnit[OpOobCommand, list[Switched]]):
             if command is OobCommand.POWER_OFF and one.program and not is_idle:
                 raise PrereqError(
                     f"node {name} is not marked offline, so it is not switched off: first run"
-                    f" gnt-node modify --offline=yes {name}, or overrule the check (--ignore-status)",
+                    f" gnt-node modify --offline=yes {name}, or override the check (--ignore-status)",
                     ErrorCode.WRONG_STATE,
                 )
         return plan
@@ -141,10 +141,10 @@ class LUOobCommand(LogicalUnit[OpOobCommand, list[Switched]]):
 def _now_powered(
     ctx: UnitContext, node: Node, command: OobCommand, data: Any
 ) -> dict[NodeUuid, bool]:
-    """Return what is recorded of a node's power after an answer."""
+    """Return the power state to record for a node after an answer."""
     if command is OobCommand.POWER_STATUS and node.powered != data["powered"]:
         state = "on" if data["powered"] else "off"
-        ctx.warn(f"{node.name} is switched {state}, which the cluster did not know")
+        ctx.warn(f"{node.name} is switched {state}; the recorded state was different")
         return {node.uuid: data["powered"]}
     switched = {OobCommand.POWER_ON: True, OobCommand.POWER_OFF: False}.get(command)
     return {} if switched is None else {node.uuid: switched}

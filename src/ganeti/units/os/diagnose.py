@@ -1,4 +1,4 @@
-"""What OS definitions the nodes have."""
+"""The OS definitions on the nodes."""
 
 from typing import Any
 
@@ -18,11 +18,11 @@ FIELDS = frozenset(
     )
 )
 UNLESS_ASKED = {"hidden": False, "blacklisted": False, "valid": True}
-"""What an OS must be to be listed, unless the field is asked for (S155, S156)."""
+"""The required values of an OS in the list, unless the request selects the field (S155, S156)."""
 
 
 class LUOsDiagnose(LogicalUnit[OpOsDiagnose, None]):
-    """Ask all nodes for their OS definitions; a definition is valid if it is so, and equal, everywhere."""
+    """Query all nodes for their OS definitions; a definition is valid if it is valid and equal everywhere."""
 
     def check_arguments(self) -> None:
         unknown = [name for name in self.op.output_fields if name not in FIELDS]

@@ -1,1 +1,1 @@
-"""Logical units that ask."""
+"""Logical units for queries."""

@@ -1,4 +1,4 @@
-"""Questions as jobs."""
+"""Queries as jobs."""
 
 from typing import Any, Generic, TypeVar
 
@@ -13,7 +13,7 @@ OpT = TypeVar("OpT", OpQuery, OpQueryFields, OpClusterConfigQuery)
 
 
 class Question(LogicalUnit[OpT, QueryExecutor], Generic[OpT]):
-    """A unit that reads what LUXI would answer; no locks, as an answer is of one moment in any case."""
+    """A unit that returns the answer of LUXI; no locks, because an answer is of one moment in any case."""
 
     async def check_prereq(self, ctx: UnitContext) -> QueryExecutor:
         queries = ctx.services.queries()
@@ -23,7 +23,7 @@ class Question(LogicalUnit[OpT, QueryExecutor], Generic[OpT]):
 
 
 class LUQuery(Question[OpQuery]):
-    """Things of a kind that pass a filter."""
+    """Query objects of a kind that match a filter."""
 
     def check_arguments(self) -> None:
         kind_of(self.op.what)
@@ -34,7 +34,7 @@ class LUQuery(Question[OpQuery]):
 
 
 class LUQueryFields(Question[OpQueryFields]):
-    """Definitions of fields."""
+    """Query definitions of fields."""
 
     def check_arguments(self) -> None:
         kind_of(self.op.what)

@@ -1,1 +1,1 @@
-"""Bringing instances to other nodes, and their disks to other places: plans, steps, the core of a live migration."""
+"""Moves of instances and their disks: plans, steps, the core of a live migration."""

@@ -1,4 +1,4 @@
-"""Settling what a migration or failover that broke off has left: `--cleanup`."""
+"""Cleanup after an interrupted migration or failover: `--cleanup`."""
 
 from ganeti.base.errors import ExecError
 from ganeti.jobs.executor import Outcome
@@ -10,7 +10,7 @@ from ganeti.units.relocation.reconcile import BrokenMigration, reconcile_migrati
 
 
 async def clean_up(ctx: UnitContext, instance: Instance) -> Outcome:
-    """Reconcile the migration that broke off; without one, look for the guest on all nodes and adopt it (F30)."""
+    """Reconcile an interrupted migration; without one, find the guest on all nodes and adopt it (F30)."""
     await ctx.run.started()
     primary = primary_node(ctx, instance)
     others = [node for node in ctx.snapshot.online_nodes() if node.uuid != primary.uuid]
@@ -45,7 +45,7 @@ async def _reconcile_with(ctx: UnitContext, instance: Instance, primary: Node, o
         InstanceUuid(instance.uuid),
         ends[0],
         ends[1],
-        # Disks of an end are removed only if it is known that a migration made them.
+        # Disks of an end are removed only if a migration is known to have made them.
         copied=DISK_TEMPLATES[instance.disk_template].is_local
         and instance.migrating_to is not None,
     )
@@ -54,7 +54,7 @@ async def _reconcile_with(ctx: UnitContext, instance: Instance, primary: Node, o
 
 
 async def _was_sender(ctx: UnitContext, instance: Instance, other: Node) -> bool:
-    """Return whether the guest came from `other`; where no migration is known, only a sender is `postmigrate`."""
+    """Return whether the guest came from `other`; without a known migration, only a sender is `postmigrate`."""
     if instance.migrating_to is not None:
         return instance.handed_over
     found = await running_state(ctx, other, instance)

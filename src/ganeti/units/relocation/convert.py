@@ -1,4 +1,4 @@
-"""Keeping the disks of an instance in another way: `gnt-instance modify -t TEMPLATE`."""
+"""Conversion of an instance's disks to another template: `gnt-instance modify -t TEMPLATE`."""
 
 import contextlib
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -54,11 +54,11 @@ ALONE = (
     *("osparams_private", "clear_osparams", "clear_osparams_private", "remove_osparams"),
     *("remove_osparams_private", "offline"),
 )
-"""What is not changed together with the template: a failure undoes all of it, or nothing."""
+"""Fields that must not change together with the template: a failure undoes all, or nothing."""
 
 
 def check_conversion(op: OpInstanceSetParams) -> None:
-    """Refuse what no cluster could convert; InputError names the field."""
+    """Refuse arguments that are wrong in any cluster; InputError names the field."""
     for field in ALONE:
         if getattr(op, field):
             raise InputError("cannot be changed together with the disk template", field)
@@ -67,20 +67,20 @@ def check_conversion(op: OpInstanceSetParams) -> None:
 
 
 def other_node(op: OpInstanceSetParams, snapshot: Snapshot) -> Node | None:
-    """The node that is to have the second copy."""
+    """The node of the second copy."""
     given = op.remote_node_uuid or op.remote_node
     return resolve_node(snapshot, given) if given else None
 
 
 async def plan_conversion(ctx: UnitContext, before: Instance, op: OpInstanceSetParams) -> DiskPlan:
-    """The new disks, beside the old ones; PrereqError or InputError if there could be none."""
+    """Return the new disks, beside the old ones; PrereqError or InputError if that is impossible."""
     template = check_template(op.disk_template, ctx.snapshot.cluster)
     _check_templates(before, template)
     node = primary_node(ctx, before)
     check_online(node)
     if before.admin_state == "up" or await is_running(ctx, node, before):
         raise PrereqError(
-            f"{before.name} runs, or is to run; first run: gnt-instance shutdown {before.name}",
+            f"{before.name} runs, or should run; first run: gnt-instance shutdown {before.name}",
             ErrorCode.WRONG_STATE,
         )
     nodes = _nodes(ctx, before, template, other_node(op, ctx.snapshot))
@@ -123,7 +123,7 @@ def _check_templates(before: Instance, template: DiskTemplate) -> None:
 def _nodes(
     ctx: UnitContext, before: Instance, template: DiskTemplate, other: Node | None
 ) -> list[Node]:
-    """Return where the new disks are, the primary node first."""
+    """Return the nodes of the new disks, the primary first."""
     primary = primary_node(ctx, before)
     if not template.mirrored:
         if other is not None:
@@ -162,7 +162,7 @@ def _new_disks(
 
 
 def _unchanged_layers(before: Instance, after: Instance, node: Node) -> set[str]:
-    """The layers (UUIDs) that a node has already and keeps: what is written in them stays as it is."""
+    """Return the layers (UUIDs) that a node has already and keeps; their data is unchanged."""
     uuid = NodeUuid(node.uuid)
     old, new = (
         {layer.uuid: layer.part(uuid) for disk in one.disks for layer in disk.layers()}
@@ -177,7 +177,7 @@ Layer = TypeVar("Layer", Disk, DiskSpec)
 
 
 def _but(disk: Layer, kept: Collection[str]) -> list[Layer]:
-    """A disk without what is kept of it: all of it, or the other layers, or nothing."""
+    """Return a disk without its kept layers: all of it, the other layers, or None."""
     if disk.uuid in kept:
         return []
     if any(child.uuid in kept for child in disk.children):
@@ -186,7 +186,10 @@ def _but(disk: Layer, kept: Collection[str]) -> list[Layer]:
 
 
 async def convert(ctx: UnitContext, plan: DiskPlan, *, wait: bool) -> Outcome:
-    """Make what is new, copy what is not kept, record, remove the old; or leave everything as it was."""
+    """Make new layers, copy the others, record the change, remove the old layers.
+
+    A failure leaves everything unchanged.
+    """
     before, after = plan.before, plan.after
     in_place = bool(_unchanged_layers(before, after, plan.node))
     async with course(ctx) as steps:
@@ -208,7 +211,7 @@ async def convert(ctx: UnitContext, plan: DiskPlan, *, wait: bool) -> Outcome:
 
 @dataclass(frozen=True)
 class _CopyConverted(RelocationStep[None]):
-    """Copy every disk to the new one at its place; both are open on the primary node."""
+    """Copy every disk to the new one of the same index; both are open on the primary node."""
 
     plan: DiskPlan
 
@@ -222,7 +225,7 @@ class _CopyConverted(RelocationStep[None]):
 
 
 async def _check_own_copy(ctx: UnitContext, plan: DiskPlan) -> None:
-    """The data stays where it is on the primary node, so that copy must have all of it, by what its peer knows too."""
+    """Refuse unless the copy on the primary node, whose data is kept, has all data, also by its peer's records."""
     if not is_mirrored(plan.before):
         return
     async with _opened(ctx, plan.before, plan.node):
@@ -234,7 +237,7 @@ async def _check_own_copy(ctx: UnitContext, plan: DiskPlan) -> None:
 
 @dataclass(frozen=True)
 class _RestoreRoles(RelocationStep[None]):
-    """Let a failure leave the disks on all nodes as the configuration says."""
+    """Let a failure restore the disks on all nodes to the configuration's state."""
 
     instance: Instance
 
@@ -245,12 +248,12 @@ class _RestoreRoles(RelocationStep[None]):
         ]
 
     async def act(self, ctx: UnitContext, undo: UndoLog) -> None:
-        """Nothing: what follows opens the disks."""
+        """Do nothing: the next steps open the disks."""
 
 
 @dataclass(frozen=True)
 class _MakeConverted(RelocationStep[None]):
-    """Make the new disks on their nodes, around what is kept there; undone, they are closed and then removed."""
+    """Make the new disks on their nodes, around kept layers; the undo closes and removes them."""
 
     plan: DiskPlan
 
@@ -272,7 +275,7 @@ class _MakeConverted(RelocationStep[None]):
                     await make_disk(ctx, node, DiskArgs(instance_name=after.name, disk=disk))
 
     def deferred(self, ctx: UnitContext) -> Sequence[Step]:
-        """The removal of the old disks from their nodes, but for what the new ones have of them."""
+        """Return the steps that remove the old disks from their nodes, without layers that the new ones use."""
         before = self.plan.before
         return [
             RemoveDisk(node=uuid, instance=before.name, disk=layer.public)
@@ -292,7 +295,7 @@ async def _synchronise(ctx: UnitContext, instance: Instance, *, wait: bool) -> N
 
 @contextlib.asynccontextmanager
 async def _opened(ctx: UnitContext, instance: Instance, node: Node) -> AsyncIterator[None]:
-    """The disks, open on the primary node, and on the others for what is written, for the time of a block."""
+    """Keep the disks open for a block: on the primary node, and on the others for the writes."""
     async with copies_open(ctx, instance):
         try:
             await open_disks(ctx, instance, node, DiskRole.PRIMARY)

@@ -1,4 +1,4 @@
-"""Copying the data of a disk to another one, on another node or on the same one, while the guest is down."""
+"""Copies of a disk's data to another disk, on another or the same node, while the guest is down."""
 
 from dataclasses import dataclass, field
 
@@ -18,9 +18,10 @@ from ganeti.units.undo.transfers import EndStream
 
 @dataclass
 class DiskCopies:
-    """Copies of an instance's disks while it is down; the undo log ends them, and forgets them after a commit.
+    """Copies of an instance's disks while it is down; the undo log ends them, and drops them after a commit.
 
-    Two nodes talk directly, with keys for these copies only. One node moves the data itself; there both disks are open.
+    Two nodes connect directly, with keys for these copies only. A single node moves the data itself; both disks are
+    open.
     """
 
     ctx: UnitContext
@@ -41,14 +42,14 @@ class DiskCopies:
                     raise
             else:
                 return
-        # A node of the version before can only talk to itself; that goes with the next release.
+        # A node of the previous version can only connect to itself; this code goes with the next release.
         await self._carry(old, new)
 
     async def _carry(self, old: DiskSpec, new: DiskSpec) -> None:
         ctx, spec = self.ctx, self.instance
         if self._route is None:
             self._route = await make_route(ctx, self.undo, spec.name, self.source, self.target)
-        # Other disks of the instance need not be there.
+        # Other disks of the instance may be missing.
         source, target = (
             DiskEnd(instance=replace(spec, disks=(one,)), index=0) for one in (old, new)
         )

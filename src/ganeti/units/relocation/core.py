@@ -1,6 +1,6 @@
-"""What a live migration does next: events in, instructions out; no call, no clock, no configuration.
+"""The next steps of a live migration: events in, instructions out; no call, no clock, no configuration.
 
-The states and their transitions are drawn in `docs/design/moving.md`. Two drivers carry the instructions out:
+The states and their transitions are drawn in `docs/design/moving.md`. Two drivers carry out the instructions:
 `live` while the job that migrates runs, `reconcile` after a failure or a crash, when the state is unclear.
 """
 
@@ -10,63 +10,63 @@ from enum import Enum, StrEnum, auto
 from ganeti.base.transitions import TracedCore
 
 QUESTION_ROUNDS = 3
-"""How often both ends are asked when they change meanwhile, or the answer of one is lost."""
+"""The number of queries to both ends, if they change meanwhile or an answer is lost."""
 
 
 class State(StrEnum):
-    """Where a migration is."""
+    """The state of a migration."""
 
     PLANNED = "planned"
     PREPARING = "preparing"
-    """The configuration says that the guest may be on the target too, which gets ready for it."""
+    """The configuration says that the guest may be on the target too, which prepares for it."""
     RUNNING = "running"
     """The source sends the guest, which runs there."""
     TRANSFERRED = "transferred"
-    """The target has all of the guest; it runs nowhere."""
+    """The target has all of the guest, which runs nowhere."""
     HANDED_OVER = "handed over"
     """The configuration names the target, which may have resumed the guest."""
     COMMITTED = "committed"
     """The guest is on the target."""
     UNCLEAR = "unclear"
-    """Only the two ends know where the guest is."""
+    """Only the two ends know the location of the guest."""
     RECONCILING = "reconciling"
-    """The ends and the configuration follow what the ends said."""
+    """The ends and the configuration follow the answers of the ends."""
     ABORTED = "aborted"
     """The guest is on the source."""
     DOWN = "down"
-    """The guest ended; its disks are where the configuration says."""
+    """The guest ended; its disks are on the node of the configuration."""
     STUCK = "stuck"
-    """An end does not answer, or both run the guest: the mark stays until the command is repeated."""
+    """An end does not answer, or both run the guest: the mark remains until the command is repeated."""
 
 
 class Instruction(Enum):
-    """What a driver has to do; those of one list in their order."""
+    """Orders to a driver; those of one list are carried out in order."""
 
     MARK = auto()
     """Record that the guest may be on the target too."""
     OPEN_ON_BOTH = auto()
     """Let both ends write to mirrored disks."""
     MAKE_DISKS = auto()
-    """Make the disks on the target into which those of the source are copied."""
+    """Create the disks on the target to which those of the source are copied."""
     ACCEPT = auto()
     SEND = auto()
     HAND_OVER = auto()
-    """Record the target as the node of the guest: from now on the source's memory may be of the past."""
+    """Record the target as the node of the guest: from now on the source's memory may be outdated."""
     TAKE_BACK = auto()
     """Record the source again: the target certainly got no command to resume the guest."""
     RESUME_TARGET = auto()
     ASK = auto()
-    """Ask both ends what they have of the guest."""
+    """Query both ends about the guest."""
     END_TARGET = auto()
     RESUME_SOURCE = auto()
     END_SOURCE = auto()
     RECORD_SOURCE = auto()
     RECORD_TARGET = auto()
     REMOVE_AT_SOURCE = auto()
-    """Remove what only the source has of the instance: its disks if they were copied, NVRAM."""
+    """Remove the instance's data that only the source has: its disks if they were copied, NVRAM."""
     REMOVE_AT_TARGET = auto()
     SET_ROLES = auto()
-    """Open or close mirrored disks as the configuration says."""
+    """Open or close mirrored disks according to the configuration."""
 
 
 I = Instruction  # noqa: E741 - the tables below stay readable
@@ -76,44 +76,44 @@ AT_TARGET = {I.RESUME_TARGET, I.END_TARGET, I.REMOVE_AT_TARGET}
 
 
 class End(Enum):
-    """What one end has of the guest."""
+    """One end's report about the guest."""
 
     NOTHING = auto()
     WAITS = auto()
-    """All or part of the guest, which does not run there: it arrives, or was sent."""
+    """All or part of the guest, which does not run there: it is arriving, or was sent."""
     HAS_GUEST = auto()
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a migration before anything happens."""
+    """The facts about a migration before any event."""
 
     copied: bool = False
     """Each end has disks of its own."""
     mirrored: bool = False
     source_offline: bool = False
-    """Marked offline, so taken for dead."""
+    """Marked offline, so treated as dead."""
     target_offline: bool = False
     handed_over: bool = False
     """The target may have resumed the guest."""
 
 
 class Event(StrEnum):
-    """What a driver reports: that all instructions of the last list are done, or what kept it from that."""
+    """A driver's report: all instructions of the last list are done, or the reason why not."""
 
     BEGIN = "begin"
     DONE = "done"
     NOT_SENT = "not sent"
-    """The call of the last instruction surely did not reach its node."""
+    """The call of the last instruction certainly did not reach its node."""
     FAILED = "failed"
-    """A call failed, or its answer was lost; what was before it in the list is done."""
+    """A call failed, or its answer was lost; the instructions before it are done."""
     SILENT = "silent"
-    """An end does not say what it has."""
+    """An end does not report about the guest."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What both ends have, as they answered one after the other."""
+    """The reports of both ends, one after the other."""
 
     source: End
     target: End
@@ -123,11 +123,11 @@ class Seen:
 
 
 def decide_outcome(seen: Seen, *, handed_over: bool) -> State:
-    """Return where the guest is, by what each end has of it; STUCK if it runs on both.
+    """Return the guest's location from each end's report; STUCK if it runs on both.
 
-    It is where it runs. If it runs nowhere, a source that has sent it takes it back, because no target lets a
-    guest resume without a command; without a source a target may have all of it. Once it was handed over, a target that
-    is gone may have run it: then the source's memory is of the past.
+    It is where it runs. If it runs nowhere, a source that has sent it takes it back, because a target resumes a guest
+    only on command. Without a source, a target may have all of it. After the handover, a lost target may have run it:
+    then the source's memory is outdated.
     """
     match seen.source, seen.target:
         case End.HAS_GUEST, End.HAS_GUEST:
@@ -151,7 +151,7 @@ _TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Instruction, ...]]] =
     (State.PREPARING, Event.DONE): (State.RUNNING, (I.SEND,)),
     (State.RUNNING, Event.DONE): (State.TRANSFERRED, (I.HAND_OVER,)),
     (State.TRANSFERRED, Event.DONE): (State.HANDED_OVER, (I.RESUME_TARGET,)),
-    # What follows is the job's: it records where the guest is together with how to end the source.
+    # The job does the rest: it records the location of the guest together with the order to end the source.
     (State.HANDED_OVER, Event.DONE): (State.COMMITTED, ()),
     (State.PREPARING, Event.FAILED): (State.UNCLEAR, (I.ASK,)),
     (State.PREPARING, Event.NOT_SENT): (State.UNCLEAR, (I.ASK,)),
@@ -164,14 +164,14 @@ _TRANSITIONS: dict[tuple[State, Event], tuple[State, tuple[Instruction, ...]]] =
     (State.UNCLEAR, Event.SILENT): (State.STUCK, ()),
     (State.STUCK, Event.BEGIN): (State.UNCLEAR, (I.ASK,)),
 }
-"""State and event → the next state, and what is to be done. `Seen`, and the end of `RECONCILING`, are computed."""
+"""State and event → the next state, and its instructions. `Seen`, and the end of `RECONCILING`, are computed."""
 
 _NEEDS_FIRST = {
     I.RESUME_SOURCE: I.END_TARGET,
     I.REMOVE_AT_SOURCE: I.RECORD_TARGET,
     I.REMOVE_AT_TARGET: I.RECORD_SOURCE,
 }
-"""What may not be done before something else of the same list."""
+"""Instructions that must not precede another one of the same list."""
 
 _FINISHED = {State.COMMITTED, State.ABORTED, State.DOWN}
 
@@ -191,11 +191,11 @@ class Migration(TracedCore):
 
     @property
     def is_finished(self) -> bool:
-        """Whether it is known where the guest is, and nothing is left to do for a driver."""
+        """Whether the location of the guest is known, and no instruction is left for a driver."""
         return self.state in _FINISHED
 
     def handle(self, event: Event | Seen) -> list[Instruction]:
-        """Take an event in; return what is to be done now. IllegalTransition if it cannot happen now."""
+        """Process an event; return the instructions. IllegalTransition if the event is impossible now."""
         was = self.state
         if isinstance(event, Seen):
             found = self._decide(event) if was is State.UNCLEAR else None
@@ -212,7 +212,7 @@ class Migration(TracedCore):
         return self.instructions
 
     def _decide(self, seen: Seen) -> tuple[State, tuple[Instruction, ...]]:
-        # With disks of its own, a source whose target is dead has a state that fits them.
+        # With disks of its own, a source whose target is dead has a matching state.
         can_resume = self.facts.copied and self.facts.target_offline
         self._seen = seen
         self._round += 1
@@ -220,10 +220,10 @@ class Migration(TracedCore):
         return self._follow(decide_outcome(seen, handed_over=handed_over))
 
     def _follow(self, outcome: State) -> tuple[State, tuple[Instruction, ...]]:
-        """Make both ends and the configuration what was decided; every instruction can be repeated.
+        """Bring both ends and the configuration to the decided outcome; every instruction can be repeated.
 
-        A target that only waits must be gone before the source may resume, and the configuration names the
-        target before anything of the source is removed.
+        A waiting target must be ended before the source may resume, and the configuration names the target before
+        anything at the source is removed.
         """
         self._outcome = outcome
         todo: tuple[Instruction, ...]
@@ -248,7 +248,7 @@ class Migration(TracedCore):
         if event is not Event.FAILED:
             return None
         if self._outcome is State.COMMITTED and self._seen.target is End.WAITS:
-            # What arrived was not all of it: the guest ended with its source.
+            # Not all of the guest arrived: it ended with its source.
             return self._follow(State.DOWN)
         return (State.UNCLEAR, (I.ASK,)) if self._round < QUESTION_ROUNDS else (State.STUCK, ())
 

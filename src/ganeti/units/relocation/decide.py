@@ -1,4 +1,4 @@
-"""Making the plan of a migration, a failover or a move: asks both nodes, changes nothing."""
+"""The plan of a migration, a failover or a move: queries both nodes, changes nothing."""
 
 from dataclasses import dataclass, replace
 
@@ -46,7 +46,7 @@ from ganeti.units.spindles import check_spindles
 async def plan_migration(
     ctx: UnitContext, instance: Instance, choice: TargetChoice, op: OpInstanceMigrate
 ) -> Plan:
-    """Decide a migration, or the failover in its place; PrereqError if it cannot be done."""
+    """Plan a migration, or the failover instead of it; PrereqError if it is impossible."""
     decision = _Decision(ctx, Operation.MIGRATE, instance, choice)
     decision.check_settled()
     if op.allow_failover and await decision.has_no_guest_to_send():
@@ -70,7 +70,7 @@ async def plan_migration(
 async def plan_failover(
     ctx: UnitContext, instance: Instance, choice: TargetChoice, shutdown_timeout_s: int
 ) -> Plan:
-    """Decide a failover; PrereqError if it cannot be done or would not be safe."""
+    """Plan a failover; PrereqError if it is impossible or not safe."""
     decision = _Decision(ctx, Operation.FAIL_OVER, instance, choice)
     decision.check_settled()
     refuse_operation(Operation.FAIL_OVER, instance, decision.source)
@@ -83,7 +83,7 @@ async def plan_failover(
 async def plan_move(
     ctx: UnitContext, instance: Instance, choice: TargetChoice, op: OpInstanceMove
 ) -> Plan:
-    """Decide a move; PrereqError if it cannot be done or would not be safe."""
+    """Plan a move; PrereqError if it is impossible or not safe."""
     decision = _Decision(ctx, Operation.MOVE, instance, choice)
     decision.check_settled()
     refuse_operation(Operation.MOVE, instance, decision.source)
@@ -92,7 +92,7 @@ async def plan_move(
 
 @dataclass(frozen=True)
 class _Decision:
-    """What is asked for, and the questions to both nodes that it needs."""
+    """The request, and the queries to both nodes that it needs."""
 
     ctx: UnitContext
     operation: Operation
@@ -108,12 +108,12 @@ class _Decision:
         return self.operation.of(self.instance)
 
     def check_settled(self) -> None:
-        """Refuse while an earlier operation of the instance is not over."""
+        """Refuse while an earlier operation of the instance is unfinished."""
         check_not_migrating(self.instance)
         check_nothing_pending(self.ctx, self.instance, to=self.operation)
 
     async def has_no_guest_to_send(self) -> bool:
-        """Return whether a migration has nothing to send, or the instance is to fail over always."""
+        """Return whether a migration has no running guest to send, or the instance must always fail over."""
         beparams = filled_beparams(self.ctx.snapshot.cluster, self.instance)
         if self.source.offline or beparams["always_failover"]:
             return True
@@ -123,7 +123,7 @@ class _Decision:
         return state is None or state.state == "shutdown"
 
     async def state_or_refusal(self) -> RunningInstance | None:
-        """Return what the source has of the guest; PrereqError if it does not answer."""
+        """Return the source's report about the guest; PrereqError if the source does not answer."""
         try:
             return await running_state(self.ctx, self.source, self.instance)
         except RpcError as err:
@@ -134,7 +134,7 @@ class _Decision:
             ) from err
 
     async def target(self) -> tuple[Node, Way]:
-        """The target, whose copy of the disks may be used, and what becomes of the disks."""
+        """Return the target, whose copy of the disks may be used, and the way of the disks."""
         ctx, instance, choice = self.ctx, self.instance, self.choice
         target = await choice.choose(ctx, instance, self.source, self.operation)
         way = relocate(instance, NodeUuid(target.uuid)).way
@@ -144,7 +144,7 @@ class _Decision:
         return target, way
 
     async def check_target(self, target: Node, way: Way, *, will_run: bool) -> NodeInfo:
-        """Return what the target has free; PrereqError unless it has what the disks and the networks need."""
+        """Return the target's free resources; PrereqError unless it has those that the disks and the networks need."""
         ctx, instance = self.ctx, self.instance
         makes_disks = way in (Way.COPY, Way.REPLACE)
         needs = space_needed(ctx.snapshot.cluster, instance.disks) if makes_disks else {}
@@ -160,9 +160,9 @@ class _Decision:
     def shrinking(
         self, present_mib: int, target: Node, free: NodeInfo, *, may_change: bool
     ) -> Shrinking | None:
-        """Return what a running guest must give back to fit on the target; None if it fits as it is.
+        """Return the memory that a running guest must give back to fit on the target; None if it fits.
 
-        Never below its least memory (minmem), and nothing unless `may_change`; else PrereqError.
+        The result is at least its minimum memory (minmem). PrereqError if it does not fit and `may_change` is false.
         """
         if free.memory_free >= present_mib:
             return None
@@ -171,15 +171,15 @@ class _Decision:
         check_memory(free, target, least, self.what)
         if not may_change:
             raise PrereqError(
-                f"{self.what}: node {target.name} has {free.memory_free} MiB of memory free, {present_mib} MiB are"
-                f" needed; the guest could give memory back, down to {least} MiB, but that is not allowed"
+                f"{self.what}: node {target.name} has {free.memory_free} MiB of memory free but needs {present_mib} MiB;"
+                f" the guest could give memory back, down to {least} MiB, but that is not allowed"
                 " (--no-runtime-changes)",
                 ErrorCode.NO_RESOURCES,
             )
         return Shrinking(present_mib, free.memory_free)
 
     async def stopped(self, shutdown_timeout_s: int) -> Plan:
-        """The plan for a guest that is stopped first."""
+        """Return the plan for a guest that is stopped first."""
         ctx, instance = self.ctx, self.instance
         target, way = await self.target()
         start = instance.admin_state is AdminState.UP
@@ -190,7 +190,7 @@ class _Decision:
         if way is not Way.REPLACE:
             return plan
         await check_source(ctx, instance, self.source, range(len(instance.disks)))
-        # Its guest is stopped before the copies are made the same, so nothing else writes to them.
+        # Its guest is stopped before the copies are synchronised, so no other writer exists.
         return replace(plan, new_secondary=new_secondary(ctx, instance, target, is_up=False))
 
     def plan(self, target: Node, way: Way, guest: LiveGuest | StoppedGuest) -> Plan:

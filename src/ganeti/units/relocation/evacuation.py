@@ -1,4 +1,4 @@
-"""Jobs that allocators propose: from a request about instances to what is submitted."""
+"""Jobs that allocators propose: from a request about instances to the submission."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -30,7 +30,7 @@ OpT = TypeVar("OpT", bound=OpCode)
 
 
 class EvacuationUnit(LogicalUnit[OpT, Jobs]):
-    """A unit whose plan is the jobs that it submits."""
+    """A unit whose plan is a list of jobs that it submits."""
 
     async def execute(self, ctx: UnitContext, plan: Jobs) -> Outcome:
         del ctx
@@ -50,12 +50,12 @@ async def proposed_moves(
     must_all: bool = True,
     options: Options | None = None,
 ) -> Moves:
-    """The proposal of the first allocator that succeeds; PrereqError names the unplaced instances."""
+    """Return the proposal of the first allocator that succeeds; PrereqError names the unplaced instances."""
     kind = RequestType(request["type"])
     allocators = allocators_for(ctx.snapshot.cluster, kind, iallocator)
     if not allocators:
         raise PrereqError(
-            f"name an allocator (--iallocator): the cluster has no default one for {kind}",
+            f"name an allocator (--iallocator): the cluster has no default allocator for {kind}",
             ErrorCode.WRONG_INPUT,
         )
     templates = [one.disk_template for one in instances]
@@ -87,7 +87,7 @@ def jobs_of(
     sequential: bool = False,
     force_failover: bool = False,
 ) -> Jobs:
-    """The jobs with the reason and priority of `op`, each after the success of those that it needs.
+    """Return the jobs with the reason and priority of `op`, each after the success of those that it needs.
 
     With `sequential` each waits for the end of the one before it; with `force_failover` none migrates live.
     """
@@ -107,7 +107,7 @@ def jobs_of(
 
 
 def _failover(op: OpCode) -> OpCode:
-    """The failover in place of a migration; anything else as it is."""
+    """Return the failover instead of a migration; any other opcode unchanged."""
     if not isinstance(op, OpInstanceMigrate):
         return op
     return OpInstanceFailover(
@@ -118,14 +118,14 @@ def _failover(op: OpCode) -> OpCode:
 
 
 def _released(op: OpCode, *, early: bool) -> OpCode:
-    """The opcode with the caller's choice when old copies of disks are removed: at the end, or early."""
+    """Return the opcode with the caller's choice of when to remove old copies of disks: at the end, or early."""
     if not isinstance(op, OpInstanceReplaceDisks):
         return op
     return replace(op, early_release=early)
 
 
 def say_moves(ctx: UnitContext, found: Moves) -> None:
-    """Show who goes where."""
+    """Log the target of each instance."""
     for name, group, nodes in found.moved:
         ctx.info(f"{name} goes to {', '.join(nodes)} (group {group})")
 
@@ -133,12 +133,12 @@ def say_moves(ctx: UnitContext, found: Moves) -> None:
 def other_groups(
     snapshot: Snapshot, given: Sequence[str] | None, own: Sequence[NodeGroup]
 ) -> list[str]:
-    """UUIDs of the groups to choose from: those that were named, or all others."""
+    """Return UUIDs of the candidate groups: the requested ones, or all others."""
     left = {group.uuid for group in own}
     found = [resolve_group(snapshot, name) for name in given or ()]
     for group in found:
         if group.uuid in left:
-            raise InputError(f"{group.name} is the group that is to be left", "target_groups")
+            raise InputError(f"{group.name} is the group to evacuate", "target_groups")
     others = [group.uuid for group in snapshot.groups.values() if group.uuid not in left]
     if not others:
         raise PrereqError(

@@ -1,4 +1,4 @@
-"""Failover: an instance is stopped where it is, and started on another node that has its data."""
+"""Failover: stop an instance on its node, and start it on another node that has its data."""
 
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.objects import Instance
@@ -13,7 +13,7 @@ from ganeti.units.relocation.unit import RelocationUnit
 
 
 class LUInstanceFailover(RelocationUnit[OpInstanceFailover]):
-    """Stop an instance where it is, which may be dead, and start it on another node that has its data."""
+    """Stop an instance on its node, which may be dead, and start it on another node that has its data."""
 
     hook = "instance-failover"
 

@@ -1,4 +1,4 @@
-"""Sending a running guest to another node: carries out what the core of a migration asks for."""
+"""Sending of a running guest to another node: the driver of the migration core."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,24 +40,24 @@ NOT_SENT = MigrationResult(status="not sent", total_ms=0, downtime_ms=0, transfe
 
 
 async def migrate(ctx: UnitContext, plan: Plan, guest: LiveGuest) -> None:
-    """Carry a migration out; after a failure the undo log finds out where the guest is."""
+    """Carry out a migration; after a failure the undo log finds the location of the guest."""
     instance, source, target = plan.instance, plan.source, plan.target
     async with course(ctx) as steps:
         if guest.shrinking is not None:
             await steps.take(Shrink(instance, source, guest.shrinking))
-        # After that its hardware is what it is now.
+        # Afterwards its hardware is that of the configuration.
         info = await ask_info(ctx, plan) if guest.shrinking else guest.info
         result = await steps.take(SendGuest(plan, info, guest.is_live))
         ctx.step(f"ending what is left on {source.name}")
         steps.commit(record_location(instance.uuid, target.uuid))
     ctx.info(
         f"{instance.name} runs on {target.name}: {result.transferred // 1024} KiB in {result.total_ms} ms,"
-        f" standing still for {result.downtime_ms} ms"
+        f" with a downtime of {result.downtime_ms} ms"
     )
 
 
 async def ask_info(ctx: UnitContext, plan: Plan) -> MigrationInfo:
-    """Return what the source says of the guest now."""
+    """Return the source's present report about the guest."""
     asked = InstanceArgs(instance=spec_of(ctx, plan.instance))
     return await ctx.call(plan.source, MIGRATION_INFO, asked)
 
@@ -87,7 +87,7 @@ class SendGuest(RelocationStep[MigrationResult]):
         return await _Sending(ctx, self.plan, self.info, self.is_live).run()
 
     def deferred(self, ctx: UnitContext) -> Sequence[Step]:
-        """Return what leaves nothing on the source."""
+        """Return the steps that remove everything from the source."""
         plan, spec = self.plan, spec_of(ctx, self.plan.instance)
         steps: list[Step] = []
         if plan.way is Way.COPY:
@@ -123,7 +123,7 @@ class _Sending:
                     Event.NOT_SENT if is_unsent else Event.FAILED
                 ):
                     await self._record(self.plan.source.uuid, self.plan.target.uuid)
-                raise  # the recorded undo asks both ends
+                raise  # the recorded undo queries both ends
             instructions = core.handle(Event.DONE)
         return self.result
 
@@ -160,7 +160,10 @@ class _Sending:
 
     async def _open_on_both(self) -> None:
         self.ctx.step("letting both nodes write to its disks")
-        for node in (self.plan.source, self.plan.target):  # the source lets the target do so, too
+        for node in (
+            self.plan.source,
+            self.plan.target,
+        ):  # the source permits it to the target as well
             await open_disks(self.ctx, self.plan.instance, node, DiskRole.BOTH)
         await wait_for_sync(self.ctx, self.plan.instance)
 

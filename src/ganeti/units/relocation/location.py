@@ -1,4 +1,4 @@
-"""The change of configuration that says where a guest is (G5, F20)."""
+"""The change of configuration that records a guest's location (G5, F20)."""
 
 from msgspec.structs import replace
 
@@ -13,9 +13,9 @@ def record_location(
 ) -> Change:
     """Make `primary` the node of an instance.
 
-    With `migrating_to` its guest may be on that node as well, and nothing may start it: before a migration
-    that is the target. Once the guest is handed over to the target, that one is the primary node, and the
-    mark names the source until it is known whether the target has resumed the guest.
+    With `migrating_to` its guest may be on that node as well, and no job may start it. Before a migration that node
+    is the target. Once the guest is handed over, the target is the primary node, and the mark names the source until
+    it is known whether the target has resumed the guest.
     """
 
     def change(draft: Draft) -> None:

@@ -1,4 +1,4 @@
-"""Migration: of instances whose data both nodes see, and of those whose disks are taken along."""
+"""Migration of instances whose data both nodes see, and of instances together with their disks."""
 
 from ganeti.base.errors import InputError
 from ganeti.config.snapshot import Snapshot
@@ -28,7 +28,7 @@ class LUInstanceMigrate(RelocationUnit[OpInstanceMigrate]):
         if self.op.mode not in (None, LIVE, NON_LIVE):
             raise InputError(f"must be {LIVE} or {NON_LIVE}", "mode")
         if self.op.mode is not None and self.op.live is not None:
-            raise InputError("give either mode or live, not both", "mode")
+            raise InputError("pass either mode or live, not both", "mode")
         self.choice.check()
 
     async def check_prereq(self, ctx: UnitContext) -> Plan | None:

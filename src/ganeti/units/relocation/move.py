@@ -1,4 +1,4 @@
-"""Moving an instance together with its disks, while it is down."""
+"""Moves of an instance together with its disks, while it is down."""
 
 from ganeti.base.errors import InputError
 from ganeti.config.snapshot import Snapshot
@@ -15,7 +15,7 @@ from ganeti.units.relocation.unit import RelocationUnit
 
 
 class LUInstanceMove(RelocationUnit[OpInstanceMove]):
-    """Stop an instance, copy its disks to another node, and start it there; or leave it where it was."""
+    """Stop an instance, copy its disks to another node, and start it there; on failure it remains on its node."""
 
     hook = "instance-move"
 

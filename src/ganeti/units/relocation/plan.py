@@ -1,4 +1,4 @@
-"""How an instance comes to another node: what is decided before anything is done. Pure."""
+"""The plan of a relocation, which is complete before any step is done. Pure."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,21 +20,21 @@ LIVE, NON_LIVE = "live", "non-live"
 
 
 class Operation(StrEnum):
-    """What the administrator asks for, as errors name it."""
+    """The administrator's operation, in the words of errors."""
 
     MIGRATE = "migrate"
     FAIL_OVER = "fail over"
     MOVE = "move"
 
     def of(self, instance: Instance) -> str:
-        """Return what is under way, for messages about nodes."""
+        """Return the name of the activity, for messages about nodes."""
         doing = {"migrate": "migrating", "fail over": "failing over", "move": "moving"}
         return f"{doing[self]} instance {instance.name}"
 
 
 @dataclass(frozen=True)
 class Shrinking:
-    """How much memory a guest has, and how much it is to keep, in MiB."""
+    """A guest's memory, at present and requested, in MiB."""
 
     present: int
     wanted: int
@@ -45,16 +45,16 @@ class LiveGuest:
     """A guest that is sent from node to node."""
 
     is_live: bool
-    """It runs while it is sent; else it stands still."""
+    """It runs while it is sent; otherwise it is paused."""
     info: MigrationInfo
-    """What its node says of it."""
+    """Its node's report about it."""
     shrinking: Shrinking | None
-    """Memory that it gives back first, to fit."""
+    """Memory that it gives back first, in order to fit."""
 
 
 @dataclass(frozen=True)
 class StoppedGuest:
-    """A guest that is stopped, and started on the target if it is to run."""
+    """A guest that is stopped, and started on the target if it should run."""
 
     shutdown_timeout_s: int
     start: bool
@@ -62,40 +62,40 @@ class StoppedGuest:
 
 @dataclass(frozen=True, kw_only=True)
 class DiskPlan:
-    """The instance with its disks as they are, and as they will be."""
+    """The instance with its present disks, and with its new ones."""
 
     before: Instance
     after: Instance
     node: Node
-    """Where something is made that was not there."""
+    """The nodes of new parts."""
     disks: tuple[str, ...] = ()
-    """UUIDs of the disks that are made, or get new parts."""
+    """UUIDs of the disks that are new, or get new parts."""
     is_up: bool = False
-    """Whether the guest runs, so that its disks stay open."""
+    """True if the guest runs, so that its disks stay open."""
 
     @property
     def moves(self) -> bool:
-        """Whether the secondary becomes another node; else only parts of the same node are replaced."""
+        """True if the secondary node changes; otherwise only parts of the same node are replaced."""
         return self.before.all_nodes != self.after.all_nodes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Which instance goes from where to where, and how."""
+    """An instance, its source, its target, and the way between them."""
 
     operation: Operation
     instance: Instance
     source: Node
     target: Node
     way: Way
-    """What becomes of its disks."""
+    """The way of its disks."""
     guest: LiveGuest | StoppedGuest
     force: bool = False
-    """Whether the target's disks may lack writes."""
+    """True if the target's disks may lack writes."""
     new_secondary: DiskPlan | None = None
-    """How the target gets a copy first, with `Way.REPLACE`."""
+    """The replacement by which the target gets a copy first, with `Way.REPLACE`."""
     compress: str = "none"
-    """How copies of disks are compressed on their way."""
+    """The compression of copies of disks."""
 
     def leaves_nvram(self, snapshot: Snapshot) -> bool:
         """Return whether the source has NVRAM that the target does not see."""
@@ -103,7 +103,7 @@ class Plan:
 
 
 def hook_nodes(snapshot: Snapshot, instance: Instance, plan: Plan | None) -> dict[str, str]:
-    """The nodes in the variables of hooks; without a plan the instance stays on its node."""
+    """Return the nodes for the variables of hooks; without a plan the instance stays on its node."""
     here = snapshot.nodes[instance.primary_node]
     source, target = (plan.source, plan.target) if plan else (here, here)
     others = [uuid for uuid in instance.secondary_nodes if uuid not in (source.uuid, target.uuid)]
@@ -117,7 +117,7 @@ def hook_nodes(snapshot: Snapshot, instance: Instance, plan: Plan | None) -> dic
 
 
 def refuse_operation(operation: Operation, instance: Instance, source: Node) -> None:
-    """PrereqError if the configuration alone rules an operation out."""
+    """Raise PrereqError if the configuration alone rules an operation out."""
     template = DISK_TEMPLATES[instance.disk_template]
     match operation:
         case Operation.MIGRATE:
@@ -142,7 +142,7 @@ def refuse_operation(operation: Operation, instance: Instance, source: Node) -> 
 def refuse_source(
     operation: Operation, instance: Instance, source: Node, state: RunningInstance | None
 ) -> int:
-    """Return the memory of the guest, in MiB; PrereqError if what the source has of it rules an operation out."""
+    """Return the memory of the guest, in MiB; PrereqError if the source's report rules an operation out."""
     is_down = state is None or state.state == "shutdown"
     if operation is Operation.MIGRATE and is_down:
         raise PrereqError(
@@ -159,26 +159,26 @@ def refuse_source(
 
 
 def refuse_read_only(instance: Instance, info: MigrationInfo) -> None:
-    """PrereqError if a disk of a running guest cannot be taken along.
+    """Raise PrereqError if a disk of a running guest cannot migrate with it.
 
-    A mirror writes to its source, too, and so cannot copy a disk that the guest has read-only. What the
-    configuration says may wait for the guest's next start; `info` says what it has.
+    A mirror also writes to its source, so it cannot copy a disk that is read-only in the guest. The configuration may
+    be newer than the running guest; `info` has the guest's own disks.
     """
     for index, disk in enumerate(info.instance.disks):
         if disk.mode == "ro":
             raise PrereqError(
-                f"disk {index} of {instance.name} is read-only, and cannot be taken along while the guest"
+                f"disk {index} of {instance.name} is read-only, so it cannot migrate while the guest"
                 f" runs; move it while it is down: gnt-instance move -n NODE {instance.name}",
                 ErrorCode.WRONG_STATE,
             )
 
 
 def refuse_hypervisor(instance: Instance, info: MigrationInfo) -> None:
-    """PrereqError if the data is on one node, and the hypervisor cannot take disks along."""
+    """Raise PrereqError if the data is on one node, and the hypervisor cannot migrate disks."""
     template = DISK_TEMPLATES[instance.disk_template]
     if template.is_local and not info.mirrors_disks:
         raise PrereqError(
             f"disk template {template.name} of {instance.name} keeps its data on one node, and hypervisor"
-            f" {instance.hypervisor} cannot take disks along: gnt-instance move does",
+            f" {instance.hypervisor} cannot migrate disks: use gnt-instance move",
             ErrorCode.WRONG_STATE,
         )

@@ -1,7 +1,7 @@
-"""Making the configuration follow what is true after a migration of unknown outcome (G5, F20).
+"""Reconciliation after a migration of unknown outcome: the configuration follows the facts (G5, F20).
 
-While a migration is under way the instance is marked with its target (`migrating_to`): as long as the mark is
-there, only the two ends know where the guest is, and nothing may start it.
+During a migration the instance is marked with its target (`migrating_to`). While the mark exists, only the two ends
+know the location of the guest, and no job may start it.
 """
 
 from dataclasses import dataclass
@@ -35,21 +35,21 @@ from ganeti.units.undo.disks import SetDiskRole
 
 @dataclass(frozen=True)
 class BrokenMigration:
-    """One migration that may have broken off. With `copied`, each end has disks of its own."""
+    """One possibly interrupted migration. With `copied`, each end has disks of its own."""
 
     instance: InstanceUuid
     source: NodeUuid
     target: NodeUuid
     copied: bool = False
     spec: InstanceSpec | None = None
-    """The guest as it was sent, to clean up after it when its instance is gone."""
+    """The guest in its sent form, for the cleanup after its instance was removed."""
 
 
 async def reconcile_migration(services: Services, key: str, broken: BrokenMigration) -> str:
-    """Ask both nodes, make the configuration say which of them has the guest, and clean the other one up.
+    """Query both nodes, record which of them has the guest, and clean up the other one.
 
-    A node that is marked offline counts as dead. Returns the name of the node that has the guest,
-    '' if none has. Raises ExecError if a node does not answer or both run it: then the mark stays.
+    A node that is marked offline counts as dead. Return the name of the node with the guest, '' if there is none. Raise
+    ExecError if a node does not answer or both run it: then the mark remains.
     """
     snapshot = services.config.snapshot
     instance = snapshot.instances.get(broken.instance)
@@ -60,10 +60,10 @@ async def reconcile_migration(services: Services, key: str, broken: BrokenMigrat
 
 
 async def reconcile_later(services: Services, key: str, broken: BrokenMigration) -> None:
-    """What `reconcile_migration` could not do, when other jobs may have moved or removed the instance since.
+    """Repeat a failed `reconcile_migration`, when other jobs may have moved or removed the instance since.
 
-    If its mark is gone, it is known where the guest is, and only the ends where it is not are
-    cleaned up. Raises ExecError, also if another migration of it is still open, or RpcError.
+    If its mark is gone, the location of the guest is known, and only the other ends are cleaned up. Raise ExecError,
+    also if another migration of it is unfinished, or RpcError.
     """
     instance = services.config.snapshot.instances.get(broken.instance)
     if instance is None:
@@ -73,13 +73,13 @@ async def reconcile_later(services: Services, key: str, broken: BrokenMigration)
     elif {instance.primary_node, instance.migrating_to} == {broken.source, broken.target}:
         await reconcile_migration(services, key, broken)
     else:
-        raise ExecError(f"another migration of {instance.name} is still open")
+        raise ExecError(f"another migration of {instance.name} is unfinished")
 
 
 async def _clean_up(
     services: Services, key: str, broken: BrokenMigration, home: NodeUuid | None
 ) -> None:
-    """Leave nothing at the ends that are not `home`; nodes refuse to end what runs there."""
+    """Clean up the ends other than `home`; nodes refuse to end a running guest."""
     for uuid, end in (
         (broken.source, MigrationEnd.END_SOURCE),
         (broken.target, MigrationEnd.END_TARGET),
@@ -97,7 +97,7 @@ async def _clean_up(
 
 @dataclass
 class _Ends:
-    """The two ends of one migration, and what the core asks of them."""
+    """The two ends of one migration, and the instructions of the core for them."""
 
     services: Services
     key: str
@@ -136,7 +136,7 @@ class _Ends:
         name, remedy = self.instance.name, f"gnt-instance migrate --cleanup {self.instance.name}"
         match event:
             case Event.SILENT:
-                text = f"cannot tell where {name} runs: {failure}; when the node answers again, run: {remedy}"
+                text = f"the location of {name} is unknown: {failure}; when the node answers again, run: {remedy}"
             case Event.FAILED:
                 text = (
                     f"the migration of {name} is not cleaned up: {failure}; when the node answers again,"
@@ -156,7 +156,7 @@ class _Ends:
             mirrored=DISK_TEMPLATES[self.instance.disk_template].mirrored,
             source_offline=self.source.offline,
             target_offline=self.target.offline,
-            # It becomes the primary node before the command, and stays primary when the outcome is known.
+            # It becomes the primary node before the command, and remains primary when the outcome is known.
             handed_over=self.instance.primary_node == self.target.uuid,
         )
 
@@ -178,7 +178,7 @@ class _Ends:
                 await self.services.rpc.call(node, procedure, args, key=f"{key}/{procedure.name}")
 
     async def _remove_copy(self, key: str, node: Node) -> None:
-        """Remove what the end that has not the guest any more has of it."""
+        """Remove the data of the end that no longer has the guest."""
         spec = instance_spec(self._snapshot, self.instance, NodeUuid(node.uuid))
         if has_nvram_on_its_node(self._snapshot.cluster, self.instance):
             what = ForgetNvramArgs(instance=instance_spec(self._snapshot, self.instance))
@@ -189,7 +189,7 @@ class _Ends:
             await self.services.rpc.call(node, BLOCKDEV_REMOVE, args, key=key_of_disk)
 
     async def _set_roles(self, key: str) -> None:
-        """Open or close the copies of mirrored disks as the configuration says now, the secondary first."""
+        """Open or close the copies of mirrored disks according to the present configuration, the secondary first."""
         instance = self._snapshot.instances[InstanceUuid(self.instance.uuid)]
         for uuid in creation_order(instance):
             step = SetDiskRole(node=uuid, instance=instance.uuid)
@@ -207,7 +207,7 @@ class _Ends:
 
 
 def end_of(found: RunningInstance | None) -> End:
-    """Return what an end has whose node answers `found`."""
+    """Return the state of an end whose node answers `found`."""
     if found is None:
         return End.NOTHING
     return End.HAS_GUEST if found.has_guest else End.WAITS

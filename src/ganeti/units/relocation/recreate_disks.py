@@ -1,4 +1,4 @@
-"""Recreate disks whose data was lost."""
+"""Recreation of disks whose data was lost."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +43,7 @@ from ganeti.units.spindles import check_asked, check_spindles
 
 
 class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
-    """Create lost disks again, empty; an existing disk is never touched (G12)."""
+    """Recreate lost disks, empty; an existing disk is never touched (G12)."""
 
     hook = "instance-recreate-disks"
 
@@ -52,7 +52,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
         _wanted(op.disks)
         nodes = op.node_uuids or op.nodes
         if nodes and op.iallocator:
-            raise InputError("give either nodes or an allocator, not both", "iallocator")
+            raise InputError("pass either nodes or an allocator, not both", "iallocator")
         named_allocators(op.iallocator)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
@@ -95,7 +95,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
         return DiskPlan(before=instance, after=after, node=nodes[0], disks=made)
 
     async def _check_down(self, ctx: UnitContext, instance: Instance) -> None:
-        """A node that is marked offline counts as dead: its disks are what was lost."""
+        """Return whether the node can be queried; a node that is marked offline counts as dead: its disks are lost."""
         node = primary_node(ctx, instance)
         if not node.offline and await running_state(ctx, node, instance) is not None:
             raise PrereqError(
@@ -104,12 +104,12 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
             )
         if instance.admin_state == "up":
             raise PrereqError(
-                f"{instance.name} is to run; first run: gnt-instance shutdown {instance.name}",
+                f"{instance.name} should run; first run: gnt-instance shutdown {instance.name}",
                 ErrorCode.WRONG_STATE,
             )
 
     async def _nodes(self, ctx: UnitContext, instance: Instance) -> list[Node]:
-        """Return where the disks are made, the new primary node first."""
+        """Return the nodes of the disks, the new primary node first."""
         given = self._given_nodes()
         needed = DISK_TEMPLATES[instance.disk_template].nodes_needed
         if given:
@@ -128,7 +128,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
             )
             if not allocators:
                 raise PrereqError(
-                    "name an allocator: the cluster has no default one", ErrorCode.WRONG_INPUT
+                    "name an allocator: the cluster has no default allocator", ErrorCode.WRONG_INPUT
                 )
             nodes = (await choose_nodes(ctx, allocators, request)).nodes
         else:
@@ -149,21 +149,21 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
             found = await ctx.call(node, BLOCKDEV_INFO, args)
             if found.exists:
                 raise PrereqError(
-                    f"disk {disk.index} of {instance.name} is there on {node.name} ({found.path}): nothing is"
-                    " made anew over data; name only the disks that are lost (--disk)",
+                    f"disk {disk.index} of {instance.name} exists on {node.name} ({found.path}): data is never"
+                    " overwritten; name only the lost disks (--disk)",
                     ErrorCode.EXISTS,
                 )
 
     async def execute(self, ctx: UnitContext, plan: DiskPlan) -> Outcome:
         async with course(ctx) as steps:
-            ctx.step(f"making {len(plan.disks)} disks of {plan.after.name}")
+            ctx.step(f"recreating {len(plan.disks)} disks of {plan.after.name}")
             await steps.take(MakeDisks(plan.after, only=plan.disks))
             steps.commit(put_instance(plan.after))
         return Outcome()
 
 
 def _wanted(given: Sequence[int | list[Any]]) -> dict[int, Params]:
-    """Index -> what is to be changed of a disk."""
+    """Return index -> the requested changes of a disk."""
     wanted: dict[int, Params] = {}
     for number, one in enumerate(given):
         field = f"disks[{number}]"
@@ -177,7 +177,7 @@ def _wanted(given: Sequence[int | list[Any]]) -> dict[int, Params]:
         if isinstance(index, bool) or index < 0:
             raise InputError("must be the index of a disk", field)
         if index in wanted:
-            raise InputError(f"disk {index} is named twice", field)
+            raise InputError(f"disk {index} occurs twice", field)
         wanted[index] = params
     return wanted
 
@@ -188,7 +188,7 @@ def _changed(disks: Sequence[Disk], wanted: dict[int, Params]) -> tuple[Disk, ..
     changed = list(disks)
     for index, params in wanted.items():
         if index >= len(disks):
-            raise InputError(f"there is no disk {index}: the instance has {len(disks)}", "disks")
+            raise InputError(f"disk {index} does not exist: the instance has {len(disks)}", "disks")
         disk = disks[index]
         size = size_of(params, f"disks[{index}]") if "size" in params else disk.size
         mode = str(params.get("mode", disk.mode))

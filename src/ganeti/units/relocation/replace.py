@@ -1,4 +1,4 @@
-"""Giving mirrored disks another secondary node, or new parts on a node that lost them."""
+"""Replacement of the secondary node of mirrored disks, or of lost parts on one node."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from ganeti.units.undo.step import Step
 
 
 def new_secondary(ctx: UnitContext, instance: Instance, node: Node, *, is_up: bool) -> DiskPlan:
-    """The plan that makes `node` the secondary of a mirrored instance."""
+    """Return the plan that makes `node` the secondary of a mirrored instance."""
     nodes = (instance.primary_node, NodeUuid(node.uuid))
     after = placed_disks(planner_of(instance), instance, nodes, JobNames(ctx))
     ctx.check_change(put_instance(after))
@@ -36,7 +36,7 @@ def new_secondary(ctx: UnitContext, instance: Instance, node: Node, *, is_up: bo
 
 
 async def replace_disks(ctx: UnitContext, plan: DiskPlan, *, early_release: bool) -> None:
-    """Carry a replacement out; the old copy goes when the new one is filled, or before with `early_release`."""
+    """Carry out a replacement; the old copy is removed when the new one is filled, or before with `early_release`."""
     if plan.moves:
         await _to_new_node(ctx, plan, early_release=early_release)
     else:
@@ -46,7 +46,7 @@ async def replace_disks(ctx: UnitContext, plan: DiskPlan, *, early_release: bool
 
 
 async def _to_new_node(ctx: UnitContext, plan: DiskPlan, *, early_release: bool) -> None:
-    """The configuration follows first: what the guest writes then is missing in the old copy, which does not know it."""
+    """Record the change before the fill: later writes are missing in the old copy, which has no record of that."""
     ctx.step(f"making its disks on {plan.node.name}")
     old = _old_nodes(ctx, plan, early_release=early_release)
     async with course(ctx) as steps:
@@ -59,9 +59,9 @@ async def _to_new_node(ctx: UnitContext, plan: DiskPlan, *, early_release: bool)
 
 
 async def _beside(ctx: UnitContext, plan: DiskPlan, *, early_release: bool) -> None:
-    """The configuration follows last: the device must have let go of its old parts before they are removed.
+    """Record the change last: the device must release its old parts before they are removed.
 
-    Taken back, it brings them up to date from the other node.
+    After an undo it synchronises the old parts from the other node.
     """
     ctx.step(f"making new parts on {plan.node.name}")
     async with course(ctx) as steps:
@@ -72,7 +72,7 @@ async def _beside(ctx: UnitContext, plan: DiskPlan, *, early_release: bool) -> N
 
 
 def _parts(ctx: UnitContext, plan: DiskPlan) -> Iterator[tuple[DiskSpec, DiskSpec]]:
-    """The layers that are made, each with the one that it replaces."""
+    """Return the new layers, each with the one that it replaces."""
     uuid = NodeUuid(plan.node.uuid)
     pairs = zip(disks_on(ctx, plan.after, uuid), disks_on(ctx, plan.before, uuid), strict=True)
     for new, old in pairs:
@@ -81,7 +81,7 @@ def _parts(ctx: UnitContext, plan: DiskPlan) -> Iterator[tuple[DiskSpec, DiskSpe
 
 
 def _old_nodes(ctx: UnitContext, plan: DiskPlan, *, early_release: bool) -> list[Step]:
-    """The steps that remove the copy of a node that is left: last, unless it is to be released early."""
+    """Return the steps that remove the copy of the former node: last, unless `early_release` is set."""
     make = removals if early_release else replaced_copies
     left = [uuid for uuid in holders(plan.before) if uuid not in holders(plan.after)]
     nodes = [ctx.snapshot.nodes[uuid] for uuid in left]
@@ -94,7 +94,7 @@ def _old_nodes(ctx: UnitContext, plan: DiskPlan, *, early_release: bool) -> list
 
 @dataclass(frozen=True)
 class _FillParts(RelocationStep[None]):
-    """Let the disks use their new parts, and wait until these have all data, or not."""
+    """Let the disks use their new parts; wait until these have all data, unless the request does not wait."""
 
     plan: DiskPlan
     waits: bool
@@ -109,7 +109,7 @@ class _FillParts(RelocationStep[None]):
 
 
 async def _open(ctx: UnitContext, plan: DiskPlan) -> None:
-    """Open all copies with the parts and peers that they are to have."""
+    """Open all copies with their new parts and peers."""
     for uuid in creation_order(plan.after):
         role = DiskRole.PRIMARY if uuid == plan.after.primary_node else DiskRole.SECONDARY
         await open_disks(ctx, plan.after, ctx.snapshot.nodes[uuid], role)

@@ -1,4 +1,4 @@
-"""Giving mirrored disks another secondary node, or new parts on a node that lost them."""
+"""Replacement of the secondary node of mirrored disks, or of lost parts on one node."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -49,7 +49,7 @@ from ganeti.units.spindles import check_spindles
 
 
 class ReplaceMode(StrEnum):
-    """What is to be replaced, in Ganeti's words."""
+    """The kind of replacement, in Ganeti's words."""
 
     PRIMARY = "replace_on_primary"
     SECONDARY = "replace_on_secondary"
@@ -58,7 +58,7 @@ class ReplaceMode(StrEnum):
 
 
 async def _check_well(ctx: UnitContext, instance: Instance) -> None:
-    """Refuse to say that nothing is to be replaced where disks need another repair."""
+    """Refuse to report that nothing needs replacement if disks need another repair."""
     is_up = instance.admin_state is AdminState.UP
     verdicts = await verdicts_of(ctx, instance)
     found = [one for verdict in verdicts if (one := problem(verdict, instance.name, is_up=is_up))]
@@ -81,7 +81,7 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, DiskPlan | Non
             raise InputError(f"must be one of {', '.join(ReplaceMode)}", "mode")
         remote = op.remote_node_uuid or op.remote_node
         if remote and op.iallocator:
-            raise InputError("give either a node or an allocator, not both", "iallocator")
+            raise InputError("pass either a node or an allocator, not both", "iallocator")
         if (remote or op.iallocator) and op.mode != ReplaceMode.NEW_SECONDARY:
             raise InputError(f"only {ReplaceMode.NEW_SECONDARY} has a new node", "mode")
         named_allocators(op.iallocator)
@@ -143,7 +143,7 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, DiskPlan | Non
         count = len(instance.disks)
         for at in self.op.disks:
             if not 0 <= at < count:
-                raise InputError(f"there is no disk {at}: the instance has {count}", "disks")
+                raise InputError(f"disk {at} does not exist: the instance has {count}", "disks")
         return sorted(set(self.op.disks)) or list(range(count))
 
     async def _new_secondary(self, ctx: UnitContext, instance: Instance) -> Node:
@@ -162,7 +162,7 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, DiskPlan | Non
             allocators = allocators_for(ctx.snapshot.cluster, RequestType.RELOCATE, op.iallocator)
             if not allocators:
                 raise PrereqError(
-                    "say which node (--new-secondary) or by which allocator (--iallocator): the cluster has no"
+                    "name a node (--new-secondary) or an allocator (--iallocator): the cluster has no"
                     " default allocator",
                     ErrorCode.WRONG_INPUT,
                 )
@@ -188,7 +188,7 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, DiskPlan | Non
     async def _faulty(
         self, ctx: UnitContext, instance: Instance, chosen: Sequence[int]
     ) -> tuple[Node, list[int]] | None:
-        """The one node with broken disks, and which; None if all are well."""
+        """Return the one node with broken disks, and these disks; None if there are none."""
         broken = {}
         for uuid in holders(instance):
             node = ctx.snapshot.nodes[uuid]
@@ -198,7 +198,7 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, DiskPlan | Non
                 broken[uuid] = found
         if len(broken) > 1:
             raise PrereqError(
-                f"disks of {instance.name} are broken on both nodes; what is lost can only be made anew, empty:"
+                f"disks of {instance.name} are broken on both nodes; lost disks can only be recreated empty:"
                 f" gnt-instance recreate-disks {instance.name}",
                 ErrorCode.WRONG_STATE,
             )
@@ -219,13 +219,13 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, DiskPlan | Non
     async def _check_other_copy(
         self, ctx: UnitContext, instance: Instance, node: Node, chosen: Sequence[int]
     ) -> None:
-        """What is replaced is filled from the other node, so that one must be whole."""
+        """Refuse unless the other node, from which the new parts are filled, is complete."""
         (other,) = (ctx.snapshot.nodes[uuid] for uuid in holders(instance) if uuid != node.uuid)
         check_online(other)
         await check_source(ctx, instance, other, chosen)
 
     def hook_nodes(self, before: Instance, plan: DiskPlan | None) -> HookNodes:
-        """The old secondary may be dead, so hooks run only on those that stay or come."""
+        """The old secondary may be dead, so hooks run only on the remaining and the new nodes."""
         nodes = (plan.after if plan else before).all_nodes
         return nodes, nodes
 

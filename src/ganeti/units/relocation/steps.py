@@ -1,7 +1,7 @@
-"""What a relocation does, step by step: how to undo a step is recorded before its act.
+"""The steps of a relocation: the undo of each step is recorded before its act.
 
-If the block fails, or the master dies in it, the recorded undo of all steps that were taken runs, the last one
-first. Once `commit` has recorded the change of the configuration, what the steps have left over is removed instead.
+If the block fails, or the master dies in it, the recorded undo of all steps runs, the last one first. Once
+`commit` has recorded the change of the configuration, the leftovers of the steps are removed instead.
 """
 
 import abc
@@ -33,10 +33,10 @@ R = TypeVar("R")
 
 
 class RelocationStep(abc.ABC, Generic[R]):
-    """One act, how to undo it, and what it leaves over once the relocation has succeeded."""
+    """One act, its undo, and its leftovers once the relocation has succeeded."""
 
     def undo(self, ctx: UnitContext) -> Sequence[Step]:
-        """The steps to record before the act, the first one to undo last."""
+        """Return the undo steps to record before the act, the first one to undo last."""
         del ctx
         return ()
 
@@ -45,13 +45,13 @@ class RelocationStep(abc.ABC, Generic[R]):
         """Do it; GanetiError if it fails. `undo` is for acts of many parts, each with its own undo."""
 
     def deferred(self, ctx: UnitContext) -> Sequence[Step]:
-        """The steps that remove what the relocation makes superfluous, the first one to run last."""
+        """Return the steps that remove what the relocation makes superfluous, the first one to run last."""
         del ctx
         return ()
 
 
 class Course:
-    """The steps of one relocation that were taken so far."""
+    """The steps of one relocation so far."""
 
     def __init__(self, ctx: UnitContext, undo: UndoLog) -> None:
         self._ctx = ctx
@@ -59,31 +59,31 @@ class Course:
         self._deferred: list[Step] = []
 
     async def take(self, step: RelocationStep[R]) -> R:
-        """Record how to undo a step, then do it."""
+        """Record the undo of a step, then do it."""
         for one in step.undo(self._ctx):
             await self._undo.push(one)
         self._deferred += step.deferred(self._ctx)
         return await step.act(self._ctx, self._undo)
 
     def commit(self, change: Change) -> None:
-        """Make the change when the block ends; in the same transaction the deferred steps replace the undo."""
+        """Change the configuration when the block ends; in the same transaction the deferred steps replace the undo."""
         self._undo.commit(change, then=self._deferred)
 
     async def turn(self, change: Change) -> None:
-        """Make the change now: from here on the end of the block, good or bad, runs the deferred steps."""
+        """Change the configuration now: from here on the end of the block, good or bad, runs the deferred steps."""
         await self._undo.turn(change, then=self._deferred)
 
 
 @contextlib.asynccontextmanager
 async def course(ctx: UnitContext) -> AsyncIterator[Course]:
-    """A block in which steps are taken; left without `commit`, or by an error, it undoes them."""
+    """A block of steps; it undoes them if it ends without `commit`, or with an error."""
     async with ctx.undo_log() as undo:
         yield Course(ctx, undo)
 
 
 @dataclass(frozen=True)
 class CopyDisks(RelocationStep[None]):
-    """Make the disks of an instance on another node and copy the data; the old ones are superfluous then."""
+    """Make the disks of an instance on another node and copy the data; the old ones become superfluous."""
 
     instance: InstanceSpec
     source: Node
@@ -115,7 +115,7 @@ class MakeDisks(RelocationStep[None]):
     only: Collection[str] | None = None
     """UUIDs of disks; None: all."""
     superfluous: Sequence[Step] = ()
-    """The steps that remove what the disks replace."""
+    """The steps that remove the replaced disks."""
 
     async def act(self, ctx: UnitContext, undo: UndoLog) -> None:
         await create_disks(ctx, undo, self.instance, nodes=self.nodes, only=self.only)
@@ -127,7 +127,7 @@ class MakeDisks(RelocationStep[None]):
 
 @dataclass(frozen=True)
 class ReplacePart(RelocationStep[None]):
-    """Make a new layer of a disk on the same node, in place of an old one."""
+    """Make a new layer of a disk on the same node, to replace an old one."""
 
     instance: str
     node: Node
@@ -151,7 +151,7 @@ class ReplacePart(RelocationStep[None]):
 
 
 async def make_empty_disk(ctx: UnitContext, node: Node, instance: str, disk: DiskSpec) -> None:
-    """Make a disk in place of what an earlier attempt may have left there, which would not read as zeros."""
+    """Make a disk after removing the leftovers of an earlier attempt, which would not read as zeros."""
     what = DiskArgs(instance_name=instance, disk=disk)
     await ctx.call(node, BLOCKDEV_REMOVE, what)
     await make_disk(ctx, node, what)
@@ -182,7 +182,7 @@ class CopyNvram(RelocationStep[None]):
 
 @dataclass(frozen=True)
 class Shrink(RelocationStep[None]):
-    """Let a running guest give memory back, so that it fits on the target."""
+    """Make a running guest give memory back, so that it fits on the target."""
 
     instance: Instance
     node: Node
@@ -198,8 +198,8 @@ class Shrink(RelocationStep[None]):
         result = await ctx.call(self.node, INSTANCE_MEMORY, self._memory(ctx, change.wanted))
         if result.memory > change.wanted:
             raise ExecError(
-                f"{self.instance.name} still uses {result.memory} MiB of memory, {change.wanted} MiB would fit: its"
-                " system does not give memory back; shut it down, or make room on the other node"
+                f"{self.instance.name} still uses {result.memory} MiB of memory instead of {change.wanted} MiB: its"
+                " system does not give memory back; shut it down, or free memory on the other node"
             )
 
     def _memory(self, ctx: UnitContext, mib: int) -> MemoryArgs:

@@ -1,6 +1,6 @@
-"""Bringing an instance to another node while its guest is down: failover and move.
+"""Relocation of an instance while its guest is down: failover and move.
 
-A node that does not answer may still run the guest. So either the old copy is proven down, or an
+A node that does not answer may still run the guest. So either the old guest is proven down, or an
 administrator has marked the node offline and so promised that it is dead (G5, F21).
 """
 
@@ -19,7 +19,7 @@ from ganeti.units.relocation.steps import CopyDisks, CopyNvram, course
 
 
 async def relocate_stopped(ctx: UnitContext, plan: Plan, guest: StoppedGuest) -> None:
-    """Carry a failover or a move out; until the old copy is proven down nothing is changed."""
+    """Carry out a failover or a move; nothing changes until the old guest is proven down."""
     instance = plan.instance
     async with stopped(ctx, instance, restart=guest.start) as restart:
         await shut_down_source(ctx, instance, plan.source, guest.shutdown_timeout_s)
@@ -37,7 +37,7 @@ async def relocate_stopped(ctx: UnitContext, plan: Plan, guest: StoppedGuest) ->
 
 
 async def _compare_again(ctx: UnitContext, plan: Plan, guest: StoppedGuest) -> None:
-    """Refuse if the link was cut since the copies were compared; the guest starts again where it was."""
+    """Refuse if the link was cut since the copies were compared; the guest starts again on its former node."""
     if plan.force or not is_mirrored(plan.instance):
         return
     try:
@@ -49,14 +49,14 @@ async def _compare_again(ctx: UnitContext, plan: Plan, guest: StoppedGuest) -> N
 
 
 async def _switch(ctx: UnitContext, plan: Plan) -> None:
-    """From here on it is the target's: if it cannot start there, it is down, and known to be so."""
+    """Record the target as the guest's node: if the guest cannot start there, it is down, and known to be down."""
     instance, source, target = plan.instance, plan.source, plan.target
     async with course(ctx) as steps:
         if plan.way is Way.COPY:
             spec = spec_of(ctx, instance)
             await steps.take(CopyDisks(spec, source, target, plan.compress))
         if plan.leaves_nvram(ctx.snapshot) and source.offline:
-            ctx.warn(f"its NVRAM is on {source.name}; it begins with a new one")
+            ctx.warn(f"its NVRAM is on {source.name}; it starts with an empty NVRAM")
         elif plan.leaves_nvram(ctx.snapshot):
             await steps.take(CopyNvram(instance, source, target))
         if plan.way is Way.COPY:
@@ -71,6 +71,6 @@ async def _start(ctx: UnitContext, plan: Plan, moved: Instance) -> None:
         await start_instance(ctx, moved, force=plan.force)
     except (RpcError, ExecError) as err:
         raise ExecError(
-            f"{moved.name} is on {name} now, but did not start: {err}; when the cause is fixed:"
+            f"{moved.name} is on {name} now, but did not start: {err}; after the fix:"
             f" gnt-instance startup {moved.name}"
         ) from err

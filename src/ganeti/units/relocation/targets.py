@@ -1,4 +1,4 @@
-"""Choosing the node to which an instance is moved."""
+"""The choice of the node to which an instance is moved."""
 
 from dataclasses import dataclass
 
@@ -22,22 +22,22 @@ from ganeti.units.relocation.plan import Operation
 
 @dataclass(frozen=True)
 class TargetChoice:
-    """What an opcode says about where to: a node, or the allocator that chooses one."""
+    """The opcode's target: a node, or the allocator that chooses one."""
 
     node: str | None
     iallocator: str | None = None
     ignore_policy: bool = False
     ignore_consistency: bool = False
-    """Whether a copy that may be old is good enough."""
+    """True if an outdated copy is acceptable."""
 
     def check(self) -> None:
-        """Refuse what contradicts itself."""
+        """Refuse contradictory arguments."""
         if self.iallocator and self.node:
-            raise InputError("give either a target node or an allocator, not both", "iallocator")
+            raise InputError("pass either a target node or an allocator, not both", "iallocator")
         named_allocators(self.iallocator)
 
     def locks(self, snapshot: Snapshot, instance: Instance) -> list[LockRequest]:
-        """The instance alone, and shared its nodes and the target: every node if an allocator chooses."""
+        """Lock the instance exclusively, and its nodes and the target shared: every node if an allocator chooses."""
         given = self.node
         if given is None and is_mirrored(instance):
             own = instance.all_nodes
@@ -48,7 +48,7 @@ class TargetChoice:
     async def choose(
         self, ctx: UnitContext, instance: Instance, source: Node, operation: Operation
     ) -> Node:
-        """A node other than `source` that takes instances."""
+        """Return a node other than `source` that accepts instances."""
         if is_mirrored(instance):
             return self._secondary(ctx, instance, source, operation)
         request = PlacementRequest(
@@ -66,8 +66,8 @@ class TargetChoice:
             return target
         if DISK_TEMPLATES[instance.disk_template].is_local and instance.disks:
             raise PrereqError(
-                f"the disks of {instance.name} are on {source.name} only, and allocators place no such"
-                f" instance anew: say to which node to {operation} it (--target-node NODE); its disks go along",
+                f"the disks of {instance.name} are only on {source.name}, and allocators do not place such"
+                f" instances again: name the target (--target-node NODE) to {operation} it with its disks",
                 ErrorCode.WRONG_INPUT,
             )
         choice = await choose_nodes(ctx, self._allocators(ctx, operation), request)
@@ -77,7 +77,7 @@ class TargetChoice:
         )
         if target.uuid == source.uuid:
             raise PrereqError(
-                f"iallocator '{allocator}' chose {target.name}, which the instance is to leave",
+                f"iallocator '{allocator}' chose {target.name}, the present node of the instance",
                 ErrorCode.ENVIRONMENT,
             )
         self._check_policy(ctx, instance, source, target)
@@ -86,7 +86,7 @@ class TargetChoice:
     def _secondary(
         self, ctx: UnitContext, instance: Instance, source: Node, operation: Operation
     ) -> Node:
-        """The node that has the copy; a move may also go elsewhere, which becomes the secondary first."""
+        """Return the node with the copy; a move may name another node, which becomes the secondary first."""
         secondary = ctx.snapshot.nodes[instance.secondary_nodes[0]]
         target = resolve_node(ctx.snapshot, self.node) if self.node else secondary
         if target.uuid == source.uuid:
@@ -108,7 +108,7 @@ class TargetChoice:
     def _check_policy(
         self, ctx: UnitContext, instance: Instance, source: Node, target: Node
     ) -> None:
-        """The policy of another group must allow the instance; within its own a move changes nothing about that."""
+        """Require that the policy of another group allows the instance; within its own group nothing changes."""
         if source.group != target.group:
             group = ctx.snapshot.groups[target.group]
             check_networks(ctx, group, instance)
@@ -118,7 +118,7 @@ class TargetChoice:
         found = allocators_for(ctx.snapshot.cluster, RequestType.RELOCATE, self.iallocator)
         if not found:
             raise PrereqError(
-                f"say to which node (--target-node) or by which allocator (--iallocator) to {operation}:"
+                f"name a node (--target-node) or an allocator (--iallocator) to {operation}:"
                 " the cluster has no default allocator",
                 ErrorCode.WRONG_INPUT,
             )

@@ -1,4 +1,4 @@
-"""What the units share that bring one instance to another node."""
+"""The common part of the units that move one instance to another node."""
 
 import abc
 from typing import TypeVar
@@ -24,7 +24,7 @@ class RelocationUnit(InstanceUnit[OpT, Plan | None]):
     @property
     @abc.abstractmethod
     def choice(self) -> TargetChoice:
-        """What the opcode says about the target."""
+        """The opcode's arguments about the target."""
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         return self.choice.locks(snapshot, self.instance(snapshot))

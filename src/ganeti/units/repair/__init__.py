@@ -1,1 +1,1 @@
-"""Repairing what nodes have lost."""
+"""Repairs of what nodes have lost."""

@@ -1,4 +1,4 @@
-"""Making a storage unit of a node consistent again."""
+"""Repair of the consistency of a storage unit of a node."""
 
 from dataclasses import dataclass
 
@@ -24,14 +24,14 @@ from ganeti.units.node_choice import check_online
 
 @dataclass(frozen=True)
 class RepairPlan:
-    """The node, and what is not saved by it."""
+    """The node, and the data that this does not save."""
 
     node: Node
     lost: tuple[str, ...] = ()
 
 
 class LURepairNodeStorage(LogicalUnit[OpRepairNodeStorage, RepairPlan]):
-    """Let a node drop missing devices, if no data is lost (S94)."""
+    """Remove missing devices from a unit of a node, if no data is lost (S94)."""
 
     def check_arguments(self) -> None:
         plain_name(self.op.storage_type, "storage_type")
@@ -62,14 +62,14 @@ class LURepairNodeStorage(LogicalUnit[OpRepairNodeStorage, RepairPlan]):
             problems += await self._problems(ctx, instance, node)
         if problems and not self.op.ignore_consistency:
             raise PrereqError(
-                f"data would be lost: {'; '.join(problems)}; fix that first (gnt-instance replace-disks), or"
-                " give it up with --ignore-consistency",
+                f"data would be lost: {'; '.join(problems)}; repair it first (gnt-instance replace-disks), or"
+                " accept the loss with --ignore-consistency",
                 ErrorCode.WRONG_STATE,
             )
         return RepairPlan(node, tuple(problems))
 
     async def _problems(self, ctx: UnitContext, instance: Instance, node: Node) -> list[str]:
-        """Why an instance's data is not all elsewhere: its good copy must be on another node, or be whole here."""
+        """Return why an instance's data is not safe elsewhere: a good copy must be on another node or complete here."""
         verdicts = await verdicts_of(ctx, instance)
         mirrored = is_mirrored(instance)
         where = [uuid for uuid in holders(instance) if (uuid != node.uuid) is mirrored]
@@ -88,7 +88,7 @@ class LURepairNodeStorage(LogicalUnit[OpRepairNodeStorage, RepairPlan]):
 
     async def execute(self, ctx: UnitContext, plan: RepairPlan) -> Outcome:
         for text in plan.lost:
-            ctx.warn(f"given up: {text}")
+            ctx.warn(f"data loss accepted: {text}")
         unit = StorageUnit(kind=self.op.storage_type, key=self.op.name)
         ctx.step(f"repairing {unit} on {plan.node.name}")
         for text in await ctx.call(plan.node, STORAGE_UNIT_REPAIR, UnitArgs(unit=unit)):

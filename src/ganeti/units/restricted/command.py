@@ -1,4 +1,4 @@
-"""Running programs on nodes: restricted commands, which nodes offer."""
+"""Restricted commands: programs that nodes offer."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ from ganeti.units.name_lists import nodes_named
 
 
 class LURestrictedCommand(LogicalUnit[OpRestrictedCommand, list[Node]]):
-    """Run a program that nodes have among their restricted commands, without arguments (A31)."""
+    """Run a program from the nodes' restricted commands, without arguments (A31)."""
 
     def check_arguments(self) -> None:
         if not NAME.fullmatch(self.op.command):
@@ -49,6 +49,6 @@ class LURestrictedCommand(LogicalUnit[OpRestrictedCommand, list[Node]]):
 
 
 def output_of(said: CommandOutput) -> str:
-    """Return what a program said, errors last; or how it ended if it said nothing."""
+    """Return a program's output, errors last; or its exit status if it has none."""
     text = "\n".join(one for one in (said.stdout, said.stderr) if one)
     return text or (f"exit status {said.status}" if said.status else "")

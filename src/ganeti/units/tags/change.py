@@ -1,4 +1,4 @@
-"""Adding, removing, showing and finding tags."""
+"""Addition, removal, list and search of tags."""
 
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -31,7 +31,7 @@ OpT = TypeVar("OpT", OpTagsSet, OpTagsDel)
 
 
 class LUTagsGet(LogicalUnit[OpTagsGet, None]):
-    """Tell the tags of one object."""
+    """Return the tags of one object."""
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         thing = tagged_object(snapshot, self.op.kind, self.op.name)
@@ -46,11 +46,11 @@ class LUTagsGet(LogicalUnit[OpTagsGet, None]):
 
 
 class ChangeOfTags(LogicalUnit[OpT, Change], Generic[OpT]):
-    """What adding and removing share: the other tags of the object may be changed meanwhile."""
+    """The common part of adding and removing: the other tags of the object may change meanwhile."""
 
     def check_arguments(self) -> None:
         if not self.op.tags:
-            raise InputError("at least one is needed", "tags")
+            raise InputError("must name at least one tag", "tags")
         check_tags(self.op.tags)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
@@ -59,7 +59,7 @@ class ChangeOfTags(LogicalUnit[OpT, Change], Generic[OpT]):
     def planned(
         self, ctx: UnitContext, tags_of: Callable[[Stored, Sequence[str]], tuple[str, ...]]
     ) -> Change:
-        """The change, which was found possible."""
+        """The change, which has been checked."""
         thing = tagged_object(ctx.snapshot, self.op.kind, self.op.name)
 
         def change(draft: Draft) -> None:
@@ -81,7 +81,7 @@ class LUTagsSet(ChangeOfTags[OpTagsSet]):
 
 
 class LUTagsDel(ChangeOfTags[OpTagsDel]):
-    """Take tags from one object."""
+    """Remove tags from one object."""
 
     async def check_prereq(self, ctx: UnitContext) -> Change:
         return self.planned(ctx, without_tags)

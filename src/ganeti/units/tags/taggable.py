@@ -1,4 +1,4 @@
-"""What can have tags, and how many."""
+"""The objects that can have tags, and the limit of tags."""
 
 from collections.abc import Callable, Collection, Iterator
 
@@ -28,18 +28,18 @@ _LEVELS = {Node: Level.NODE, NodeGroup: Level.NODE_GROUP, Network: Level.NETWORK
 
 
 def tagged_object(view: View, kind: str, name: str | None) -> Stored:
-    """The object that a request about tags means; PrereqError if there is none."""
+    """Return the object of a request about tags; PrereqError if it does not exist."""
     if kind not in KINDS:
         raise InputError(f"{kind!r:.40} must be one of {', '.join(KINDS)}", "kind")
     if kind == "cluster":
         return view.cluster
     if not name:
-        raise InputError(f"the name of the {kind} is needed", "name")
+        raise InputError(f"must be the name of the {kind}", "name")
     return _OF_KIND[kind](view, name)
 
 
 def same_object(view: View, thing: Stored) -> Stored:
-    """The object as `view` has it; PrereqError if it is gone."""
+    """Return the object in `view`; PrereqError if it was removed."""
     current = view.find(thing.uuid)
     if current is None:
         raise PrereqError(
@@ -49,7 +49,7 @@ def same_object(view: View, thing: Stored) -> Stored:
 
 
 def lock_of(thing: Stored, mode: Mode = Mode.EXCLUSIVE) -> list[LockRequest]:
-    """The lock of the object; the cluster's tags need none, they change in one step."""
+    """Return the lock of the object; the cluster's tags need none, they change in one step."""
     if isinstance(thing, Cluster):
         return []
     if isinstance(thing, Instance):
@@ -58,7 +58,7 @@ def lock_of(thing: Stored, mode: Mode = Mode.EXCLUSIVE) -> list[LockRequest]:
 
 
 def with_tags(thing: Stored, new: Collection[str]) -> tuple[str, ...]:
-    """The object's tags and the new ones, sorted; PrereqError if these are too many."""
+    """Return the object's tags and the new ones, sorted; PrereqError if they are too many."""
     together = tuple(sorted({*thing.tags, *new}))
     if len(together) > MAX_TAGS:
         raise PrereqError(
@@ -69,7 +69,7 @@ def with_tags(thing: Stored, new: Collection[str]) -> tuple[str, ...]:
 
 
 def without_tags(thing: Stored, gone: Collection[str]) -> tuple[str, ...]:
-    """The object's other tags; PrereqError if one to be taken away is not there."""
+    """Return the object's other tags; PrereqError if a tag to remove does not exist."""
     missing = sorted(set(gone) - set(thing.tags))
     if missing:
         raise PrereqError(
@@ -80,7 +80,7 @@ def without_tags(thing: Stored, gone: Collection[str]) -> tuple[str, ...]:
 
 
 def tag_paths(snapshot: Snapshot) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every object with the path by which a search for tags names it."""
+    """Yield every object with its path in the results of a search for tags."""
     yield "/cluster", snapshot.cluster.tags
     for group in sorted(snapshot.groups.values(), key=lambda one: one.name):
         yield f"/nodegroup/{group.name}", group.tags

@@ -1,4 +1,4 @@
-"""Asking an allocator without creating anything (S188)."""
+"""Requests to an allocator without creating anything (S188)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +45,7 @@ class AllocatorPlan:
 
 
 class LUTestAllocator(LogicalUnit[OpTestAllocator, AllocatorPlan]):
-    """Show what an allocator would be sent (`in`), or what it answers (`out`)."""
+    """Show the message to an allocator (`in`), or its answer (`out`)."""
 
     def check_arguments(self) -> None:
         op = self.op
@@ -77,13 +77,13 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator, AllocatorPlan]):
         allocators = allocators_for(cluster, kind, op.iallocator)
         if not allocators and op.direction == "out":
             raise PrereqError(
-                "name an allocator: the cluster has no default one", ErrorCode.WRONG_INPUT
+                "name an allocator: the cluster has no default allocator", ErrorCode.WRONG_INPUT
             )
         request, template = self._request(ctx.snapshot, kind)
         return AllocatorPlan(request, template, allocators if op.direction == "out" else ())
 
     def _request(self, snapshot: Snapshot, kind: RequestType) -> tuple[dict[str, Any], str]:
-        """The request, and the disk template whose storage the message is about."""
+        """Return the request, and the disk template whose storage the message covers."""
         if kind in _NEW:
             demand = self._demand(snapshot)
             return self._for_new(demand, kind), demand.disk_template
@@ -164,7 +164,7 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator, AllocatorPlan]):
 
 
 def _nic(snapshot: Snapshot, nic: NicRequest) -> dict[str, Any]:
-    """An interface in an allocator's message, its network by UUID."""
+    """Return an interface in an allocator's message, its network by UUID."""
     network = resolve_network(snapshot, nic.network).uuid if nic.network else None
     given = {"mode": nic.mode, "link": nic.link, "vlan": nic.vlan}
     params = {name: value for name, value in given.items() if value is not None}

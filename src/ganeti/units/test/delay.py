@@ -1,4 +1,4 @@
-"""Doing nothing for a while."""
+"""A delay, for tests."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from ganeti.units.context import UnitContext
 
 MAX_REPEAT = 1_000_000
 CHECK_INTERVAL_S = 0.5
-"""How soon a delay notices that its job was killed, or an interruptible one that it was cancelled."""
+"""The interval at which a delay checks whether its job was killed, or an interruptible one cancelled."""
 
 
 class LUTestDelay(LogicalUnit[OpTestDelay, list[Node]]):

@@ -1,4 +1,4 @@
-"""Opcodes that show what the job queue does with what they say, give back and submit."""
+"""Opcodes that test the job queue: their messages, results and submitted jobs."""
 
 import asyncio
 import tempfile
@@ -14,7 +14,7 @@ from ganeti.units.context import UnitContext
 
 JOBS_LIMIT = 100
 TEST_KIND = "jqueue-test"
-"""Of lines in the log that programs read: a socket, which test, and its argument."""
+"""Prefixes of log lines that programs read: a socket, the test, and its argument."""
 MESSAGE_PREFIX = "TESTMSG="
 CONNECT_S, LOOK_S = 20.0, 60.0
 
@@ -54,14 +54,14 @@ class LUTestDummy(LogicalUnit[OpTestDummy, Jobs]):
 
 
 class LUTestJqueue(LogicalUnit[OpTestJqueue, None]):
-    """Tell a program how far the opcode is, and wait until it has looked; say messages, or fail."""
+    """Report the opcode's progress to a program, and wait until it has read it; log messages, or fail."""
 
     async def before_locks(self, run: OpRun) -> None:
         if self.op.notify_waitlock:
             await _notify(run, "expandnames", None, _not_begun)
 
     async def check_prereq(self, ctx: UnitContext) -> None:
-        """There is nothing to check."""
+        """Check nothing."""
 
     async def execute(self, ctx: UnitContext, plan: None) -> Outcome:
         op = self.op
@@ -86,7 +86,7 @@ def _not_begun(why: str) -> GanetiError:
 async def _notify(
     run: OpRun, test: str, arg: int | None, error: Callable[[str], GanetiError]
 ) -> None:
-    """Say in the log where a program connects to, and wait until it has looked at the job and hung up."""
+    """Log the address for a program to connect to, and wait until it has examined the job and closed the connection."""
     connected: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
     connected = asyncio.get_running_loop().create_future()
 
@@ -117,11 +117,11 @@ async def _notify(
 
 
 class LUTestOsParams(LogicalUnit[OpTestOsParams, None]):
-    """Tell which secrets have arrived, and not what they are (G23)."""
+    """Report which secrets have arrived, without their values (G23)."""
 
     async def check_prereq(self, ctx: UnitContext) -> None:
         if not self.op.osparams_secret:
-            raise InputError("give at least one", "osparams_secret")
+            raise InputError("must name at least one", "osparams_secret")
 
     async def execute(self, ctx: UnitContext, plan: None) -> Outcome:
         return Outcome({name: len(value) for name, value in self.op.osparams_secret.items()})

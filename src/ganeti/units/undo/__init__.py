@@ -1,1 +1,1 @@
-"""How each act of a unit is undone: one class for each kind of step."""
+"""The undo of each act of a unit: one class for each kind of step."""

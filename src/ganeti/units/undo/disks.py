@@ -1,4 +1,4 @@
-"""Undoing the creation of disks, and removing what an instance has left."""
+"""Undo of the creation of disks, and removal of an instance's leftovers."""
 
 import logging
 from collections.abc import Collection, Iterator
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class RemoveDisk(Step, frozen=True, kw_only=True):
-    """Remove a disk of the instance of this name from a node, or give back what became it."""
+    """Remove a disk of the named instance from a node, or restore the adopted volume or device."""
 
     kind = "remove_disk"
 
@@ -35,9 +35,9 @@ class RemoveDisk(Step, frozen=True, kw_only=True):
     instance: str
     disk: DiskSpec
     adopted: str = ""
-    """What it was made of, if it was adopted."""
+    """The adopted volume or device, if any."""
     unsure: bool = False
-    """Whether the disk may never have come to be."""
+    """True if the disk may not have been created."""
 
     async def run(self, services: Services, key: str) -> None:
         node = node_of(services, self.node)
@@ -51,14 +51,14 @@ class RemoveDisk(Step, frozen=True, kw_only=True):
             try:
                 await services.rpc.call(node, BLOCKDEV_REMOVE, args, key=key)
             except RpcFailed as err:
-                # Not every storage succeeds in removing what is not there: a provider's script may fail.
+                # Not every storage can remove a missing disk: a provider's script may fail.
                 if not self.unsure:
                     raise
                 found = await services.rpc.call(node, BLOCKDEV_INFO, args)
                 if found.exists or found.problem:
                     raise
                 _log.warning(
-                    "disk %s is not there and is taken as removed: %s", self.disk.uuid, err
+                    "disk %s does not exist and counts as removed: %s", self.disk.uuid, err
                 )
 
     def superseded(self, snapshot: Snapshot) -> bool:
@@ -84,7 +84,7 @@ class RemoveDisk(Step, frozen=True, kw_only=True):
         return self.disk.uuid
 
     def _owner(self, snapshot: Snapshot) -> Instance | None:
-        """The instance that has the disk now."""
+        """Return the present instance of the disk."""
         for instance in snapshot.instances.values():
             if any(layer.uuid == self.disk.uuid for layer in _layers(instance)):
                 return instance
@@ -92,7 +92,7 @@ class RemoveDisk(Step, frozen=True, kw_only=True):
 
 
 class CloseDisk(Step, frozen=True, kw_only=True):
-    """Close a disk on a node that was opened while it was no instance's yet."""
+    """Close a disk on a node that was opened before it belonged to an instance."""
 
     kind = "close_disk"
 
@@ -106,7 +106,7 @@ class CloseDisk(Step, frozen=True, kw_only=True):
             await services.rpc.call(node, BLOCKDEV_SHUTDOWN, args, key=key)
 
     def superseded(self, snapshot: Snapshot) -> bool:
-        """By then it may be the disk of an instance that runs."""
+        """By then the disk may belong to a running instance."""
         return any(
             layer.uuid == self.disk.uuid
             for instance in snapshot.instances.values()
@@ -126,7 +126,7 @@ def _layers(instance: Instance) -> Iterator[Disk]:
 def removals(
     node: NodeUuid, instance: InstanceSpec, only: Collection[str] | None = None
 ) -> list[Step]:
-    """The steps that remove the disks of an instance, or some by their UUIDs, from a node whose view `instance` is."""
+    """Return the steps that remove disks (default: all) from a node; `instance` is that node's form of it."""
     return [
         RemoveDisk(node=node, instance=instance.name, disk=disk.public)
         for disk in instance.disks
@@ -135,7 +135,7 @@ def removals(
 
 
 def closings(node: NodeUuid, instance: InstanceSpec, only: Collection[str]) -> list[Step]:
-    """The steps that close some disks, by their UUIDs, on a node whose view `instance` is."""
+    """Return the steps that close some disks, by their UUIDs, on a node; `instance` is that node's form of it."""
     return [
         CloseDisk(node=node, instance=instance.name, disk=disk.public)
         for disk in instance.disks
@@ -144,16 +144,16 @@ def closings(node: NodeUuid, instance: InstanceSpec, only: Collection[str]) -> l
 
 
 class SetDiskRole(Step, frozen=True, kw_only=True):
-    """Make the disks of an instance on a node what they should be there; closed if nothing writes to them.
+    """Set the disks of an instance on a node to their proper role; closed if there is no writer.
 
-    Undoes the opening for a start, and follows a migration, when it is known where the guest is.
+    This undoes the opening for a start, and follows a migration, when the location of the guest is known.
     """
 
     kind = "set_disk_role"
 
     node: str
     instance: str
-    """Its UUID."""
+    """The instance's UUID."""
 
     async def run(self, services: Services, key: str) -> None:
         snapshot = services.config.snapshot
@@ -184,7 +184,7 @@ def _instance(snapshot: Snapshot, uuid: str) -> Instance | None:
 
 
 def _role(instance: Instance, node: NodeUuid) -> DiskRole | None:
-    """Return what a node should do with the instance's disks; None if they should be closed."""
+    """Return the role of the instance's disks on a node; None if they should be closed."""
     if instance.admin_state is not AdminState.UP or node not in instance.all_nodes:
         return None
     return DiskRole.PRIMARY if node == instance.primary_node else DiskRole.SECONDARY

@@ -1,4 +1,4 @@
-"""Undoing changes of a running guest: its disks, its NICs, its memory."""
+"""Undo of changes of a running guest: its disks, its NICs, its memory."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ from ganeti.units.undo.step import Concerned, Step, names_of, node_of
 
 
 class ChangeDisk(Step, frozen=True, kw_only=True):
-    """Change a disk of a running guest back."""
+    """Revert a change of a disk of a running guest."""
 
     kind = "change_disk_of_guest"
 
@@ -49,7 +49,7 @@ class ChangeDisk(Step, frozen=True, kw_only=True):
 
 
 class ChangeNic(Step, frozen=True, kw_only=True):
-    """Change a NIC of a running guest back."""
+    """Revert a change of a NIC of a running guest."""
 
     kind = "change_nic_of_guest"
 
@@ -72,7 +72,7 @@ class ChangeNic(Step, frozen=True, kw_only=True):
 
 
 class ChangeMedium(Step, frozen=True, kw_only=True):
-    """Put the CD back that a running guest had."""
+    """Insert the former CD of a running guest again."""
 
     kind = "change_medium_of_guest"
 
@@ -96,7 +96,7 @@ class ChangeMedium(Step, frozen=True, kw_only=True):
 
 
 class SetMemory(Step, frozen=True, kw_only=True):
-    """Give a running guest the memory back that it had."""
+    """Give a running guest its former memory back."""
 
     kind = "set_memory_of_guest"
 
@@ -108,7 +108,7 @@ class SetMemory(Step, frozen=True, kw_only=True):
             await services.rpc.call(node, INSTANCE_MEMORY, self.change, key=key)
 
     def superseded(self, snapshot: Snapshot) -> bool:
-        """The present memory of a guest is not recorded, and may be a later request."""
+        """The present memory of a guest is not recorded, and may result from a later request."""
         return True
 
     def concerns(self, snapshot: Snapshot) -> Concerned:
@@ -123,7 +123,7 @@ def _concerned(snapshot: Snapshot, instance: InstanceSpec, node: str) -> Concern
 
 
 def _guest_at(snapshot: Snapshot, then: InstanceSpec, node: str) -> InstanceSpec | None:
-    """The instance as it is configured now; None if it is not on this node any more."""
+    """Return the instance as configured now; None if it is no longer on this node."""
     instance = snapshot.instances.get(InstanceUuid(then.uuid))
     if instance is None or instance.primary_node != node:
         return None
@@ -133,6 +133,6 @@ def _guest_at(snapshot: Snapshot, then: InstanceSpec, node: str) -> InstanceSpec
 def _is_wanted(
     action: DeviceAction, device: DiskSpec | NicSpec, configured: Sequence[DiskSpec | NicSpec]
 ) -> bool:
-    """Return whether the device, once it is changed back, is what the configuration says of it."""
+    """Return whether the device, once reverted, matches the configuration."""
     found = [replace(one, index=device.index) for one in configured if one.uuid == device.uuid]
     return not found if action is DeviceAction.REMOVE else found == [device]

@@ -1,4 +1,4 @@
-"""Undoing what is done to an instance as a whole: its entry, its start, the variables of its firmware."""
+"""Undo of acts on an instance as a whole: its entry, its start, the variables of its firmware."""
 
 import logging
 
@@ -30,12 +30,12 @@ NEW = 1
 
 
 class ForgetInstance(Step, frozen=True, kw_only=True):
-    """Take an instance out of the configuration."""
+    """Remove an instance from the configuration."""
 
     kind = "forget_instance"
 
     instance: str
-    """Its UUID."""
+    """The instance's UUID."""
 
     async def run(self, services: Services, key: str) -> None:
         del key
@@ -66,7 +66,7 @@ class ForgetInstance(Step, frozen=True, kw_only=True):
 
 
 class _AtNode(Step, frozen=True, kw_only=True):
-    """About what a node has of an instance."""
+    """A step about a node's data of an instance."""
 
     node: str
     instance: InstanceSpec
@@ -95,15 +95,15 @@ class StopInstance(_AtNode, frozen=True, kw_only=True):
 
 
 class StartAgain(Step, frozen=True, kw_only=True):
-    """Start a guest that was stopped for an operation, wherever its instance is then; nothing if it runs.
+    """Start a guest that was stopped for an operation, on its instance's present node; do nothing if it runs.
 
-    Deferred it is tried once more: a guest that cannot start is the watcher's, as any other.
+    Deferred, one more attempt is made: then the watcher takes over, as for any other guest.
     """
 
     kind = "start_again"
 
     instance: str
-    """Its UUID."""
+    """The instance's UUID."""
 
     async def run(self, services: Services, key: str) -> None:
         snapshot = services.config.snapshot
@@ -140,12 +140,12 @@ class StartAgain(Step, frozen=True, kw_only=True):
 
 
 def _cannot_run(snapshot: Snapshot, instance: Instance) -> bool:
-    """Return whether it cannot be started, or an open migration decides where it is."""
+    """Return whether it cannot be started, or an unfinished migration decides its location."""
     return instance.migrating_to is not None or snapshot.nodes[instance.primary_node].offline
 
 
 async def _open_secondaries(services: Services, instance: Instance, key: str) -> None:
-    """Let the other copies take what the guest will write."""
+    """Prepare the other copies for the guest's writes."""
     snapshot = services.config.snapshot
     for uuid in instance.secondary_nodes:
         node = snapshot.nodes[uuid]
@@ -158,7 +158,7 @@ async def _open_secondaries(services: Services, instance: Instance, key: str) ->
 
 
 class ForgetNvram(_AtNode, frozen=True, kw_only=True):
-    """Remove the NVRAM of an instance from a node: what only that node has of it."""
+    """Remove from a node the NVRAM of an instance that only that node has."""
 
     kind = "forget_nvram"
     blocks_moves = False

@@ -1,4 +1,4 @@
-"""Undoing migrations, and ending what has sent its guest."""
+"""Undo of migrations, and removal of the sender's guest."""
 
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import TEMPLATES
@@ -16,12 +16,12 @@ from ganeti.units.undo.step import Concerned, Step, names_of, node_of, not_migra
 
 
 class ReconcileMigration(Step, frozen=True, kw_only=True):
-    """Find out where the guest of a migration is, and let the configuration follow."""
+    """Find the location of a migrated guest, and record it in the configuration."""
 
     kind = "settle_migration"  # the name in jobs that are stored
 
     instance: str
-    """Its UUID."""
+    """The instance's UUID."""
     source: str
     target: str
     copied: bool = False
@@ -31,7 +31,7 @@ class ReconcileMigration(Step, frozen=True, kw_only=True):
         await reconcile_migration(services, key, self._broken())
 
     async def run_deferred(self, services: Services, key: str) -> None:
-        """Reconcile it, or, if it is known where the guest is, clean up the ends that have it not."""
+        """Reconcile it, or, if the location of the guest is known, clean up the other ends."""
         await reconcile_later(services, key, self._broken())
 
     def concerns(self, snapshot: Snapshot) -> Concerned:
@@ -48,7 +48,7 @@ class ReconcileMigration(Step, frozen=True, kw_only=True):
 
 
 class EndSource(Step, frozen=True, kw_only=True):
-    """End the QEMU that has sent its guest; refused by the node if a guest runs in it."""
+    """End the QEMU process that has sent its guest; the node refuses if a guest runs in it."""
 
     kind = "end_source"
 
@@ -60,7 +60,7 @@ class EndSource(Step, frozen=True, kw_only=True):
             call = finishing(MigrationEnd.END_SOURCE, self.instance)
             await services.rpc.call(node, *call, key=key)
             if TEMPLATES[self.instance.disk_template].mirrored:
-                # It has closed its disks, and is to take now what the other node writes.
+                # It has closed its disks, and must now receive the other node's writes.
                 role = SetDiskRole(node=self.node, instance=self.instance.uuid)
                 await role.run(services, f"{key}/role")
 

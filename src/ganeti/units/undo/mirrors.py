@@ -1,4 +1,4 @@
-"""Removing the copy of a mirrored disk that another one has replaced: it goes last."""
+"""Removal of the replaced copy of a mirrored disk, as the last step."""
 
 from ganeti.base.errors import ExecError
 from ganeti.config.fill import disk_spec
@@ -24,9 +24,9 @@ from ganeti.units.undo.step import Concerned, Step, names_of, node_of
 
 
 class RemoveReplaced(Step, frozen=True, kw_only=True):
-    """Remove a disk from a node whose copy was replaced by that of another node, once that one has all data.
+    """Remove a disk from a node whose copy was replaced, once the new copy has all data.
 
-    Until then it lets the present copies connect, so that a replacement that a crash interrupted continues.
+    Until then it lets the present copies connect, so that an interrupted replacement continues.
     """
 
     kind = "remove_replaced"
@@ -35,7 +35,7 @@ class RemoveReplaced(Step, frozen=True, kw_only=True):
 
     node: str
     instance: str
-    """Its UUID."""
+    """The instance's UUID."""
     name: str
     disk: DiskSpec
 
@@ -68,7 +68,7 @@ class RemoveReplaced(Step, frozen=True, kw_only=True):
 
 
 def replaced_copies(node: NodeUuid, instance: InstanceSpec) -> list[Step]:
-    """The steps that remove the disks of an instance from a node whose view `instance` is."""
+    """Return the steps that remove the disks of an instance from a node; `instance` is that node's form of it."""
     return [
         RemoveReplaced(node=node, instance=instance.uuid, name=instance.name, disk=disk.public)
         for disk in instance.disks
@@ -81,7 +81,7 @@ def _position(instance: Instance | None, disk: str) -> int | None:
 
 
 async def _fill(services: Services, key: str, instance: Instance, at: int) -> None:
-    """Return once the copies of a disk are the same; until then connect them, and ExecError says how far it is."""
+    """Return once the copies of a disk are the same; connect them until then. ExecError gives the progress."""
     verdict = await _look(services, instance, at)
     if verdict.is_whole:
         await _close(services, key, instance, verdict)
@@ -93,7 +93,7 @@ async def _fill(services: Services, key: str, instance: Instance, at: int) -> No
     percents = [part.copy.percent for part in verdict.parts if part.copy is not None]
     told = ", ".join(f"{one:.0f}%" for one in percents if one is not None) or str(verdict.state)
     raise ExecError(
-        f"the new copy of disk {at} of {instance.name} has not all data yet ({told}); the old one stays until it has"
+        f"the new copy of disk {at} of {instance.name} does not have all data yet ({told}); the old one is kept until then"
     )
 
 
@@ -108,7 +108,7 @@ async def _look(services: Services, instance: Instance, at: int) -> Verdict:
 async def _connect(
     services: Services, key: str, instance: Instance, node: Node, verdict: Verdict
 ) -> None:
-    """Open one copy as it should be; those of a guest that is down are filled without a writer."""
+    """Open one copy in its proper role; copies of a stopped guest are filled without a writer."""
     part, _state = verdict.of(node.name)
     is_writer = part.is_writing or (
         instance.admin_state is AdminState.UP and node.uuid == instance.primary_node
@@ -120,7 +120,7 @@ async def _connect(
 
 
 async def _close(services: Services, key: str, instance: Instance, verdict: Verdict) -> None:
-    """Close the copies of a guest that is down, which were open only to be filled."""
+    """Close the copies of a stopped guest, which were open only to be filled."""
     if instance.admin_state is AdminState.UP or any(part.is_writing for part in verdict.parts):
         return
     snapshot = services.config.snapshot

@@ -60,7 +60,7 @@ class _Unknown(Step, frozen=True, kw_only=True):
 
 
 def read_step(recorded: UndoStep) -> Step:
-    """The step that was recorded; one that always fails if this version cannot read it."""
+    """Return the recorded step; one that always fails if this version cannot read it."""
     kind = STEPS.get(recorded.procedure)
     if kind is None:
         return _Unknown(why=f"this version does not know how to undo {recorded.procedure!r}")
@@ -71,7 +71,7 @@ def read_step(recorded: UndoStep) -> Step:
 
 
 def describe(snapshot: Snapshot, recorded: UndoStep) -> str:
-    """Return what would be undone, and where: instances, nodes by their names, and the disk if it is about one."""
+    """Describe what a step would undo: instances, nodes by their names, and the disk if there is one."""
     concerned = read_step(recorded).concerns(snapshot)
     nodes = sorted(
         snapshot.nodes[NodeUuid(uuid)].name if NodeUuid(uuid) in snapshot.nodes else uuid
@@ -90,7 +90,7 @@ def describe(snapshot: Snapshot, recorded: UndoStep) -> str:
 
 
 def locks_of(snapshot: Snapshot, recorded: Sequence[UndoStep]) -> list[LockRequest]:
-    """Return what must be held while steps are run deferred: their instances and nodes."""
+    """Return the locks for deferred steps: their instances and nodes."""
     instances: set[str] = set()
     nodes: set[str] = set()
     for one in recorded:
@@ -103,11 +103,11 @@ def locks_of(snapshot: Snapshot, recorded: Sequence[UndoStep]) -> list[LockReque
 async def run_steps(
     services: Services, job_id: int, recorded: Sequence[UndoStep], *, deferred: bool = False
 ) -> list[tuple[UndoStep, str]]:
-    """Run recorded steps, last first; returns those that are not undone, first first, each with the reason.
+    """Run recorded steps, last first; return the failed ones, first first, each with the reason.
 
-    A failure keeps no other step from being tried, except that no disk is removed on which the thing
-    that could not be undone may stand: an instance that is still recorded keeps its disks (G1). With
-    `deferred` other jobs may have used these things since, and what they made of them stays.
+    A failure does not block other steps, except that a disk is not removed if an object whose undo failed may
+    use it: an instance that is still recorded keeps its disks (G1). With `deferred` other jobs may have used these
+    objects since, and their results are kept.
     """
     failed: list[tuple[UndoStep, str]] = []
     in_the_way: list[tuple[UndoStep, Step]] = []
@@ -115,12 +115,12 @@ async def run_steps(
         step = read_step(one)
         above = next((other for other, what in in_the_way if _may_use(what, step)), None)
         if above is not None:
-            why = f"left alone, since {above.procedure} could not be undone"
+            why = f"not tried, because {above.procedure} could not be undone"
             failed.insert(0, (one, why))
             continue
         try:
             await _run_step(services, job_id, step, deferred=deferred)
-        except Exception as err:  # noqa: BLE001 - the other steps must be undone all the same
+        except Exception as err:  # noqa: BLE001 - the other steps must be tried nevertheless
             text = err.message if isinstance(err, GanetiError) else repr(err)
             _log.warning("job %d: undo %s failed: %s", job_id, one.procedure, text)
             failed.insert(0, (one, text))
@@ -129,16 +129,16 @@ async def run_steps(
 
 
 def _may_use(failed: Step, step: Step) -> bool:
-    """Return whether what could not be undone may use the disk that `step` removes, if it removes one."""
+    """Return whether the failed step may still use the disk that `step` removes, if it removes one."""
     return step.removes is not None and failed.uses_disk(step.removes)
 
 
 async def _run_step(services: Services, job_id: int, step: Step, *, deferred: bool) -> None:
-    """Run one step; raises GanetiError if what it undoes may still be there."""
+    """Run one step; raise GanetiError if the effect to undo may remain."""
     key = f"{job_id}/undo/{step.kind}/{services.ids.token(4)}"
     if not deferred:
         await step.run(services, key)
     elif step.superseded(services.config.snapshot):
-        _log.info("job %d: nothing is to be undone by %s any more", job_id, step.kind)
+        _log.info("job %d: %s is not needed any more", job_id, step.kind)
     else:
         await step.run_deferred(services, key)

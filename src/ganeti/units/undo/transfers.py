@@ -1,4 +1,4 @@
-"""Undoing the parts of a transfer of disks: keys, programs on both ends, half an export, a snapshot."""
+"""Undo of the parts of a transfer of disks: keys, programs on both ends, partial exports, snapshots."""
 
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.instance_spec import DiskSpec
@@ -17,7 +17,7 @@ from ganeti.units.undo.step import Concerned, Step, node_of
 
 
 class _OnNode(Step, frozen=True, kw_only=True):
-    """About something that one node has for an instance, by its name."""
+    """A step about one node's data for an instance, by its name."""
 
     node: str
     instance: str
@@ -31,7 +31,7 @@ class _OnNode(Step, frozen=True, kw_only=True):
 
 
 class RemoveTransferKey(_OnNode, frozen=True, kw_only=True):
-    """Forget the key of a transfer (S216)."""
+    """Remove the key of a transfer (S216)."""
 
     kind = "remove_transfer_key"
     blocks_moves = False
@@ -45,7 +45,7 @@ class RemoveTransferKey(_OnNode, frozen=True, kw_only=True):
 
 
 class EndStream(_OnNode, frozen=True, kw_only=True):
-    """End the program that carries a disk's data."""
+    """End the program that transfers a disk's data."""
 
     kind = "end_stream"
 
@@ -58,13 +58,13 @@ class EndStream(_OnNode, frozen=True, kw_only=True):
             await services.rpc.call(node, STREAM_END, args, key=key)
 
     def uses_disk(self, disk: str) -> bool:
-        """It may still read it, or write to it."""
+        """It may still read or write the disk."""
         del disk
         return True
 
 
 class ConfirmStream(_OnNode, frozen=True, kw_only=True):
-    """Tell the sender, in another cluster, that what it sent is kept here (G14)."""
+    """Notify the sender, in another cluster, that the sent data is kept here (G14)."""
 
     kind = "confirm_stream"
     blocks_moves = False
@@ -78,7 +78,7 @@ class ConfirmStream(_OnNode, frozen=True, kw_only=True):
 
 
 class RemoveExport(_OnNode, frozen=True, kw_only=True):
-    """Remove an export that was never finished, or one that a newer one replaces elsewhere."""
+    """Remove an unfinished export, or one that a newer export replaces."""
 
     kind = "remove_export"
     blocks_moves = False
