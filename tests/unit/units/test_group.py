@@ -134,7 +134,7 @@ async def test_a_change_keeps_what_it_does_not_name(master: Master) -> None:
         (OpGroupAdd(group_name="x", ndparams={"y": 1}), "wrong_input", "ndparams.y"),
         (OpGroupAdd(group_name="x", ipolicy={"y": 1}), "wrong_input", "ipolicy.y"),
         (OpGroupAdd(group_name="x", hv_state={"y": 1}), "wrong_input", "hv_state"),
-        (OpGroupRemove(group_name="default"), "wrong_state", "is the only one"),
+        (OpGroupRemove(group_name="default"), "wrong_state", "is the only group"),
         (OpGroupRemove(group_name="x"), "unknown_entity", "there is no group x"),
         (OpGroupRename(group_name="default", new_name="../x"), "wrong_input", "new_name"),
         (OpGroupRename(group_name="default", new_name="default"), "already_exists", "default"),
@@ -147,7 +147,11 @@ async def test_a_change_keeps_what_it_does_not_name(master: Master) -> None:
         (OpGroupAssignNodes(group_name="default", nodes=["x"]), "unknown_entity", "no node x"),
         (OpGroupEvacuate(group_name="default", iallocator="../x"), "wrong_input", "iallocator"),
         (OpGroupEvacuate(group_name="default"), "wrong_state", "no other node group exists"),
-        (OpGroupEvacuate(group_name="default", target_groups=["default"]), "wrong_input", "evacuate"),
+        (
+            OpGroupEvacuate(group_name="default", target_groups=["default"]),
+            "wrong_input",
+            "evacuate",
+        ),
     ],
     ids=str,
 )

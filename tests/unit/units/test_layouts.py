@@ -406,7 +406,7 @@ async def test_a_node_is_emptied_of_copies(master: Master) -> None:
         (
             {"mode": "replace_on_primary", "remote_node": None, "disks": [2]},
             "wrong_input",
-            "no disk 2",
+            "disk 2 does not exist",
         ),
     ],
 )

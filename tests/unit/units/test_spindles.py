@@ -97,7 +97,7 @@ async def test_disks_have_spindles_for_themselves_and_no_more_than_there_are(
     spec = disk_spec(master.snapshot, instance, 0)
     assert (spec.exclusive, spec.params["spindles"]) == (True, 2)
     refused = why(await master.run(wanted(2, name="b.example.com")))
-    assert "has 1 unused spindles in xenvg, 2 are needed" in refused
+    assert "has 1 unused spindles in xenvg but needs 2" in refused
     added = [["add", {"size": "64", "spindles": "1"}]]
     succeeded(await master.run(modify(disks=added)))
     assert master.instance(NAME).disks[2].spindles == 1
