@@ -139,9 +139,9 @@ class Services:
     domain_secret: Callable[[], str] = no_secret
     """The shared secret of clusters that move instances between them; PrereqError if there is none."""
     own_hooks: Callable[[], list[HookDirectory]] | None = None
-    """Looks at the hooks of the master's node; None: its node daemon is asked."""
+    """Reads the hooks of the master's node; None: its node daemon is queried."""
     hook_reports: HookReports = field(default_factory=HookReports)
-    """What nodes report about their hooks beside their answers."""
+    """The reports about hooks that nodes attach to their answers."""
     node_data: NodeData = field(default_factory=NodeData)
     built_in: BuiltInAllocator | None = None
     """None: every allocator is a program."""
