@@ -20,7 +20,7 @@ from ganeti.rpc.procedures.instances import InstanceArgs
 
 
 def handlers(hypervisors: Mapping[str, Hypervisor], locks: InstanceLocks) -> Handlers:
-    """The answers; those that change something wait for the instance's lock."""
+    """Return the handlers; the ones that change something wait for the instance's lock."""
     agents = _Agents(hypervisors, locks)
     return {
         AGENT_INFO.name: agents.info,

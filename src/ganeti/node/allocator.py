@@ -22,7 +22,7 @@ _OPTION = re.compile(r"--[a-z][a-z0-9-]*(=[^\x00\n]{0,1000})?", re.ASCII)
 
 
 def handlers(paths: Paths, run: Run) -> Handlers:
-    """The answer to the one call about allocators."""
+    """Return the handler of the only call about allocators."""
     return {ALLOCATOR_RUN.name: _Allocators(paths, run).run_one}
 
 
@@ -67,16 +67,16 @@ class _Allocators:
 
 
 def find(search_path: Sequence[Path], name: str) -> Path | None:
-    """The allocator `name`, a plain word (F36), in the first directory that has it (S158); blocks.
+    """Return the allocator `name`, a plain word (F36), of the first directory that has it (S158); blocks.
 
-    HostError if that one must not, or cannot, be run.
+    HostError if it must not, or cannot, be run.
     """
     plain_name(name, "iallocator")
     for directory in search_path:
         try:
             opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
-            continue  # a directory of the list need not exist
+            continue  # directories of the list may be missing
         try:
             status = os.stat(name, dir_fd=opened)
         except FileNotFoundError:
@@ -99,7 +99,7 @@ def _why_not_run(status: os.stat_result) -> str | None:
     if status.st_uid not in (0, os.geteuid()):
         return f"belongs to user {status.st_uid}, not to root"
     if status.st_mode & stat.S_IWOTH:
-        return "can be written by everybody"
+        return "is writable by all users"
     return None
 
 

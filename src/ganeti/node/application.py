@@ -1,4 +1,4 @@
-"""Everything that a node does, put together: one dictionary of handlers."""
+"""The assembly of a node: one dictionary of all handlers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -59,11 +59,11 @@ from ganeti.storage.assemble import device
 from ganeti.store.register import RegisterFile
 
 NO_SET = -1
-"""The position of the ssconf set where there is none."""
+"""The position of the ssconf set if the node has none."""
 
 
 class NodeApplication:
-    """One node: `handlers` answer its calls; `left_cluster` is called when it is in no cluster any more."""
+    """A node: `handlers` answer its calls; `left_cluster` is called when it is no longer in a cluster."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class NodeApplication:
         self.checks = {**candidate.CHECKS, **membership.checks(self._cluster_uuid)}
 
     async def look_after_guests(self) -> None:
-        """Find out what takes a while, then look after guests until it is cancelled."""
+        """Warm up in the background, then supervise guests until cancelled."""
         await warm_up(self._paths, self._drivers)
         await look_after_guests(self._drivers)
 
@@ -176,7 +176,7 @@ def _authority(paths: Paths) -> tuple[str, float | None]:
 
 
 def merged(parts: Sequence[Handlers]) -> Handlers:
-    """All handlers in one dictionary; two for one procedure are a fault of this program."""
+    """Return all handlers in one dictionary; two handlers for one procedure are a fault of this program."""
     together: Handlers = {}
     for part in parts:
         twice = sorted(together.keys() & part.keys())

@@ -1,4 +1,4 @@
-"""Becoming a master candidate, and ceasing to be one: the authority's key, and a master daemon."""
+"""Promotion to a master candidate and demotion: the authority's key, and a master daemon."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 def check_start(args: CandidateArgs) -> None:
-    """Raise InputError for what is neither a key nor a place of the state."""
+    """Raise InputError for an invalid key or state location."""
     key = args.authority_key
     if not key.startswith("-----BEGIN") or len(key.encode()) > KEY_LIMIT:
         raise InputError("is not a key in PEM form", "authority_key")
@@ -43,7 +43,7 @@ CHECKS: Checks = {CANDIDATE_START.name: check_start}
 
 
 def handlers(paths: Paths, daemons: Daemons) -> Handlers:
-    """All may be repeated."""
+    """Return the handlers; all are idempotent."""
     changing = asyncio.Lock()
 
     async def start(args: CandidateArgs, _call: Call) -> Nothing:
@@ -85,9 +85,10 @@ def _report(paths: Paths) -> CandidateReport:
 
 
 async def _begin_confd(paths: Paths, daemons: Daemons, *, is_new: bool) -> None:
-    """Answer queries, with a new key or from another place by a new process.
+    """Restart confd, because its key or its source of data has changed.
 
-    A candidate without it is a candidate: what keeps it from starting is said, and tried again by others.
+    A candidate whose confd cannot start remains a candidate: the reason is logged, and others
+    retry.
     """
     if not daemons.has_confd or not paths.confd_key.exists():
         return
@@ -96,11 +97,14 @@ async def _begin_confd(paths: Paths, daemons: Daemons, *, is_new: bool) -> None:
             await daemons.stop(CONFD)
         await daemons.start(CONFD)
     except HostError as err:
-        log.warning("this candidate answers no queries: %s", err)
+        log.warning("this candidate does not answer queries: %s", err)
 
 
 async def _begin_state(paths: Paths, daemons: Daemons, args: CandidateArgs) -> bool:
-    """Know where the state is, and run this candidate's part of it; whether it was elsewhere before."""
+    """Store the location of the state and run this candidate's part of it.
+
+    Return whether the location changed.
+    """
     settings = _decoded(args)
     is_moved = settings.kind != state_settings(paths).kind
     if is_moved:
@@ -122,11 +126,11 @@ async def _begin_state(paths: Paths, daemons: Daemons, args: CandidateArgs) -> b
 def _keep(paths: Paths, key: bytes) -> None:
     if not paths.authority_key.exists() or paths.authority_key.read_bytes() != key:
         write_atomically(paths.authority_key, key, mode=0o600)
-    os.utime(paths.authority_key)  # the watcher spares what has just come (`own_role`)
+    os.utime(paths.authority_key)  # the watcher ignores newly started daemons (`own_role`)
 
 
 def _decoded(args: CandidateArgs) -> StateSettings:
-    """Return where the state is; InputError, also for a server that this node cannot run."""
+    """Return the location of the state; InputError, also for a server that this node cannot run."""
     try:
         settings = msgspec.json.decode(args.state or "{}", type=StateSettings)
     except msgspec.DecodeError as err:
@@ -136,7 +140,10 @@ def _decoded(args: CandidateArgs) -> StateSettings:
 
 
 def _keep_state(paths: Paths, settings: StateSettings, server: str) -> None:
-    """Repeating that is harmless: a server that has begun keeps its data, and finds the other servers again."""
+    """Store the settings.
+
+    Idempotent: a server that has started keeps its data and reconnects to the others.
+    """
     if server:
         back_end(settings.kind).keep_place(paths, server)
     if settings.kind == EMBEDDED:

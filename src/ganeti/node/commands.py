@@ -1,7 +1,7 @@
 """Answers the calls that run programs of the node's administrator (B6, A31).
 
-Each kind is allowed on the node itself: an out-of-band program is one that only root may write,
-restricted commands are what lies in their directory, and lines of shell need a file that says so.
+The node itself allows each kind. Only root may write an out-of-band program, restricted commands
+are the files of their directory, and shell lines need a file that permits them.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class NodeCommands:
         }
 
     async def oob_run(self, args: OobArgs, _call: Call) -> CommandOutput:
-        """Run an out-of-band program; HostError if it is not to be trusted."""
+        """Run an out-of-band program; HostError if it is not trusted."""
         if args.command not in tuple(OobCommand):
             raise PrereqError(f"{args.command!r:.40} is not a command", ErrorCode.WRONG_INPUT)
         name = host_name(args.node_name, "node_name")
@@ -79,7 +79,7 @@ class NodeCommands:
     async def restricted_command(self, args: RestrictedArgs, _call: Call) -> CommandOutput:
         """Run one, without arguments and one at a time.
 
-        Whoever asks for what there is not, or must not be run, learns only that, and late (A31).
+        The answer for a missing or forbidden command is the same, and delayed (A31).
         """
         place = self._paths.restricted_commands
         async with self._restricted:
@@ -95,8 +95,10 @@ class NodeCommands:
         path = self._paths.shell_commands_allowed
         if why := await asyncio.to_thread(_why_not_allowed, path):
             raise PrereqError(
-                f"this node does not run shell command lines ({why}): its administrator can allow it by"
-                f" an empty file {path} that belongs to root",
+                (
+                    f"this node does not run shell command lines ({why}): its administrator can "
+                    f"allow them with an empty file {path} that belongs to root"
+                ),
                 ErrorCode.WRONG_STATE,
             )
         log.info("running for gnt-cluster command: %.500r", args.line)
@@ -123,7 +125,7 @@ def _text(said: bytes) -> str:
 
 
 def why_not_run(name: str, path: Path) -> str:
-    """Why a program is not to be run; '' if it may. `name` is what the cluster calls it."""
+    """Return why a program must not run; '' if it may. `name` is its name in the cluster."""
     if not is_absolute_path(name):
         return "it is not an absolute path"
     try:

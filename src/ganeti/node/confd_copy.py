@@ -1,4 +1,4 @@
-"""What confd answers from on a node that is not a master candidate: the copy and the key that the master sends."""
+"""The data of confd on a node that is not a master candidate: the copy and the key from the master."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def handlers(paths: Paths, daemons: Daemons) -> Handlers:
-    """The answer to the call; the node's ssconf files must allow the copy."""
+    """Return the handler; the node's ssconf files must allow the copy."""
     writing = asyncio.Lock()
 
     async def write(args: ConfdCopyArgs, _call: Call) -> ConfdCopyReport:
@@ -32,7 +32,7 @@ def handlers(paths: Paths, daemons: Daemons) -> Handlers:
         async with writing:
             position, has_new_key = await asyncio.to_thread(_write, paths, args)
             await _start(daemons, has_new_key=has_new_key)
-        await end_confd_copy(paths, daemons)  # ssconf files may have come that forbid it
+        await end_confd_copy(paths, daemons)  # new ssconf files may forbid the copy
         return ConfdCopyReport(position=position)
 
     return {CONFD_COPY_WRITE.name: write}
@@ -52,7 +52,7 @@ def _write(paths: Paths, args: ConfdCopyArgs) -> tuple[int, bool]:
 
 
 async def _start(daemons: Daemons, *, has_new_key: bool) -> None:
-    """Let confd answer, a new process with a new key; what keeps it from starting is tried again by others."""
+    """Restart confd with the new key; a failure is logged, and others retry."""
     if not daemons.has_confd:
         return
     try:
@@ -60,4 +60,4 @@ async def _start(daemons: Daemons, *, has_new_key: bool) -> None:
             await daemons.stop(CONFD)
         await daemons.start(CONFD)
     except HostError as err:
-        log.warning("this node answers no queries: %s", err)
+        log.warning("this node does not answer queries: %s", err)

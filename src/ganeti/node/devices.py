@@ -34,7 +34,7 @@ from ganeti.storage.interface import BlockDevice
 def handlers(
     hypervisors: Mapping[str, Hypervisor], device: DeviceFactory, locks: InstanceLocks
 ) -> Handlers:
-    """The answers to all calls about devices of guests; those that change one wait for its lock."""
+    """Return the handlers; the ones that change a guest wait for its lock."""
     devices = _Devices(hypervisors, device, locks)
     return {
         HOTPLUG_OBSTACLES.name: devices.obstacles,

@@ -1,4 +1,4 @@
-"""All disks of an instance together: usable as a whole, or not at all."""
+"""All disks of an instance together: all usable, or none."""
 
 import contextlib
 import logging
@@ -49,7 +49,7 @@ class InstanceDisks:
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[list[str]]:
-        """Have the disks usable for the time of a block."""
+        """Keep the disks usable for the block."""
         paths = await self.open()
         try:
             yield paths

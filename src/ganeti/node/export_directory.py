@@ -1,6 +1,7 @@
-"""The exports of this node: a directory for each, which appears as a whole or not at all.
+"""The exports of this node: a directory each, which appears completely or not at all.
 
-`NAME.new` is one that is being made. No name leads out of the directory, no link is followed (A42).
+`NAME.new` is an unfinished export. No name leads out of the directory, and links are not followed
+(A42).
 """
 
 import contextlib
@@ -24,7 +25,7 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True)
 class ExportDirectory:
-    """`path` is made when the first export is; every method blocks and raises GanetiError."""
+    """`path` is created with the first export; every method blocks and raises GanetiError."""
 
     path: Path
 
@@ -42,7 +43,7 @@ class ExportDirectory:
         return ExportPlace(names=sorted(names), free=space.f_bavail * space.f_frsize // _MIB)
 
     def info(self, name: str, *, unfinished: bool = False) -> ExportContent:
-        """The description and the dumps beside it."""
+        """Return the description and the sizes of the dumps."""
         with self._opened(name, unfinished=unfinished) as directory:
             files = {}
             for one in os.listdir(directory):  # noqa: PTH208 - by its descriptor
@@ -52,7 +53,7 @@ class ExportDirectory:
             return ExportContent(config=_read_config(directory, name), files=files)
 
     def begin(self, name: str) -> None:
-        """An empty place for a new export; what an earlier attempt left is removed."""
+        """Create the directory of a new export; remove the rest of an earlier attempt."""
         self.path.mkdir(mode=0o750, parents=True, exist_ok=True)
         with self._root() as root:
             _settle(name, root)
@@ -70,7 +71,7 @@ class ExportDirectory:
         return self.path / _directory_name(name, unfinished=True) / file
 
     def file(self, name: str, file: str) -> Path:
-        """A dump that is there, and no link."""
+        """Return the path of an existing dump, which must not be a link."""
         with self._opened(name, unfinished=False) as directory:
             try:
                 status = os.stat(plain_name(file, "dump"), dir_fd=directory, follow_symlinks=False)
@@ -86,7 +87,7 @@ class ExportDirectory:
             return self.path / _directory_name(name, unfinished=unfinished)
 
     def finish(self, name: str, config: str) -> None:
-        """Write the description, and let the export take the place of an earlier one."""
+        """Write the description, and replace an earlier export."""
         final, new = (_directory_name(name, unfinished=one) for one in (False, True))
         old = name + OLD
         with self._root() as root:
@@ -96,7 +97,7 @@ class ExportDirectory:
             ):
                 _write_config(directory, config)
             if not _exists(new, root):
-                # A repeated call: it was done, and nothing but this very description counts as that.
+                # A repeated call: the export is finished if it has exactly this description.
                 if _exists(final, root) and self.info(name).config == config:
                     return
                 raise HostError(f"no unfinished export of {name} exists")
@@ -108,7 +109,7 @@ class ExportDirectory:
             _remove(old, root)
 
     def remove(self, name: str, *, unfinished: bool = False) -> None:
-        """Remove an export, if it is there."""
+        """Remove an export, if it exists."""
         with contextlib.suppress(FileNotFoundError), self._root() as root:
             _settle(name, root)
             _remove(_directory_name(name, unfinished=unfinished), root)
@@ -142,7 +143,7 @@ class ExportDirectory:
 
 
 class _Missing(HostError):
-    """There is no such export."""
+    """The export does not exist."""
 
 
 def _is_export(name: str) -> bool:
@@ -154,7 +155,7 @@ def _is_export(name: str) -> bool:
 
 
 def _directory_name(name: str, *, unfinished: bool) -> str:
-    """Return the checked name of an instance's export; it never leads to another directory."""
+    """Return the checked name of an instance's export, which never leads to another directory."""
     if host_name(name, "export") != name or name.endswith((NEW, OLD)):
         raise InputError(f"{name!r:.80} is not the name of an export", "export")
     return name + (NEW if unfinished else "")
@@ -169,14 +170,14 @@ def _exists(name: str, directory: int) -> bool:
 
 
 def _settle(name: str, root: int) -> None:
-    """After a death in the middle of `finish`: the earlier export is the one that counts."""
+    """Restore the earlier export after a crash in `finish`."""
     if not _exists(name, root) and _exists(name + OLD, root):
         os.rename(name + OLD, name, src_dir_fd=root, dst_dir_fd=root)
     _remove(name + OLD, root)
 
 
 def _remove(name: str, directory: int) -> None:
-    """Remove a directory and all below; a link is removed itself, and what it leads to stays."""
+    """Remove a directory tree; a link is removed itself, and its target stays."""
     try:
         shutil.rmtree(name, dir_fd=directory)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Answers calls about exports, and about snapshots of disks that exports are made from."""
+"""Answers calls about exports, and about the disk snapshots that exports read."""
 
 import asyncio
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from ganeti.rpc.procedures.streams import (
 
 
 def handlers(directory: ExportDirectory, device: DeviceFactory, locks: InstanceLocks) -> Handlers:
-    """The answers to all calls about exports and snapshots."""
+    """Return the handlers of all calls about exports and snapshots."""
     exports = _Exports(directory, device, locks)
     return {
         EXPORT_LIST.name: exports.list,

@@ -10,7 +10,7 @@ from ganeti.storage.external.providers import find_all
 
 
 def handlers(paths: Paths) -> Handlers:
-    """What this node has of them."""
+    """Return the handlers of all calls about providers."""
 
     async def providers(_args: Nothing, _call: Call) -> list[ProviderInfo]:
         return await asyncio.to_thread(find_all, paths.extstorage_search_path)

@@ -1,10 +1,11 @@
-"""Answers calls about files that all nodes share: what the master has, and taking it over elsewhere.
+"""Answers calls about shared files: the master's versions, and their installation elsewhere.
 
-What may be written here is decided here (F37): a few files by their names, those that hypervisors
-need, what lies directly in the directory for shared files, and what this node's administrator lists in
-`allowed-uploads`, one absolute path a line; a line that ends with `/` allows what lies directly in that directory.
-The directory for shared files is made where it is missing. Directories are opened one by one,
-without following links, and must belong to us or root and be closed to other writers (A28).
+This module decides which files may be written (F37): a few files by their names, those that
+hypervisors need, files directly in the directory for shared files, and the files that this node's
+administrator lists in `allowed-uploads`, one absolute path a line. A line that ends with `/` allows
+files directly in that directory. The directory for shared files is created if it is missing.
+Directories are opened one by one without following links. They must belong to this user or root and
+be closed to other writers (A28).
 """
 
 import asyncio
@@ -34,7 +35,7 @@ from ganeti.rpc.procedures.form import Nothing
 SIZE_LIMIT = 4 * 1024 * 1024
 FILES_LIMIT = 200
 MODE_MASK = 0o755
-"""No file is made writable for others, set-user-id or the like."""
+"""Permitted mode bits: no file becomes writable for others, set-user-id or the like."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOR_READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -75,12 +76,15 @@ def _name(paths: Paths, path: Path) -> str:
 
 
 def candidates_only(paths: Paths) -> tuple[Path, ...]:
-    """Return the secrets that candidates must have and other nodes must not."""
+    """Return the secrets that only candidates may have."""
     return paths.rapi_certificate, paths.rapi_users, paths.cluster_domain_secret
 
 
 def shared_files(paths: Paths, needed: Sequence[str]) -> SharedFiles:
-    """What other nodes must have as this one has it; `needed` is of hypervisors. Blocks."""
+    """Return the files that other nodes must have in this node's version.
+
+    `needed` are those of hypervisors. Blocks.
+    """
     own_list = _name(paths, paths.distributed_files)
     listed = listed_paths(paths.distributed_files)
     secret = [_name(paths, path) for path in candidates_only(paths)]
@@ -98,7 +102,7 @@ def shared_files(paths: Paths, needed: Sequence[str]) -> SharedFiles:
 
 
 def listed_paths(source: Path) -> list[str]:
-    """The lines of a list of paths, without comments; empty if there is no list."""
+    """Return the lines of a list of paths, without comments; empty if the list does not exist."""
     try:
         lines = source.read_text("utf-8", "replace").splitlines()
     except FileNotFoundError:
@@ -107,7 +111,7 @@ def listed_paths(source: Path) -> list[str]:
 
 
 def checksums_of(paths: Paths, wanted: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of the files that are here. Blocks."""
+    """Return the SHA-256 of the present files. Blocks."""
     import hashlib  # noqa: PLC0415 - rarely needed
 
     found = {}
@@ -136,7 +140,7 @@ def _read(paths: Paths, path: str, *, candidates_only: bool = False) -> NodeFile
 
 
 def _check_path(path: str) -> None:
-    """Refuse what is not a plain absolute path of a file."""
+    """Raise InputError for anything but a plain absolute path of a file."""
     parts = path.split("/")
     if not path.startswith("/") or path.endswith("/") or not path.isprintable():
         raise PrereqError(f"{path!r:.200} is not an absolute path", ErrorCode.WRONG_INPUT)
@@ -148,20 +152,20 @@ def is_allowed(paths: Paths, path: str, needed: Sequence[str]) -> bool:
     """Return whether the master may write this file here."""
     ours = (paths.distributed_files, *candidates_only(paths))
     if path in needed or path in [_name(paths, one) for one in ours]:
-        return True  # what this node's own programs name
+        return True  # files that this node's own programs name
     pure = PurePosixPath(path)
     if str(pure.parent) == _name(paths, paths.shared_files):
         return True
     own = [PurePosixPath(_name(paths, one)) for one in (paths.data, paths.run, paths.log)]
     lists = [_name(paths, one) for one in (paths.allowed_uploads, paths.file_storage_paths)]
     if path in lists or any(pure.is_relative_to(one) for one in own):
-        return False  # not even if it is listed: the file would grant further rights on this node
+        return False  # even if it is listed: the file would grant further rights on this node
     allowed = listed_paths(paths.allowed_uploads)
     return path in allowed or f"{pure.parent}/" in allowed
 
 
 def write_file(paths: Paths, file: NodeFile, needed: Sequence[str]) -> None:
-    """Replace a file by the master's, synced, as a whole; PrereqError if this node does not allow it."""
+    """Replace a file with the master's, synced; PrereqError if this node does not allow it."""
     _check_path(file.path)
     if len(file.content) > SIZE_LIMIT:
         raise PrereqError(f"{file.path} has more than {SIZE_LIMIT} bytes", ErrorCode.WRONG_INPUT)
@@ -183,14 +187,14 @@ def write_file(paths: Paths, file: NodeFile, needed: Sequence[str]) -> None:
 
 
 def _trusted(users: ServiceUsers | None) -> frozenset[int]:
-    """Whose directories are written in: root's, ours, and the master daemon's, whose orders these are."""
+    """Return the trusted owners of directories: root, this user, and the master daemon's user."""
     masters = {users.accounts[MASTERD].uid} if users else set()
     return frozenset((0, os.geteuid(), *masters))
 
 
 @contextlib.contextmanager
 def _opened(root: Path, names: Sequence[str], trusted: frozenset[int]) -> Iterator[int]:
-    """The directory that `names` lead to from `root`, no link followed; missing ones are refused."""
+    """Open the directory that `names` lead to from `root`, following no link; a missing one is refused."""
     descriptor = os.open(root, _DIRECTORY)
     try:
         for name in names:

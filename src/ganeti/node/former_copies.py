@@ -1,7 +1,7 @@
-"""Answers calls of a master of the version before that copies disks between nodes; goes with the next release.
+"""Answers a master of the previous version that copies disks between nodes.
 
-The other end may be a node of that version, so the carrier talks as that does (`carrier/former.py`). Both ends show
-the certificates of their nodes.
+Removed in the next release. The peer may run that version, so the carrier uses its protocol
+(`carrier/former.py`). Both ends show the certificates of their nodes.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from ganeti.rpc.procedures.transfers import (
 
 
 def handlers(streams: Streams) -> Handlers:
-    """Return the answers to all calls that copy disks as the version before does."""
+    """Return the handlers of the previous version's disk copies."""
     copies = _FormerCopies(streams)
     return {DISK_LISTEN.name: copies.listen, DISK_SEND.name: copies.send}
 
@@ -41,7 +41,7 @@ class _FormerCopies:
     async def listen(self, args: DiskListenArgs, call: Call) -> DiskListening:
         """Start waiting for the sender; the program ends automatically if no sender connects."""
         async with self.streams.locks.of(args.instance_name):
-            # The sender alone knows what it leaves out: nothing is written there.
+            # Only the sender knows which ranges it omits: they are not written.
             end = EndOrder(path=await self._path(args), has_zeros=True)
             file = self.streams.file(args.token, "former-in")
             order = self._order(args)
@@ -52,7 +52,7 @@ class _FormerCopies:
             return DiskListening(port=int(port.read_text()))
 
     async def send(self, args: DiskSendArgs, call: Call) -> DiskSent:
-        """Send a disk, never compressed: a receiver accepts that from any sender."""
+        """Send a disk without compression, which a receiver accepts from any sender."""
         check_compression(args.compress)
         async with self.streams.locks.of(args.instance_name):
             has_zeros = args.leaves_out_zeros
@@ -66,7 +66,7 @@ class _FormerCopies:
         return DiskSent(data_bytes=sent.data_bytes, seconds=sent.seconds, sha256=sent.sha256)
 
     async def _path(self, args: DiskListenArgs | DiskSendArgs) -> str:
-        """Return the path of a disk that is there, whole, and really its own."""
+        """Return the path of a disk; it must exist, be complete and belong to the disk."""
         device = self.streams.device(args.instance_name, args.disk)
         await device.check_identity()
         return device.path

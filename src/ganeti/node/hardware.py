@@ -1,4 +1,4 @@
-"""Answers calls about virtual hardware, where the hypervisor has the ability; else there is nothing to do."""
+"""Answers calls about virtual hardware, where the hypervisor supports it; otherwise they do nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from ganeti.rpc.procedures.instances import HvParamsArgs, InstanceArgs
 def handlers(
     hypervisors: Mapping[str, Hypervisor], device: DeviceFactory, locks: InstanceLocks
 ) -> Handlers:
-    """The answers; those that change something wait for the instance's lock."""
+    """Return the handlers; the ones that change something wait for the instance's lock."""
     hardware = _Hardware(hypervisors, device, locks)
     return {
         PINNED_HVPARAMS.name: hardware.pinned,

@@ -1,7 +1,7 @@
 """Answers the calls that list and run an administrator's programs (docs/design/hooks.md; A47).
 
-What cannot be trusted (`base/run_parts.py`) is not run; before an operation that refuses the operation,
-so that a check is never left out silently.
+Untrusted programs (`base/run_parts.py`) do not run. Before an operation they make the operation
+fail, so that a check is never skipped silently.
 """
 
 import logging
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class NodeHooks:
-    """The hooks of this node; `limit_s` is what all programs of one directory may take."""
+    """The hooks of this node; `limit_s` limits all programs of one directory together."""
 
     def __init__(self, paths: Paths, limit_s: float = HOOKS_LIMIT_S) -> None:
         self._hooks, self._data = paths.hooks, paths.data
@@ -48,7 +48,7 @@ class NodeHooks:
         return {HOOKS_LIST.name: self.list_filled, HOOKS_RUN.name: self.run}
 
     async def list_filled(self, _args: Nothing, _call: Call) -> list[HookDirectory]:
-        """Return the directories that have a program."""
+        """Return the directories that have a program; called at every operation."""
         return filled(self._hooks)
 
     def report(self) -> str | None:
@@ -74,13 +74,19 @@ class NodeHooks:
 
 
 class LocalHooks:
-    """Hooks around what this node does by itself: the cluster's address, which the master may bring up alone."""
+    """Runs hooks around the node's own actions.
+
+    One such action is the cluster's address, which the master may bring up alone.
+    """
 
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
 
     async def __call__(self, hook: str, phase: Phase, variables: Mapping[str, str]) -> None:
-        """Run them; before the act one that fails refuses it (HostError), afterwards the log has it."""
+        """Run the hooks.
+
+        A hook that fails before the action refuses it (HostError); after the action it is logged.
+        """
         place = self._paths.hooks / directory(hook, phase)
         environment = self._environment(hook, phase, variables)
         try:
@@ -118,9 +124,9 @@ class LocalHooks:
 
 
 def filled(hooks: Path) -> list[HookDirectory]:
-    """The directories below `hooks` that have a program; HostError.
+    """Return the directories below `hooks` that have a program; HostError.
 
-    On the loop: it reads a few names, mostly none, and handing that to a thread costs 0.3 ms of processor
+    Runs on the loop: it reads a few names, mostly none, and a thread would cost 0.3 ms of processor
     time at every call of a job.
     """
     try:
@@ -139,5 +145,5 @@ def _directory(hooks: Path, name: str) -> HookDirectory | None:
     try:
         is_filled = bool(scripts_of(hooks / name))
     except HostError:
-        is_filled = True  # what is wrong with it is said when it is to run
+        is_filled = True  # a problem is reported when the hook is to run
     return HookDirectory(hook=hook, phase=Phase(phase)) if is_filled else None

@@ -1,7 +1,7 @@
-"""A node's next key and certificate: made here, signed by the master, put in place as a whole.
+"""A node's next key and certificate: created here, signed by the master, installed together.
 
-The key never leaves the node. `node.key.next` waits for its certificate; once that is there, both are
-copied over the old ones, which a start of the daemon finishes if a crash came between.
+The key never leaves the node. `node.key.next` waits for its certificate; then both are copied over
+the old files. After a crash in between, the next start of the daemon finishes the copy.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def handlers(paths: Paths) -> Handlers:
-    """All may be repeated."""
+    """Return the handlers; all are idempotent."""
     changing = asyncio.Lock()
 
     async def request(_args: Nothing, _call: Call) -> KeyRequest:
@@ -66,7 +66,7 @@ def handlers(paths: Paths) -> Handlers:
 def finish_switch(paths: Paths) -> None:
     """Finish the work that a crash interrupted; raise OSError on failure."""
     if paths.next_node_certificate.exists() and paths.next_node_key.exists():
-        log.info("this node's new key and certificate take their places")
+        log.info("installing this node's new key and certificate")
         write_atomically(paths.node_key, paths.next_node_key.read_bytes(), mode=0o600)
         certificate = paths.next_node_certificate.read_bytes()
         write_atomically(paths.node_certificate, certificate, mode=0o644)
@@ -109,7 +109,7 @@ def _switch(paths: Paths, certificate: bytes) -> None:
 
 def _write(paths: Paths, authorities: tuple[str, ...]) -> None:
     if not 0 < len(authorities) <= AUTHORITIES_LIMIT:
-        raise InputError(f"are from 1 to {AUTHORITIES_LIMIT}", "authorities")
+        raise InputError(f"must be from 1 to {AUTHORITIES_LIMIT}", "authorities")
     for one in authorities:
         tls.fingerprint(one.encode())
     content = "".join(authorities).encode()

@@ -1,7 +1,7 @@
-"""Answers calls about images of machines: what one is, make an export of it, make an OVA of an export.
+"""Answers calls about machine images: inspect one, convert it to an export, make an OVA of an export.
 
-Images lie below the directories of `/etc/ganeti/image-paths`, or `/srv/ganeti/images`. The work is done by this
-module as a program (`python -m ganeti.node.images WORD ...`), which is a task of the node.
+Images lie below the directories of `/etc/ganeti/image-paths`, or `/srv/ganeti/images`. This module
+does the work as a program (`python -m ganeti.node.images WORD ...`), which is a task of the node.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ _LOG = ".messages"
 
 
 def handlers(paths: Paths, tasks: Tasks, exports: ExportDirectory) -> Handlers:
-    """The answers to all calls about images."""
+    """Return the handlers of all calls about images."""
     images = _Images(paths, tasks, exports)
     return {
         IMAGE_INFO.name: images.info,
@@ -89,13 +89,16 @@ class _Images:
         if status:
             raise HostError(
                 said
-                or f"the work on {directory} ended with status {status}; look whether its disk is full"
+                or (
+                    f"the work on {directory} ended with status {status}; check whether its disk "
+                    "is full"
+                )
             )
 
 
 @contextlib.contextmanager
 def opened_image(paths: Paths, path: str) -> Iterator[OpenFile]:
-    """The directory of an image, if it lies below an allowed one; StorageError if not."""
+    """Open the directory of an image, which must lie below an allowed one; StorageError."""
     allowed = AllowedDirectories.read(
         paths, shared=False, source=paths.image_paths, default=DEFAULT_DIRECTORY
     )
@@ -129,7 +132,7 @@ def _content(package: Package) -> ExportContent:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do one piece of work in a directory of exports; what is wrong is said on standard error."""
+    """Do one piece of work in a directory of exports; print errors to standard error."""
     root, directory, word, *rest = argv
     report = ProgressFile(Path(directory) / _LOG).of_part
     try:

@@ -39,10 +39,10 @@ from ganeti.storage.kinds import sharing_problems, storage_kind, storage_problem
 from ganeti.store.preserved_states import preserved_states, read_preserved
 
 CPUS_OF_THE_HOST = 1
-"""Processors that are kept for the host itself."""
+"""Processors reserved for the host."""
 
 VERSION_LIFETIME_S = 300.0
-"""How long the answer of a hypervisor about its version is believed."""
+"""Time for which a hypervisor's version is cached."""
 
 CONNECT_TIMEOUT_S = 5.0
 CONNECTIONS_AT_ONCE = 30
@@ -61,7 +61,7 @@ async def connect(address: str, port: int) -> None:
 
 @dataclass(frozen=True)
 class Facts:
-    """What other parts of the node daemon know."""
+    """Facts from other parts of the node daemon."""
 
     cluster_uuid: Callable[[], str]
     """'' before a join."""
@@ -77,14 +77,14 @@ class Facts:
 
 @dataclass(frozen=True)
 class Host:
-    """Where the kernel tells about this machine."""
+    """Sources of the kernel's facts about this machine."""
 
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
 
     @cached_property
     def cpus(self) -> tuple[int, int, int]:
-        """Processors, NUMA nodes, sockets; read once, because the kernel takes its time over them."""
+        """Return processors, NUMA nodes and sockets; read once, because the kernel is slow to list them."""
         total, sockets = parse_cpuinfo((self.proc / "cpuinfo").read_text("utf-8", "replace"))
         numa = sum(1 for _ in (self.sys / "devices/system/node").glob("node[0-9]*"))
         return total or os.cpu_count() or 1, numa or 1, sockets
@@ -94,7 +94,7 @@ class Host:
         return (self.proc / "sys/kernel/random/boot_id").read_text("ascii").strip()
 
     def memory(self) -> tuple[int, int]:
-        """Total and free MiB; the page cache counts as free."""
+        """Return total and free MiB; the page cache counts as free."""
         return parse_meminfo((self.proc / "meminfo").read_text("ascii"))
 
 
@@ -107,7 +107,7 @@ def handlers(
     host: Host | None = None,
     connect: Connect = connect,
 ) -> Handlers:
-    """The answers to all calls about the node itself."""
+    """Return the handlers of all calls about the node itself."""
     node = _Node(paths, hypervisors, facts, clock, host or Host(), connect)
     return {
         VERSION.name: node.version,
@@ -196,7 +196,7 @@ class _Node:
         return {str(one.path): one.summary() for one in found if one is not None}
 
     async def _spaces(self, wanted: list[StorageUnit]) -> list[StorageSpace]:
-        """What can be used; why something cannot is for `verify` to say."""
+        """Return the usable storage; `verify` reports why other storage is unusable."""
         spaces = []
         for unit in wanted:
             with contextlib.suppress(StorageError):
@@ -204,7 +204,7 @@ class _Node:
         return spaces
 
     async def _hypervisor_version(self, name: str) -> str:
-        """'' if it cannot be asked; asking may start a program, so the answer is kept for a while."""
+        """Return the version, '' if it is unknown; cached, because asking may start a program."""
         now = self.clock.monotonic()
         believed_until, text = self.versions.get(name, (now, ""))
         if now < believed_until:
@@ -227,7 +227,7 @@ class _Node:
             return [err.message]
 
     async def _connection_problems(self, nodes: list[tuple[str, str, int]]) -> dict[str, str]:
-        """Try each node's address once, a few at a time."""
+        """Connect to each node's address once, a few at a time; return the failures."""
         slots = asyncio.Semaphore(CONNECTIONS_AT_ONCE)
 
         async def problem(name: str, address: str, port: int) -> tuple[str, str]:
@@ -261,7 +261,7 @@ class _Node:
 
 
 def parse_meminfo(text: str) -> tuple[int, int]:
-    """Total and available MiB of a `/proc/meminfo`."""
+    """Return total and available MiB of a `/proc/meminfo`."""
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     return _kib(fields["MemTotal"]) // 1024, _kib(fields["MemAvailable"]) // 1024
 
@@ -271,7 +271,7 @@ def _kib(text: str) -> int:
 
 
 def parse_cpuinfo(text: str) -> tuple[int, int]:
-    """Processors and sockets of a `/proc/cpuinfo`; one socket where it does not say."""
+    """Return processors and sockets of a `/proc/cpuinfo`; one socket if it names none."""
     lines = [line.partition(":") for line in text.splitlines()]
     processors = sum(name.strip() == "processor" for name, _, _ in lines)
     sockets = {value.strip() for name, _, value in lines if name.strip() == "physical id"}

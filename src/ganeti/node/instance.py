@@ -1,4 +1,4 @@
-"""Answers calls about instances: what runs, starting, stopping, consoles, migration."""
+"""Answers calls about instances: list, start, stop, console, migration."""
 
 import asyncio
 import logging
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 def handlers(
     hypervisors: Mapping[str, Hypervisor], device: DeviceFactory, locks: InstanceLocks
 ) -> Handlers:
-    """The answers to all calls about instances; those that change one wait for its lock."""
+    """Return the handlers of all calls about instances; the ones that change one wait for its lock."""
     instances = _Instances(hypervisors, device, locks)
     return {
         INSTANCES_INFO.name: instances.all_running,
@@ -73,11 +73,11 @@ def handlers(
 
 
 async def _give_up(disks: InstanceDisks, hypervisor: Hypervisor, instance: InstanceSpec) -> None:
-    """After a failed start: deactivate the disks, unless a guest has them, or may have."""
+    """Deactivate the disks after a failed start, unless a guest uses them or may use them."""
     try:
         guest = await hypervisor.one_running(instance.uuid)
     except HypervisorError as err:
-        log.warning("%s keeps its disks active, for it may run: %s", instance.name, err)
+        log.warning("%s keeps its disks active, because it may run: %s", instance.name, err)
         return
     if guest is None:
         await disks.abandon()
@@ -102,7 +102,10 @@ class _Instances:
         return [instance for answer in answers for instance in answer]
 
     async def one_running(self, args: InstanceArgs, _call: Call) -> RunningInstance | None:
-        """Never waits for the instance's lock: it is asked while others change the instance."""
+        """Return one instance's state without waiting for its lock.
+
+        It is called while others change the instance.
+        """
         return await self._hypervisor(args.instance.hypervisor).one_running(args.instance.uuid)
 
     async def start(self, args: StartArgs, _call: Call) -> Nothing:
@@ -137,7 +140,7 @@ class _Instances:
         async with self.locks.of(instance.name):
             found = await hypervisor.one_running(instance.uuid)
             if found is not None and not found.has_guest:
-                # Either end would let the guest go on, while it may run at the other (G5).
+                # Either end would resume the guest, while it may run at the other (G5).
                 raise HypervisorError(f"{instance.name} is in an unfinished migration")
             soft = args.reboot_type == RebootType.SOFT
             await hypervisor.reboot(instance, soft=soft, timeout_s=args.timeout_s)
@@ -153,7 +156,7 @@ class _Instances:
         return await self._hypervisor(args.instance.hypervisor).migration_info(args.instance)
 
     async def accept(self, args: IncomingArgs, _call: Call) -> Incoming:
-        """The guest brings the hardware that it has, whatever the configuration gives it next time."""
+        """Start the guest with its present hardware, whatever the configuration assigns at its next start."""
         instance = incoming_instance(args.instance, args.info.instance)
         hypervisor = self._hypervisor(instance.hypervisor)
         async with self.locks.of(instance.name):
@@ -178,7 +181,7 @@ class _Instances:
         return await self._finish(args, MigrationEnd.of(is_source=False, success=args.success))
 
     async def _finish(self, args: FinishMigrationArgs, end: MigrationEnd) -> Nothing:
-        """The end that has no guest afterwards gives its disks up."""
+        """Close the disks at the end that no longer has the guest."""
         instance = args.instance
         hypervisor = self._hypervisor(instance.hypervisor)
         async with self.locks.of(instance.name):

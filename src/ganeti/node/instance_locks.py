@@ -20,7 +20,7 @@ class InstanceLocks:
 
     @asynccontextmanager
     async def of(self, instance_name: str) -> AsyncIterator[None]:
-        """Have the instance alone for the time of a block."""
+        """Hold the instance's lock for the block."""
         entry = self._entries.setdefault(instance_name, _Entry())
         entry.users += 1
         try:
@@ -32,5 +32,5 @@ class InstanceLocks:
                 del self._entries[instance_name]
 
     def statistics(self) -> dict[str, int]:
-        """Instance name -> how many calls hold or want it."""
+        """Return instance name -> number of calls that hold or await its lock."""
         return {name: entry.users for name, entry in self._entries.items()}

@@ -1,7 +1,8 @@
 """Answers the calls that bring the cluster's own address up and down on this node (F5).
 
-By commands of the host, or where the cluster says so by a program of the administrator: it gets `start` or `stop`,
-the address in its environment, and nothing is looked at or done besides.
+The node uses commands of the host, or a script of the administrator if the cluster is so
+configured. The script gets `start` or `stop` and the address in its environment; the node then does
+and checks nothing else.
 """
 
 import asyncio
@@ -32,11 +33,11 @@ LocalHooks = Callable[[str, Phase, Mapping[str, str]], Awaitable[None]]
 
 
 async def no_hooks(_hook: str, _phase: Phase, _variables: Mapping[str, str]) -> None:
-    """For a node without any."""
+    """Run no hooks, for a node without any."""
 
 
 def handlers(run: Run, hooks: LocalHooks = no_hooks, script: Path = SCRIPT) -> Handlers:
-    """The answers to both calls; they change the host one at a time, between their hooks."""
+    """Return the handlers of both calls; they change the host one at a time, between their hooks."""
     master_ip = MasterIp(run, asyncio.Lock(), hooks, script)
     return {MASTER_IP_UP.name: master_ip.up, MASTER_IP_DOWN.name: master_ip.down}
 
@@ -62,12 +63,12 @@ def address_add(args: MasterIpArgs) -> list[str]:
 
 
 def address_delete(args: MasterIpArgs) -> list[str]:
-    """Take it away."""
+    """Return a command that removes the address."""
     return ["ip", "address", "del", f"{args.address}/{args.netmask}", "dev", args.netdev]
 
 
 def announcement(address: str, netdev: str) -> list[str]:
-    """Tell the link who has the address now."""
+    """Return a command that announces the new owner of the address on the link."""
     return ["arping", "-q", "-U", "-c", "1", "-w", "1", "-I", netdev, address]
 
 
@@ -125,7 +126,7 @@ class MasterIp:
         status = NOT_STARTED
         if not _is_ipv6(args):
             status = await self._try(arp_probe(args.address, args.netdev))
-        if status == NOT_STARTED:  # ARP knows no IPv6, and arping is not everywhere
+        if status == NOT_STARTED:  # ARP does not support IPv6, and arping is not always installed
             answered = await self._try(ping_probe(args.address))
             if answered == NOT_STARTED:
                 raise HostError(
@@ -135,13 +136,15 @@ class MasterIp:
             status = 1 if answered == 0 else 0
         if status != 0:
             raise PrereqError(
-                f"another host answers at the cluster's address {args.address}: take it away there"
-                " first, then run gnt-cluster activate-master-ip",
+                (
+                    f"another host answers at the cluster's address {args.address}: remove it "
+                    "there first, then run gnt-cluster activate-master-ip"
+                ),
                 ErrorCode.WRONG_STATE,
             )
 
     async def _try(self, words: Sequence[str]) -> int:
-        """A command's exit status; NOT_STARTED if there is no such program."""
+        """Return a command's exit status; NOT_STARTED if the program does not exist."""
         try:
             return (await self.run(words, timeout_s=PROBE_LIMIT_S, check=False)).status
         except CommandFailed as err:
@@ -162,7 +165,7 @@ def _is_ipv6(args: MasterIpArgs) -> bool:
 
 
 def _check(args: MasterIpArgs) -> None:
-    """Refuse what must not become words of a command."""
+    """Raise an error for text that must not become words of a command."""
     interface_name(args.netdev, "netdev")
     try:
         longest = ip_address(args.address).max_prefixlen

@@ -1,6 +1,6 @@
-"""`master-ip-setup`: give this host a cluster's address, or take it away, as its master's node would.
+"""`master-ip-setup`: add a cluster's address to this host, or remove it, like its master's node.
 
-For an administrator's own `/etc/ganeti/scripts/master-ip-setup` that does something besides.
+For an administrator's own `/etc/ganeti/scripts/master-ip-setup` that does something in addition.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from ganeti.rpc.procedures.mastership import MasterIpArgs
 
 
 def main(argv: Sequence[str] | None = None, run: Run = run) -> int:
-    """The program; 0 also where there is nothing to do."""
+    """Run the program; return 0 also if there is nothing to do."""
     word = parser().parse_args(argv).word
     try:
         asyncio.run(_set_up(word, address_of(environ), run))
@@ -29,10 +29,10 @@ def main(argv: Sequence[str] | None = None, run: Run = run) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The only argument."""
+    """Return the parser of the only argument."""
     made = Parser(
         prog="master-ip-setup",
-        description="Give this host a cluster's address, or take it away.",
+        description="Add a cluster's address to this host, or remove it.",
         epilog="The address is in the environment: MASTER_NETDEV, MASTER_IP, MASTER_NETMASK (bits),"
         " CLUSTER_IP_VERSION (4 or 6).",
     )
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def address_of(variables: Mapping[str, str]) -> MasterIpArgs:
-    """What the environment says; InputError names what is missing or wrong."""
+    """Return the address in the environment; InputError names a missing or wrong variable."""
     names = ("MASTER_NETDEV", "MASTER_IP", "MASTER_NETMASK", "CLUSTER_IP_VERSION")
     if missing := [name for name in names if not variables.get(name)]:
         raise InputError("must be set in the environment", ", ".join(missing))

@@ -1,4 +1,7 @@
-"""What makes this host a node of its cluster: the ssconf set, the list of candidates, leaving."""
+"""The data that makes this host a node of its cluster: the ssconf set, the list of candidates.
+
+And leaving.
+"""
 
 import asyncio
 import errno
@@ -21,15 +24,18 @@ from ganeti.rpc.procedures.host import LEAVE_CLUSTER, TEST_DELAY, LeaveArgs, Tes
 CANDIDATES_FILE = "ssconf_master_candidates_certs"
 
 DISK_FAILS = (errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN)
-"""Device errors: the last good list stays valid, so that a master can still restart a node whose disk is gone (S31)."""
+"""Device errors.
+
+The last good list stays valid, so that a master can still restart a node with a failed disk (S31).
+"""
 
 log = logging.getLogger(__name__)
 
 
 class CandidateCertificates:
-    """The fingerprints that may call this node, read again whenever the list changes (G22).
+    """The fingerprints of permitted callers, read again whenever the list changes (G22).
 
-    A list that is missing, empty or damaged admits nobody (A25).
+    A list that is missing, empty or damaged permits no caller (A25).
     """
 
     def __init__(self, paths: Paths) -> None:
@@ -62,12 +68,12 @@ class CandidateCertificates:
 
     def _refuse_all(self, state: tuple[int, ...] | None, why: str) -> None:
         if state != self._seen or self._allowed:
-            log.error("nobody may call this node: %s %s", self._path, why)
+            log.error("this node accepts no callers: %s %s", self._path, why)
         self._allowed, self._seen = frozenset(), state
 
 
 def parse_candidates(text: str) -> frozenset[str]:
-    """The fingerprints of a list with `UUID=FINGERPRINT` lines; InputError if any line is not so."""
+    """Return the fingerprints of a list with `UUID=FINGERPRINT` lines; InputError for any other line."""
     found = set()
     for line in text.splitlines():
         uuid, _, fingerprint = line.partition("=")
@@ -80,7 +86,7 @@ def parse_candidates(text: str) -> frozenset[str]:
 
 
 def checks(cluster_uuid: Callable[[], str]) -> Checks:
-    """Return what is refused whatever the epoch is: another cluster, and a negative time."""
+    """Return the checks that do not depend on the epoch: another cluster, and a negative time."""
 
     def check_leaving(args: LeaveArgs) -> None:
         mine = cluster_uuid()
@@ -101,7 +107,7 @@ def handlers(
     cluster_uuid: Callable[[], str],
     left_cluster: Callable[[], None],
 ) -> Handlers:
-    """`cluster_uuid` tells which cluster this node is in; `left_cluster` is called when it is in none."""
+    """`cluster_uuid` returns this node's cluster; `left_cluster` is called once it is in none."""
     writing = asyncio.Lock()
 
     async def write_ssconf(args: SsconfArgs, _call: Call) -> Nothing:
@@ -114,20 +120,20 @@ def handlers(
                 what = f"cannot write the ssconf set: {err.strerror} ({err.filename})"
                 raise HostError(what) from err
         if not is_written:
-            what = f"the ssconf set of position {args.position} is older than the one that is here"
+            what = f"the ssconf set of position {args.position} is older than the present one"
             raise PrereqError(what, ErrorCode.WRONG_STATE)
         try:
             for done in await end_confd_copy(paths, daemons):
                 log.info("confd: %s", done)
         except HostError as err:
-            log.warning("what confd answered from is still here: %s", err)
+            log.warning("the data of confd remains on this node: %s", err)
         return Nothing()
 
     own_checks = checks(cluster_uuid)
 
     async def leave_cluster(args: LeaveArgs, _call: Call) -> Nothing:
         await asyncio.to_thread(own_checks[LEAVE_CLUSTER.name], args)
-        log.warning("leaving the cluster %s, as its master wants", args.cluster_uuid)
+        log.warning("leaving the cluster %s on request of its master", args.cluster_uuid)
         await daemons.stop(CONFD)
         await asyncio.to_thread(forget_cluster, paths)
         left_cluster()

@@ -1,7 +1,8 @@
-"""Keeping the node daemon in memory, so that it works on when its disk does not (S29, S31).
+"""Keeps the node daemon in memory, so that it works even if its disk fails (S29, S31).
 
-Pages are locked as they are touched. Locked as a whole, libraries and stacks of threads (8 MiB each) would take
-a third more memory, for code that never runs; what answers a call has run many times when it is needed.
+Pages are locked when they are first used. Locking everything at once would need a third more memory
+for libraries and thread stacks (8 MiB each) that are never used. The code that answers calls has
+run many times before a disk fails.
 """
 
 import ctypes
@@ -19,9 +20,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def lock_memory() -> None:
-    """Lock all memory of this process, and of processes that it forks; HostError if that is not allowed.
+    """Lock all memory of this process and of its forks; HostError if that is not allowed.
 
-    Programs that it starts are exempt: the kernel unlocks what they load.
+    The kernel does not lock the memory of programs that it starts.
     """
     if not may_lock():
         raise HostError(
@@ -29,7 +30,7 @@ def lock_memory() -> None:
             " of locked memory is not infinite (LimitMEMLOCK of its service); pass --no-mlock to run without the lock"
         )
     _lock()
-    # Locks are not inherited by a forked process, but by its threads.
+    # A forked process does not inherit locks, but its threads do.
     os.register_at_fork(after_in_child=_lock)
 
 

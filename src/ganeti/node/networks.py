@@ -10,7 +10,7 @@ from ganeti.rpc.procedures.networks import NICS_CHECK, NicsArgs
 
 
 def handlers(hypervisors: Mapping[str, Hypervisor]) -> Handlers:
-    """The answers to all calls about networks."""
+    """Return the handlers of all calls about networks."""
     return {NICS_CHECK.name: _Networks(hypervisors).check}
 
 

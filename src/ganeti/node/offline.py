@@ -1,6 +1,6 @@
-"""A node that has learnt that its cluster takes it for offline starts nothing any more (F29).
+"""Prevents new starts on a node that its cluster has marked offline (F29).
 
-Its guests may be running elsewhere by now. What runs here goes on, and may be stopped.
+Its guests may be running elsewhere by now. Guests that run here continue, and may be stopped.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def is_marked_offline(paths: Paths) -> bool:
 
 
 def starting_nothing(handlers: Handlers, is_offline: Callable[[], bool]) -> Handlers:
-    """The same handlers; those that start a guest refuse while the node is marked offline."""
+    """Return the same handlers; the ones that start a guest refuse while the node is marked offline."""
     return {
         name: _refusing(handler, is_offline) if name in STARTS else handler
         for name, handler in handlers.items()
@@ -38,9 +38,11 @@ def _refusing(handler: Handler, is_offline: Callable[[], bool]) -> Handler:
     async def answer(args: Any, call: Call) -> Any:
         if is_offline():
             raise PrereqError(
-                "this node is marked offline in its cluster, so it starts no instance: these may run on"
-                " other nodes by now. See 'gnt-node list' on the master; if the node is wanted again:"
-                " gnt-node modify --offline=no, and its name",
+                (
+                    "this node is marked offline in its cluster, so it starts no instance: its "
+                    "instances may run on other nodes by now. See 'gnt-node list' on the master; "
+                    "to use this node again run 'gnt-node modify --offline=no' with its name"
+                ),
                 ErrorCode.WRONG_STATE,
             )
         return await handler(args, call)

@@ -1,4 +1,4 @@
-"""Answers calls about operating systems: what is there, are parameters right, install one."""
+"""Answers calls about operating systems: list them, check parameters, install one."""
 
 import asyncio
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from ganeti.rpc.procedures.programs import (
 
 
 def handlers(scripts: OsScripts, device: DeviceFactory, locks: InstanceLocks) -> Handlers:
-    """The answers to all calls about operating systems."""
+    """Return the handlers of all calls about operating systems."""
     systems = _Systems(scripts, device, locks)
     return {
         OS_DIAGNOSE.name: systems.diagnose,
@@ -62,7 +62,7 @@ class _Systems:
 
     async def rename(self, args: OsRenameArgs, call: Call) -> ScriptResult:
         instance = args.instance
-        # A variant that was good enough to install is good enough to be renamed.
+        # A variant that was valid at the installation is valid for a rename.
         choice = OsChoice(args.os, args.osparams, force_variant=True, facts=args.facts)
         async with (
             self.locks.of(instance.name),

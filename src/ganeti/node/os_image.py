@@ -1,7 +1,8 @@
 """The OS definition `image`: a disk that the administrator names, and a seed for cloud-init in it.
 
-Its scripts are stubs that run this as a program, `ganeti-os-image ROOT create|rename|verify`, with the environment of
-OS scripts (`docs/man/ganeti-os-image.md`). `ROOT` is that of the node's paths. What it says is on standard error.
+Its scripts are stubs that run this as a program, `ganeti-os-image ROOT create|rename|verify`, with
+the environment of OS scripts (`docs/man/ganeti-os-image.md`). `ROOT` is that of the node's paths.
+Messages go to standard error.
 """
 
 import base64
@@ -59,7 +60,7 @@ class SeedParameters:
 
 
 def parameters_of(environment: Mapping[str, str]) -> SeedParameters:
-    """The parameters in a script's environment; InputError says which is wrong."""
+    """Return the parameters in a script's environment; InputError names a wrong one."""
     given = {
         name: environment.get(f"OSP_{name.upper()}", "") for name in SeedParameters.__annotations__
     }
@@ -112,11 +113,11 @@ def _decoded(text: str) -> bytes:
 
 
 def create(paths: Paths, environment: Mapping[str, str]) -> None:
-    """Write the image onto the first disk, and the seed onto the one for it."""
+    """Write the image onto the first disk, and the seed onto its disk."""
     parameters = parameters_of(environment)
     for name in ("image", "format"):
         if not getattr(parameters, name):
-            raise InputError(f"say it by -O {name}=...", name)
+            raise InputError(f"pass it with -O {name}=...", name)
     if parameters.image.startswith(_ADDRESS) and not parameters.sha256:
         raise InputError("is required for an image from a URL", "sha256")
     count = int(environment.get("DISK_COUNT", "0"))
@@ -135,7 +136,7 @@ def create(paths: Paths, environment: Mapping[str, str]) -> None:
 
 
 def _seed_disk(parameters: SeedParameters, count: int) -> int | None:
-    """The disk that gets the seed, if one does."""
+    """Return the number of the disk that gets the seed, if one does."""
     if parameters.seed_disk == _NONE or (not parameters.seed_disk and count == 1):
         if parameters.wants_seed:
             raise GuestOsError(
@@ -170,7 +171,7 @@ def _seed(
 
 @contextlib.contextmanager
 def _work_directory(paths: Paths, environment: Mapping[str, str]) -> Iterator[Path]:
-    """Room for what is fetched and converted; of what was interrupted nothing stays."""
+    """Provide a directory for downloads and conversions, without rests of interrupted ones."""
     work = paths.image_work / host_name(environment["INSTANCE_NAME"], "INSTANCE_NAME")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(mode=0o700, parents=True)
@@ -182,7 +183,7 @@ def _work_directory(paths: Paths, environment: Mapping[str, str]) -> Iterator[Pa
 
 @contextlib.contextmanager
 def _source(paths: Paths, parameters: SeedParameters, work: Path) -> Iterator[Member]:
-    """The file, open, with the digest that it must have."""
+    """Open the image file; return it with its required digest."""
     if parameters.image.startswith(_ADDRESS):
         say(f"fetching {parameters.image}", file=sys.stderr)
         free = shutil.disk_usage(work).free
@@ -209,7 +210,8 @@ def _check_digest(source: Member, sha256: str) -> None:
         digest.update(data)
     if digest.hexdigest() != sha256:
         raise GuestOsError(
-            f"the digest of {source.name} is {digest.hexdigest()}, not the value of sha256: the file is different or damaged"
+            f"the digest of {source.name} is {digest.hexdigest()}, not the value of sha256: the "
+            "file differs or is damaged"
         )
 
 
@@ -219,7 +221,8 @@ def _write_image(source: Member, parameters: SeedParameters, disk: str, work: Pa
         room = target.seek(0, os.SEEK_END)
         if facts.size > room:
             raise GuestOsError(
-                f"the image is a disk of {-(-facts.size // MIB)} MiB, the instance's first disk has {room // MIB}: make it larger"
+                f"the image is a disk of {-(-facts.size // MIB)} MiB, but the instance's first "
+                f"disk has {room // MIB} MiB: enlarge the first disk"
             )
         if facts.format == RAW:
             _copy(source, target.fileno(), room)
@@ -233,7 +236,7 @@ def _write_image(source: Member, parameters: SeedParameters, disk: str, work: Pa
 
 
 def _copy(source: Member, target: int, room: int) -> None:
-    """All of a disk; what was there before stays only behind the image's end on a device."""
+    """Copy the whole disk; on a device, old data remains only beyond the image's end."""
     is_file = stat.S_ISREG(os.fstat(target).st_mode)
     if is_file:
         os.ftruncate(target, 0)
@@ -250,7 +253,10 @@ def _write_seed(disk: str, files: Mapping[str, bytes]) -> None:
 
 
 def rename(environment: Mapping[str, str]) -> None:
-    """Give the seed the new name; cloud-init takes it at the next boot. Without a seed there is nothing to do."""
+    """Write the new name into the seed.
+
+    Cloud-init applies it at the next boot. Without a seed nothing is done.
+    """
     for number in range(1, int(environment.get("DISK_COUNT", "0"))):
         disk = environment[f"DISK_{number}_PATH"]
         with open(disk, "rb") as file:  # noqa: PTH123 - a device or a file
@@ -264,7 +270,7 @@ def rename(environment: Mapping[str, str]) -> None:
 
 
 def install(directory: Path, program: str, root: Path = Path("/")) -> None:
-    """Write the definition: its scripts run `program`."""
+    """Write the OS definition; its scripts run `program`."""
     directory.mkdir(parents=True, exist_ok=True)
     for source in DEFINITION.iterdir():
         text = source.read_text().replace("@PROGRAM@", program).replace("@ROOT@", str(root))
@@ -273,7 +279,7 @@ def install(directory: Path, program: str, root: Path = Path("/")) -> None:
 
 
 def run(argv: Sequence[str], environment: Mapping[str, str]) -> int:
-    """One script; the exit status, and what is wrong on standard error."""
+    """Run one script; return the exit status, and print errors to standard error."""
     root, script = argv
     try:
         if script == "create":
@@ -291,7 +297,8 @@ def run(argv: Sequence[str], environment: Mapping[str, str]) -> int:
 def main() -> NoReturn:
     """The program."""
     if len(sys.argv) in (3, 4) and sys.argv[1] == "--install":
-        # Scripts run in another directory, so a program that was called by a relative path has its whole one.
+        # Scripts run in another directory, so a relative path of this program must be made
+        # absolute.
         install(Path(sys.argv[2]), str(Path(sys.argv[0]).absolute()), Path(*sys.argv[3:] or ["/"]))
         sys.exit(0)
     if len(sys.argv) != 3 or sys.argv[2] not in SCRIPTS:  # noqa: PLR2004 - the root and a script

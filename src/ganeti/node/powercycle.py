@@ -1,4 +1,4 @@
-"""Restarting the host at once, without its disk: no program is started and no file of a disk is opened (S31, S32)."""
+"""Restarts the host at once without its disk: starts no program and opens no file on a disk (S31, S32)."""
 
 import asyncio
 import ctypes
@@ -14,19 +14,19 @@ from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.power import NODE_POWERCYCLE, PowercycleResult
 
 DELAY_S = 5
-"""Long enough for the answer to reach the master."""
+"""Long enough for the answer to reach the master, in seconds."""
 TRIGGER = "/proc/sysrq-trigger"
 RESTART_NOW = b"b"
 RB_AUTOBOOT = 0x01234567
 
-# Loaded now: when it is needed there may be nothing to load it from.
+# Loaded now, because the disk may have failed when it is needed.
 _libc = ctypes.CDLL(None, use_errno=True)
 
 log = logging.getLogger(__name__)
 
 
 class Powercycle:
-    """Answers the call; `restart` does it, some seconds later."""
+    """Answers the call; `restart` acts some seconds later."""
 
     def __init__(
         self,
@@ -50,7 +50,9 @@ class Powercycle:
             raise NotMaster(why)
         if why := self._why_impossible():
             raise HostError(why)
-        log.critical("the master wants this host to be restarted: in %g s", self._delay_s)
+        log.critical(
+            "the master requested a restart of this host: restarting in %g s", self._delay_s
+        )
         asyncio.get_running_loop().call_later(self._delay_s, self._restart)
         return PowercycleResult(delay_s=self._delay_s)
 
@@ -58,13 +60,16 @@ class Powercycle:
 def host_powercycle(
     paths: Paths, check_master: Callable[[int, str], Awaitable[str | None]]
 ) -> Powercycle:
-    """For this node. A virtual one only has a trigger of its own below its root, and never the host's."""
+    """Return the restart function of this node.
+
+    A virtual node only has a trigger of its own below its root, and never the host's.
+    """
     trigger = paths.below(TRIGGER)
     if paths.root == Path("/"):
         return Powercycle(check_master, lambda: restart_host(trigger, _reboot))
 
     def why_impossible() -> str:
-        return "" if trigger.exists() else f"a virtual node cannot be restarted: no {trigger}"
+        return "" if trigger.exists() else f"a virtual node without {trigger} cannot be restarted"
 
     return Powercycle(
         check_master, lambda: restart_host(trigger, None), why_impossible=why_impossible
@@ -86,6 +91,6 @@ def restart_host(trigger: Path, reboot: Callable[[], None] | None) -> None:
 
 
 def _reboot() -> None:
-    """No disk is synced: one that hangs would keep the host as it is."""
+    """Restart without syncing disks: a hanging disk would block the restart."""
     if _libc.reboot(RB_AUTOBOOT):
-        log.critical("the host cannot be restarted: %s", os.strerror(ctypes.get_errno()))
+        log.critical("cannot restart the host: %s", os.strerror(ctypes.get_errno()))

@@ -1,6 +1,6 @@
-"""The node's register on the wire: who may be master (R2, R3, R8).
+"""The node's register for remote callers: which node may be the master (R2, R3, R8).
 
-Nothing here waits for storage work: the register has a thread of its own, for its syncs.
+It never waits for storage work: the register has a thread of its own for its syncs.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ from ganeti.store.worker import Worker
 
 SOFTWARE_LENGTH = 64
 DISK_S = 2.0
-"""How long the disk may take to answer when the node is to be restarted."""
+"""Time that the disk may take to answer when the node is to be restarted."""
 UNSEEN = Voter(master_capable=False)
-"""A node whose register alone was read."""
+"""The report of a node whose register alone was read."""
 NO_EPOCH = "a changing call needs the epoch and the UUID of the master"
 
 
 class NodeRegister:
-    """The register of this node; `older_calls` names what masters before an epoch still have running."""
+    """The register of this node; `older_calls` returns the running calls of masters before an epoch."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class NodeRegister:
         clock: Clock | None = None,
         voter: Callable[[str], Voter] | None = None,
     ) -> None:
-        """`voter` looks at this node, given the UUID of a master that is heard now, or ''."""
+        """`voter` reports about this node, given the UUID of a master with recent contact, or ''."""
         self._keeper = keeper
         self._older_calls = older_calls
         self._clock = clock or SystemClock()
@@ -61,14 +61,14 @@ class NodeRegister:
         self._worker = Worker("register")
 
     async def check_epoch(self, epoch: int, master_uuid: str) -> str | None:
-        """Why a changing call is refused, or None; a greater epoch is written down first (R2, A26)."""
+        """Return why a changing call is refused, or None; records a greater epoch first (R2, A26)."""
         if epoch <= 0 or not master_uuid:
             return NO_EPOCH
         answer = await self._decide(lambda old: check_epoch(old, epoch, NodeUuid(master_uuid)))
         return None if answer.granted else answer.reason
 
     async def check_epoch_without_disk(self, epoch: int, master_uuid: str) -> str | None:
-        """As `check_epoch`; by what was read last where the disk fails or hangs (S31)."""
+        """Like `check_epoch`, but with the last known register if the disk fails or hangs (S31)."""
         try:
             async with asyncio.timeout(DISK_S):
                 return await self.check_epoch(epoch, master_uuid)
@@ -128,7 +128,7 @@ class NodeRegister:
         return answer
 
     async def _whole_answer(self, answer: Answer) -> RegisterAnswer:
-        """With what the node says of itself; looked at after its promise, so that it is not older."""
+        """Add the node's report about itself, made after its promise so that it is not older."""
         heard = self._heard_last()
         current = heard.master if heard and heard.seconds < SILENCE_S else ""
         return self._answer(answer, await self._worker.call(lambda: self._voter(current)))

@@ -1,6 +1,6 @@
-"""Makes a changing call harmless to repeat: the same key, procedure and arguments happen once.
+"""Makes changing calls idempotent: a call with the same key, procedure and arguments runs once.
 
-The memory is short and dies with the daemon; beyond it, handlers may be repeated by their own
+The memory is short and ends with the daemon. Beyond it, handlers are idempotent by their own
 contract, and long work has a durable record (`tasks.py`).
 """
 
@@ -21,14 +21,14 @@ _Identity = tuple[str, str, bytes]
 
 
 class Repeats:
-    """Remembers how the last changing calls ended, and lets a repetition join the one that runs."""
+    """Stores the results of the last changing calls; a repetition joins the running call."""
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._remembered = remembered
         self._known: OrderedDict[_Identity, asyncio.Future[Any]] = OrderedDict()
 
     def wrap(self, handlers: Handlers) -> Handlers:
-        """The same handlers, those of changing procedures repeatable."""
+        """Return the handlers with the changing procedures made repeatable."""
         return {
             name: self._repeatable(name, handler) if PROCEDURES[name].changes else handler
             for name, handler in handlers.items()
@@ -44,13 +44,13 @@ class Repeats:
         return answer
 
     async def _once(self, identity: _Identity, work: Callable[[], Awaitable[Any]]) -> Any:
-        """Do `work`, unless it was done or is being done; faults of this program are not remembered."""
+        """Run `work` unless it has run or is running; faults of this program are not stored."""
         while (earlier := self._known.get(identity)) is not None:
             self._known.move_to_end(identity)
             try:
                 return await asyncio.shield(earlier)
             except asyncio.CancelledError:
-                # The one that ran was cancelled, not this one: it is this one's turn.
+                # The running call was cancelled, not this one: this call runs instead.
                 task = asyncio.current_task()
                 if not earlier.cancelled() or (task is not None and task.cancelling()):
                     raise
@@ -59,7 +59,7 @@ class Repeats:
             result = await work()
         except GanetiError as err:
             ended.set_exception(err)
-            ended.exception()  # nobody need ask
+            ended.exception()  # there may be no waiter
             raise
         except BaseException:
             del self._known[identity]

@@ -1,4 +1,4 @@
-"""Answers the master's call for a REST server beside it; the server ends by itself when the master is elsewhere."""
+"""Answers the master's call for a REST server; the server ends when the master is on another node."""
 
 from ganeti.bootstrap.daemons import RAPI, Daemons
 from ganeti.rpc.calls import Call, Handlers

@@ -44,14 +44,14 @@ from ganeti.storage.interface import Adoption, BlockDevice, Mirror
 from ganeti.storage.sizes import check_made
 
 AT_ONCE = 4
-"""Disks that are looked at at the same time: each takes some programs."""
+"""Number of disks inspected at the same time; each takes some programs."""
 Devices = Callable[[], Awaitable[list[MirroredDevice]]]
 
 
 def handlers(
     device: DeviceFactory, locks: InstanceLocks, devices: Devices = mirrored_devices
 ) -> Handlers:
-    """The answers to all calls about disks; those that change one wait for its instance's lock."""
+    """Return the handlers of all calls about disks; the ones that change one wait for its instance's lock."""
     disks = _Disks(device, locks, devices)
     return {
         BLOCKDEV_CREATE.name: disks.create,
@@ -176,7 +176,7 @@ class _Disks:
         return Nothing()
 
     async def info(self, args: DiskArgs, _call: Call) -> DiskInfo:
-        """A disk that cannot be looked at is a finding here, not an error."""
+        """Return a disk's state; a disk that cannot be inspected is a result here, not an error."""
         try:
             device = self.device(args.instance_name, args.disk)
             size = await device.size_mib()
@@ -209,7 +209,10 @@ def _what(disk: DiskSpec) -> str:
 
 
 async def _label(device: BlockDevice, instance_name: str) -> None:
-    """Note at the storage whose disk it is, in upstream's words; no-op where no storage keeps such notes."""
+    """Label the disk's storage with its owner in upstream's format.
+
+    Does nothing where storage has no labels.
+    """
     if device.labels is not None:
         await device.labels.set_info(f"originstname+{instance_name}")
 
@@ -225,14 +228,17 @@ def _device_number(path: str) -> tuple[int, int] | None:
 
 
 def _check_free(device: DeviceFactory, args: AdoptDiskArgs, path: str) -> None:
-    """StorageError if a disk of the cluster is what is to be adopted, lies on it, or lies below it (A48); blocks."""
+    """Raise StorageError if a disk of the cluster is, contains, or lies below the disk to adopt (A48).
+
+    Blocks.
+    """
     wanted = identity(path)
     for other in args.in_use:
         for layer in _layers(other.disk):
             try:
                 taken = device(args.instance_name, layer).path
             except StorageError:
-                continue  # no driver of this node can handle it, so nothing is open here
+                continue  # no driver of this node supports it, so it is not open here
             found = identity(taken)
             if taken == path or (wanted and found and wanted.overlaps(found)):
                 raise StorageError(f"{args.source} cannot be adopted: {taken} is {other.owner}")

@@ -1,4 +1,4 @@
-"""Answers calls about storage units: what there is of a kind, changes, repair, and logical volumes."""
+"""Answers calls about storage units: lists, changes, repair, and logical volumes."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ _MIB = 1024 * 1024
 
 
 def handlers(paths: Paths, lvm: Lvm | None = None) -> Handlers:
-    """The answers to all calls about storage units."""
+    """Return the handlers of all calls about storage units."""
     units = _Units(paths, lvm or Lvm())
     return {
         STORAGE_UNITS.name: units.units,
@@ -43,7 +43,7 @@ class _Units:
         return await kind_of_storage(args.kind).units(self.paths)
 
     async def change(self, args: ChangeUnitArgs, _call: Call) -> Nothing:
-        """Everything that is asked for must be possible before anything is done."""
+        """Change a unit, after checking that everything requested is possible."""
         kind, key = kind_of_storage(args.unit.kind), args.unit.key
         if args.allocatable is not None and kind.allocation is None:
             raise StorageError(f"units of kind {args.unit.kind} cannot be closed to new disks")

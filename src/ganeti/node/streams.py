@@ -1,4 +1,7 @@
-"""Answers calls that carry the data of disks; the work is done by the carrier (`carrier/program.py`) as a task."""
+"""Answers calls that transfer the data of disks.
+
+The carrier (`carrier/program.py`) does the work as a task.
+"""
 
 import asyncio
 import contextlib
@@ -63,14 +66,14 @@ MIB = 1024 * 1024
 STREAM_LIMIT_S = 24 * 3600.0
 LOOK_EVERY_S = 0.02
 COMMITTING_S = 40.0
-"""How long a receiver may take to tell its sender that it may let go."""
+"""Time that a receiver may take to answer its sender after the commit."""
 _IN, _OUT, _COPY = "in", "out", "copy"
 KEPT = 200
-"""Directories of ended streams that are kept at most."""
+"""Maximum number of directories of ended streams that are kept."""
 
 
 def handlers(streams: "Streams") -> Handlers:
-    """The answers to all calls that carry the data of disks."""
+    """Return the handlers of all calls that transfer the data of disks."""
     return {
         TRANSFER_KEY_CREATE.name: streams.create_key,
         TRANSFER_KEY_REMOVE.name: streams.remove_key,
@@ -86,7 +89,7 @@ def handlers(streams: "Streams") -> Handlers:
 
 @dataclass(frozen=True)
 class Start:
-    """What the program reads or writes, and how it is started; `size` overrides the size of the call."""
+    """The program's input or output, and its start; `size` overrides the size of the call."""
 
     end: EndOrder
     size: int | None = None
@@ -108,7 +111,7 @@ class Streams:
     exports: ExportDirectory
     receiving: set[asyncio.Task[int]] = field(default_factory=set)
     open: Counter[str] = field(default_factory=Counter)
-    """Instance -> how many streams use its disks."""
+    """Instance -> number of streams that use its disks."""
 
     async def create_key(self, args: TransferKeyArgs, _call: Call) -> TransferCertificate:
         made = await asyncio.to_thread(self.keys.create, args.key_name, args.instance_name)
@@ -119,7 +122,7 @@ class Streams:
         return Nothing()
 
     async def receive(self, args: ReceiveArgs, call: Call) -> Receiving:
-        """Start waiting for the sender; the program ends automatically if no sender connects."""
+        """Start waiting for the sender; the program ends if no sender connects."""
         check_compression(args.unpack, "unpack")
         begun: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         work = self._receive(args, call, begun)
@@ -130,11 +133,11 @@ class Streams:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if not begun.done():
             begun.cancel()
-            await task  # raises why it could not begin
+            await task  # raises the reason of a failed start
         return Receiving(port=await begun, sealed=not args.sha256, inflates=True)
 
     async def _receive(self, args: ReceiveArgs, call: Call, begun: "asyncio.Future[int]") -> int:
-        """Have the disk open until all has come; `begun` gets the port."""
+        """Keep the disk open until all data has arrived; `begun` gets the port."""
         file = self.file(args.token, _IN)
         port = file.with_suffix(".port")
         async with self._start(args, call) as start:
@@ -192,7 +195,7 @@ class Streams:
         return await self.completed(file, Start(source), call)
 
     async def completed(self, file: Path, start: Start, call: Call) -> StreamResult:
-        """Return the result of a program once it has ended; HostError with its reason if it failed."""
+        """Return the result of an ended program; HostError with its reason if it failed."""
         follow(lambda: read_progress(file))
         if await self.tasks.complete(call.key, self.program(file, start)):
             raise HostError(self._error(file))
@@ -207,7 +210,7 @@ class Streams:
         found = read_progress(file) or Progress(done=0)
         runs = file.with_suffix(".key").read_text() in self.tasks.running()
         status = StreamStatus(known=True, running=runs, done=found.done, total=found.total)
-        if file.with_suffix(".error").exists():  # also of what was received, and then not confirmed
+        if file.with_suffix(".error").exists():  # also of data that was received but not confirmed
             return replace(status, error=self._error(file))
         for end in (file.with_suffix(".result"), file.with_suffix(".received")):
             if end.exists():
@@ -215,7 +218,7 @@ class Streams:
         return replace(status, error="" if runs else self._error(file))
 
     async def commit(self, args: StreamArgs, _call: Call) -> Nothing:
-        """Let the sender hear that all is well, if the stream is known here."""
+        """Let the receiver confirm to its sender, if the stream is known here."""
         file = self._file_of(args)
         if file.parent.exists():
             await asyncio.to_thread(write_atomically, file.with_suffix(".commit"), b"")
@@ -224,7 +227,7 @@ class Streams:
         return Nothing()
 
     async def _told(self, file: Path, name: str) -> None:
-        """Return when the receiver has told its sender, and ended."""
+        """Return when the receiver has answered its sender and ended."""
         try:
             async with asyncio.timeout(COMMITTING_S):
                 while (await asyncio.to_thread(self._status, file)).running:  # noqa: ASYNC110
@@ -235,7 +238,7 @@ class Streams:
             ) from err
 
     async def end(self, args: StreamArgs, _call: Call) -> Nothing:
-        """Let nothing of a stream run any more, and forget it."""
+        """End all processes of a stream, and forget it."""
         file = self._file_of(args)
         with contextlib.suppress(FileNotFoundError):
             key = await asyncio.to_thread(file.with_suffix(".key").read_text)
@@ -248,11 +251,11 @@ class Streams:
         data, offset, skipped = await asyncio.to_thread(self.scripts.output, args.key, args.offset)
         return Output(text=clean(data), offset=offset, skipped=skipped)
 
-    # --- what is read or written ---
+    # Sources and sinks
 
     @contextlib.asynccontextmanager
     async def _start(self, args: ReceiveArgs | SendArgs, call: Call) -> AsyncIterator[Start]:
-        """What the program has to read or write, usable for the time of a block."""
+        """Yield what the program reads or writes, usable for the block."""
         if (args.disk is None) == (args.dump is None):
             raise InputError("pass exactly one of disk and dump", "disk")
         if args.dump is not None:
@@ -276,7 +279,7 @@ class Streams:
         if not 0 <= end.index < len(instance.disks):
             raise InputError(f"instance {instance.name} has no disk {end.index}", "disk.index")
         disks = InstanceDisks(self.device, instance)
-        if end.snapshot:  # the guest may run: its disks are not ours to open
+        if end.snapshot:  # the guest may run: its disks must not be opened here
             yield self._disk_start(end, disks.paths, call, receives=receives)
             return
         async with self._opened(disks, instance.name) as paths:
@@ -285,7 +288,7 @@ class Streams:
 
     @contextlib.asynccontextmanager
     async def _opened(self, disks: InstanceDisks, name: str) -> AsyncIterator[list[str]]:
-        """Have an instance's disks open until the last of its streams that go on beside each other has ended."""
+        """Keep an instance's disks open until the last of its concurrent streams has ended."""
         async with self.locks.of(name):
             paths = disks.paths if self.open.get(name) else await disks.open()
             self.open[name] += 1
@@ -303,7 +306,7 @@ class Streams:
         path = end.snapshot or paths[end.index]
         if not end.os:
             raw = EndOrder(path=path, has_zeros=DISK_TEMPLATES[spec.template].in_files)
-            # What reads as something else than it has in the configuration would be sent in part.
+            # A disk that reads differently from its configuration would be sent in part.
             return Start(raw, size=spec.size * MIB, form=RAW)
         choice = OsChoice(end.os, end.osparams, force_variant=True, facts=end.facts)
         of_script = DiskOfScript(path, end.index, call.key, end.debug)
@@ -312,22 +315,22 @@ class Streams:
         script = EndOrder(argv=tuple(command.argv))
         return Start(script, None, SCRIPT, command.environment, command.log_path)
 
-    # --- the program ---
+    # The program
 
     def file(self, token: str, role: str) -> Path:
-        """Return the order of one end."""
+        """Return the path of the order of one end."""
         if not token:
             raise InputError("a stream needs a token", "token")
         return order_file(self.paths.streams, token, role)
 
     def _file_of(self, args: StreamArgs) -> Path:
-        """The order that a call about a stream means; of a copy on this node, too."""
+        """Return the path of the order for a call about a stream, or about a copy on this node."""
         if not args.receives and (copy := self.file(args.token, _COPY)).exists():
             return copy
         return self.file(args.token, _IN if args.receives else _OUT)
 
     def _secured(self, file: Path, order: StreamOrder, args: ReceiveArgs | SendArgs) -> StreamOrder:
-        """Return the order with keys, and the way in which the other end talks."""
+        """Return the order with keys and the protocol of the peer."""
         _make_directory(file.parent)
         tls = self.keys.files(args.key_name, args.instance_name, args.peer, file)
         return replace(
@@ -339,7 +342,7 @@ class Streams:
         )
 
     def write_order(self, file: Path, order: StreamOrder, call: Call) -> None:
-        """Write what a program has to do, and by which call."""
+        """Write the order, with the call that it belongs to."""
         _make_directory(file.parent)
         _forget_old(file.parent.parent)
         write_atomically(file.with_suffix(".key"), call.key.encode())
@@ -349,8 +352,8 @@ class Streams:
     def program(
         file: Path, start: Start, listens: Callable[[], socket.socket] | None = None
     ) -> Program:
-        """Return the program that carries an order out."""
-        # The program must find this package as the daemon did; it does not hand this on.
+        """Return the program that carries out an order."""
+        # The program must find this package like the daemon; it does not pass the path on.
         own = {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
         return Program(
             [sys.executable, "-m", carrier.__name__, str(file)],
@@ -363,7 +366,7 @@ class Streams:
     def _ended(self, task: "asyncio.Task[int]") -> None:
         self.receiving.discard(task)
         if not task.cancelled():
-            task.exception()  # the sender has heard of it
+            task.exception()  # the sender was notified
 
     def _result(self, file: Path) -> StreamResult:
         content = file.read_bytes()
@@ -374,7 +377,7 @@ class Streams:
             with contextlib.suppress(FileNotFoundError):
                 if said := file.with_suffix(suffix).read_text(errors="replace").strip():
                     return said[-2000:]
-        return "the program that carries the data was ended before it could say why"
+        return "the program that transfers the data was ended before it could report the reason"
 
 
 def _make_directory(directory: Path) -> None:

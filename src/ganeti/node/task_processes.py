@@ -1,4 +1,4 @@
-"""Ending the processes of a task: its program first, so that its supervisor notes how that ended.
+"""Ends the processes of a task: its program first, so that its supervisor records how the program ended.
 
 A process belongs to a task if it has the task's lock open, or is in the session of the supervisor.
 """
@@ -12,18 +12,18 @@ from pathlib import Path
 from ganeti.base.files import is_locked
 
 POLITE_S = 3.0
-"""From asking a program to end to ending it by force."""
+"""Time between asking a program to end and killing it."""
 FORCE_S = 4.0
-"""How long a process that was ended by force may take to go; one that waits for a dead disk does not."""
+"""Time that a killed process may take to end; one that waits for a failed disk does not end."""
 POLL_S = 0.05
 
 
 async def end_processes(lock: Path, supervisor_file: Path) -> bool:
-    """Return whether the lock is free."""
+    """End the processes; return whether the lock is free."""
     await asyncio.to_thread(_signal_program, lock, supervisor_file, signal.SIGTERM)
     if await is_free(lock, POLITE_S):
         return True
-    # What began meanwhile is found by looking again.
+    # Repeat, to find processes that started meanwhile.
     for _ in range(int(FORCE_S)):
         await asyncio.to_thread(_signal_program, lock, supervisor_file, signal.SIGKILL)
         if await is_free(lock, 1.0):
@@ -32,18 +32,18 @@ async def end_processes(lock: Path, supervisor_file: Path) -> bool:
 
 
 async def is_free(lock: Path, limit_s: float) -> bool:
-    """Return whether a task's lock becomes free within so many seconds."""
+    """Return whether a task's lock becomes free within a time limit."""
     loop = asyncio.get_running_loop()
     end = loop.time() + limit_s
     while is_locked(lock):
         if loop.time() > end:
             return False
-        await asyncio.sleep(POLL_S)  # processes of others are waited for, some unknown to us
+        await asyncio.sleep(POLL_S)  # not all of the processes are children of this one
     return True
 
 
 def _signal_program(lock: Path, supervisor_file: Path, number: signal.Signals) -> None:
-    """Signal all of the task but its supervisor, which has only to write the status down."""
+    """Signal all processes of the task except its supervisor, which then only records the status."""
     supervisor = _supervisor(supervisor_file)
     for pid in members(lock, supervisor) - {supervisor, os.getpid()}:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -59,7 +59,7 @@ def _supervisor(path: Path) -> int | None:
 
 
 def members(lock: Path, supervisor: int | None) -> set[int]:
-    """Processes that have the lock open, and those in the supervisor's session while it lives."""
+    """Return the processes that have the lock open, and those in the supervisor's session while it lives."""
     try:
         wanted = lock.stat()
     except OSError:
@@ -72,7 +72,7 @@ def members(lock: Path, supervisor: int | None) -> set[int]:
 
 
 def left_behind(lock: Path) -> list[str]:
-    """Return the processes that survive an ended task: process ids with their commands."""
+    """Return the processes that outlive an ended task: process ids with their commands."""
     found = []
     for pid in sorted(members(lock, None) - {os.getpid()}):
         with contextlib.suppress(OSError):

@@ -1,9 +1,9 @@
 """Long work of a node: programs that outlive the node daemon, each with a durable record.
 
-A program runs below a supervisor, a few lines of shell in a session (with systemd: a scope) of its
-own, which writes the exit status down when the program has ended. The record is found by the key
-(job, opcode, step) of the call, so the same call again, also after a restart of the daemon, waits for
-the first one's end or gets its status.
+A program runs below a supervisor: a short shell script in a session of its own (with systemd: a
+scope). The supervisor writes the exit status down when the program has ended. The key of the call
+(job, opcode, step) identifies the record. So a repeated call, also after a restart of the daemon,
+waits for the end of the first one or gets its status.
 
     KEY.json    what was asked for, synced before anything is started
     KEY.lock    locked by the supervisor and the program while they live
@@ -34,12 +34,12 @@ from ganeti.node.task_processes import end_processes, is_free, left_behind
 
 RECORD_LIFETIME_S = 7 * 24 * 3600.0
 KILL_DELAY_S = 10
-"""From asking a program to end at its deadline to ending it by force."""
+"""Time between asking a program to end at its deadline and killing it."""
 LOG_LIMIT, LOG_KEPT = 16 * 1024 * 1024, 1024 * 1024
-"""Of a log that takes more room the first and the last part are kept, so many bytes of each; the rest reads as zeros."""
+"""Bytes kept at the beginning and at the end of a longer log; the rest reads as zeros."""
 LOOK_AT_LOG_S = 0.2
 KILLED_TOGETHER_S = 5.0
-"""How long after its supervisor a program may go that was killed with it."""
+"""Time that a program killed with its supervisor may take to end."""
 ENDING_S = 0.5
 """Grace time: a process that ends within it after its task is not reported."""
 
@@ -56,8 +56,8 @@ printf '%s\\n' "$status" >"$record.status.new" || exit 1
 sync "$record.status.new" && mv "$record.status.new" "$record.status" && sync "${{record%/*}}"
 """
 
-# A shell gives what it runs in the background no standard input, unless a redirection names a descriptor: 3, which is
-# free, because files opened for a task begin at FIRST_OPENED.
+# A shell gives background commands no standard input, unless a redirection names a descriptor.
+# Descriptor 3 is free, because files opened for a task begin at FIRST_OPENED.
 FIRST_OPENED = 10
 LAUNCHER = 'exec 3<&0; "$@" <&3 3<&- &'
 
@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for: the program, a digest of all its words, by which master and for what."""
+    """The request: the program, a digest of all its words, the master and the purpose."""
 
     format: int = 1
     key: str
@@ -75,12 +75,12 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     instance: str = ""
     refused: bool = False
-    """It was ended before it began, and never begins any more."""
+    """The task was ended before it began, and can no longer begin."""
 
 
 @dataclass(frozen=True)
 class TaskOrigin:
-    """The call that begins a task: the epoch of its master, and the instance that it concerns."""
+    """The call that starts a task: the epoch of its master, and the name of its instance."""
 
     epoch: int = 0
     instance: str = ""
@@ -88,7 +88,7 @@ class TaskOrigin:
 
 @dataclass(frozen=True)
 class Program:
-    """A program, with what it needs besides its words."""
+    """A program and its resources besides its words."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -98,11 +98,14 @@ class Program:
     stdout_path: Path | None = None
     """File that gets the standard output instead."""
     listens: Callable[[], socket.socket] | None = None
-    """Opens the port that it has as its standard input, right before it begins: callers may come before it listens."""
+    """Opens the port that becomes the standard input right before the start.
+
+    Callers may come before it listens.
+    """
 
 
 def open_port(address: str, port_file: Path) -> socket.socket:
-    """Listen at a free port, and write its number into a file; HostError if nothing can listen."""
+    """Listen at a free port, and write its number to a file; HostError on failure."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         listener = socket.create_server((address, 0), family=family)
@@ -140,7 +143,7 @@ class _Files:
 
     @property
     def all(self) -> tuple[Path, ...]:
-        # The record last: what has none is no task.
+        # The record last: without a record there is no task.
         unfinished = self.base.with_name(self.base.name + ".status.new")
         return (self.status, unfinished, self.pid, self.lock, self.record)
 
@@ -155,14 +158,14 @@ class Tasks:
         scope: Sequence[str] = (),
         origin_of: Callable[[str], TaskOrigin] = lambda _key: TaskOrigin(),
     ) -> None:
-        """`origin_of` tells whose call has a key."""
+        """`origin_of` returns the call that has a key."""
         self._directory = directory
         self._clock = clock
         self._scope = tuple(scope)
         self._origin_of = origin_of
         self._waiting: dict[str, _Running] = {}
         self._beginning = asyncio.Lock()
-        """Held from looking whether a task was begun until it is, or may not be any more."""
+        """Held from the check whether a task was started until it is started or barred."""
 
     async def run(
         self,
@@ -174,12 +177,12 @@ class Tasks:
         timeout_s: float,
         stdout_path: Path | None = None,
     ) -> int:
-        """The exit status of a program, run at most once for each key.
+        """Run a program at most once for each key; return its exit status.
 
-        Its output is appended to `log_path` (0600), standard output to `stdout_path` if there is one; the
-        middle of a long output becomes zeros. If the caller is cancelled, the program keeps running.
-        HostError if it cannot be started, if it was interrupted (the host went down), or if the key
-        belongs to another program.
+        Its output is appended to `log_path` (0600), standard output to `stdout_path` if given; the
+        middle of a long output becomes zeros. If the caller is cancelled, the program keeps
+        running. HostError if it cannot be started, if it was interrupted (the host went down), or
+        if the key belongs to another program.
         """
         return await self.complete(key, Program(argv, env, log_path, timeout_s, stdout_path))
 
@@ -192,7 +195,7 @@ class Tasks:
         running = self._found(key, program)
         await running.begun.wait()
         if running.end.done():
-            running.end.result()  # raises why it could not begin
+            running.end.result()  # raises the reason of a failed start
 
     def _found(self, key: str, program: Program) -> _Running:
         if not key:
@@ -206,11 +209,11 @@ class Tasks:
         return found
 
     def running(self) -> list[str]:
-        """The keys of tasks that run now, whichever daemon started them."""
+        """Return the keys of running tasks, whichever daemon started them."""
         return sorted(record.key for record, files in self._records() if is_locked(files.lock))
 
     def origins(self) -> dict[str, TaskOrigin]:
-        """The tasks that run now, by key."""
+        """Return the running tasks by key, with their origins."""
         return {
             record.key: TaskOrigin(record.epoch, record.instance)
             for record, files in self._records()
@@ -218,7 +221,7 @@ class Tasks:
         }
 
     async def end(self, key: str) -> bool:
-        """End a task and keep it from starting later; False if a process of it still runs."""
+        """End a task and prevent a later start; return False if a process of it survives."""
         files = self._files(key)
         async with self._beginning:
             if not await asyncio.to_thread(self._refuse, files, key):
@@ -227,7 +230,7 @@ class Tasks:
         return await end_processes(files.lock, files.pid)
 
     def _refuse(self, files: _Files, key: str) -> bool:
-        """Return whether the task runs; if it never began, it cannot begin from now on."""
+        """Return whether the task runs; if it never started, it can no longer start."""
         if is_locked(files.lock):
             return True
         if not files.status.exists() and not files.pid.exists():
@@ -238,7 +241,7 @@ class Tasks:
         return False
 
     def forget_old(self) -> int:
-        """Remove the records of tasks that ended over a week ago; how many."""
+        """Remove the records of tasks that ended over a week ago; return their number."""
         limit = self._clock.time() - RECORD_LIFETIME_S
         old = [files for record, files in self._records() if record.started < limit]
         ended = [files for files in old if not is_locked(files.lock)]
@@ -256,7 +259,7 @@ class Tasks:
 
     def _ended(self, key: str, begun: asyncio.Event, task: asyncio.Task[int]) -> None:
         del self._waiting[key]
-        begun.set()  # if it could not begin, its waiters have the error
+        begun.set()  # if it could not start, its waiters have the error
         if not task.cancelled():
             task.exception()  # its waiters have the error; there may be none
 
@@ -264,7 +267,7 @@ class Tasks:
         files, digest = self._files(key), _digest(program.argv)
         async with self._beginning:
             if await asyncio.to_thread(self._is_begun, files, key, digest):
-                log.info("task %s is known here already: waiting for its end", key)
+                log.info("task %s is already known: waiting for its end", key)
             else:
                 record = self._record(key, digest, program)
                 await asyncio.to_thread(self._begin, files, record, program)
@@ -275,16 +278,16 @@ class Tasks:
         return status
 
     async def _end_leftovers(self, files: "_Files", key: str, log_path: Path) -> None:
-        """End what a program has left running, and say so where it told everything else."""
+        """End a program's leftover processes, and report them in the task's output."""
         if await is_free(files.lock, ENDING_S):
             return
         left = await asyncio.to_thread(left_behind, files.lock)
         if not left:
             return
-        text = f"ended what was left behind: {', '.join(left)}"
+        text = f"ended leftover processes: {', '.join(left)}"
         log.warning("task %s: %s", key, text)
         if not await end_processes(files.lock, files.pid):
-            text += "; some of it resists"
+            text += "; some of them could not be ended"
         with contextlib.suppress(OSError):
             await asyncio.to_thread(_append, log_path, f"ganeti: {text}\n")
 
@@ -355,17 +358,17 @@ class Tasks:
 
 
 def supervisor_words(base: Path, timeout_s: float, argv: Sequence[str]) -> list[str]:
-    """The supervisor's command: a fixed script; everything else are its arguments."""
+    """Return the supervisor's command: a fixed script; everything else is an argument."""
     return ["/bin/sh", "-c", SUPERVISOR, "ganeti-task", str(base), f"{timeout_s:.0f}", *argv]
 
 
 def systemd_scope() -> tuple[str, ...]:
-    """Words before a command that take it out of the daemon's own group of processes."""
+    """Return the words before a command that move it out of the daemon's control group."""
     return ("systemd-run", "--scope", "--quiet", "--collect", "--slice=ganeti-tasks.slice", "--")
 
 
 async def _end_of(files: _Files, key: str) -> int:
-    """Wait for the supervisor, by its process: we, or a daemon before us, started it."""
+    """Wait for the supervisor's process, started by this daemon or an earlier one."""
     pid = await _supervisor_pid(files)
     if pid is not None:
         await _process_ended(pid, files)
@@ -374,7 +377,7 @@ async def _end_of(files: _Files, key: str) -> int:
     except (FileNotFoundError, ValueError):
         pass
     if not await is_free(files.lock, KILLED_TOGETHER_S):
-        why = "its supervisor was ended from outside, but its program still runs"
+        why = "its supervisor was killed, but its program still runs"
         raise HostError(f"task {key}: {why}; end the program manually")
     why = (
         "the host went down, it was killed, or its record could not be written (is the disk full?)"
@@ -383,11 +386,11 @@ async def _end_of(files: _Files, key: str) -> int:
 
 
 async def _supervisor_pid(files: _Files) -> int | None:
-    """The supervisor of a task that was begun; None if it has ended."""
+    """Return the supervisor's process id; None if it has ended."""
     while is_locked(files.lock):
         with contextlib.suppress(FileNotFoundError, ValueError):
             return int(files.pid.read_text())
-        await asyncio.sleep(0.02)  # it has the lock, and is about to say who it is
+        await asyncio.sleep(0.02)  # it has the lock, and is about to write its process id
     return None
 
 
@@ -433,7 +436,7 @@ def _append(path: Path, text: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _bounded(logs: Collection[Path]) -> AsyncIterator[None]:
-    """Keep these files short while the block runs; programs append to them."""
+    """Keep these log files short during the block; programs append to them."""
 
     async def look() -> None:
         while True:
@@ -457,7 +460,7 @@ def _shorten_all(logs: Iterable[Path]) -> None:
 
 
 def shorten(path: Path) -> None:
-    """Give back the room that the middle of a log takes; its length stays, so that no writer is disturbed."""
+    """Free the space of a log's middle; its length stays, so that no writer is disturbed."""
     if path.stat().st_blocks * 512 <= LOG_LIMIT:
         return
     with contextlib.ExitStack() as opened:

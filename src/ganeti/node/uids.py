@@ -1,4 +1,4 @@
-"""Answers what this node knows about the user ids of a pool."""
+"""Answers calls about the user ids of a pool on this node."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from ganeti.rpc.procedures.uids import UID_POOL_USE, UidPoolArgs, UidPoolUse
 
 
 def handlers() -> Handlers:
-    """The answers to all calls about user ids."""
+    """Return the handlers of all calls about user ids."""
     return {UID_POOL_USE.name: _uid_pool_use}
 
 

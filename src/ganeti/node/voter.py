@@ -1,4 +1,4 @@
-"""Facts about this node in its vote, beside its register (R8)."""
+"""Facts about this node that accompany its vote, beside its register (R8)."""
 
 from dataclasses import dataclass
 
@@ -14,14 +14,15 @@ from ganeti.store.stored_tail import read_stored_tail
 
 @dataclass(frozen=True)
 class VoterFacts:
-    """Looks at this node's files; blocks for a few milliseconds."""
+    """Reads this node's files; blocks for a few milliseconds."""
 
     paths: Paths
 
     def __call__(self, heard_master: str) -> Voter:
-        """`heard_master` is the master that was heard a moment ago, or ''.
+        """`heard_master` is the master of a contact a moment ago, or ''.
 
-        Role `master`, `candidate`, `regular` or `offline`, or '' where this node does not know it.
+        The role is `master`, `candidate`, `regular` or `offline`, or '' if this node does not know
+        it.
         """
         stored = read_stored_tail(self.paths.state)
         role = self._role(heard_master)

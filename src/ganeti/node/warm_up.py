@@ -15,7 +15,10 @@ log = logging.getLogger(__name__)
 
 
 async def warm_up(paths: Paths, hypervisors: Mapping[str, Hypervisor]) -> None:
-    """Warm up the hypervisors that the cluster uses; a failure is only logged, the first guest will meet it again."""
+    """Warm up the hypervisors of the cluster.
+
+    A failure is only logged, because the first guest will meet it again.
+    """
     for name in _used(paths):
         hypervisor = hypervisors.get(name)
         able = hypervisor.options.warm_up if hypervisor else None
@@ -28,7 +31,7 @@ async def warm_up(paths: Paths, hypervisors: Mapping[str, Hypervisor]) -> None:
 
 
 async def look_after_guests(hypervisors: Mapping[str, Hypervisor]) -> None:
-    """Do what hypervisors have to do from time to time, for as long as the daemon lives."""
+    """Do the periodic work of hypervisors for as long as the daemon runs."""
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
         for name, hypervisor in hypervisors.items():
@@ -36,7 +39,7 @@ async def look_after_guests(hypervisors: Mapping[str, Hypervisor]) -> None:
                 try:
                     await able.look_after()
                 except (OSError, GanetiError) as err:
-                    log.warning("looking after the guests of %s: %s", name, err)
+                    log.warning("supervising the guests of %s: %s", name, err)
 
 
 def _used(paths: Paths) -> list[str]:

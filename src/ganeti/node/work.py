@@ -1,4 +1,4 @@
-"""End work of earlier masters that may still run on this node (R11)."""
+"""Ends work of earlier masters that may still run on this node (R11)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,12 +20,12 @@ LONGEST_WAIT_S = 30.0
 
 @dataclass(frozen=True)
 class NodeWork:
-    """Work on this node: running calls and programs."""
+    """The work on this node: running calls and programs."""
 
     running: RunningCalls
     tasks: Tasks
     check_epoch: Callable[[int, str], Awaitable[str | None]]
-    """Why a master and its epoch are refused; None if they are not."""
+    """Returns why a master and its epoch are refused; None if they are accepted."""
 
     def handlers(self) -> Handlers:
         return {END_STALE_WORK.name: self.end}
@@ -36,7 +36,7 @@ class NodeWork:
         return self.running.older_than(epoch) + sorted(tasks)
 
     async def end(self, args: EndWorkArgs, call: Call) -> EndWorkResult:
-        """End programs and wait for other work; report a program that survives as running."""
+        """End programs and wait for other work; report surviving programs as running."""
         if why := await self.check_epoch(call.epoch, call.master_uuid):
             raise NotMaster(why)
         keys = frozenset(args.keys)
@@ -46,7 +46,7 @@ class NodeWork:
 
         origins = await asyncio.to_thread(self.tasks.origins)
         chosen = {key for key, one in origins.items() if is_to_end(key, one.epoch)}
-        # Keys without a process are ended too: a call in flight must not begin.
+        # Keys without a process are ended too: a call in transit must not start.
         ordered = sorted(chosen | keys)
         results = await asyncio.gather(*(self._end_programs(key) for key in ordered))
         resisting = [key for key, is_over in zip(ordered, results, strict=True) if not is_over]
@@ -65,6 +65,9 @@ class NodeWork:
         return EndWorkResult(ended=ended, unfinished=unfinished)
 
     async def _end_programs(self, key: str) -> bool:
-        """End the task of a key, and what its call runs without a task; False if something resists."""
+        """End the task of a key, and the programs of its call without a task.
+
+        Return False if something survives.
+        """
         ended = await asyncio.gather(self.tasks.end(key), self.running.programs.end(key))
         return all(ended)

@@ -7,7 +7,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Call:
-    """Who calls: the master's epoch and UUID, and the key `job/opcode/step` of a changing call ('' if none)."""
+    """A call's context.
+
+    The master's epoch and UUID, and the key `job/opcode/step` of a changing call ('' if none).
+    """
 
     epoch: int = 0
     master_uuid: str = ""
@@ -15,7 +18,7 @@ class Call:
 
 
 def concerned_instance(args: Any) -> str:
-    """The name of the instance that a call's arguments are about; '' if they are about none."""
+    """Return the name of the instance in a call's arguments; '' if there is none."""
     name = getattr(args, "instance_name", None)
     if name is None:
         name = getattr(getattr(args, "instance", None), "name", "")
@@ -23,10 +26,10 @@ def concerned_instance(args: Any) -> str:
 
 
 Handler = Callable[[Any, Call], Awaitable[Any]]
-"""Answers one procedure: gets its argument struct, returns its result; raises GanetiError."""
+"""The handler of a procedure: accepts its argument struct, returns its result; raises GanetiError."""
 
 Handlers = dict[str, Handler]
 """Name of procedure -> handler; each module of `ganeti.node` makes one such dictionary."""
 
 Checks = dict[str, Callable[[Any], None]]
-"""Name of procedure -> what raises GanetiError for arguments that this node refuses whatever the epoch is."""
+"""Name of procedure -> a check that raises GanetiError for arguments that are refused in any epoch."""

@@ -5,8 +5,8 @@
     RpcFailed    the node answered with an error; with `UNREACHABLE`, it surely has not seen the call
     RpcUnknown   anything else once the call may have been sent; never treated as failure
 
-A call that changes nothing is tried again once. Long work that has a key is asked for again while its
-node comes back: the node waits for, or answers with, what the first call began.
+A call that changes nothing is retried once. A call for long work with a key is repeated while its
+node restarts: the node waits for the first call's work, or returns its result.
 """
 
 import asyncio
@@ -55,7 +55,11 @@ def _answer_type(procedure: Procedure[Any, Any]) -> type[Any]:
 
 
 class RpcClient:
-    """Calls nodes. `leader_term` gives the master's epoch and UUID; `superseded` hears of a candidate's greater epoch."""
+    """Calls nodes.
+
+    `leader_term` returns the master's epoch and UUID; `superseded` is called with a candidate's
+    greater epoch.
+    """
 
     def __init__(
         self,
@@ -68,13 +72,13 @@ class RpcClient:
         self._superseded = superseded
         self._fan_out = asyncio.Semaphore(NODES_AT_ONCE)
         self.changes = 0
-        """How many calls that change something have ended, well or not."""
+        """Number of finished changing calls, successful or not."""
         self.timings: defaultdict[str, Timing] = defaultdict(Timing)
-        """Of the calls that were sent, by procedure."""
+        """Durations of the calls that were sent, by procedure."""
         self.hook_reports = HookReports()
 
     async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> R:
-        """The result; raises RpcOffline, RpcFailed or RpcUnknown within the procedure's deadline."""
+        """Return the result; raise RpcOffline, RpcFailed or RpcUnknown within the procedure's deadline."""
         if node.offline:
             raise RpcOffline(node.name, "it is marked offline")
         headers = self._headers(key)
@@ -99,7 +103,7 @@ class RpcClient:
     async def call_all(
         self, nodes: Iterable[Node], procedure: Procedure[A, R], args: A
     ) -> dict[NodeUuid, R | RpcError]:
-        """The results of many nodes, asked at the same time; an error stands in for a result."""
+        """Return the results of many nodes, called at the same time; an error takes the place of a result."""
 
         async def one(node: Node) -> R | RpcError:
             async with self._fan_out:
@@ -152,7 +156,8 @@ class RpcClient:
                 log.info("%s on %s: no answer: %s", procedure.name, node.name, err)
                 lost = err
             except NotSent:
-                # Once a call may have been seen, a later try that was not sent says nothing about it.
+                # Once a call may have arrived, a later attempt that was not sent proves nothing
+                # about it.
                 if lost is None:
                     raise
         raise lost or NoAnswer("no time was left")
@@ -173,14 +178,14 @@ class RpcClient:
             error = _RemoteError("ProtocolError", f"{procedure.name}: HTTP status {answer.status}")
         message = error.message
         if error.error == EPOCH_REFUSED and self._superseded is not None:
-            # Only candidates campaign: another node that refuses must not end the master of all others.
+            # Only candidates campaign: a refusal by another node must not end the mastership.
             if node.master_candidate:
                 self._superseded(f"node {node.name}: {error.message}")
             else:
-                message += f" (if it goes on like that: gnt-node add --readd {node.name})"
+                message += f"(if this continues: gnt-node add --readd {node.name})"
         if error.error == ACCESS_DENIED:
             message = (
-                "it answers master candidates only, and its list does not have this node as one"
-                f" (if it should, and goes on like that: gnt-node add --readd {node.name})"
+                "it answers only master candidates, and its list does not contain this node (if "
+                f"it should, and this continues: gnt-node add --readd {node.name})"
             )
         raise RpcFailed(node.name, message, error.error)

@@ -1,4 +1,4 @@
-"""How a `Call` travels: names of HTTP headers, and what refusals are called on the wire."""
+"""The wire format of a `Call`: names of HTTP headers, and names of refusals."""
 
 EPOCH_HEADER, MASTER_HEADER, KEY_HEADER = "X-Ganeti-Epoch", "X-Ganeti-Master", "X-Ganeti-Key"
 
@@ -10,6 +10,6 @@ EPOCH_REFUSED = "EpochError"
 ACCESS_DENIED = "AccessDenied"
 """The `wire_error` of a call by a node that is not a master candidate."""
 UNREACHABLE = "Unreachable"
-"""The `wire_error` of a call that surely was not carried out, because the node never saw it."""
+"""The `wire_error` of a call that was certainly not carried out, because the node never received it."""
 UNKNOWN_PROCEDURE = "UnknownProcedure"
 """The `wire_error` of a call that a node of another version does not have."""

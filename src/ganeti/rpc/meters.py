@@ -1,6 +1,6 @@
-"""How far the calls of a node are, from where their work is done to the master that asks.
+"""The progress of a node's calls, from the code that works to the master that asks.
 
-Work reports to the call on whose behalf it is done, which the context names: no driver passes a meter on.
+Work reports to its own call, found through the context: no driver passes a meter on.
 """
 
 import contextlib
@@ -25,26 +25,29 @@ _METER: ContextVar[_Meter | None] = ContextVar("meter", default=None)
 
 
 def report(done: int, total: int, part: str = "") -> None:
-    """Say how far the present call is; no-op outside a call."""
+    """Report the progress of the present call; does nothing outside a call."""
     if (meter := _METER.get()) is not None:
         now = Progress(done=done, total=total, part=part)
         meter.read = lambda: now
 
 
 def follow(read: Read) -> None:
-    """Let `read`, which must not block for long, say how far the present call is; no-op outside a call."""
+    """Let `read`, which must not block for long, report the progress of the present call.
+
+    Does nothing outside a call.
+    """
     if (meter := _METER.get()) is not None:
         meter.read = read
 
 
 class Meters:
-    """The meters of the changing calls that one node carries out, by their keys."""
+    """The meters of a node's running changing calls, by their keys."""
 
     def __init__(self) -> None:
         self._meters: dict[str, _Meter] = {}
 
     def wrap(self, handlers: Handlers) -> Handlers:
-        """The same handlers, those of changing procedures metered, and the one that answers how far they are."""
+        """Return the handlers with metered changing procedures, and the handler for their progress."""
         metered = {
             name: self._metered(handler) if PROCEDURES[name].changes else handler
             for name, handler in handlers.items()

@@ -4,8 +4,8 @@
     X-Ganeti-Epoch, X-Ganeti-Master, X-Ganeti-Key    the `Call`
     200 {"result": …}      with X-Ganeti-Hooks if the call has a key; else {"error": wire name, "message": …, "code": …}
 
-Who may call and which epoch holds are asked through ports, for each call. A changing call whose
-caller has gone is carried to its end.
+The `Gate` checks the caller and the epoch of each call. A changing call continues to its end if its
+caller disconnects.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from ganeti.rpc.procedures.form import Procedure
 BODY_LIMIT = 64 * 1024 * 1024
 BODY_TIMEOUT_S = 30.0
 LIMITS = Limits(
-    connections_of_address=Limits.connections,  # a master has many calls under way
+    connections_of_address=Limits.connections,  # a master has many calls in progress
     body_bytes=BODY_LIMIT,
     idle_s=120.0,  # longer than the client's, so that the client closes first and never calls into a closing connection
     close_s=5.0,
@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunningCall:
-    """One changing call that is being carried out; `instance` is the name of the one it concerns."""
+    """A running changing call; `instance` is the name of its instance."""
 
     procedure: str
     call: Call
@@ -63,7 +63,7 @@ class RunningCall:
 
     @property
     def text(self) -> str:
-        """`procedure key`."""
+        """Return `procedure key`."""
         return f"{self.procedure} {self.call.key}".rstrip()
 
 
@@ -73,20 +73,20 @@ class RunningCalls:
     def __init__(self) -> None:
         self._running: dict[asyncio.Task[Any], RunningCall] = {}
         self.programs = CallPrograms()
-        """Programs that any calls run, not only changing ones, and that go when the node daemon does."""
+        """Programs of any calls, not only changing ones, that end with the node daemon."""
 
     def older_than(self, epoch: int) -> list[str]:
-        """`procedure key` of each call that an older epoch's master sent (R8, R11)."""
+        """Return `procedure key` of each call that an older epoch's master sent (R8, R11)."""
         return sorted(one.text for one in self._running.values() if one.call.epoch < epoch)
 
     def with_key(self, key: str) -> RunningCall | None:
-        """The call that has this key."""
+        """Return the call that has this key."""
         return next((one for one in self._running.values() if one.call.key == key), None)
 
     async def ended(
         self, is_awaited: Callable[[RunningCall], bool], limit_s: float
     ) -> list[RunningCall]:
-        """Wait until those calls have ended; the ones that still run when the time is over."""
+        """Wait until these calls have ended; return the ones that still run after the time limit."""
         tasks = {task for task, one in self._running.items() if is_awaited(one)}
         if tasks:
             await asyncio.wait(tasks, timeout=limit_s)
@@ -95,14 +95,14 @@ class RunningCalls:
     async def run(
         self, procedure: str, call: Call, work: Coroutine[Any, Any, Any], *, instance: str = ""
     ) -> Any:
-        """Carry a call out; `work` continues if its caller is cancelled."""
+        """Run a call; `work` continues if its caller is cancelled."""
         task = asyncio.create_task(work, name=f"call {procedure} {call.key}")
         self._running[task] = RunningCall(procedure, call, instance)
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """End what still runs; long work continues in its own scope."""
+        """End the remaining calls; long work continues in its own scope."""
         tasks = list(self._running)
         for task in tasks:
             task.cancel()
@@ -111,19 +111,19 @@ class RunningCalls:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         del self._running[task]
         if not task.cancelled():
-            task.exception()  # its caller has it, if one is left
+            task.exception()  # its caller gets the error, if it still waits
 
 
 @dataclass(frozen=True)
 class Gate:
-    """The ports by which the server learns who may do what."""
+    """The server's checks of callers and calls."""
 
     allowed: Callable[[], frozenset[str]]
     """Fingerprints of the master candidates; an empty set denies every caller."""
     check_epoch: Callable[[int, str], Awaitable[str | None]]
-    """Why a changing call of this epoch and master is refused; None if it is not (R2)."""
+    """Returns why a changing call of this epoch and master is refused; None if it is accepted (R2)."""
     checks: Checks = field(default_factory=dict)
-    """Checks of arguments, made before the epoch of a call is written down."""
+    """Checks of arguments, made before the epoch of a call is recorded."""
 
 
 class _Refused(Exception):
@@ -163,8 +163,8 @@ class RpcServer:
         except web.HTTPRequestEntityTooLarge:
             return _error(413, "ProtocolError", f"a call may have {BODY_LIMIT} bytes")
         except Exception:
-            log.exception("a fault of this program while it answered %s", request.path)
-            what = f"a fault of the node daemon in {request.path}: see its log on the node"
+            log.exception("unexpected error while answering %s", request.path)
+            what = f"unexpected error of the node daemon in {request.path}: see its log on the node"
             return _error(500, "GenericError", what)
         # Calls with a key are those of jobs, around which hooks run.
         report = self._hooks() if KEY_HEADER in request.headers else None
@@ -180,14 +180,14 @@ class RpcServer:
         known_by = f"{caller or 'no certificate'} at {request.remote}"
         if known_by not in self._strangers and len(self._strangers) < REMEMBERED_STRANGERS:
             self._strangers.add(known_by)
-            log.warning("refused a call: %s is no master candidate (logged once)", known_by)
+            log.warning("refused a call: %s is not a master candidate (logged once)", known_by)
         raise _Refused(403, ACCESS_DENIED, "only master candidates may call this node")
 
     async def _carry_out(self, request: web.BaseRequest) -> bytes:
         procedure = self._procedure(request)
         call = _call(request)
         if request.headers.get("Content-Encoding", "identity") != "identity":
-            raise _Refused(415, "ProtocolError", "calls are not compressed")
+            raise _Refused(415, "ProtocolError", "calls must not be compressed")
         try:
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 body = await request.read()

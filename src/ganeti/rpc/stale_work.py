@@ -1,8 +1,8 @@
 """The fence against stale work: calls and programs of earlier masters, and own ones of unknown outcome (R11).
 
-Before the first changing call about an instance, the node confirms that no stale work concerns it there.
-Programs are ended, calls without a program are awaited. While some remain, changing calls about their
-instance are refused with the reason.
+Before the first changing call about an instance, the node confirms that no stale work concerns it
+there. Programs are ended, calls without a program are awaited. While any remain, changing calls
+about their instance are refused with the reason.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ A = TypeVar("A", bound=msgspec.Struct)
 R = TypeVar("R")
 
 STALE_WORK = "StaleWork"
-"""The `wire_error` of a call that was not sent, since an earlier master's work concerns its instance."""
+"""The `wire_error` of a call that was not sent, because an earlier master's work concerns its instance."""
 ENDING = frozenset((MIGRATION_FINISH_SOURCE.name, MIGRATION_FINISH_TARGET.name))
-"""Procedures that themselves end what an earlier call began, safely."""
+"""Procedures that themselves safely end the work of an earlier call."""
 KNOWN_FOR_S = 5.0
-"""How long a node's answer that something still runs is believed."""
+"""Time for which a node's report of running work is cached."""
 AGAIN_S = 30.0
 
 log = logging.getLogger(__name__)
@@ -50,18 +50,18 @@ class Caller(Protocol):
 
 @dataclass
 class _Known:
-    """Last answer of one node about earlier work."""
+    """A node's last report about earlier work."""
 
     is_clear: bool = False
     unfinished: list[UnfinishedWork] = field(default_factory=list)
     asked_at: float = float("-inf")
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
     may_run: dict[str, set[str]] = field(default_factory=dict)
-    """Instance -> keys of this master's own calls of unknown outcome, whose programs may run or begin."""
+    """Instance -> keys of this master's own calls of unknown outcome, whose programs may run or start."""
 
 
 class StaleWorkFence:
-    """Calls of one master, in one epoch; those that change an instance pass the fence first."""
+    """The calls of one master in one epoch; calls that change an instance pass the fence first."""
 
     def __init__(self, rpc: Caller) -> None:
         self._rpc = rpc
@@ -69,7 +69,10 @@ class StaleWorkFence:
         self._numbers = itertools.count(1)
 
     async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> R:
-        """As `RpcClient.call`; RpcFailed, and nothing was sent, while stale work concerns the instance."""
+        """Behave like `RpcClient.call`.
+
+        RpcFailed, and nothing was sent, while stale work concerns the instance.
+        """
         acts = procedure.changes and procedure.name not in ENDING
         instance = concerned_instance(args)
         if acts and instance and not node.offline:
@@ -87,7 +90,7 @@ class StaleWorkFence:
         return await self._rpc.call_all(nodes, procedure, args)
 
     async def sweep(self, nodes: Callable[[], Iterable[Node]]) -> None:
-        """Ask all nodes to end earlier work, and again those where some remains; ends when none does."""
+        """Ask all nodes to end earlier work, repeatedly where some remains; return when none remains."""
         while True:
             left = [node for node in nodes() if not node.offline and not self._of(node).is_clear]
             if not left:
@@ -100,7 +103,11 @@ class StaleWorkFence:
         try:
             known = await self._ask(node)
         except RpcError as err:
-            log.info("%s does not say what earlier masters left there: %s", node.name, err.reason)
+            log.info(
+                "%s does not report which work of earlier masters still runs there: %s",
+                node.name,
+                err.reason,
+            )
             return
         for one in known.unfinished:
             log.warning(
@@ -115,14 +122,16 @@ class StaleWorkFence:
             known = await self._ask(node)
             await self._end_own(node, known, instance)
         except RpcUnknown as err:
-            # Ending earlier work may be repeated; what was wanted has surely not been sent.
+            # Ending earlier work may be repeated; the requested call has certainly not been sent.
             raise RpcFailed(node.name, err.reason, UNREACHABLE) from err
         what = [one.what for one in known.unfinished if one.instance in ("", instance)]
         if what:
             raise RpcFailed(
                 node.name,
-                f"it still carries out {', '.join(what)} for an earlier master, so {instance} is left"
-                " alone there; try again when that has ended",
+                (
+                    f"it still carries out {', '.join(what)} for an earlier master, so this call "
+                    f"for {instance} was not sent; try again when that work has ended"
+                ),
                 STALE_WORK,
             )
 
@@ -136,7 +145,10 @@ class StaleWorkFence:
             result = await self._rpc.call(node, END_STALE_WORK, args, key=key)
             if result.unfinished:
                 what = ", ".join(one.what for one in result.unfinished)
-                text = f"it still carries out {what}, which cannot be ended, so {instance} is left alone"
+                text = (
+                    f"it still carries out {what}, which cannot be ended, so this call for "
+                    f"{instance} was not sent"
+                )
                 raise RpcFailed(node.name, text, STALE_WORK)
             del known.may_run[instance]
 

@@ -1,4 +1,4 @@
-"""How long calls to nodes take, as counts by duration."""
+"""Durations of calls to nodes, as counts by duration."""
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ BOUNDS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 
 @dataclass
 class Timing:
-    """Of one procedure; `counts` has one more than BOUNDS_S, for what took longer."""
+    """The durations of one procedure; `counts` has one more entry than BOUNDS_S, for longer calls."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
     total_s: float = 0.0

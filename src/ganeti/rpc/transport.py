@@ -1,7 +1,7 @@
 """Requests to nodes over HTTPS: pinned certificates, kept connections, few handshakes at once.
 
-What a failure means for the call is decided here and nowhere else: `NotSent` if the node surely has
-not seen it, `NoAnswer` if it may have.
+Only this module decides what a failure means for the call: `NotSent` if the node certainly has not
+received it, `NoAnswer` if it may have.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ from ganeti.rpc.procedures.form import Lane
 
 ANSWER_LIMIT = 64 * 1024 * 1024
 HANDSHAKES_AT_ONCE = 8
-"""In each lane, to all nodes."""
+"""Maximum number of connections to all nodes, in each lane."""
 HANDSHAKES_WITH_ONE = 2
-"""In each lane: a node that does not answer must not take all places."""
+"""Maximum number of handshakes in each lane: silent nodes must not use all slots."""
 CONNECTIONS = {Lane.QUICK: 8, Lane.NORMAL: 32, Lane.LONG: 128}
-"""To one node, in each lane; further calls wait, which counts towards their deadlines."""
+"""Maximum number of connections to one node, in each lane; waiting for one counts towards the deadline."""
 CONNECT_TIMEOUT_S = 5.0
 KEEPALIVE_S = 60.0
-"""Shorter than the server's."""
+"""Shorter than the server's time limit."""
 
 
 class NotSent(Exception):
-    """The node has surely not seen the call."""
+    """The node has certainly not received the call."""
 
 
 class NoAnswer(Exception):
-    """The node may have seen the call, and may have carried it out."""
+    """The node may have received the call, and may have carried it out."""
 
 
 class _OtherCertificate(Exception):
@@ -58,7 +58,7 @@ class Answer:
 
 
 class Transport(Protocol):
-    """A way to the nodes."""
+    """A connection to the nodes."""
 
     async def post(
         self,
@@ -70,7 +70,7 @@ class Transport(Protocol):
         timeout_s: float,
         lane: Lane,
     ) -> Answer:
-        """The node's answer; raises NotSent or NoAnswer, within `timeout_s`."""
+        """Return the node's answer; raises NotSent or NoAnswer, within `timeout_s`."""
         ...
 
     async def close(self) -> None: ...
@@ -78,10 +78,10 @@ class Transport(Protocol):
 
 @dataclass
 class _Progress:
-    """How far one request has come."""
+    """The progress of one request."""
 
     handshakes: tuple[asyncio.Semaphore, ...]
-    """Places that a new connection needs, all of them."""
+    """The slots that a new connection needs."""
     held: list[asyncio.Semaphore] = field(default_factory=list)
     is_connected: bool = False
     is_queued: bool = False
@@ -103,28 +103,28 @@ class _Progress:
 
 @dataclass
 class _Peer:
-    """One lane to one node."""
+    """A lane to a node."""
 
     fingerprint: str
     generation: int
-    """Of the certificates that its connections were made with."""
+    """The certificates of its connections."""
     session: aiohttp.ClientSession = field(repr=False)
     handshakes: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(HANDSHAKES_WITH_ONE)
     )
     calls: int = 0
-    """Those under way."""
+    """Running requests."""
 
 
 class HttpsTransport:
-    """The real one; connections start at `local_address`, where one is given."""
+    """The real transport; connections start at `local_address`, if it is set."""
 
     def __init__(self, context: ssl.SSLContext, local_address: str | None = None) -> None:
         self._context = context
         self._local_address = local_address
         self._peers: dict[tuple[str, Lane], _Peer] = {}
         self._former: list[_Peer] = []
-        """With another certificate; a call may still be under way there."""
+        """Peers with another certificate; a call may still be running there."""
         self._handshakes = {lane: asyncio.Semaphore(HANDSHAKES_AT_ONCE) for lane in Lane}
 
     async def post(
@@ -144,7 +144,7 @@ class HttpsTransport:
         except _OtherCertificate as err:
             if not node.next_certificate:
                 raise NotSent(err.why) from err
-        # Its certificate is being renewed.
+        # The peer's certificate is being renewed.
         try:
             return await self._post(
                 node, node.next_certificate, procedure, body, headers, timeout_s, lane
@@ -198,7 +198,7 @@ class HttpsTransport:
             await peer.session.close()
 
     async def _close_former(self) -> None:
-        """Close connections that have been replaced, once no call needs them."""
+        """Close replaced connections once no call uses them."""
         idle = [peer for peer in self._former if not peer.calls]
         self._former = [peer for peer in self._former if peer.calls]
         for peer in idle:
@@ -279,8 +279,9 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _is_refused_certificate(err: BaseException) -> bool:
-    """In TLS 1.3 the server judges the client's certificate after the client may have sent.
+    """Return whether the server refused the client's certificate.
 
+    In TLS 1.3 the refusal may arrive after the client has sent its request.
     A server that answers with an alert has read nothing.
     """
     cause: BaseException | None = err
@@ -293,11 +294,13 @@ def _is_refused_certificate(err: BaseException) -> bool:
 
 def _said(err: BaseException, progress: _Progress, timeout_s: float) -> str:
     if isinstance(err, aiohttp.ServerFingerprintMismatch):
-        return "its certificate is not the one in the configuration; somebody else answers there"
+        return (
+            "its certificate differs from the one in the configuration; another host answers there"
+        )
     if isinstance(err, TimeoutError) and progress.is_queued:
         return f"all connections to it were busy for {timeout_s:g} s"
     if isinstance(err, TimeoutError):
-        return f"nothing within {timeout_s if progress.is_connected else CONNECT_TIMEOUT_S:g} s"
+        return f"no answer within {timeout_s if progress.is_connected else CONNECT_TIMEOUT_S:g} s"
     if isinstance(err, aiohttp.ClientConnectorError):
         number = err.os_error.errno
         return f"no connection: {os.strerror(number) if number and number > 0 else err.os_error}"

@@ -93,7 +93,7 @@ async def test_a_name_that_is_no_plain_word_runs_nothing(node: Node, name: str) 
 
 
 @pytest.mark.parametrize(
-    ("mode", "why"), [(0o644, "not an executable file"), (0o757, "written by everybody")]
+    ("mode", "why"), [(0o644, "not an executable file"), (0o757, "writable by all users")]
 )
 async def test_a_program_in_a_bad_state_is_not_run(node: Node, mode: int, why: str) -> None:
     node.script("true").chmod(mode)

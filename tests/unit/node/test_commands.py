@@ -175,7 +175,7 @@ async def test_only_plain_names_are_restricted_commands(paths: Paths, name: str)
 async def test_a_line_of_shell_needs_the_leave_of_the_nodes_administrator(paths: Paths) -> None:
     commands = NodeCommands(paths)
     line = ShellArgs(line="echo out; echo err >&2; exit 7")
-    with pytest.raises(PrereqError, match="its administrator can allow it"):
+    with pytest.raises(PrereqError, match="its administrator can allow them"):
         await commands.shell_command(line, Call())
     paths.shell_commands_allowed.touch()
     paths.shell_commands_allowed.chmod(0o666)

@@ -131,7 +131,7 @@ async def test_ssconf_files_count_although_confd_cannot_be_stopped(
     host.daemons.fails = "stop"
     await host.learns(confd_on_all=False)
     assert not ssconf.SimpleStore(host.paths).has_confd_on_all_nodes()
-    assert "still here: it does not stop" in caplog.text
+    assert "remains on this node: it does not stop" in caplog.text
     assert host.held() == COPY
     host.daemons.fails = ""
     await host.learns(confd_on_all=False)
@@ -144,7 +144,7 @@ async def test_copy_is_kept_although_confd_does_not_start(
     await host.learns(confd_on_all=True)
     host.daemons.fails = "start"
     assert await host.gets() == POSITION
-    assert "answers no queries: it does not start" in caplog.text
+    assert "does not answer queries: it does not start" in caplog.text
     host.daemons.fails = ""
     await host.gets(base=POSITION)
     assert host.daemons.running == {CONFD}

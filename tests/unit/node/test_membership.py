@@ -71,7 +71,7 @@ def test_a_list_that_becomes_damaged_admits_nobody_until_it_is_whole(
     (paths.ssconf / "ssconf_master_candidates_certs").write_text(A[:50])
     assert not allowed()
     assert not allowed()
-    assert caplog.text.count("nobody may call") == 1
+    assert caplog.text.count("this node accepts no callers") == 1
     write(paths, 2, B)
     assert allowed() == {"cd" * 32}
 

@@ -160,11 +160,11 @@ def test_user_data_may_be_a_file(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("parameters", "why"),
     [
-        ({"format": "raw"}, "say it by"),
-        ({"image": RAW["image"]}, "say it by"),
+        ({"format": "raw"}, "pass it with -O"),
+        ({"image": RAW["image"]}, "pass it with -O"),
         ({**RAW, "format": "qcow2"}, "no header"),
         ({**RAW, "format": "auto"}, "must be raw or qcow2"),
-        ({**RAW, "sha256": "0" * 64}, "the file is different or damaged"),
+        ({**RAW, "sha256": "0" * 64}, "the file differs or is damaged"),
         ({**RAW, "sha256": "abc"}, "64 hexadecimal"),
         ({**RAW, "image": "/etc/shadow"}, "not below a directory"),
         ({**RAW, "image": "/srv/ganeti/images/../../../etc/shadow"}, "absolute path"),
@@ -201,7 +201,7 @@ def test_disks_that_are_read_only_missing_or_too_small_are_refused(bench: Bench)
         (2, {"DISK_0_ACCESS": "ro"}, "read-only"),
         (0, {}, "no disk"),
         (1, {"OSP_SSH_KEY": "k"}, "no disk for the cloud-init settings"),
-        (2, {"DISK_0_PATH": str(bench.disks[1])}, "make it larger"),
+        (2, {"DISK_0_PATH": str(bench.disks[1])}, "enlarge the first disk"),
     ):
         environment: dict[str, Any] = {**bench.environment(disks, **RAW), **change}
         with pytest.raises(GanetiError, match=why):

@@ -246,7 +246,7 @@ async def test_what_a_script_leaves_behind_is_ended_and_the_data_is_whole(
     assert nodes[1].disk().read_bytes() == data
     await nodes[0].idle()  # nothing holds the task's lock any more
     log = next((nodes[0].paths.log / "os").iterdir()).read_text()
-    assert "left behind" in log
+    assert "leftover processes" in log
     assert "sleep" in log
 
 

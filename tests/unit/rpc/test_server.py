@@ -185,7 +185,7 @@ async def test_node_that_cannot_read_its_hooks_reports_nothing(world: World) -> 
 @pytest.mark.requirement("A24", "G22")
 async def test_an_ordinary_nodes_certificate_is_refused(world: World) -> None:
     async with world.client(world.house.member("node2")) as client:
-        with pytest.raises(RpcFailed, match="master candidates only") as caught:
+        with pytest.raises(RpcFailed, match="answers only master candidates") as caught:
             await client.call(world.node, VERSION, Nothing())
     assert caught.value.wire_error == ACCESS_DENIED
 
@@ -195,7 +195,7 @@ async def test_a_candidate_that_is_removed_is_refused_on_its_open_connection(wor
     async with world.client() as client:
         await client.call(world.node, VERSION, Nothing())
         world.allowed.clear()
-        with pytest.raises(RpcFailed, match="master candidates only"):
+        with pytest.raises(RpcFailed, match="answers only master candidates"):
             await client.call(world.node, LEAVE_CLUSTER, LEAVE)
     assert world.deeds == []
 
@@ -234,7 +234,7 @@ async def test_without_a_certificate_nothing_is_answered(world: World) -> None:
 async def test_another_server_at_the_nodes_address_gets_nothing(world: World) -> None:
     elsewhere = changed(world.node, certificate="cd" * 32)
     async with world.client() as client:
-        with pytest.raises(RpcFailed, match="somebody else answers") as caught:
+        with pytest.raises(RpcFailed, match="another host answers there") as caught:
             await client.call(elsewhere, LEAVE_CLUSTER, LEAVE)
     assert caught.value.wire_error == UNREACHABLE
     assert world.deeds == []
@@ -251,7 +251,7 @@ async def test_a_call_to_a_former_certificate_does_not_cut_off_what_is_under_way
         )
         while not world.deeds:  # noqa: ASYNC110 - the other end of a connection is waited for
             await asyncio.sleep(0.01)
-        with pytest.raises(RpcFailed, match="somebody else answers"):
+        with pytest.raises(RpcFailed, match="another host answers there"):
             await client.call(before, LEAVE_CLUSTER, LEAVE)
         world.gate.set()
         assert await under_way == Nothing()

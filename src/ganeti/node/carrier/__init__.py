@@ -3,6 +3,7 @@
     source ─► frames ═══ TLS ═══ frames ─► sink        two nodes, a program on each
     source ─► sink                                     one node, one program
 
-`order.py` says what a program has to do, `program.py` does it. `frames.py` and `greeting.py` are pure; `ends.py`
-has the sources and sinks, `connection.py` and `callers.py` the network, `wires.py` how both ends talk.
+`order.py` describes the task of a program, `program.py` carries it out. `frames.py` and
+`greeting.py` are pure; `ends.py` has the sources and sinks, `connection.py` and `callers.py` the
+network, `wires.py` the protocols between both ends.
 """

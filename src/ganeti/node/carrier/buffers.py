@@ -1,4 +1,4 @@
-"""Input and output of pieces: pipes, and a digest that is counted beside the thread that moves the data."""
+"""Input and output in pieces: pipes, and a digest computed in parallel to the thread that moves the data."""
 
 import fcntl
 import hashlib
@@ -12,7 +12,7 @@ from ganeti.node.carrier.frames import AHEAD, CHUNK, Piece, Write, as_data
 
 
 class Digest:
-    """SHA-256 of a stream, counted in a thread of its own."""
+    """SHA-256 of a stream, computed in a thread of its own."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
@@ -21,12 +21,12 @@ class Digest:
         self._thread.start()
 
     def add(self, zeros: int, data: Piece) -> None:
-        """Count a piece that does not change before AHEAD + 1 more were added."""
+        """Add a piece, which must not change before AHEAD + 1 more were added."""
         for part in as_data(zeros, data):
             self._waiting.put(part)
 
     def finish(self) -> str:
-        """Return the digest of everything; nothing can be added any more."""
+        """Return the digest of everything; nothing can be added afterwards."""
         if self._thread.is_alive():
             self._waiting.put(None)
             self._thread.join()
@@ -38,7 +38,7 @@ class Digest:
 
 
 def fill(descriptor: int, view: memoryview, wait: Callable[[], bool]) -> int:
-    """Read as much as fits, or all there is before the end; return how many bytes.
+    """Read as much as fits, or everything before the end; return the number of bytes.
 
     `wait` returns when there is more to read, or False if nothing will come.
     """
@@ -67,6 +67,6 @@ def writer(descriptor: int) -> Write:
 
 
 def widen(descriptor: int) -> None:
-    """Let a pipe hold a whole piece."""
-    with suppress(OSError):  # a user may have no more pages for pipes
+    """Enlarge a pipe to hold a whole piece."""
+    with suppress(OSError):  # the user may have reached the limit of pages for pipes
         fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, CHUNK)

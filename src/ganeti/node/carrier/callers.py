@@ -1,9 +1,10 @@
-"""Listening for the one expected caller, which shows the right certificate and sends the right greeting.
+"""Waits for the one expected caller, identified by its certificate and its greeting.
 
-Any host can connect and stay silent. So all callers are heard beside each other, and the expected one gets through at
-once. If there are too many silent callers, the one that has been silent for longest is hung up on.
+Any host can connect and stay silent. So all callers are read concurrently, and the expected one is
+accepted at once. If there are too many silent callers, the longest silent one is disconnected.
 
-The port is open before the program that hears callers has begun, so both ends can start at the same time.
+The port is open before the program that reads the callers has started, so both ends can start at
+the same time.
 """
 
 import contextlib
@@ -22,26 +23,26 @@ from ganeti.base.terminal import say
 from ganeti.node.carrier.greeting import longer
 
 SAY_S = 10.0
-"""How long a caller may take until it has shown its certificate and said what it wants."""
+"""Time limit for a caller's certificate and greeting."""
 CALLERS = 16
-"""So many are heard at once."""
+"""Maximum number of concurrent callers."""
 
 Said = TypeVar("Said")
 Steps = Generator[int, None, Said]
-"""Yields what must be possible before it goes on: selectors.EVENT_READ or EVENT_WRITE."""
+"""Yields the event that it waits for: selectors.EVENT_READ or EVENT_WRITE."""
 
 
 @dataclass(frozen=True)
 class Expected(Generic[Said]):
-    """The caller that is meant."""
+    """The expected caller."""
 
     context: ssl.SSLContext
     check: Callable[[ssl.SSLSocket], None]
-    """HostError if its certificate is another one."""
+    """Raises HostError for another certificate."""
     greet: Callable[[bytes], Said]
-    """What its first words mean; GanetiError or ValueError if they mean something else."""
+    """Returns the meaning of the greeting; GanetiError or ValueError for a wrong one."""
     length: int = 0
-    """How long its first words are; 0: a line."""
+    """The length of the greeting; 0: a line."""
 
 
 def standard_input() -> socket.socket:
@@ -52,9 +53,9 @@ def standard_input() -> socket.socket:
 def listen(
     listener: socket.socket, expected: Expected[Said], *, wait_s: float
 ) -> tuple[ssl.SSLSocket, Said] | None:
-    """The connection that is meant, which does not block, and what it said; None if it does not come in time.
+    """Return the expected connection, non-blocking, and its greeting; None if it does not arrive in time.
 
-    Nobody is accepted any more afterwards, whoever else has the socket.
+    Afterwards no caller is accepted, whichever process has the socket.
     """
     end = time.monotonic() + wait_s
     with listener, contextlib.closing(_Callers(listener, expected)) as callers:
@@ -72,7 +73,7 @@ class _Caller(Generic[Said]):
     stream: ssl.SSLSocket
     steps: Steps[Said]
     silent_at: float
-    """When it is hung up on, by the monotonic clock."""
+    """Time of its disconnection, by the monotonic clock."""
 
 
 class _Callers(Generic[Said]):
@@ -84,7 +85,7 @@ class _Callers(Generic[Said]):
         self._selector.register(listener, selectors.EVENT_READ)
 
     def next(self, left: float) -> tuple[ssl.SSLSocket, Said] | None:
-        """Let all who can go on; the one that has said all."""
+        """Advance all callers that can continue; return the accepted one."""
         now = time.monotonic()
         ends = [caller.silent_at - now for caller in self._callers]
         for key, _ in self._selector.select(max(0.0, min([left, *ends]))):
@@ -94,18 +95,18 @@ class _Callers(Generic[Said]):
             elif caller in self._callers and (said := self._go_on(caller)):
                 return caller.stream, said[0]
         for caller in [one for one in self._callers if one.silent_at <= time.monotonic()]:
-            self._hang_up(caller, "it says nothing")
+            self._hang_up(caller, "it sends nothing")
         return None
 
     def close(self) -> None:
         for caller in list(self._callers):
-            self._hang_up(caller, "another one is the one that is meant, or the time is over")
+            self._hang_up(caller, "another caller was accepted, or the time is over")
         self._selector.close()
 
     def _take(self) -> None:
         try:
             plain, _ = self._listener.accept()
-        except OSError:  # it has gone already
+        except OSError:  # it has disconnected already
             return
         try:
             plain.setblocking(False)
@@ -113,15 +114,15 @@ class _Callers(Generic[Said]):
                 plain,
                 server_side=True,
                 do_handshake_on_connect=False,
-                # Who sends no lines says by the end of TLS that all was sent.
+                # A caller that sends no lines ends TLS to show that it has sent everything.
                 suppress_ragged_eofs=not self._expected.length,
             )
         except OSError as err:
             plain.close()
-            say(f"hung up on a caller: {err}", file=sys.stderr)
+            say(f"disconnected a caller: {err}", file=sys.stderr)
             return
         if len(self._callers) >= CALLERS:
-            self._hang_up(self._callers[0], "others wait")
+            self._hang_up(self._callers[0], "other callers wait")
         caller = _Caller(stream, _introduced(stream, self._expected), time.monotonic() + SAY_S)
         self._callers.append(caller)
         self._selector.register(stream, selectors.EVENT_READ, caller)
@@ -139,7 +140,7 @@ class _Callers(Generic[Said]):
         return None
 
     def _hang_up(self, caller: _Caller[Said], why: str) -> None:
-        say(f"hung up on a caller: {why}", file=sys.stderr)
+        say(f"disconnected a caller: {why}", file=sys.stderr)
         self._forget(caller)
         caller.stream.close()
 
@@ -162,7 +163,7 @@ _Done = TypeVar("_Done")
 
 
 def _patiently(act: Callable[[], _Done]) -> Steps[_Done]:
-    """Do it, once that is possible without waiting."""
+    """Run an operation once it is possible without waiting."""
     while True:
         try:
             return act()

@@ -1,9 +1,10 @@
-"""The connection that carries a stream: TLS 1.3 in this program itself, for one sender and one receiver (S204).
+"""The connection that carries a stream.
 
-Each end has a key that was made for this transfer, and accepts only the other's certificate, even if the same
-authority has made others. On the wire it is what `socat` does
-with `OPENSSL` and `OPENSSL-LISTEN`; a `socat` between each end and its TLS would copy all data through two
-more pipes.
+TLS 1.3 in this program itself, between one sender and one receiver (S204).
+
+Each end has a key that was made for this transfer, and accepts only the peer's certificate, not
+others of the same authority. On the wire it is compatible with `OPENSSL` and `OPENSSL-LISTEN` of
+`socat`; a `socat` between each end and its TLS would copy all data through two more pipes.
 """
 
 import contextlib
@@ -22,24 +23,24 @@ from ganeti.node.carrier.order import TlsFiles
 
 CONNECT_S = 60.0
 SILENCE_S = 600.0
-"""Who neither sends nor takes anything for so long is given up (A61)."""
+"""Time without any traffic after which the transfer is abandoned (A61)."""
 LAST_WORDS_S = 2.0
-"""How long to listen for why the other end broke off, or to let it hear."""
+"""Time to wait for the peer's reason after it disconnected, or for the peer to read ours."""
 
 
 class BrokenOff(HostError):
-    """The connection failed, or the other end has had enough: it may have said why."""
+    """The connection failed, or the peer has ended it and may have sent a reason."""
 
 
 class Connection:
-    """One end of a stream. Raises BrokenOff if the other end, or the way to it, fails."""
+    """One end of a stream. Raises BrokenOff if the peer, or the way to it, fails."""
 
     def __init__(self, stream: ssl.SSLSocket, timeout_s: float) -> None:
         self._stream = stream
         self.limit(timeout_s)
 
     def limit(self, timeout_s: float) -> None:
-        """Set how long the other end may say nothing."""
+        """Set how long the peer may be silent."""
         self._timeout_s = timeout_s
         self._stream.settimeout(timeout_s)
 
@@ -58,7 +59,10 @@ class Connection:
                 view = view[count:]
 
     def fill_to_end(self, view: memoryview) -> int:
-        """Read as much as fits, or what is left; return how many bytes. BrokenOff if the data was cut off."""
+        """Read as much as fits, or the rest.
+
+        Return the number of bytes. BrokenOff if the data was truncated.
+        """
         filled = 0
         with self._in_time():
             while filled < len(view):
@@ -72,7 +76,7 @@ class Connection:
         return filled
 
     def finish(self) -> None:
-        """End what is sent, and return when the other end has ended too; BrokenOff if it ended before."""
+        """Finish sending, and return when the peer has finished too; BrokenOff if it ended earlier."""
         try:
             with self._in_time():
                 self._stream.unwrap()
@@ -82,7 +86,10 @@ class Connection:
             ) from err
 
     def write(self, *parts: Piece) -> None:
-        """Send all of it; BrokenOff if the other end has said something, which can only be why it wants no more."""
+        """Send everything.
+
+        BrokenOff if the peer has sent something, which can only be the reason of a failure.
+        """
         if self._stream.pending() or select.select([self._stream], [], [], 0)[0]:
             raise BrokenOff("the peer closed the connection")
         self.tell(*parts)
@@ -99,11 +106,11 @@ class Connection:
             yield
         except TimeoutError as err:
             raise BrokenOff(f"the peer has sent nothing for {self._timeout_s:g} s") from err
-        except OSError as err:  # ssl.SSLError is one
+        except OSError as err:  # includes ssl.SSLError
             raise BrokenOff(str(err)) from err
 
     def close(self) -> None:
-        """End it so that the other end can hear what was said last."""
+        """Close so that the peer can still read the last message."""
         with contextlib.suppress(OSError), self._stream:
             self._stream.settimeout(LAST_WORDS_S)
             plain = self._stream.detach()
@@ -119,7 +126,7 @@ class Connection:
 def connect(
     address: str, port: int, files: TlsFiles, *, silence_s: float = SILENCE_S
 ) -> Connection:
-    """Call the receiver; HostError if it is not there, or has another certificate than expected."""
+    """Connect to the receiver; HostError if it does not answer or has an unexpected certificate."""
     context = tls.client_context(files.certificate, files.key, files.peer)
     try:
         plain = socket.create_connection((address, port), timeout=CONNECT_S)
@@ -150,9 +157,10 @@ def accept(
     length: int = 0,
     silence_s: float = SILENCE_S,
 ) -> tuple[Connection, Greeting]:
-    """Return the one caller that shows the expected certificate and greeting; all others are hung up on.
+    """Return the one caller with the expected certificate and greeting; disconnect all others.
 
-    A greeting has `length` bytes; 0: it is a line. No caller is accepted afterwards. HostError if none comes in time.
+    A greeting has `length` bytes; 0: it is a line. No caller is accepted afterwards. HostError if
+    none arrives in time.
     """
     context = tls.server_context(files.certificate, files.key, files.peer)
     expected = Expected(context, lambda stream: _check(stream, files), greet, length)
@@ -163,7 +171,7 @@ def accept(
 
 
 def _check(stream: ssl.SSLSocket, files: TlsFiles) -> None:
-    """HostError unless the other end has the very certificate that is expected."""
+    """Raise HostError unless the peer has exactly the expected certificate."""
     der = stream.getpeercert(binary_form=True)
     if der is None or tls.fingerprint_of_der(der) != files.expected:
         raise HostError("the peer has a different certificate")

@@ -1,4 +1,4 @@
-"""What a stream is read from and written to on a node: a disk, a dump, or a script of an OS definition."""
+"""The sources and sinks of a stream on a node: a disk, a dump, or a script of an OS definition."""
 
 import contextlib
 import os
@@ -19,36 +19,36 @@ from ganeti.node.carrier.frames import CHUNK, Piece, Pieces, as_data, buffers, s
 from ganeti.node.carrier.order import EndOrder
 
 SYNC_EVERY = 64 * 1024 * 1024
-"""So many bytes are written to the disk beside what comes next, or all would wait for it at the end."""
+"""Bytes between syncs to the disk while data arrives; otherwise the final sync would take long."""
 HOLE_PIECE = 64 * 1024 * 1024
-"""Zeros that are passed on at once."""
+"""Maximum number of zeros in one piece."""
 LEFT_BEHIND_S = 2.0
-"""How long after its script's end an output may stay open."""
+"""Time that an output may stay open after the end of its script."""
 
 
 class ProgramFailed(HostError):
-    """A script of the OS definition ended with an error."""
+    """A script of the OS definition failed."""
 
 
 class Source(Protocol):
-    """Where the data comes from."""
+    """The origin of the data."""
 
     def pieces(self) -> Pieces:
         """Yield everything in order."""
         ...
 
     def finish(self) -> None:
-        """HostError unless everything was read in order."""
+        """Raise HostError unless everything was read correctly."""
         ...
 
 
 class Sink(Protocol):
-    """Where the data goes."""
+    """The destination of the data."""
 
     def take(self, zeros: int, data: Piece) -> None: ...
 
     def finish(self) -> None:
-        """Return once everything is written and synced; HostError if it cannot be."""
+        """Return once everything is written and synced; HostError on failure."""
         ...
 
 
@@ -98,14 +98,14 @@ def open_sink(end: EndOrder, environment: Mapping[str, str]) -> Iterator[Sink]:
 def _script(
     argv: Sequence[str], environment: Mapping[str, str], *, stdin: int, stdout: int
 ) -> "Iterator[subprocess.Popen[bytes]]":
-    """A script in a process group of its own, which is ended with the block."""
+    """Run a script in a process group of its own, which ends with the block."""
     process = subprocess.Popen(
         list(argv),
         stdin=stdin,
         stdout=stdout,
         stderr=sys.stderr.fileno(),
         env=dict(environment),
-        close_fds=False,  # the task's lock: what the script leaves behind is found by it
+        close_fds=False,  # the task's lock, which identifies the processes that the script leaves behind
         process_group=0,
     )
     try:
@@ -146,7 +146,10 @@ class _ScriptSource:
                 return
 
     def _wait(self) -> bool:
-        """Whether there is more to read; not if only something that the script left keeps its output open."""
+        """Return whether there is more to read.
+
+        False if only a leftover process of the script keeps its output open.
+        """
         assert self._process.stdout is not None  # noqa: S101 - asked for
         ended_at: float | None = None
         while not select.select([self._process.stdout], [], [], 0.2)[0]:
@@ -169,7 +172,8 @@ class _FileSource:
         while offset < self._size:
             hole = self._hole(offset)
             if hole:
-                # A hole may be the whole disk, and its digest takes minutes: whoever waits is to see that it goes on.
+                # A hole may be the whole disk, and its digest takes minutes: the progress must stay
+                # visible.
                 zeros = min(hole, HOLE_PIECE)
                 yield zeros, b""
                 offset += zeros
@@ -182,11 +186,11 @@ class _FileSource:
             offset += count
 
     def _hole(self, offset: int) -> int:
-        """How many bytes from `offset` surely are zeros because nothing is there."""
+        """Return the number of bytes from `offset` that are zeros because nothing is stored there."""
         try:
             begin = os.lseek(self._descriptor, offset, os.SEEK_DATA)
         except OSError:
-            # Beyond the last data, or a device that has no holes: then the size is there to be read.
+            # Beyond the last data, or a device without holes: then only the size is known.
             end = os.lseek(self._descriptor, 0, os.SEEK_END)
             return self._size - offset if self._is_file() and end >= self._size else 0
         return min(begin, self._size) - offset
@@ -195,7 +199,7 @@ class _FileSource:
         return stat.S_ISREG(os.fstat(self._descriptor).st_mode)
 
     def finish(self) -> None:
-        """All of it was read, or it would have been said."""
+        """Everything was read, otherwise an error was raised."""
 
 
 class _ScriptSink:
@@ -215,7 +219,7 @@ class _ScriptSink:
         try:
             self._write(data)
         except BrokenPipeError:
-            # It has read what it wants; its exit status says whether that was enough.
+            # The script has read what it needs; its exit status tells whether that was enough.
             self._listens = False
             _ended(self._process, "import")
 
@@ -246,7 +250,7 @@ class _FileSink:
         self._syncing.wrote(len(data))
 
     def close(self) -> None:
-        """Use the file no more."""
+        """Close the file."""
         self._syncing.end()
 
     def finish(self) -> None:
@@ -259,7 +263,7 @@ class _FileSink:
 
 
 class _Syncing:
-    """Has what was written go to the disk while more comes."""
+    """Syncs written data to the disk while more arrives."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -268,7 +272,7 @@ class _Syncing:
         self._failure: OSError | None = None
 
     def wrote(self, count: int) -> None:
-        """OSError if what was written before could not be kept."""
+        """Start a sync if needed; OSError if an earlier one failed."""
         self._waiting += count
         if self._waiting < SYNC_EVERY or (self._thread is not None and self._thread.is_alive()):
             return
@@ -278,7 +282,7 @@ class _Syncing:
         self._thread.start()
 
     def finish(self) -> None:
-        """Return when nothing is being synced; OSError as in `wrote`: the kernel says it only once."""
+        """Return when no sync runs; OSError like `wrote`: the kernel reports a failure only once."""
         self.end()
         if self._failure is not None:
             raise self._failure

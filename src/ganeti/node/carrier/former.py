@@ -1,4 +1,6 @@
-"""How the version before copies disks between nodes. This module and `node/former_copies.py` go with the next release.
+"""The protocol by which the previous version copies disks between nodes.
+
+This module and `node/former_copies.py` are removed in the next release.
 
 sender -> receiver   token and size, one line of JSON
 sender -> receiver   frames: offset, length, kind; raw or compressed data; zeros may be left out
@@ -90,11 +92,11 @@ class PositionedWriter(_Positioned):
         return digest
 
     def abort(self, reason: str) -> None:
-        """Say nothing: the data is cut off."""
+        """Send nothing: the receiver detects the truncation."""
 
 
 class PositionedReader(_Positioned):
-    """Reads data with its position; what was left out counts as zeros."""
+    """Reads data with its position; omitted ranges count as zeros."""
 
     def __init__(self, fill: Fill, size: int) -> None:
         super().__init__()
@@ -102,7 +104,7 @@ class PositionedReader(_Positioned):
         self.seal = ""
 
     def pieces(self) -> Pieces:
-        """Yield all pieces until the end, whose digest is compared; HostError for anything else."""
+        """Yield all pieces up to the end, and compare the digest; HostError for any fault."""
         while True:
             offset, length, kind = FRAME.unpack(self._read(FRAME.size))
             if kind == END:

@@ -1,4 +1,4 @@
-"""The frames of a stream, which are pure: data, zeros as a number, a seal at the end, or the reason why the sender stops.
+"""The frames of a stream: data, a count of zeros, a seal at the end, or the sender's reason to stop. Pure.
 
     kind  length       then
     DATA  1 to CHUNK   so many bytes
@@ -7,8 +7,8 @@
     PACKED 1 to CHUNK  so many bytes, which zlib makes at most CHUNK bytes of data of
     ABORT a number     the reason, in UTF-8
 
-TLS lies below and checks who the other end is. So the seal is for faults on either side of TLS. It also tells a stream
-that was cut off from a whole one.
+TLS below authenticates the peer. So the seal detects faults on either side of TLS, and
+distinguishes a truncated stream from a whole one.
 """
 
 import hmac
@@ -26,11 +26,11 @@ FRAME = struct.Struct(">BI")
 DATA, ZEROS, END, PACKED, ABORT = 1, 2, 3, 4, 5
 KEY_BYTES, SEAL_BYTES = 32, 16
 CHUNK = 256 * 1024
-"""The most data in a frame. All pieces that are on their way in a program fit into a processor's own cache."""
+"""The most data in a frame. All pieces in transit in a program fit into a processor's own cache."""
 PIECE = 64 * 1024
-"""Zeros are found in pieces of this size."""
+"""Size of the pieces in which zeros are detected."""
 AHEAD = 4
-"""Pieces that wait for their digest at most."""
+"""Maximum number of pieces that wait for their digest."""
 REASON_LIMIT = 4096
 
 ZERO_CHUNK = bytes(CHUNK)
@@ -39,13 +39,13 @@ Piece = bytes | memoryview
 Pieces = Iterator[tuple[int, Piece]]
 """`(count of zeros, b"")` or `(0, data)`, in order."""
 Fill = Callable[[memoryview], None]
-"""Fills all of it; HostError if the data ends before."""
+"""Fills the whole buffer; HostError if the data ends before."""
 Write = Callable[..., None]
 """Writes all of the pieces that it is passed."""
 
 
 class Writer(Protocol):
-    """Sends data in one of the ways that `wires.py` has."""
+    """Sends data by one of the protocols of `wires.py`."""
 
     def data(self, data: Piece) -> None: ...
 
@@ -56,23 +56,23 @@ class Writer(Protocol):
         ...
 
     def abort(self, reason: str) -> None:
-        """Send why no more data comes, where that can be said."""
+        """Send the reason why no more data comes, if the protocol allows that."""
         ...
 
 
 class Reader(Protocol):
-    """Receives data in one of the ways that `wires.py` has."""
+    """Receives data by one of the protocols of `wires.py`."""
 
     seal: str
-    """What the sender is answered, once all pieces were read."""
+    """The answer to the sender, once all pieces were read."""
 
     def pieces(self) -> Pieces:
-        """Yield all pieces; HostError unless they are whole."""
+        """Yield all pieces; HostError unless the data is complete and undamaged."""
         ...
 
 
 def buffers() -> Iterator[memoryview]:
-    """Yield room for a piece each; a room is used again once no digest can need it any more."""
+    """Yield a buffer for each piece; a buffer is reused once its digest is computed."""
     return itertools.cycle([memoryview(bytearray(CHUNK)) for _ in range(AHEAD + 3)])
 
 
@@ -95,7 +95,10 @@ def split_zeros(data: Piece) -> Pieces:
 
 
 def _is_zeros(view: memoryview, at: int) -> bool:
-    """Return whether a whole PIECE of zeros begins there; one byte is enough to tell for most other data."""
+    """Return whether a whole PIECE of zeros begins there.
+
+    For most other data one byte is enough to decide.
+    """
     last = at + PIECE - 1
     if last >= len(view) or view[at] or view[last]:
         return False
@@ -103,7 +106,7 @@ def _is_zeros(view: memoryview, at: int) -> bool:
 
 
 def as_data(zeros: int, data: Piece) -> Iterator[Piece]:
-    """Yield one of the pieces as bytes, zeros included."""
+    """Yield a piece as bytes, with its zeros."""
     while zeros > 0:
         part = min(zeros, CHUNK)
         yield memoryview(ZERO_CHUNK)[:part]
@@ -113,7 +116,7 @@ def as_data(zeros: int, data: Piece) -> Iterator[Piece]:
 
 
 def inflated(payload: Piece, limit: int) -> bytes:
-    """Return what zlib packed; HostError if that is damaged, not whole, or longer than `limit`."""
+    """Return decompressed data; HostError if it is damaged, incomplete, or longer than `limit`."""
     reader = zlib.decompressobj()
     try:
         data = reader.decompress(payload, limit)
@@ -125,7 +128,7 @@ def inflated(payload: Piece, limit: int) -> bytes:
 
 
 class _Seal:
-    """Poly1305 of all frames, which costs a fraction of a digest. Without a key there is none."""
+    """Poly1305 of all frames, much cheaper than a digest. Without a key there is no seal."""
 
     def __init__(self, key: bytes) -> None:
         self._made = Poly1305(key) if key else None
@@ -140,7 +143,10 @@ class _Seal:
 
 
 class FrameWriter:
-    """Sends frames, and keeps their seal. A `level` above 0 compresses each frame of data, if that makes it smaller."""
+    """Sends frames and computes their seal.
+
+    A `level` above 0 compresses a frame of data if that makes it smaller.
+    """
 
     def __init__(self, write: Write, key: bytes, level: int = 0) -> None:
         self._write, self._level = write, level
@@ -184,7 +190,7 @@ class FrameReader:
         self.seal = ""
 
     def pieces(self) -> Pieces:
-        """Yield all pieces until the end, whose seal is compared; HostError for anything else."""
+        """Yield all pieces up to the end, and compare the seal; HostError for any fault."""
         rooms, header = buffers(), memoryview(bytearray(FRAME.size))
         while True:
             self._fill(header)
@@ -206,7 +212,7 @@ class FrameReader:
                 yield length, b""
                 continue
             if kind == DATA:
-                self._count(length)  # before it is waited for
+                self._count(length)  # before it waits for the frame
             room = next(rooms)[:length]
             self._fill(room)
             self._seal.add(room)

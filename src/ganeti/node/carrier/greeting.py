@@ -1,4 +1,4 @@
-"""What both ends say before and after the frames, which is pure.
+"""The messages of both ends before and after the frames. Pure.
 
 sender -> receiver   the greeting, one line of JSON: version, token of this transfer, form of the data, a new key
 sender -> receiver   the frames
@@ -18,18 +18,21 @@ MAGIC = "ganeti-stream-2"
 """The version of the greeting and of the frames."""
 RAW, SCRIPT, DUMP = "raw", "script", "dump"
 IN_FRAMES = "frames"
-"""The name of the compression that is done frame by frame."""
+"""The name of the frame-by-frame compression."""
 LINE_LIMIT = 4096
 WAIT = b'{"wait": true}\n'
 
 
 class Greeting(NamedTuple):
-    """What the sender says first; `form` is raw, script or dump, `pack` the compression on the way."""
+    """The sender's first message; `form` is raw, script or dump, `pack` the compression in transit."""
 
     form: str
     pack: str
     key: bytes
-    """For the seal; used for one stream only. Empty: there is none, the receiver has the digest of the data."""
+    """The key of the seal, for one stream only.
+
+    Empty without a seal: the receiver has the digest of the data.
+    """
 
 
 def greeting_line(token: str, said: Greeting) -> bytes:
@@ -45,9 +48,10 @@ def greeting_line(token: str, said: Greeting) -> bytes:
 
 
 def check_greeting(line: bytes, token: str, *, has_digest: bool) -> Greeting:
-    """Return what the sender of this transfer says; HostError for any other line.
+    """Return the greeting of this transfer's sender; HostError for any other line.
 
-    A greeting without a key is refused unless the receiver has the digest of the data: nothing would show what is whole.
+    A greeting without a key is refused unless the receiver has the digest of the data, because
+    nothing else proves that the data is complete.
     """
     found = object_of(line)
     if found.get("magic") != MAGIC:
@@ -63,15 +67,15 @@ def check_greeting(line: bytes, token: str, *, has_digest: bool) -> Greeting:
 
 
 def check_token(found: dict[str, Any], token: str) -> None:
-    """HostError unless a greeting has the token of this transfer."""
+    """Raise HostError unless a greeting has the token of this transfer."""
     if not hmac.compare_digest(str(found.get("token", "")).encode(), token.encode()):
         raise HostError("the sender does not know the token of this disk")
 
 
 def check_form(theirs: Greeting, form: str, unpack: str) -> None:
-    """HostError unless both ends read the data alike.
+    """Raise HostError unless both ends use the same data format.
 
-    What a dump has, only the master knows, which looked at both ends.
+    Only the master, which has seen both ends, knows the format of a dump.
     """
     if DUMP in (form, theirs.form) or (theirs.form, theirs.pack) == (form, unpack):
         return
@@ -83,7 +87,7 @@ def check_form(theirs: Greeting, form: str, unpack: str) -> None:
 
 
 def object_of(line: bytes) -> dict[str, Any]:
-    """Return the object that a line holds; HostError."""
+    """Return the object of a JSON line; HostError."""
     try:
         found = json.loads(line)
     except ValueError as err:
@@ -94,12 +98,15 @@ def object_of(line: bytes) -> dict[str, Any]:
 
 
 def answer_line(**answer: str) -> bytes:
-    """Return what the receiver says at the end: the seal or an error."""
+    """Return the receiver's last line: the seal or an error."""
     return json.dumps(answer).encode() + b"\n"
 
 
 def read_answer(read: Callable[[int], bytes]) -> dict[str, Any]:
-    """Return the receiver's last line; `read` returns up to so many bytes, b'' at the end. HostError if there is none."""
+    """Return the receiver's last line; HostError if it is missing.
+
+    `read` returns up to so many bytes, b'' at the end.
+    """
     while True:
         line = b""
         while not line.endswith(b"\n"):

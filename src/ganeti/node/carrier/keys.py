@@ -1,4 +1,4 @@
-"""Keys for one transfer each: made here, never sent, removed with the transfer (S204, S210, S216)."""
+"""Keys for one transfer each: created here, never sent, removed with the transfer (S204, S210, S216)."""
 
 import shutil
 from pathlib import Path
@@ -13,14 +13,14 @@ _INSTANCE = "instance"
 
 
 class TransferKeys:
-    """The keys of this node; everything blocks."""
+    """The keys of this node; all calls block."""
 
     def __init__(self, directory: Path, clock: Clock) -> None:
         self._directory = directory
         self._clock = clock
 
     def create(self, name: str, instance: str) -> str:
-        """The certificate of a new key for disks of this instance, or of the one that is there under the name; PEM."""
+        """Return the certificate (PEM) of a new key for this instance's disks, or of the existing key."""
         place = self._place(name)
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (place / _INSTANCE).exists():
@@ -35,41 +35,41 @@ class TransferKeys:
         return certificate.read_text("ascii")
 
     def remove(self, name: str, instance: str) -> None:
-        """Forget a key of this instance, if it exists; its users have read it already, or fail."""
+        """Remove a key of this instance, if it exists; its users have read it already, or fail."""
         place = self._place(name)
         if place.exists():
             self._check(name, instance)
             shutil.rmtree(place, ignore_errors=True)
 
     def files(self, name: str, instance: str, peer: str, beside: Path) -> TlsFiles:
-        """What is needed to talk to `peer`, whose certificate is put beside an order."""
+        """Return the TLS files for talking to `peer`, whose certificate is stored beside an order."""
         place = self._place(name)
         if not (place / "key.pem").exists():
             raise HostError(
                 f"this node has no key {name}: the transfer was ended, or the node was restarted"
             )
         self._check(name, instance)
-        self.is_upstream(peer)  # refuses what is not the certificate of a transfer
+        self.is_upstream(peer)  # refuses anything but the certificate of a transfer
         other = beside.with_suffix(".peer")
         write_atomically(other, peer.encode("ascii"))
         return TlsFiles(place / "cert.pem", place / "key.pem", other)
 
     def is_upstream(self, peer: str) -> bool:
-        """As `certificates.is_upstream`, now."""
+        """Apply `certificates.is_upstream` at the present time."""
         return certificates.is_upstream(peer.encode("ascii", "replace"), self._clock.time())
 
     def names(self) -> list[str]:
-        """The keys that are there."""
+        """Return the names of the keys."""
         try:
             return sorted(one.name for one in self._directory.iterdir())
         except FileNotFoundError:
             return []
 
     def _check(self, name: str, instance: str) -> None:
-        """InputError if the key was made for another instance: what was prepared for one moves no other (A60)."""
+        """Raise InputError if the key was made for another instance: it must not move other disks (A60)."""
         try:
             owner = (self._place(name) / _INSTANCE).read_text()
-        except FileNotFoundError:  # it was never whole
+        except FileNotFoundError:  # its creation was interrupted
             return
         if owner != instance:
             raise InputError(f"{name} was made for {owner}, not for {instance}", "key_name")
@@ -79,7 +79,7 @@ class TransferKeys:
 
 
 def check_key_name(name: str) -> str:
-    """The name of a key, if it is one; InputError (A43)."""
+    """Return the name if it is the name of a key; InputError (A43)."""
     if not certificates.KEY_NAME.fullmatch(name):
         raise InputError(f"{name!r:.80} is not the name of a transfer's key", "key_name")
     return name

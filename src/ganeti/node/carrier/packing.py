@@ -1,4 +1,4 @@
-"""Programs that compress or decompress a stream on its way."""
+"""Programs that compress or decompress a stream in transit."""
 
 import contextlib
 import subprocess
@@ -12,7 +12,10 @@ from ganeti.node.carrier.frames import Piece
 
 @contextlib.contextmanager
 def piped(words: Sequence[str], pieces: Iterator[Piece]) -> Iterator[int]:
-    """Feed a program from a thread; yield where to read. Its failure, or the feeder's, is raised."""
+    """Feed a program from a thread.
+
+    Yield the descriptor to read. Raises the failure of the program or the feeder.
+    """
     from ganeti.base.process import CLEAN_ENVIRONMENT  # noqa: PLC0415 - slow to import
 
     try:

@@ -1,8 +1,9 @@
 """The program that moves one disk's data: `python -m ganeti.node.carrier.program ORDER`.
 
-It runs as a task of the node (`tasks.py`), so it outlives the node daemon. The standard input of a receiver is the
-port where it is called. The environment is that of the script, if one runs; the variables of Python are not passed on.
-Every program that it starts keeps the task's lock open, so whatever one leaves behind is found.
+It runs as a task of the node (`tasks.py`), so it outlives the node daemon. The standard input of a
+receiver is its listening socket. If a script runs, its environment is the program's, without the
+variables of Python. Every started program keeps the task's lock open, so leftover processes are
+found.
 """
 
 import contextlib
@@ -39,12 +40,15 @@ from ganeti.node.carrier.progress import ProgressFile
 from ganeti.node.carrier.wires import WIRES
 
 HOLD_LOOK_S, HOLD_SAY_S = 0.2, 20.0
-"""How often a held answer is looked for, and the sender asked to wait."""
+"""Interval at which a held answer is checked, and the sender asked to wait."""
 Result = dict[str, Any]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Carry one order out; the exit status says whether it succeeded, the file beside it why not."""
+    """Carry one order out; return the exit status.
+
+    A file beside the order has the reason of a failure.
+    """
     file, path = Path(argv[0]), ""
     try:
         order = wire.decode(file.read_bytes(), StreamOrder, what=str(file))
@@ -68,7 +72,7 @@ def _carry_out(order: StreamOrder, file: Path) -> Result:
 
 
 def _text(path: str, err: Exception) -> str:
-    """What is wrong, and where there is no room."""
+    """Return the text of an error, with the path that has no space."""
     if is_full(err):
         return f"{os.strerror(errno.ENOSPC)} for {path}; free some space, or choose another node"
     return err.message if isinstance(err, GanetiError) else str(err)
@@ -80,7 +84,7 @@ def own_environment() -> dict[str, str]:
 
 
 class Count:
-    """Counts data, and its digest if that is requested, and records the position."""
+    """Counts data, computes the digest if requested, and records the position."""
 
     def __init__(self, progress: ProgressFile, *, counts_digest: bool = False) -> None:
         self._progress = progress
@@ -89,30 +93,30 @@ class Count:
         self.length = 0
 
     def add(self, zeros: int, data: Piece) -> None:
-        """Count a piece as `Digest.add` has it."""
+        """Count a piece; see `Digest.add`."""
         self.length += zeros + len(data)
         if self._digest is not None:
             self._digest.add(zeros, data)
         self._progress.at(self.length)
 
     def counted(self, pieces: Pieces) -> Pieces:
-        """Pass pieces on; each counts once the next one is asked for."""
+        """Yield pieces unchanged; each counts once the next one is requested."""
         for zeros, data in pieces:
             yield zeros, data
             self.add(zeros, data)
 
     def digest(self) -> str:
-        """Return the SHA-256, or '' if it was not requested; nothing can be added any more."""
+        """Return the SHA-256, or '' if it was not requested; nothing can be added afterwards."""
         return "" if self._digest is None else self._digest.finish()
 
     def result(self) -> Result:
-        """Return what there is to say once all is where it belongs."""
+        """Return the result once all data is at its destination."""
         seconds = time.monotonic() - self._begun
         return {"data_bytes": self.length, "sha256": self.digest(), "seconds": seconds}
 
 
 def _copy(order: StreamOrder, file: Path, source: EndOrder, sink: EndOrder) -> Result:
-    """Move the data within this node; returns when it is synced."""
+    """Copy the data within this node; return when it is synced."""
     count = Count(ProgressFile(file, order.total), counts_digest=order.digests)
     environment = own_environment()
     with (
@@ -133,7 +137,7 @@ class _Sender:
         self._count = Count(progress, counts_digest=order.digests)
 
     def run(self) -> Result:
-        """Send all; returns once the receiver has it synced."""
+        """Send everything; return once the receiver has synced it."""
         order, answer_name = self._order, self._wire.answer
         there = connect(order.address, order.port, order.tls, silence_s=order.silence_s)
         with contextlib.closing(there):
@@ -198,14 +202,14 @@ def _data(pieces: Pieces) -> Iterator[Piece]:
 def _read(descriptor: int) -> Iterator[memoryview]:
     """Yield what a program writes, until its end."""
     for room in buffers():
-        # Whole rooms, or zeros would not be found in their pieces.
+        # Full buffers, otherwise zeros would not be detected in their pieces.
         if not (count := fill(descriptor, room, lambda: True)):
             return
         yield room[:count]
 
 
 def _why(there: Connection, err: HostError) -> str:
-    """Why a connection ended: in the receiver's own words, or as this end saw it."""
+    """Return why a connection ended: the receiver's reason, or the local error."""
     with contextlib.suppress(HostError):
         there.limit(LAST_WORDS_S)
         told = read_answer(there.read).get("error")
@@ -219,7 +223,7 @@ class _Receiver:
         self._order, self._file, self._wire = order, file, WIRES[order.wire]
 
     def run(self) -> Result:
-        """Wait for the sender, take and sync what it sends, then tell it."""
+        """Wait for the sender, write and sync its data, then answer it."""
         order = self._order
         there, theirs = accept(
             standard_input(),
@@ -242,7 +246,7 @@ class _Receiver:
         return result
 
     def _hold(self, there: Connection, result: Result) -> None:
-        """All is synced: say so here, and wait until the master has what it needs to keep it."""
+        """Record that all is synced, and wait until the master has stored the result."""
         received, commit = self._file.with_suffix(".received"), self._file.with_suffix(".commit")
         write_atomically(received, json.dumps(result).encode())
         said = time.monotonic()
@@ -254,12 +258,12 @@ class _Receiver:
 
     @staticmethod
     def _tell(there: Connection, **answer: str) -> None:
-        """Tell the sender; upstream's has gone by then, or does not listen."""
+        """Answer the sender; upstream's sender has disconnected by then, or does not listen."""
         with contextlib.suppress(HostError):
             there.tell(answer_line(**answer))
 
     def _receive(self, there: Connection, theirs: Greeting) -> tuple[Result, str]:
-        """What came, and its seal."""
+        """Return the received data's count and seal."""
         order = self._order
         name = NONE if theirs.pack == IN_FRAMES else order.compress
         unpacker = COMPRESSIONS[name]
@@ -281,26 +285,27 @@ class _Receiver:
     def _write(self, pieces: Pieces, sink: Sink, count: Count) -> None:
         limit = self._order.limit
         for zeros, data in pieces:
-            # What came in one piece is a bomb if it does not stop: the limit counts what comes out (A52).
+            # A single compressed stream may be a decompression bomb: the limit counts its output
+            # (A52).
             if count.length + zeros + len(data) > limit:
                 raise HostError(f"more than the {limit} bytes that the disk allows were sent")
             sink.take(zeros, data)
             count.add(zeros, data)
 
     def _check_whole(self, theirs: Greeting, count: Count) -> None:
-        """HostError unless the length of a disk is right, and the digest is the expected one."""
+        """Raise HostError unless the length of a disk and the digest are right."""
         order = self._order
         assert order.sink is not None  # noqa: S101 - a receiver has one
         is_raw = theirs.form == order.form == RAW or order.wire != "frames"
         if is_raw and not order.sink.argv and count.length != order.size:
             raise HostError(
-                f"{count.length} bytes were sent for a disk of {order.size}: it was cut off, or made by a script"
-                " of an OS that is not chosen here"
+                f"{count.length} bytes were sent for a disk of {order.size}: the data is "
+                "truncated, or a script of another OS made it"
             )
         if count.digest() != order.sha256:
             raise HostError(
-                "the data is not what was exported: its digest is another one than that in the"
-                " description; the dump is damaged, take another export"
+                "the data does not match the export: its digest differs from the description; "
+                "the dump is damaged, use another export"
             )
 
 

@@ -1,4 +1,4 @@
-"""How far a program of the node is: a file beside its order, which the node daemon reads."""
+"""The progress of a program of the node: a file beside its order, which the node daemon reads."""
 
 import time
 from pathlib import Path
@@ -10,7 +10,10 @@ WRITE_EVERY_S = 1.0
 
 
 class ProgressFile:
-    """Written by the program, at most once a second; positions are bytes of the disk, `total` 0 if that is unknown."""
+    """Written by the program, at most once a second.
+
+    Positions are bytes of the disk, `total` is 0 if unknown.
+    """
 
     def __init__(self, order: Path, total: int = 0) -> None:
         self._order, self._total, self._written = order, total, 0.0
@@ -20,7 +23,7 @@ class ProgressFile:
         self.of_part("", done, self._total)
 
     def of_part(self, part: str, done: int, total: int) -> None:
-        """Record a position in one of several things that the program works on in turn."""
+        """Record a position within one of several parts."""
         now = time.monotonic()
         if now - self._written >= WRITE_EVERY_S:
             self._written = now
@@ -36,7 +39,7 @@ def forget_progress(order: Path) -> None:
 
 
 def read_progress(order: Path) -> Progress | None:
-    """Return how far the program of an order is, or None before it has begun; blocks."""
+    """Return the progress of an order's program, None before its start; blocks."""
     try:
         content = order.with_suffix(".progress").read_bytes()
     except FileNotFoundError:

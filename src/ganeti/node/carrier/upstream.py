@@ -1,8 +1,8 @@
-"""How the data of a disk travels to and from upstream Ganeti: a magic word, the data, and the end of the connection.
+"""The protocol of disk data with upstream Ganeti: a magic word, the data, and the end of the connection.
 
-Upstream's end is a `socat`, which answers nothing. So a sender here knows that all was read there, and not that it was
-kept; and a receiver here tells what was cut off from what is whole only by the end of TLS, and by the size of a disk.
-The master decides by the other end's certificate which of the two ways is used.
+Upstream's end is a `socat`, which answers nothing. So a sender here knows that the peer has read
+all data, but not that it stored the data. A receiver here detects truncated data only by the end of
+TLS and the size of a disk. The master chooses the protocol by the peer's certificate.
 """
 
 import hmac
@@ -25,7 +25,7 @@ from ganeti.node.carrier.order import StreamOrder
 
 
 def magic_word(token: str) -> bytes:
-    """Return what a sender says before the data."""
+    """Return the sender's first bytes."""
     return b"M=" + token.encode()
 
 
@@ -35,7 +35,7 @@ class UpstreamWire:
     answer = "seal"
 
     def greet(self, there: Connection, order: StreamOrder) -> Writer:
-        # Upstream's end of TLS says something that is no word of an answer, so nothing is read meanwhile.
+        # Upstream's end of TLS sends a message that is not an answer, so nothing is read meanwhile.
         there.tell(magic_word(order.token))
         return PlainWriter(there.tell)
 
@@ -58,7 +58,7 @@ class UpstreamWire:
 
 
 class PlainWriter:
-    """Sends data as it is."""
+    """Sends data unchanged."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -71,11 +71,11 @@ class PlainWriter:
             self._write(part)
 
     def end(self) -> str:
-        """Return no seal: there is none."""
+        """Return '': this protocol has no seal."""
         return ""
 
     def abort(self, reason: str) -> None:
-        """Say nothing: the data is cut off."""
+        """Send nothing: the receiver detects the truncation."""
 
 
 class PlainReader:
@@ -87,7 +87,7 @@ class PlainReader:
         self._fill, self._limit = fill, limit
 
     def pieces(self) -> Pieces:
-        """Yield pieces as `split_zeros` does; HostError if there are more bytes than possible, or it was cut off."""
+        """Yield pieces like `split_zeros`; HostError for too many bytes or a truncated stream."""
         length = 0
         for room in buffers():
             count = self._fill(room)

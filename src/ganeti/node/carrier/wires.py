@@ -1,4 +1,4 @@
-"""The ways in which two ends talk: frames, upstream's, and that of the version before."""
+"""The protocols between two ends: frames, upstream's, and that of the previous version."""
 
 import secrets
 from typing import Protocol
@@ -19,29 +19,29 @@ from ganeti.node.carrier.upstream import UpstreamWire
 
 
 class Wire(Protocol):
-    """One way. What fails raises HostError."""
+    """A protocol. Failures raise HostError."""
 
     answer: str
     """The word before the seal in the receiver's answer."""
 
     def greet(self, there: Connection, order: StreamOrder) -> Writer:
-        """Say who sends what; return how the data is sent."""
+        """Send the greeting; return the writer of the data."""
         ...
 
     def answered(self, there: Connection) -> dict[str, object]:
-        """Return what the receiver says once it has everything."""
+        """Return the receiver's answer once it has everything."""
         ...
 
     def greeting_bytes(self, order: StreamOrder) -> int:
-        """Return how long a greeting is; 0: a line."""
+        """Return the length of a greeting; 0: a line."""
         ...
 
     def greeted(self, said: bytes, order: StreamOrder) -> Greeting:
-        """Return what the sender of this transfer says; HostError for any other caller."""
+        """Return the greeting of this transfer's sender; HostError for any other caller."""
         ...
 
     def reader(self, there: Connection, theirs: Greeting, order: StreamOrder, limit: int) -> Reader:
-        """Return how the data is received; HostError if it has a different format."""
+        """Return the reader of the data; HostError if it has a different format."""
         ...
 
 

@@ -1,7 +1,9 @@
-"""Every call from the master to a node, declared once: arguments, result, deadline, whether it changes the host.
+"""Every call from the master to a node, declared once.
 
-`PROCEDURES` is what the client, the server and the fake are made from, so that both ends cannot
-disagree. Unknown fields are ignored here (nodes are upgraded first); sizes and memory are MiB.
+Arguments, result, deadline, and whether it changes the host.
+
+The client, the server and the fake are built from `PROCEDURES`, so both ends agree. Unknown fields
+are ignored here (nodes are upgraded first); sizes and memory are MiB.
 """
 
 from typing import Any

@@ -13,7 +13,7 @@ class AgentInterface(Message, frozen=True, kw_only=True):
 
 
 class AgentInfo(Message, frozen=True, kw_only=True):
-    """What a guest says of itself, of bounded length; nothing of it is to be trusted."""
+    """A guest's report about itself, of bounded length and not trustworthy."""
 
     host_name: str = ""
     os: str = ""
@@ -22,7 +22,7 @@ class AgentInfo(Message, frozen=True, kw_only=True):
 
 
 class FrozenArgs(InstanceArgs, frozen=True, kw_only=True):
-    """Freeze a guest's file systems; they go on by themselves after `limit_s`, or with the next daemon."""
+    """Freeze a guest's file systems; they thaw automatically after `limit_s`, or with the next daemon."""
 
     limit_s: float
 
@@ -34,7 +34,7 @@ class Frozen(Message, frozen=True, kw_only=True):
 
 
 AGENT_INFO = Procedure("agent_info", InstanceArgs, optional(AgentInfo), NORMAL_S, changes=False)
-"""None where the guest has no channel for an agent, or nobody answers there."""
+"""None where the guest has no channel for an agent, or the agent does not answer."""
 
 AGENT_FREEZE = Procedure("agent_freeze", FrozenArgs, Frozen, NORMAL_S, changes=True)
 

@@ -1,9 +1,12 @@
-"""Procedures that run programs of an administrator: out-of-band management, restricted commands, lines of shell."""
+"""Procedures that run programs of an administrator.
+
+Out-of-band management, restricted commands, shell lines.
+"""
 
 from ganeti.rpc.procedures.form import NORMAL_S, SLOW_S, Message, Procedure
 
 LIMIT_S = SLOW_S - NORMAL_S
-"""How long a program may take at most."""
+"""Time limit of a program."""
 
 
 class OobArgs(Message, frozen=True, kw_only=True):
@@ -16,7 +19,7 @@ class OobArgs(Message, frozen=True, kw_only=True):
 
 
 class CommandOutput(Message, frozen=True, kw_only=True):
-    """How a program ended: -1 if it was ended; and the beginning of what it said."""
+    """A program's exit status, -1 if it was killed, and the beginning of its output."""
 
     status: int
     stdout: str = ""
@@ -44,7 +47,7 @@ class ShellArgs(Message, frozen=True, kw_only=True):
 OOB_RUN = Procedure("oob_run", OobArgs, CommandOutput, SLOW_S, changes=True)
 
 OOB_PROBLEMS = Procedure("oob_problems", ProgramsArgs, dict[str, str], NORMAL_S, changes=False)
-"""Program -> why this node would not run it; only those that it would not."""
+"""Program -> why this node would not run it; programs that it would run are absent."""
 
 RESTRICTED_COMMAND = Procedure(
     "restricted_command", RestrictedArgs, CommandOutput, SLOW_S, changes=True

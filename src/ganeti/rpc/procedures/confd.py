@@ -4,7 +4,7 @@ from ganeti.rpc.procedures.form import NORMAL_S, Message, Procedure
 
 
 class ConfdCopyArgs(Message, frozen=True, kw_only=True):
-    """The node's own key, and what to change in its copy of the configuration (`confd.copy_file.write_copy`)."""
+    """The node's own key, and the changes to its copy of the configuration (`confd.copy_file.write_copy`)."""
 
     key: bytes
     base: int | None
@@ -17,7 +17,7 @@ class ConfdCopyArgs(Message, frozen=True, kw_only=True):
 
 
 class ConfdCopyReport(Message, frozen=True, kw_only=True):
-    """The position of the node's copy now: another than the one that was sent where it has another base."""
+    """The position of the node's copy now: not the sent position if its base differs."""
 
     position: int
 

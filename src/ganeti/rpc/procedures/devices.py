@@ -1,4 +1,4 @@
-"""Procedures that change a guest while it runs; one that does not run has nothing to change."""
+"""Procedures that change a running guest; they do nothing for a guest that does not run."""
 
 import enum
 
@@ -8,7 +8,7 @@ from ganeti.rpc.procedures.instances import InstanceArgs
 
 
 class DeviceAction(enum.StrEnum):
-    """What is done to a device of a running guest; `modify` only to NICs, `grow` only to disks."""
+    """A change to a device of a running guest; `modify` is only for NICs, `grow` only for disks."""
 
     ADD = "add"
     REMOVE = "remove"
@@ -17,7 +17,7 @@ class DeviceAction(enum.StrEnum):
 
 
 class DiskChangeArgs(Message, frozen=True, kw_only=True):
-    """A disk that comes, goes or has grown; it is made usable before, and given up after."""
+    """A disk to add, remove or resize; the node opens it before, and closes it after."""
 
     instance: InstanceSpec
     action: DeviceAction
@@ -25,7 +25,7 @@ class DiskChangeArgs(Message, frozen=True, kw_only=True):
 
 
 class NicChangeArgs(Message, frozen=True, kw_only=True):
-    """A NIC that comes, goes or is connected as `nic` says now."""
+    """A NIC to add, remove, or reconnect according to `nic`."""
 
     instance: InstanceSpec
     action: DeviceAction
@@ -33,7 +33,7 @@ class NicChangeArgs(Message, frozen=True, kw_only=True):
 
 
 class MediumArgs(Message, frozen=True, kw_only=True):
-    """What `instance` says of a CD drive, named by its hypervisor parameter, is put into it."""
+    """Insert the medium that `instance` assigns to a CD drive, named by its hypervisor parameter."""
 
     instance: InstanceSpec
     drive: str
@@ -46,20 +46,20 @@ class MediumResult(Message, frozen=True, kw_only=True):
 
 
 class MemoryArgs(Message, frozen=True, kw_only=True):
-    """How much memory, in MiB, the running guest is to use."""
+    """The desired memory of the running guest, in MiB."""
 
     instance: InstanceSpec
     memory: int
 
 
 class MemoryResult(Message, frozen=True, kw_only=True):
-    """How much it uses after a while; 0 if it does not run."""
+    """The memory in use after a while; 0 if the guest does not run."""
 
     memory: int
 
 
 HOTPLUG_OBSTACLES = Procedure("hotplug_obstacles", InstanceArgs, list[str], QUICK_S, changes=False)
-"""What keeps the guest from being changed while it runs, a sentence each."""
+"""Obstacles to changing the running guest, a sentence each."""
 
 HOTPLUG_DISK = Procedure("hotplug_disk", DiskChangeArgs, Nothing, SLOW_S, changes=True)
 

@@ -12,52 +12,52 @@ class DiskArgs(Message, frozen=True, kw_only=True):
 
 
 class OpenDiskArgs(DiskArgs, frozen=True, kw_only=True):
-    """A disk that is to be usable on the node in this role, whatever it was there before."""
+    """A disk to be usable on the node in this role, whatever its role was before."""
 
     role: DiskRole = DiskRole.PRIMARY
 
 
 class OtherDisk(Message, frozen=True, kw_only=True):
-    """A disk that must not be adopted, and whose it is."""
+    """A disk that must not be adopted, and its owner."""
 
     owner: str
     disk: DiskSpec
 
 
 class AdoptDiskArgs(DiskArgs, frozen=True, kw_only=True):
-    """A disk that is made of what is there already, or was."""
+    """A disk made of an existing one."""
 
     source: str
     in_use: list[OtherDisk] = []
-    """Every disk of the cluster, of any template, that this node has or sees."""
+    """Every disk of the cluster, of any template, that this node has or can reach."""
 
 
 class SyncStatus(Message, frozen=True, kw_only=True):
-    """How the copies of a mirrored disk are, as one node sees them."""
+    """The state of a mirrored disk's copies, as one node sees them."""
 
     up_to_date: bool
-    """Whether the copy on this node has all that was ever written."""
+    """Whether the copy on this node has every write."""
     connected: bool
-    """Whether the other node takes what is written."""
+    """Whether the peer accepts writes."""
     percent: float | None = None
-    """How far copies are the same, while one is brought up to date."""
+    """The percentage in sync, while a copy is resynchronised."""
     seconds_left: float | None = None
     rate: int | None = None
-    """KiB/s."""
+    """Speed in KiB/s."""
     state: str = ""
-    """What the driver says of it, in its own words (S95)."""
+    """The driver's own description (S95)."""
     generations: tuple[str, ...] = ()
-    """The generation of the data of this copy, then those that it comes from; empty if that is not known."""
+    """The generation of this copy's data, then its ancestors; empty if unknown."""
     consistent: bool = True
-    """Whether the data of this copy is that of one moment: not before a first or broken synchronisation has ended."""
+    """Whether this copy is consistent: not before the end of a first or interrupted synchronisation."""
     attached: bool = True
-    """Whether the driver still uses the volumes of this copy: it gives up a volume that fails."""
+    """Whether the driver still uses the volumes of this copy: it detaches a failed volume."""
     dropped: bool = False
-    """Whether this node has ended the connection, and does not try to connect again."""
+    """Whether this node has ended the connection and does not reconnect."""
     writing: bool = False
     """Whether this node may write to the disk."""
     missed_kib: int = 0
-    """How much the other copy lacks, as far as this node knows."""
+    """Amount that the other copy lacks, as far as this node knows."""
 
     @property
     def in_sync(self) -> bool:
@@ -65,7 +65,7 @@ class SyncStatus(Message, frozen=True, kw_only=True):
 
 
 class DiskInfo(Message, frozen=True, kw_only=True):
-    """One disk as the node sees it."""
+    """A disk as the node sees it."""
 
     exists: bool
     path: str = ""
@@ -74,18 +74,18 @@ class DiskInfo(Message, frozen=True, kw_only=True):
     device: tuple[int, int] | None = None
     """Major and minor number, if it is a device."""
     sync: SyncStatus | None = None
-    """None if it is not mirrored, or not open."""
+    """None if the disk is not mirrored, or not open."""
     at_rest: SyncStatus | None = None
-    """The record that a mirrored copy keeps of its data while it is not open; None if it is open, or has none."""
+    """The metadata of a mirrored copy while the disk is not open; None if it is open, or has none."""
     spindles: int = 0
-    """How many physical devices it has for itself; 0 where disks share them."""
+    """Number of physical devices that only this disk uses; 0 where disks share them."""
 
 
 class OpenAloneArgs(DiskArgs, frozen=True, kw_only=True):
-    """A mirrored disk that is to be writable on the node without its other copy, which the node cannot reach.
+    """A mirrored disk to be writable on the node without its peer, which the node cannot reach.
 
-    The caller has compared both copies. The node refuses if the generation of its data is another one by now,
-    and, without `force`, if its copy is not up to date.
+    The caller has compared both copies. The node refuses if the generation of its data differs by
+    now, and, without `force`, if its copy is not up to date.
     """
 
     generation: str
@@ -93,7 +93,10 @@ class OpenAloneArgs(DiskArgs, frozen=True, kw_only=True):
 
 
 class GrowDiskArgs(Message, frozen=True, kw_only=True):
-    """A disk or a layer of it, and the size in MiB that it is to have at least; said absolutely, so that it can be repeated."""
+    """A disk or a layer of it, and its minimum size in MiB.
+
+    The size is absolute, so the call is idempotent.
+    """
 
     instance_name: str
     disk: DiskSpec
@@ -107,7 +110,7 @@ class DisksArgs(Message, frozen=True, kw_only=True):
 
 
 class MirroredDevice(Message, frozen=True, kw_only=True):
-    """A device in the node's kernel: `name` is the UUID of its disk, if it is ours."""
+    """A device in the node's kernel: `name` is the UUID of its disk, if it belongs to this cluster."""
 
     name: str
     number: int
@@ -115,13 +118,13 @@ class MirroredDevice(Message, frozen=True, kw_only=True):
 
 
 class StorageUnits(Message, frozen=True, kw_only=True):
-    """Places that are to be looked at."""
+    """Storage units to inspect."""
 
     units: list[StorageUnit]
 
 
 class StoredDisk(Message, frozen=True, kw_only=True):
-    """What lies in a storage unit: a file by its path, a volume by its name; `size` is in MiB."""
+    """An object in a storage unit: a file by its path, a volume by its name; `size` is in MiB."""
 
     unit: StorageUnit
     name: str
@@ -129,7 +132,7 @@ class StoredDisk(Message, frozen=True, kw_only=True):
 
 
 BLOCKDEV_CREATE = Procedure("blockdev_create", DiskArgs, DiskInfo, HOURS_S, changes=True)
-"""Filling a large disk with zeros takes its time, as does what a larger one has more."""
+"""Filling a large disk, or the added part of one, with zeros takes time."""
 
 BLOCKDEV_REMOVE = Procedure("blockdev_remove", DiskArgs, Nothing, SLOW_S, changes=True)
 
@@ -140,7 +143,7 @@ BLOCKDEV_ADOPTABLE = Procedure(
 BLOCKDEV_ADOPT = Procedure("blockdev_adopt", AdoptDiskArgs, DiskInfo, SLOW_S, changes=True)
 
 BLOCKDEV_GIVE_BACK = Procedure("blockdev_give_back", AdoptDiskArgs, Nothing, SLOW_S, changes=True)
-"""Undoes the adoption: what was adopted is again what it was."""
+"""Undo the adoption: the adopted storage is unchanged again."""
 
 BLOCKDEV_GROW = Procedure("blockdev_grow", GrowDiskArgs, DiskInfo, HOURS_S, changes=True)
 
@@ -152,24 +155,24 @@ BLOCKDEV_OUTDATE = Procedure("blockdev_outdate", DiskArgs, Nothing, NORMAL_S, ch
 """Lets a copy know that it has not all that was written: it is not promoted before it has. Refused where it is in use."""
 
 BLOCKDEV_SETINFO = Procedure("blockdev_setinfo", DiskArgs, Nothing, SLOW_S, changes=True)
-"""Notes at the storage, where it can, that the disk belongs to the instance of this name."""
+"""Label the disk's storage with the name of its instance, where the storage has labels."""
 
 BLOCKDEV_OPEN_ALONE = Procedure(
     "blockdev_open_alone", OpenAloneArgs, DiskInfo, SLOW_S, changes=True
 )
-"""Opens a mirrored disk as primary although its other copy is not connected."""
+"""Open a mirrored disk as primary without a connection to its other copy."""
 
 BLOCKDEV_DISCARD = Procedure("blockdev_discard", DiskArgs, Nothing, SLOW_S, changes=True)
-"""Gives up the writes that only this copy has: the next connection fills it from the other copy."""
+"""Discard the writes that only this copy has: the next connection resynchronises it from the other copy."""
 
 BLOCKDEV_INFO = Procedure("blockdev_info", DiskArgs, DiskInfo, NORMAL_S, changes=False)
 
 STORED_DISKS = Procedure("stored_disks", StorageUnits, list[StoredDisk], NORMAL_S, changes=False)
 
 DISKS_INFO = Procedure("disks_info", DisksArgs, list[DiskInfo], SLOW_S, changes=False)
-"""What `blockdev_info` says of each, in the same order."""
+"""Return the result of `blockdev_info` for each disk, in the same order."""
 
 MIRRORED_DEVICES = Procedure(
     "mirrored_devices", Nothing, list[MirroredDevice], NORMAL_S, changes=False
 )
-"""All devices of DRBD that the node has, whosever they are."""
+"""Return all DRBD devices of the node, including foreign ones."""

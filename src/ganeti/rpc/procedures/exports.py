@@ -3,11 +3,11 @@
 from ganeti.rpc.procedures.form import NORMAL_S, SLOW_S, Message, Nothing, Procedure
 
 CONFIG_LIMIT = 1024 * 1024
-"""Bytes of a description that are read."""
+"""Maximum number of bytes of a description."""
 
 
 class ExportArgs(Message, frozen=True, kw_only=True):
-    """An export by its name, which is that of the instance; or the one that is being made."""
+    """An export by its name, which is the instance's name; or the unfinished export."""
 
     export: str
     unfinished: bool = False
@@ -18,7 +18,7 @@ class ExportArgs(Message, frozen=True, kw_only=True):
 
 
 class FinishExportArgs(Message, frozen=True, kw_only=True):
-    """Put the description beside the dumps, and the whole in the place of an earlier export."""
+    """Put the description beside the dumps, and replace an earlier export with the whole."""
 
     export: str
     config: str
@@ -29,7 +29,7 @@ class FinishExportArgs(Message, frozen=True, kw_only=True):
 
 
 class ExportPlace(Message, frozen=True, kw_only=True):
-    """The exports of a node by name, and the space that is free for others, in MiB."""
+    """The exports of a node by name, and the free space in MiB."""
 
     names: list[str]
     free: int

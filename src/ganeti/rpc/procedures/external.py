@@ -4,7 +4,7 @@ from ganeti.rpc.procedures.form import NORMAL_S, Message, Nothing, Procedure
 
 
 class ProviderInfo(Message, frozen=True, kw_only=True):
-    """A provider as a node has it; `problem` says why it cannot be used."""
+    """A provider on a node; `problem` is the reason why it cannot be used."""
 
     name: str
     path: str

@@ -12,7 +12,7 @@ class SsconfArgs(Message, frozen=True, kw_only=True):
 
 
 class NodeFile(Message, frozen=True, kw_only=True):
-    """A file that other nodes must have as well; `path` without the prefix of a virtual cluster."""
+    """A shared file; `path` lacks the prefix of a virtual cluster."""
 
     path: str
     content: bytes
@@ -21,13 +21,13 @@ class NodeFile(Message, frozen=True, kw_only=True):
 
 
 class SharedFilesArgs(HypervisorsArgs, frozen=True, kw_only=True):
-    """Whose files are wanted; `named` are those that parameters name, as far as they exist."""
+    """The hypervisors whose files are needed; `named` are files that parameters name, if they exist."""
 
     named: list[str] = []
 
 
 class SharedFiles(Message, frozen=True, kw_only=True):
-    """What the master's node has to share, and why some of it cannot be (a sentence each)."""
+    """The files to share from the master's node, and why some cannot be shared (a sentence each)."""
 
     files: list[NodeFile]
     problems: list[str]

@@ -1,4 +1,4 @@
-"""The form of a node procedure: its messages, how long it may take, whether it changes the host."""
+"""The declaration of a node procedure: its messages, its time limit, and whether it changes the host."""
 
 import enum
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 PROTOCOL_VERSION = 1
-"""Of the node RPC as a whole; it changes only where an older end would misunderstand a call."""
+"""Version of the whole node RPC; it changes only where an older peer would misunderstand a call."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """The form of all arguments and results."""
+    """The base class of all arguments and results."""
 
 
 class Lane(enum.Enum):
@@ -40,14 +40,14 @@ class Procedure(Generic[A, R_co]):
 
     @property
     def lane(self) -> Lane:
-        """By how long a call may take."""
+        """Return the lane, chosen by the time limit."""
         if self.deadline_s <= QUICK_S:
             return Lane.QUICK
         return Lane.NORMAL if self.deadline_s <= NORMAL_S else Lane.LONG
 
 
 def optional(result: type[T]) -> type[T | None]:
-    """The type of a result that may be None."""
+    """Return the type of a result that may be None."""
     return cast("type[T | None]", result | None)
 
 

@@ -1,4 +1,4 @@
-"""Procedures about virtual hardware: what a new instance keeps, NVRAM, the screen."""
+"""Procedures about virtual hardware: the fixed settings of a new instance, NVRAM, the screen."""
 
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
@@ -7,13 +7,13 @@ from ganeti.rpc.procedures.instances import HvParamsArgs, InstanceArgs
 
 
 class Screenshot(Message, frozen=True, kw_only=True):
-    """What a guest's screen shows, as a PNG picture of at most 8 MiB."""
+    """A guest's screen as a PNG picture of at most 8 MiB."""
 
     png: bytes
 
 
 class Nvram(Message, frozen=True, kw_only=True):
-    """A guest's NVRAM, which only one node has; None if there is none."""
+    """A guest's NVRAM, which only one node has; None if it does not exist."""
 
     content: bytes | None = None
 
@@ -24,14 +24,14 @@ class WriteNvramArgs(Message, frozen=True, kw_only=True):
 
 
 class ForgetNvramArgs(Message, frozen=True, kw_only=True):
-    """Of an instance that has left this node; with `everywhere` of one that is removed."""
+    """For an instance that has left this node; with `everywhere`, for a removed instance."""
 
     instance: InstanceSpec
     everywhere: bool = False
 
 
 PINNED_HVPARAMS = Procedure("pinned_hvparams", HvParamsArgs, Params, NORMAL_S, changes=False)
-"""Parameters that a new instance keeps, so that a newer hypervisor does not change its hardware."""
+"""Parameters fixed for a new instance, so that a newer hypervisor does not change its hardware."""
 
 INSTANCE_SCREENSHOT = Procedure(
     "instance_screenshot", InstanceArgs, Screenshot, NORMAL_S, changes=False

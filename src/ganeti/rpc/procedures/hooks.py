@@ -1,4 +1,4 @@
-"""Procedures for an administrator's programs on a node: which there are, and running them."""
+"""Procedures for an administrator's programs on a node: list them, and run them."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from ganeti.model.hooks import Phase
 from ganeti.rpc.procedures.form import NORMAL_S, QUICK_S, SLOW_S, Message, Nothing, Procedure
 
 HOOKS_LIMIT_S = SLOW_S - NORMAL_S
-"""How long all programs of one directory together may take."""
+"""Time limit of all programs of one directory together."""
 
 
 class HookDirectory(Message, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ _PHASES = frozenset(Phase)
 
 
 class HooksArgs(Message, frozen=True, kw_only=True):
-    """Run the programs of a directory; `environment` is all that they get, beside PATH."""
+    """Run the programs of a directory; they get only `environment`, besides PATH."""
 
     hook: str
     phase: Phase
@@ -41,7 +41,7 @@ class HooksArgs(Message, frozen=True, kw_only=True):
 
 
 class HookResult(Message, frozen=True, kw_only=True):
-    """How one program ended: `problem` is '' if it ended well; `output` is the beginning of what it said."""
+    """A program's result: `problem` is '' after success; `output` is the beginning of its output."""
 
     script: str
     problem: str = ""

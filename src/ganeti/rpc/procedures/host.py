@@ -5,7 +5,7 @@ from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, QUICK_S, Message, Noth
 
 
 class NodeVersion(Message, frozen=True, kw_only=True):
-    """Who answers: software and RPC version, name and cluster ('' before a join)."""
+    """The node's identity: software and RPC version, name and cluster ('' before a join)."""
 
     software: str
     protocol: int
@@ -19,15 +19,15 @@ class NodeInfoArgs(Message, frozen=True, kw_only=True):
 
 
 class StorageSpace(Message, frozen=True, kw_only=True):
-    """Space of one place for disks, in MiB."""
+    """Space of one storage unit for disks, in MiB."""
 
     unit: StorageUnit
     total: int
     free: int
     devices: int = 0
-    """Of a volume group: its physical volumes."""
+    """For a volume group: its physical volumes."""
     free_devices: int = 0
-    """Those of them that a new disk could have for itself."""
+    """Physical volumes that a new disk could use exclusively."""
 
 
 class NodeInfo(Message, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class NodeInfo(Message, frozen=True, kw_only=True):
     cpu_nodes: int
     cpu_sockets: int
     cpu_node: int
-    """Processors kept for the host itself."""
+    """Processors reserved for the host."""
     boot_id: str
     time: float
     storage: list[StorageSpace]
@@ -54,7 +54,7 @@ class VerifyArgs(Message, frozen=True, kw_only=True):
     files: list[str] = []
     """Files to compute the checksums of."""
     exclusive: bool = False
-    """Whether no two disks may share a physical device."""
+    """Whether two disks must not share a physical device."""
 
 
 _WIRE_NAMES = {"preserved_states": "states_aside", "preserved_contents": "asides_hold"}
@@ -79,7 +79,7 @@ class VerifyReport(Message, frozen=True, kw_only=True, rename=_WIRE_NAMES):
     ssconf_checksum: str = ""
     """Of the current set (`ganeti.ssconf.checksum`); '' if it cannot be read."""
     file_checksums: dict[str, str] = {}
-    """SHA-256 of the wanted files that are here."""
+    """SHA-256 of the requested files that exist here."""
     permission_problems: list[str] = []
     """Paths with another owner or mode than they must have."""
     authority: str = ""
@@ -90,14 +90,14 @@ class VerifyReport(Message, frozen=True, kw_only=True, rename=_WIRE_NAMES):
     preserved_contents: dict[str, str] = {}
     """Path of a readable preserved state -> its contents that the current state lacks."""
     role_files: list[str] | None = None
-    """The files here that only some roles may have (`ganeti.base.roles`), as the cluster calls them.
+    """Files here that only some roles may have (`ganeti.base.roles`), by their names in the cluster.
 
     None from a node of an earlier release.
     """
     role_daemons: list[str] = []
-    """The daemons that run here and that only some roles may run."""
+    """Daemons running here that only some roles may run."""
     mirror_version: str = ""
-    """Of the module in the kernel; '' where there is none."""
+    """Version of the kernel module; '' if it is not loaded."""
     mirror_helper: str = ""
     """Program that the module calls for events."""
 
@@ -111,7 +111,7 @@ class HypervisorsArgs(Message, frozen=True, kw_only=True):
 
 
 class LeaveArgs(Message, frozen=True, kw_only=True):
-    """Forget the cluster: certificates, ssconf, register, storage lists go."""
+    """Remove the cluster's data: certificates, ssconf, register and storage lists."""
 
     cluster_uuid: str
 

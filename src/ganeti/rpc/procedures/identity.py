@@ -19,7 +19,7 @@ class CertificateArgs(Message, frozen=True, kw_only=True):
 
 
 class AuthoritiesArgs(Message, frozen=True, kw_only=True):
-    """Whose certificates the node accepts (PEM), the authority that signs now first."""
+    """Certificates of the accepted authorities (PEM), the present signer first."""
 
     authorities: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""Procedures about images of machines that come from elsewhere, and exports that go there."""
+"""Procedures about imported machine images, and exports in foreign formats."""
 
 from ganeti.rpc.procedures.exports import ExportArgs, ExportContent
 from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, Message, Nothing, Procedure
@@ -12,7 +12,7 @@ class ImageArgs(Message, frozen=True, kw_only=True):
 
 
 class ConvertArgs(Message, frozen=True, kw_only=True):
-    """Write an image's disks into an export that is being made; `config` is what it was described as."""
+    """Write an image's disks into an unfinished export; `config` is its description."""
 
     export: str
     path: str

@@ -18,10 +18,10 @@ from ganeti.rpc.procedures.host import HypervisorsArgs
 class RunningInstance(Message, frozen=True, kw_only=True):
     """An instance that is on a node now.
 
-    `state` is `running`, `paused`, `shutdown` (the guest has powered itself off), `migrating` (it is
-    being sent away and still belongs here), `incoming` (a place that waits for a guest, or has
-    received one and not let it go on) or `postmigrate` (sent away completely, and not ended here
-    yet). In the last two states the guest does not run on this node.
+    `state` is `running`, `paused`, `shutdown` (the guest has powered itself off), `migrating` (it
+    is being sent away and still belongs here), `incoming` (waits for a guest, or has received one
+    and not resumed it) or `postmigrate` (sent away completely, and not ended here yet). In the last
+    two states the guest does not run on this node.
     """
 
     name: str
@@ -48,7 +48,7 @@ class StartArgs(Message, frozen=True, kw_only=True):
 
 
 class ShutdownArgs(Message, frozen=True, kw_only=True):
-    """Ask the guest; after `timeout_s` seconds end it (at once if 0)."""
+    """Ask the guest to shut down; end it after `timeout_s` seconds (at once if 0)."""
 
     instance: InstanceSpec
     timeout_s: float
@@ -65,14 +65,14 @@ class RebootArgs(Message, frozen=True, kw_only=True):
 class ConsoleInfo(Message, frozen=True, kw_only=True):
     """How to reach a console.
 
-    `kind` is `socket` (a path on the node), `vnc` or `spice` (a port of `host`, or of the node where
-    that is empty), or `msg` (there is none, and why).
+    `kind` is `socket` (a path on the node), `vnc` or `spice` (a port of `host`, or of the node
+    where that is empty), or `msg` (the reason why there is none).
     """
 
     kind: str
     path: str = ""
     log_path: str = ""
-    """Everything that the guest has said, where it is kept."""
+    """The file with all console output, if it is recorded."""
     message: str = ""
     host: str = ""
     port: int = 0

@@ -1,4 +1,4 @@
-"""Procedures about who is master: the register, candidates, the cluster's address."""
+"""Procedures about mastership: the register, candidates, the cluster's address."""
 
 import msgspec
 
@@ -17,13 +17,13 @@ class PromiseArgs(Message, frozen=True, kw_only=True):
 
 
 class AcceptArgs(Message, frozen=True, kw_only=True):
-    """A master registers itself."""
+    """A master's registration of itself."""
 
     request: AcceptRequest
 
 
 class RenewArgs(Message, frozen=True, kw_only=True):
-    """The master says that it is the master still."""
+    """The master's confirmation that it is still the master."""
 
     cluster_uuid: str
     epoch: int
@@ -34,35 +34,38 @@ class RegisterAnswer(Message, frozen=True, kw_only=True):
     """Answer of a node to any call about its register (R8)."""
 
     vote: Vote | None = None
-    """None where the node has joined no cluster. Only answers to read and promise say what the node is."""
+    """None if the node has not joined a cluster. Only answers to read and promise report the node's role."""
     why: str = ""
-    """Why there is no vote."""
+    """The reason why the node has no vote."""
     protocol: int = 0
 
 
 class CandidateArgs(Message, frozen=True, kw_only=True):
-    """Become a master candidate: the keys of the cluster's authority (PEM) and of confd, and where the state is."""
+    """Become a master candidate.
+
+    The keys of the cluster's authority (PEM) and of confd, and the state's location.
+    """
 
     authority_key: str
     state: str = ""
-    """Where it is (`StateSettings` as JSON); '' where the candidates themselves have it."""
+    """The location (`StateSettings` as JSON); '' where the candidates themselves have the state."""
     server: str = msgspec.field(default="", name="etcd_server")
-    """The settings of the candidate's own server of the state, where it is to run one."""
+    """The settings of the candidate's own server of the state, if it is to run one."""
     confd_key: bytes = b""
-    """With which confd's datagrams are signed."""
+    """The key that signs confd's datagrams."""
     former_confd_key: bytes = b""
-    """What counts beside it while it is renewed."""
+    """The second valid key while the key is renewed."""
 
     def __repr__(self) -> str:
         return "CandidateArgs(…)"
 
 
 class CandidateReport(Message, frozen=True, kw_only=True):
-    """What a candidate's own server of the state has."""
+    """A report of a candidate's own server of the state."""
 
     has_data: bool
     free_bytes: int
-    """Of the file system with its data."""
+    """Free space of the file system with its data."""
 
 
 class MasterIpArgs(Message, frozen=True, kw_only=True):
@@ -72,11 +75,11 @@ class MasterIpArgs(Message, frozen=True, kw_only=True):
     netmask: int
     netdev: str
     by_script: bool = False
-    """The administrator's script does it, in the place of the node."""
+    """The administrator's script configures it instead of the node."""
 
 
 def master_ip_args(cluster: Cluster) -> MasterIpArgs:
-    """The address as a node needs it."""
+    """Return the address in the form that a node needs."""
     return MasterIpArgs(
         address=cluster.master_ip,
         netmask=cluster.master_netmask,
@@ -106,4 +109,4 @@ MASTER_IP_UP = Procedure("master_ip_up", MasterIpArgs, Nothing, NORMAL_S, change
 MASTER_IP_DOWN = Procedure("master_ip_down", MasterIpArgs, Nothing, NORMAL_S, changes=True)
 
 REST_UP = Procedure("rest_up", Nothing, Nothing, NORMAL_S, changes=True)
-"""The REST server of the master's node runs."""
+"""Keep the REST server of the master's node running."""

@@ -9,16 +9,16 @@ from ganeti.rpc.procedures.instances import InstanceArgs
 
 
 class MigrationInfo(Message, frozen=True, kw_only=True):
-    """What the source says of a guest, so that the target starts the same virtual hardware."""
+    """The source's description of a guest, so that the target starts the same virtual hardware."""
 
     instance: InstanceSpec
-    """As the guest has it now, whatever the configuration gives it at its next start."""
+    """The guest's present values, whatever the configuration assigns at its next start."""
     running: bool
-    """False: it is paused, and stays so."""
+    """False: the guest is paused, and stays paused."""
     mirrors_disks: bool = False
-    """Whether the hypervisor can take disks along."""
+    """Whether the hypervisor can copy disks during the migration."""
     memory: int = 0
-    """MiB that it was started with, if that is not what it has now."""
+    """Memory in MiB at its start, if it has changed since."""
     machine: str = ""
     """The version of its virtual hardware."""
     qemu_version: str = ""
@@ -26,13 +26,13 @@ class MigrationInfo(Message, frozen=True, kw_only=True):
     slots: dict[str, int] = {}
     """UUID of a disk or NIC -> its slot."""
     certificate: str = ""
-    """What the source shows to the target (PEM), new each time."""
+    """The source's certificate for the target (PEM), new each time."""
 
 
 class IncomingArgs(Message, frozen=True, kw_only=True):
-    """Prepare to receive a guest; `info` is what the source said.
+    """Prepare to receive a guest; `info` comes from the source.
 
-    With `copies_disks` its disks are received too, into those that are here.
+    With `copies_disks` its disks are received too, into the existing ones.
     """
 
     instance: InstanceSpec
@@ -42,7 +42,10 @@ class IncomingArgs(Message, frozen=True, kw_only=True):
 
 
 class Incoming(Message, frozen=True, kw_only=True):
-    """Where the guest is waited for, and its disks (0: they are not); who waits shows `certificate` (PEM)."""
+    """The addresses that wait for the guest and for its disks (0: none).
+
+    The receiver shows `certificate` (PEM).
+    """
 
     address: str
     port: int
@@ -51,7 +54,7 @@ class Incoming(Message, frozen=True, kw_only=True):
 
 
 class MigrateArgs(Message, frozen=True, kw_only=True):
-    """Send a guest to where it is waited for; if not `live`, it stands still meanwhile."""
+    """Send a guest to the waiting address; if not `live`, the guest is paused meanwhile."""
 
     instance: InstanceSpec
     address: str
@@ -62,7 +65,7 @@ class MigrateArgs(Message, frozen=True, kw_only=True):
 
 
 class MigrationResult(Message, frozen=True, kw_only=True):
-    """What a migration took, in milliseconds and bytes."""
+    """The statistics of a migration, in milliseconds and bytes."""
 
     status: str
     total_ms: int
@@ -72,7 +75,7 @@ class MigrationResult(Message, frozen=True, kw_only=True):
 
 
 class MigrationEnd(Enum):
-    """What one end of a migration does when the outcome is known: which end, and whether the guest was sent."""
+    """The action of one end of a migration once the outcome is known."""
 
     END_SOURCE = (True, True)
     """Remove the guest, which the target has."""
@@ -83,7 +86,7 @@ class MigrationEnd(Enum):
 
     @classmethod
     def of(cls, *, is_source: bool, success: bool) -> Self:
-        """What the arguments of a call mean at the end that it reaches."""
+        """Return the action that the arguments of a call mean at its end."""
         return cls((is_source, success))
 
     @property
@@ -121,6 +124,6 @@ MIGRATION_FINISH_TARGET = Procedure(
 def finishing(
     end: MigrationEnd, instance: InstanceSpec
 ) -> tuple[Procedure[FinishMigrationArgs, Nothing], FinishMigrationArgs]:
-    """The call that lets one end of a migration do this."""
+    """Return the call that makes one end of a migration do this."""
     procedure = MIGRATION_FINISH_SOURCE if end.is_source else MIGRATION_FINISH_TARGET
     return procedure, FinishMigrationArgs(instance=instance, success=end.value[1])

@@ -5,7 +5,7 @@ from ganeti.rpc.procedures.form import NORMAL_S, Message, Procedure
 
 
 class NicsArgs(Message, frozen=True, kw_only=True):
-    """Network interfaces that an instance of `hypervisor` has, or is to have, on the node."""
+    """Network interfaces that an instance of `hypervisor` has, or will have, on the node."""
 
     hypervisor: str
     nics: list[NicSpec]

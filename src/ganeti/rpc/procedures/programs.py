@@ -28,12 +28,12 @@ class OsCreateArgs(Message, frozen=True, kw_only=True):
     debug: int = 0
     force_variant: bool = False
     reinstall: bool = False
-    """Something was installed on the disks before."""
+    """Whether the disks had an earlier installation."""
     facts: OsFacts = OsFacts()
 
 
 class OsRenameArgs(Message, frozen=True, kw_only=True):
-    """Run the `rename` script: `instance` has the new name, `old_name` is the one that it had."""
+    """Run the `rename` script: `instance` has the new name, `old_name` is the previous one."""
 
     instance: InstanceSpec
     os: str
@@ -44,12 +44,12 @@ class OsRenameArgs(Message, frozen=True, kw_only=True):
 
     @property
     def instance_name(self) -> str:
-        """The name that the cluster knows it by until the script has ended well."""
+        """Return the name by which the cluster knows it until the script has succeeded."""
         return self.old_name
 
 
 class ScriptResult(Message, frozen=True, kw_only=True):
-    """The end of a script that succeeded: the tail of what it said for people, and where all of it is kept."""
+    """The result of a successful script: the end of its output, and the path of the whole output."""
 
     tail: str
     log_path: str
@@ -60,11 +60,11 @@ class OsValidateArgs(Message, frozen=True, kw_only=True):
     osparams: dict[str, str]
     force_variant: bool = False
     are_defaults: bool = False
-    """They are meant for all variants, and for an OS that may not exist yet (S147, S149)."""
+    """The parameters are for all variants, and perhaps for an OS that does not exist yet (S147, S149)."""
 
 
 class OsVerified(Message, frozen=True, kw_only=True):
-    """The definition accepts the parameters; `said` is the end of what its verify script printed (S243)."""
+    """The definition accepts the parameters; `said` is the end of its verify script's output (S243)."""
 
     said: str = ""
 
@@ -75,11 +75,11 @@ class AllocatorArgs(Message, frozen=True, kw_only=True):
     name: str
     message: str
     options: list[str] = []
-    """Further arguments, as the cluster has them for its default allocators."""
+    """Further arguments that the cluster sets for its default allocators."""
 
 
 class AllocatorOutput(Message, frozen=True, kw_only=True):
-    """How the allocator's program ended; `found` is False if there is none of that name."""
+    """The allocator program's result; `found` is False if no program has the name."""
 
     found: bool
     status: int = 0

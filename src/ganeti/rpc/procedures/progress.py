@@ -1,4 +1,4 @@
-"""How far a call is whose work takes long."""
+"""The progress of a long call."""
 
 from ganeti.model.progress import Progress
 from ganeti.rpc.procedures.form import QUICK_S, Message, Procedure, optional
@@ -11,4 +11,4 @@ class ProgressArgs(Message, frozen=True, kw_only=True):
 
 
 CALL_PROGRESS = Procedure("call_progress", ProgressArgs, optional(Progress), QUICK_S, changes=False)
-"""None if no such call is carried out, or it does not report how far it is."""
+"""None if no such call runs, or it does not report its progress."""

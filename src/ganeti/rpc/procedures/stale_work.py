@@ -4,25 +4,25 @@ from ganeti.rpc.procedures.form import NORMAL_S, Message, Procedure
 
 
 class EndWorkArgs(Message, frozen=True, kw_only=True):
-    """Which changing calls are to end, with the programs that they run.
+    """The changing calls to end, with their programs.
 
-    A call of one of these keys that arrives later runs no program any more.
+    A call of one of these keys that arrives later runs no program.
     """
 
     keys: list[str] = []
     older: bool = False
-    """All that masters of epochs before the caller's began, too."""
+    """Whether to end all work of masters before the caller's epoch, too."""
     wait_s: float = 5.0
-    """How long to wait for calls that run no program, and end by themselves."""
+    """Time to wait for calls that run no program, and end on their own."""
 
 
 class UnfinishedWork(Message, frozen=True, kw_only=True):
-    """Something that still runs."""
+    """Work that still runs."""
 
     what: str
     """`procedure key`, or `task key`."""
     instance: str = ""
-    """The name of the instance that it concerns; '' if that is not known."""
+    """The name of its instance; '' if unknown."""
 
 
 class EndWorkResult(Message, frozen=True, kw_only=True):
@@ -32,5 +32,5 @@ class EndWorkResult(Message, frozen=True, kw_only=True):
     unfinished: list[UnfinishedWork]
 
 
-# The handler itself asks the register whether the caller is the master.
+# The handler itself checks in the register whether the caller is the master.
 END_STALE_WORK = Procedure("end_stale_work", EndWorkArgs, EndWorkResult, NORMAL_S, changes=False)

@@ -1,11 +1,11 @@
-"""Procedures about storage units: what there is, and what changes one."""
+"""Procedures about storage units: lists and changes."""
 
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.rpc.procedures.form import NORMAL_S, SLOW_S, Message, Nothing, Procedure
 
 
 class StorageKindArgs(Message, frozen=True, kw_only=True):
-    """Which kind of units is meant."""
+    """The kind of units."""
 
     kind: str
 
@@ -23,12 +23,12 @@ class UnitState(Message, frozen=True, kw_only=True):
 
 
 class ChangeUnitArgs(Message, frozen=True, kw_only=True):
-    """What is to become of a unit; None leaves a thing as it is."""
+    """The changes to a unit; None leaves a property unchanged."""
 
     unit: StorageUnit
     allocatable: bool | None = None
     present: bool | None = None
-    """Whether it is to be there: made if it is missing, deleted if it is empty."""
+    """Whether the unit must exist: it is created if it is missing, or deleted if it is empty."""
 
 
 class UnitArgs(Message, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class UnitArgs(Message, frozen=True, kw_only=True):
 
 
 class VolumePart(Message, frozen=True, kw_only=True):
-    """A logical volume of a node and what it lies on; the size is in MiB."""
+    """A logical volume of a node and its physical volume; the size is in MiB."""
 
     group: str
     name: str

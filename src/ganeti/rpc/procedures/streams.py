@@ -1,8 +1,8 @@
 """Procedures that carry the data of one disk from a node to another, or within a node.
 
-One end listens and one sends. Each has a key that is made for this transfer only, and accepts exactly
-the other's certificate; a token binds the connection to the disk. The receiver says that it has all
-only when what it wrote is synced, and its digest is that of what was sent.
+One end listens and one sends. Each has a key that is made for this transfer only, and accepts
+exactly the other's certificate; a token binds the connection to the disk. The receiver confirms
+only after it has synced everything, and its digest equals the sender's.
 """
 
 from typing import Annotated
@@ -27,20 +27,20 @@ class TransferCertificate(Message, frozen=True, kw_only=True):
 
 
 class DiskEnd(Message, frozen=True, kw_only=True):
-    """A disk of an instance; read or written by a script of its OS, or as it is if `os` is ''."""
+    """A disk of an instance; read or written by a script of its OS, or directly if `os` is ''."""
 
     instance: InstanceSpec
     index: int
     os: str = ""
     osparams: dict[str, str] = {}
     snapshot: str = ""
-    """The path of a snapshot, to be read instead of the disk."""
+    """The path of a snapshot to read instead of the disk."""
     debug: int = 0
     facts: OsFacts = OsFacts()
 
 
 class DumpEnd(Message, frozen=True, kw_only=True):
-    """A file of an export; of one that is still being made if `unfinished`."""
+    """A file of an export; of an unfinished export if `unfinished`."""
 
     export: str
     file: str
@@ -48,7 +48,7 @@ class DumpEnd(Message, frozen=True, kw_only=True):
 
 
 class _End(Message, frozen=True, kw_only=True):
-    """Exactly one of `disk` and `dump` is given. `peer` is the other's certificate, in PEM form."""
+    """Exactly one of `disk` and `dump` is set. `peer` is the peer's certificate, in PEM form."""
 
     instance_name: str
     token: str
@@ -56,38 +56,41 @@ class _End(Message, frozen=True, kw_only=True):
     peer: str
     address: str
     size: int
-    """Bytes that are expected, for the progress."""
+    """Expected number of bytes, for the progress."""
     disk: DiskEnd | None = None
     dump: DumpEnd | None = None
     silence_s: float = 600.0
-    """How long the other end may say nothing while data moves."""
+    """Time that the peer may be silent while data moves."""
 
 
 class ReceiveArgs(_End, frozen=True, kw_only=True):
-    """Wait at `address`; `unpack` is the compression to undo, `sha256` what the data must have ('': any)."""
+    """Wait at `address`.
+
+    `unpack` is the compression to undo, `sha256` the required digest of the data ('': any).
+    """
 
     unpack: str = "none"
     sha256: str = ""
     limit: int
-    """More bytes than this are refused, counted after unpacking."""
+    """Maximum number of bytes, counted after decompression."""
     hold: bool = False
-    """Do not tell the sender that all is well before `stream_commit`: what it sent may be removed then (G14)."""
+    """Do not confirm to the sender before `stream_commit`: it may then remove its data (G14)."""
     wait_s: int = 60
-    """How long to wait for the sender."""
+    """Time to wait for the sender."""
 
 
 class Receiving(Message, frozen=True, kw_only=True):
     port: int
     sealed: bool = True
-    """Whether the sender must seal its frames; a node of an older version wants it always."""
+    """Whether the sender must seal its frames; a node of an older version always requires it."""
     inflates: bool = False
-    """Whether frames may be compressed one by one; a node of an older version does not know that."""
+    """Whether frames may be compressed one by one; a node of an older version does not support it."""
 
 
 class SendArgs(_End, frozen=True, kw_only=True):
     """Send to the receiver, compressed by `pack`; return the digest of the data if `digests`.
 
-    Without `sealed` the receiver must have been told the digest.
+    Without `sealed` the receiver must have the digest.
     """
 
     port: int
@@ -99,7 +102,7 @@ class SendArgs(_End, frozen=True, kw_only=True):
 
 
 class CopyArgs(Message, frozen=True, kw_only=True):
-    """Copy one disk to another one of this node, both of which are open; `target` decides where zeros are written."""
+    """Copy one open disk to another one of this node; `target` decides where zeros are written."""
 
     instance_name: str
     token: str
@@ -108,7 +111,7 @@ class CopyArgs(Message, frozen=True, kw_only=True):
 
 
 class StreamResult(Message, frozen=True, kw_only=True):
-    """Bytes before compression, and their digest if it was wanted."""
+    """Bytes before compression, and their digest if requested."""
 
     data_bytes: int
     sha256: str = ""
@@ -119,11 +122,11 @@ class StreamArgs(Message, frozen=True, kw_only=True):
     instance_name: str
     token: str
     receives: bool
-    """Which end is meant: both may be on one node."""
+    """The end of a transfer: both may be on one node."""
 
 
 class StreamStatus(Message, frozen=True, kw_only=True):
-    """How far an end has come; `result` once it has ended well, `error` once it has not."""
+    """The progress of an end; `result` after success, `error` after a failure."""
 
     known: bool
     running: bool = False
@@ -134,14 +137,14 @@ class StreamStatus(Message, frozen=True, kw_only=True):
 
 
 class OutputArgs(Message, frozen=True, kw_only=True):
-    """What a script has said beyond `offset`; it runs by the call of this key."""
+    """Request for a script's output after `offset`; the call of this key runs the script."""
 
     key: str
     offset: int = 0
 
 
 class Output(Message, frozen=True, kw_only=True):
-    """Whole lines of text, and where the next ones begin; `skipped` bytes were left out."""
+    """Whole lines of text, and the offset of the next ones; `skipped` bytes were omitted."""
 
     text: Annotated[str, msgspec.Meta(max_length=1024 * 1024)] = ""
     offset: int = 0
@@ -161,7 +164,7 @@ class CanSnapshot(Message, frozen=True, kw_only=True):
 
 
 class SnapshotTaken(Message, frozen=True, kw_only=True):
-    """Where the data of that moment is read."""
+    """The path of the snapshot's data."""
 
     path: str
 

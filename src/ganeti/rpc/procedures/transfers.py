@@ -1,6 +1,6 @@
-"""Procedures by which a master of the version before copies a disk between two nodes; they go with the next release.
+"""Procedures by which a master of the previous version copies a disk between two nodes.
 
-This version's master calls those of `streams.py`.
+Removed in the next release; the present master uses those of `streams.py`.
 """
 
 from ganeti.model.instance_spec import DiskSpec
@@ -24,7 +24,7 @@ class DiskListening(Message, frozen=True, kw_only=True):
 
 
 class DiskSendArgs(Message, frozen=True, kw_only=True):
-    """Send a disk's data to who listens; `compress` is one of `model.compression.COPIED`."""
+    """Send a disk's data to the waiting receiver; `compress` is one of `model.compression.COPIED`."""
 
     instance_name: str
     disk: DiskSpec
@@ -34,11 +34,11 @@ class DiskSendArgs(Message, frozen=True, kw_only=True):
     token: str
     compress: str = "none"
     leaves_out_zeros: bool | None = None
-    """Whether the new disk is sure to read as zeros where nothing is sent; None: as disks of this template do."""
+    """Whether unsent ranges of the new disk certainly read as zeros; None: like disks of this template."""
 
 
 class DiskSent(Message, frozen=True, kw_only=True):
-    """What was sent: bytes of data (zeros are left out), the time it took, the digest of both ends."""
+    """The sent bytes of data (zeros are omitted), the time, and the digest of both ends."""
 
     data_bytes: int
     seconds: float

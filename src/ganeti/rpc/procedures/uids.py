@@ -1,4 +1,4 @@
-"""Procedures about the user ids that guests run under."""
+"""Procedures about the user ids of guests."""
 
 from ganeti.rpc.procedures.form import NORMAL_S, Message, Procedure
 
@@ -13,9 +13,9 @@ class UidPoolUse(Message, frozen=True, kw_only=True):
     """Data of a node about these ids."""
 
     conflicts: list[str]
-    """Whose they are, a sentence each: no guest may have them."""
+    """The owners of ids, a sentence each: no guest may use these ids."""
     in_use: list[int]
-    """Ids that processes run with now."""
+    """Ids of running processes."""
 
 
 UID_POOL_USE = Procedure("uid_pool_use", UidPoolArgs, UidPoolUse, NORMAL_S, changes=False)
