@@ -8,9 +8,8 @@ from ganeti.base.errors import ErrorCode, PrereqError, RpcError
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.objects import Node
-from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo
+from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo, NodeInfoArgs
 from ganeti.units.context import UnitContext
-from ganeti.units.node_data import info_args
 from ganeti.units.placements import Placement, memory_on
 
 
@@ -38,11 +37,12 @@ async def free_resources(
 ) -> NodeInfo:
     """Return `node`'s report about itself, less the resources of placements decided before this job's.
 
-    The query covers `units` besides the cluster's own.
+    The query covers only `units`: each one costs the node a look at its disks.
     """
     earlier = ctx.services.placements.before(ctx.job_id)
+    query = NodeInfoArgs(hypervisors=[], storage=list(dict.fromkeys(units)))
     try:
-        info = await ctx.call(node, NODE_INFO, info_args(ctx.snapshot, units))
+        info = await ctx.call(node, NODE_INFO, query)
     except RpcError as err:
         raise PrereqError(f"{what}: cannot query {err}", ErrorCode.ENVIRONMENT) from err
     return minus_reserved(info, ctx.snapshot, node, earlier)

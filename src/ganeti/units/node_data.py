@@ -1,13 +1,11 @@
 """The latest reports of nodes, for allocations in quick succession."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ganeti.base.clock import Clock
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import storage_units
-from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.objects import NodeUuid
 from ganeti.rpc.procedures.host import NODE_INFO, NodeInfoArgs
 from ganeti.units.calls import Rpc
@@ -25,10 +23,10 @@ class Asks(Protocol):
     def rpc(self) -> Rpc: ...
 
 
-def info_args(snapshot: Snapshot, units: Iterable[StorageUnit] = ()) -> NodeInfoArgs:
-    """Return the arguments of NODE_INFO for this cluster, with some units besides its own."""
+def info_args(snapshot: Snapshot) -> NodeInfoArgs:
+    """Return the arguments of NODE_INFO about everything that the nodes of this cluster have."""
     cluster = snapshot.cluster
-    storage = list(dict.fromkeys((*storage_units(cluster), *units)))
+    storage = list(dict.fromkeys(storage_units(cluster)))
     return NodeInfoArgs(hypervisors=list(cluster.enabled_hypervisors), storage=storage)
 
 

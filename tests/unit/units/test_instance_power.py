@@ -19,6 +19,7 @@ from ganeti.model.opcodes.instance import (
 )
 from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures.agent import AgentInfo
+from ganeti.rpc.procedures.host import NODE_INFO, NodeInfoArgs
 from ganeti.units.instance.query_data import MOST_AT_ONCE
 from tests.support.fake_rpc import Fault
 from tests.support.faulty_store import Crash, Refuse
@@ -438,3 +439,11 @@ async def test_a_guest_whose_bridge_is_gone_is_not_started(master: Master) -> No
     assert "the bridge 'br0' does not exist" in text
     assert master.rpc.acts() == []
     master.check()
+
+
+async def test_start_asks_its_node_for_memory_and_for_no_storage(master: Master) -> None:
+    """A look at storage opens directories or runs programs of the volume manager."""
+    await stopped(master)
+    succeeded(await master.run(startup()))
+    asked = [call.args for call in master.rpc.calls if call.procedure == NODE_INFO.name]
+    assert asked == [NodeInfoArgs(hypervisors=[], storage=[])]
