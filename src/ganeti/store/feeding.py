@@ -35,8 +35,15 @@ class Feed:
     def __init__(self) -> None:
         self.entries: deque[EncodedEntry] = deque()
         self.is_live = False
+        self.is_asked = True
+        """Whether the follower gets a ping when there is nothing else to send."""
         self.news = asyncio.Event()
         self._bytes = 0
+
+    def ask(self) -> None:
+        """Send a ping, unless something else is sent anyway."""
+        self.is_asked = True
+        self.news.set()
 
     def begin(self) -> None:
         """Collect transactions from now on."""

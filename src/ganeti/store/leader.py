@@ -47,8 +47,10 @@ from ganeti.store.stream import (
 from ganeti.store.sync_set import SyncSet
 
 TICK_S = 0.1
+"""Interval between two looks at a sync set that changes; the shortest one otherwise."""
 HAND_OVER_TICK_S = 0.01
-PING_S = 0.25
+PING_S = 0.5
+"""Interval at which idle followers are asked for an acknowledgement."""
 RETRY_S = 0.5
 ANSWER_S = 5.0
 
@@ -85,7 +87,8 @@ class LeaderTerm:
         self._waking = StaggeredWaker()
         self._feeds: dict[NodeUuid, Feed] = {}
         self._links: dict[NodeUuid, asyncio.Task[None]] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._beat_at = now
         self._registering = asyncio.Lock()
         self._asking: set[asyncio.Task[None]] = set()
         self._set_change: asyncio.Task[None] | None = None
@@ -124,7 +127,6 @@ class LeaderTerm:
     def start(self, members: MemberList) -> None:
         """Start to serve followers."""
         self.members_are(members)
-        self._tasks.append(asyncio.create_task(self._tick(), name="leader tick"))
 
     def members_are(self, members: MemberList) -> None:
         """Follow these candidates from now on, and register these voters.
@@ -164,6 +166,7 @@ class LeaderTerm:
         for node in sorted(others - self._links.keys()):
             self._feeds[node] = Feed()
             self._links[node] = asyncio.create_task(self._link(node), name=f"link {node}")
+        self._tick_at(asyncio.get_running_loop().time())
 
     def written(self, entries: list[EncodedEntry]) -> None:
         """Record that the master has synced these transactions."""
@@ -172,6 +175,7 @@ class LeaderTerm:
         for feed in self._feeds.values():
             feed.add(entries)
         self._sync.written(entries[-1].position)
+        self._sync.ask(asyncio.get_running_loop().time())
         self._acknowledge()
 
     async def acknowledged(self, position: Position) -> None:
@@ -213,7 +217,9 @@ class LeaderTerm:
         """End the term; the outcome of waiting writes is unknown."""
         self.end(why)
         changes = [task for task in (self._set_change, self._voters_change) if task is not None]
-        tasks = [*self._tasks, *self._links.values(), *self._asking, *changes]
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [*self._links.values(), *self._asking, *changes]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -398,17 +404,33 @@ class LeaderTerm:
 
     # Periodic work
 
-    async def _tick(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._over is None:
-            if self._quorum.is_over(loop.time()):
-                self._give_up("no answer from a majority of the voters for 10 s")
-                return
-            wanted = self._sync.tick(loop.time())
-            self._acknowledge()
-            if wanted is not None and self._set_change is None:
-                self._set_change = asyncio.create_task(self._change_set(wanted), name="sync set")
-            await asyncio.sleep(TICK_S)
+    def _tick_at(self, when: float) -> None:
+        """Run `_tick` at that time of the loop's clock, instead of the time set before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(when, self._tick)
+
+    def _tick(self) -> None:
+        """Ask the followers at each beat, and begin a change of the sync set where it is due."""
+        now = asyncio.get_running_loop().time()
+        if self._over is not None:
+            return
+        if self._quorum.is_over(now):
+            self._give_up("no answer from a majority of the voters for 10 s")
+            return
+        if now >= self._beat_at:
+            self._beat_at = now + PING_S
+            self._sync.ask(now)
+            for feed in self._feeds.values():
+                feed.ask()
+        wanted = self._sync.tick(now)
+        self._acknowledge()
+        if wanted is not None and self._set_change is None:
+            self._set_change = asyncio.create_task(self._change_set(wanted), name="sync set")
+        if self._sync.is_changing or self._quorum.is_over(now + PING_S):
+            self._tick_at(now + TICK_S)
+        else:
+            self._tick_at(min(self._beat_at, max(self._sync.silent_at(), now + TICK_S)))
 
     async def _change_set(self, wanted: frozenset[NodeUuid]) -> None:
         try:
@@ -533,10 +555,8 @@ class LeaderTerm:
             self._acknowledge()
 
     async def _send(self, node: NodeUuid, channel: Channel, sent: Position) -> None:
-        """Send from the log until its end, then new transactions; send a ping now and then."""
+        """Send from the log until its end, then new transactions; send a ping when the feed is asked."""
         feed = self._feeds[node]
-        loop = asyncio.get_running_loop()
-        next_ping = 0.0
         while True:
             if not feed.is_live:
                 feed.begin()
@@ -549,17 +569,13 @@ class LeaderTerm:
                 await give(channel, append_of(entries))
                 sent = entries[-1].position
                 continue
-            if loop.time() >= next_ping:
+            if feed.is_asked:
+                feed.is_asked = False
                 await give(channel, Ping())
-                next_ping = loop.time() + PING_S
+                continue
             feed.news.clear()
-            if feed.entries:
-                continue
-            try:
-                async with asyncio.timeout(max(next_ping - loop.time(), 0.0)):
-                    await feed.news.wait()
-            except TimeoutError:
-                continue
+            if not feed.entries:
+                await feed.news.wait()
 
     async def _send_snapshot(self, node: NodeUuid, channel: Channel, theirs: History) -> Position:
         """Send everything.

@@ -5,9 +5,9 @@
            gathering --(a new member falls silent)--> steady, as before
            registering --(a majority of the voters has the new set)--> steady, with the new set
 
-A follower *proves* that it keeps up when it has acknowledged what was written at its last proof. One
-that has proved nothing for a second is silent; one that was dropped returns after 30 s without
-silence. All times are monotonic seconds given by the caller.
+A follower *proves* that it keeps up when it has acknowledged what was written when it was last asked. A
+follower is silent when a question has been open for a second. One that was dropped returns after 30 s
+without silence. All times are monotonic seconds given by the caller.
 """
 
 from collections.abc import Iterable
@@ -20,15 +20,24 @@ from ganeti.store.interface import ZERO, Position
 
 SILENT_AFTER_S = 1.0
 RETURNS_AFTER_S = 30.0
+NEVER_PROVED, NOTHING_ASKED = float("-inf"), float("inf")
 
 
 @dataclass(slots=True)
 class _Follower:
     acked: Position = ZERO
-    mark: Position = ZERO  # the acknowledgement of this position is the next proof
-    proved_at: float = float("-inf")
+    mark: Position = ZERO  # the acknowledgement of this position answers the open question
+    asked_at: float = NEVER_PROVED
+    """Time of the open question; `NOTHING_ASKED` after its answer."""
     steady_since: float = float("inf")
     was_dropped: bool = False
+
+    def is_silent(self, now: float) -> bool:
+        return now - self.asked_at > SILENT_AFTER_S
+
+    def forget_proof(self) -> None:
+        """Count as silent until the next proof."""
+        self.asked_at = NEVER_PROVED
 
 
 @dataclass(slots=True)
@@ -62,7 +71,7 @@ class SyncSet:
         self._candidates = members
         self._followers: dict[NodeUuid, _Follower] = {}
         for node in members - {master}:
-            self._followers[node] = _Follower(position, position, now, now)
+            self._followers[node] = _Follower(position, position, NOTHING_ASKED, now)
 
     @property
     def members(self) -> frozenset[NodeUuid]:
@@ -106,11 +115,30 @@ class SyncSet:
             return self._acknowledged
         follower.acked = max(follower.acked, position)
         if follower.acked >= follower.mark:
-            if now - follower.proved_at > SILENT_AFTER_S:
+            if follower.is_silent(now):
                 follower.steady_since = now
-            follower.proved_at = now
+            follower.asked_at = now if follower.acked < self._written else NOTHING_ASKED
             follower.mark = self._written
         return self._advance()
+
+    def ask(self, now: float) -> None:
+        """Record that every follower is asked now for all that was written."""
+        for follower in self._followers.values():
+            if follower.asked_at == NOTHING_ASKED:
+                follower.asked_at, follower.mark = now, self._written
+
+    def silent_at(self) -> float:
+        """Return when the next follower falls silent unless it answers; infinity if no question is open."""
+        asked = [follower.asked_at for follower in self._followers.values()]
+        return (
+            min((at for at in asked if at != NEVER_PROVED), default=NOTHING_ASKED) + SILENT_AFTER_S
+        )
+
+    @property
+    def is_changing(self) -> bool:
+        """Return whether an acknowledgement may begin or continue a change."""
+        is_small = len(self._members) < min(TARGET_SIZE, len(self._candidates))
+        return self._change is not None or is_small
 
     def has_only(self, node: NodeUuid, position: Position) -> None:
         """Record the position of a follower that connects: any greater position no longer counts.
@@ -120,7 +148,8 @@ class SyncSet:
         follower = self._followers.get(node)
         if follower and follower.acked > position:
             follower.acked = follower.mark = min(follower.acked, position)
-            follower.proved_at, follower.was_dropped = float("-inf"), True
+            follower.forget_proof()
+            follower.was_dropped = True
 
     def tick(self, now: float) -> frozenset[NodeUuid] | None:
         """Begin or continue a change; return a set to register now, to be confirmed by `registered`.
@@ -145,7 +174,7 @@ class SyncSet:
         for node in self._members - members:
             if follower := self._followers.get(node):
                 follower.was_dropped, follower.steady_since = True, float("inf")
-                follower.proved_at = float("-inf")
+                follower.forget_proof()
         for node in members - {self._master}:
             self._followers[node].was_dropped = False
         self._members, self._change = members, None
@@ -179,7 +208,9 @@ class SyncSet:
 
     def _pursue(self, change: _Change, now: float) -> None:
         new = change.members - self._members
-        if any(self._is_silent(node, now) or node not in self._candidates for node in new):
+        if any(
+            self._followers[node].is_silent(now) or node not in self._candidates for node in new
+        ):
             self._change = None
             self._advance()
         elif all(self._followers[node].acked >= change.floor for node in new):
@@ -188,17 +219,14 @@ class SyncSet:
     def _wanted(self, now: float) -> frozenset[NodeUuid]:
         """Return the desired members: present ones that keep up, and others up to the target size."""
         others = self._members & self._candidates - {self._master}
-        kept = sorted(node for node in others if not self._is_silent(node, now))
+        kept = sorted(node for node in others if not self._followers[node].is_silent(now))
         ready = sorted(
             node for node in self._candidates - self._members if self._may_come(node, now)
         )
         return frozenset((self._master, *[*kept, *ready][: TARGET_SIZE - 1]))
 
-    def _is_silent(self, node: NodeUuid, now: float) -> bool:
-        return now - self._followers[node].proved_at > SILENT_AFTER_S
-
     def _may_come(self, node: NodeUuid, now: float) -> bool:
-        if self._is_silent(node, now):
+        if self._followers[node].is_silent(now):
             return False
         follower = self._followers[node]
         return not follower.was_dropped or now - follower.steady_since >= RETURNS_AFTER_S

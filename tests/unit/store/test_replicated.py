@@ -602,7 +602,8 @@ async def test_lease_runs_out_when_no_majority_confirms_it(
 ) -> None:
     """The clock decides, not what this node does: it may be frozen meanwhile."""
     store, lease = await three(replicas)
-    monkeypatch.setattr(leader_module, "TICK_S", 60.0)  # the term does not end by itself in time
+    for name in ("TICK_S", "PING_S"):  # the term does not end by itself in time
+        monkeypatch.setattr(leader_module, name, 60.0)
     await asyncio.sleep(0.1)
     assert store.holds(lease.epoch)
     assert not store.holds(lease.epoch + 1)

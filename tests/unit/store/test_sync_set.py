@@ -40,6 +40,7 @@ def test_nobody_waits_for_those_outside() -> None:
 def test_a_silent_member_is_dropped_once_that_is_registered() -> None:
     made = set_of(A, B)
     made.written(at(1))
+    made.ask(0.1)
     made.acked(A, at(1), 1.0)
     assert made.tick(0.9) is None
     made.acked(A, at(1), 1.2)
@@ -54,6 +55,7 @@ def test_nobody_waits_for_a_new_member_that_fell_silent() -> None:
     made = set_of()
     made.acked(A, at(0), 0.5)
     made.written(at(1))
+    made.ask(0.6)
     assert made.tick(0.6) is None  # gathering: A lags
     assert made.acknowledged == at(1)
     made.written(at(2))
@@ -66,8 +68,9 @@ def test_nobody_waits_for_a_new_member_that_fell_silent() -> None:
 
 def test_another_candidate_takes_the_place_and_must_have_everything_first() -> None:
     made = set_of(A, B)
-    made.acked(C, at(0), 1.0)
     made.written(at(5))
+    made.ask(0.4)
+    made.acked(C, at(0), 1.0)
     made.acked(A, at(5), 1.1)
     assert made.tick(1.5) is None  # gathering: C lags
     assert made.must_acknowledge == frozenset((M, A, B, C))
@@ -80,6 +83,7 @@ def test_another_candidate_takes_the_place_and_must_have_everything_first() -> N
 def test_one_that_was_dropped_returns_after_it_has_kept_up_for_30_s() -> None:
     made = SyncSet(M, frozenset((M, A)), at(0), 0.0)
     made.candidates_are((A,))
+    made.ask(0.0)
     assert made.tick(1.5) == frozenset((M,))
     made.registered(frozenset((M,)))
     now = 2.0
@@ -101,8 +105,47 @@ def test_one_that_keeps_acknowledging_late_is_silent() -> None:
     made = set_of(A)
     for step in range(20):
         made.written(at(step + 50))
+        made.ask(step / 10)
         made.acked(A, at(step), step / 10)
     assert made.tick(2.0) == frozenset((M,))
+
+
+def test_member_is_silent_a_second_after_the_question_that_it_leaves_open() -> None:
+    made = set_of(A)
+    assert made.tick(60.0) is None  # nothing was asked
+    made.ask(60.0)
+    made.ask(60.5)  # the first question counts
+    assert made.silent_at() == 61.0
+    assert made.tick(61.0) is None
+    assert made.tick(61.01) == frozenset((M,))
+
+
+def test_write_is_a_question_even_right_after_an_answer() -> None:
+    made = set_of(A)
+    made.ask(1.0)
+    made.acked(A, at(0), 1.1)
+    made.written(at(1))
+    made.ask(1.2)
+    made.acked(A, at(0), 1.3)  # an answer to an earlier question
+    assert made.silent_at() == 2.2
+
+
+def test_answer_behind_later_writes_opens_the_next_question() -> None:
+    made = set_of(A)
+    made.written(at(1))
+    made.ask(1.0)
+    made.written(at(2))
+    made.acked(A, at(1), 1.5)
+    assert made.silent_at() == 2.5
+
+
+def test_set_changes_only_where_an_acknowledgement_may_continue_a_change() -> None:
+    made = set_of(A, B)
+    made.candidates_are((A, B))
+    assert not made.is_changing
+    made.ask(0.0)
+    made.tick(1.5)
+    assert made.is_changing
 
 
 def test_what_a_follower_has_lost_does_not_count() -> None:
@@ -150,6 +193,7 @@ def test_in_any_order_every_member_has_what_is_acknowledged(
                 made.has_only(NodeUuid(node), at(min(number, serial)))
             case ("tick", float(passed)):
                 now += passed
+                made.ask(now)
                 wanted = made.tick(now) or wanted
             case ("registered",):
                 if wanted is not None:

@@ -424,6 +424,7 @@ class Member:
         await self.sync()
         if self.is_serving(term):
             term.sync.written(self.log[self.synced - 1].position)
+            term.sync.ask(self.world.now)
             self._acknowledge(term)
 
     def unknown_commit(self) -> None:
@@ -473,6 +474,7 @@ class Member:
                 self.end_term()
                 self.world.spawn(self.process, self.campaign(CampaignKind.VOTE))
                 return
+            term.sync.ask(now)
             wanted = term.sync.tick(now)
             self._acknowledge(term)
             if wanted is not None and not term.is_registering and not term.is_changing_set:
