@@ -14,6 +14,7 @@ import pytest
 
 from ganeti import ssconf
 from ganeti.base import certificates
+from ganeti.base.certificate_facts import node_identity
 from ganeti.base.clock import SystemClock
 from ganeti.base.errors import (
     ExecError,
@@ -349,7 +350,7 @@ async def test_a_node_joins_with_a_token_and_its_key_stays_on_it(world: World) -
     assert said == b"node2.example has joined cluster cluster.example.\n"
     assert (joined.name, joined.primary_ip, joined.port) == (node.name, node.address, 1811)
     assert joined.fingerprint == node.certificate
-    identity = certificates.node_identity(node.paths.node_certificate.read_bytes())
+    identity = node_identity(node.paths.node_certificate.read_bytes())
     assert identity == (joined.uuid, node.name)
     assert stat.S_IMODE(node.paths.node_key.stat().st_mode) == 0o600
     assert not node.paths.authority_key.exists()

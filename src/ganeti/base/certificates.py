@@ -6,21 +6,28 @@ times are seconds since the epoch.
 """
 
 import datetime as dt
-import functools
 import hashlib
 import ipaddress
 import re
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
+from ganeti.base.certificate_facts import validity
+from ganeti.base.deferred import Deferred
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import host_name
+
+if TYPE_CHECKING:
+    from cryptography import exceptions, x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509 import oid
+else:
+    x509, oid = Deferred("cryptography.x509"), Deferred("cryptography.x509.oid")
+    exceptions = Deferred("cryptography.exceptions")
+    hashes = Deferred("cryptography.hazmat.primitives.hashes")
+    serialization = Deferred("cryptography.hazmat.primitives.serialization")
+    ec = Deferred("cryptography.hazmat.primitives.asymmetric.ec")
 
 DAY_S = 24 * 3600.0
 NODE_LIFETIME_S = 5 * 365 * DAY_S
@@ -87,7 +94,7 @@ def sign_node(
     builder = _builder(_name(node_name, node_uuid), issuer.subject, now, NODE_LIFETIME_S)
     builder = builder.public_key(asked.public_key())
     names = [x509.DNSName(node_name), x509.UniformResourceIdentifier(f"urn:uuid:{node_uuid}")]
-    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    usages = [oid.ExtendedKeyUsageOID.SERVER_AUTH, oid.ExtendedKeyUsageOID.CLIENT_AUTH]
     for extension, is_critical in (
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (_usage(signs=False), True),
@@ -125,7 +132,7 @@ def sign_peer(
     own = ipaddress.ip_address(address)
     addresses = {own, ipaddress.ip_address("127.0.0.1")} if own.is_loopback else {own}
     names = [x509.IPAddress(one) for one in sorted(addresses, key=str)]
-    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    usages = [oid.ExtendedKeyUsageOID.SERVER_AUTH, oid.ExtendedKeyUsageOID.CLIENT_AUTH]
     builder = builder.public_key(public)
     for extension, is_critical in (
         (x509.BasicConstraints(ca=False, path_length=None), True),
@@ -158,7 +165,7 @@ def for_transfer(key: bytes, name: str, now: float) -> bytes:
     private = _private(key)
     subject = _name(name, "")
     builder = _builder(subject, subject, now, TRANSFER_LIFETIME_S).public_key(private.public_key())
-    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    usages = [oid.ExtendedKeyUsageOID.SERVER_AUTH, oid.ExtendedKeyUsageOID.CLIENT_AUTH]
     for extension, is_critical in (
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (_usage(signs=False), True),
@@ -173,11 +180,12 @@ def for_transfer(key: bytes, name: str, now: float) -> bytes:
 def transfer_name(certificate: bytes, now: float) -> str:
     """The name in a certificate of `for_transfer`; InputError if it is none, or does not hold now."""
     found = _certificate(certificate)
-    if not found.not_valid_before_utc.timestamp() <= now <= found.not_valid_after_utc.timestamp():
+    begin, end = validity(certificate)
+    if not begin <= now <= end:
         raise InputError("this certificate has expired, or does not hold yet")
     if found.public_bytes(serialization.Encoding.PEM).strip() != certificate.strip():
         raise InputError("this is more than one certificate in PEM form")
-    names = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    names = found.subject.get_attributes_for_oid(oid.NameOID.COMMON_NAME)
     if len(names) != 1 or found.subject != found.issuer or _is_authority(found):
         raise InputError("this is not the certificate of a transfer")
     return str(names[0].value)
@@ -192,7 +200,7 @@ def is_upstream(certificate: bytes, now: float) -> bool:
     return True
 
 
-def _is_authority(certificate: x509.Certificate) -> bool:
+def _is_authority(certificate: "x509.Certificate") -> bool:
     try:
         basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
     except x509.ExtensionNotFound:
@@ -209,7 +217,7 @@ def for_rest(key: bytes, names: Sequence[str], addresses: Sequence[str], now: fl
     builder = _builder(subject, subject, now, NODE_LIFETIME_S).public_key(private.public_key())
     for extension, is_critical in (
         (x509.BasicConstraints(ca=True, path_length=0), True),
-        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
+        (x509.ExtendedKeyUsage([oid.ExtendedKeyUsageOID.SERVER_AUTH]), False),
         (x509.SubjectAlternativeName(others), False),
         (x509.SubjectKeyIdentifier.from_public_key(private.public_key()), False),
     ):
@@ -227,7 +235,9 @@ def for_migration(key: bytes, end: str, instance_uuid: str, now: float) -> bytes
     subject = _name(name, "")
     builder = _builder(subject, subject, now, MIGRATION_LIFETIME_S).public_key(private.public_key())
     is_server = end == "target"
-    usage = ExtendedKeyUsageOID.SERVER_AUTH if is_server else ExtendedKeyUsageOID.CLIENT_AUTH
+    usage = (
+        oid.ExtendedKeyUsageOID.SERVER_AUTH if is_server else oid.ExtendedKeyUsageOID.CLIENT_AUTH
+    )
     for extension, is_critical in (
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (_usage(signs=False), True),
@@ -245,39 +255,8 @@ def migration_name(end: str, instance_uuid: str) -> str:
 
 def is_for_migration(certificate: bytes, end: str, instance_uuid: str) -> bool:
     """Whether a certificate was made for this end of a migration of this instance."""
-    names = _certificate(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    names = _certificate(certificate).subject.get_attributes_for_oid(oid.NameOID.COMMON_NAME)
     return [one.value for one in names] == [migration_name(end, instance_uuid)]
-
-
-def not_after(certificate: bytes) -> float:
-    """When a certificate expires."""
-    return _certificate(certificate).not_valid_after_utc.timestamp()
-
-
-def not_before(certificate: bytes) -> float:
-    """From when on a certificate is valid."""
-    return _certificate(certificate).not_valid_before_utc.timestamp()
-
-
-@functools.lru_cache(maxsize=4)
-def node_identity(certificate: bytes) -> tuple[str, str]:
-    """Return the UUID and the name in a node's certificate; InputError if it has none.
-
-    The last results are kept: a node reads its own certificate at each start of an instance.
-    """
-    try:
-        names = (
-            _certificate(certificate)
-            .extensions.get_extension_for_class(x509.SubjectAlternativeName)
-            .value
-        )
-    except x509.ExtensionNotFound as err:
-        raise InputError("this certificate does not name a node") from err
-    uuids = names.get_values_for_type(x509.UniformResourceIdentifier)
-    hosts = names.get_values_for_type(x509.DNSName)
-    if len(uuids) != 1 or not uuids[0].startswith("urn:uuid:") or len(hosts) != 1:
-        raise InputError("this certificate does not name a node")
-    return uuids[0].removeprefix("urn:uuid:"), hosts[0]
 
 
 def is_pair(certificate: bytes, key: bytes) -> bool:
@@ -289,12 +268,12 @@ def is_signed_by(certificate: bytes, authority: bytes) -> bool:
     """Whether the authority signed the certificate."""
     try:
         _certificate(certificate).verify_directly_issued_by(_certificate(authority))
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, exceptions.InvalidSignature):
         return False
     return True
 
 
-def _private(key: bytes) -> ec.EllipticCurvePrivateKey:
+def _private(key: bytes) -> "ec.EllipticCurvePrivateKey":
     try:
         private = serialization.load_pem_private_key(key, password=None)
     except (ValueError, TypeError) as err:
@@ -304,14 +283,14 @@ def _private(key: bytes) -> ec.EllipticCurvePrivateKey:
     return private
 
 
-def _certificate(pem: bytes) -> x509.Certificate:
+def _certificate(pem: bytes) -> "x509.Certificate":
     try:
         return x509.load_pem_x509_certificate(pem)
     except ValueError as err:
         raise InputError("this is not a certificate in PEM form") from err
 
 
-def _request(pem: bytes) -> x509.CertificateSigningRequest:
+def _request(pem: bytes) -> "x509.CertificateSigningRequest":
     def refuse(why: str) -> NoReturn:
         raise InputError(f"the node's signing request is refused: {why}")
 
@@ -330,17 +309,17 @@ def _request(pem: bytes) -> x509.CertificateSigningRequest:
     return asked
 
 
-def _name(common: str, identity: str) -> x509.Name:
+def _name(common: str, identity: str) -> "x509.Name":
     # X.509 bounds a common name at 64 characters; the whole name is in the alternative names.
-    parts = [x509.NameAttribute(NameOID.COMMON_NAME, common[:64])]
+    parts = [x509.NameAttribute(oid.NameOID.COMMON_NAME, common[:64])]
     if identity:
-        parts.append(x509.NameAttribute(NameOID.SERIAL_NUMBER, identity))
+        parts.append(x509.NameAttribute(oid.NameOID.SERIAL_NUMBER, identity))
     return x509.Name(parts)
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, now: float, lifetime_s: float
-) -> x509.CertificateBuilder:
+    subject: "x509.Name", issuer: "x509.Name", now: float, lifetime_s: float
+) -> "x509.CertificateBuilder":
     def moment(seconds: float) -> dt.datetime:
         return dt.datetime.fromtimestamp(seconds, dt.UTC)
 
@@ -351,7 +330,7 @@ def _builder(
     )
 
 
-def _usage(*, signs: bool) -> x509.KeyUsage:
+def _usage(*, signs: bool) -> "x509.KeyUsage":
     return x509.KeyUsage(
         digital_signature=not signs,
         key_cert_sign=signs,
@@ -365,10 +344,10 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
     )
 
 
-def _authority_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+def _authority_identifier(issuer: "x509.Certificate") -> "x509.AuthorityKeyIdentifier":
     known = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known)
 
 
-def _signed(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey) -> bytes:
+def _signed(builder: "x509.CertificateBuilder", key: "ec.EllipticCurvePrivateKey") -> bytes:
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

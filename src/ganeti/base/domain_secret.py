@@ -7,11 +7,18 @@ import hashlib
 import hmac
 import re
 import secrets
+from typing import TYPE_CHECKING
 
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-
+from ganeti.base.certificate_facts import validity
+from ganeti.base.deferred import Deferred
 from ganeti.base.errors import InputError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+else:
+    x509 = Deferred("cryptography.x509")
+    serialization = Deferred("cryptography.hazmat.primitives.serialization")
 
 HEADER = "X-Ganeti-Signature"
 HANDSHAKE_VERSION, HANDSHAKE = 0, "Hi, I'm Ganeti"
@@ -83,8 +90,8 @@ def verified_certificate(secret: str | None, signed: str) -> str:
 
 def check_not_expired(certificate: str, now: float) -> None:
     """InputError if a certificate does not hold now."""
-    found = x509.load_pem_x509_certificate(certificate.encode("ascii"))
-    if not found.not_valid_before_utc.timestamp() <= now <= found.not_valid_after_utc.timestamp():
+    begin, end = validity(certificate.encode("ascii"))
+    if not begin <= now <= end:
         raise InputError("X509 certificate is expired", "x509_ca")
 
 

@@ -1,7 +1,6 @@
 """TLS 1.3 between nodes, and the fingerprints that say who may talk.
 
-Nothing here makes or takes apart a certificate, so the node daemon stays small (`certificates.py`
-does that). A fingerprint is the SHA-256 of the DER form, as lower-case hexadecimal digits.
+Nothing here creates or reads a certificate (`certificates.py`, `certificate_facts.py`). A fingerprint is the SHA-256 of the DER form, as lower-case hexadecimal digits.
 """
 
 import hashlib

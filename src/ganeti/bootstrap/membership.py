@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ganeti import ssconf
 from ganeti.base import certificates
+from ganeti.base.certificate_facts import node_identity
 from ganeti.base.errors import ErrorCode, HostError, InputError, PrereqError, StoreError
 from ganeti.base.files import write_atomically
 from ganeti.base.identifiers import is_uuid
@@ -20,7 +21,7 @@ STORAGE_LIST_HEADER = "# Directories below which disks may be kept as files, one
 
 def own_identity(paths: Paths) -> Identity:
     """This node by its certificate, and its cluster by its register."""
-    node_uuid, _name = certificates.node_identity(paths.node_certificate.read_bytes())
+    node_uuid, _name = node_identity(paths.node_certificate.read_bytes())
     register = RegisterFile(paths.register).read()
     if register is None:
         raise StoreError(f"{paths.register} does not exist: this node is not a member of a cluster")
@@ -46,7 +47,7 @@ def check_admission(admission: Admission, name: str, key: bytes) -> None:
         raise InputError("the master's certificate is not for this node's key")
     if not certificates.is_signed_by(certificate, authority):
         raise InputError("the master's certificate is not signed by its authority")
-    if certificates.node_identity(certificate) != (admission.node_uuid, name):
+    if node_identity(certificate) != (admission.node_uuid, name):
         raise InputError("the master's certificate is for another node")
     if not is_uuid(admission.cluster_uuid) or not is_uuid(admission.master_uuid):
         raise InputError("the master did not name its cluster")

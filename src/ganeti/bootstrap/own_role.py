@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ganeti import ssconf
-from ganeti.base import certificates
+from ganeti.base.certificate_facts import node_identity
 from ganeti.base.errors import GanetiError, HostError
 from ganeti.base.files import sync_directory
 from ganeti.base.node_files import Holders, Lifetime, existing
@@ -26,7 +26,7 @@ def own_role(paths: Paths) -> Role | None:
     Files that name no candidate at all say nothing: a cluster has one.
     """
     try:
-        uuid, name = certificates.node_identity(paths.node_certificate.read_bytes())
+        uuid, name = node_identity(paths.node_certificate.read_bytes())
         candidates = ssconf.candidate_certificates(paths)
         if uuid in candidates:
             return Role.CANDIDATE
@@ -105,7 +105,7 @@ def _is_newer(paths: Paths) -> bool:
     if stored is not None and stored.tail.position.as_int() > ssconf.current_position(paths):
         return True
     try:
-        uuid, _name = certificates.node_identity(paths.node_certificate.read_bytes())
+        uuid, _name = node_identity(paths.node_certificate.read_bytes())
         register = RegisterFile(paths.register).read()
         if register and register.accepted and register.accepted.master == uuid:
             return register.accepted.epoch == register.promised.epoch

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from ganeti import ssconf
-from ganeti.base import certificates, tls
+from ganeti.base import tls
 from ganeti.base.call_programs import run_endable
+from ganeti.base.certificate_facts import validity
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ConfigurationError
 from ganeti.base.paths import Paths
@@ -131,7 +132,7 @@ def _handlers(
     facts = info.Facts(
         cluster_uuid=cluster_uuid,
         ssconf_position=lambda: ssconf.current_position(paths) or NO_SET,
-        certificate_not_after=lambda: certificates.not_after(paths.node_certificate.read_bytes()),
+        certificate_not_after=lambda: validity(paths.node_certificate.read_bytes())[1],
         ssconf_checksum=partial(_ssconf_checksum, paths),
         authority=partial(_authority, paths),
     )
@@ -172,7 +173,7 @@ def _ssconf_checksum(paths: Paths) -> str:
 
 def _authority(paths: Paths) -> tuple[str, float | None]:
     content = paths.authority_certificate.read_bytes()
-    return tls.fingerprint(content), certificates.not_after(content)
+    return tls.fingerprint(content), validity(content)[1]
 
 
 def merged(parts: Sequence[Handlers]) -> Handlers:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from ganeti.base import certificates
+from ganeti.base.certificate_facts import node_identity
 from ganeti.base.errors import ErrorCode, HostError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import CONFD, Daemons
@@ -43,7 +43,7 @@ def _write(paths: Paths, args: ConfdCopyArgs) -> tuple[int, bool]:
     if register is None:
         raise PrereqError("this node is not in a cluster", ErrorCode.WRONG_STATE)
     try:
-        uuid, _name = certificates.node_identity(paths.node_certificate.read_bytes())
+        uuid, _name = node_identity(paths.node_certificate.read_bytes())
         identity = Identity(register.cluster_uuid, NodeUuid(uuid))
         position = write_copy(paths.confd_copy, identity, args.base, args.position, args.content)
         return position, keep_own_key(paths, args.key)

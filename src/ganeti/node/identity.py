@@ -8,6 +8,7 @@ import asyncio
 import logging
 
 from ganeti.base import certificates, tls
+from ganeti.base.certificate_facts import node_identity
 from ganeti.base.errors import ErrorCode, HostError, InputError, PrereqError
 from ganeti.base.files import sync_directory, write_atomically
 from ganeti.base.paths import Paths
@@ -83,7 +84,7 @@ def _same(paths: Paths) -> bool:
 def _request(paths: Paths) -> KeyRequest:
     finish_switch(paths)
     current = paths.node_certificate.read_bytes()
-    _uuid, name = certificates.node_identity(current)
+    _uuid, name = node_identity(current)
     if not paths.next_node_key.exists():
         write_atomically(paths.next_node_key, certificates.new_key(), mode=0o600)
     request = certificates.signing_request(paths.next_node_key.read_bytes(), name)
@@ -99,7 +100,7 @@ def _switch(paths: Paths, certificate: bytes) -> None:
         raise PrereqError("this node has no pending key for the certificate", ErrorCode.WRONG_STATE)
     if not certificates.is_pair(certificate, paths.next_node_key.read_bytes()):
         raise InputError("does not match the pending key of this node", "certificate")
-    if certificates.node_identity(certificate) != certificates.node_identity(current):
+    if node_identity(certificate) != node_identity(current):
         raise InputError("is for another node", "certificate")
     if not certificates.is_signed_by(certificate, paths.authority_certificate.read_bytes()):
         raise InputError("is not signed by the cluster's authority", "certificate")

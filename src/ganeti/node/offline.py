@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ganeti import ssconf
-from ganeti.base import certificates
+from ganeti.base.certificate_facts import node_identity
 from ganeti.base.errors import ErrorCode, GanetiError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.rpc.calls import Call, Handler, Handlers
@@ -20,7 +20,7 @@ STARTS = (INSTANCE_START.name, INSTANCE_REBOOT.name, MIGRATION_ACCEPT.name)
 def is_marked_offline(paths: Paths) -> bool:
     """Return whether the latest ssconf set that reached this node lists it as offline."""
     try:
-        _uuid, name = certificates.node_identity(paths.node_certificate.read_bytes())
+        _uuid, name = node_identity(paths.node_certificate.read_bytes())
         return name in ssconf.SimpleStore(paths).GetOfflineNodeList()
     except (GanetiError, OSError):
         return False

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ganeti import __version__
-from ganeti.base import certificates
+from ganeti.base.certificate_facts import node_identity
 from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
 from ganeti.base.roles import Role
@@ -37,7 +37,7 @@ class VoterFacts:
     def _role(self, heard_master: str) -> str:
         """Use the master of the last contact: the files may name an earlier master."""
         try:
-            uuid, _name = certificates.node_identity(self.paths.node_certificate.read_bytes())
+            uuid, _name = node_identity(self.paths.node_certificate.read_bytes())
         except (GanetiError, OSError, ValueError):
             return ""
         if uuid == heard_master:

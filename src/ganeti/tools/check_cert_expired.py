@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ganeti.base.certificate_facts import validity
 from ganeti.base.terminal import Parser, say
 from ganeti.tools.program import ended, read
 
@@ -33,13 +34,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _judge(path: Path, now: float) -> int:
-    from ganeti.base import certificates  # noqa: PLC0415 - heavy
-
-    content = read(path)
-    if certificates.not_after(content) < now:
+    begin, end = validity(read(path))
+    if end < now:
         say(f"{path}: the certificate has expired", file=sys.stderr)
         return 0
-    if certificates.not_before(content) > now + CLOCK_SKEW_S:
+    if begin > now + CLOCK_SKEW_S:
         say(f"{path}: the certificate is not valid yet", file=sys.stderr)
         return 0
     return VALID

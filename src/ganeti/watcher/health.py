@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ganeti import ssconf
-from ganeti.base import certificates
+from ganeti.base.certificate_facts import node_identity
 from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
 from ganeti.clients.confd import BestAnswer, ConfdClient, NoAnswer
@@ -32,7 +32,7 @@ async def is_to_be_empty(paths: Paths, candidates: Asks | None = None) -> bool:
     """
     facts = ssconf.SimpleStore(paths)
     try:
-        _uuid, name = certificates.node_identity(paths.node_certificate.read_bytes())
+        _uuid, name = node_identity(paths.node_certificate.read_bytes())
         if not facts.GetMaintainNodeHealth():
             return False
         if candidates is not None:

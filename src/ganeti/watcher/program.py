@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from ganeti import ssconf
-from ganeti.base import certificates
+from ganeti.base.certificate_facts import node_identity
 from ganeti.base.clock import Clock, SystemClock
 from ganeti.base.errors import GanetiError, NotMaster
 from ganeti.base.files import exclusive_file
@@ -166,7 +166,7 @@ async def run_hooks(paths: Paths, tell: Callable[[str], None]) -> None:
 
 def _is_master(paths: Paths) -> bool:
     try:
-        _uuid, name = certificates.node_identity(paths.node_certificate.read_bytes())
+        _uuid, name = node_identity(paths.node_certificate.read_bytes())
         return ssconf.SimpleStore(paths).GetMasterNode() == name
     except (GanetiError, OSError):
         return False

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ganeti import ssconf
-from ganeti.base import certificates
+from ganeti.base.certificate_facts import node_identity
 from ganeti.base.errors import HostError
 from ganeti.base.paths import Paths
 from ganeti.base.pidfile import identity_of
@@ -83,7 +83,7 @@ def paths(tmp_path: Path) -> Paths:
 
 
 def own_uuid(paths: Paths) -> NodeUuid:
-    return NodeUuid(certificates.node_identity(paths.node_certificate.read_bytes())[0])
+    return NodeUuid(node_identity(paths.node_certificate.read_bytes())[0])
 
 
 def is_told(

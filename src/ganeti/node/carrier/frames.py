@@ -16,11 +16,15 @@ import itertools
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from cryptography.hazmat.primitives.poly1305 import Poly1305
-
+from ganeti.base.deferred import Deferred
 from ganeti.base.errors import HostError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives import poly1305
+else:
+    poly1305 = Deferred("cryptography.hazmat.primitives.poly1305")
 
 FRAME = struct.Struct(">BI")
 DATA, ZEROS, END, PACKED, ABORT = 1, 2, 3, 4, 5
@@ -131,7 +135,7 @@ class _Seal:
     """Poly1305 of all frames, much cheaper than a digest. Without a key there is no seal."""
 
     def __init__(self, key: bytes) -> None:
-        self._made = Poly1305(key) if key else None
+        self._made = poly1305.Poly1305(key) if key else None
 
     def add(self, *parts: Piece) -> None:
         if self._made is not None:

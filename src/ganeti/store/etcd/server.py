@@ -7,6 +7,7 @@ is not a candidate.
 """
 
 from ganeti.base import certificates
+from ganeti.base.certificate_facts import validity
 from ganeti.base.errors import HostError, InputError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
@@ -56,7 +57,7 @@ def _is_good(paths: Paths, authority_key: bytes, now: float) -> bool:
             certificates.is_pair(certificate, key)
             and certificates.is_pair(authority, authority_key)
             and certificates.is_signed_by(certificate, authority)
-            and certificates.not_after(certificate) - RENEWED_BEFORE_S > now
+            and validity(certificate)[1] - RENEWED_BEFORE_S > now
         )
     except (FileNotFoundError, InputError):
         return False
