@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-from ganeti import __version__
 from ganeti.base.errors import GanetiError
+from ganeti.base.start import version_line
 from ganeti.base.suggestions import did_you_mean
 from ganeti.base.terminal import Parser, say
 from ganeti.cli.dashed_values import joined
@@ -188,7 +188,7 @@ class CommandTable:
         from ganeti.cli.completion import option_lines
 
         if what == "--version":
-            say(f"{self.prog} (ganeti) {__version__}")
+            say(version_line(self.prog))
         elif command is not None:
             say("\n".join(option_lines(command.options, command.arguments)))
         else:

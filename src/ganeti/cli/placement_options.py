@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ganeti import __version__
+from ganeti.base.start import version_line
 from ganeti.base.terminal import say
 from ganeti.cli.command import option, run_guarded
 from ganeti.cli.compiled import NO_ARGUMENTS, ONE_FILE, CompiledParser, error_line
@@ -149,8 +149,9 @@ class Tool(NamedTuple):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             surplus=ONE_FILE if self.arguments else NO_ARGUMENTS,
         )  # fmt: skip
-        version = f"{self.prog} (ganeti) version {__version__}"
-        parser.add_argument("-V", "--version", action="version", version=version)
+        parser.add_argument(
+            "-V", "--version", action="version", version=version_line(self.prog) or ""
+        )
         parser.add_argument(
             "--help-completion",
             action=_Completion,

@@ -213,7 +213,7 @@ def copy_python(tree: Path, skipped: Sequence[str]) -> None:
         copy_tree(Path(site), tree, skipped)
     programs_here = Path(sys.executable).parent
     commands = [*programs_here.glob("python*"), *programs_here.glob("g[an]*-*")]
-    for file in (Path(sys.executable).resolve(), Path(sys.prefix) / "pyvenv.cfg", *commands):
+    for file in (Path(sys.executable).resolve(), programs_here.parent / "pyvenv.cfg", *commands):
         if file.exists():
             copy_file(file, tree)
     host = [Path(found) for name in HOST_PROGRAMS if (found := shutil.which(name))]
@@ -245,7 +245,9 @@ def _add_agent(tree: Path) -> None:
     environment = {"PATH": programs, "PYTHONPATH": paths, "HOME": "/root", "LC_ALL": "C.UTF-8"}
     words = "".join(f"export {name}='{value}'\n" for name, value in environment.items())
     (tree / "environment").write_text(words)
-    (tree / "python-directories").write_text(f"{sys.base_prefix}\n{sys.prefix}\n")
+    (tree / "python-directories").write_text(
+        f"{sys.base_prefix}\n{Path(sys.executable).parents[1]}\n"
+    )
     (tree / "agent").write_text(_AGENT)
     (tree / "agent").chmod(0o755)
 
