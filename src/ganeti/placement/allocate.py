@@ -142,10 +142,8 @@ class ArraySearch:
         self.check = _Capacity(state, self.index, rules, suspects)
         self.refused: tuple[int, ...] | None = None
         """A placement that the check has refused already."""
-        self.chunk = self._chunk(Field(state, everywhere(state)))
-
-    def _chunk(self, field: Field) -> Chunk:
-        return Chunk(field, np.array([self.index]), force=self.rules.ignore_soft_errors)
+        field, which = Field(state, everywhere(state)), np.array([self.index])
+        self.chunk = Chunk(field, which, force=rules.ignore_soft_errors)
 
     def repeat(self, limit: int | None) -> list[tuple[int, int]]:
         """Place the instance repeatedly, at most `limit` times.
@@ -164,7 +162,8 @@ class ArraySearch:
                 self.state.add_secondary(self.index, secondary, primary)
             placed.append(pair)
             field.touch(np.array([primary, secondary][: self.wanted.nodes_needed]))
-            self.chunk, self.place = self._chunk(field), SearchResult(0)
+            self.chunk.touch()
+            self.place = SearchResult(0)
         return placed
 
     @cached_property
@@ -182,7 +181,7 @@ class ArraySearch:
         if self.is_pair:
             self._pairs(fits)
         else:
-            scores = added_scores(self.chunk)[0]
+            scores = added_scores(self.chunk)
             self._decide(np.where(fits, scores, np.inf)[:, None])
         if self.place.nodes:
             self.place.group = int(self.state.group[self.place.nodes[0]])
@@ -201,7 +200,7 @@ class ArraySearch:
 
     def _fits(self) -> Bools:
         """By node: whether it can be the primary."""
-        fits: Bools = self.open & (self._forbidden == "") & self.chunk.hard_primary[0]
+        fits: Bools = self._allowed & self.chunk.hard_primary[0]
         if not self.rules.ignore_soft_errors:
             fits &= self.chunk.soft_primary[0]
         if self.rules.only_primary is not None:
@@ -233,6 +232,11 @@ class ArraySearch:
         for cause, number in zip(CAUSES[1:], counted, strict=True):
             self.place.failures[cause] += number
         return int(possible)
+
+    @cached_property
+    def _allowed(self) -> Bools:
+        """Return, by node, whether it is open and the policy of its group allows the instance."""
+        return np.asarray(self.open & (self._forbidden == ""))
 
     @cached_property
     def _forbidden(self) -> Causes:

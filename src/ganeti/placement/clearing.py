@@ -59,7 +59,7 @@ def _copy_elsewhere(state: State, index: int) -> None:
     chunk = Chunk(Field(state, everywhere(state)), which, force=True)
     open_ = ~state.offline & (state.group == state.group[node])
     fits = fit.hard(Demands.of(state, which), Room.of(state)) & open_
-    target = last_of_equals(np.where(fits, added_scores(chunk), np.inf)[0])
+    target = last_of_equals(np.where(fits[0], added_scores(chunk), np.inf))
     if target is None:
         causes = primary_causes(chunk, force=True)
         wanted = state.descriptions[index]

@@ -55,22 +55,22 @@ class Room(NamedTuple):
     """The free memory if all stopped instances ran; a soft limit."""
 
     @classmethod
-    def of(cls, state: State) -> "Room":
-        """Return the room of all nodes."""
-        limit = state.cpu_ratio * state.total_cpus - state.used_cpus
+    def of(cls, state: State, nodes: Indices | slice = slice(None)) -> "Room":
+        """Return the room of these nodes, by default of all nodes."""
+        ratio, free, reserved = state.cpu_ratio[nodes], state.free[nodes], state.reserved[nodes]
         # `used / total` may exceed the ratio by a rounding error where the product does not.
-        whole = np.floor(limit + 1e-9)
+        whole = np.floor(ratio * state.total_cpus[nodes] - state.used_cpus[nodes] + 1e-9)
+        exclusive, disk = state.exclusive[nodes], state.free_disk[nodes]
+        spindle_use = state.most_spindles[nodes] - state.used_spindles[nodes]
         return cls(
-            memory=state.free,
-            memory_and_reserve=np.where(state.fails, state.free, state.free - state.reserved),
-            disk=state.free_disk,
-            disk_above_low=state.free_disk - state.low_disk,
-            spindle_use=np.where(
-                state.exclusive, np.inf, state.most_spindles - state.used_spindles
-            ),
-            spindles=np.where(state.exclusive, state.free_spindles, np.inf),
-            vcpus=np.where(state.cpu_ratio >= 0, whole, np.inf),
-            memory_if_all=state.free_if_all,
+            memory=free,
+            memory_and_reserve=np.where(state.fails[nodes], free, free - reserved),
+            disk=disk,
+            disk_above_low=disk - state.low_disk[nodes],
+            spindle_use=np.where(exclusive, np.inf, spindle_use),
+            spindles=np.where(exclusive, state.free_spindles[nodes], np.inf),
+            vcpus=np.where(ratio >= 0, whole, np.inf),
+            memory_if_all=state.free_if_all[nodes],
         )
 
 

@@ -1,8 +1,9 @@
 """The best pair of nodes for one more instance, without the scores of all pairs: for large clusters.
 
 The score of a pair is nearly a sum of a term for each node. Its concave parts lie above their chords, its convex part
-above its tangent, so a sum of one term a node is a lower bound for each pair. The search examines primaries in the
-order of their term, each with the secondaries whose term does not lift the pair above the best score so far.
+above its tangent, so a sum of one term a node is a lower bound for each pair. The search drops the nodes whose bound
+exceeds the best score so far. That shortens the chords and tightens the bounds of the other nodes. It then examines the
+remaining primaries in the order of their term.
 """
 
 import numpy as np
@@ -15,7 +16,9 @@ from ganeti.placement.state import Bools, Floats, Indices
 from ganeti.placement.weights import RESERVED, RESERVED_TOTAL_WEIGHT
 
 FEWEST_NODES = 64
-AT_ONCE, FEW = 64, 32
+AT_ONCE, FEW, FEW_PAIRS = 64, 8, 512
+WORTHWHILE = 0.5
+"""The bounds are computed again if at most this share of the pairs remains."""
 SLACK = 1e-9
 """The amount by which rounding may lift a bound above a score."""
 
@@ -36,21 +39,29 @@ def best_pair(chunk: Chunk, primaries: Bools, secondaries: Bools) -> tuple[int, 
     rows, columns = np.flatnonzero(primaries), np.flatnonzero(secondaries)
     if not len(rows) or not len(columns):
         return None
-    search = _Search(chunk, columns)
-    bounds, rest = _bounds(chunk, search.fixed, rows, columns)
-    order = np.argsort(bounds, kind="stable")
-    rows, bounds = rows[order], bounds[order]
-    # A few promising secondaries limit the search.
-    few = np.argpartition(rest, min(FEW, len(rest) - 1))[:FEW]
-    best, found = float(search.scores(rows[:FEW], np.sort(few)).min()), []
-    for start in range(0, len(rows), AT_ONCE):
-        room = best + TIE + SLACK - bounds[start]
-        near = np.flatnonzero(rest <= room)
-        if not len(near):
+    search, reserved = _Search(chunk), _reserved_bound(chunk)
+    bounds, rest = _bounds(chunk, search.fixed, reserved, rows, columns)
+    best, left = np.inf, len(rows) * len(columns)
+    while left > FEW_PAIRS:
+        # A few promising nodes limit the search.
+        best = min(best, float(search.scores(rows[_lowest(bounds)], columns[_lowest(rest)]).min()))
+        limit, before = best + TIE + SLACK, left
+        near, close = bounds <= limit - rest.min(), rest <= limit - bounds.min()
+        rows, columns, bounds, rest = rows[near], columns[close], bounds[near], rest[close]
+        left = len(rows) * len(columns)
+        if left > before * WORTHWHILE:
             break
-        part = rows[start : start + AT_ONCE]
-        scores = search.scores(part, near)
-        found.append((part, columns[near], scores))
+        # The bounds of fewer nodes are tighter.
+        bounds, rest = _bounds(chunk, search.fixed, reserved, rows, columns)
+    order = np.argsort(bounds, kind="stable")
+    rows, bounds, found = rows[order], bounds[order], []
+    for start in range(0, len(rows), AT_ONCE):
+        close = rest <= best + TIE + SLACK - bounds[start]
+        if not close.any():
+            break
+        part, those = rows[start : start + AT_ONCE], columns[close]
+        scores = search.scores(part, those)
+        found.append((part, those, scores))
         best = min(best, float(scores.min()))
     if not np.isfinite(best):
         return None
@@ -61,16 +72,21 @@ def best_pair(chunk: Chunk, primaries: Bools, secondaries: Bools) -> tuple[int, 
     )
 
 
+def _lowest(values: Floats) -> Indices:
+    """Return the indices of the few lowest values."""
+    return np.argpartition(values, FEW)[:FEW] if len(values) > FEW else np.arange(len(values))
+
+
 class _Search:
     """Return the scores of some pairs."""
 
-    def __init__(self, chunk: Chunk, columns: Indices) -> None:
-        self.chunk, self.columns = chunk, columns
+    def __init__(self, chunk: Chunk) -> None:
+        self.chunk = chunk
         self.fixed = fixed_scores(chunk)
 
-    def scores(self, rows: Indices, near: Indices) -> Floats:
-        """Return (rows, near): the scores with these primaries and columns, infinite where a pair is not possible."""
-        state, columns = self.chunk.field.state, self.columns[near]
+    def scores(self, rows: Indices, columns: Indices) -> Floats:
+        """Return (rows, columns): the scores with these nodes, infinite where a pair is not possible."""
+        state = self.chunk.field.state
         reserved = state.peers[columns[None, :], rows[:, None]] + self.chunk.reserve[0]
         possible = state.group[rows][:, None] == state.group[columns]
         possible &= rows[:, None] != columns
@@ -80,22 +96,22 @@ class _Search:
         return np.where(possible, scores, np.inf)
 
 
-def _bounds(chunk: Chunk, fixed: Floats, rows: Indices, columns: Indices) -> tuple[Floats, Floats]:
+def _bounds(
+    chunk: Chunk, fixed: Floats, reserved: Floats, rows: Indices, columns: Indices
+) -> tuple[Floats, Floats]:
     """Return (by row, by column): two terms whose sum is a lower bound of each pair's score."""
     field, number = chunk.field, chunk.field.number
-    bounds, rest = fixed[rows].copy(), _reserved_bound(chunk)[columns]
-    for spread in SHARED:
-        scale = SPREAD_WEIGHTS[spread] ** 2 / number
-        change = chunk.amounts[spread, 0] * field.coefficients[spread]
-        square = scale * (change * (2 * field.values[spread] + change) - change**2 / number)
-        cross = 2.0 * scale / number * np.abs(change[rows]).max() * np.abs(change[columns]).max()
-        now = scale * field.squares[spread]
-        low = max(0.0, now + square[rows].min() + square[columns].min() - cross)
-        high = max(low, now + square[rows].max() + square[columns].max() + cross)
-        slope = 1.0 / (np.sqrt(high) + np.sqrt(low)) if high > 0 else 0.0
-        bounds += np.sqrt(low) + slope * (now - low - cross + square[rows])
-        rest = rest + slope * square[columns]
-    return np.asarray(bounds), np.asarray(rest)
+    scale = SPREAD_WEIGHTS[SHARED] ** 2 / number
+    now = scale * field.squares[SHARED]
+    change, grown = np.abs(chunk.changes[SHARED]), scale[:, None] * chunk.grown[SHARED]
+    first, second = grown[:, rows], grown[:, columns]
+    cross = 2.0 * scale / number * change[:, rows].max(axis=1) * change[:, columns].max(axis=1)
+    low = np.maximum(0.0, now + first.min(axis=1) + second.min(axis=1) - cross)
+    high = np.maximum(low, now + first.max(axis=1) + second.max(axis=1) + cross)
+    roots = np.sqrt(high) + np.sqrt(low)
+    slope = np.where(roots > 0, 1.0 / np.where(roots > 0, roots, 1.0), 0.0)
+    constant = float((np.sqrt(low) + slope * (now - low - cross)).sum())
+    return fixed[rows] + constant + slope @ first, reserved[columns] + slope @ second
 
 
 def _reserved_bound(chunk: Chunk) -> Floats:

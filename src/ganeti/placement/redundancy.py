@@ -56,12 +56,13 @@ def unrecoverable_in_arrays(
     unclear = np.flatnonzero(relevant & ~_surely_evacuable(losses))
     # The most loaded nodes first: most callers only ask whether there is one.
     unclear = unclear[np.argsort(-state.instance_memory[unclear], kind="stable")]
-    if needs_all_rules(state):
-        yield from (int(node) for node in unclear if not can_be_lost(state, int(node)))
-        return
     for start in range(0, len(unclear), ROWS):
         portion = unclear[start : start + ROWS]
-        yield from (int(node) for node in portion[~_can_be_lost(losses, portion)])
+        portion = portion[~_rooms_suffice(losses, portion)]
+        if needs_all_rules(state):
+            yield from (int(node) for node in portion if not can_be_lost(state, int(node)))
+        else:
+            yield from (int(node) for node in portion[~_can_be_lost(losses, portion)])
 
 
 def unrecoverable_for_room(
@@ -118,6 +119,14 @@ class _Losses:
     def fails_over(self) -> Bools:
         """By node: its mirrored instances can run on their secondary nodes."""
         return _mirrored_fit(self.state, self.mirrored)
+
+    @cached_property
+    def placeable(self) -> Bools:
+        """By node: its mirrored instances can fail over, and the policy allows the others to start."""
+        sure = self.fails_over.copy()
+        wrong = self.forbidden & (self.state.instances.mirror != MIRROR_EXTERNAL)
+        sure[self.state.primary[wrong]] = False
+        return sure
 
     @cached_property
     def clear(self) -> Bools:
@@ -258,14 +267,12 @@ def is_redundant(state: State, excluded: Excluded = NOTHING_EXCLUDED) -> bool:
 
 
 def _surely_evacuable(losses: _Losses) -> Bools:
-    """Return, by node, True where counting is enough; False requires the full search."""
-    state, sure = losses.state, losses.fails_over.copy()
-    if state.exclusive.any():
-        sure &= losses.queues.counts == 0
-        return sure
-    wrong = losses.forbidden & (state.instances.mirror != MIRROR_EXTERNAL)
-    sure[state.primary[wrong]] = False
-    return sure & _rooms_suffice(losses)
+    """Return, by node, True where one count for all nodes is enough; False requires a closer look."""
+    state = losses.state
+    sure = losses.placeable & (losses.queues.counts == 0)
+    if not state.exclusive.any():
+        sure |= losses.placeable & losses.clear
+    return np.asarray(sure)
 
 
 def _mirrored_fit(state: State, mirrored: Bools) -> Bools:
@@ -294,52 +301,20 @@ def distinct(keys: Indices) -> tuple[Indices, Indices]:
     return ordered[is_first], place
 
 
-def _most_taken_over(state: State, mirrored: Bools) -> Floats:
-    """Return, by node, the most memory that it takes over if one other node is lost."""
-    size = len(state.nodes)
-    taken = np.zeros(size)
-    pairs, place = distinct(state.secondary[mirrored] * size + state.primary[mirrored])
-    memory = state.instances.memory[mirrored] * state.instances.uses_memory[mirrored]
-    np.maximum.at(taken, pairs // size, np.bincount(place, weights=memory, minlength=len(pairs)))
-    return taken
-
-
-def _rooms_suffice(losses: _Losses) -> Bools:
-    """Return, by node, whether the rest of its group has room for its instances in any order.
-
-    The count uses the free resources after the loss of any other node; if that does not suffice, those after the loss
-    of the node itself.
-    """
+def _rooms_suffice(losses: _Losses, nodes: Indices) -> Bools:
+    """Return, by node, whether the rest of its group certainly has room for its instances in any order."""
     state, queues, mirrored = losses.state, losses.queues, losses.mirrored
-    these, others = state.instances, np.flatnonzero(losses.others)
-    where, number = state.primary[others], queues.counts
-    memory = these.memory[others] * these.uses_memory[others]
-    disk = these.disk[others] * these.is_local[others]
-    sure = (number == 0) | losses.clear
-    if sure.all():
-        return np.asarray(sure)
-    free = state.free - _most_taken_over(state, mirrored)
-    for group in range(len(state.groups)):
-        members = state.group == group
-        mine = members[where]
-        if not mine.any():
-            continue
-        room = np.where(members & ~state.offline, free, -np.inf)
-        most = number[members].max()
-        rooms = _rooms(room, state.free_disk, memory[mine].max(), disk[mine].max())
-        sure |= members & (rooms.sum() - rooms >= most)
-        open_nodes = np.flatnonzero(members & ~sure)
-        for start in range(0, len(open_nodes), ROWS):
-            part = open_nodes[start : start + ROWS]
-            clear = _a_node_each(state, part, queues, mirrored)
-            sure[part[clear]] = True
-            part = part[~clear]
-            if not len(part):
-                continue
-            rest = np.where(np.isfinite(room), state.free - _taken(state, part, mirrored), -np.inf)
-            rest[np.arange(len(part)), part] = -np.inf
-            sure[part] = _surely_fit(state, rest, *queues.of(part))
-    return np.asarray(sure)
+    if state.exclusive.any():
+        return np.zeros(len(nodes), dtype=bool)
+    sure = _a_node_each(state, nodes, queues, mirrored)
+    rows = np.flatnonzero(~sure)
+    if len(rows):
+        part = nodes[rows]
+        open_ = (state.group[part][:, None] == state.group) & ~state.offline
+        open_[np.arange(len(part)), part] = False
+        rest = np.where(open_, state.free - _taken(state, part, mirrored), -np.inf)
+        sure[rows] = _surely_fit(state, rest, *queues.of(part))
+    return np.asarray(sure & losses.placeable[nodes])
 
 
 def _taken(state: State, nodes: Indices, mirrored: Bools) -> Floats:
@@ -351,14 +326,6 @@ def _taken(state: State, nodes: Indices, mirrored: Bools) -> Floats:
     taken = np.zeros((len(nodes), len(state.nodes)))
     np.add.at(taken, (row_of[state.primary[failing]], state.secondary[failing]), memory)
     return taken
-
-
-def _rooms(free: Floats, free_disk: Floats, memory: float, disk: float) -> Floats:
-    """Return how many instances of that size certainly fit on each node; some of the resource must remain."""
-    many = float(len(free)) * 1e6
-    by_memory = np.ceil(free / memory) - 1 if memory else np.where(free > 0, many, 0.0)
-    by_disk = np.ceil(free_disk / disk) - 1 if disk else np.full(len(free), many)
-    return np.asarray(np.maximum(0.0, np.minimum(by_memory, by_disk)))
 
 
 def _surely_fit(state: State, free: Floats, which: Indices, counts: Indices) -> Bools:
@@ -488,7 +455,7 @@ def _place_copy(state: State, index: int, open_: Bools) -> bool:
     chunk = Chunk(Field(state, everywhere(state)), which, force=True)
     fits = fit.hard(Demands.of(state, which), Room.of(state)) & open_
     penalty = (OFFLINE_WEIGHT + OFFLINE_PRIMARY_WEIGHT) * state.offline
-    target = last_of_equals(np.where(fits, added_scores(chunk) + penalty, np.inf)[0])
+    target = last_of_equals(np.where(fits[0], added_scores(chunk) + penalty, np.inf))
     if target is None:
         return False
     state.add_primary(index, target)

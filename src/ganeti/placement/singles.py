@@ -4,7 +4,7 @@ import numpy as np
 
 from ganeti.placement.places import TIE
 from ganeti.placement.score import SPREAD_WEIGHTS
-from ganeti.placement.spread import AS_PRIMARY, Chunk
+from ganeti.placement.spread import Chunk
 from ganeti.placement.state import Floats, Indices
 from ganeti.placement.weights import (
     CONFLICT_WEIGHT,
@@ -13,10 +13,12 @@ from ganeti.placement.weights import (
     FAILING_WEIGHT,
     RESERVED,
     SPINDLES,
+    SPREADS,
 )
 
-SHARED = (DISK, DISK_LOAD_SPREAD, SPINDLES)
-"""The values that both nodes of a mirrored instance change."""
+SHARED = [DISK, DISK_LOAD_SPREAD, SPINDLES]
+"""What both nodes of a mirrored instance change."""
+_ALONE_WEIGHTS = np.where(np.isin(np.arange(SPREADS), [*SHARED, RESERVED]), 0.0, SPREAD_WEIGHTS)
 ROWS = 64
 
 
@@ -28,9 +30,10 @@ def last_of_equals(scores: Floats) -> int | None:
     return int(np.flatnonzero(scores <= best + TIE)[-1])
 
 
-def _failing(chunk: Chunk, memory: Floats) -> Floats:
-    """Return a new primary's change to the count of instances on nodes that fail N+1."""
-    state = chunk.field.state
+def _failing(chunk: Chunk) -> Floats:
+    """Return the change by a new primary in the count of instances on nodes that fail N+1."""
+    state, index = chunk.field.state, chunk.which[0]
+    memory = state.instances.memory[index] * state.instances.uses_memory[index]
     both = state.primaries + state.secondaries
     fails = state.free - memory <= state.reserved
     change = fails * (both + 1) - state.fails * both
@@ -42,35 +45,34 @@ def _primary_tags(chunk: Chunk) -> Floats | float:
     rules, online = chunk.field.state.tags, chunk.field.online
     change: Floats | float = 0.0
     if chunk.clashes is not None:
-        change = CONFLICT_WEIGHT * chunk.clashes * online
+        change = CONFLICT_WEIGHT * chunk.clashes[0] * online
     if rules.has_locations:
         together = rules.location @ (rules.counts * online).T
-        gained = rules.exclusive[chunk.which] @ (together >= 1).T
+        gained = rules.exclusive[chunk.which[0]] @ (together >= 1).T
         change = change + gained @ (rules.location * online)
     if rules.has_locations or rules.desires.any():
-        change = change + rules.unmet(chunk.which) * online
+        change = change + rules.unmet(chunk.which)[0] * online
     return change
 
 
+def _as_primary(chunk: Chunk, weights: Floats) -> Floats:
+    """Return, by primary, the score with the chunk's only instance, with these weights of the spreads."""
+    field = chunk.field
+    spreads = field.squares[:, None] + chunk.grown
+    np.maximum(spreads, 0.0, out=spreads)
+    np.sqrt(spreads, out=spreads)
+    total = weights / np.sqrt(field.number) @ spreads
+    return np.asarray(total + field.fixed + _failing(chunk) + _primary_tags(chunk))
+
+
 def added_scores(chunk: Chunk) -> Floats:
-    """Return (instances, nodes): the score with the instance as one more primary at each node."""
-    field, these = chunk.field, chunk.field.state.instances
-    memory = (these.memory[chunk.which] * these.uses_memory[chunk.which])[:, None]
-    total = chunk.spread([], AS_PRIMARY) + (field.fixed + field.reserved_now)
-    total += _failing(chunk, memory)
-    total += _primary_tags(chunk)
-    return total
+    """Return, by node, the score with the chunk's only instance as one more primary there."""
+    return _as_primary(chunk, SPREAD_WEIGHTS)
 
 
 def fixed_scores(chunk: Chunk) -> Floats:
-    """Return, by primary, the part of the score that is independent of the secondary (the chunk's only instance)."""
-    field, these = chunk.field, chunk.field.state.instances
-    memory = (these.memory[chunk.which] * these.uses_memory[chunk.which])[:, None]
-    alone = [spread for spread in AS_PRIMARY if spread not in SHARED]
-    fixed = chunk.spread([], alone)[0] - _still(chunk)
-    fixed += field.fixed + _failing(chunk, memory)[0]
-    tags = _primary_tags(chunk)
-    return np.asarray(fixed + (tags if isinstance(tags, float) else tags[0]))
+    """Return, by primary, the part of the score with the chunk's only instance that no secondary changes."""
+    return _as_primary(chunk, _ALONE_WEIGHTS)
 
 
 def row_scores(
@@ -81,7 +83,7 @@ def row_scores(
     `reserved` is the memory that each secondary then reserves for the primary's instances.
     """
     field = chunk.field
-    part = fixed[rows, None] + sum(_both(chunk, spread, rows, columns) for spread in SHARED)
+    part = fixed[rows, None] + _both(chunk, rows, columns)
     change = reserved - field.state.reserved[columns]
     np.maximum(change, 0.0, out=change)
     change *= field.coefficients[RESERVED, columns]
@@ -106,32 +108,23 @@ def pair_scores(chunk: Chunk) -> Floats:
     return scores
 
 
-def _still(chunk: Chunk) -> float:
-    """Return the present spreads that both nodes change: `spread` counts them as fixed."""
-    field = chunk.field
-    now = SPREAD_WEIGHTS * np.sqrt(field.squares / field.number)
-    return float(now[list(SHARED)].sum())
-
-
-def _both(chunk: Chunk, spread: int, rows: Indices, columns: Indices) -> Floats:
+def _both(chunk: Chunk, rows: Indices, columns: Indices) -> Floats:
+    """Return (rows, columns): the spreads that both nodes change."""
     field, number = chunk.field, chunk.field.number
-    amount = np.full(len(field.live), chunk.amounts[spread, 0])
-    if spread == DISK:
-        amount = np.where(field.state.exclusive, chunk.spindle_amount[0], amount)
-    change = amount * field.coefficients[spread]
-    square = change * (2 * field.values[spread] + change) - change**2 / number
-    scale = SPREAD_WEIGHTS[spread] ** 2 / number
+    change, grown = chunk.changes[SHARED], chunk.grown[SHARED]
     left = np.stack(
         [
-            scale * (field.squares[spread] + square[rows]),
-            np.full(len(square[rows]), scale),
-            -2.0 * scale / number * change[rows],
+            field.squares[SHARED, None] + grown[:, rows],
+            np.ones((len(SHARED), len(rows))),
+            -2.0 / number * change[:, rows],
         ],
-        axis=1,
+        axis=2,
     )
-    product = left @ np.stack([np.ones(len(columns)), square[columns], change[columns]])
+    left *= (SPREAD_WEIGHTS[SHARED] ** 2 / number)[:, None, None]
+    right = [np.ones((len(SHARED), len(columns))), grown[:, columns], change[:, columns]]
+    product: Floats = left @ np.stack(right, axis=1)
     np.maximum(product, 0.0, out=product)
-    return np.asarray(np.sqrt(product, out=product))
+    return np.asarray(np.sqrt(product, out=product).sum(axis=0))
 
 
 def _secondary_failing(chunk: Chunk, reserve: float) -> Floats:

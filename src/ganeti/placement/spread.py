@@ -43,21 +43,24 @@ class Field:
         self.number = max(1, int(self.live.sum()))
         self.coefficients = self._coefficients()
         self._spreads = spreads(state)
+        self.room = Room.of(state)
         self._settle()
 
     def touch(self, nodes: Indices) -> None:
         """Follow a change of the state at these nodes."""
         self._spreads[:, nodes] = spreads(self.state, nodes)
+        for column, part in zip(self.room, Room.of(self.state, nodes), strict=True):
+            column[nodes] = part
         for name in ("peers_by_primary", "second"):
             vars(self).pop(name, None)
         self._settle()
 
     def _settle(self) -> None:
         state, values = self.state, self._spreads
-        means = values[:, self.live].mean(axis=1, keepdims=True) if self.live.any() else 0.0
+        alive = values if self.live.all() else values[:, self.live]
+        means = alive.mean(axis=1, keepdims=True) if alive.size else 0.0
         self.values = (values - means) * self.live
         self.squares = (self.values**2).sum(axis=1)
-        self.room = Room.of(state)
         self.fixed = beside_spreads(state, self.scope, values)
         self.reserved_now = float(
             SPREAD_WEIGHTS[RESERVED] * np.sqrt(self.squares[RESERVED] / self.number)
@@ -129,15 +132,14 @@ class Chunk:
         self.demands = Demands.of(state, which)
         self.reserve = state.instances.reserve[which]
         self.amounts, self.spindle_amount = amounts_of(state, which)
-        rules = state.tags
-        self.clashes = rules.clashes(which) if rules.has_exclusion else None
-        self.relief: Floats | float = (
-            rules.relief(which, self.primary) if rules.has_exclusion else 0.0
-        )
         self._fit_targets()
 
     def _fit_targets(self) -> None:
-        field, demands = self.field, self.demands
+        field, demands, rules = self.field, self.demands, self.field.state.tags
+        self.clashes = rules.clashes(self.which) if rules.has_exclusion else None
+        self.relief: Floats | float = (
+            rules.relief(self.which, self.primary) if rules.has_exclusion else 0.0
+        )
         self.hard_primary = fit.hard(demands, field.room)
         self.hard_disk = fit.fits_disk(demands, field.room)
         self.soft_primary = fit.soft(demands, field.room, self.clashes)
@@ -148,6 +150,32 @@ class Chunk:
             there = nodes != NO_NODE
             targets[rows[there], nodes[there]] = False
         self.targets = targets
+
+    def touch(self) -> None:
+        """Update what depends on the nodes, after a change of the field."""
+        vars(self).pop("grown", None)
+        self._fit_targets()
+
+    # The changes that the only instance of a chunk makes as primary, each (spreads, nodes).
+
+    @cached_property
+    def changes(self) -> Floats:
+        """The amount by which the instance raises each node's value."""
+        field = self.field
+        changes = self.amounts[:, :1] * field.coefficients
+        if field.state.exclusive.any():
+            own = self.spindle_amount[0] * field.coefficients[DISK]
+            changes[DISK] = np.where(field.state.exclusive, own, changes[DISK])
+        return changes
+
+    @cached_property
+    def grown(self) -> Floats:
+        """The amount by which the sum of squares grows."""
+        field = self.field
+        grown: Floats = self.changes * (1.0 - 1.0 / field.number)
+        grown += 2.0 * field.values
+        grown *= self.changes
+        return grown
 
     # The changes at fixed nodes, each (spreads, instances).
 

@@ -28,6 +28,7 @@ from ganeti.placement.description import (
 from ganeti.placement.names import common_suffix
 from ganeti.placement.places import NO_NODE
 from ganeti.placement.tagrules import TagRules
+from ganeti.placement.versions import Version
 from ganeti.placement.weights import CPU_LOAD, DISK_LOAD, LOADS
 
 Floats = npt.NDArray[np.float64]
@@ -201,13 +202,19 @@ class State:
         self.free_if_all = self.reported_free - summed(
             self.primary, these.memory * ~these.uses_memory
         )
-        self.peers = np.zeros((size, size))
-        np.add.at(self.peers, (self.secondary[both], self.primary[both]), these.reserve[both])
-        self.reserved = self.peers.max(axis=1, initial=0.0)
+        peers = np.zeros((size, size))
+        np.add.at(peers, (self.secondary[both], self.primary[both]), these.reserve[both])
+        self._peers = Version(peers)
+        self.reserved = peers.max(axis=1, initial=0.0)
         self.fails = self.reported_free < self.reserved
         used = summed(self.primary, these.disk * these.is_local)
         used += summed(self.secondary, these.disk * these.is_local)
         self.missing_disk = self.total_disk - self.free_disk - used
+
+    @property
+    def peers(self) -> Floats:
+        """(secondary, primary): the memory that a node reserves for another's instances. Valid until the next change."""
+        return self._peers.read()
 
     @property
     def domain(self) -> str:
@@ -319,8 +326,11 @@ class State:
     def _secondary(self, index: int, node: int, primary: int, sign: float) -> None:
         these = self.instances
         self._disk(index, node, sign)
-        self.peers[node, primary] += sign * these.reserve[index]
-        self.reserved[node] = self.peers[node].max()
+        peers = self.peers
+        self._peers = self._peers.changed(
+            (node, primary), float(peers[node, primary] + sign * these.reserve[index])
+        )
+        self.reserved[node] = peers[node].max()
         self.loads[DISK_LOAD, node] += sign * these.loads[DISK_LOAD, index]
         self.secondaries[node] += sign
         self.fails[node] = self.free[node] <= self.reserved[node]
@@ -330,7 +340,7 @@ class State:
         """Give the state with the unplaced instance on these nodes; restore it exactly afterwards."""
         nodes = [node for node in (primary, secondary) if node >= 0]
         kept = {name: getattr(self, name)[..., nodes] for name in _BY_NODE}
-        peers, tags = self.peers[nodes[-1], primary], self.tags.counts[:, primary].copy()
+        peers, tags = self._peers, self.tags.counts[:, primary].copy()
         self.primary[index], self.secondary[index] = primary, secondary
         self.add_primary(index, primary)
         if secondary >= 0:
@@ -341,7 +351,7 @@ class State:
             self.primary[index] = self.secondary[index] = NO_NODE
             for name, values in kept.items():
                 getattr(self, name)[..., nodes] = values
-            self.peers[nodes[-1], primary] = peers
+            self._peers = peers
             self.tags.counts[:, primary] = tags
 
     def settle_at(self, index: int, primary: int, secondary: int) -> None:

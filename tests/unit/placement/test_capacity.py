@@ -275,6 +275,8 @@ def test_instances_placed_together_are_where_they_are_one_by_one(seed: int, temp
     kind = Kind(groups=2 + seed % 2, fullest=0.5, closed=0.1, tags=0.3 * (seed % 2))
     state = State(cluster(seed, kind))
     wanted = sized(clusters.POLICY["std"], template)
+    if seed == 3:
+        wanted = msgspec.structs.replace(wanted, tags=("service:a",))
     rules, open_ = Rules(capacity=False, dedicated=False, best_only=True), ~state.offline
     together, nodes = state.copy(), []
     together.admit([wanted])
@@ -290,6 +292,7 @@ def test_instances_placed_together_are_where_they_are_one_by_one(seed: int, temp
         state.append(wanted, *place.pair)
     assert places == nodes
     together.record([wanted] * len(places), places)
+    assert np.array_equal(together.peers, state.peers)
     for name, value in vars(state).items():
         if isinstance(value, np.ndarray):
             assert np.array_equal(getattr(together, name), value), name
@@ -308,6 +311,7 @@ def test_a_place_that_was_tried_leaves_no_trace(template: str) -> None:
     for name, value in vars(before).items():
         if isinstance(value, np.ndarray):
             assert np.array_equal(getattr(state, name), value), name
+    assert np.array_equal(state.peers, before.peers)
     assert np.array_equal(state.tags.counts, before.tags.counts)
 
 
