@@ -73,8 +73,9 @@ soak: packages $(STAMP) ## the tests that run for a long time; each rule broken 
 	$(PYTEST) -m soak --timeout=0
 	$(BIN)/python scripts/mutations.py
 
-bench: $(STAMP) ## measure; ONLY=jobs for one subject, QUICK=1 for a short run
-	@$(BIN)/python scripts/bench.py $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
+bench: $(STAMP) ## measure; ONLY=jobs for one subject, QUICK=1 for a short run, AGAINST=COMMIT to compare (ROUNDS=5)
+	@$(BIN)/python $(if $(AGAINST),benchmarks/against.py $(AGAINST) $(if $(ROUNDS),--rounds $(ROUNDS)),scripts/bench.py) \
+		$(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
 
 requirements: ## each rule of docs/rules.md: tested or open
 	@$(PYTHON) scripts/requirements.py
