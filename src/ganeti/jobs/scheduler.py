@@ -34,6 +34,8 @@ class Unsatisfiable:
 class _Queued:
     priority: int
     needs: dict[int, frozenset[JobStatus]] = field(default_factory=dict)
+    held: tuple[str, int] | None = None
+    """The bucket in whose heap the job has an entry, and the entry's priority."""
 
     @property
     def is_ready(self) -> bool:
@@ -139,7 +141,9 @@ class Scheduler:
             ruling = self._rulings.get(job_id, FREE)
             full = self._full(ruling)
             if full is not None:
-                heapq.heappush(self._held.setdefault(full.bucket, []), (priority, job_id))
+                if queued.held != (full.bucket, priority):
+                    queued.held = full.bucket, priority
+                    heapq.heappush(self._held.setdefault(full.bucket, []), (priority, job_id))
                 self._wake(ruling)
                 continue
             del self._queued[job_id]
@@ -159,6 +163,9 @@ class Scheduler:
         limits = ruling.limits
         return next((one for one in limits if self._used[one.bucket] >= one.most), None)
 
+    def _buckets(self, job_id: int) -> set[str]:
+        return {limit.bucket for limit in self._rulings.get(job_id, FREE).limits}
+
     def _count(self, ruling: Ruling, change: int) -> None:
         for limit in ruling.limits:
             self._used[limit.bucket] += change
@@ -171,9 +178,14 @@ class Scheduler:
             held = self._held.get(limit.bucket, [])
             free = limit.most - self._used[limit.bucket]
             while held and free > 0:
-                entry = heapq.heappop(held)
-                if self._could_start(*entry):
-                    heapq.heappush(self._ready, entry)
+                priority, job_id = heapq.heappop(held)
+                queued = self._queued.get(job_id)
+                if queued is None or queued.held != (limit.bucket, priority):
+                    continue
+                queued.held = None
+                # A job that does not need the bucket any more has an entry in `_ready` already.
+                if limit.bucket in self._buckets(job_id) and self._could_start(priority, job_id):
+                    heapq.heappush(self._ready, (priority, job_id))
                     free -= 1
             if not held:
                 self._held.pop(limit.bucket, None)
@@ -242,11 +254,7 @@ class Scheduler:
         if not waiting:
             return False
         most = {limit.bucket: limit.most for limit in self._rulings[waiting[0][1]].limits}
-        takers = [
-            job_id
-            for _, job_id in looking
-            if any(limit.bucket == bucket for limit in self._rulings.get(job_id, FREE).limits)
-        ]
+        takers = [job_id for _, job_id in looking if bucket in self._buckets(job_id)]
         return len(takers) < most.get(bucket, 0) - self._used[bucket]
 
     def _forget_dependent(self, dependency: int, job_id: int) -> None:

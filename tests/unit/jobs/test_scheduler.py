@@ -60,6 +60,20 @@ def test_a_changed_priority_counts_once() -> None:
     scheduler.validate()
 
 
+def test_a_job_that_leaves_a_bucket_keeps_no_other_job_waiting_there() -> None:
+    one = Ruling(limits=(Limit("a", 1, "a"),))
+    scheduler = Scheduler()
+    for job_id in (1, 2):
+        scheduler.add(job_id, 0, {})
+        scheduler.rule(job_id, one)  # each job has two entries from now on
+    scheduler.add(3, 0, {}, one)
+    assert scheduler.take(9) == [1]
+    scheduler.rule(1, FREE)
+    scheduler.rule(2, FREE)
+    scheduler.validate()
+    assert scheduler.take(9) == [2, 3]
+
+
 @pytest.mark.requirement("G6")
 def test_final_states_never_change_and_every_other_pair_is_known_or_refused() -> None:
     for status in JobStatus:
