@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 from ganeti.base.clock import Clock
@@ -385,9 +384,9 @@ class JobQueue:
         self._pump_soon()
 
     def _observe(self, jobs: Iterable[LiveJob]) -> None:
+        observer = self._changed_by_id
         for job in jobs:
-            # By its id: a job that refers to itself would stay until garbage is looked for.
-            job.watch.observer = partial(self._changed_by_id, job.id)
+            job.watch.observer = observer
 
     def _changed_by_id(self, job_id: int) -> None:
         if self.on_change is not None and (job := self._jobs.get(job_id)) is not None:

@@ -1,6 +1,7 @@
 """A job in memory, and the rows that it is stored as."""
 
 import asyncio
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -126,9 +127,9 @@ class LiveJob:
         self.op_exec: float | None = None
         self.depends: dict[int, Dependency] = {}
         """The jobs that must end before this one starts."""
-        self.unstored: set[int] = set()
+        self.unstored: frozenset[int] = frozenset()
         """Opcodes whose results are too large for the row."""
-        self.watch = Watch()
+        self.watch = Watch(stored.id)
         self.cancelling = asyncio.Lock()
         """Held while a cancel is on its way: the next one finds out how that went."""
         self.writing = asyncio.Lock()
@@ -204,7 +205,7 @@ class LiveJob:
             }
             if not sizes:
                 break
-            self.unstored.add(max(sizes, key=lambda index: sizes[index]))
+            self.unstored |= {max(sizes, key=lambda index: sizes[index])}
             value = wire.encode(self._storable(stored))
         return Put(JOB_KIND, job_key(stored.id), value)
 
@@ -229,6 +230,8 @@ class LiveJob:
 
 def without_secrets(op: OpCode) -> OpCode:
     """The opcode as it may be stored: secret values are masked."""
+    if not (op.secret_fields or op.nested_field):
+        return op
     given = [name for name in op.secret_fields if getattr(op, name)]
     return _with_nested(_masked(op, given) if given else op, without_secrets)
 
@@ -241,8 +244,18 @@ def has_lost_secrets(op: OpCode) -> bool:
 
 def redacted(op: OpCode) -> OpCode:
     """The opcode as it may be shown: secret and private values are masked."""
-    hidden = [name for name in (*op.secret_fields, "osparams_private") if getattr(op, name, None)]
+    fields = _private_fields(type(op))
+    if not (fields or op.nested_field):
+        return op
+    hidden = [name for name in fields if getattr(op, name)]
     return _with_nested(_masked(op, hidden) if hidden else op, redacted)
+
+
+@functools.cache
+def _private_fields(kind: type[OpCode]) -> tuple[str, ...]:
+    """The fields of an opcode whose values are not shown."""
+    private = (*kind.secret_fields, "osparams_private")
+    return tuple(name for name in private if name in kind.__struct_fields__)
 
 
 def _with_nested(op: OpCode, change: Callable[[OpCode], OpCode]) -> OpCode:

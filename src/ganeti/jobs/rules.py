@@ -4,7 +4,7 @@ The language of predicates is the business of queries; the queue is given a `Rul
 configuration (`ganeti.query.job_filters`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ganeti.config.snapshot import Snapshot
@@ -49,13 +49,16 @@ def no_rules(_snapshot: Snapshot) -> Rulebook:
 
 def reason_limits(ops: Sequence[OpCode]) -> tuple[Limit, ...]:
     """The buckets that the reasons of a job name: `rate-limit:N:LABEL`."""
-    found = {one.bucket: one for op in ops for one in _limits_of(op)}
+    found: dict[str, Limit] = {}
+    for op in ops:
+        for _source, text, _when in op.reason:
+            if text.startswith(RATE_LIMIT_PREFIX) and (limit := _limit_of(text)) is not None:
+                found[limit.bucket] = limit
     return tuple(found.values())
 
 
-def _limits_of(op: OpCode) -> Iterator[Limit]:
-    for _source, text, _when in op.reason:
-        if text.startswith(RATE_LIMIT_PREFIX):
-            number, colon, _label = text.removeprefix(RATE_LIMIT_PREFIX).partition(":")
-            if colon and number.isascii() and number.isdecimal() and int(number[:9]) > 0:
-                yield Limit(text[:LABEL_LIMIT], int(number[:9]), f"the reason {text[:60]!r}")
+def _limit_of(text: str) -> Limit | None:
+    number, colon, _label = text.removeprefix(RATE_LIMIT_PREFIX).partition(":")
+    if not (colon and number.isascii() and number.isdecimal() and int(number[:9]) > 0):
+        return None
+    return Limit(text[:LABEL_LIMIT], int(number[:9]), f"the reason {text[:60]!r}")

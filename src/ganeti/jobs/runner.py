@@ -130,7 +130,9 @@ class Runner:
         `pending` is what is still to be undone; by default what was so before.
         """
         try:
-            ending, prepared = await self._prepare(job, ending)
+            prepared: list[Prepared] = []
+            if ending.jobs:
+                ending, prepared = await self._prepare(job, ending)
             try:
                 await self._retry_until_written(
                     job, lambda: self._commit_end(job, ending, prepared, pending)
@@ -158,8 +160,6 @@ class Runner:
 
     async def _prepare(self, job: LiveJob, ending: Ending) -> tuple[Ending, list[Prepared]]:
         """Make the jobs that an opcode submits; those that are too many are written before it ends."""
-        if not ending.jobs:
-            return ending, []
         submission = self._submission
         try:
             prepared = await self._retry_until_written(

@@ -10,24 +10,25 @@ LOG_INTERVAL_S = 0.1
 class Watch:
     """Who waits for one job, and which of its log lines they may see already."""
 
-    __slots__ = ("_next_release", "_timer", "_waiters", "observer", "said", "visible")
+    __slots__ = ("_job_id", "_next_release", "_timer", "_waiters", "observer", "said", "visible")
 
-    def __init__(self) -> None:
+    def __init__(self, job_id: int) -> None:
+        self._job_id = job_id
         self.said = 0
         """The serial of the last log line."""
         self.visible = 0
         """The serial of the last log line that was released to those who wait."""
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: set[asyncio.Future[None]] | None = None
         self._next_release = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self.observer: Callable[[], None] | None = None
-        """Called at each change of the state."""
+        self.observer: Callable[[int], None] | None = None
+        """Gets the job's number at each change of the state."""
 
     def changed(self) -> None:
         """The job's state changed: everybody is woken at once."""
         self.visible = self.said
         if self.observer is not None:
-            self.observer()
+            self.observer(self._job_id)
         self._wake()
 
     def log_grew(self, serial: int) -> None:
@@ -46,17 +47,18 @@ class Watch:
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[None] = loop.create_future()
         timer = loop.call_at(deadline, _end, woken)
-        self._waiters.add(woken)
+        waiters = self._waiters = self._waiters or set()
+        waiters.add(woken)
         try:
             await woken
         finally:
             timer.cancel()
-            self._waiters.discard(woken)
+            waiters.discard(woken)
         return loop.time() < deadline
 
     def count(self) -> int:
         """How many wait."""
-        return len(self._waiters)
+        return len(self._waiters or ())
 
     def close(self) -> None:
         """Wake everybody, and let no timer be left behind."""
@@ -72,9 +74,9 @@ class Watch:
         self._wake()
 
     def _wake(self) -> None:
-        for waiter in self._waiters:
+        waiters, self._waiters = self._waiters, None
+        for waiter in waiters or ():
             _end(waiter)
-        self._waiters.clear()
 
 
 def _end(waiter: asyncio.Future[None]) -> None:

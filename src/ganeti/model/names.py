@@ -14,12 +14,11 @@ class JobStatus(enum.StrEnum):
     SUCCESS = "success"
     ERROR = "error"
 
-    @property
-    def is_final(self) -> bool:
-        return self in _FINAL
+    # Each job looks its states up in tables many times; that of `Enum` is a Python function.
+    __hash__ = str.__hash__
 
-
-_FINAL = frozenset((JobStatus.CANCELED, JobStatus.SUCCESS, JobStatus.ERROR))
+    def __init__(self, text: str) -> None:
+        self.is_final = text in ("canceled", "success", "error")
 
 
 class AdminState(enum.StrEnum):
