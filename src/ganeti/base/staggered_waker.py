@@ -21,7 +21,11 @@ class StaggeredWaker:
         self._at_once = 0
 
     def resolve(self, future: asyncio.Future[Any], result: Any) -> None:
-        """Give `future` its result soon, after all that were given here before; one that is done is passed over."""
+        """Give `future` its result, at once or in a later turn, in the order of the calls; one that is done is passed over."""
+        if self.goes_on():
+            if not future.done():
+                future.set_result(result)
+            return
         self._ready.append((future, result))
         if len(self._ready) == 1:
             asyncio.get_running_loop().call_soon(self._wake_some)

@@ -9,12 +9,13 @@ import asyncio
 import contextlib
 import logging
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from ganeti import __version__
 from ganeti.base.connections import watch_other_end
-from ganeti.base.errors import GanetiError, HostError, RpcError
+from ganeti.base.errors import GanetiError, HostError, ProtocolError, RpcError
 from ganeti.base.tls import peer_fingerprint
 from ganeti.model import wire
 from ganeti.model.objects import Node, NodeUuid
@@ -49,8 +50,8 @@ STATE_PORT = 1816
 CONNECT_S = 3.0
 HANDSHAKE_S = 10.0
 VOTE_S = 2.0
-READ_LIMIT = 4 << 20
-AHEAD_BYTES = 16 << 20
+AHEAD_BYTES, AHEAD_MESSAGES = 16 << 20, 64
+"""How much a channel reads ahead of its receiver."""
 
 _log = logging.getLogger(__name__)
 
@@ -183,65 +184,124 @@ def vote_of(answer: RegisterAnswer) -> Vote | NoVote:
     return answer.vote
 
 
-class TlsChannel:
-    """A channel of messages over one TLS connection."""
+class TlsChannel(asyncio.Protocol):
+    """A channel of messages over one TLS connection.
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self._ahead: asyncio.Queue[tuple[Message | ChannelClosed, int]] = asyncio.Queue(64)
+    It decodes messages as they arrive, ahead of the receiver, so that many messages can share a sync.
+    """
+
+    def __init__(self, connected: Callable[["TlsChannel"], None] | None = None) -> None:
+        """`connected` is called once the connection is ready for messages."""
+        self._connected = connected
+        self._transport: asyncio.Transport | None = None
+        self._data = bytearray()
+        """The beginning of a message that is not complete."""
+        self._ahead: deque[tuple[Message, int]] = deque()
         self._ahead_bytes = 0
-        self._has_room = asyncio.Event()
-        if (connection := writer.get_extra_info("socket")) is not None:
-            watch_other_end(connection)
-        self._reading = asyncio.create_task(self._read(), name="state stream")
+        self._is_paused = False
+        self._receiver: asyncio.Future[None] | None = None
+        self._can_write = asyncio.Event()
+        self._can_write.set()
+        self._ended = ""
+        """Why no further message arrives; '' while the connection is open."""
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The connection; ChannelClosed if there is none yet."""
+        if self._transport is None:
+            raise ChannelClosed("the connection is not open yet")
+        return self._transport
 
     async def send(self, message: Message) -> None:
-        if self._writer.is_closing():
-            raise ChannelClosed("the connection is closed")
-        self._writer.write(encode_message(message))
-        try:
-            await self._writer.drain()
-        except OSError as err:
-            raise ChannelClosed(str(err) or type(err).__name__) from err
+        transport = self.transport
+        if self._ended or transport.is_closing():
+            raise ChannelClosed(self._ended or "the connection is closed")
+        transport.write(encode_message(message))
+        if not self._can_write.is_set():
+            await self._can_write.wait()
+            if self._ended:
+                raise ChannelClosed(self._ended)
 
     async def receive(self) -> Message:
-        if self._writer.is_closing() and self._ahead.empty():
-            raise ChannelClosed("the connection is closed")
-        message, size = await self._ahead.get()
-        if isinstance(message, ChannelClosed):
-            self._ahead.put_nowait((message, 0))  # for the next call
-            raise ChannelClosed(str(message))
+        while not self._ahead:
+            if self._ended:
+                raise ChannelClosed(self._ended)
+            self._receiver = asyncio.get_running_loop().create_future()
+            await self._receiver
+        message, size = self._ahead.popleft()
         self._ahead_bytes -= size
-        self._has_room.set()
+        if self._is_paused and not self._is_full() and not self.transport.is_closing():
+            self._is_paused = False
+            self.transport.resume_reading()
         return message
 
     def has_more(self) -> bool:
-        return not self._ahead.empty()
+        return bool(self._ahead)
 
     def close(self) -> None:
-        self._reading.cancel()
-        self._writer.close()
+        self._end("the connection is closed")
 
-    async def _read(self) -> None:
-        """Read ahead of the receiver, so that many messages can share a sync."""
-        why = "the peer closed the connection"
+    # Events of the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream's
+        self._transport = transport
+        if (connection := transport.get_extra_info("socket")) is not None:
+            watch_other_end(connection)
+        if self._connected is not None:
+            self._connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended:
+            return
+        self._data += data
         try:
-            while True:
-                (size,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
-                if size > MESSAGE_LIMIT:
-                    why = f"a message of {size} bytes is too long"
-                    break
-                message = decode_message(await self._reader.readexactly(size))
-                self._ahead_bytes += size
-                await self._ahead.put((message, size))
-                while self._ahead_bytes > AHEAD_BYTES:
-                    self._has_room.clear()
-                    await self._has_room.wait()
-        except asyncio.IncompleteReadError:
-            pass
-        except (OSError, GanetiError) as err:
-            why = str(err) or type(err).__name__
-        await self._ahead.put((ChannelClosed(why), 0))
+            self._decode()
+        except GanetiError as err:
+            self._end(str(err))
+        self._wake()
+        if self._is_full() and not (self._is_paused or self._ended):
+            self._is_paused = True
+            self.transport.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        why = "the peer closed the connection"
+        self._end(why if exc is None else str(exc) or type(exc).__name__)
+
+    def pause_writing(self) -> None:
+        self._can_write.clear()
+
+    def resume_writing(self) -> None:
+        self._can_write.set()
+
+    def _decode(self) -> None:
+        """Take the complete messages out of what has arrived."""
+        data, start = self._data, 0
+        while len(data) - start >= LENGTH.size:
+            (size,) = LENGTH.unpack_from(data, start)
+            if size > MESSAGE_LIMIT:
+                raise ProtocolError(f"a message of {size} bytes is too long")
+            end = start + LENGTH.size + size
+            if len(data) < end:
+                break
+            self._ahead.append((decode_message(bytes(data[start + LENGTH.size : end])), size))
+            self._ahead_bytes += size
+            start = end
+        del data[:start]
+
+    def _is_full(self) -> bool:
+        return self._ahead_bytes > AHEAD_BYTES or len(self._ahead) >= AHEAD_MESSAGES
+
+    def _wake(self) -> None:
+        if self._receiver is not None and not self._receiver.done():
+            self._receiver.set_result(None)
+
+    def _end(self, why: str) -> None:
+        self._ended = self._ended or why
+        self._can_write.set()
+        self._wake()
+        if self._transport is not None:
+            self._transport.close()
 
 
 class TlsPeers:
@@ -259,22 +319,22 @@ class TlsPeers:
             raise ChannelClosed("the address of this node is not known")
         try:
             async with asyncio.timeout(CONNECT_S):
-                reader, writer = await asyncio.open_connection(
+                _, channel = await asyncio.get_running_loop().create_connection(
+                    TlsChannel,
                     target.primary_ip,
                     STATE_PORT,
                     ssl=self._context,
                     server_hostname="",
-                    limit=READ_LIMIT,
                     local_addr=(self._local_address, 0) if self._local_address else None,
                 )
         except TimeoutError:
             raise ChannelClosed(f"no connection within {CONNECT_S:g} s") from None
         except OSError as err:
             raise ChannelClosed(err.strerror or str(err)) from err
-        if peer_fingerprint(writer.transport) not in target.certificates:
-            writer.close()
+        if peer_fingerprint(channel.transport) not in target.certificates:
+            channel.close()
             raise ChannelClosed("its certificate is not the one in the configuration")
-        return TlsChannel(reader, writer)
+        return channel
 
 
 @contextlib.asynccontextmanager
@@ -287,19 +347,18 @@ async def listening(
     """Pass connections of candidates to `serve` for as long as the block runs."""
     serving: set[asyncio.Task[None]] = set()
 
-    async def accept_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def accept_one(channel: TlsChannel) -> None:
         try:
-            caller = peer_fingerprint(writer.transport)
+            caller = peer_fingerprint(channel.transport)
             if caller is None or caller not in allowed():
                 _log.warning("refused a connection: %s is not a master candidate", caller)
                 return
-            await serve(TlsChannel(reader, writer))
+            await serve(channel)
         finally:
-            writer.close()
+            channel.close()
 
-    def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # If asyncio creates the task, it logs a traceback when the code below cancels the task.
-        task = asyncio.create_task(accept_one(reader, writer), name="candidate")
+    def called(channel: TlsChannel) -> None:
+        task = asyncio.create_task(accept_one(channel), name="candidate")
         serving.add(task)
         task.add_done_callback(ended)
 
@@ -309,13 +368,12 @@ async def listening(
             _log.error("a connection of a candidate failed", exc_info=err)
 
     try:
-        server = await asyncio.start_server(
-            called,
+        server = await asyncio.get_running_loop().create_server(
+            lambda: TlsChannel(called),
             address or None,
             STATE_PORT,
             ssl=context,
             ssl_handshake_timeout=HANDSHAKE_S,
-            limit=READ_LIMIT,
             reuse_address=True,
         )
     except OSError as err:

@@ -13,7 +13,7 @@ from ganeti.base.connections import SILENCE_LIMIT_MS
 from ganeti.base.paths import Paths
 from ganeti.daemons import candidates
 from ganeti.daemons.candidates import TlsChannel, listening
-from ganeti.store.stream import Append, Channel
+from ganeti.store.stream import LENGTH, Ack, Append, Channel, ChannelClosed, encode_message
 from tests.support.node_certificates import Authority
 
 
@@ -21,19 +21,15 @@ from tests.support.node_certificates import Authority
 async def two_ends() -> AsyncIterator[tuple[TlsChannel, TlsChannel]]:
     accepted: asyncio.Queue[TlsChannel] = asyncio.Queue()
 
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        accepted.put_nowait(TlsChannel(reader, writer))
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    address = server.sockets[0].getsockname()
-    one = TlsChannel(*await asyncio.open_connection(*address))
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: TlsChannel(accepted.put_nowait), "127.0.0.1", 0)
+    _, one = await loop.create_connection(TlsChannel, *server.sockets[0].getsockname())
     other = await accepted.get()
     try:
         yield one, other
     finally:
         for end in (one, other):
             end.close()
-            await end._writer.wait_closed()
         server.close()
         await server.wait_closed()
 
@@ -42,7 +38,7 @@ async def two_ends() -> AsyncIterator[tuple[TlsChannel, TlsChannel]]:
 async def test_both_ends_find_out_that_the_other_system_is_gone() -> None:
     async with two_ends() as ends:
         for end in ends:
-            connection = end._writer.get_extra_info("socket")
+            connection = end.transport.get_extra_info("socket")
             limit_ms = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
             assert limit_ms == SILENCE_LIMIT_MS
 
@@ -62,10 +58,53 @@ async def test_what_nobody_takes_is_read_ahead_only_so_far(
                 count += 1
         assert count < 100, "the sender is held up"
         assert other._ahead_bytes < (1 << 20) + 2 * len(content)
+        assert len(other._data) < 2 * len(content)
         for number in range(count):
             message = await other.receive()
             assert isinstance(message, Append)
             assert message.entries[0][0] == number
+
+
+async def test_messages_before_the_end_are_received_and_then_its_reason() -> None:
+    async with two_ends() as (one, other):
+        await one.send(Ack(1))
+        await one.send(Ack(2))
+        one.close()
+        assert [await other.receive(), await other.receive()] == [Ack(1), Ack(2)]
+        for _ in range(2):
+            with pytest.raises(ChannelClosed, match="peer closed"):
+                await other.receive()
+        with pytest.raises(ChannelClosed):
+            await other.send(Ack(3))
+
+
+async def test_close_ends_a_receive_that_waits() -> None:
+    async with two_ends() as (one, _):
+        waiting = asyncio.create_task(one.receive())
+        await asyncio.sleep(0)
+        one.close()
+        with pytest.raises(ChannelClosed):
+            await waiting
+
+
+@pytest.mark.parametrize(
+    ("data", "why"), [(LENGTH.pack(1 << 30), "too long"), (LENGTH.pack(1) + b"\xc1", "damaged")]
+)
+async def test_bytes_that_are_no_message_end_the_connection(data: bytes, why: str) -> None:
+    async with two_ends() as (one, other):
+        one.transport.write(data)
+        with pytest.raises(ChannelClosed, match=why):
+            await other.receive()
+        with pytest.raises(ChannelClosed, match="peer closed"):
+            await one.receive()
+
+
+async def test_a_message_in_single_bytes_is_received() -> None:
+    async with two_ends() as (one, other):
+        for byte in encode_message(Ack(7)) + encode_message(Ack(8)):
+            other.data_received(bytes((byte,)))
+        assert [await other.receive(), await other.receive()] == [Ack(7), Ack(8)]
+        del one
 
 
 async def test_a_daemon_that_ends_with_open_connections_logs_no_error(
