@@ -19,6 +19,7 @@ from ganeti.locking.manager import LockInfo
 from ganeti.model.job_filter import JobFilter
 from ganeti.model.names import ResultStatus
 from ganeti.model.objects import Instance, Network, Node, NodeGroup
+from ganeti.model.stored import Stored
 from ganeti.query.context import JobRow, QueryContext
 from ganeti.query.fields.cluster import CLUSTER_FIELDS
 from ganeti.query.fields.export import EXPORT_FIELDS, export_rows
@@ -33,7 +34,7 @@ from ganeti.query.fields.lock import LOCK_FIELDS
 from ganeti.query.fields.network import NETWORK_FIELDS, NetworkRow
 from ganeti.query.fields.node import NODE_FIELDS, NodeRow
 from ganeti.query.fields.os import OS_FIELDS, os_rows
-from ganeti.query.filter import EVERYTHING, CompiledFilter, compile_filter
+from ganeti.query.filter import EVERYTHING, CompiledFilter, compile_filter, listed_values
 from ganeti.query.live import LiveSource
 from ganeti.query.ordered import OrderedTables
 
@@ -91,26 +92,12 @@ class Kind:
     key: str = "name"
     resolve: Callable[[Snapshot, str], Any] | None = None
     """From what an administrator types to the object, for queries by name."""
-    table: type[Instance | Node | NodeGroup | Network] | None = None
-    """Of what kind its rows are, if they have names."""
+    table: type[Stored] | None = None
+    """The configured objects that its rows are made of, if they are made of nothing else."""
+    row: Callable[[QueryContext, Any], Any] | None = None
+    """Makes the row of such an object."""
     needs: frozenset[Need] = frozenset()
     """What the nodes must be asked before there are rows."""
-
-
-def _instances(context: QueryContext) -> list[InstanceRow]:
-    return [InstanceRow(context, instance) for instance in context.in_order(Instance)]
-
-
-def _nodes(context: QueryContext) -> list[NodeRow]:
-    return [NodeRow(context, node) for node in context.in_order(Node)]
-
-
-def _groups(context: QueryContext) -> list[GroupRow]:
-    return [GroupRow(context, group) for group in context.in_order(NodeGroup)]
-
-
-def _networks(context: QueryContext) -> list[NetworkRow]:
-    return [NetworkRow(context, network) for network in context.in_order(Network)]
 
 
 def _filters(context: QueryContext) -> list[JobFilter]:
@@ -122,16 +109,30 @@ def _jobs(context: QueryContext) -> list[JobContext]:
     return [JobContext(job, job.id in context.archived) for job in found]
 
 
+def _configured(
+    fields: Mapping[str, Field[Any]],
+    table: type[Stored],
+    row: Callable[[QueryContext, Any], Any],
+    resolve: Callable[[Snapshot, str], Any],
+) -> Kind:
+    """A kind whose rows are made of the configuration alone."""
+
+    def rows(context: QueryContext) -> list[Any]:
+        return [row(context, one) for one in context.in_order(table)]
+
+    return Kind(fields, rows, resolve=resolve, table=table, row=row)
+
+
 KINDS: Mapping[str, Kind] = {
-    "instance": Kind(INSTANCE_FIELDS, _instances, resolve=resolve_instance, table=Instance),
-    "node": Kind(NODE_FIELDS, _nodes, resolve=resolve_node, table=Node),
-    "group": Kind(GROUP_FIELDS, _groups, resolve=resolve_group, table=NodeGroup),
+    "instance": _configured(INSTANCE_FIELDS, Instance, InstanceRow, resolve_instance),
+    "node": _configured(NODE_FIELDS, Node, NodeRow, resolve_node),
+    "group": _configured(GROUP_FIELDS, NodeGroup, GroupRow, resolve_group),
     "job": Kind(JOB_FIELDS, _jobs, key="id"),
     "os": Kind(OS_FIELDS, os_rows, needs=frozenset((Need.OPERATING_SYSTEMS,))),
     "extstorage": Kind(EXTSTORAGE_FIELDS, extstorage_rows, needs=frozenset((Need.PROVIDERS,))),
     "cluster": Kind(CLUSTER_FIELDS, lambda context: (context,), key="cluster_name"),
     "lock": Kind(LOCK_FIELDS, lambda context: context.locks),
-    "network": Kind(NETWORK_FIELDS, _networks, resolve=resolve_network, table=Network),
+    "network": _configured(NETWORK_FIELDS, Network, NetworkRow, resolve_network),
     "export": Kind(EXPORT_FIELDS, export_rows, key="export", needs=frozenset((Need.EXPORTS,))),
     "filter": Kind(FILTER_FIELDS, _filters, key="uuid", resolve=resolve_filter),
 }
@@ -156,8 +157,6 @@ class _Columns(NamedTuple):
 
 _NORMAL = ResultStatus.NORMAL.value
 _UNAVAILABLE = ResultStatus.UNAVAILABLE.value
-_CONFIGURED = frozenset(("instance", "node", "group", "network"))
-"""Kinds whose rows are made of the configuration alone."""
 _NO_SUCH_FIELD = Missing(ResultStatus.UNKNOWN)
 
 
@@ -207,16 +206,24 @@ class QueryExecutor:
         compiled: CompiledFilter[Any] = compile_filter(raw, kind.fields, kind.key)
         if compiled.listed is None or kind.resolve is None:
             return compiled
-        view, key_of, places = self._snapshot(), kind.fields[kind.key].value, dict[Any, int]()
-        for name in map(str, compiled.listed):
-            meant = self._ordered.named(view, kind.table, [name]) if kind.table else ()
-            for one in meant or [kind.resolve(view, name)]:
-                places.setdefault(getattr(one, kind.key), len(places))
+        objects = self._named(self._snapshot(), kind, compiled.listed)
+        key_of, places = kind.fields[kind.key].value, {key: at for at, key in enumerate(objects)}
         return CompiledFilter(
             lambda row: key_of(row) in places,
             named=frozenset(places),
             place=lambda row: places[key_of(row)],
         )
+
+    def _named(self, view: Snapshot, kind: Kind, names: Iterable[Any]) -> dict[Any, Any]:
+        """Return the objects with these names by their keys, in the order of the names; PrereqError."""
+        found: dict[Any, Any] = {}
+        for name in map(str, names):
+            meant = self._ordered.named(view, kind.table, (name,)) if kind.table else ()
+            if not meant and kind.resolve is not None:
+                meant = (kind.resolve(view, name),)
+            for one in meant:
+                found.setdefault(getattr(one, kind.key), one)
+        return found
 
     async def _archived(
         self, columns: _Columns, compiled: CompiledFilter[Any]
@@ -239,21 +246,18 @@ class QueryExecutor:
         return data[::-1]
 
     def query_at_once(self, kind: str, names: Sequence[str], raw_filter: Any) -> QueryResult | None:
-        """The same, of what a few names of the configuration say; None for a query that needs more."""
-        if kind not in _CONFIGURED:
+        """Return the answer if the filter lists a few configured objects; None for a query that needs more."""
+        found = KINDS.get(kind)
+        if found is None or found.row is None:
             return None
-        found = KINDS[kind]
-        columns = _columns(kind, names)
-        if columns.needs or raw_filter is None:
+        listed, columns = listed_values(raw_filter, found.key), _columns(kind, names)
+        if listed is None or len(listed) > NAMES_AT_ONCE or columns.needs:
             return None
-        compiled = self._compiled(found, raw_filter)
-        if compiled.named is None or len(compiled.named) > NAMES_AT_ONCE or compiled.needs:
-            return None
-        context = QueryContext(self._snapshot(), named=compiled.named, ordered=self._ordered)
-        rows = [row for row in found.rows(context) if compiled.passes(row)]
-        if compiled.place is not None:
-            rows.sort(key=compiled.place)
-        return QueryResult(columns.definitions, [columns.cells(row) for row in rows])
+        context = QueryContext(self._snapshot(), ordered=self._ordered)
+        objects = self._named(context.snapshot, found, listed).values()
+        return QueryResult(
+            columns.definitions, [columns.cells(found.row(context, one)) for one in objects]
+        )
 
     async def config_values(self, names: Sequence[str]) -> list[Any]:
         """Values of the cluster by the names of its fields; null for what is unknown or not there."""

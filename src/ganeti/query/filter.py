@@ -55,22 +55,23 @@ def compile_filter(raw: Any, fields: Mapping[str, Field[R]], key: str) -> Compil
     compiler = _Compiler(fields)
     predicate = compiler.predicate(raw, 0)
     needs = frozenset(compiler.needs)
-    return CompiledFilter(predicate, needs, _named(raw, key), _listed(raw, key))
+    return CompiledFilter(predicate, needs, _named(raw, key), listed_values(raw, key))
 
 
-def _listed(raw: Any, key: str) -> tuple[Any, ...] | None:
+def listed_values(raw: Any, key: str) -> tuple[Any, ...] | None:
+    """Return the values of the key field if the filter lists such values and says nothing else."""
     match raw:
         case ["=" | "==", str(name), str() | int() as value] if name == key:
             return (value,)
         case ["|", *parts] if parts:
-            found = [_listed(part, key) for part in parts]
+            found = [listed_values(part, key) for part in parts]
             if all(one is not None for one in found):
                 return tuple(value for one in found if one is not None for value in one)
     return None
 
 
 def _named(raw: Any, key: str) -> frozenset[Any] | None:
-    if (listed := _listed(raw, key)) is not None:
+    if (listed := listed_values(raw, key)) is not None:
         return frozenset(listed)
     match raw:
         case ["|", *parts] if parts:

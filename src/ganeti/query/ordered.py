@@ -48,8 +48,12 @@ class OrderedTables:
     def named(self, view: View, kind: type[T], names: Iterable[Any]) -> Sequence[T]:
         """Those whose name is one of these, or begins with one of them and a dot."""
         order = self._order(view, kind)
-        found = {name for one in names if isinstance(one, str) for name in _meant(order, one)}
-        return [order.by_name[name] for name in sorted(found, key=natural_key)]
+        found: set[str] = set()
+        for one in names:
+            if isinstance(one, str):
+                found.update(_meant(order, one))
+        in_order = sorted(found, key=natural_key) if len(found) > 1 else found
+        return [order.by_name[name] for name in in_order]
 
     def _order(self, view: View, kind: type[T]) -> _Order:
         table = view.table(kind)
