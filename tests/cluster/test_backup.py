@@ -54,7 +54,7 @@ def test_a_lost_state_is_restored_and_the_other_nodes_accept_it(cluster: LocalCl
     assert "master-failover" in others
     restored = cluster.ok("gnt-cluster", "restore", "--yes-do-it", str(backup), timeout_s=120)
     assert "restored cluster" in restored.out
-    assert "in between is lost" not in restored.out
+    assert "in between are lost" not in restored.out
 
     assert cluster.ok("gnt-cluster", "list-tags").out.split() == ["before"]
     cluster.ok("gnt-cluster", "add-tags", "restored")

@@ -121,7 +121,7 @@ def test_on_a_full_disk_jobs_are_cancelled_and_archived(cluster: LocalCluster) -
         listed = cluster.ok("gnt-job", "list", "--no-headers", "-o", "id").out.split()
         assert str(ended) not in listed
         assert str(running) in listed
-        with pytest.raises(GanetiError, match="last room"):
+        with pytest.raises(GanetiError, match="reserved space"):
             client.submit_job([DELAY])
     filler.unlink()
     wait_until(lambda: takes_jobs(cluster), "jobs are taken again", 2 * RECOVERY_S)

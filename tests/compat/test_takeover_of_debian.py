@@ -82,7 +82,7 @@ def go_over_and_back_again(cluster: DebianCluster) -> None:
         cluster.ours(number, "ganeti-takeover")
     original = cluster.root(1) / "var/lib/ganeti/original/config.data"
     said = cluster.ours(1, "gnt-cluster", "import", str(original))
-    assert "ids of jobs begin at" in said
+    assert "job ids begin at" in said
     for number in reversed(NODES):
         cluster.ours(number, "ganeti-takeover", "--back")
         cluster.theirs(number, "/usr/lib/ganeti/ensure-dirs", "--full-run")

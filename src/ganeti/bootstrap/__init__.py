@@ -1,1 +1,1 @@
-"""What runs where no daemon is up yet."""
+"""Commands and steps that work while no daemon is up yet."""

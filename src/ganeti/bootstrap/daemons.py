@@ -1,6 +1,6 @@
-"""Starting, stopping and asking for the daemons of this node.
+"""Starts, stops and checks the daemons of this node.
 
-On a host with systemd its units do it; elsewhere, and in virtual clusters, a daemon is a detached
+On a host with systemd its units do it. Elsewhere, and in virtual clusters, a daemon is a detached
 process known by its pid file (process id and start time).
 """
 
@@ -41,23 +41,32 @@ MODULES = {
 }
 
 CONFD_VARIABLE, RAPI_VARIABLE = "GANETI_CONFD", "GANETI_RAPI"
-"""A node of a virtual cluster runs the query daemon, or the REST server, only where this is 1; a host always does."""
+"""Variables that enable confd and the REST server on a node of a virtual cluster if set to 1.
+
+A host always runs both.
+"""
 
 START_LIMIT_S = 600.0
-"""A busy host under emulation may need that long; one that has ended is noticed at once."""
+"""Time limit of a start: a busy host under emulation may need that long.
+
+A daemon that ends is noticed at once.
+"""
 STOP_LIMIT_S = 30.0
 LOOK_INTERVAL_S = 0.02
 OUTPUT_TAIL = 2000
 SYSTEMD_RUNS = Path("/run/systemd/system")
 UNITS = (Path("/etc/systemd/system"), Path("/lib/systemd/system"))
-"""Where `make install` and the package put the daemons' units; without them a host is started as any other."""
+"""Directories of the daemons' units from `make install` and the package.
+
+Without units a daemon starts as a process.
+"""
 PASSED_ON = ("PATH", "GANETI_", "PYTHON")
-"""Variables (or their beginnings) that a daemon inherits from the command that starts it."""
+"""Variables, or their prefixes, that a daemon inherits from the command that starts it."""
 
 
 @dataclass(frozen=True)
 class DaemonStatus:
-    """One daemon of this node; `process` is None unless it serves."""
+    """The state of a daemon of this node; `process` is None unless it serves."""
 
     name: str
     process: ProcessIdentity | None
@@ -89,12 +98,12 @@ class Daemons:
 
     @property
     def has_confd(self) -> bool:
-        """Whether a candidate here runs the query daemon."""
+        """Return whether a candidate here runs confd."""
         return self._paths.root == Path("/") or self._environment.get(CONFD_VARIABLE) == "1"
 
     @property
     def has_rest(self) -> bool:
-        """Whether the master here has a REST server beside it."""
+        """Return whether the master here runs a REST server."""
         return self._paths.root == Path("/") or self._environment.get(RAPI_VARIABLE) == "1"
 
     def status(self, name: str) -> DaemonStatus:
@@ -106,7 +115,7 @@ class Daemons:
         return DaemonStatus(name, None, is_starting=not ends, is_ending=ends)
 
     async def start(self, name: str, arguments: Sequence[str] = ()) -> ProcessIdentity:
-        """The daemon once it serves, started if it did not run; HostError with its own words if it fails."""
+        """Start a daemon unless it runs; return it once it serves. HostError with its output if it fails."""
         await self._past_ending(name)
         if process := self.status(name).process:
             return process
@@ -118,7 +127,7 @@ class Daemons:
         return await self._serving(name, identity_of(pid))
 
     async def stop(self, name: str) -> None:
-        """End a daemon, also one that starts, by force if it does not follow; harmless if it does not run."""
+        """End a daemon, also a starting one; kill it if it does not end. Idempotent."""
         if self._systemd:
             await self._run(["systemctl", "stop", f"{name}.service"], timeout_s=STOP_LIMIT_S * 2)
             return
@@ -136,7 +145,10 @@ class Daemons:
         await self.start(name)
 
     async def _process(self, name: str) -> ProcessIdentity | None:
-        """Who runs or starts; one that has just locked its file writes its id in a moment."""
+        """Return the running or starting process.
+
+        A process that has just locked its file writes its id soon.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + STOP_LIMIT_S
         while True:
@@ -158,7 +170,8 @@ class Daemons:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         output = os.open(self._output(name), flags, 0o640)
         try:
-            # The launcher prints the process id and ends at once, so the daemon is not a child of this process.
+            # The launcher prints the process id and ends at once, so the daemon is not a child of
+            # this process.
             launched = subprocess.run(
                 ["/bin/sh", "-c", '"$@" >&2 & echo "$!"', "ganeti-launch", *words],
                 check=True,
@@ -183,7 +196,7 @@ class Daemons:
             status = self.status(name)
             if status.process:
                 return status.process
-            # While another start is in progress, this one ends: each daemon runs once.
+            # During another start this one ends: each daemon runs once.
             is_ours = not self._systemd and not status.is_alive
             if is_ours and (started is None or identity_of(started.pid) != started):
                 raise HostError(f"{name} ended as it started: {self._said(name)}")
@@ -193,7 +206,7 @@ class Daemons:
         raise HostError(f"{name} does not serve after {START_LIMIT_S:g} s: {self._said(name)}")
 
     def _output(self, name: str) -> Path:
-        """What a daemon says before, or beside, its log."""
+        """Return the daemon's output before, or beside, its log."""
         return self._paths.log / f"{name}.start"
 
     def _said(self, name: str) -> str:
@@ -203,17 +216,17 @@ class Daemons:
             text = self._output(name).read_text(errors="replace").strip()[-OUTPUT_TAIL:]
         except OSError:
             text = ""
-        return text or f"it said nothing; see {self._paths.log}"
+        return text or f"it printed nothing; see {self._paths.log}"
 
 
 def daemon_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """A clean environment, and of the given one what says where this node is."""
+    """Return a clean environment with the given variables that locate this node."""
     passed = {name: value for name, value in environment.items() if name.startswith(PASSED_ON)}
     return {**CLEAN_ENVIRONMENT, **passed}
 
 
 async def _ended(process: ProcessIdentity, number: int) -> bool:
-    """Send a signal to exactly this process; whether it has ended in time."""
+    """Send a signal to exactly this process; return whether it has ended in time."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Taking a node's part of a cluster away from it."""
+"""Removes a node's part of a cluster."""
 
 import contextlib
 import shutil
@@ -13,12 +13,12 @@ from ganeti.bootstrap.daemons import CONFD, MASTERD, MOND, NODED, RAPI, STATE_DA
 
 
 def is_member(paths: Paths) -> bool:
-    """Whether this node belongs to a cluster, as far as its files say."""
+    """Return whether this node belongs to a cluster according to its files."""
     return any(path.exists() for path in (paths.register, paths.node_certificate, paths.state))
 
 
 def prepared(paths: Paths) -> list[Path]:
-    """What an administrator has put on this host for a cluster that it is to have."""
+    """Return the files that an administrator has put on this host for its future cluster."""
     files = (paths.file_storage_paths, paths.cluster_domain_secret, paths.rapi_users)
     return [path for path in files if path.exists()]
 
@@ -39,13 +39,13 @@ def forget_cluster(paths: Paths, *, keep: Collection[Path] = ()) -> None:
 
 
 async def stop_daemons(daemons: Daemons) -> None:
-    """All of this node, those that others work for last."""
+    """Stop all daemons of this node, the ones that others depend on last."""
     for name in (CONFD, RAPI, MASTERD, MOND, *STATE_DAEMONS, NODED):
         await daemons.stop(name)
 
 
 async def destroy(paths: Paths, daemons: Daemons) -> None:
-    """The end of a cluster on its last node: stop the daemons, then remove its data."""
+    """Destroy a cluster on its last node: stop the daemons, then remove its data."""
     await stop_daemons(daemons)
     forget_cluster(paths)
 

@@ -1,4 +1,4 @@
-"""Asking all nodes which master they hear, on a candidate whose own master daemon is stopped."""
+"""Asks all nodes for their last contact with a master, on a candidate whose own master daemon is stopped."""
 
 from collections.abc import Iterable
 
@@ -15,9 +15,9 @@ from ganeti.store.election import Heard
 
 
 async def last_seen_masters(paths: Paths, nodes: Iterable[Node]) -> dict[NodeUuid, Heard | None]:
-    """The last contact of a master that each reachable node reports, if any since its daemon started.
+    """Return each reachable node's last contact with a master, if any since its daemon started.
 
-    Takes 5 s at most for each 30 nodes that are silent.
+    Takes at most 5 s for each 30 silent nodes.
     """
     context = tls.client_context(
         paths.node_certificate, paths.node_key, paths.authority_certificate

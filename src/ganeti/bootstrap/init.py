@@ -1,7 +1,7 @@
-"""`gnt-cluster init`: the first node of a new cluster, with everything, or without a trace.
+"""`gnt-cluster init`: creates the first node of a new cluster completely, or leaves no trace.
 
-Each step records how to take it back before it acts. At the end the node daemon and the master run,
-and the master answers.
+Each step records its undo action before it acts. At the end the node daemon and the master run, and
+the master answers.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ HOW_TO_LEAVE = (
 
 @dataclass(frozen=True, kw_only=True)
 class InitOptions:
-    """What the administrator says about the new cluster; the rest is changed later."""
+    """The administrator's options for the new cluster; all else can be changed later."""
 
     cluster_name: str
     node_name: str
@@ -73,14 +73,14 @@ class InitOptions:
     secondary_ip: str | None = None
     port: int = NODED_PORT
     master_ip: str | None = None
-    """Address of the cluster's name; the master's own without one."""
+    """Address of the cluster's name; '' for the master's own."""
     group_name: str = "default"
     params: Params = field(default_factory=dict)
-    """Parameters of the cluster as `gnt-cluster modify` takes them; others have their first values."""
+    """Cluster parameters in the form of `gnt-cluster modify`; the others have their defaults."""
     state: str = EMBEDDED
     """The kind of back end (`STATE_KINDS`)."""
     external: ExternalServers | None = None
-    """Where the state is, if on servers that the candidates do not run."""
+    """The location of the state, if it is on servers that the candidates do not run."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Founded:
 
 @dataclass
 class InitContext:
-    """What the steps of `gnt-cluster init` share."""
+    """Data that the steps of `gnt-cluster init` share."""
 
     options: InitOptions
     paths: Paths
@@ -109,25 +109,25 @@ class InitContext:
 
     @property
     def directories(self) -> tuple[str, str]:
-        """Where disks are kept as files."""
+        """Return the directories of file-based disks."""
         return self.cluster.file_storage_dir, self.cluster.shared_file_storage_dir
 
 
 @dataclass(frozen=True)
 class FirstState:
-    """What the state of the cluster begins with."""
+    """The first content of the cluster's state."""
 
     objects: "Callable[[InitContext], Sequence[Stored]]"
-    """The first objects of the configuration, once the node has its certificate."""
+    """Returns the first objects of the configuration, once the node has its certificate."""
     last_job: int = 0
-    """Ids of jobs begin above it."""
+    """Job ids begin above it."""
 
 
 Step = Callable[[InitContext], Awaitable[None]]
 
 
 async def make_places(new: InitContext) -> None:
-    """The directories of the daemons, and those of disks in files."""
+    """Create the directories of the daemons, and those of file-based disks."""
     made = list[Path]()
     new.undo.callback(_remove_directories, made)
     make_directories(new.paths, made)
@@ -135,7 +135,7 @@ async def make_places(new: InitContext) -> None:
 
 
 async def make_identity(new: InitContext) -> None:
-    """The authority, and the key and certificate of this node."""
+    """Create the authority, and the key and certificate of this node."""
     new.undo.callback(forget_cluster, new.paths, keep=prepared(new.paths))
     now = new.clock.time()
     authority_key, key = certificates.new_key(), certificates.new_key()
@@ -156,7 +156,7 @@ async def make_identity(new: InitContext) -> None:
 
 
 async def begin_state(new: InitContext) -> None:
-    """Make the place of the state, and start what keeps it."""
+    """Create the location of the state, and start its servers."""
     kind, server = new.options.state, STATE_KINDS[new.options.state].server
 
     async def start_server() -> None:
@@ -180,7 +180,7 @@ async def begin_state(new: InitContext) -> None:
 
 
 async def make_state(new: InitContext) -> None:
-    """The register, the first rows of the configuration, and the files that show them."""
+    """Create the register, the first rows of the configuration, and the files derived from them."""
     node = NodeUuid(new.node_uuid)
     store = await open_alone(new.paths, Identity(new.cluster.uuid, node))
     try:
@@ -196,17 +196,17 @@ async def make_state(new: InitContext) -> None:
 
 
 async def make_shared_files(new: InitContext) -> None:
-    """The domain secret and the certificate of the REST interface, which all candidates will have."""
+    """Create the domain secret and the certificate of the REST interface, which all candidates will share."""
     make_first_files(new.paths, new.clock.time())
 
 
 async def make_storage_list(new: InitContext) -> None:
-    """The directories in which this node lets disks be kept, unless the administrator has said."""
+    """Write this node's list of allowed storage directories, unless the administrator has written one."""
     allow_storage(new.paths, list(new.directories))
 
 
 async def start_node_daemon(new: InitContext) -> None:
-    """The node daemon, on this node's address."""
+    """Start the node daemon, on this node's address."""
     new.undo.push_async_callback(new.daemons.stop, NODED)
     options = new.options
     words = ["--bind-address", options.primary_ip, "--port", str(options.port)]
@@ -214,14 +214,14 @@ async def start_node_daemon(new: InitContext) -> None:
 
 
 async def start_master(new: InitContext) -> None:
-    """The master daemon; it serves."""
+    """Start the master daemon; return once it serves."""
     new.undo.push_async_callback(new.daemons.stop, MASTERD)
     await new.daemons.start(MASTERD)
     await answers(new.paths)
 
 
 async def start_confd(new: InitContext) -> None:
-    """The query daemon, where candidates have one."""
+    """Start confd, where candidates run it."""
     if new.daemons.has_confd:
         new.undo.push_async_callback(new.daemons.stop, CONFD)
         await new.daemons.start(CONFD)
@@ -249,7 +249,7 @@ async def init_cluster(
     ids: IdSource | None = None,
     steps: Sequence[Step] = STEPS,
 ) -> Founded:
-    """Make a cluster of this node; on any error nothing of it remains (but log files).
+    """Create a cluster on this node; after any error nothing of it remains (but log files).
 
     PrereqError if the options are wrong or the node is in a cluster, HostError if a step failed.
     """
@@ -280,7 +280,10 @@ async def found(
     ids: IdSource,
     steps: Sequence[Step],
 ) -> Founded:
-    """Go through the steps; on any error nothing of it remains (but log files). HostError if one failed."""
+    """Run the steps.
+
+    After any error nothing of the cluster remains (but log files). HostError if one failed.
+    """
     async with AsyncExitStack() as undo:
         new = InitContext(
             options=options,
@@ -304,7 +307,7 @@ async def found(
 
 
 def _batches(rows: Iterable[Put]) -> Iterator[tuple[Put, ...]]:
-    """Rows by transactions that the store takes."""
+    """Yield rows in transactions of a size that the store accepts."""
     batch: list[Put] = []
     size = 0
     for row in rows:
@@ -317,7 +320,7 @@ def _batches(rows: Iterable[Put]) -> Iterator[tuple[Put, ...]]:
 
 
 def first_objects(new: InitContext) -> tuple[Cluster, NodeGroup, Node]:
-    """The configuration of a cluster of one node."""
+    """Return the configuration of a cluster of one node."""
     options, now = new.options, new.clock.time()
     group = NodeGroup(uuid=GroupUuid(new.ids.uuid()), ctime=now, mtime=now, name=options.group_name)
     node = Node(
@@ -336,7 +339,7 @@ def first_objects(new: InitContext) -> tuple[Cluster, NodeGroup, Node]:
 
 
 def check_options(options: InitOptions) -> None:
-    """InputError names what is wrong."""
+    """Raise InputError for a wrong option."""
     for text, where in ((options.cluster_name, "cluster_name"), (options.node_name, "node_name")):
         if host_name(text, where) != text:
             raise InputError(f"the name {text!r} must be in lower case", where)
@@ -344,7 +347,7 @@ def check_options(options: InitOptions) -> None:
         raise InputError("the cluster needs a name of its own, not the node's", "cluster_name")
     check_addresses(options)
     if options.state not in STATE_KINDS:
-        raise InputError(f"{options.state!r:.40} keeps no state", "state")
+        raise InputError(f"{options.state!r:.40} is not a state back end", "state")
     if options.external is not None:
         options.external.check()
     plain_name(options.group_name, "group_name")
@@ -375,7 +378,7 @@ async def answers(paths: Paths, limit_s: float = ANSWER_LIMIT_S) -> None:
 
 
 def check_addresses(options: InitOptions) -> None:
-    """InputError if an address or the port of the node is none."""
+    """Raise InputError for an invalid address or port of the node."""
     for text, where in (
         (options.primary_ip, "primary_ip"),
         (options.secondary_ip, "secondary_ip"),
@@ -384,11 +387,11 @@ def check_addresses(options: InitOptions) -> None:
         if text is not None and not is_address(text):
             raise InputError(f"{text!r:.60} is not an IP address", where)
     if not 0 < options.port < 1 << 16:
-        raise InputError(f"{options.port} is not a port", "port")
+        raise InputError(f"{options.port} is not a port number", "port")
 
 
 def first_cluster(options: InitOptions, uuid: str, master: NodeUuid, now: float) -> Cluster:
-    """The cluster with what the options say, by the rules of `gnt-cluster modify`; InputError."""
+    """Return the cluster with the options, by the rules of `gnt-cluster modify`; InputError."""
     cluster = Cluster(
         uuid=uuid,
         ctime=now,
@@ -402,7 +405,7 @@ def first_cluster(options: InitOptions, uuid: str, master: NodeUuid, now: float)
     }
     params = {**first, **options.params}
     if params.get("uid_pool"):
-        # Where there are ids for guests, guests have them, unless the administrator sets otherwise.
+        # If a pool of user ids exists, guests use it, unless the administrator decides otherwise.
         enabled = params.get("enabled_hypervisors", cluster.enabled_hypervisors)
         given = params.get("hvparams", {})
         rows = (HYPERVISORS[name] for name in enabled if name in HYPERVISORS)
@@ -419,4 +422,4 @@ def _remove_directories(made: list[Path]) -> None:
         try:
             directory.rmdir()
         except OSError:
-            continue  # it holds something, as the logs that say what went wrong
+            continue  # it is not empty; logs with the reason of a failure remain

@@ -1,7 +1,7 @@
-"""The master's side of a join: prove the token's secret, sign the node's key, hand over what a member knows.
+"""The master's side of a join: prove the token's secret, sign the node's key, send a member's data.
 
-Runs in the command on the master, as root, because the authority's key is there; the job that adds the
-node to the configuration comes after it.
+Runs in the command on the master, as root, because the authority's key is there. The job that adds
+the node to the configuration follows.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ CONNECT_TIMEOUT_S = 10.0
 SSH_FAILED = 255
 """The exit status of ssh where the command was not started."""
 JOIN_TIMEOUT_S = START_LIMIT_S + 30.0
-"""The node starts its daemon meanwhile."""
+"""The node starts its daemon during this time."""
 TOKEN_TIMEOUT_S = 60.0
 END_LIMIT_S = 1.0
 """Time for ssh to end after the end of its output."""
@@ -54,7 +54,7 @@ END_LIMIT_S = 1.0
 
 @dataclass(frozen=True)
 class JoinedNode:
-    """A host that is a member now, and not yet in the configuration."""
+    """A host that is now a member, but not yet in the configuration."""
 
     name: str
     primary_ip: str
@@ -65,7 +65,7 @@ class JoinedNode:
 
 @dataclass(frozen=True)
 class _Authority:
-    """What the master signs with, and what it tells a new member."""
+    """The master's signing key, and the data for a new member."""
 
     certificate: bytes
     key: bytes
@@ -83,11 +83,11 @@ async def join(
     clock: Clock | None = None,
     ids: IdSource | None = None,
 ) -> JoinedNode:
-    """Take the node that printed `token` into the cluster whose master this is.
+    """Admit the node that printed `token` to the cluster of this master.
 
-    `expected_name` refuses any other node, `check(name, address)` may raise to refuse, `node_uuid` is
-    given when a known node joins again. InputError for an invalid token, PrereqError if nothing was
-    changed, ExecError if the node may have become a member.
+    `expected_name` refuses any other node, `check(name, address)` may raise to refuse, `node_uuid`
+    is set when a known node joins again. InputError for an invalid token, PrereqError if nothing
+    was changed, ExecError if the node may have become a member.
     """
     invitation = decode_token(token)
     authority = await asyncio.to_thread(_authority, paths)
@@ -120,7 +120,7 @@ async def join(
 async def _apply(
     token: JoinToken, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> Application:
-    """Both prove the secret; what the node says about itself."""
+    """Prove the secret on both sides; return the node's description of itself."""
     challenge = await receive(reader, Challenge)
     nonces = challenge.nonce, secrets.token_hex(SECRET_BYTES)
     await send(writer, Response(nonce=nonces[1], proof=proof(token, "master", nonces)))
@@ -128,7 +128,10 @@ async def _apply(
     if application.error:
         raise PrereqError(f"the node refuses: {application.error}", ErrorCode.WRONG_INPUT)
     if not is_proof(token, "node", nonces, application.proof):
-        what = "the process that answers there does not know the secret of the token; nothing was sent to it"
+        what = (
+            "the process that answers there does not know the secret of the token; no data was "
+            "sent to it"
+        )
         raise PrereqError(what, ErrorCode.WRONG_INPUT)
     return application
 
@@ -145,7 +148,7 @@ def _check_application(
     except ValueError as err:
         raise InputError(str(err), "primary_ip") from err
     if not 0 < application.port < 1 << 16:
-        raise InputError(f"{application.port} is not a port", "port")
+        raise InputError(f"{application.port} is not a port number", "port")
     check(name, application.primary_ip)
 
 
@@ -177,12 +180,14 @@ def _admission(
 
 
 async def _joined(name: str, reader: asyncio.StreamReader) -> None:
-    """The node's last word; from now on a silence leaves the outcome open."""
+    """Return the node's final message; from now on a silence leaves the outcome unknown."""
     try:
         answer = await receive(reader, Joined, timeout_s=JOIN_TIMEOUT_S)
     except ProtocolError as err:
-        what = f"node {name} did not say whether it has joined ({err.message})"
-        advice = "if its ganeti-node-join succeeded, run it again with --reset before the next try"
+        what = f"node {name} did not report whether it has joined ({err.message})"
+        advice = (
+            "if its ganeti-node-join succeeded, run it again with --reset before the next attempt"
+        )
         raise ExecError(f"{what}: {advice}") from err
     if answer.error:
         raise PrereqError(f"node {name} could not join: {answer.error}", ErrorCode.ENVIRONMENT)
@@ -198,7 +203,7 @@ def _authority(paths: Paths) -> _Authority:
     register = RegisterFile(paths.register).read()
     if register is None or register.promised.epoch <= 0:
         raise PrereqError(
-            "this node has no master's epoch: is it the master?", ErrorCode.ENVIRONMENT
+            "this node has no master's epoch; run the command on the master", ErrorCode.ENVIRONMENT
         )
     return _Authority(certificate, key, register, ssconf.SimpleStore(paths).GetClusterName())
 
@@ -207,7 +212,7 @@ def _authority(paths: Paths) -> _Authority:
 async def _connected(
     token: JoinToken,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection to the listener that made the token: the token has its certificate."""
+    """Return a connection to the listener that created the token, checked by the token's certificate."""
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(
@@ -238,7 +243,7 @@ async def _connected(
 def ssh_words(
     host: str, command: Sequence[str], *, port: int = 22, check_host_key: bool = True
 ) -> list[str]:
-    """The system's ssh, running `command` on a host as root, asking nothing."""
+    """Return the words of the system's ssh that runs `command` on a host as root without prompts."""
     options = ["BatchMode=yes", "ConnectTimeout=10", "ClearAllForwardings=yes"]
     if not check_host_key:
         options += ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR"]
@@ -258,7 +263,7 @@ async def ssh_token(
 ) -> AsyncIterator[str]:
     """Run `ganeti-node-join` on a host by ssh, yield its token, and wait for its end.
 
-    The secret travels on its standard output only. `arguments` are of ganeti-node-join; `words`
+    The secret is only on its standard output. `arguments` are those of ganeti-node-join; `words`
     replaces ssh.
     """
     name = host_name(host, "node_name")

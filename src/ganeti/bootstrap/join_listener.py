@@ -1,8 +1,8 @@
-"""`ganeti-node-join`: let one caller with the token add this node to a cluster, once.
+"""`ganeti-node-join`: lets one caller with the token add this node to a cluster, once.
 
 The node opens a listener with a certificate made for this purpose and prints the token. The master
-calls; both prove the token's secret; the node makes its key, which never leaves it, and asks for a
-certificate; the master answers with it and with what a member must know.
+calls, and both prove the token's secret. The node creates its key, which never leaves it, and
+requests a certificate. The master answers with the certificate and a member's data.
 """
 
 import argparse
@@ -50,12 +50,12 @@ WRONG_PROOFS_LIMIT = 5
 HANDSHAKE_TIMEOUT_S = 10.0
 CALLERS_AT_ONCE = 8
 LAST_WORD_S = 2.0
-"""How long a conversation may take to close once the outcome is known."""
+"""Time limit for closing a conversation once the outcome is known."""
 
 
 @dataclass(frozen=True)
 class NewNode:
-    """What the node says about itself."""
+    """The node's description of itself."""
 
     name: str
     address: str
@@ -116,7 +116,7 @@ class JoinListener:
             async with asyncio.timeout(timeout_s):
                 return await asyncio.shield(self._outcome)
         except TimeoutError:
-            if self._is_used:  # a conversation is under way, and has its own limits
+            if self._is_used:  # a conversation is in progress, and has its own time limit
                 return await self._outcome
             what = f"the token was not used within {timeout_s:g} s and is now invalid; run ganeti-node-join again"
             raise PrereqError(what, ErrorCode.WRONG_STATE) from None
@@ -131,7 +131,7 @@ class JoinListener:
             if len(self._conversations) <= CALLERS_AT_ONCE and not self._outcome.done():
                 await self._converse(reader, writer)
         except ProtocolError:
-            pass  # a caller without the secret: nothing about the join has changed
+            pass  # a caller without the secret: the join is unchanged
         finally:
             writer.close()
             with contextlib.suppress(OSError):
@@ -143,12 +143,12 @@ class JoinListener:
         response = await receive(reader, Response)
         nonces = challenge.nonce, response.nonce
         if self._is_used:
-            await send(writer, Application(error="this token was used already"))
+            await send(writer, Application(error="this token has been used already"))
             return
         if not is_proof(self._token, "master", nonces, response.proof):
             self._count_wrong_proof()
             await send(
-                writer, Application(error="wrong secret: take the token that was printed last")
+                writer, Application(error="wrong secret: use the token that was printed last")
             )
             return
         self._is_used = True
@@ -163,7 +163,10 @@ class JoinListener:
     def _count_wrong_proof(self) -> None:
         self._wrong += 1
         if self._wrong >= WRONG_PROOFS_LIMIT and not self._outcome.done():
-            what = f"{self._wrong} callers had a wrong secret; the token is worthless now: run this again"
+            what = (
+                f"{self._wrong} callers had a wrong secret; the token is now invalid: run this "
+                "command again"
+            )
             self._outcome.set_exception(PrereqError(what, ErrorCode.WRONG_STATE))
 
     async def _join(
@@ -191,8 +194,9 @@ class JoinListener:
             await send(writer, Joined())
         except (ProtocolError, OSError) as err:
             raise _UnheardError(
-                "this node has joined, but 'gnt-node add' ended on the master before it had the answer; unless"
-                " 'gnt-node list' shows the node, run 'ganeti-node-join --reset' here for another try"
+                "this node has joined, but 'gnt-node add' ended on the master before it had the "
+                "answer; unless 'gnt-node list' shows the node, run 'ganeti-node-join --reset' "
+                "here to try again"
             ) from err
         return admission
 
@@ -210,14 +214,16 @@ class JoinListener:
 
 
 class _UnheardError(HostError):
-    """This node is a member, and the master may not know it."""
+    """This node is a member, but the master may not know it."""
 
 
 def _join_failed(err: GanetiError | OSError) -> GanetiError:
     if isinstance(err, _UnheardError):
         return err
     why = err.message if isinstance(err, GanetiError) else str(err)
-    return PrereqError(f"the node was not joined: {why}; run this again", ErrorCode.WRONG_STATE)
+    return PrereqError(
+        f"the node was not joined: {why}; run this command again", ErrorCode.WRONG_STATE
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -229,7 +235,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"Failure: {err.message}", file=sys.stderr)
         return err.exit_code
     except KeyboardInterrupt:
-        say("Interrupted: the node was not joined, and the token is worthless.", file=sys.stderr)
+        say("Interrupted: the node was not joined, and the token is invalid.", file=sys.stderr)
         return 1
 
 
@@ -237,11 +243,11 @@ async def _main(args: argparse.Namespace) -> int:
     paths = Paths.from_environment()
     daemons = Daemons(paths)
     if args.reset:
-        # The node daemon first: on behalf of a master it may be starting the others.
+        # The node daemon first: it may be starting the others on request of a master.
         for name in (NODED, MASTERD, MOND):
             await daemons.stop(name)
         forget_cluster(paths, keep=[paths.file_storage_paths])
-    check_not_member(paths, "run 'ganeti-node-join --reset' here if it is to leave that one")
+    check_not_member(paths, "run 'ganeti-node-join --reset' here to leave that cluster")
     make_directories(paths, [])
     name = host_name(args.name or hostname(), "name")
     address = args.address or await asyncio.to_thread(own_address, name, "--address")
@@ -260,21 +266,27 @@ async def _main(args: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="ganeti-node-join",
-        description="Print a token with which 'gnt-node add' takes this host into a cluster, and wait.",
-        epilog="The token is worth as much as root's password: hand it over by a way that is safe.",
+        description="Print a token with which 'gnt-node add' adds this host to a cluster, and wait.",
+        epilog=(
+            "The token gives the same access as root's password: transfer it over a secure channel."
+        ),
     )
     parser.add_argument(
-        "--address", help="address of this node in the cluster (default: its name's)"
+        "--address", help="address of this node in the cluster (default: the address of its name)"
     )
     parser.add_argument(
-        "--port", type=int, default=0, help="port to be called at (default: any free)"
+        "--port", type=int, default=0, help="port of the listener (default: any free port)"
     )
     parser.add_argument(
         "--noded-port", type=int, default=NODED_PORT, help="port of the node daemon"
     )
     parser.add_argument("--name", help="name of this node (default: its full host name)")
     parser.add_argument(
-        "--lifetime", type=float, default=LIFETIME_S, metavar="SECONDS", help="how long to wait"
+        "--lifetime",
+        type=float,
+        default=LIFETIME_S,
+        metavar="SECONDS",
+        help="time to wait for the master",
     )
     parser.add_argument(
         "--no-start", action="store_true", help="do not start the node daemon after the join"

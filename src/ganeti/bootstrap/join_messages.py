@@ -1,4 +1,4 @@
-"""What the master and a new node say to each other: one line of JSON each, in this order.
+"""The messages between the master and a new node: one line of JSON each, in this order.
 
 node    Challenge
 master  Response      proves the secret
@@ -37,7 +37,10 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
-    """Who the node is: `request` asks for a certificate (PEM); `error` says why the master is refused."""
+    """The node's identity: `request` asks for a certificate (PEM).
+
+    `error` is the reason for refusing the master.
+    """
 
     proof: str = ""
     name: str = ""
@@ -48,7 +51,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
-    """All that makes a node a member; `error` says why it is refused."""
+    """The data of a new member; `error` is the reason of a refusal."""
 
     cluster_uuid: str = ""
     cluster_name: str = ""
@@ -64,7 +67,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
-    """The node is a member now; `error` says why it is not."""
+    """The node is now a member; `error` is the reason of a failure."""
 
     error: str = ""
 
@@ -79,7 +82,7 @@ async def send(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
 async def receive(
     reader: asyncio.StreamReader, kind: type[T], *, timeout_s: float = MESSAGE_TIMEOUT_S
 ) -> T:
-    """The next message; ProtocolError if there is none in time, or it is not one."""
+    """Return the next message; ProtocolError if none arrives in time, or it is invalid."""
     try:
         async with asyncio.timeout(timeout_s):
             line = await reader.readline()

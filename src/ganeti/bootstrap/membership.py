@@ -1,4 +1,4 @@
-"""Writing down, on a node, that it belongs to a cluster: as a whole, or not at all."""
+"""Records on a node that it belongs to a cluster, completely or not at all."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ STORAGE_LIST_HEADER = "# Directories below which disks may be kept as files, one
 
 
 def own_identity(paths: Paths) -> Identity:
-    """This node by its certificate, and its cluster by its register."""
+    """Return this node's identity from its certificate, and its cluster's from its register."""
     node_uuid, _name = node_identity(paths.node_certificate.read_bytes())
     register = RegisterFile(paths.register).read()
     if register is None:
@@ -29,7 +29,7 @@ def own_identity(paths: Paths) -> Identity:
 
 
 def make_directories(paths: Paths, made: list[Path]) -> None:
-    """The directories that every daemon takes for granted; `made` gets the new ones, innermost first."""
+    """Create the directories that every daemon requires; `made` gets the new ones, innermost first."""
     for directory, mode in (
         (paths.etc, 0o755),
         (paths.data, 0o750),
@@ -41,7 +41,7 @@ def make_directories(paths: Paths, made: list[Path]) -> None:
 
 
 def check_admission(admission: Admission, name: str, key: bytes) -> None:
-    """InputError if what the master sent does not make a member of the node `name` with this key."""
+    """Raise InputError unless the master's answer makes a member of the node `name` with this key."""
     certificate, authority = admission.certificate.encode(), admission.authority.encode()
     if not certificates.is_pair(certificate, key):
         raise InputError("the master's certificate is not for this node's key")
@@ -79,14 +79,14 @@ def _join_register(paths: Paths, admission: Admission) -> None:
 
 
 def write_identity(paths: Paths, key: bytes, certificate: bytes, authority: bytes) -> None:
-    """The node's key and certificates; only root reads the key."""
+    """Write the node's key and certificates; only root reads the key."""
     write_atomically(paths.node_key, key, mode=0o600)
     write_atomically(paths.node_certificate, certificate, mode=0o644)
     write_atomically(paths.authority_certificate, authority, mode=0o644)
 
 
 def allow_storage(paths: Paths, directories: Sequence[str]) -> bool:
-    """List the directories as allowed, unless the administrator has a list; whether it was written."""
+    """List the directories as allowed, unless the administrator has a list; return whether it was written."""
     if paths.file_storage_paths.exists():
         return False
     lines = "".join(f"{directory}\n" for directory in dict.fromkeys(directories) if directory)
@@ -97,9 +97,9 @@ def allow_storage(paths: Paths, directories: Sequence[str]) -> bool:
 def make_storage_directories(
     paths: Paths, file_dir: str, shared_dir: str, made: list[Path]
 ) -> None:
-    """The storage directories, if they are missing; `made` gets the new ones, innermost first.
+    """Create missing storage directories; `made` gets the new ones, innermost first.
 
-    The shared one is the same place on every node, so a virtual cluster does not prefix it.
+    The shared directory has the same path on every node, so a virtual cluster does not prefix it.
     """
     if file_dir:
         _make(paths.below(file_dir), 0o755, made)
@@ -114,12 +114,12 @@ def _make(directory: Path, mode: int, made: list[Path]) -> None:
             one.mkdir()
             one.chmod(mode if one == directory else 0o755)
         except OSError as err:
-            raise HostError(f"cannot make the directory {one}: {err.strerror}") from err
+            raise HostError(f"cannot create the directory {one}: {err.strerror}") from err
         made.insert(0, one)
 
 
 def check_not_member(paths: Paths, what_to_do: str) -> None:
-    """PrereqError if this node has anything of a cluster, with what helps."""
+    """Raise PrereqError, with a remedy, if this node has any data of a cluster."""
     if is_member(paths):
         what = f"this node belongs to a cluster already (see {paths.data})"
         raise PrereqError(f"{what}; {what_to_do}", ErrorCode.EXISTS)

@@ -1,4 +1,4 @@
-"""Making the table of roles (`ganeti.base.roles`) true on this node."""
+"""Enforces the table of roles (`ganeti.base.roles`) on this node."""
 
 import shutil
 import time
@@ -17,13 +17,13 @@ from ganeti.store.register import RegisterFile
 from ganeti.store.stored_tail import read_stored_tail
 
 GRACE_S = 900.0
-"""How long a new candidate may have its keys before its ssconf files call it one."""
+"""Time that a new candidate may have its keys before its ssconf files name it as a candidate."""
 
 
 def own_role(paths: Paths) -> Role | None:
-    """Return candidate, offline or regular, after the ssconf files of this node; None where they do not say.
+    """Return candidate, offline or regular, from the ssconf files of this node; None if they do not tell.
 
-    Files that name no candidate at all say nothing: a cluster has one.
+    Files that name no candidate at all are ignored, because a cluster has at least one.
     """
     try:
         uuid, name = node_identity(paths.node_certificate.read_bytes())
@@ -38,7 +38,10 @@ def own_role(paths: Paths) -> Role | None:
 
 
 async def enforce_role(paths: Paths, daemons: Daemons, role: Role) -> list[str]:
-    """Stop what a node of this role must not run and remove what it must not hold; what was done. HostError."""
+    """Stop daemons that a node of this role must not run, and remove forbidden files.
+
+    Return the actions. HostError.
+    """
     confd_on_all = ssconf.SimpleStore(paths).has_confd_on_all_nodes()
     done = []
     for name in forbidden_daemons(role, confd_on_all=confd_on_all):
@@ -50,7 +53,7 @@ async def enforce_role(paths: Paths, daemons: Daemons, role: Role) -> list[str]:
 
 
 async def end_confd_copy(paths: Paths, daemons: Daemons) -> list[str]:
-    """Remove the copy that confd answers from unless this node's role and the cluster allow it; what was done.
+    """Remove the copy of confd unless this node's role and the cluster allow it; return the actions.
 
     Files of candidates stay: the master removes them when the store no longer needs the node.
     """
@@ -62,7 +65,7 @@ async def end_confd_copy(paths: Paths, daemons: Daemons) -> list[str]:
 
 
 def may_answer_from_copy(paths: Paths) -> bool:
-    """Return whether confd of this node answers from a copy, after the ssconf files."""
+    """Return whether confd of this node answers from a copy, according to the ssconf files."""
     role = own_role(paths)
     confd_on_all = ssconf.SimpleStore(paths).has_confd_on_all_nodes()
     return role is not None and holds_copy(role, confd_on_all=confd_on_all)
@@ -71,12 +74,12 @@ def may_answer_from_copy(paths: Paths) -> bool:
 async def _remove_all(
     paths: Paths, daemons: Daemons, removed: Sequence[Path], why: str
 ) -> list[str]:
-    """Remove files, after stopping confd if it answers from one of them; what was done. HostError."""
+    """Remove files, after stopping confd if it uses one of them; return the actions. HostError."""
     done = []
     read = (paths.confd_key, paths.state, paths.own_confd_key, paths.confd_copy)
     if any(path in removed for path in read) and daemons.status(CONFD).is_alive:
         await daemons.stop(CONFD)
-        done.append(f"{CONFD} was stopped: what it answered from is removed")
+        done.append(f"{CONFD} was stopped: its data is removed")
     try:
         for path in removed:
             _remove(path)
@@ -88,7 +91,7 @@ async def _remove_all(
 
 
 async def enforce_own_role(paths: Paths, daemons: Daemons) -> list[str]:
-    """Do so for the role in this node's ssconf files, unless something here is newer than they are."""
+    """Enforce the role in this node's ssconf files, unless something on the node is newer."""
     role = own_role(paths)
     if role is None or role in CANDIDATES or _is_newer(paths):
         return []
@@ -96,10 +99,10 @@ async def enforce_own_role(paths: Paths, daemons: Daemons) -> list[str]:
 
 
 def _is_newer(paths: Paths) -> bool:
-    """Return whether this node may have become a candidate, or the master, since its ssconf files were made.
+    """Return whether this node may have become a candidate or the master after its ssconf files.
 
-    The state has the position of its last change, and so have they. A key that has just come may belong to a
-    promotion that is under way.
+    Both the state and the files have the position of their last change. A new key may belong to a
+    promotion in progress.
     """
     stored = read_stored_tail(paths.state)
     if stored is not None and stored.tail.position.as_int() > ssconf.current_position(paths):

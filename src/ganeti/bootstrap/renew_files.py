@@ -1,7 +1,7 @@
-"""Keys and certificates that are files of the master, and reach other nodes as such (`gnt-cluster redist-conf`).
+"""Keys and certificates in files that the master distributes (`gnt-cluster redist-conf`).
 
-A new cluster has those that its candidates share. Each is written as a whole, 0600; running it again makes or
-takes it again.
+A new cluster has those that its candidates share. Each file is replaced atomically with mode 0600;
+a repeated run creates or reads it again.
 """
 
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from ganeti.ssconf import SimpleStore
 LIFETIME_S = 5 * 365 * certificates.DAY_S
 FILE_LIMIT = 64 * 1024
 LEAST_SECRET = 20
-"""Characters of a secret that is taken from a file."""
+"""Minimum length of a secret from a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileRenewal:
-    """What to create again, or to read from a file."""
+    """The files to create again, or to read from a file."""
 
     rapi: bool = False
     rapi_file: str | None = None
@@ -33,7 +33,7 @@ class FileRenewal:
     domain_secret_file: str | None = None
 
     def check(self) -> None:
-        """InputError where options contradict each other."""
+        """Raise InputError where options contradict each other."""
         for made, given, option in (
             (self.rapi, self.rapi_file, "--rapi-certificate"),
             (self.spice, self.spice_file, "--spice-certificate"),
@@ -43,12 +43,12 @@ class FileRenewal:
                 raise InputError("create a new one or pass a file, not both", option)
         if bool(self.spice_file) != bool(self.spice_authority_file):
             raise InputError(
-                "--spice-certificate and --spice-ca-certificate belong together",
+                "--spice-certificate and --spice-ca-certificate must be passed together",
                 "--spice-certificate",
             )
 
     def paths(self, paths: Paths) -> list[str]:
-        """What the cluster calls the files that are written."""
+        """Return the cluster's names of the files to write."""
         found = [paths.rapi_certificate] * bool(self.rapi or self.rapi_file)
         if self.spice or self.spice_file:
             found += [paths.spice_authority, paths.spice_certificate]
@@ -85,9 +85,10 @@ def renew_files(paths: Paths, wanted: FileRenewal, cluster_name: str, now: float
 
 
 def make_first_files(paths: Paths, now: float) -> None:
-    """What the candidates of a new cluster share from the beginning; OSError, HostError without ssconf.
+    """Create the shared files of a new cluster's candidates; OSError, HostError without ssconf.
 
-    An existing domain secret stays: an import carries over upstream's, which other clusters share.
+    An existing domain secret is kept: an import carries over upstream's, which other clusters
+    share.
     """
     if not paths.cluster_domain_secret.exists():
         write_atomically(paths.cluster_domain_secret, _new_secret(), mode=0o600)
@@ -95,13 +96,13 @@ def make_first_files(paths: Paths, now: float) -> None:
 
 
 def ensure_rest_pair(paths: Paths, now: float) -> None:
-    """Make a key and a certificate of the REST interface, unless there is one; OSError."""
+    """Create a key and a certificate of the REST interface, if they are missing; OSError."""
     if not paths.rapi_certificate.exists():
         write_atomically(paths.rapi_certificate, rest_pair(paths, now), mode=0o600)
 
 
 def rest_pair(paths: Paths, now: float) -> bytes:
-    """A key and a certificate for the cluster's name and address, and this host's name."""
+    """Return a key and a certificate for the cluster's name and address, and this host's name."""
     values = SimpleStore(paths)
     names = [values.read("cluster_name").strip(), hostname()]
     address = values.read("master_ip").strip()
@@ -114,7 +115,7 @@ def _new_secret() -> bytes:
 
 
 def read_secret(name: str) -> bytes:
-    """The secret of another cluster of the same owner, as its file has it; PrereqError."""
+    """Return the secret from the file of another cluster with the same owner; PrereqError."""
     content = _read(name)
     if not LEAST_SECRET <= len(content.strip()) <= FILE_LIMIT or not content.isascii():
         raise PrereqError(
@@ -151,7 +152,7 @@ def _own_pair(name: str, now: float) -> bytes:
 
 
 def _given_pair(name: str) -> bytes:
-    """A key and its certificate from one file (PEM), as it is; PrereqError."""
+    """Return a key and its certificate unchanged from one file (PEM); PrereqError."""
     import ssl  # noqa: PLC0415 - rarely needed
 
     content = _read(name)

@@ -1,7 +1,7 @@
-"""Restoring the cluster's state from a backup, on a master candidate whose master daemon is stopped.
+"""Restores the cluster's state from a backup, on a master candidate whose master daemon is stopped.
 
-A backup is older than what the cluster has done since. So the restored state begins an epoch far beyond
-all known ones, and job ids beyond all that may have been given out (R10, R12); and a job that had not
+A backup is older than the cluster's present state. So the restored state begins an epoch far beyond
+all known ones, and job ids beyond all that may have been given out (R10, R12). A job that had not
 ended is neither run again nor undone, because its outcome is unknown (G7).
 """
 
@@ -52,34 +52,34 @@ from ganeti.store.register import Register, RegisterFile
 from ganeti.store.worker import Worker
 
 UNKNOWN_END = (
-    "the cluster's state was restored from a backup that was made before this ended: whether it was"
-    " carried out is not known; look before it is submitted again"
+    "the cluster's state was restored from a backup made before this job ended: its outcome is "
+    "not known; check before submitting it again"
 )
 AskNodes = Callable[[Iterable[Node]], Awaitable[dict[NodeUuid, Heard | None]]]
-"""The master of the last contact of each reachable node (`last_seen_masters`)."""
+"""Returns the master of the last contact of each reachable node (`last_seen_masters`)."""
 _SHOWN_NAMES = 20
 _COMPARED = ("node", "instance", JOB_KIND)
 
 
 @dataclass
 class Content:
-    """What a backup holds, as far as a restore must know it."""
+    """The relevant content of a backup."""
 
     header: BackupHeader
     rows: int = 0
     cluster: Cluster | None = None
     nodes: dict[str, Node] = field(default_factory=dict)
     jobs: dict[int, bool] = field(default_factory=dict)
-    """Whether each had ended."""
+    """Whether each job had ended."""
     keys: set[tuple[str, str]] = field(default_factory=set)
-    """Of the kinds that are compared with what is there."""
+    """Objects of the kinds that are compared with the present state."""
     ceiling: int = 0
     voters: frozenset[NodeUuid] = frozenset()
 
 
 @dataclass(frozen=True)
 class Restored:
-    """What was done, and what an administrator must know about it."""
+    """The result of a restore, and the facts for an administrator."""
 
     position: Position
     lines: list[str]
@@ -94,13 +94,13 @@ async def restore(
     is_sure: bool = False,
     is_undo: bool = False,
 ) -> Restored:
-    """Put a backup in the place of this node's state; the daemons are not touched.
+    """Replace this node's state with a backup; the daemons are not touched.
 
-    The replaced state is preserved, unless the backup was made of it, or `is_undo` marks it as a
-    failed attempt.
+    The replaced state is preserved, unless it is the source of the backup, or `is_undo` marks it as
+    a failed attempt.
 
-    PrereqError if that must not be, as while another master lives, or not without `is_sure`; StoreError
-    for a damaged backup, a state in use, or a failing disk.
+    PrereqError if a restore is forbidden, for example while another master lives, or requires
+    `is_sure`; StoreError for a damaged backup, a state in use, or a failing disk.
     """
     try:
         identity = own_identity(paths)
@@ -139,12 +139,12 @@ class _Plan:
     found: Found
     archived: frozenset[int]
     silent: list[str]
-    """Nodes that could not be asked whether another master lives."""
+    """Nodes that did not report whether another master lives."""
     covered: tuple[Position, ...]
 
     @property
     def position(self) -> Position:
-        """Beyond every epoch that this node knows, and at a distance (R10)."""
+        """Return a position far beyond every epoch that this node knows (R10)."""
         known = max(
             self.register.promised.epoch,
             self.content.header.position.epoch,
@@ -158,7 +158,7 @@ class _Plan:
 
     @property
     def ceiling(self) -> int:
-        """Job ids of the restored cluster are above this (R12)."""
+        """Return the value that all job ids of the restored cluster exceed (R12)."""
         known = max(
             self.register.job_id_ceiling,
             self.content.ceiling,
@@ -169,7 +169,7 @@ class _Plan:
 
     @property
     def voters(self) -> frozenset[NodeUuid]:
-        """The voters of the last registration, so that no older majority elects another master (R3)."""
+        """Return the last registered voters, so that no older majority elects another master (R3)."""
         accepted = self.register.accepted
         return accepted.voters if accepted and accepted.voters else self.content.voters
 
@@ -191,7 +191,7 @@ async def _replace(restorer: StateRestorer, file: BinaryIO, plan: _Plan, clock: 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """A regular file, so that it can be read twice and never makes us wait."""
+    """Open a regular file, which can be read twice and never blocks."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as err:
@@ -248,7 +248,7 @@ def _look_at(content: Content, reader: Reader, row: Row, identity: Identity) -> 
 def _job_of(row: Row) -> StoredJob:
     job = read_stored(row.value, StoredJob, what=f"job {row.key}")
     if job.format > JOB_FORMAT:
-        raise StoreError(f"job {job.id} was written by a newer version; restore with that one")
+        raise StoreError(f"job {job.id} was written by a newer version; restore with that version")
     return job
 
 
@@ -258,21 +258,23 @@ def _has_ended(job: StoredJob) -> bool:
     return all(state.status.is_final for state in job.ops)
 
 
-# Whether it may be
+# Conditions
 
 
 def _check_node(paths: Paths, content: Content, identity: Identity) -> None:
     node = content.nodes.get(identity.node_uuid)
     if node is None or not node.master_candidate:
         raise PrereqError(
-            "the backup does not know this node as a master candidate: restore it on one of "
+            "this node is not a master candidate in the backup: restore it on one of "
             + ", ".join(sorted(one.name for one in content.nodes.values() if one.master_candidate)),
             ErrorCode.WRONG_STATE,
         )
     if node.certificate != tls.fingerprint(paths.node_certificate.read_bytes()):
         raise PrereqError(
-            "this node has another certificate than when the backup was made, so the other nodes would"
-            " not accept it as the master; restore the backup on another candidate",
+            (
+                "this node's certificate has changed since the backup was made, so the other "
+                "nodes would not accept it as the master; restore the backup on another candidate"
+            ),
             ErrorCode.WRONG_STATE,
         )
 
@@ -283,7 +285,7 @@ def _check_no_master(
     asked: list[Node],
     heard: dict[NodeUuid, Heard | None],
 ) -> list[str]:
-    """PrereqError if another master lives as far as any node knows; who did not answer."""
+    """Raise PrereqError if any node knows another live master; return the nodes that did not answer."""
     for node in asked:
         last = heard.get(node.uuid)
         if last is None or last.master == identity.node_uuid or last.seconds >= SILENCE_S:
@@ -301,8 +303,8 @@ def _check_no_master(
 
 
 def _check_newer(content: Content, found: Found, register: Register, identity: Identity) -> None:
-    """PrereqError where there may be a newer state, here or on others."""
-    how = "; to give it up, repeat the command with --yes-do-it"
+    """Raise PrereqError where a newer state may exist, here or on others."""
+    how = "; to discard it, repeat the command with --yes-do-it"
     if found.damage:
         raise PrereqError(
             f"the state on this node cannot be opened, and the restore would replace it: {found.damage}{how}",
@@ -326,7 +328,7 @@ def _check_newer(content: Content, found: Found, register: Register, identity: I
 
 
 async def _archived(paths: Paths, content: Content) -> frozenset[int]:
-    """Jobs of the backup that were archived since: how they ended is known."""
+    """Return the backup's jobs that were archived since: their outcome is known."""
     if not content.jobs or not paths.job_archive.exists():
         return frozenset()
     worker = Worker("archive")
@@ -341,11 +343,11 @@ async def _archived(paths: Paths, content: Content) -> frozenset[int]:
     return frozenset(content.jobs.keys() - set(missing))
 
 
-# What is put in place
+# The new state
 
 
 def _restored_rows(file: BinaryIO, plan: _Plan, ceiling: int, now: float) -> Iterator[Row]:
-    """The rows of the backup, with jobs that had not ended as errors, and the new ceiling of job ids."""
+    """Yield the rows of the backup, with unfinished jobs as errors, and the new ceiling of job ids."""
     for row in read_backup(file.read):
         if isinstance(row, BackupHeader):
             if row != plan.content.header:
@@ -360,7 +362,7 @@ def _restored_rows(file: BinaryIO, plan: _Plan, ceiling: int, now: float) -> Ite
 
 
 def _ended(row: Row, job: StoredJob, now: float) -> Row:
-    """A job with an unknown outcome: it never runs again and is not undone."""
+    """Return a job with an unknown outcome, which never runs again and is not undone."""
     result = failure(ExecError(UNKNOWN_END)).result
     states = []
     for state in job.ops:
@@ -381,11 +383,11 @@ def _ended(row: Row, job: StoredJob, now: float) -> Row:
     return Row(row.kind, row.key, wire.encode(ended))
 
 
-# What is said
+# Messages
 
 
 async def _lost(restorer: StateRestorer, plan: _Plan) -> list[str]:
-    """What the state that is replaced has and the backup has not."""
+    """Return the objects of the replaced state that the backup lacks."""
     if plan.found.position <= Position(0, 0):
         return []
     gone: dict[str, list[str]] = {kind: [] for kind in _COMPARED}
@@ -418,33 +420,35 @@ def _told(plan: _Plan, aside: str, lost: list[str]) -> list[str]:
     content, found = plan.content, plan.found
     cluster = content.cluster.name if content.cluster else ""
     begun = (
-        f"restored cluster {cluster} as it was at {_shown(content.header.position)}"
-        f" ({content.rows} rows); it goes on at {_shown(plan.position)}, with job ids above"
-        f" {plan.ceiling}"
+        f"restored cluster {cluster} as of {_shown(content.header.position)} ({content.rows} "
+        f"rows); it continues at {_shown(plan.position)}, with job ids above {plan.ceiling}"
     )
     lines = [begun]
     if found.position > Position(0, 0):
-        lines.append(f"the state that was here ended at {_shown(found.position)}")
+        lines.append(f"the replaced state ended at {_shown(found.position)}")
     accepted = plan.register.accepted
     if accepted and accepted.epoch > content.header.position.epoch:
         lines.append(
-            f"the backup is of epoch {content.header.position.epoch}, and the cluster had a master in"
-            f" epoch {accepted.epoch}: what was changed in between is lost"
+            f"the backup is of epoch {content.header.position.epoch}, and the cluster had a "
+            f"master in epoch {accepted.epoch}: changes made in between are lost"
         )
     lines += lost
     if plan.silent:
         lines.append(
-            f"whether another master lives could not be asked of {_some(plan.silent)}: make sure"
-            " that none does, since its epoch ends when it meets this one"
+            f"{_some(plan.silent)} did not report whether another master lives: make sure that "
+            "none does, because its epoch ends at the first contact with this master"
         )
     if aside:
-        lines.append(f"what was here is kept in {aside}")
+        lines.append(f"the replaced state is preserved in {aside}")
     unknown = [str(job_id) for job_id, ended in sorted(content.jobs.items())
                if not ended and job_id not in plan.archived]  # fmt: skip
     if unknown:
         lines.append(
-            f"{len(unknown)} jobs had not ended when the backup was made, and are errors now, since"
-            f" nobody knows how they went on: {_some(unknown)}"
+            f"{len(unknown)} jobs had not ended when the backup was made, and are errors now, "
+            f"because their outcome is unknown: {_some(unknown)}"
         )
-    lines.append("instances and disks made since are on the nodes still: run 'gnt-cluster verify'")
+    lines.append(
+        "instances and disks created since the backup still exist on the nodes: run 'gnt-cluster "
+        "verify'"
+    )
     return lines

@@ -3,10 +3,11 @@
     wait until no job runs --> make the place --> end the master daemon --> claim the registers
         --> copy --> say where it is (the one step that counts) --> start the master daemon
 
-Guests are not touched. Before that one step the state is where it was, and the command, or a start of the master
-daemon, continues from there; after it, it is at the destination. The claim makes sure that no other candidate becomes the
-master from an old copy: the registers of a majority say that this node alone has the last state. The other
-candidates follow by themselves: the new master tells each one where the state is now.
+Guests are not touched. One step decides. Before it, the state is at its old location, and the
+command, or a start of the master daemon, continues from there; after it, the state is at the
+destination. The claim prevents that another candidate becomes the master from an old copy: the
+registers of a majority record that only this node has the last state. The other candidates follow
+automatically: the new master sends each one the new location.
 """
 
 import asyncio
@@ -63,7 +64,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Switch:
-    """What all steps need."""
+    """Data that all steps need."""
 
     paths: Paths
     daemons: Daemons
@@ -79,7 +80,7 @@ class Switch:
             found = await new.found(await self._founding(kind, external))
             try:
                 async with old.leaving(paths, identity, settings):
-                    self.say("the master daemon is stopped for a moment")
+                    self.say("stopping the master daemon for a moment")
                     await self.daemons.stop(MASTERD)
                     source = old.restorer(paths, identity, settings)
                     target = new.restorer(paths, identity, found)
@@ -90,7 +91,7 @@ class Switch:
                         keep_state_settings(paths, found)
             finally:
                 await self._started()
-        self.say(f"the state is kept by {kind} now: {len(rows)} rows")
+        self.say(f"the state is now in {kind}: {len(rows)} rows")
         await self.clean()
 
     async def _founding(self, kind: str, external: ExternalServers | None) -> Founding:
@@ -106,7 +107,7 @@ class Switch:
         )
 
     async def clean(self) -> None:
-        """Remove what other back ends have on this node; harmless where there is nothing."""
+        """Remove the data of other back ends on this node; idempotent."""
         settings = state_settings(self.paths)
         for kind, one in STATE_KINDS.items():
             if kind == settings.kind:
@@ -122,7 +123,7 @@ class Switch:
         await answers(self.paths, MASTER_LIMIT_S)
 
     async def resumed(self) -> None:
-        """What an earlier, interrupted command may have left: the master serves, where the state is now."""
+        """Complete the work of an interrupted command: the master serves, where the state is now."""
         settings = state_settings(self.paths)
         server = STATE_KINDS[settings.kind].server
         if server is not None and server.runs_here(self.paths):
@@ -135,7 +136,7 @@ class Switch:
 
     @contextlib.asynccontextmanager
     async def _quiet(self) -> AsyncIterator[None]:
-        """No job runs, and none begins, while the block runs; PrereqError if one does not end."""
+        """Wait until no job runs, and let none begin during the block; PrereqError if a job does not end."""
         await self._call("SetDrainFlag", True, MOVING)
         try:
             await self._until_quiet()
@@ -145,10 +146,13 @@ class Switch:
                 await self.undrain()
 
     async def undrain(self) -> None:
-        """Let the queue accept jobs again, also after a command that was killed; an administrator's drain stays."""
+        """Let the queue accept jobs again, also after a killed command; an administrator's drain stays."""
         await self._call("SetDrainFlag", False, MOVING)
         if (await self._call("QueryConfigValues", ["drain_flag"]))[0]:
-            self.say("the queue is drained, and stays so; 'gnt-cluster queue undrain' ends that")
+            self.say(
+                "the queue stays drained by the administrator; run 'gnt-cluster queue undrain' "
+                "to end that"
+            )
 
     async def _until_quiet(self) -> None:
         loop = asyncio.get_running_loop()
@@ -191,10 +195,10 @@ class Switch:
         for uuid, primary_ip in rows:
             if uuid == self.identity.node_uuid:
                 return str(primary_ip)
-        raise HostError("the configuration does not know this node")
+        raise HostError("the configuration does not contain this node")
 
     async def _claimed(self, rows: Sequence[Row], ceiling: int) -> Restoration:
-        """Let a majority of the voters register that this node alone has the last state; HostError."""
+        """Let a majority of the voters register that only this node has the last state; HostError."""
         nodes, voters = _nodes_of(rows), _voters_of(rows, self.identity)
         asked = [node for node in nodes if node.uuid in voters]
         context = tls.client_context(
@@ -224,7 +228,7 @@ class Switch:
 async def _asked(
     rpc: RpcClient, nodes: Iterable[Node], procedure: Procedure[A, RegisterAnswer], args: A
 ) -> dict[NodeUuid, Vote]:
-    """What the nodes that answer say of their registers."""
+    """Return the register answers of the nodes that answer."""
     found = await rpc.call_all(nodes, procedure, args)
     return {
         uuid: answer.vote
@@ -234,12 +238,12 @@ async def _asked(
 
 
 def _check(votes: dict[NodeUuid, Vote], voters: frozenset[NodeUuid]) -> None:
-    """HostError where no majority has agreed."""
+    """Raise HostError where no majority has agreed."""
     agreed = [uuid for uuid, vote in votes.items() if vote.granted]
     if 2 * len(agreed) <= len(voters):
         raise HostError(
-            f"only {len(agreed)} of {len(voters)} nodes agree that the state is moved:"
-            " bring the others back, and try again; nothing was moved"
+            f"only {len(agreed)} of {len(voters)} nodes agree to the move of the state: start "
+            "the others again, and retry; nothing was moved"
         )
 
 
@@ -261,7 +265,7 @@ async def switch_state(
     external: ExternalServers | None = None,
     say: Say,
 ) -> None:
-    """Move the state of a running cluster, on its master; harmless where it is there already."""
+    """Move the state of a running cluster, on its master; idempotent."""
     try:
         identity = await asyncio.to_thread(own_identity, paths)
     except OSError as err:
@@ -276,6 +280,6 @@ async def switch_state(
     if state_settings(paths).kind == kind:
         await switch.undrain()
         await switch.clean()
-        say(f"the state is kept by {kind} already")
+        say(f"the state is in {kind} already")
     else:
         await switch.move(kind, external)

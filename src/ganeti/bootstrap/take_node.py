@@ -1,7 +1,7 @@
-"""`ganeti-takeover`: replace upstream Ganeti on this node, or return to it, while guests keep running.
+"""`ganeti-takeover`: replaces upstream Ganeti on this node, or returns to it, while guests keep running.
 
-Upstream's files in `/var/lib/ganeti` move into `original/` there as a whole, and return from there. Each step
-may be repeated, so an interrupted command is run again.
+Upstream's files in `/var/lib/ganeti` move into `original/` there as a whole, and return from there.
+Each step is idempotent, so an interrupted command can be repeated.
 """
 
 import argparse
@@ -44,7 +44,7 @@ CONFIG, CLUSTER_FILE, MASTER_FILE = "config.data", "ssconf_cluster_name", "sscon
 
 @dataclass
 class Node:
-    """One node of a cluster that is taken over or given back."""
+    """A node of a cluster that is taken over or returned."""
 
     paths: Paths
     is_dry: bool = False
@@ -52,22 +52,25 @@ class Node:
 
     @property
     def aside(self) -> Path:
-        """The directory of upstream's files while this implementation runs."""
+        """Return the directory of upstream's files while this implementation runs."""
         return self.paths.upstream
 
     @property
     def _returning(self) -> Path:
-        """Exists while upstream's files move back: no file of this implementation is left to be removed."""
+        """Return the marker that exists while upstream's files move back.
+
+        Then no file of this implementation is left to remove.
+        """
         return self.aside / ".returning"
 
     @property
     def place(self) -> Path:
-        """The directory of upstream's files now."""
+        """Return the present directory of upstream's files."""
         return self.aside if (self.aside / CLUSTER_FILE).exists() else self.paths.data
 
     @property
     def is_original(self) -> bool:
-        """Whether the node's files are those of a cluster of upstream."""
+        """Return whether the node's files belong to a cluster of upstream."""
         return not is_member(self.paths) and (self.place / CLUSTER_FILE).exists()
 
     def _is_master(self) -> bool:
@@ -103,19 +106,23 @@ class Node:
         said.append(f"keeps running the guests {', '.join(sorted(adopted)) or '(none)'}")
         if unknown:
             said.append(
-                f"no master candidate, so not known here: {', '.join(unknown)}; start them again"
+                f"not known here, because this is not a master candidate: {', '.join(unknown)}; "
+                "start these instances again"
             )
         self._move_aside()
         return [*said, *self._next()]
 
     def _adopting(self) -> list[AdoptsGuests]:
-        """What adopts guests; a hypervisor that only pretends comes last, for it never fails."""
+        """Return the adopters of guests.
+
+        A hypervisor that only pretends comes last, because it never fails.
+        """
         drivers = hypervisors(self.paths, run)
         found = [drivers[name].options.adoption for name in HYPERVISORS if name in drivers]
         return [one for one in found if one is not None]
 
     def _adopt(self) -> tuple[list[str], list[str]]:
-        """Adopt the guests of upstream: names of those, and of others that are not known here; HostError."""
+        """Adopt the guests of upstream; return their names, and names of guests unknown here. HostError."""
         adopted: list[str] = []
         unknown: list[str] = []
         tried: list[AdoptsGuests] = []
@@ -126,8 +133,8 @@ class Node:
                 for again in tried:
                     again.give_back()
                 raise HostError(
-                    f"guests cannot be adopted: {'; '.join(done.problems)}; nothing was moved, and"
-                    " upstream's daemons can be started again"
+                    f"guests cannot be adopted: {'; '.join(done.problems)}; nothing was moved, "
+                    "and upstream's daemons can be started again"
                 )
             adopted += done.adopted
             unknown += done.unknown
@@ -164,27 +171,27 @@ class Node:
             write_atomically(self._returning, b"")
         self._move_back(config)
         next_step = (
-            "upstream's files are in their place: start its daemons, and on the master run"
-            " 'gnt-cluster redist-conf' and 'gnt-cluster verify'"
+            "upstream's files are restored: start its daemons, and on the master run "
+            "'gnt-cluster redist-conf' and 'gnt-cluster verify'"
         )
         return [*self._said_of_config(config), next_step]
 
     def _kept(self) -> list[Path]:
-        """Files of a cluster that a way back leaves where they are."""
+        """Return the files of a cluster that stay during a return."""
         return [self.paths.file_storage_paths]
 
     def _staying(self) -> set[Path]:
-        """Entries of the data directory that are not upstream's."""
+        """Return the entries of the data directory that are not upstream's."""
         lasting = (Lifetime.GUESTS, Lifetime.COPIES)
         return {path for lifetime in lasting for path in existing(self.paths, lifetime)}
 
     def _originals(self) -> list[Path]:
-        """What is to come back, in its order."""
+        """Return upstream's entries to restore, in order."""
         found = [path for path in self.aside.iterdir() if path != self._returning]
         return sorted(found, key=_cluster_file_last)
 
     def _check_free(self) -> None:
-        """PrereqError if a file that stays has the name of one that comes back."""
+        """Raise PrereqError if a file that stays has the name of one to restore."""
         ours = [] if self._returning.exists() else existing(self.paths, Lifetime.CLUSTER)
         leaving = {*ours} - {*self._kept()}
         for entry in self._originals():
@@ -196,11 +203,11 @@ class Node:
                 )
 
     def _number_jobs(self) -> None:
-        """Let upstream's job ids continue above those of this implementation, which filters may name."""
+        """Continue upstream's job ids above those of this implementation, because filters may name ids."""
         try:
             register = RegisterFile(self.paths.register).read()
         except StoreError:
-            return  # damaged: nothing is known here, and another candidate's may be whole
+            return  # damaged: nothing is known here, and another candidate's may be intact
         serial = self.aside / "queue" / "serial"
         theirs = _line(serial)
         if register and theirs.isdecimal() and int(theirs) < register.job_id_ceiling:
@@ -210,11 +217,13 @@ class Node:
     def _said_of_config(self, config: bytes | None) -> list[str]:
         if config is not None or not (self.place / CONFIG).exists():
             return []
-        old = f"{CONFIG} is as it was at the takeover: what was changed since is not in it"
-        return [f"{old} (--config gives what 'gnt-cluster export' has written)"]
+        old = f"{CONFIG} is as of the takeover: it lacks all later changes"
+        return [
+            f"{old} (to keep later changes, pass a file from 'gnt-cluster export' with --config)"
+        ]
 
     def _uuids(self) -> dict[str, str]:
-        """Name of each instance -> UUID, if this node has upstream's configuration."""
+        """Return name -> UUID of each instance, if this node has upstream's configuration."""
         try:
             document = parse((self.place / CONFIG).read_bytes())
         except (OSError, InputError):
@@ -229,11 +238,11 @@ class Node:
         return [f"next: ganeti-node-join here, and on the master 'gnt-node add --readd {name}'"]
 
     def running(self) -> list[str]:
-        """Upstream's daemons that run here, in the order in which they are stopped."""
+        """Return upstream's daemons that run here, in the order in which they are stopped."""
         return [name for name in NAMES if self._process(name) is not None]
 
     def _process(self, name: str) -> ProcessId | None:
-        """Upstream's daemon, by its pid file, if it runs."""
+        """Return upstream's daemon of a pid file, if it runs."""
         pid = _line(self.paths.run / f"ganeti-{name}.pid").partition(" ")[0]
         if not pid.isdecimal():
             return None
@@ -244,7 +253,7 @@ class Node:
         if not any(f"ganeti-{name}" in os.fsdecode(word) for word in words[:3]):
             return None
         found = self.processes.find([os.fsdecode(word) for word in words])
-        # Forked children have the same words: the one of the pid file counts.
+        # Forked children have the same command line; the pid file's process counts.
         return (
             ProcessId(int(pid), found.start_ticks) if found and found.pid == int(pid) else _of(pid)
         )
@@ -273,7 +282,8 @@ class Node:
             self._returning.unlink(missing_ok=True)
             sync_directory(self.aside)
             sync_directory(self.paths.data)
-        # A group of upstream may write there, and this implementation stores no key in such a directory.
+        # A group of upstream may write there, and this implementation stores no key in such a
+        # directory.
         os.chown(self.paths.data, os.geteuid(), os.getegid())
         self.paths.data.chmod(0o750)
 
@@ -303,7 +313,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def _cluster_file_last(path: Path) -> tuple[bool, str]:
-    """This file marks a node of upstream, so it is the last to move."""
+    """Sort the file that marks a node of upstream last, so it is the last to move."""
     return path.name == CLUSTER_FILE, path.name
 
 
@@ -315,7 +325,7 @@ def _line(path: Path) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command `ganeti-takeover`."""
+    """Run the command `ganeti-takeover`."""
     args = _parser().parse_args(argv)
     node = Node(Paths.from_environment(), is_dry=args.dry_run)
     try:
@@ -333,7 +343,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _given_config(args: argparse.Namespace, old: Path) -> bytes | None:
-    """The configuration that upstream gets; InputError if upstream could not open it, or it is another cluster's."""
+    """Return the configuration for upstream.
+
+    InputError if upstream could not open it, or it is another cluster's.
+    """
     if args.config is None:
         return None
     if not args.back:
@@ -342,7 +355,10 @@ def _given_config(args: argparse.Namespace, old: Path) -> bytes | None:
     new = parse(data)["cluster"].get("uuid")
     if old.exists() and (was := parse(old.read_bytes())["cluster"].get("uuid")) != new:
         raise InputError(
-            f"belongs to another cluster ({new}, not {was}): give what 'gnt-cluster export' wrote here",
+            (
+                f"belongs to another cluster ({new}, not {was}): pass a file that 'gnt-cluster "
+                "export' wrote here"
+            ),
             "--config",
         )
     return data
@@ -358,9 +374,11 @@ def _parser() -> argparse.ArgumentParser:
         "--config",
         type=Path,
         metavar="FILE",
-        help="with --back: what 'gnt-cluster export' has written, in place of the old config.data",
+        help="with --back: a file from 'gnt-cluster export' that replaces the old config.data",
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the actions without doing them"
+    )
     return parser
 
 

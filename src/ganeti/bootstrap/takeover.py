@@ -1,7 +1,7 @@
-"""Import a configuration of upstream as a cluster on this host, and export a cluster.
+"""Imports a configuration of upstream as a cluster on this host, and exports a cluster.
 
-The first node of an imported cluster is this host, as with `gnt-cluster init`: new certificates, new state. The
-other nodes are known and offline until `gnt-node add --readd` has joined them.
+The first node of an imported cluster is this host, as with `gnt-cluster init`: new certificates,
+new state. The other nodes are known and offline until `gnt-node add --readd` has joined them.
 """
 
 import asyncio
@@ -54,29 +54,29 @@ from ganeti.upstream.writing import document_of
 _YES_NO = {True: "yes", False: "no"}
 _ONE = "change one of them there first, or in a copy of the file"
 REST_S = 10 * 365 * 86400
-"""How long the watcher is paused after an import, unless an administrator ends the pause."""
+"""Duration of the watcher's pause after an import, unless an administrator ends it."""
 SERIAL_DIGITS = 12
-"""A longer number is not the id of a job."""
+"""A longer number is not a job id."""
 
 
 @dataclass(frozen=True)
 class ImportPlan:
-    """What an import would make of this host; not to be carried out while the report refuses something."""
+    """The effect of an import on this host; must not be carried out while the report refuses something."""
 
     data: bytes
-    """The file."""
+    """The imported file."""
     cluster: Cluster
     master: Node | None
     others: tuple[Stored, ...]
-    """All objects but the cluster and its master."""
+    """All objects except the cluster and its master."""
     report: Report
     drained: frozenset[str] = frozenset()
-    """Nodes that are to be so again once they are added."""
+    """Nodes to make offline or drained again once they are added."""
     last_job: int = 0
-    """Ids of jobs begin above it, so that filters mean what they meant."""
+    """Job ids begin above it, so that filters keep their meaning."""
 
     def lines(self) -> list[str]:
-        """For people: the report, and what would be done."""
+        """The report and the effects as lines of text."""
         found = list(self.report.lines())
         if self.report.refused or self.master is None:
             return found
@@ -89,17 +89,19 @@ class ImportPlan:
             drained = " --drained" if name in self.drained else ""
             found.append(f"{name} is offline until 'gnt-node add --readd{drained} {name}'")
         if self.last_job:
-            found.append(f"ids of jobs begin at {self.last_job + 1}, as filters of jobs name ids")
+            found.append(f"job ids begin at {self.last_job + 1}, because job filters name ids")
         if up:
             found.append(
-                f"{up} instances are to run: the watcher rests until 'gnt-cluster watcher continue', so"
-                " that nothing starts that still runs elsewhere"
+                f"{up} instances are to run: the watcher is paused until 'gnt-cluster watcher "
+                "continue', so that it starts none that still runs elsewhere"
             )
         return found
 
 
 def plan_import(data: bytes, host: str, choices: Choices, *, last_job: int = 0) -> ImportPlan:
-    """What a file would become on the host of this name; InputError if it is not a configuration.
+    """Return the effect of importing a file on the host of this name.
+
+    InputError if it is not a configuration.
 
     `last_job` is the greatest known job id of upstream.
     """
@@ -108,7 +110,7 @@ def plan_import(data: bytes, host: str, choices: Choices, *, last_job: int = 0) 
     renamed = {one.what for one in imported.report.decisions if one.field == "name"}
     for (kind, old), new in choices.names.items():
         if f"{kind} {old}" not in renamed and new != old:
-            judge.refuse(f"{kind} {old}", "", "is not in the file", "look at what --rename says")
+            judge.refuse(f"{kind} {old}", "", "is not in the file", "check the value of --rename")
     nodes = [one for one in imported.others if isinstance(one, Node)]
     master = next((node for node in nodes if node.name == host), None)
     rest = [one for one in imported.others if one is not master]
@@ -150,7 +152,7 @@ def plan_import(data: bytes, host: str, choices: Choices, *, last_job: int = 0) 
 
 
 def last_job_of(config: Path) -> int:
-    """The greatest job id in the queue beside a configuration of upstream; 0 without a queue."""
+    """Return the greatest job id in the queue beside a configuration of upstream; 0 without a queue."""
     try:
         text = (config.parent / "queue" / "serial").read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -159,7 +161,7 @@ def last_job_of(config: Path) -> int:
 
 
 def _judge_rules(judge: Judge, objects: tuple[Stored, ...]) -> None:
-    """The rules that the configuration as a whole breaks."""
+    """Report rules that the whole configuration breaks."""
     cluster = objects[0]
     assert isinstance(cluster, Cluster)  # noqa: S101 - the first
     snapshot = Snapshot.of(0, cluster, others=objects[1:])
@@ -183,7 +185,7 @@ def _called(thing: Stored) -> str:
 
 
 def _judge_filter(judge: Judge, job_filter: JobFilter) -> None:
-    """The daemons ignore an invalid predicate of a filter, so the import refuses it."""
+    """Refuse invalid predicates of filters, because the daemons ignore them."""
     try:
         check_predicates(list(job_filter.predicates))
         check_reasons(list(job_filter.reason_trail))
@@ -200,7 +202,7 @@ async def import_cluster(
     clock: Clock | None = None,
     ids: IdSource | None = None,
 ) -> Founded:
-    """Carry a plan out; on any error nothing of it remains (but log files).
+    """Carry a plan out; after any error nothing of the cluster remains (but log files).
 
     PrereqError if something is refused, or the node is in a cluster; HostError if a step failed.
     """
@@ -225,7 +227,7 @@ async def import_cluster(
         return (cluster, here, *plan.others)
 
     async def keep_original(new: InitContext) -> None:
-        """Keep the file for an export and the files that the cluster keeps using, and pause the watcher."""
+        """Store the imported file and the files that the cluster keeps using, and pause the watcher."""
         _carry(new.paths)
         write_atomically(new.paths.imported, plan.data)
         until = f"{new.clock.time() + REST_S:.0f}\n".encode()
@@ -256,7 +258,7 @@ def _carry(paths: Paths) -> None:
 
 
 async def state_objects(paths: Paths) -> list[Stored]:
-    """The objects of the cluster whose master this node is, at one moment; HostError, StoreError."""
+    """Return the objects of the local master's cluster at one moment; HostError, StoreError."""
     backup = paths.export_backup
     try:
         client = await AsyncLuxiClient.connect(paths.luxi_socket)
@@ -285,7 +287,7 @@ def _read_objects(backup: Path) -> list[Stored]:
 
 
 def original_of(paths: Paths, given: Path | None) -> Document | None:
-    """The configuration that this cluster was made of: what is named, or what the import has kept."""
+    """Return the configuration that this cluster was imported from: the given file, or the stored one."""
     path = given or paths.imported
     if given is None and not path.exists():
         return None
@@ -298,6 +300,6 @@ def original_of(paths: Paths, given: Path | None) -> Document | None:
 async def export_cluster(
     paths: Paths, original: Document | None, *, keep_unknown: bool
 ) -> tuple[Mapping[str, object], Report]:
-    """The configuration of the running cluster in the form of 3.0, and a report."""
+    """Return the configuration of the running cluster in the form of 3.0, and a report."""
     objects = await state_objects(paths)
     return await asyncio.to_thread(document_of, objects, original, keep_unknown=keep_unknown)

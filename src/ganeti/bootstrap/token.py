@@ -1,8 +1,8 @@
 """The join token, and the proofs that both ends of a join know its secret.
 
-The token is one line: address, fingerprint of a certificate that was made for this join, and a
-secret. The secret never travels: each end proves it over both nonces and the fingerprint, so that a
-proof is worth nothing in any other conversation.
+The token is one line: an address, the fingerprint of a certificate made for this join, and a
+secret. The secret is never sent. Each end proves it over both nonces and the fingerprint, so a
+proof is useless in any other conversation.
 """
 
 import base64
@@ -21,7 +21,7 @@ SECRET_BYTES = 32
 
 
 class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
-    """What the administrator carries from the new node to the master."""
+    """The data that the administrator carries from the new node to the master."""
 
     address: str
     port: int
@@ -30,7 +30,7 @@ class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
 
     def encode(self) -> str:
-        """One line without spaces."""
+        """Return one line without spaces."""
         return base64.urlsafe_b64encode(wire.encode(self)).decode("ascii").rstrip("=")
 
     def __repr__(self) -> str:
@@ -38,14 +38,14 @@ class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode_token(text: str) -> JoinToken:
-    """The token in a line of text; InputError for anything else."""
+    """Return the token in a line of text; InputError for anything else."""
     line = text.strip()[: TOKEN_LIMIT + 1]
     try:
         data = base64.b64decode(line + "=" * (-len(line) % 4), altchars=b"-_", validate=True)
         token = wire.decode(data, JoinToken)
         ipaddress.ip_address(token.address)
     except (InputError, ValueError) as err:
-        what = "this is not a join token: give the line that ganeti-node-join printed"
+        what = "this is not a join token: pass the line that ganeti-node-join printed"
         raise InputError(what) from err
     is_sound = (
         token.version == 1
@@ -60,11 +60,14 @@ def decode_token(text: str) -> JoinToken:
 
 
 def proof(token: JoinToken, who: str, nonces: tuple[str, str]) -> str:
-    """What `who` (`master` or `node`) shows for the secret; `nonces` are (the node's, the master's)."""
+    """Return the proof of `who` (`master` or `node`) for the secret.
+
+    `nonces` are (the node's, the master's).
+    """
     text = "\n".join(("ganeti-join-1", who, token.fingerprint, *nonces))
     return hmac.new(token.secret.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
 def is_proof(token: JoinToken, who: str, nonces: tuple[str, str], shown: str) -> bool:
-    """Compare in constant time."""
+    """Compare a proof in constant time."""
     return hmac.compare_digest(proof(token, who, nonces).encode(), shown.encode())

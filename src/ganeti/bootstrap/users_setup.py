@@ -1,4 +1,4 @@
-"""`ganeti-users-setup`: make the users and groups that the daemons of this node run under, or remove them."""
+"""`ganeti-users-setup`: creates or removes the users and groups of the daemons of this node."""
 
 import argparse
 import asyncio
@@ -34,7 +34,7 @@ SHELL = "/usr/sbin/nologin"
 
 
 def names_of(prefix: str) -> dict[str, str]:
-    """Role -> name of the user or group; InputError if the system would not take it."""
+    """Return role -> name of the user or group; InputError for a name that the system would refuse."""
     names = {role: f"{prefix}-{role}" for role in (*DAEMON_ROLES, *GROUP_ROLES)}
     for name in names.values():
         if not NAME.fullmatch(name):
@@ -43,7 +43,7 @@ def names_of(prefix: str) -> dict[str, str]:
 
 
 def commands(names: Mapping[str, str], users: set[str], groups: set[str]) -> list[list[str]]:
-    """What makes the users and groups that are missing, given those that exist."""
+    """Return the commands that create the missing users and groups, given the existing ones."""
     made = [
         ["groupadd", "--system", names[role]] for role in GROUP_ROLES if names[role] not in groups
     ]
@@ -61,21 +61,23 @@ def commands(names: Mapping[str, str], users: set[str], groups: set[str]) -> lis
 def removing_commands(
     names: Mapping[str, str], users: set[str], groups: set[str]
 ) -> list[list[str]]:
-    """What removes those that exist."""
+    """Return the commands that remove the existing ones."""
     gone = [["userdel", names[role]] for role in DAEMON_ROLES if names[role] in users]
     return gone + [["groupdel", names[role]] for role in GROUP_ROLES if names[role] in groups]
 
 
 async def set_up(paths: Paths, prefix: str, *, run: Run = run) -> list[str]:
-    """Make users and groups, write their names down, give every path its owner; what was done.
+    """Create users and groups, record their names, set the owner of every path; return the actions.
 
     PrereqError if this node has users with other names.
     """
     names = names_of(prefix)
     if _names_here(paths) not in ({}, names):
         raise PrereqError(
-            f"this node has users with other names (see {users_file(paths)}); give their --prefix,"
-            " or remove them first with --remove",
+            (
+                f"this node has users with other names (see {users_file(paths)}); pass their "
+                "--prefix, or remove them first with --remove"
+            ),
             ErrorCode.EXISTS,
         )
     wanted = commands(names, *_known())
@@ -83,12 +85,12 @@ async def set_up(paths: Paths, prefix: str, *, run: Run = run) -> list[str]:
         await run(words)
     paths.etc.mkdir(parents=True, exist_ok=True)
     write_atomically(users_file(paths), format_names(names).encode(), mode=0o644)
-    made = [f"made {words[-1]}" for words in wanted if words[0] != "usermod"]
+    made = [f"created {words[-1]}" for words in wanted if words[0] != "usermod"]
     return made + permissions.mend(paths, ServiceUsers.of_node(paths))
 
 
 async def tear_down(paths: Paths, *, run: Run = run) -> list[str]:
-    """Let everything be root's again, and remove the users and groups; PrereqError while the master runs."""
+    """Give all files to root, and remove the users and groups; PrereqError while the master runs."""
     names = _names_here(paths)
     if not names:
         return []
@@ -116,12 +118,12 @@ def _known() -> tuple[set[str], set[str]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The program."""
+    """Run the program."""
     args = _parser().parse_args(argv)
     paths = Paths.from_environment()
     try:
         if os.geteuid() != 0:
-            raise HostError("only root can make users")
+            raise HostError("only root can create users")
         work = tear_down(paths) if args.remove else set_up(paths, args.prefix)
         for line in asyncio.run(work):
             say(line)
@@ -136,15 +138,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="ganeti-users-setup",
-        description="Make the users that the daemons of this node run under, and give them their"
-        " files. May be repeated: what is right stays.",
+        description=(
+            "Create the users that the daemons of this node run under, and give them their "
+            "files. Idempotent."
+        ),
         epilog="Members of the group PREFIX-admin may use the gnt-* commands.",
     )
+    parser.add_argument("--prefix", default=PREFIX, help=f"prefix of the names (default: {PREFIX})")
     parser.add_argument(
-        "--prefix", default=PREFIX, help=f"what the names begin with (default: {PREFIX})"
-    )
-    parser.add_argument(
-        "--remove", action="store_true", help="remove them; all daemons run as root again"
+        "--remove",
+        action="store_true",
+        help="remove the users and groups; all daemons run as root again",
     )
     return parser
 

@@ -1,1 +1,1 @@
-"""The job queue: durable, ordered, watched."""
+"""The job queue: durable and ordered, with subscriptions to changes."""

@@ -16,7 +16,7 @@ BATCH_JOBS = 50
 
 
 class Archive(Protocol):
-    """Where ended jobs are kept; the port to `store.archive`."""
+    """The archive of ended jobs; the interface to `store.archive`."""
 
     async def append(self, jobs: Sequence[tuple[int, bytes]]) -> None: ...
     async def get(self, job_id: int) -> bytes | None: ...
@@ -25,7 +25,7 @@ class Archive(Protocol):
 
 
 class Archiver:
-    """Archives jobs, and finds them there."""
+    """Archives jobs, and finds archived ones."""
 
     def __init__(
         self,
@@ -43,13 +43,14 @@ class Archiver:
         self._archiving = asyncio.Lock()
 
     async def archive(self, jobs: Sequence[LiveJob]) -> list[int]:
-        """Move those that have ended and left nothing undone; returns their ids."""
+        """Move the ended jobs without pending undo to the archive; return their ids."""
         async with self._archiving:
             ended = [job for job in jobs if _is_over(job) and job.id in self._jobs]
             if not ended:
                 return []
             missing = [job for job in ended if await self._archive.get(job.id) is None]
-            # Also with none: those that are there already may have been refused by others.
+            # Also without new jobs: an earlier delivery of archived jobs to other candidates may
+            # have been refused.
             await self._archive.append([(job.id, archive_content(job)) for job in missing])
             await self._delete(ended)
             return [job.id for job in ended]
@@ -57,7 +58,7 @@ class Archiver:
     async def auto(self, age_s: float, timeout_s: float) -> tuple[int, int]:
         """Move jobs that ended more than `age_s` ago, for about `timeout_s`; a negative age means all.
 
-        Returns how many were moved, and how many were not looked at.
+        Return the number of moved jobs, and of jobs not looked at.
         """
         deadline = self._clock.monotonic() + timeout_s
         latest = self._clock.time() - age_s
@@ -71,16 +72,16 @@ class Archiver:
         return moved, len(left)
 
     async def view(self, job_id: int) -> JobView | None:
-        """A job from the archive; None if it is not there."""
+        """Return a job from the archive; None if it is not there."""
         content = await self._archive.get(job_id)
         return None if content is None else view_of_archived(content)
 
     async def ids(self, below: int | None, limit: int) -> list[int]:
-        """The greatest ids of archived jobs below `below`, descending."""
+        """Return the greatest ids of archived jobs below `below`, descending."""
         return await self._archive.ids(limit=limit, below=below)
 
     async def status(self, job_id: int) -> JobStatus | None:
-        """The final state of an archived job."""
+        """Return the final state of an archived job."""
         view = await self.view(job_id)
         return None if view is None else view.status
 
@@ -88,9 +89,9 @@ class Archiver:
         return await self._archive.greatest_id()
 
     async def _delete(self, ended: Sequence[LiveJob]) -> None:
-        """Delete the rows of jobs that are in the archive; the rows of lines come last.
+        """Delete the rows of archived jobs; the rows of log lines come last.
 
-        If we die in between, `load_queue` finds lines without their job and they are deleted then.
+        After a crash in between, `load_queue` finds log lines without a job and deletes them.
         """
         first, rest = [], []
         for job in ended:
@@ -109,5 +110,5 @@ class Archiver:
 
 
 def _is_over(job: LiveJob) -> bool:
-    """Whether nothing happens about the job any more; what is to be undone yet is recorded with it."""
+    """Return whether the job is finished and has no pending undo."""
     return job.status.is_final and not job.pending

@@ -1,4 +1,4 @@
-"""Work of the queue that continues although no caller waits for it."""
+"""Work of the queue that continues without a waiting caller."""
 
 import asyncio
 import logging
@@ -11,21 +11,21 @@ _log = logging.getLogger(__name__)
 
 
 class Background:
-    """Tasks that belong to the queue, so that none is forgotten at its end."""
+    """Tasks that belong to the queue, so that it can cancel all of them at its end."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> None:
-        """Do it without waiting; a failure is logged."""
+        """Run a coroutine without waiting; a failure is logged."""
         self._start(work, name).add_done_callback(_report)
 
     async def shielded(self, work: Coroutine[Any, Any, T], name: str) -> T:
-        """Do it to its end although the caller may be cancelled."""
+        """Run a coroutine to its end even if the caller is cancelled."""
         return await asyncio.shield(self._start(work, name))
 
     async def close(self) -> None:
-        """Cancel what is left, and wait for that."""
+        """Cancel the remaining tasks, and wait for their end."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:

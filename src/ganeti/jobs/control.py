@@ -15,13 +15,13 @@ from ganeti.model.names import JobStatus
 Answer = tuple[bool, str]
 
 _CANNOT_STOP = (
-    "job {0} runs its last operation, which a cancel cannot stop; wait for its end, or end it and undo"
-    " what it did: gnt-job cancel --kill --yes-do-it {0}"
+    "job {0} runs its last operation, which a cancel cannot stop; wait for its end, or end it "
+    "and undo its changes: gnt-job cancel --kill --yes-do-it {0}"
 )
 
 
 class Control:
-    """What an administrator can do to a job that has not ended."""
+    """The administrator's actions on a job that has not ended."""
 
     def __init__(
         self, journal: Journal, scheduler: Scheduler, runner: Runner, locks: LockManager
@@ -39,12 +39,15 @@ class Control:
         *,
         kill: bool,
     ) -> Answer:
-        """Let nothing of a job start any more (G9); the answer yes is durable. `kill` ends also what runs.
+        """Prevent all further work of a job (G9).
 
-        Without `kill` the answer is no where the job could still succeed. Refused leaves the job as it was: `enqueue` takes it back into the queue. `ended` gets
-        a job that is over with this.
+        A positive answer is durable. `kill` also ends running work.
+
+        Without `kill` the answer is negative if the job could still succeed. After Refused the job
+        is unchanged: `enqueue` returns it to the queue. `ended` is called for a job that ends by
+        this.
         """
-        async with job.cancelling:  # or one that is refused would take back what another has said
+        async with job.cancelling:  # otherwise a refused cancel would revoke another answer
             if not (job.cancel_requested or job.status.is_final):
                 if not (kill or self._runner.can_stop(job)):
                     return False, _CANNOT_STOP.format(job.id)
@@ -57,12 +60,12 @@ class Control:
         if not kill:
             return True, f"job {job.id} will be canceled"
         self._runner.kill(job)
-        return True, f"job {job.id} is being ended, and what it did is undone"
+        return True, f"job {job.id} is being ended, and its changes are undone"
 
     async def _cancel(
         self, job: LiveJob, enqueue: Callable[[LiveJob], None], ended: Callable[[LiveJob], None]
     ) -> None:
-        job.cancel_requested = True  # at once: nothing may start while this is being written
+        job.cancel_requested = True  # at once: nothing may start during this write
         was_queued = self._scheduler.remove(job.id)
         try:
             if was_queued:
@@ -78,7 +81,7 @@ class Control:
             ended(job)
 
     async def change_priority(self, job: LiveJob, priority: int) -> Answer:
-        """Give all opcodes that have not begun another priority; durable."""
+        """Give another priority to all opcodes that have not begun; durable."""
         async with job.writing:
             if job.status.is_final:
                 return False, f"job {job.id} has already ended ({job.status})"

@@ -1,4 +1,4 @@
-"""The port between the queue, which orders opcodes, and the units, which carry them out."""
+"""The interface between the queue, which orders opcodes, and the units, which carry them out."""
 
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
@@ -17,7 +17,7 @@ Change = Callable[[Draft], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an opcode ended well.
+    """The successful result of an opcode.
 
     The queue commits `change` together with the result (T3), and submits `jobs` with it.
     """
@@ -25,11 +25,11 @@ class Outcome:
     result: Any = None
     change: Change | None = None
     jobs: Sequence[Sequence[OpCode]] = field(default_factory=tuple)
-    """Further jobs; the result then becomes `{"jobs": [[true, id], …]}` beside what it holds."""
+    """Further jobs; the result then becomes `{"jobs": [[true, id], …]}` together with its other content."""
 
 
 class OpRun(Protocol):
-    """One opcode that is being run, as the units see it."""
+    """A running opcode, as the units see it."""
 
     @property
     def job_id(self) -> int: ...
@@ -44,23 +44,24 @@ class OpRun(Protocol):
 
     @property
     def source(self) -> str:
-        """Who submitted the job (`model.job.is_remote`)."""
+        """Return the submitter (`model.job.is_remote`)."""
         ...
 
     @property
     def scope(self) -> Scope | None:
-        """To what the submitter is limited; None for no limit."""
+        """Return the submitter's limits; None without a limit."""
         ...
 
     @property
     def has_changed(self) -> bool:
-        """Whether the opcode has changed the configuration so far."""
+        """Return whether the opcode has changed the configuration so far."""
         ...
 
     async def acquire(self, requests: Sequence[LockRequest]) -> None:
-        """Wait for locks, as `waiting`; then the opcode is `running`. They are freed when it ends.
+        """Wait for locks, as `waiting`; then the opcode is `running`. They are released when it ends.
 
-        Called again, it first frees what the call before took: a job takes all its locks in one go.
+        A repeated call first releases the locks of the earlier call: a job acquires all its locks
+        at once.
         """
         ...
 
@@ -73,33 +74,34 @@ class OpRun(Protocol):
         ...
 
     async def record_undo(self, steps: Sequence[UndoStep], change: Change | None = None) -> None:
-        """Replace, durably, what must be undone if the master dies now; implies `started`.
+        """Replace, durably, the steps to undo if the master dies now; implies `started`.
 
         `change` is made to the configuration in the same transaction.
         """
         ...
 
     async def leave_undone(self, steps: Sequence[UndoStep], undo: Sequence[UndoStep] = ()) -> None:
-        """Record, durably, that only `undo` is to be undone if the master dies, and that these steps could not be run.
+        """Record, durably, that only `undo` must be undone if the master dies, and that these steps failed.
 
-        The latter stay with the job, beside all that is recorded later, and are tried again when it has ended.
+        The failed steps stay with the job, beside all later records, and are retried when it has
+        ended.
         """
         ...
 
     def takes_kill(self) -> bool:
-        """Whether the job was killed since the last call; its next call to a node must fail."""
+        """Return whether the job was killed since the last call; its next call to a node must fail."""
         ...
 
     def killable(
         self, end: Callable[[], Coroutine[Any, Any, None]]
     ) -> AbstractContextManager[None]:
-        """While the block runs, killing the job calls `end`, which ends what the block waits for."""
+        """During the block, killing the job calls `end`, which ends the awaited work."""
         ...
 
     def interruptible(self) -> AbstractContextManager[None]:
-        """A block that asks whether the job is cancelled: a cancel is accepted while it runs.
+        """Run a block that can be cancelled and checks for that itself.
 
-        At its end it asks once more, so that an accepted cancel never ends in success.
+        At its end it checks once more, so that an accepted cancel never ends in success.
         """
         ...
 
@@ -116,19 +118,19 @@ class Executor(Protocol):
         ...
 
     def describe_undo(self, step: UndoStep) -> str:
-        """What a step would undo, and where, for an administrator."""
+        """Describe for an administrator what a step would undo, and on which node."""
         ...
 
     def undo_locks(self, steps: Sequence[UndoStep]) -> list[LockRequest]:
-        """What must be held while steps are run beside other jobs."""
+        """Return the locks that running these steps beside other jobs requires."""
         ...
 
     async def undo(
         self, job_id: int, steps: Sequence[UndoStep], *, deferred: bool = False
     ) -> list[tuple[UndoStep, str]]:
-        """Run recorded undo steps, last first; returns those that failed, first first, each with the reason.
+        """Run recorded undo steps, last first; return the failed ones, first first, each with the reason.
 
-        With `deferred` other jobs have run meanwhile: what they made of the things that a step is about
-        is left alone, and such a step counts as done. Whoever calls that holds the `undo_locks`.
+        With `deferred` other jobs have run meanwhile: a step whose objects they have changed is
+        skipped and counts as done. The caller then holds the `undo_locks`.
         """
         ...

@@ -1,4 +1,4 @@
-"""Log lines of jobs: in memory at once, stored in batches for which no job waits (S199)."""
+"""Log lines of jobs: in memory at once, stored in batches that no job waits for (S199)."""
 
 import asyncio
 import logging
@@ -13,16 +13,16 @@ from ganeti.store.interface import MAX_OPERATIONS, Put
 
 FLUSH_INTERVAL_S = 0.2
 LINE_LIMIT = 4 * 1024
-"""Bytes of one line."""
+"""Maximum bytes of one line."""
 JOB_LIMIT = 256 * 1024
-"""Bytes of all lines of a job."""
+"""Maximum bytes of all lines of a job."""
 BATCH_BYTES = 512 * 1024
 
 _log = logging.getLogger(__name__)
 
 
 class Feedback:
-    """The logs of all jobs on their way to the store."""
+    """The log lines of all jobs that are not stored yet."""
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self._journal = journal
@@ -31,7 +31,7 @@ class Feedback:
         self._timer: asyncio.TimerHandle | None = None
 
     def say(self, job: LiveJob, index: int, content: Any, kind: str = "message") -> None:
-        """Append a line to the log of an opcode; lines and logs beyond the limits are cut."""
+        """Append a line to the log of an opcode; lines and logs beyond the limits are truncated."""
         if job.log_bytes > JOB_LIMIT:
             return
         content = cut(content)
@@ -52,7 +52,7 @@ class Feedback:
         job.watch.log_grew(job.log_serial)
 
     def flush_job(self, job_id: int) -> None:
-        """Hand the lines of one job to the store, before a transaction that must come after them."""
+        """Submit the lines of one job to the store, before a transaction that must follow them."""
         rows = self._unwritten.pop(job_id, [])
         try:
             while rows:
@@ -63,11 +63,11 @@ class Feedback:
             self._give_back(job_id, rows)
 
     def drop(self, job_id: int) -> None:
-        """Forget what a job said: it is being removed."""
+        """Forget the lines of a job that is being removed."""
         self._unwritten.pop(job_id, None)
 
     def flush(self) -> None:
-        """Hand everything to the store now; what it refuses is tried again later."""
+        """Submit all lines to the store now; refused lines are retried later."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -82,7 +82,7 @@ class Feedback:
             self._unwritten.clear()
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining lines."""
         self.flush()
         if self._timer is not None:
             self._timer.cancel()
@@ -115,7 +115,7 @@ class Feedback:
 
 
 def _first(rows: list[Put], most: int, most_bytes: int) -> list[Put]:
-    """The rows from the beginning that fit together."""
+    """Return the first rows that fit into one transaction."""
     size = 0
     for number, row in enumerate(rows[:most]):
         size += len(row.value) + len(row.key) + len(row.kind)
@@ -125,7 +125,7 @@ def _first(rows: list[Put], most: int, most_bytes: int) -> list[Put]:
 
 
 def cut(content: Any) -> Any:
-    """What fits into one line of a log."""
+    """Return the part that fits into one line of a log."""
     if isinstance(content, str) and len(content) <= LINE_LIMIT // 4:
         return content
     text = content if isinstance(content, str) else wire.encode(content).decode()

@@ -1,4 +1,4 @@
-"""Job filters obeyed: what they say about each job of the queue, now and after every change of them."""
+"""Applies job filters to each job of the queue, and again after every change of the filters."""
 
 from collections.abc import Callable, Mapping
 
@@ -51,18 +51,18 @@ class Filtering:
         self._unsubscribe = self._config.subscribe(changed)
 
     def close(self) -> None:
-        """Follow no further changes; may be repeated."""
+        """Stop following changes; idempotent."""
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
 
     @property
     def is_ruling(self) -> bool:
-        """Whether filters have changed, and not all jobs have been looked at again: none may start."""
+        """Return whether filters have changed and not all jobs are checked again: none may start."""
         return self._is_ruling
 
     def ruling(self, job: LiveJob) -> Ruling:
-        """What holds a job back; who is rejected is paused as well, until it is cancelled."""
+        """Return what holds a job back; a rejected job is paused until it is cancelled."""
         limits = reason_limits([state.op for state in job.ops])
         if self._book.is_empty:
             return Ruling(limits=limits) if limits else FREE

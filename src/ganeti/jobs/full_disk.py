@@ -1,8 +1,8 @@
-"""What an administrator can do while the state's disk is full: cancel, and archive.
+"""Allows an administrator to cancel and archive jobs while the state's disk is full.
 
-A file on the same disk keeps the room that these need. When one of them is refused, the file is given up
-and the store retries; until there is space for the file again, the queue accepts no jobs, so that
-nothing else uses the room up.
+A file on the same disk reserves the space for that. When one of these operations is refused, the
+file is removed and the store retries. Until the file can be created again, the queue accepts no
+jobs, so that nothing else uses the space.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from ganeti.jobs.background import Background
 
 TRIES = 8
 TRY_S = 0.5
-"""Together longer than the store takes to notice that there is space."""
+"""Delays of the retries; their sum exceeds the time in which the store notices free space."""
 KEEP_AGAIN_S = 5.0
 
 T = TypeVar("T")
@@ -24,19 +24,19 @@ _log = logging.getLogger(__name__)
 
 
 class Room(Protocol):
-    """Space that is kept on the disk of the state; the port to `store.room`."""
+    """Reserved space on the disk of the state; the interface to `store.room`."""
 
     async def give(self) -> bool:
-        """Free it; False if there was none."""
+        """Release it; return False if it was not reserved."""
         ...
 
     async def keep(self) -> bool:
-        """Take it again; False if the disk has not that much."""
+        """Reserve it again; return False if the disk has too little space."""
         ...
 
 
 class FullDisk:
-    """Lets through what a full disk refuses, at the expense of the room."""
+    """Repeats a write that a full disk refused, after releasing the reserved space."""
 
     def __init__(self, room: Room | None, background: Background) -> None:
         self._room = room
@@ -45,12 +45,12 @@ class FullDisk:
         self._using = 0
 
     async def open(self) -> None:
-        """Keep the room from now on, or as soon as there is space for it."""
+        """Reserve the space now, or as soon as possible."""
         if self._room is not None and not await self._room.keep():
             self._background.spawn(self._keep_again(self._room), "keep-room")
 
     async def get_through(self, act: Callable[[], Awaitable[T]]) -> T:
-        """Do something that needs little space; Refused if even the room is used up."""
+        """Run a write that needs little space; Refused if even the reserved space is used up."""
         self._using += 1
         try:
             return await self._tried(act)
@@ -58,11 +58,12 @@ class FullDisk:
             self._using -= 1
 
     def check(self) -> None:
-        """Refused as long as the room is given up: nothing new may begin then."""
+        """Raise Refused while the reserved space is released: nothing new may begin then."""
         if self._is_given:
             raise Refused(
-                "the disk of the state is full, and its last room is for cancelling and archiving jobs;"
-                " free some space on it, jobs are taken again by themselves then"
+                "the disk of the state is full, and its reserved space is for cancelling and "
+                "archiving jobs; free some space on it, then jobs are accepted again "
+                "automatically"
             )
 
     async def _tried(self, act: Callable[[], Awaitable[T]]) -> T:
@@ -84,7 +85,7 @@ class FullDisk:
             return False
         self._is_given = True
         _log.warning(
-            "the disk of the state is full: the room kept on it is used to cancel and archive"
+            "the disk of the state is full: releasing the reserved space to cancel and archive jobs"
         )
         self._background.spawn(self._keep_again(self._room), "keep-room")
         return True
@@ -94,5 +95,5 @@ class FullDisk:
             await asyncio.sleep(KEEP_AGAIN_S)
             if not self._using and await room.keep():
                 self._is_given = False
-                _log.info("the disk of the state has space again")
+                _log.info("the disk of the state has free space again")
                 return

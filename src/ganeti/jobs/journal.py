@@ -1,4 +1,4 @@
-"""The queue's way to the store: it ends for good when the store does not know what was written."""
+"""The queue's access to the store, which ends permanently after a write of unknown outcome."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,7 @@ from ganeti.store.interface import Lease, Operation, Transaction
 
 
 class Journal:
-    """Writes rows, and tells once that nothing can be written any more (R13)."""
+    """Writes rows, and reports once that nothing can be written any more (R13)."""
 
     def __init__(
         self, store: StateBackend, lease: Lease, on_end: Callable[[GanetiError], None]
@@ -18,7 +18,7 @@ class Journal:
         self._on_end = on_end
         self._ended: GanetiError | None = None
         self.degraded = False
-        """Whether only the master holds the last transaction (R6)."""
+        """True if only the master holds the last transaction (R6)."""
 
     @property
     def epoch(self) -> int:
@@ -26,22 +26,22 @@ class Journal:
 
     @property
     def ended(self) -> GanetiError | None:
-        """Why nothing can be written any more."""
+        """Return why nothing can be written any more."""
         return self._ended
 
     def end(self, error: GanetiError) -> None:
-        """Nothing is written from now on."""
+        """End all writing."""
         if self._ended is None:
             self._ended = error
             self._on_end(error)
 
     def close(self, error: GanetiError) -> None:
-        """Stop writing on request of the daemon; nobody is notified."""
+        """Stop writing on request of the daemon, without a report."""
         if self._ended is None:
             self._ended = error
 
     def check(self) -> None:
-        """NotMaster if nothing can be written any more."""
+        """Raise NotMaster if nothing can be written any more."""
         if self._ended is not None:
             raise NotMaster(f"the job queue is closed: {self._ended.message}")
 

@@ -1,8 +1,9 @@
-"""Idempotency keys: who submits with the same key again gets the same job (F16).
+"""Idempotency keys: a client that repeats a submission with the same key gets the same job (F16).
 
-A batch has one key, and its jobs have `KEY/0`, `KEY/1` …; a key itself has no slash. `KEY.DIGEST` also says
-what was asked: the same key with another digest is refused, as long as the job of the first is in the queue. That
-is stored with the job, so it holds under the next master, and whichever REST server is asked.
+A batch has one key, and its jobs have `KEY/0`, `KEY/1` …; a key itself has no slash. `KEY.DIGEST`
+also identifies the request: the same key with another digest is refused while the first job is in
+the queue. The digest is stored with the job, so this holds under the next master and for every REST
+server.
 """
 
 import asyncio
@@ -16,29 +17,32 @@ from ganeti.model.job import Submitter
 from ganeti.model.opcodes import OpCode
 
 DIGEST = "."
-"""Before the digest of what was asked, in a key that has one."""
+"""The separator of a key and the digest of its request."""
 
 
 class Keys:
-    """The keys of all jobs in the queue, and of those that are being submitted."""
+    """The keys of all jobs in the queue, and of submissions in progress."""
 
     def __init__(self, submission: Submission) -> None:
         self._submission = submission
         self._ids: dict[str, asyncio.Future[int]] = {}
         self._digests: dict[str, str] = {}
-        """What is before the digest -> the whole key."""
+        """The part before the digest -> the whole key."""
         self._batches: dict[str, asyncio.Future[None]] = {}
-        """Batches on their way; a second one with the same key waits for the end of the first."""
+        """Batches in progress; a second one with the same key waits for the end of the first."""
 
     def get(self, key: str) -> asyncio.Future[int] | None:
-        """The id of the job with this key, perhaps only after a while; PrereqError if that was for something else."""
+        """Return the id of the job with this key, waiting for a submission in progress.
+
+        PrereqError if the key belongs to another request.
+        """
         stem = key.partition(DIGEST)[0]
         used = self._digests.get(stem)
         if used is not None and used != key:
             raise PrereqError(
                 "this idempotency key was used for another request", ErrorCode.NOT_UNIQUE
             )
-        return self._ids.get(key) or self._ids.get(stem)  # an earlier version had no digest
+        return self._ids.get(key) or self._ids.get(stem)  # an earlier version stored no digest
 
     def _know(self, key: str, answer: asyncio.Future[int]) -> None:
         self._ids[key] = answer
@@ -53,9 +57,9 @@ class Keys:
     def submit(
         self, key: str, ops: Sequence[OpCode], *, submitter: Submitter
     ) -> Coroutine[Any, Any, int]:
-        """Submit a job with a key that no job has; the key is free again if that fails.
+        """Submit a job with an unused key; the key is free again after a failure.
 
-        The key is taken at once, before the result is awaited.
+        The key is reserved at once, before the result is awaited.
         """
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._know(key, answer)
@@ -86,10 +90,11 @@ class Keys:
         *,
         submitter: Submitter,
     ) -> list[int | GanetiError]:
-        """An answer for each job of a batch: those that were taken before keep their ids.
+        """Return an answer for each job of a batch; jobs accepted before keep their ids.
 
-        A batch is not one transaction, so what a crash left of it is completed. With `why_not`
-        nothing new is taken, and that is the answer for it; it is raised where nothing was known.
+        A batch is not one transaction, so the rest of an interrupted batch is submitted. With
+        `why_not` no new job is accepted, and that is the answer for each; it is raised if no job of
+        the batch is known.
         """
         while (earlier := self._batches.get(key)) is not None:
             await asyncio.shield(earlier)
@@ -125,13 +130,13 @@ class Keys:
         return answers
 
     def remember(self, jobs: Iterable[LiveJob]) -> None:
-        """The keys of jobs that were found in the store."""
+        """Record the keys of jobs from the store."""
         for job in jobs:
             if job.key is not None:
                 self._know(job.key, _done(job.id))
 
     def forget_all_but(self, job_ids: Container[int]) -> None:
-        """Keys live as long as their jobs are in the queue."""
+        """Forget all other keys: a key lives as long as its job is in the queue."""
         for key, known in list(self._ids.items()):
             if known.done() and known.result() not in job_ids:
                 self._forget(key)

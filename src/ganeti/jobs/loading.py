@@ -30,19 +30,19 @@ from ganeti.store.interface import Delete, Operation, Position, Row
 
 @dataclass
 class Loaded:
-    """What the store knows of the queue; `orphans` are rows of jobs that are gone."""
+    """The stored queue; `orphans` are rows of jobs that no longer exist."""
 
     jobs: dict[int, LiveJob] = field(default_factory=dict)
     drained: set[str] = field(default_factory=set)
-    """The keys for which the queue accepts no jobs."""
+    """The keys of reasons why the queue accepts no jobs."""
     watcher_memory: str = ""
     orphans: list[Operation] = field(default_factory=list)
 
 
 async def load_queue(store: StateBackend) -> Loaded:
-    """Read all jobs with their logs, in slices; StoreError if a row cannot be understood."""
+    """Read all jobs with their logs, in slices; StoreError if a row cannot be decoded."""
     loaded = Loaded()
-    # Rows come by kind, and `job` is before `jobkey` and `joblog`.
+    # Rows come by kind, and `job` precedes `jobkey` and `joblog`.
     pause = YieldEvery()
     async with aclosing(store.load()) as rows:
         async for item in rows:
@@ -57,7 +57,7 @@ def _take(loaded: Loaded, row: Row) -> None:
     if row.kind == JOB_KIND:
         stored = read_stored(row.value, StoredJob, what=f"job {row.key}")
         if stored.format > FORMAT:
-            raise StoreError(f"job {stored.id} was written by a newer version; start that one")
+            raise StoreError(f"job {stored.id} was written by a newer version; start that version")
         loaded.jobs[stored.id] = LiveJob(_in_this_format(stored))
     elif row.kind == QUEUE_KIND:
         if row.key in (DRAINED_KEY, MOVING_KEY):
@@ -76,10 +76,11 @@ def _take(loaded: Loaded, row: Row) -> None:
 
 
 def _in_this_format(stored: StoredJob) -> StoredJob:
-    """Format 1 does not tell steps of the running opcode from those that earlier ones left.
+    """Convert a job of an old format.
 
-    Where there may be any of these, all are run as these are: under locks, and beside what others
-    have made of the same things.
+    Format 1 does not separate the steps of the running opcode from the pending ones of earlier
+    opcodes. If both are possible, all are run like pending ones: under locks, and respecting later
+    changes by other jobs.
     """
     index = next_opcode(stored.ops)
     is_first = index == 0 and bool(stored.ops)

@@ -1,8 +1,8 @@
-"""Undo steps of jobs that have ended: what could not be undone is tried again until it can (G11, F23).
+"""Pending undo steps of ended jobs, which are retried until they succeed (G11, F23).
 
 A step fails when its node does not answer or the state's disk is full. It stays recorded with its
-job, which stays in the queue as long as that is so, and is run again by the master of that time:
-when it becomes the master, and at growing intervals.
+job, which stays in the queue meanwhile. The present master retries it: when it becomes the master,
+and at growing intervals.
 """
 
 import asyncio
@@ -22,27 +22,27 @@ from ganeti.model.job import UndoStep
 
 FIRST_WAIT_S = 5.0
 LONGEST_WAIT_S = 60.0
-"""So that what a node has is cleaned up at most a minute after it answers again."""
+"""Maximum delay in seconds: a node is cleaned up at most a minute after it answers again."""
 AT_ONCE = 4
-"""Jobs whose steps run at the same time."""
+"""Number of jobs whose steps run at the same time."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class PendingStep:
-    """A step that is still to be run, and why it was not so far; '' if it was not tried by this master."""
+    """A pending step, and why it failed; '' if this master has not tried it."""
 
     job_id: int
     summary: str
     step: UndoStep
     why: str
     ident: str = ""
-    """Names the step among those of its job."""
+    """Identifies the step among those of its job."""
     what: str = ""
-    """What it would undo, and where."""
+    """What the step would undo, and on which node."""
     next_try_s: float = 0.0
-    """In how many seconds it is tried again; 0 while it is being tried."""
+    """Seconds until the next attempt; 0 during an attempt."""
 
     @property
     def procedure(self) -> str:
@@ -50,7 +50,7 @@ class PendingStep:
 
 
 class PendingUndo:
-    """The ended jobs that left something undone; each is seen to by a task of its own."""
+    """The ended jobs with pending undo; each has a task of its own."""
 
     def __init__(
         self, journal: Journal, feedback: Feedback, locks: LockManager, executor: Executor
@@ -68,7 +68,7 @@ class PendingUndo:
         self._is_open = False
 
     def open(self) -> None:
-        """Begin with what earlier masters have left: only now nothing else is half done."""
+        """Start with the steps that earlier masters left: by now no other work is half done."""
         self._is_open = True
         for job in self._jobs.values():
             self._begin(job, 0.0)
@@ -79,14 +79,14 @@ class PendingUndo:
         await self._tasks.close()
 
     def add(self, job: LiveJob) -> None:
-        """A job has ended; if it left something undone, that is tried again."""
+        """Retry the pending undo of a job that has ended, if it has any."""
         if job.pending and job.id not in self._jobs:
             self._jobs[job.id] = job
             if self._is_open:
                 self._begin(job, FIRST_WAIT_S)
 
     def listing(self) -> list[PendingStep]:
-        """What is still to be undone, by job."""
+        """Return the pending steps, by job."""
         found = []
         for job_id, job in sorted(self._jobs.items()):
             reasons = self._reasons.get(job_id, [])
@@ -107,7 +107,9 @@ class PendingUndo:
         return found
 
     async def abandon(self, job_id: int, ident: str) -> str:
-        """Give a step up for good, under the locks of what it concerns; what is left, and where.
+        """Abandon a step, under the locks of its objects.
+
+        Return what it would have undone, and on which node.
 
         Waits while the step runs. PrereqError if the step does not exist.
         """
@@ -125,13 +127,16 @@ class PendingUndo:
                     await self._journal.commit([job.row(stored)])
                     job.apply(stored)
         self._reasons.pop(job_id, None)
-        text = f"an administrator has given up to undo {step.procedure}; left as it is: {what}"
+        text = (
+            f"an administrator abandoned the undo step {step.procedure}; this stays as it is: "
+            f"{what}"
+        )
         self._feedback.say(job, len(job.ops) - 1, f" - WARNING: {text}")
         _log.warning("job %d: %s", job_id, text)
         return what
 
     def _alone(self, job: LiveJob) -> asyncio.Lock:
-        """Held while this job's pending undo is run or abandoned."""
+        """Held while this job's pending undo runs or is abandoned."""
         return self._one_at_a_time.setdefault(job.id, asyncio.Lock())
 
     def _wait_of(self, job_id: int) -> float:
@@ -151,7 +156,7 @@ class PendingUndo:
             except (NotMaster, CommitUnknown):
                 return
             except GanetiError as err:
-                _log.info("job %d: cleaning up is tried again: %s", job.id, err)
+                _log.info("job %d: the clean-up is retried: %s", job.id, err)
             if not job.pending:
                 del self._jobs[job.id]
                 for known in (self._reasons, self._next, self._one_at_a_time):
@@ -160,7 +165,7 @@ class PendingUndo:
             wait_s = min(max(2 * wait_s, FIRST_WAIT_S), LONGEST_WAIT_S)
 
     async def _try(self, job: LiveJob) -> None:
-        """Run the steps under their locks, as a job would, and record which are left."""
+        """Run the steps under their locks, like a job, and record the remaining ones."""
         try:
             wanted = self._executor.undo_locks(job.pending)
             async with self._locks.holding(job.id, wanted, priority=job.priority), self._turns:
@@ -171,7 +176,7 @@ class PendingUndo:
         except GanetiError:
             raise
         except Exception:  # noqa: BLE001 - what is wrong with one job must not end the clean-up of it
-            _log.exception("job %d: cleaning up failed unexpectedly", job.id)
+            _log.exception("job %d: the clean-up failed unexpectedly", job.id)
 
     async def _record(self, job: LiveJob, done: int, left: list[UndoStep]) -> None:
         if not done:
@@ -180,13 +185,13 @@ class PendingUndo:
             stored = job.stored(pending=left)
             await self._journal.commit([job.row(stored)])
             job.apply(stored)
-        text = f"{done} steps that this job had left are done now; {len(left)} are left"
+        text = f"{done} undo steps of this job are done now; {len(left)} remain"
         self._feedback.say(job, len(job.ops) - 1, f" - INFO: {text}")
         _log.info("job %d: %s", job.id, text)
 
 
 def ident_of(step: UndoStep) -> str:
-    """The same for the same step at every master: its kind, and a checksum of what it is about."""
+    """Return the step's identifier, equal at every master: its kind, and a checksum of its arguments."""
     return f"{step.procedure}-{crc32(wire.encode(step.arguments)):08x}"
 
 

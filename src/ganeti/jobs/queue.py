@@ -1,4 +1,4 @@
-"""The job queue: what can be done with jobs. `docs/design/jobs.md` has the states and the rules."""
+"""The job queue and its operations. `docs/design/jobs.md` has the states and the rules."""
 
 import asyncio
 import logging
@@ -48,7 +48,7 @@ from ganeti.store.interface import MAX_OPERATIONS, Delete, Lease, Operation, Put
 from ganeti.store.job_ids import JobIdAllocator
 
 STARTS_AT_ONCE = 16
-"""Jobs that are started before the loop may do something else."""
+"""Number of jobs that are started before the loop gets a turn."""
 
 REJECT_AGAIN_S = 5.0
 
@@ -100,17 +100,17 @@ class JobQueue:
         self._pump_is_due = False
         self._rejecting: set[int] = set()
         self._drained: set[str] = set()
-        """The keys of what keeps the queue from accepting jobs."""
+        """The keys of the reasons why the queue accepts no jobs."""
         self._watcher_memory = ""
         self.on_lost: Callable[[GanetiError], None] | None = None
-        """Called once if the store cannot be written any more, or does not know what was (R13)."""
+        """Called once if the store can no longer be written, or a write has an unknown outcome (R13)."""
         self.on_change: Callable[[LiveJob], None] | None = None
-        """Called whenever the state of a job has changed, and with each new job."""
+        """Called with each new job, and whenever the state of a job has changed."""
 
-    # Beginning and end
+    # Start and end
 
     async def load(self) -> None:
-        """Read the queue; jobs run as soon as what a dead master left half done is undone."""
+        """Read the queue; jobs run as soon as the unfinished work of a dead master is undone."""
         await self._full_disk.open()
         loaded = await load_queue(self._store)
         self._jobs.update(loaded.jobs)
@@ -135,7 +135,7 @@ class JobQueue:
         self._background.spawn(self._recover(broken), "job-recovery")
 
     async def close(self) -> None:
-        """Stop all jobs as if we died, wait for what is being written, wake who waits."""
+        """Stop all jobs as after a crash, wait for running writes, and wake the waiting callers."""
         self._is_open = False
         self._filtering.close()
         await self._runner.close()
@@ -147,7 +147,7 @@ class JobQueue:
             job.watch.close()
 
     def is_busy(self, source: str) -> bool:
-        """Whether a job of this source has not ended."""
+        """Return whether a job of this source has not ended."""
         return any(self._jobs[job_id].source == source for job_id in self._scheduler.unended)
 
     # Submitting
@@ -161,7 +161,7 @@ class JobQueue:
         submitter: Submitter = LOCAL,
         check: Callable[[], Awaitable[None]] | None = None,
     ) -> int:
-        """A new job's id, once the job is durable (T1); the same `key` gives the same job (F16).
+        """Return a new job's id, once the job is durable (T1); the same `key` gives the same job (F16).
 
         `check` is awaited before a new job is made, and may refuse it.
         """
@@ -191,10 +191,10 @@ class JobQueue:
         even_if_drained: bool = False,
         submitter: Submitter = LOCAL,
     ) -> list[int | GanetiError]:
-        """For each list of opcodes the id of its job, once that is durable, or why there is none.
+        """Return for each list of opcodes the id of its job, once that is durable, or the error.
 
-        The same `key` gives the same jobs, and completes what was taken in part (F16). If the caller is
-        cancelled, the jobs are submitted all the same.
+        The same `key` gives the same jobs, and completes an interrupted submission (F16). If the
+        caller is cancelled, the jobs are submitted nevertheless.
         """
         if key is None:
             self._check_drained(even_if_drained=even_if_drained)
@@ -212,14 +212,14 @@ class JobQueue:
 
     @property
     def is_drained(self) -> bool:
-        """Whether no jobs are accepted."""
+        """Return whether no jobs are accepted."""
         return bool(self._drained)
 
     async def set_drained(self, drained: bool, *, moving: bool = False) -> None:  # noqa: FBT001 - says what it sets
-        """Accept no jobs from now on, or again; durable.
+        """Accept no jobs from now on, or accept them again; durable.
 
-        With `moving` for the move of the state alone, which leaves an administrator's drain as it is; without
-        it, accepting jobs ends both.
+        `moving` is for a move of the state, and does not affect an administrator's drain; without
+        it, accepting jobs ends both drains.
         """
         key = MOVING_KEY if moving else DRAINED_KEY
         if drained:
@@ -232,11 +232,11 @@ class JobQueue:
 
     @property
     def watcher_memory(self) -> str:
-        """What the watcher has kept, here or at an earlier master; '' if nothing."""
+        """Return the watcher's stored data, '' if there is none."""
         return self._watcher_memory
 
     async def keep_watcher_memory(self, text: str) -> None:
-        """Keep it for the watcher's next run, durably; nothing is written if it says the same."""
+        """Store data for the watcher's next run, durably; does nothing if it is unchanged."""
         if text != self._watcher_memory:
             await self._journal.commit([Put(QUEUE_KIND, WATCHER_KEY, text.encode())])
             self._watcher_memory = text
@@ -244,28 +244,31 @@ class JobQueue:
     # Changing
 
     async def cancel(self, job_id: int, *, kill: bool = False) -> tuple[bool, str]:
-        """Let nothing of a job start any more (G9); the answer yes is durable. `kill` ends also what runs."""
+        """Prevent all further work of a job (G9).
+
+        A positive answer is durable. `kill` also ends running work.
+        """
         job = self._jobs.get(job_id)
         if job is None:
-            return False, f"there is no job {job_id} in the queue"
+            return False, f"job {job_id} is not in the queue"
         if job.status.is_final:
             return False, f"job {job_id} has already ended ({job.status})"
         return await self._background.shielded(self._cancel(job, kill=kill), f"cancel-{job_id}")
 
     async def change_priority(self, job_id: int, priority: int) -> tuple[bool, str]:
-        """Give all opcodes that have not begun another priority; durable."""
+        """Give another priority to all opcodes that have not begun; durable."""
         if not PRIORITY_HIGHEST <= priority <= PRIORITY_LOWEST:
             raise InputError(f"must be from {PRIORITY_HIGHEST} to {PRIORITY_LOWEST}", "priority")
         job = self._jobs.get(job_id)
         if job is None:
-            return False, f"there is no job {job_id} in the queue"
+            return False, f"job {job_id} is not in the queue"
         change = self._control.change_priority(job, priority)
         answer = await self._background.shielded(change, f"priority-{job_id}")
         self._pump_soon()
         return answer
 
     async def archive(self, job_id: int) -> bool:
-        """Move an ended job to the archive; False if it is not there or has not ended."""
+        """Move an ended job to the archive; return False if it does not exist or has not ended."""
         job = self._jobs.get(job_id)
         if job is None:
             return False
@@ -275,7 +278,10 @@ class JobQueue:
         return bool(moved)
 
     async def auto_archive(self, age_s: float, timeout_s: float) -> tuple[int, int]:
-        """Archive jobs that ended `age_s` ago; how many were, and how many were not looked at."""
+        """Archive jobs that ended `age_s` ago.
+
+        Return the number of archived jobs, and of jobs not looked at.
+        """
         archive = self._full_disk.get_through(lambda: self._archiver.auto(age_s, timeout_s))
         moved = await self._background.shielded(archive, "auto-archive")
         self._keys.forget_all_but(self._jobs)
@@ -284,29 +290,29 @@ class JobQueue:
     # Reading
 
     def status(self, job_id: int) -> JobStatus | None:
-        """The state of a job of the queue; None if there is none (it may be archived)."""
+        """Return the state of a job of the queue; None if it is not there (it may be archived)."""
         job = self._jobs.get(job_id)
         return None if job is None else job.status
 
     def view(self, job_id: int) -> JobView | None:
-        """A job of the queue as it is now; None if there is none (it may be archived)."""
+        """Return a job of the queue as it is now; None if it is not there (it may be archived)."""
         job = self._jobs.get(job_id)
         return None if job is None else self._view(job)
 
     def greatest_id(self) -> int:
-        """The greatest id that a job was given; 0 if none was."""
+        """Return the greatest id that was ever given to a job; 0 without any."""
         return self._submission.greatest_id
 
     def ids(self) -> list[int]:
-        """The ids of all jobs of the queue, in order; for thousands, take their views in slices."""
+        """Return the ids of all jobs of the queue, in order; for thousands, get their views in slices."""
         return sorted(self._jobs)
 
     async def archived_view(self, job_id: int) -> JobView | None:
-        """A job from the archive."""
+        """Return a job from the archive."""
         return await self._archiver.view(job_id)
 
     async def archived_ids(self, *, below: int | None, limit: int) -> list[int]:
-        """The greatest ids of archived jobs below `below`, descending."""
+        """Return the greatest ids of archived jobs below `below`, descending."""
         return await self._archiver.ids(below, limit)
 
     async def wait_for_change(
@@ -317,17 +323,17 @@ class JobQueue:
         previous_log_serial: int | None,
         timeout_s: float,
     ) -> tuple[list[Any], list[LogEntry]] | None:
-        """Wait until the job has ended, `info_of` it has changed or it has said something.
+        """Wait until the job has ended, its `info_of` has changed, or it has a new log line.
 
-        None if none of this happened in time (then the client asks again, S195). JobLost if there
-        is no such job, NotMaster if this daemon can no longer change it.
+        None after the timeout (then the client asks again, S195). JobLost if the job does not
+        exist, NotMaster if this daemon can no longer change it.
         """
         serial = previous_log_serial or 0
         job = self._jobs.get(job_id)
         if job is None:
             view = await self.archived_view(job_id)
             if view is None:
-                raise JobLost(f"there is no job {job_id}")
+                raise JobLost(f"job {job_id} does not exist")
             return wire.plain(info_of(view)), view.log_after(serial)
         deadline = asyncio.get_running_loop().time() + timeout_s
         while True:
@@ -342,20 +348,20 @@ class JobQueue:
 
     @property
     def degraded(self) -> bool:
-        """Whether only the master holds the last transaction (R6)."""
+        """Return whether only the master holds the last transaction (R6)."""
         return self._journal.degraded
 
     @property
     def undo(self) -> PendingUndo:
-        """What jobs that have ended left undone: shown, and given up, by administrators."""
+        """Return the administrator's view of pending undo steps."""
         return self._pending_undo
 
     def pending_undo(self) -> list[PendingStep]:
-        """What jobs that have ended left undone, and what is tried again until it is not."""
+        """Return the retries of pending undo steps."""
         return self._pending_undo.listing()
 
     def statistics(self) -> dict[str, int]:
-        """Counts for `gnt-debug` and metrics."""
+        """Return counts for `gnt-debug` and metrics."""
         return {
             "jobs": len(self._jobs),
             "queued": self._scheduler.queued,
@@ -363,7 +369,7 @@ class JobQueue:
             "waiters": sum(job.watch.count() for job in self._jobs.values()),
         }
 
-    # Inside
+    # Internals
 
     def _view(self, job: LiveJob) -> JobView:
         waiting_for = None
@@ -375,7 +381,7 @@ class JobQueue:
         return view_of(job, waiting_for)
 
     def _register(self, jobs: Sequence[LiveJob]) -> None:
-        """Jobs are durable: they exist from now on."""
+        """Make durable jobs known."""
         self._observe(jobs)
         for job in jobs:
             self._jobs[job.id] = job
@@ -397,7 +403,7 @@ class JobQueue:
             self.on_change(job)
 
     def _enqueue(self, job: LiveJob) -> None:
-        """Let a job wait for its turn; it fails if that can never come."""
+        """Put a job into the queue; it fails if its dependencies can never be met."""
         if job.status.is_final:
             return
         needs = {}
@@ -414,7 +420,7 @@ class JobQueue:
             self._reject_soon(job, ruling.rejected)
 
     def _reject_soon(self, job: LiveJob, why: str) -> None:
-        """A filter does not want a job that has not started."""
+        """Cancel a job that a filter rejects and that has not started."""
         if job.id not in self._rejecting:
             self._rejecting.add(job.id)
             self._background.spawn(self._reject(job, why), f"reject-{job.id}")
@@ -432,21 +438,21 @@ class JobQueue:
 
     def _end_unsatisfiable(self, job: LiveJob, dependency: int, status: JobStatus) -> None:
         text = (
-            f"job {job.id} cannot run: it depends on job {dependency}, which ended as {status};"
-            " submit it again if it is still wanted"
+            f"job {job.id} cannot run: it depends on job {dependency}, which ended as {status}; "
+            "submit it again if it is still needed"
         )
         self._background.spawn(
             self._end_queued(job, failure(ExecError(text))), f"unsatisfiable-{job.id}"
         )
 
     async def _end_queued(self, job: LiveJob, ending: Ending) -> None:
-        """End a job that does not run."""
+        """End a job that has not started."""
         await self._runner.end(job, ending)
         job.secrets.clear()
         self._ended(job)
 
     def _ended(self, job: LiveJob) -> None:
-        """A job reached its final state: others may start, or never can."""
+        """Handle a final state: dependent jobs may start, or never can."""
         self._pending_undo.add(job)
         for unsatisfiable in self._scheduler.ended(job.id, job.status):
             self._end_unsatisfiable(
@@ -460,7 +466,7 @@ class JobQueue:
             asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Start what may start, in slices."""
+        """Start the jobs that may start, in slices."""
         self._pump_is_due = False
         if not self._is_open or self._filtering.is_ruling:
             return
@@ -501,11 +507,12 @@ class JobQueue:
         self._full_disk.check()
         if self._drained and not even_if_drained:
             raise JobQueueDrained(
-                "the job queue is drained and accepts no jobs; `gnt-cluster queue undrain` opens it"
+                "the job queue is drained and accepts no jobs; run 'gnt-cluster queue undrain' "
+                "to accept jobs again"
             )
 
     def _lose(self, error: GanetiError) -> None:
-        """Nothing can be written any more: stop everything (R13)."""
+        """Stop everything, because nothing can be written any more (R13)."""
         self._is_open = False
         self._runner.stop()
         for job in self._jobs.values():

@@ -1,7 +1,7 @@
-"""Jobs as another version has stored them (G28): after an upgrade, and after the way back.
+"""Reads jobs that another version has stored (G28), after an upgrade or a downgrade.
 
-A field of an opcode that this version does not know is dropped if it is null, false, 0 or empty, as
-unused fields have. With any other value the job could mean something else without it, so it is not read.
+An unknown field of an opcode is dropped if it is null, false, 0 or empty, like an unused field.
+With any other value the job could have another meaning without the field, so it is rejected.
 """
 
 import re
@@ -18,7 +18,7 @@ _UNKNOWN = re.compile(r"unknown field `([^`]+)`")
 
 
 def read_stored(data: bytes, kind: type[T], *, what: str) -> T:
-    """The bytes of a stored or archived job as a struct; InputError names the part that this version does not know."""
+    """Return the stored or archived job; InputError names the unknown part."""
     try:
         return wire.decode(data, kind, what=what)
     except InputError as err:
@@ -34,12 +34,12 @@ def read_stored(data: bytes, kind: type[T], *, what: str) -> T:
         else:
             return converted
     raise InputError(
-        f"{unknown.message}: it may have been written by a newer version; start that one"
+        f"{unknown.message}: it may have been written by a newer version; start that version"
     )
 
 
 def _left_out(plain: Any, name: str) -> bool:
-    """Leave a field out, wherever it says nothing; whether there was one."""
+    """Drop an unused field everywhere; return whether it occurred."""
     inner = plain.values() if isinstance(plain, dict) else plain if isinstance(plain, list) else ()
     was_there = 0
     for one in inner:

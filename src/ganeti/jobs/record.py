@@ -1,4 +1,4 @@
-"""A job in memory, and the rows that it is stored as."""
+"""A job in memory, and its rows in the store."""
 
 import asyncio
 import functools
@@ -21,23 +21,26 @@ KEY_KIND = "jobkey"
 QUEUE_KIND = "jobqueue"
 DRAINED_KEY = "drained"
 MOVING_KEY = "moving"
-"""The queue accepts no jobs because the state is being moved; an administrator's drain is another key."""
+"""Set while the state is being moved, when the queue accepts no jobs.
+
+An administrator's drain has another key.
+"""
 WATCHER_KEY = "watcher"
 
 KINDS = frozenset({JOB_KIND, LOG_KIND, KEY_KIND, QUEUE_KIND})
 
 FORMAT = 2
-"""The format of stored jobs that this version writes, and the newest it can read."""
+"""The format of stored jobs that this version writes, and the newest that it can read."""
 
 ROW_LIMIT = 768 * 1024
-"""Bytes of a job's row; results beyond it are kept in memory only."""
+"""Maximum bytes of a job's row; larger results are kept only in memory."""
 
 MASK = "<redacted>"
-"""What is stored and shown in place of a secret."""
+"""The stored and shown replacement of a secret."""
 
 
 class StoredLogEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A line of a job's log, as the state store has it."""
+    """A line of a job's log, in the state store."""
 
     opcode: int
     entry: LogEntry
@@ -45,7 +48,7 @@ class StoredLogEntry(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """A job that another one waits for, and the final states that it wants of it."""
+    """A job that another one waits for, and the accepted final states."""
 
     job: "LiveJob | JobStatus"
     """The job; its final state if it is archived."""
@@ -57,23 +60,23 @@ class Dependency:
 
 
 def job_key(job_id: int) -> str:
-    """The key of a job's row; keys sort like ids."""
+    """Return the key of a job's row; keys sort like ids."""
     return f"{job_id:020d}"
 
 
 def log_key(job_id: int, serial: int) -> str:
-    """The key of the row of a log line."""
+    """Return the key of the row of a log line."""
     return f"{job_id:020d}/{serial:010d}"
 
 
 def timestamp(seconds: float) -> Timestamp:
-    """A time as LUXI shows it."""
+    """Return a time in LUXI's format."""
     micros = round(seconds * 1_000_000)
     return micros // 1_000_000, micros % 1_000_000
 
 
 class LiveJob:
-    """A job that is not archived. `ops` holds what is stored; `phase` is the state of the current one."""
+    """A job that is not archived. `ops` holds the stored part; `phase` is the state of the current opcode."""
 
     __slots__ = (
         "cancel_requested",
@@ -112,7 +115,7 @@ class LiveJob:
         self.scope = stored.scope
         self.cancel_requested = stored.cancel_requested
         self.is_killed = False
-        """The next call to a node is to fail (`gnt-job cancel --kill`)."""
+        """True if the next call to a node must fail (`gnt-job cancel --kill`)."""
         self.status = status_of(stored)
         self.start = stored.start
         self.apply(stored)
@@ -131,32 +134,32 @@ class LiveJob:
         """Opcodes whose results are too large for the row."""
         self.watch = Watch(stored.id)
         self.cancelling = asyncio.Lock()
-        """Held while a cancel is on its way: the next one finds out how that went."""
+        """Held during a cancel: the next cancel uses its outcome."""
         self.writing = asyncio.Lock()
-        """Held while a row of this job is on its way: each is built upon the one before it."""
+        """Held while a row of this job is being written: each row is based on the one before."""
 
     @property
     def as_submitter(self) -> Submitter:
-        """In whose name this job submits others."""
+        """Return the submitter of the jobs that this job submits."""
         scope = None if self.scope is None else self.scope.for_jobs_of_a_job()
         return Submitter(self.source, scope)
 
     @property
     def priority(self) -> int:
-        """The most urgent of the opcodes that have not ended."""
+        """Return the most urgent priority of the opcodes that have not ended."""
         if len(self.ops) == 1:
             return self.ops[0].op.priority
         left = [state.op.priority for state in self.ops if not state.status.is_final]
         return min(left, default=min((state.op.priority for state in self.ops), default=0))
 
     def now(self, time: float) -> float:
-        """`time`, but never before what this job has recorded already (G6, G27)."""
+        """Return `time`, but never less than a time that this job has already recorded (G6, G27)."""
         last = max(self.received, self.start or 0.0, self.op_start or 0.0, self.op_exec or 0.0)
         before = self.ops[self.index - 1].end if self.index else None
         return max(time, last, before or 0.0)
 
     def tell(self, event: Event) -> None:
-        """Change the state by the table, and wake who waits for that."""
+        """Change the state by the table, and wake the waiting clients."""
         self.status = after(self.status, event)
         self.watch.changed()
 
@@ -169,7 +172,7 @@ class LiveJob:
         undo: Sequence[UndoStep] | None = None,
         pending: Sequence[UndoStep] | None = None,
     ) -> StoredJob:
-        """The row of this job, with what is to change in it; `apply` it once it is written."""
+        """Return the row of this job with some changes; call `apply` once it is written."""
         return StoredJob(
             id=self.id,
             ops=tuple(self.ops if ops is None else ops),
@@ -185,7 +188,7 @@ class LiveJob:
         )
 
     def apply(self, stored: StoredJob) -> None:
-        """Take over what was written."""
+        """Adopt the written content."""
         self.ops: tuple[OpState, ...] = stored.ops
         self.index = next_opcode(stored.ops)
         """The position of the current opcode, or of the next one."""
@@ -195,7 +198,7 @@ class LiveJob:
         self.pending: tuple[UndoStep, ...] = stored.pending
 
     def row(self, stored: StoredJob) -> Put:
-        """The row that `stored` is written as; results that are too large are left out of it."""
+        """Return the row of `stored`, without results that are too large."""
         value = wire.encode(self._storable(stored))
         while len(value) > ROW_LIMIT:
             sizes = {
@@ -219,7 +222,7 @@ class LiveJob:
         return msgspec.structs.replace(stored, ops=tuple(ops))
 
     def rows_to_delete(self) -> list[Operation]:
-        """All rows of this job, the job itself first."""
+        """Return all rows of this job, the job itself first."""
         rows: list[Operation] = [Delete(JOB_KIND, job_key(self.id))]
         if self.key is not None:
             rows.append(Delete(KEY_KIND, self.key))
@@ -229,7 +232,7 @@ class LiveJob:
 
 
 def without_secrets(op: OpCode) -> OpCode:
-    """The opcode as it may be stored: secret values are masked."""
+    """Return the opcode for storage, with masked secret values."""
     if not (op.secret_fields or op.nested_field):
         return op
     given = [name for name in op.secret_fields if getattr(op, name)]
@@ -237,13 +240,13 @@ def without_secrets(op: OpCode) -> OpCode:
 
 
 def has_lost_secrets(op: OpCode) -> bool:
-    """Whether the stored opcode was submitted with secrets, which only memory had (F38)."""
+    """Return whether the stored opcode was submitted with secrets, which only memory had (F38)."""
     nested: Sequence[OpCode] = getattr(op, op.nested_field) if op.nested_field else ()
     return any(getattr(op, name) for name in op.secret_fields) or any(map(has_lost_secrets, nested))
 
 
 def redacted(op: OpCode) -> OpCode:
-    """The opcode as it may be shown: secret and private values are masked."""
+    """Return the opcode for display, with masked secret and private values."""
     fields = _private_fields(type(op))
     if not (fields or op.nested_field):
         return op
@@ -259,7 +262,7 @@ def _private_fields(kind: type[OpCode]) -> tuple[str, ...]:
 
 
 def _with_nested(op: OpCode, change: Callable[[OpCode], OpCode]) -> OpCode:
-    """The opcode with its nested ones changed; itself if none of them is."""
+    """Return the opcode with changed nested ones; the same object if none changes."""
     if op.nested_field is None:
         return op
     before: Sequence[OpCode] = getattr(op, op.nested_field)

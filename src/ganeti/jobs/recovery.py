@@ -1,4 +1,4 @@
-"""What becomes of the jobs that a dead master left behind (G7, F11)."""
+"""Decides what happens to the jobs of a dead master (G7, F11)."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ class Recovery:
     async def sort(
         self, jobs: Iterable[LiveJob]
     ) -> tuple[list[LiveJob], list[tuple[LiveJob, str]]]:
-        """Jobs that can be queued again, and jobs that cannot, with the reason."""
+        """Return the jobs that can be queued again, and those that cannot, with the reason."""
         sound: list[LiveJob] = []
         broken: list[tuple[LiveJob, str]] = []
         pause = YieldEvery()
@@ -53,7 +53,7 @@ class Recovery:
         return sound, broken
 
     async def end_all(self, broken: Sequence[tuple[LiveJob, str]]) -> None:
-        """Undo what these jobs had begun and end them; `on_end` is called for each job at its end."""
+        """Undo the unfinished work of these jobs and end them; `on_end` is called for each job at its end."""
         await asyncio.gather(*(self._end(job, reason) for job, reason in broken))
 
     async def _fault_of(self, job: LiveJob) -> str | None:
@@ -80,15 +80,16 @@ class Recovery:
         else:
             ending = CANCELED if job.cancel_requested else failure(ExecError(reason))
         await self._runner.end(job, ending, pending=(*job.pending, *failed))
-        # At once: a job that is seen as ended has its pending undo listed, while others are still undone.
+        # At once: the pending undo of an ended job is listed, while other jobs are still being
+        # undone.
         if job.status.is_final:
             self._on_end(job)
 
     async def _undo(self, job: LiveJob) -> tuple[str, Sequence[UndoStep]]:
-        """Undo what the opcode that was running had begun; says how that went, and what could not be undone.
+        """Undo the work of the running opcode; return a description, and the failed steps.
 
-        What earlier opcodes left is not among it: their locks have long been free, others may have
-        worked on the same things since, and `PendingUndo` sees to it under locks of its own.
+        Steps that earlier opcodes left are excluded. Their locks are long free and others may have
+        changed the same objects, so `PendingUndo` runs them under locks of its own.
         """
         if not job.undo:
             return "", ()
@@ -96,11 +97,11 @@ class Recovery:
             failed = await self._executor.undo(job.id, job.undo)
         except Exception as err:  # noqa: BLE001 - the other jobs must be recovered all the same
             text = err.message if isinstance(err, GanetiError) else repr(err)
-            _log.warning("job %d: undoing what it had begun failed: %s", job.id, text)
-            return f"; undoing what it had begun failed: {text}", job.undo
+            _log.warning("job %d: undoing its unfinished work failed: %s", job.id, text)
+            return f"; undoing its unfinished work failed: {text}", job.undo
         finally:
             self._locks.release(job.id)
         if failed:
             text = "; ".join(f"{step.procedure}: {why}" for step, why in reversed(failed))
-            return f"; undoing what it had begun failed: {text}", [step for step, _why in failed]
-        return "; what it had begun was undone", ()
+            return f"; undoing its unfinished work failed: {text}", [step for step, _why in failed]
+        return "; its unfinished work was undone", ()

@@ -1,7 +1,7 @@
-"""What job filters and `--reason rate-limit:N:LABEL` say about a job. Pure.
+"""The effect of job filters and `--reason rate-limit:N:LABEL` on a job. Pure.
 
-The language of predicates is the business of queries; the queue is given a `Rulebook` for each
-configuration (`ganeti.query.job_filters`).
+Queries implement the language of predicates; the queue gets a `Rulebook` for each configuration
+(`ganeti.query.job_filters`).
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from ganeti.model.opcodes import OpCode
 
 RATE_LIMIT_PREFIX = "rate-limit:"
 LABEL_LIMIT = 1_000
-"""Characters of a bucket's name that tell it from others."""
+"""Number of characters of a bucket's name that are significant."""
 
 
 class Rulebook(Protocol):
@@ -21,11 +21,11 @@ class Rulebook(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Whether they say nothing about any job."""
+        """Return whether the filters affect no job."""
         ...
 
     def ruling(self, job_id: int, ops: Sequence[OpCode]) -> Ruling:
-        """What they say about a job, whose opcodes have no secrets in them."""
+        """Return the effect on a job, whose opcodes are without secrets."""
         ...
 
 
@@ -33,7 +33,7 @@ MakeRulebook = Callable[[Snapshot], Rulebook]
 
 
 class NoRules:
-    """A configuration without filters."""
+    """The rulebook without filters."""
 
     is_empty = True
 
@@ -43,12 +43,12 @@ class NoRules:
 
 
 def no_rules(_snapshot: Snapshot) -> Rulebook:
-    """Of a queue that knows no filters."""
+    """Return the rulebook of a queue without filters."""
     return NoRules()
 
 
 def reason_limits(ops: Sequence[OpCode]) -> tuple[Limit, ...]:
-    """The buckets that the reasons of a job name: `rate-limit:N:LABEL`."""
+    """Return the buckets that the reasons of a job name: `rate-limit:N:LABEL`."""
     found: dict[str, Limit] = {}
     for op in ops:
         for _source, text, _when in op.reason:

@@ -1,4 +1,4 @@
-"""One opcode while it runs: what its logical unit may ask of the queue."""
+"""A running opcode: the queue's services for its logical unit."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -25,7 +25,7 @@ from ganeti.model.scope import Scope
 from ganeti.store.interface import Operation
 
 LONG_WAIT_S = 2.0
-"""After this time a job says in its log what it waits for."""
+"""Time after which a job logs what it waits for."""
 
 
 @dataclass
@@ -41,23 +41,23 @@ class Dependencies:
 
 
 class Run:
-    """An opcode of a job that is being run; implements `OpRun`."""
+    """A running opcode of a job; implements `OpRun`."""
 
     def __init__(self, dependencies: Dependencies, job: LiveJob) -> None:
         self._dependencies = dependencies
         self._job = job
         self.index = job.index
         self.is_stopped = False
-        """The daemon stops: the opcode must not record or undo anything any more."""
+        """True if the daemon stops: the opcode must not record or undo anything any more."""
         self.is_ending = False
-        """The opcode is over; only its result is still to be written."""
+        """True if the opcode has ended; only its result is still to be written."""
         self.pending = job.pending
-        """Undo steps that could not be run, of this opcode and those before it."""
+        """Failed undo steps of this opcode and of earlier ones."""
         self.has_changed = False
         self.kill_ends: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        """What ends the calls that are under way."""
+        """Functions that end the running calls."""
         self.is_interruptible = False
-        """The opcode is in a block that asks whether its job is cancelled."""
+        """True if the opcode is in a block that checks for a cancel."""
         self._is_durable = False
         self._waiter: asyncio.Task[object] | None = None
         self._last_wait: LockWait | None = None
@@ -79,7 +79,10 @@ class Run:
         return self._job.secrets.get(self.index) or self._job.ops[self.index].op
 
     async def acquire(self, requests: Sequence[LockRequest]) -> None:
-        """Wait for locks in place of those held; JobCanceled if the job is cancelled meanwhile."""
+        """Replace the held locks by other ones, waiting for them.
+
+        JobCanceled if the job is cancelled meanwhile.
+        """
         self.check_canceled()
         locks, job = self._dependencies.locks, self._job
         locks.release(job.id)
@@ -131,7 +134,7 @@ class Run:
         self.check_canceled()
 
     def go(self) -> None:
-        """The opcode has what it needs, and runs."""
+        """Continue: the opcode has its locks, and runs."""
         job = self._job
         if job.phase is JobStatus.WAITING:
             job.phase = JobStatus.RUNNING
@@ -139,7 +142,7 @@ class Run:
             job.tell(Event.GO)
 
     def interrupt(self) -> None:
-        """The job was cancelled: if it waits for locks, it waits no longer."""
+        """Handle a cancel: stop waiting for locks."""
         if self._waiter is not None:
             self._waiter.cancel()
 
@@ -173,7 +176,7 @@ class Run:
         self.log(str(report))
 
     async def _write(self, undo: Sequence[UndoStep], change: Change | None = None) -> None:
-        """T2: write durably that the opcode runs, and what is to be undone if we die."""
+        """T2: write durably that the opcode runs, and its undo steps."""
         job, journal = self._job, self._dependencies.journal
         async with job.writing:
             if self.is_stopped:

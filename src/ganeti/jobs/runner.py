@@ -32,7 +32,7 @@ from ganeti.protocols.luxi import error_to_wire
 from ganeti.store.interface import Operation
 
 RETRY_S = 1.0
-"""How long a job whose end could not be written waits before the next try (full disk, G16)."""
+"""Delay before the next attempt to write the end of a job (full disk, G16)."""
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Ending:
-    """How an opcode ended, and what is to be written with that."""
+    """The end of an opcode, and the data to write with it."""
 
     status: JobStatus
     result: Any
@@ -50,7 +50,7 @@ class Ending:
 
 
 def failure(err: BaseException) -> Ending:
-    """An opcode that ended with an error, encoded as clients expect it: name, arguments."""
+    """Return an opcode's error as clients expect it: name, arguments."""
     name, arguments = error_to_wire(err if isinstance(err, GanetiError) else _internal(err))
     notes = getattr(err, "__notes__", [])
     if notes and arguments:
@@ -67,7 +67,7 @@ NOT_RUN = ["OpExecError", ["an opcode before this one failed"]]
 
 
 class Runner:
-    """The jobs that run."""
+    """The running jobs."""
 
     def __init__(
         self, dependencies: Dependencies, submission: Submission, on_end: Callable[[LiveJob], None]
@@ -81,25 +81,28 @@ class Runner:
         self._is_stopping = False
 
     def start(self, job: LiveJob) -> None:
-        """Run a job in a task of its own."""
+        """Start a job in a task of its own."""
         task = asyncio.create_task(self._run(job), name=f"job-{job.id}")
         self._tasks[job.id] = task
 
     def interrupt(self, job: LiveJob) -> None:
-        """The job was cancelled: a wait for locks ends now."""
+        """Handle a cancel: a wait for locks ends now."""
         run = self._runs.get(job.id)
         if run is not None:
             run.interrupt()
 
     def can_stop(self, job: LiveJob) -> bool:
-        """Whether a cancel surely keeps a job from success: something is still to begin, or asks in between."""
+        """Return whether a cancel certainly prevents the job's success.
+
+        It does if another opcode is still to begin, or the current one checks for a cancel.
+        """
         run = self._runs.get(job.id)
         has_more = job.index + 1 < len(job.ops)
         has_begun = run is not None and job.phase is JobStatus.RUNNING and not run.is_interruptible
         return has_more or not has_begun
 
     def kill(self, job: LiveJob) -> None:
-        """End the calls that a job's opcode waits for; its next call fails if there are none."""
+        """End the calls that a job's opcode waits for; without any, its next call fails."""
         job.is_killed = True
         run = self._runs.get(job.id)
         for number, end in enumerate(run.kill_ends if run is not None else ()):
@@ -116,7 +119,7 @@ class Runner:
                 run.is_stopped = True
 
     async def close(self) -> None:
-        """`stop`, and wait until all have stopped."""
+        """Call `stop`, and wait until all opcodes have stopped."""
         self.stop()
         await self._kills.close()
         if self._tasks:
@@ -125,9 +128,9 @@ class Runner:
     async def end(
         self, job: LiveJob, ending: Ending, *, pending: Sequence[UndoStep] | None = None
     ) -> None:
-        """Write how the current opcode ended, as often as it takes, then make it known (T3).
+        """Write the end of the current opcode, repeatedly if necessary, then publish it (T3).
 
-        `pending` is what is still to be undone; by default what was so before.
+        `pending` are the pending undo steps; by default the earlier ones.
         """
         try:
             prepared: list[Prepared] = []
@@ -159,7 +162,10 @@ class Runner:
         job.secrets.clear()
 
     async def _prepare(self, job: LiveJob, ending: Ending) -> tuple[Ending, list[Prepared]]:
-        """Make the jobs that an opcode submits; those that are too many are written before it ends."""
+        """Make the jobs that an opcode submits.
+
+        Jobs that do not fit into its transaction are written earlier.
+        """
         submission = self._submission
         try:
             prepared = await self._retry_until_written(
@@ -196,7 +202,7 @@ class Runner:
                     await self._run_opcode(job)
                 self._dependencies.locks.release(job.id)
         except (NotMaster, StoreError) as err:
-            _log.warning("job %d is left to the next master: %s", job.id, err)
+            _log.warning("job %d continues under the next master: %s", job.id, err)
         except Exception:  # noqa: BLE001 - whatever it is, a queue in doubt must stop
             _log.exception("job %d: the queue failed", job.id)
             self._dependencies.journal.end(
@@ -272,9 +278,9 @@ class Runner:
 
 
 def ended_ops(job: LiveJob, ending: Ending, now: float, *, cancel: bool) -> list[OpState]:
-    """The opcodes of a job when the current one has ended; a failure or a cancel ends all others.
+    """Return the opcodes of a job when the current one has ended; a failure or a cancel ends all others.
 
-    Secrets of opcodes that have ended are dropped, because nothing needs them again (G23).
+    Secrets of ended opcodes are dropped, because they are not needed again (G23).
     """
     ops = list(job.ops)
     index = job.index
@@ -301,7 +307,7 @@ def ended_ops(job: LiveJob, ending: Ending, now: float, *, cancel: bool) -> list
 
 
 def _publish(job: LiveJob, ending: Ending) -> None:
-    """Let the job's state follow what was written."""
+    """Update the job's state from the written row."""
     job.phase = job.op_start = job.op_exec = None
     last = job.ops[-1].status if job.ops else ending.status
     if last is JobStatus.CANCELED:
@@ -317,7 +323,7 @@ def _publish(job: LiveJob, ending: Ending) -> None:
 
 
 def _with_jobs(result: Any, ids: list[list[Any]]) -> dict[str, Any]:
-    """The result of an opcode that submitted jobs."""
+    """Return the result of an opcode that submitted jobs."""
     if isinstance(result, dict):
         return {**result, "jobs": ids}
     return {"jobs": ids} if result is None else {"jobs": ids, "result": result}

@@ -1,8 +1,8 @@
-"""Which queued jobs may start now. Pure: told what happens, it answers what to do.
+"""Decides which queued jobs may start now. Pure: events in, decisions out.
 
-More urgent jobs first (lower numbers), then those that came first (lower ids); a job waits until
-the jobs that it depends on have ended as it wants, until a place is free, and as long as a rule
-holds it back: it may be paused, or only so many jobs of its bucket may run at once.
+More urgent jobs (lower numbers) come first, then earlier ones (lower ids). A job waits for three
+conditions: its dependencies have ended in an accepted state, a slot is free, and no rule holds it
+back. A rule may pause it, or limit the running jobs of its bucket.
 """
 
 import heapq
@@ -18,12 +18,12 @@ from ganeti.model.names import JobStatus
 FINAL_STATES = frozenset(status for status in JobStatus if status.is_final)
 
 Dependencies = Mapping[int, frozenset[JobStatus]]
-"""Job id -> the final states that are wanted of it."""
+"""Job id -> its accepted final states."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsatisfiable:
-    """A queued job that can never start, because another one ended otherwise than it wants."""
+    """A queued job that can never start, because a dependency ended in another state."""
 
     job_id: int
     dependency: int
@@ -39,27 +39,27 @@ class _Queued:
 
     @property
     def is_ready(self) -> bool:
-        """Whether no dependency is open."""
+        """Return whether no dependency is open."""
         return not self.needs
 
 
 class Scheduler:
-    """Queued jobs, what they wait for, and which jobs have a place."""
+    """Queued jobs, what they wait for, and the jobs that have a slot."""
 
     def __init__(self) -> None:
         self._queued: dict[int, _Queued] = {}
-        self._ready: list[tuple[int, int]] = []  # heap; entries that no longer hold are passed over
+        self._ready: list[tuple[int, int]] = []  # heap; outdated entries are skipped
         self._dependents: dict[int, set[int]] = {}
         self._running: set[int] = set()
         self._limit = 0
-        self._rulings: dict[int, Ruling] = {}  # of queued and running jobs, where there is one
+        self._rulings: dict[int, Ruling] = {}  # of queued and running jobs, if any
         self._used: Counter[str] = Counter()  # running jobs of each bucket
         self._held: dict[
             str, list[tuple[int, int]]
-        ] = {}  # heaps: who waits for a place in a bucket
+        ] = {}  # heaps: the jobs that wait for a slot in a bucket
 
     def add(self, job_id: int, priority: int, needs: Dependencies, ruling: Ruling = FREE) -> None:
-        """A job was submitted; `needs` are its dependencies that have not ended."""
+        """Add a submitted job; `needs` are its dependencies that have not ended."""
         if ruling != FREE:
             self._rulings[job_id] = ruling
         self._queued[job_id] = _Queued(priority, dict(needs))
@@ -69,7 +69,7 @@ class Scheduler:
             heapq.heappush(self._ready, (priority, job_id))
 
     def remove(self, job_id: int) -> bool:
-        """A queued job will not start; False if it is not queued."""
+        """Remove a queued job; return False if it is not queued."""
         queued = self._queued.pop(job_id, None)
         if queued is None:
             return False
@@ -79,7 +79,7 @@ class Scheduler:
         return True
 
     def rule(self, job_id: int, ruling: Ruling) -> None:
-        """What the rules say about a queued or running job now."""
+        """Set the present ruling of a queued or running job."""
         before = self._rulings.pop(job_id, FREE)
         if ruling != FREE:
             self._rulings[job_id] = ruling
@@ -92,7 +92,7 @@ class Scheduler:
         self._wake(before)
 
     def set_priority(self, job_id: int, priority: int) -> None:
-        """A queued job became more or less urgent; nothing happens if it is not queued."""
+        """Change the priority of a queued job; do nothing for any other job."""
         queued = self._queued.get(job_id)
         if queued is not None and queued.priority != priority:
             queued.priority = priority
@@ -101,17 +101,17 @@ class Scheduler:
 
     @property
     def unended(self) -> Iterator[int]:
-        """The jobs that are queued or run."""
+        """Return the jobs that are queued or running."""
         return chain(self._queued, self._running)
 
     def is_queued(self, job_id: int) -> bool:
-        """Whether a job has not started."""
+        """Return whether a job has not started."""
         return job_id in self._queued
 
     def ended(self, job_id: int, status: JobStatus) -> list[Unsatisfiable]:
-        """A job reached a final state: its place is free; returns who waited for another outcome.
+        """Record a job's final state, which frees its slot; return the jobs that can never start.
 
-        Those who are unsatisfiable are not queued any more.
+        Unsatisfiable jobs are no longer queued.
         """
         if job_id in self._running:
             self._running.discard(job_id)
@@ -130,14 +130,14 @@ class Scheduler:
         return unsatisfiable
 
     def take(self, limit: int, *, most: int = 2**31) -> list[int]:
-        """The jobs to start now, so that no more than `limit` run; at most `most` at once."""
+        """Return the jobs to start now, so that at most `limit` run; at most `most` at once."""
         self._limit = limit
         taken: list[int] = []
         while self._ready and len(self._running) < limit and len(taken) < most:
             priority, job_id = heapq.heappop(self._ready)
             queued = self._queued.get(job_id)
             if queued is None or not self._could_start(priority, job_id):
-                continue  # `rule` puts back what is paused when that is over
+                continue  # `rule` puts a paused job back later
             ruling = self._rulings.get(job_id, FREE)
             full = self._full(ruling)
             if full is not None:
@@ -153,13 +153,13 @@ class Scheduler:
         return taken
 
     def _could_start(self, priority: int, job_id: int) -> bool:
-        """Whether nothing but a bucket holds the job back, and this is its entry."""
+        """Return whether only a bucket holds the job back, and this is its entry."""
         queued = self._queued.get(job_id)
         is_current = queued is not None and queued.is_ready and queued.priority == priority
         return is_current and self._rulings.get(job_id, FREE).paused is None
 
     def _full(self, ruling: Ruling) -> Limit | None:
-        """A full bucket of the job, or None."""
+        """Return a full bucket of the job, or None."""
         limits = ruling.limits
         return next((one for one in limits if self._used[one.bucket] >= one.most), None)
 
@@ -173,7 +173,7 @@ class Scheduler:
                 del self._used[limit.bucket]
 
     def _wake(self, ruling: Ruling) -> None:
-        """Let as many look again as there are places in the buckets of a job that does not need its own."""
+        """Recheck as many waiting jobs as there are slots in the buckets of a job that does not use its own."""
         for limit in ruling.limits:
             held = self._held.get(limit.bucket, [])
             free = limit.most - self._used[limit.bucket]
@@ -191,7 +191,7 @@ class Scheduler:
                 self._held.pop(limit.bucket, None)
 
     def reason(self, job_id: int) -> str | None:
-        """Why a queued job does not start, in words; None if it is not queued."""
+        """Return why a queued job does not start, as text; None if it is not queued."""
         queued = self._queued.get(job_id)
         if queued is None:
             return None
@@ -203,10 +203,10 @@ class Scheduler:
             return f"paused by {ruling.paused}"
         full = self._full(ruling)
         if full is not None:
-            return f"waiting until fewer than {full.most} jobs run, as {full.what} says"
+            return f"waiting until fewer than {full.most} jobs run, as required by {full.what}"
         if len(self._running) >= self._limit:
             return f"waiting for a free place: {len(self._running)} jobs run, the most allowed"
-        return "about to start"
+        return f"waiting for a free slot: {len(self._running)} jobs run, the maximum"
 
     @property
     def queued(self) -> int:
@@ -232,9 +232,9 @@ class Scheduler:
         rules = {
             "no job is both queued and running": not self._queued.keys() & self._running,
             "jobs that need nothing are in the heap": ready - held <= set(self._ready),
-            "jobs that wait for a place wait for one that is taken": not stuck,
-            "places in buckets are counted": used == self._used,
-            "rulings are of jobs that are there": self._rulings.keys()
+            "jobs that wait for a slot wait for an occupied one": not stuck,
+            "slots in buckets are counted": used == self._used,
+            "rulings belong to known jobs": self._rulings.keys()
             <= self._queued.keys() | self._running,
             "dependents are known from both sides": pairs
             == {(need, job_id) for need, jobs in self._dependents.items() for job_id in jobs},
@@ -244,7 +244,7 @@ class Scheduler:
             raise GanetiError(f"the scheduler breaks: {'; '.join(broken)}")
 
     def _is_stuck(self, bucket: str, ready: set[tuple[int, int]]) -> bool:
-        """Whether a job is held at a bucket with more free places than jobs that will look again."""
+        """Return whether a job is held at a bucket with more free slots than jobs to recheck."""
         looking = ready & set(self._ready)
         waiting = [
             entry

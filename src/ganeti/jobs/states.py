@@ -9,9 +9,9 @@ from ganeti.model.names import JobStatus
 
 
 class Event(enum.Enum):
-    """What can happen to a job."""
+    """The events of a job."""
 
-    START = "its first opcode was taken up"
+    START = "its first opcode was started"
     GO = "its opcode has its locks"
     CANCEL = "a client cancels it"
     SUCCEED = "its last opcode succeeded"
@@ -42,7 +42,7 @@ TRANSITIONS: dict[tuple[JobStatus, Event], JobStatus] = {
 
 
 def after(status: JobStatus, event: Event) -> JobStatus:
-    """The state after an event; IllegalTransition for a pair that the table does not have."""
+    """Return the state after an event; IllegalTransition for a pair that is not in the table."""
     try:
         return TRANSITIONS[status, event]
     except KeyError:
@@ -52,7 +52,7 @@ def after(status: JobStatus, event: Event) -> JobStatus:
 
 
 def status_of(job: StoredJob) -> JobStatus:
-    """The state of a job as it was stored; transient states are not."""
+    """Return the state of a stored job; transient states are not stored."""
     states = [op.status for op in job.ops]
     for final in (_S.ERROR, _S.CANCELED):
         if final in states:
@@ -65,7 +65,7 @@ def status_of(job: StoredJob) -> JobStatus:
 
 
 def next_opcode(ops: Sequence[OpState]) -> int:
-    """The position of the first opcode that has not ended; the number of opcodes if all have."""
+    """Return the position of the first opcode that has not ended; the number of opcodes if all have."""
     for index, op in enumerate(ops):
         if not op.status.is_final:
             return index

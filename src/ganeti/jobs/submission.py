@@ -1,4 +1,4 @@
-"""From opcodes to durable jobs: checked, numbered, written (T1), and only then known."""
+"""Makes durable jobs of opcodes: checked, numbered, written (T1), and only then known."""
 
 import asyncio
 import logging
@@ -29,9 +29,9 @@ from ganeti.store.job_ids import JobIdAllocator
 
 SLICE = 50
 ROOM_FOR_END = 16
-"""Operations of a transaction that are left for an opcode's own change."""
+"""Number of operations of a transaction that are reserved for an opcode's own change."""
 ROOM_FOR_END_BYTES = 128 * 1024
-"""Bytes that new jobs may take beside the row of the opcode that submits them."""
+"""Maximum bytes of new jobs beside the row of the opcode that submits them."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ StatusOf = Callable[[int], Awaitable[JobStatus | None]]
 
 @dataclass(slots=True)
 class Prepared:
-    """A job with its number that is not written yet."""
+    """A numbered job that is not written yet."""
 
     job: LiveJob
     rows: list[Operation] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Prepared:
 
 
 Before: TypeAlias = Prepared | LiveJob | int | GanetiError
-"""A job of a submission: new, taken before (by its key; an id if it is archived), or refused."""
+"""A job of a submission: new, already accepted (by its key; an id if it is archived), or refused."""
 
 
 class Submission:
@@ -83,17 +83,17 @@ class Submission:
         """Makes written jobs known."""
 
     def open(self, ids: JobIdAllocator, raise_ceiling: RaiseCeiling) -> None:
-        """From now on jobs can be numbered."""
+        """Allow numbering jobs from now on."""
         self._ids, self._raise_ceiling = ids, raise_ceiling
 
     @property
     def coming(self) -> int:
-        """How many jobs are on their way to the store."""
+        """Return the number of jobs that are being written."""
         return self._coming
 
     @property
     def greatest_id(self) -> int:
-        """The greatest id that was taken; 0 if none was."""
+        """Return the greatest used id; 0 without any."""
         return 0 if self._ids is None else self._ids.greatest
 
     async def submit_many(
@@ -104,16 +104,16 @@ class Submission:
         known: Mapping[int, int] | None = None,
         submitter: Submitter = LOCAL,
     ) -> list[int | GanetiError]:
-        """One answer for each job: its id, once it is durable, or why there is none.
+        """Return one answer for each job: its id, once it is durable, or an error.
 
-        With `keys` each job has one; those at the places in `known` exist, by these ids.
+        With `keys` each job has one; the jobs at the positions in `known` exist, with these ids.
         """
         live = len(self._jobs) + self._coming
         self._coming += len(batch)
         try:
             prepared = await self._prepare(batch, live, keys=keys, known=known, submitter=submitter)
             groups = _grouped([one for one in prepared if isinstance(one, Prepared)])
-            if len(groups) == 1:  # as most are: no task is needed beside the caller's own
+            if len(groups) == 1:  # the common case: no task is needed beside the caller's own
                 refused = [await self._commit(groups[0])]
             else:
                 refused = await asyncio.gather(*(self._commit(group) for group in groups))
@@ -133,7 +133,10 @@ class Submission:
     async def prepare_all(
         self, batch: Sequence[Sequence[OpCode]], *, submitter: Submitter
     ) -> list[Prepared]:
-        """Jobs that an opcode submits, in the name of its own source; raises if one of them cannot be."""
+        """Return the jobs that an opcode submits, in the name of its own source.
+
+        Raise if one cannot be made.
+        """
         prepared = await self._prepare(batch, len(self._jobs) + self._coming, submitter=submitter)
         for one in prepared:
             if isinstance(one, GanetiError):
@@ -141,13 +144,13 @@ class Submission:
         return [one for one in prepared if isinstance(one, Prepared)]
 
     async def find_dependencies(self, job: LiveJob) -> None:
-        """What a job that was found in the store waits for; InputError if that is gone."""
+        """Return the dependencies of a job from the store; InputError if one no longer exists."""
         for state in job.ops:
             if not state.status.is_final:
                 await self._resolve(state.op, (), job.depends)
 
     def fit_together(self, prepared: Sequence[Prepared]) -> bool:
-        """Whether jobs can be written in the transaction of something else."""
+        """Return whether jobs fit into a transaction with other data."""
         operations = sum(len(one.rows) for one in prepared)
         size = sum(one.size for one in prepared)
         return operations <= MAX_OPERATIONS - ROOM_FOR_END and size <= ROOM_FOR_END_BYTES
@@ -168,7 +171,7 @@ class Submission:
         async with self._registering:
             self.register([one.job for one in group])
             if len(group) >= SLICE:
-                # Large groups are often written together; they become known one at a turn.
+                # Large groups are often written together; the loop gets a turn after each.
                 await asyncio.sleep(0)
         return None
 
@@ -194,8 +197,8 @@ class Submission:
             try:
                 if live + number >= MAX_LIVE_JOBS:
                     raise JobQueueFull(
-                        f"the queue has {MAX_LIVE_JOBS} jobs, the most it takes; archive those that"
-                        " have ended: `gnt-job autoarchive all`"
+                        f"the queue has {MAX_LIVE_JOBS} jobs, the maximum; archive ended jobs: "
+                        "`gnt-job autoarchive all`"
                     )
                 key = None if keys is None else keys[number]
                 prepared.append(
@@ -207,7 +210,7 @@ class Submission:
         return prepared
 
     async def _take_ids(self, count: int) -> range:
-        """Unused ids below the registered ceiling (R12)."""
+        """Return unused ids below the registered ceiling (R12)."""
         async with self._numbering:
             self._journal.check()
             if self._ids is None or self._raise_ceiling is None:
@@ -262,7 +265,7 @@ class Submission:
         before: Sequence[Before],
         depends: dict[int, Dependency],
     ) -> OpCode:
-        """The opcode with the ids of the jobs that it depends on in place of relative ones (A22)."""
+        """Return the opcode with absolute ids of the jobs that it depends on (A22)."""
         if not op.depends:
             return op
         found: list[tuple[int, list[str]]] = []
@@ -283,12 +286,12 @@ class Submission:
             return live
         status = await self._archived_status(job_id)
         if status is None:
-            raise InputError(f"there is no job {job_id} to depend on", "depends")
+            raise InputError(f"job {job_id}, which this job depends on, does not exist", "depends")
         return status
 
 
 def _final_states(states: Sequence[str]) -> frozenset[JobStatus]:
-    """The states that are wanted of a dependency; none named means any."""
+    """Return the accepted final states of a dependency; none named means any."""
     known = {str(status): status for status in FINAL_STATES}
     wrong = [state for state in states if state not in known]
     if wrong:
@@ -303,10 +306,10 @@ def _id_or_why(one: LiveJob | int | GanetiError) -> int | GanetiError:
 
 
 def _earlier(before: Sequence[Before], relative: int) -> LiveJob | int:
-    """The job that comes so many places before, in the same submission."""
+    """Return the job that many positions before in the same submission."""
     if -relative > len(before):
         raise InputError(
-            f"{relative} counts back beyond the first job of the submission", "depends"
+            f"{relative} refers to a position before the first job of the submission", "depends"
         )
     found = before[relative]
     if isinstance(found, GanetiError):
@@ -315,7 +318,7 @@ def _earlier(before: Sequence[Before], relative: int) -> LiveJob | int:
 
 
 def _grouped(prepared: Sequence[Prepared]) -> list[list[Prepared]]:
-    """Jobs in as few transactions as they fit in."""
+    """Group jobs into as few transactions as possible."""
     groups: list[list[Prepared]] = []
     operations = size = 0
     for one in prepared:

@@ -1,9 +1,9 @@
-"""How to undo what an opcode does, recorded before it is done.
+"""Undo steps of an opcode, recorded before its acts.
 
 A step is recorded durably before the act that it undoes, because the outcome of an act may stay
-unknown; so every step must succeed when there is nothing to undo. Steps are recorded in the order
-in which they were pushed and run backwards: here if the opcode fails, or by the next master if
-this one dies or loses its mastership.
+unknown. So every step must succeed even if there is nothing to undo. Steps are recorded in the
+order in which they were pushed and run backwards: here if the opcode fails, or by the next master
+if this one dies or loses its mastership.
 """
 
 import logging
@@ -20,19 +20,20 @@ _log = logging.getLogger(__name__)
 
 
 class Recordable(Protocol):
-    """A step as the units have it; what is stored is its record."""
+    """A step of the units; its record is stored."""
 
     def record(self) -> UndoStep: ...
 
 
 Undo = Callable[[Sequence[UndoStep]], Awaitable[list[tuple[UndoStep, str]]]]
-"""Runs steps, last first; returns those that are not undone, first first, each with the reason."""
+"""Runs steps, last first; returns the failed ones, first first, each with the reason."""
 
 
 class UndoLog:
-    """An undo stack as a block: left by an error, or without `commit`, it runs its steps backwards.
+    """An undo stack as a block: after an error, or without `commit`, it runs its steps backwards.
 
-    Within another block of the opcode (`open_logs`, innermost last) the steps of that one stay recorded.
+    Within another block of the opcode (`open_logs`, innermost last) the steps of that block stay
+    recorded.
     """
 
     def __init__(self, run: OpRun, undo: Undo, open_logs: "list[UndoLog] | None" = None) -> None:
@@ -52,9 +53,10 @@ class UndoLog:
         return self
 
     async def push(self, step: Recordable, *, also_after: bool = False) -> None:
-        """Record how to undo the next act; returns once that would survive our death.
+        """Record how to undo the next act; return once the record is durable.
 
-        With `also_after` the step runs after a commit, too: what the act made is of no use then.
+        With `also_after` the step runs after a commit, too, because the act's result is then
+        useless.
         """
         self._steps.append(step.record())
         if also_after:
@@ -62,16 +64,20 @@ class UndoLog:
         await self._run.record_undo(self._with_outer(self._steps))
 
     def amend(self, step: Recordable, now: Recordable) -> None:
-        """Replace a step by what is known of its act now; recorded with the next step, or at the block's end."""
+        """Replace a step with present knowledge about its act.
+
+        Recorded with the next step, or at the block's end.
+        """
         self._steps[self._steps.index(step.record())] = now.record()
 
     def commit(self, change: Change | None = None, *, then: Sequence[Recordable] = ()) -> None:
-        """What was done so far is good: nothing of it is undone when the block ends.
+        """Mark the work so far as good: the end of the block undoes nothing of it.
 
-        `change` is made to the configuration in the same transaction as that is recorded; if it
-        cannot be made, all is undone. `then` are the steps that remove what `change` makes superfluous:
-        recorded in the same transaction, and run, last first, by us or, if we die, by the next master.
-        A failed step raises nothing: it stays recorded with the job and is retried.
+        `change` is made to the configuration in the same transaction; if it cannot be made,
+        everything is undone. `then` are the steps that remove objects that `change` makes
+        superfluous. They are recorded in the same transaction, and run, last first, by this master
+        or by the next one. A failed step raises nothing: it stays recorded with the job and is
+        retried.
         """
         self._is_committed = True
         self._change = change
@@ -81,19 +87,19 @@ class UndoLog:
         """Make `change` now, in the middle of the block: from here on its end, good or bad, runs `then`.
 
         For work that continues after the change has become the desired state. If the change cannot
-        be made, this raises, and the block undoes what was pushed.
+        be made, this raises, and the block undoes the pushed steps.
         """
         steps = [step.record() for step in then]
         await self._run.record_undo(self._with_outer(steps), change)
         self._steps = steps
 
     def _with_outer(self, steps: Sequence[UndoStep]) -> list[UndoStep]:
-        """What is recorded as long as these are the steps of this block."""
+        """Return the record for these steps of this block."""
         return [*(step for log in self._outer for step in log.steps), *steps]
 
     @property
     def steps(self) -> tuple[UndoStep, ...]:
-        """What is to be undone if the opcode ends now."""
+        """Return the steps to run if the opcode ends now."""
         return tuple(self._steps)
 
     async def __aexit__(
@@ -114,7 +120,7 @@ class UndoLog:
         if not self._steps:
             return
         if self._is_committed:
-            # If this is not written, the next master may still undo an opcode that has not ended.
+            # If this is not written, the next master may undo an opcode that has not ended.
             await self._leave([])
             return
         notes = await run_to_completion(self._run_back())
@@ -136,8 +142,8 @@ class UndoLog:
             await run_to_completion(self._run_back())
 
     async def _run_back(self) -> list[str]:
-        """Undo all steps, last first; what could not be undone stays recorded, and is returned as text."""
-        # A former master learns of it here, and leaves the steps to the next master.
+        """Undo all steps, last first; failed steps stay recorded, and are returned as text."""
+        # A former master notices here that it has ended, and leaves the steps to the next master.
         if not await self._leave(self._steps):
             return []
         failed = await self._undo(self._steps)
@@ -151,7 +157,7 @@ class UndoLog:
         return notes
 
     async def _leave(self, left: Sequence[UndoStep]) -> bool:
-        """Record what is left to undo; False if we may not act any more."""
+        """Record the remaining steps; return False if this master may not act any more."""
         return await self._record(self._run.record_undo(self._with_outer(left)))
 
     async def _record(self, record: Awaitable[None]) -> bool:
@@ -159,6 +165,6 @@ class UndoLog:
             await record
         except (NotMaster, CommitUnknown):
             return False
-        except StoreError as err:  # a full disk: for now the record names every step; the end of the job corrects it
+        except StoreError as err:  # with a full disk the record names every step for now; the end of the job corrects it
             _log.warning("job %d: %s", self._run.job_id, err)
         return True

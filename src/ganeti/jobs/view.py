@@ -1,4 +1,4 @@
-"""A job as it is shown: a copy that needs no lock and no store to be read (S194)."""
+"""A copy of a job for display, which is readable without a lock or the store (S194)."""
 
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from ganeti.model.names import JobStatus
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One job at one moment; times in seconds since the epoch."""
+    """A job at one moment; times in seconds since the epoch."""
 
     id: int
     ops: tuple[OpState, ...]
     log: tuple[tuple[LogEntry, ...], ...]
-    """For each opcode what it said."""
+    """The log lines of each opcode."""
     status: JobStatus
     received: float
     start: float | None
@@ -29,10 +29,10 @@ class JobView:
     priority: int
     source: str = LOCAL_SOURCE
     waiting_for: str | None = None
-    """What the job waits for, in words."""
+    """The reason why the job waits, as text."""
 
     def log_after(self, serial: int, upto: int | None = None) -> list[LogEntry]:
-        """The lines with greater serials, of all opcodes, in order; none beyond `upto`."""
+        """Return the lines with greater serials, of all opcodes, in order; none beyond `upto`."""
         found: list[LogEntry] = []
         for entries in self.log:
             first = bisect_right(entries, serial, key=_serial)
@@ -46,14 +46,14 @@ def _serial(entry: LogEntry) -> int:
 
 
 class ArchivedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job with its log, as the archive has it."""
+    """A job with its log, in the archive's format."""
 
     job: StoredJob
     log: tuple[tuple[LogEntry, ...], ...] = ()
 
 
 def view_of(job: LiveJob, waiting_for: str | None = None) -> JobView:
-    """A live job as it is now."""
+    """Return the present view of a live job."""
     ops = [shown(state) for state in job.ops]
     if job.phase is not None:
         current = job.index
@@ -79,13 +79,13 @@ def view_of(job: LiveJob, waiting_for: str | None = None) -> JobView:
 
 
 def shown(state: OpState) -> OpState:
-    """An opcode's state without secrets."""
+    """Return an opcode's state without secrets."""
     public = redacted(state.op)
     return state if public is state.op else msgspec.structs.replace(state, op=public)
 
 
 def archive_content(job: LiveJob) -> bytes:
-    """A finished job with its log, for the archive."""
+    """Return a finished job with its log in the archive's format."""
     log = tuple(tuple(entries) for entries in job.log)
     return wire.encode(ArchivedJob(job=job.stored(), log=log))
 
@@ -102,7 +102,7 @@ _ARCHIVED_TIMES = msgspec.json.Decoder(_ArchivedTimes)
 
 
 def archived_end(content: bytes) -> float | None:
-    """When an archived job ended, whatever version wrote it; None if it does not say."""
+    """Return the end time of an archived job of any version; None if it is missing."""
     try:
         return _ARCHIVED_TIMES.decode(content).job.end
     except msgspec.DecodeError:
@@ -110,7 +110,7 @@ def archived_end(content: bytes) -> float | None:
 
 
 def view_of_archived(content: bytes) -> JobView:
-    """A job from the archive; StoreError if it was written by a newer version."""
+    """Return the view of an archived job; StoreError if it was written by a newer version."""
     archived = read_stored(content, ArchivedJob, what="archived job")
     job = archived.job
     if job.format > FORMAT:

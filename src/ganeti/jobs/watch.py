@@ -1,14 +1,17 @@
-"""Wait for a job to change, by subscription instead of polling (S192, S196)."""
+"""Waits for a job to change, by subscription instead of polling (S192, S196)."""
 
 import asyncio
 from collections.abc import Callable
 
 LOG_INTERVAL_S = 0.1
-"""Log lines reach those who wait at most this often; changes of the state at once."""
+"""Minimum interval between releases of log lines to waiting clients.
+
+Changes of the state are released at once.
+"""
 
 
 class Watch:
-    """Who waits for one job, and which of its log lines they may see already."""
+    """The clients that wait for one job, and the log lines that they may see already."""
 
     __slots__ = ("_job_id", "_next_release", "_timer", "_waiters", "observer", "said", "visible")
 
@@ -17,7 +20,7 @@ class Watch:
         self.said = 0
         """The serial of the last log line."""
         self.visible = 0
-        """The serial of the last log line that was released to those who wait."""
+        """The serial of the last log line that was released to waiting clients."""
         self._waiters: set[asyncio.Future[None]] | None = None
         self._next_release = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -25,14 +28,14 @@ class Watch:
         """Gets the job's number at each change of the state."""
 
     def changed(self) -> None:
-        """The job's state changed: everybody is woken at once."""
+        """Handle a change of the job's state: all waiting clients wake at once."""
         self.visible = self.said
         if self.observer is not None:
             self.observer(self._job_id)
         self._wake()
 
     def log_grew(self, serial: int) -> None:
-        """There is a new log line; it is released with others that come within the interval."""
+        """Handle a new log line, which is released with others within the interval."""
         self.said = serial
         if self._timer is not None:
             return
@@ -43,7 +46,7 @@ class Watch:
             self._timer = loop.call_at(self._next_release, self._release)
 
     async def wait(self, deadline: float) -> bool:
-        """Sleep until something changes; False at `deadline` (of the loop's time)."""
+        """Wait for a change; return False at `deadline` (of the loop's time)."""
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[None] = loop.create_future()
         timer = loop.call_at(deadline, _end, woken)
@@ -57,11 +60,11 @@ class Watch:
         return loop.time() < deadline
 
     def count(self) -> int:
-        """How many wait."""
+        """Return the number of waiting clients."""
         return len(self._waiters or ())
 
     def close(self) -> None:
-        """Wake everybody, and let no timer be left behind."""
+        """Wake all waiting clients, and cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""The levels of locks, in the order in which a job takes them, and the two modes."""
+"""The levels of locks, in the order in which a job acquires them, and the two modes."""
 
 import enum
 from collections.abc import Hashable
@@ -12,23 +12,23 @@ CLUSTER_LOCK = "BGL"  # the one name of level CLUSTER: Ganeti's "big lock"
 
 
 class Level(enum.IntEnum):
-    """What a lock protects; taken from the smallest number to the greatest."""
+    """The kind of objects that a lock protects; acquired from the smallest number to the greatest."""
 
     CLUSTER = 0
     INSTANCE = 1  # by name: an instance is locked before it has a UUID
-    NODE_GROUP = 2  # this and all later ones by UUID
+    NODE_GROUP = 2  # this and all later levels by UUID
     NODE = 3
     NODE_RES = 4
     NETWORK = 5
 
     @property
     def label(self) -> str:
-        """The word for the level in Ganeti's lock listings, as `node-res`."""
+        """Return the level's name in Ganeti's lock listings, such as `node-res`."""
         return _LABELS[self]
 
 
 class Mode(enum.Enum):
-    """How a lock is held: by many together, or by one alone."""
+    """The mode of a lock: shared by many owners, or exclusive to one."""
 
     SHARED = "shared"
     EXCLUSIVE = "exclusive"

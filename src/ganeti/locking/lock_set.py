@@ -1,11 +1,11 @@
 """The locks of one level, by name (rows S9, S10, S12).
 
-A job takes the names it asks for in alphabetical order.  A name that is not known is made for the
-job and vanishes with its last user, unless it is added; so an instance is locked before it
-exists.  Who asks for ALL takes a set-wide lock first, in the mode asked for, and then every name;
-a new name is made under that lock held exclusively, so none appears while ALL is held.
+A job acquires its names in alphabetical order. An unknown name is created for the job and removed
+with its last user, unless it is added; so an instance is locked before it exists. A request for ALL
+first acquires a set-wide lock in the requested mode, and then every name. A new name is created
+under that lock held exclusively, so none appears while ALL is held.
 
-The set-wide lock is only ever waited for before any name of the level: together with the order of
+A job waits for the set-wide lock only before any name of the level. Together with the order of
 names and levels, this rules out deadlock.
 """
 
@@ -29,12 +29,12 @@ class _Entry:
     name: str
     lock: SharedLock
     is_registered: bool
-    users: int = 0  # claims that refer to it; an unregistered entry goes with the last
+    users: int = 0  # claims that refer to it; an unregistered entry is removed with the last
 
 
 @dataclass(eq=False, slots=True)
 class _Claim:
-    """What one owner asked for and how far it has come; ends when it gives all back."""
+    """The request of one owner and its progress; ends when the owner releases everything."""
 
     owner: Owner
     mode: Mode
@@ -47,7 +47,7 @@ class _Claim:
 
 
 class LockSet:
-    """Named locks of one level; an owner takes any subset at once, and once at a time."""
+    """Named locks of one level; an owner acquires any subset at once, and only once at a time."""
 
     def __init__(self, level: Level, clock: Clock) -> None:
         self.level = level
@@ -66,15 +66,15 @@ class LockSet:
         priority: int = 0,
         on_wait: WaitObserver | None = None,
     ) -> bool:
-        """Take all of `names`; False, owning none, after `timeout_s`.  Safe to cancel.
+        """Acquire all of `names`; return False, owning none, after `timeout_s`. Safe to cancel.
 
-        LockDeleted, owning none, if a name goes away meanwhile.  `on_wait` is told each lock that
-        must be waited for, as the waiting begins.
+        LockDeleted, owning none, if a name is removed meanwhile. `on_wait` is called with each lock
+        at the start of a wait for it.
         """
         if owner in self._claims:
             raise LockError(
-                f"job {owner} already owns {self.level.label} locks, or waits for them;"
-                " it must release them before it takes others"
+                f"job {owner} already owns {self.level.label} locks, or waits for them; it must "
+                "release them before it acquires others"
             )
         now = 0.0 if timeout_s is None else asyncio.get_running_loop().time()
         deadline = None if timeout_s is None else now + timeout_s
@@ -89,7 +89,7 @@ class LockSet:
         return is_complete
 
     def release(self, owner: Owner) -> None:
-        """Release all that `owner` holds of this level; no-op if that is nothing."""
+        """Release all locks of this level that `owner` holds; does nothing without any."""
         claim = self._claims.pop(owner, None)
         if claim is None:
             return
@@ -101,7 +101,7 @@ class LockSet:
         self._release_whole(owner)
 
     def keep_only(self, owner: Owner, names: Iterable[str]) -> None:
-        """Give back what `owner` has of this level, except `names`; a hold of ALL ends."""
+        """Release the locks of this level that `owner` holds, except `names`; a hold of ALL ends."""
         claim = self._settled_claim(owner)
         kept = frozenset(names)
         for name in [name for name in claim.entries if name not in kept]:
@@ -109,7 +109,7 @@ class LockSet:
         self._release_whole(owner)
 
     def downgrade(self, owner: Owner, names: Names = ALL) -> None:
-        """Turn exclusive locks into shared ones: `names`, or all that `owner` has of this level."""
+        """Turn exclusive locks into shared ones: `names`, or all that `owner` holds of this level."""
         claim = self._settled_claim(owner)
         if not isinstance(names, AllNames) and not names <= claim.entries.keys():
             strange = ", ".join(sorted(names - claim.entries.keys()))
@@ -123,8 +123,8 @@ class LockSet:
     def add(self, names: Iterable[str], *, owner: Owner | None = None) -> None:
         """Register names, so that they stay without a user; known names are ignored.
 
-        LockError, adding none, if a name is new while another owner than `owner` holds ALL;
-        if `owner` itself does, it gets the new names too.
+        LockError, adding none, if a name is new while another owner holds ALL. If `owner` itself
+        holds ALL, it gets the new names too.
         """
         wanted = sorted(set(names))
         new = [name for name in wanted if name not in self._entries]
@@ -146,7 +146,7 @@ class LockSet:
     def remove(self, names: Iterable[str], *, owner: Owner | None = None) -> None:
         """Remove names that `owner` holds exclusively or that are free; waiters get LockDeleted.
 
-        LockError, removing none, if another owner holds one of them.  Unknown names are fine.
+        LockError, removing none, if another owner holds one of them. Unknown names are ignored.
         """
         entries = [self._entries[name] for name in set(names) if name in self._entries]
         for entry in entries:
@@ -166,7 +166,10 @@ class LockSet:
                 self._claims[owner].entries.pop(entry.name, None)
 
     def set_priority(self, owner: Owner, priority: int) -> bool:
-        """Let `owner` wait with another priority; False if it takes no locks of this level now."""
+        """Change the priority of a waiting `owner`.
+
+        Return False if it acquires no locks of this level now.
+        """
         claim = self._claims.get(owner)
         if claim is None:
             return False
@@ -176,7 +179,7 @@ class LockSet:
         return True
 
     def owned(self, owner: Owner) -> dict[str, Mode]:
-        """The names that `owner` has, with the mode of each, in alphabetical order."""
+        """Return the names that `owner` holds, with the mode of each, in alphabetical order."""
         claim = self._claims.get(owner)
         entries = [] if claim is None else sorted(claim.entries.items())
         return {
@@ -186,15 +189,15 @@ class LockSet:
         }
 
     def owners(self) -> frozenset[Owner]:
-        """All that own locks of this level, or wait for them."""
+        """Return all owners of locks of this level and all waiting ones."""
         return frozenset(self._claims)
 
     def names(self) -> list[str]:
-        """The set-wide lock, then all names in alphabetical order."""
+        """Return the set-wide lock, then all names in alphabetical order."""
         return [WHOLE_SET, *sorted(self._entries)]
 
     def statistics(self, name: str) -> LockStatistics | None:
-        """The lock of one name; None if there is none by now."""
+        """Return the figures of one lock; None if it does not exist."""
         if name == WHOLE_SET:
             return self._whole.statistics()
         entry = self._entries.get(name)
@@ -238,7 +241,7 @@ class LockSet:
                 if not await self._take(claim, entry.lock, claim.mode):
                     return False
             except LockDeleted:
-                if not claim.wants_all:  # ALL is what there is when it is reached
+                if not claim.wants_all:  # ALL covers the names that exist when it is reached
                     raise
         return True
 

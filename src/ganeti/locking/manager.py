@@ -1,11 +1,11 @@
 """All locks of the cluster, level by level (rows S13-S16, G10).
 
-A job takes everything it needs for an opcode at once.  While it waits for one lock it keeps the
-others only for a while: after 1, 2, 4, ... seconds it releases all, pauses, and starts again;
-after a few such tries it keeps its place for as long as it takes.  A job that needs one lock only
+A job acquires all locks of an opcode at once. While it waits for one lock it holds the others only
+for a limited time: after 1, 2, 4, ... seconds it releases all, pauses, and starts again; after a
+few such attempts it keeps its position for as long as necessary. A job that needs only one lock
 blocks no other job, so it stays in the queue from the start.
 
-The longer a job waits the more urgent it becomes, so that none starves behind more urgent ones.
+The longer a job waits, the more urgent it becomes, so that none starves behind more urgent ones.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from ganeti.locking.requests import ALL, LockRequest, Names, in_order
 from ganeti.locking.shared_lock import PendingAcquire, SharedLock
 
 TIMED_TRIES = 5  # with timeouts of 1, 2, 4, 8, 16 s; about half a minute in all
-PAUSE_SHARE = 0.1  # of the timeout that has just passed
-AGING_S = 10.0  # of waiting make a job more urgent by one
+PAUSE_SHARE = 0.1  # fraction of the last timeout
+AGING_S = 10.0  # seconds of waiting that make a job more urgent by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,17 @@ class LockInfo:
 
 @dataclass(frozen=True, slots=True)
 class LockWait:
-    """What a job waits for, and for whom; `since` is when it began (seconds since the epoch)."""
+    """The lock that a job waits for, and the jobs before it.
+
+    `since` is the start (seconds since the epoch).
+    """
 
     lock: str
     mode: Mode
     holders: frozenset[Owner]
-    ahead: tuple[Owner, ...]  # who will be served before it
+    ahead: tuple[Owner, ...]  # jobs that are served before it
     since: float
-    tries: int  # how often it has given all back
+    tries: int  # number of attempts after which it released everything
 
     def __str__(self) -> str:
         parts = [f"waiting for {self.lock} ({self.mode.value})"]
@@ -73,7 +76,7 @@ class LockManagerStatistics:
 
 
 class _Acquisition:
-    """One job on its way to its locks."""
+    """The progress of one job's acquisition."""
 
     def __init__(self, owner: Owner, priority: int, since: float) -> None:
         self.owner = owner
@@ -112,14 +115,14 @@ class _Acquisition:
 
 
 class LockManager:
-    """A LockSet per level, and the order and patience with which jobs take from them."""
+    """A LockSet per level, and the order and timeouts of acquisitions."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._sets = {level: LockSet(level, clock) for level in Level}
         self._acquisitions: dict[Owner, _Acquisition] = {}
         self._users: set[Owner] = set()
-        """Who has asked for locks and not given all back: for others no level needs to be looked at."""
+        """Owners with locks or requests: for others no level needs to be searched."""
         self.add_names(Level.CLUSTER, [CLUSTER_LOCK])
 
     async def acquire(
@@ -130,15 +133,16 @@ class LockManager:
         priority: int = 0,
         on_wait: WaitReporter | None = None,
     ) -> None:
-        """Take all that is asked for, however long it takes; nothing is kept if this raises.
+        """Acquire all requested locks, however long it takes; holds none if this raises.
 
-        LockError if `owner` has locks already.  Safe to cancel.  `on_wait` is called whenever a lock turns out not to be free.
+        LockError if `owner` has locks already. Safe to cancel. `on_wait` is called whenever a lock
+        is not free.
         """
         wanted = in_order(requests)
         if owner in self._acquisitions or owner in self._users:
             raise LockError(
-                f"job {owner} already owns locks, or waits for them;"
-                " it must release them before it takes others"
+                f"job {owner} already owns locks, or waits for them; it must release them before "
+                "it acquires others"
             )
         acquisition = _Acquisition(owner, priority, self._clock.time())
         self._acquisitions[owner] = acquisition
@@ -167,13 +171,16 @@ class LockManager:
             self.release(owner)
 
     def release(self, owner: Owner) -> None:
-        """Release all that `owner` holds; no-op if that is nothing. LockError while its `acquire` runs."""
+        """Release all locks that `owner` holds.
+
+        Does nothing without any. LockError while its `acquire` runs.
+        """
         if owner in self._acquisitions:
-            raise LockError(f"job {owner} is still taking its locks; cancel its task instead")
+            raise LockError(f"job {owner} is still acquiring its locks; cancel its task instead")
         self._give_back(owner)
 
     def keep_only(self, owner: Owner, level: Level, names: Iterable[str]) -> None:
-        """Give back all that `owner` has of one level, except `names`."""
+        """Release the locks that `owner` holds of one level, except `names`."""
         self._sets[level].keep_only(owner, names)
 
     def downgrade(self, owner: Owner, level: Level, names: Names = ALL) -> None:
@@ -181,7 +188,7 @@ class LockManager:
         self._sets[level].downgrade(owner, names)
 
     def set_priority(self, owner: Owner, priority: int) -> bool:
-        """Let a waiting job wait with another priority; False if it does not wait."""
+        """Change the priority of a waiting job; return False if it does not wait."""
         acquisition = self._acquisitions.get(owner)
         if acquisition is None:
             return False
@@ -190,21 +197,21 @@ class LockManager:
         return True
 
     def add_names(self, level: Level, names: Iterable[str], *, owner: Owner | None = None) -> None:
-        """Register names of things that exist, or that `owner` has just made under their locks."""
+        """Register names of existing objects, or of those that `owner` has just created under their locks."""
         self._sets[level].add(names, owner=owner)
 
     def owned(self, owner: Owner) -> dict[Level, dict[str, Mode]]:
-        """What `owner` has, by level, without empty levels."""
+        """Return the locks that `owner` holds, by level, without empty levels."""
         by_level = {level: locks.owned(owner) for level, locks in self._sets.items()}
         return {level: names for level, names in by_level.items() if names}
 
     def owners(self) -> frozenset[Owner]:
-        """All jobs that own locks or wait for them, to be compared with the jobs that live."""
+        """Return all jobs that own locks or wait for them, for comparison with the live jobs."""
         used = [locks.owners() for locks in self._sets.values()]
         return frozenset(self._acquisitions).union(*used)
 
     def waits_of(self, owner: Owner) -> LockWait | None:
-        """What `owner` waits for; None if it does not wait."""
+        """Return what `owner` waits for; None if it does not wait."""
         acquisition = self._acquisitions.get(owner)
         if acquisition is None or acquisition.wanted is None:
             return None
@@ -219,18 +226,18 @@ class LockManager:
         )
 
     def names(self, level: Level) -> list[str]:
-        """The names of the locks of one level, the set-wide one first."""
+        """Return the names of the locks of one level, the set-wide one first."""
         return self._sets[level].names()
 
     def info(self, level: Level, name: str) -> LockInfo | None:
-        """One lock; None if it has vanished."""
+        """Return one lock; None if it no longer exists."""
         found = self._sets[level].statistics(name)
         if found is None:
             return None
         return LockInfo(level, name, found.mode, found.owners, found.pending)
 
     def snapshot(self) -> list[LockInfo]:
-        """Every lock, in the order in which jobs take them; for thousands, slice with `names`."""
+        """Return every lock, in the order in which jobs acquire them; for thousands, slice with `names`."""
         every = (self.info(level, name) for level in Level for name in self.names(level))
         return [info for info in every if info is not None]
 
@@ -249,7 +256,7 @@ class LockManager:
     async def _attempt(
         self, acquisition: _Acquisition, wanted: list[LockRequest], on_wait: WaitReporter | None
     ) -> bool:
-        """Take all levels in order, or give all back when the time of this try is over."""
+        """Acquire all levels in order, or release all when this attempt times out."""
         owner = acquisition.owner
         timeout_s = _timeout_s(acquisition.tries, wanted)
         deadline = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
@@ -292,7 +299,7 @@ class LockManager:
 
 
 def _timeout_s(tries: int, wanted: list[LockRequest]) -> float | None:
-    """How long one try may take: 2**tries seconds (S14), then for ever (S15)."""
+    """Return the time limit of one attempt: 2**tries seconds (S14), then unlimited (S15)."""
     if tries >= TIMED_TRIES or (len(wanted) == 1 and wanted[0].is_single):
         return None
     return float(2**tries)

@@ -1,4 +1,4 @@
-"""What a job asks for: names of one level, in one mode."""
+"""A job's request for locks: names of one level, in one mode."""
 
 import enum
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ Names: TypeAlias = frozenset[str] | AllNames
 
 @dataclass(frozen=True, slots=True)
 class LockRequest:
-    """Locks of one level; an empty set of names asks for nothing, never for all."""
+    """Locks of one level; an empty set of names requests nothing, never all."""
 
     level: Level
     names: Names
@@ -34,14 +34,14 @@ class LockRequest:
 
     @property
     def is_single(self) -> bool:
-        """Whether this is exactly one lock."""
+        """Return whether this is exactly one lock."""
         return self.names is not ALL and len(self.names) == 1
 
 
 def lock(
     level: Level, names: str | Iterable[str] | AllNames | None, mode: Mode = Mode.EXCLUSIVE
 ) -> LockRequest:
-    """A request for one name, several, `ALL`, or (None) for nothing."""
+    """Return a request for one name, several, `ALL`, or (None) for nothing."""
     if isinstance(names, AllNames):
         return LockRequest(level, ALL, mode)
     if names is None:
@@ -52,7 +52,10 @@ def lock(
 
 
 def in_order(requests: Iterable[LockRequest]) -> list[LockRequest]:
-    """One request per level, in the order of levels; LockError if a level is asked for in two modes."""
+    """Return one request per level, in the order of levels.
+
+    LockError if a level is requested in two modes.
+    """
     merged: dict[Level, LockRequest] = {}
     for request in requests:
         if request.is_empty:
@@ -65,8 +68,8 @@ def in_order(requests: Iterable[LockRequest]) -> list[LockRequest]:
 def _union(one: LockRequest, other: LockRequest) -> LockRequest:
     if one.mode is not other.mode:
         raise LockError(
-            f"the {one.level.label} locks are asked for both shared and exclusively by one job;"
-            " ask for each level in one mode"
+            f"one job requests the {one.level.label} locks both shared and exclusively; request "
+            "each level in one mode"
         )
     if isinstance(one.names, AllNames) or isinstance(other.names, AllNames):
         return LockRequest(one.level, ALL, one.mode)

@@ -1,11 +1,11 @@
 """One lock, with many shared owners or one exclusive owner (rows S11, S17-S27).
 
-Waiters stand in one queue per priority, as conditions: each exclusive waiter has its own, all
-shared waiters share the *active* one, wherever in the queue it was begun.  When the active one is
-notified, it leaves the queue and the next shared waiter begins another, at the end.
+Waiters are in one queue per priority, as conditions. Each exclusive waiter has its own condition;
+all shared waiters share the *active* one, at any position of the queue. When the active condition
+is notified, it leaves the queue and the next shared waiter begins another, at the end.
 
-A notification hands the lock over at once: the waiters own it before their tasks run again.  So
-no other job can slip in between, and a free lock never has waiters.
+A notification grants the lock at once: the waiters own it before their tasks run again. So no other
+job can acquire it in between, and a free lock never has waiters.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class _Waiter:
 
 @dataclass(eq=False, slots=True)
 class _Condition:
-    """A place in the queue: of one exclusive waiter, or of any number of shared ones."""
+    """A position in the queue: of one exclusive waiter, or of any number of shared ones."""
 
     mode: Mode
     priority: int
@@ -52,7 +52,7 @@ class _Queue:
 
 @dataclass(frozen=True, slots=True)
 class PendingAcquire:
-    """One condition of a queue: who waits together, and since when (seconds since the epoch)."""
+    """One condition of a queue: its waiters, and their start (seconds since the epoch)."""
 
     mode: Mode
     owners: tuple[Owner, ...]
@@ -103,7 +103,7 @@ class SharedLock:
         return owner in self._owners
 
     def try_acquire(self, owner: Owner, mode: Mode, *, priority: int = 0) -> bool:
-        """Take the lock if it can be granted at once; never touches the queue (S24)."""
+        """Acquire the lock if it can be granted at once; never touches the queue (S24)."""
         if self._is_deleted:
             raise self._deleted_error(owner)
         if owner in self._owners or owner in self._waiting:
@@ -119,7 +119,7 @@ class SharedLock:
     async def acquire(
         self, owner: Owner, mode: Mode, *, timeout_s: float | None = None, priority: int = 0
     ) -> bool:
-        """Wait for the lock; False after `timeout_s`.  LockDeleted if it goes.  Safe to cancel."""
+        """Wait for the lock; return False after `timeout_s`. LockDeleted if it is deleted. Safe to cancel."""
         if self.try_acquire(owner, mode, priority=priority):
             return True
         if timeout_s is not None and timeout_s <= 0:
@@ -141,7 +141,7 @@ class SharedLock:
         return outcome is _Outcome.GRANTED
 
     def release(self, owner: Owner) -> None:
-        """Give the lock up; LockError if `owner` does not own it."""
+        """Release the lock; LockError if `owner` does not own it."""
         if owner not in self._owners:
             raise LockError(f"job {owner} cannot release lock {self.name}: it does not own it")
         self._owners.remove(owner)
@@ -158,7 +158,10 @@ class SharedLock:
     async def delete(
         self, owner: Owner, *, timeout_s: float | None = None, priority: int = 0
     ) -> bool:
-        """Take the lock exclusively unless owned so, then delete it; False after `timeout_s` (S26)."""
+        """Acquire the lock exclusively unless owned so, then delete it.
+
+        Return False after `timeout_s` (S26).
+        """
         if owner not in self._owners and not await self.acquire(
             owner, Mode.EXCLUSIVE, timeout_s=timeout_s, priority=priority
         ):
@@ -180,7 +183,7 @@ class SharedLock:
         self._waiting.clear()
 
     def set_priority(self, owner: Owner, priority: int) -> bool:
-        """Move a waiting owner to the end of another priority's queue; False if nothing changed."""
+        """Move a waiting owner to the end of another priority's queue; return False if nothing changed."""
         waiter = self._waiting.get(owner)
         if waiter is None or waiter.condition is None or waiter.condition.priority == priority:
             return False
@@ -190,7 +193,7 @@ class SharedLock:
         return True
 
     def ahead_of(self, owner: Owner) -> tuple[Owner, ...]:
-        """Who waits before `owner`, the next to be served first; empty if `owner` does not wait."""
+        """Return the waiters before `owner`, the next to be served first; empty if `owner` does not wait."""
         waiter = self._waiting.get(owner)
         ahead: list[Owner] = []
         for condition in self._conditions() if waiter else ():
@@ -200,7 +203,7 @@ class SharedLock:
         return tuple(ahead)
 
     def statistics(self) -> LockStatistics:
-        """Who holds the lock, and who waits for it."""
+        """Return the holders of the lock, and its waiters."""
         pending = tuple(
             PendingAcquire(
                 condition.mode,
@@ -244,7 +247,7 @@ class SharedLock:
         return [c for priority in sorted(self._queues) for c in self._queues[priority].conditions]
 
     def _may_grant(self, mode: Mode) -> bool:
-        """Whether the holders admit one more (S22); the place in the queue is another matter."""
+        """Return whether the holders admit one more (S22), regardless of the queue."""
         return not self._owners or (mode is Mode.SHARED and not self._is_exclusive)
 
     def _enqueue(self, waiter: _Waiter, priority: int) -> None:
@@ -262,7 +265,7 @@ class SharedLock:
         self._waiting[waiter.owner] = waiter
 
     def _leave(self, waiter: _Waiter) -> None:
-        """Take one waiter out; the last one takes the condition with it (S23)."""
+        """Remove one waiter; the last one removes the condition (S23)."""
         condition = waiter.condition
         if condition is None:
             return
@@ -281,7 +284,7 @@ class SharedLock:
             del self._queues[condition.priority]
 
     def _wake(self) -> None:
-        """Notify the condition on top as long as its waiters may have the lock (S22, S25)."""
+        """Notify the first condition as long as its waiters may have the lock (S22, S25)."""
         while self._queues:
             condition = next(iter(self._queues[min(self._queues)].conditions))
             if not self._may_grant(condition.mode):
@@ -323,6 +326,6 @@ class SharedLock:
 
     def _deleted_error(self, owner: Owner) -> LockDeleted:
         return LockDeleted(
-            f"job {owner} cannot have lock {self.name}: it was deleted, because what it protects"
-            " was removed; list what exists and submit the job again if it is still wanted"
+            f"job {owner} cannot have lock {self.name}: it was deleted, because its object was "
+            "removed; list the present objects and submit the job again if it is still needed"
         )

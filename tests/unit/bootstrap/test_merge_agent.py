@@ -135,7 +135,7 @@ def test_requests_are_answered_in_turn_and_one_that_makes_no_sense_with_an_error
 
 
 def test_an_answer_of_somebody_else_is_refused_with_its_name() -> None:
-    with pytest.raises(PrereqError, match=r"node1 does not answer as expected"):
+    with pytest.raises(PrereqError, match=r"node1 gave an unexpected answer"):
         agent.parse_answer(b"Welcome!\n", "node1")
     with pytest.raises(PrereqError, match="node1: no such luck"):
         agent.parse_answer(b'{"error": "no such luck"}', "node1")

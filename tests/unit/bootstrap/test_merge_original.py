@@ -119,7 +119,7 @@ async def test_its_state_is_its_file_once_daemons_and_jobs_have_ended(
         (paths.data / "queue" / f"job-{number}").unlink()
     assert json.loads(await agent(paths).state()) == sample.document()
     (paths.run / "ganeti-luxid.pid").touch()
-    with pytest.raises(PrereqError, match="luxid still runs"):
+    with pytest.raises(PrereqError, match="still running: luxid"):
         await agent(paths).state()
 
 
@@ -132,9 +132,9 @@ async def test_its_daemons_are_started_by_its_own_program_the_node_daemon_first(
     assert starter.calls == [["start", "ganeti-noded"], ["start", "ganeti-luxid"]]
     await one.start_daemons(["ganeti-luxid"])  # runs
     assert len(starter.calls) == 2
-    with pytest.raises(HostError, match="ganeti-rapi ended as it started"):
+    with pytest.raises(HostError, match="ganeti-rapi ended during the start"):
         await one.start_daemons(["ganeti-rapi"])
-    with pytest.raises(InputError, match="no such daemon: ganeti-masterd2"):
+    with pytest.raises(InputError, match="unknown daemons: ganeti-masterd2"):
         await one.start_daemons(["ganeti-masterd2"])
 
 

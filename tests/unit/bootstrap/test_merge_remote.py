@@ -158,7 +158,7 @@ async def test_one_program_on_a_node_answers_all_requests_and_another_one_when_i
         ):
             await remote.call(Request(action=Action.STATE))
         assert (await remote.call(paused)).text == "1"
-        with pytest.raises(PrereqError, match="does not answer as expected"):
+        with pytest.raises(PrereqError, match="gave an unexpected answer"):
             await remote.call(Request(action=Action.FACTS))
         await remote.close()
         with pytest.raises(PrereqError, match=r"127\.0\.0\.1: the connection by ssh failed"):

@@ -55,7 +55,7 @@ def test_each_cluster_has_its_own_line_of_passwords_whoever_is_asked(
         ({"uuid": "1"}, "it is this cluster"),
         ({"version": "5.0"}, "upgrade one of them first"),
         ({"state": "etcd"}, "its state is in etcd"),
-        ({"jobs": [7, 8]}, "2 jobs have not ended there, as 7"),
+        ({"jobs": [7, 8]}, "2 jobs have not ended there, for example 7"),
     ],
 )
 def test_a_cluster_that_cannot_be_merged_is_told_why(changes: dict[str, object], why: str) -> None:

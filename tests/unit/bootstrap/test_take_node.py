@@ -209,9 +209,9 @@ async def test_what_is_in_the_way_is_named_before_anything_changes(paths: Paths)
 @pytest.mark.requirement("G28")
 async def test_who_goes_back_to_an_old_configuration_is_told_so(paths: Paths) -> None:
     await Node(paths).take()
-    assert "is as it was at the takeover" in (await Node(paths, is_dry=True).give_back(None))[-1]
+    assert "is as of the takeover" in (await Node(paths, is_dry=True).give_back(None))[-1]
     assert not any("takeover" in line for line in await Node(paths, is_dry=True).give_back(b"{}"))
-    assert "is as it was at the takeover" in (await Node(paths).give_back(None))[0]
+    assert "is as of the takeover" in (await Node(paths).give_back(None))[0]
 
 
 async def test_a_process_that_only_has_the_number_is_left_alone(
@@ -265,7 +265,7 @@ async def test_pretended_guests_go_over_and_back(paths: Paths) -> None:
         (paths.fake_hypervisor / name).write_text("0\n256\n2\n")
     said = "\n".join(await Node(paths).take())
     assert f"keeps running the guests {first}" in said
-    assert "not known here: unknown.example.com" in said
+    assert "not known here, because this is not a master candidate: unknown.example.com" in said
     [guest] = await FakeHypervisor(paths).running()
     assert (guest.name, guest.uuid, guest.memory, guest.vcpus) == (first, names[first], 256, 2)
     spec = FakeHypervisor(paths).all_guests()[0].instance

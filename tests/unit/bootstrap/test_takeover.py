@@ -37,7 +37,7 @@ def test_this_host_becomes_the_master_and_the_others_are_still_to_join() -> None
     assert "node1.example.com is offline until 'gnt-node add --readd node1.example.com'" in said(
         plan
     )
-    assert "the watcher rests" in said(plan)
+    assert "the watcher is paused" in said(plan)
 
 
 def test_a_node_that_was_drained_is_to_be_so_again_and_one_that_was_offline_stays_so() -> None:
@@ -153,7 +153,7 @@ def test_ids_of_jobs_begin_above_those_that_filters_mean(tmp_path: Path) -> None
     (mark,) = (one["watermark"] for one in document["filters"].values())
     plan = planned(document)
     assert plan.last_job == mark
-    assert f"ids of jobs begin at {mark + 1}" in said(plan)
+    assert f"job ids begin at {mark + 1}" in said(plan)
     config = tmp_path / "config.data"
     assert last_job_of(config) == 0
     serial = tmp_path / "queue" / "serial"

@@ -249,7 +249,7 @@ async def test_a_cancel_whose_client_goes_away_is_carried_out() -> None:
 
 async def test_unknown_jobs_are_named_and_bad_priorities_refused() -> None:
     rig = await Rig.loaded()
-    assert await rig.queue.cancel(5) == (False, "there is no job 5 in the queue")
+    assert await rig.queue.cancel(5) == (False, "job 5 is not in the queue")
     assert (await rig.queue.change_priority(5, 0))[0] is False
     assert await rig.queue.archive(5) is False
     assert rig.queue.view(5) is None

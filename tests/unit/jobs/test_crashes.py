@@ -182,7 +182,7 @@ async def test_an_opcode_whose_end_is_unknown_is_undone_and_its_job_an_error() -
     rig = await rig.restart()
     view = await rig.final(job_id)
     assert statuses(view) == ["error", "success", "error", "error"]
-    assert "its outcome is unknown; what it had begun was undone" in str(view.ops[1].result)
+    assert "its outcome is unknown; its unfinished work was undone" in str(view.ops[1].result)
     steps = [UndoStep("first", {"n": 1}), UndoStep("second", {"n": 2})]
     assert rig.world.undone == [(job_id, steps)]
     assert rig.world.effects == [(job_id, 0)]
@@ -210,7 +210,7 @@ async def test_an_undo_that_fails_is_told_and_stays_recorded() -> None:
     rig.executor.undo_error = ExecError("node1 does not answer")
     await rig.queue.load()
     view = await rig.final(job_id)
-    assert "undoing what it had begun failed: node1 does not answer" in str(view.ops[0].result)
+    assert "undoing its unfinished work failed: node1 does not answer" in str(view.ops[0].result)
     (row,) = [value for (kind, _), value in rig.world.disk.rows.items() if kind == "job"]
     assert b'"procedure":"second"' in row
     await rig.end()

@@ -136,7 +136,9 @@ async def test_only_so_many_run_at_once_while_others_pass() -> None:
     view = rig.queue.view(ids[4])
     assert view is not None
     assert view.waiting_for is not None
-    assert view.waiting_for.startswith("waiting until fewer than 2 jobs run, as the job filter")
+    assert view.waiting_for.startswith(
+        "waiting until fewer than 2 jobs run, as required by the job filter"
+    )
     gate.set()
     for job_id in ids:
         assert (await rig.final(job_id)).status is JobStatus.SUCCESS

@@ -37,10 +37,10 @@ async def test_the_room_is_for_cancelling_and_archiving_and_for_nothing_else(wha
         assert await rig.queue.archive(ended)
     else:
         assert (await rig.queue.auto_archive(-1, 60))[0] == 1
-    with pytest.raises(Refused, match="last room"):
+    with pytest.raises(Refused, match="reserved space"):
         await rig.queue.submit([delay()])
     await asyncio.sleep(3 * KEEP_AGAIN_S)
-    with pytest.raises(Refused, match="last room"):
+    with pytest.raises(Refused, match="reserved space"):
         await rig.queue.submit_many([[delay()]])
     rig.room.has_space = True
     await asyncio.sleep(2 * KEEP_AGAIN_S)

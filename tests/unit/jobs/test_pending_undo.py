@@ -72,7 +72,7 @@ async def test_a_step_that_failed_is_run_again_until_it_is_done(fail: bool) -> N
     view = rig.queue.view(job_id)
     assert statuses(view) == (["error", "error"] if fail else ["success", "success"])
     assert view is not None
-    assert "are done now; 0 are left" in str(view.log_after(0))
+    assert "are done now; 0 remain" in str(view.log_after(0))
     assert not rig.locks.owners()
     await rig.end()
 
@@ -183,7 +183,9 @@ async def test_a_step_that_can_never_be_undone_is_shown_and_given_up() -> None:
     assert all(steps == [] for _, steps in rig.world.undone[tries:])
     view = rig.queue.view(job_id)
     assert view is not None
-    assert "given up to undo first; left as it is: first somewhere" in str(view.log_after(0))
+    assert "abandoned the undo step first; this stays as it is: first somewhere" in str(
+        view.log_after(0)
+    )
     stuck = dict(rig.executor.stuck)
     rig = await Rig.begin(await rig.crash())
     rig.executor.stuck.update(stuck)

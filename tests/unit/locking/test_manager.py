@@ -333,7 +333,7 @@ async def test_a_job_takes_locks_once_at_a_time(manager: LockManager) -> None:
         await manager.acquire(1, [lock(Level.NODE, "n1")])
     waiting = begin(manager, 2, instance("inst1"))
     await settle(manager)
-    with pytest.raises(LockError, match="still taking its locks; cancel its task"):
+    with pytest.raises(LockError, match="still acquiring its locks; cancel its task"):
         manager.release(2)
     manager.release(1)
     await waiting

@@ -45,7 +45,7 @@ def test_two_requests_of_one_level_are_united() -> None:
 
 
 def test_one_level_in_two_modes_is_refused() -> None:
-    with pytest.raises(LockError, match="nodegroup locks are asked for both"):
+    with pytest.raises(LockError, match="requests the nodegroup locks both"):
         in_order([lock(Level.NODE_GROUP, "a"), lock(Level.NODE_GROUP, "b", Mode.SHARED)])
 
 

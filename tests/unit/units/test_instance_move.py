@@ -245,7 +245,7 @@ async def test_recovery_takes_no_disk_away_that_another_job_has_made_the_only_co
     master = await master.restart()
     view = await master.final(job_id)
     assert [state.status for state in view.ops] == [JobStatus.SUCCESS, JobStatus.ERROR]
-    assert "what it had begun was undone" in str(view.ops[1].result)
+    assert "its unfinished work was undone" in str(view.ops[1].result)
     await master.nothing_is_left()
     assert master.snapshot.instance_by_name("other.example.com") is None
     check_data(master)

@@ -1,6 +1,6 @@
 """The part of a merge on a node of this implementation, called by the other master or locally.
 
-A caller who can log in as root can do all of this by hand, so only the form of requests is checked.
+A caller with root access can do all of this manually, so only the form of requests is checked.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ MASTER_LIMIT_S = 120.0
 DROP_LIMIT_S = 60.0
 _BACKUP_LIMIT_S = 1800.0
 _NEW = "-new"
-"""At the end of our line's mark: the file was not there before."""
+"""Suffix of the line's mark: the file did not exist before."""
 _KEY_LIMIT = 64 * 1024
 
 
@@ -56,7 +56,7 @@ class Agent:
         self.paths, self.daemons, self.run = paths, daemons, runs
 
     async def answer(self, request: Request) -> Reply:
-        """Do what is asked; a GanetiError says why not."""
+        """Carry out a request; a GanetiError gives the reason of a failure."""
         match request.action:
             case Action.STOP_INSTANCES:
                 await asyncio.to_thread(self.stop_instances, request.names, request.timeout_s)
@@ -108,7 +108,7 @@ class Agent:
     # The master
 
     def facts(self) -> HostFacts:
-        """What the master here says; as `LuxiClient` raises."""
+        """Return the facts of the local master; raises like `LuxiClient`."""
         with LuxiClient(self.paths) as client:
             info = client.cluster_info()
             nodes = client.rows("Nodes", [], ["name", "pip", "offline", "master"])
@@ -129,7 +129,7 @@ class Agent:
         )
 
     def backup(self) -> bytes:
-        """The state of the running master."""
+        """Return the state of the running master."""
         with tempfile.TemporaryDirectory(prefix="merge-", dir=self.paths.data) as directory:
             path = Path(directory) / "state"
             _let_master_write(self.paths, path.parent)
@@ -138,14 +138,17 @@ class Agent:
             return path.read_bytes()
 
     async def state(self) -> bytes:
-        """The same where the master daemon is stopped."""
+        """Return the state where the master daemon is stopped."""
         return await offline_backup(self.paths)
 
     async def take(self) -> None:
-        """No file of upstream is left."""
+        """Do nothing: this node has no files of upstream."""
 
     def stop_instances(self, names: Sequence[str], timeout_s: int) -> None:
-        """Shut down those that run; they stay wanted (S36). ExecError names those that did not end."""
+        """Shut down the running ones.
+
+        Their desired state stays "up" (S36). ExecError names those that did not end.
+        """
 
         def stop(name: str) -> OpInstanceShutdown:
             return OpInstanceShutdown(instance_name=name, timeout=timeout_s, no_remember=True)
@@ -153,11 +156,11 @@ class Agent:
         self._all(names, is_running=True, make=stop, what="did not shut down")
 
     def start_instances(self, names: Sequence[str]) -> None:
-        """Start those that do not run (S45). ExecError names those that did not start."""
+        """Start the ones that do not run (S45). ExecError names those that did not start."""
         self._all(names, is_running=False, make=self.startup, what="did not start")
 
     def startup(self, name: str) -> object:
-        """The opcode that starts an instance."""
+        """Return the opcode that starts an instance."""
         return OpInstanceStartup(instance_name=name)
 
     def _all(
@@ -191,7 +194,7 @@ class Agent:
     # Daemons and addresses
 
     async def drop_address(self, args: MasterIpArgs) -> None:
-        """Take a cluster's own address from this host, as its node daemon would; HostError."""
+        """Remove a cluster's own address from this host, like its node daemon; HostError."""
         own = [sys.executable, "-m", "ganeti.node.master_ip_setup"]
         words = [str(self.paths.master_ip_script)] if args.by_script else own
         variables = {
@@ -204,38 +207,38 @@ class Agent:
         await self.run([*words, "stop"], timeout_s=DROP_LIMIT_S, env=environment)
 
     def running_daemons(self) -> list[str]:
-        """Those that serve."""
+        """Return the running daemons."""
         return [name for name in STOP_ORDER if self.daemons.status(name).process]
 
     async def stop_daemons(self) -> None:
-        """End all of them (S38); HostError."""
+        """Stop all daemons (S38); HostError."""
         for name in STOP_ORDER:
             await self.daemons.stop(name)
 
     async def start_daemons(self, names: Sequence[str]) -> None:
-        """Start these; InputError for an unknown one, HostError."""
+        """Start these daemons; InputError for an unknown one, HostError."""
         for name in reversed(STOP_ORDER):
             if name in names:
                 await self.daemons.start(name)
         unknown = set(names) - set(STOP_ORDER)
         if unknown:
-            raise InputError(f"no such daemon: {', '.join(sorted(unknown))}", "names")
+            raise InputError(f"unknown daemons: {', '.join(sorted(unknown))}", "names")
 
 
 def _let_master_write(paths: Paths, directory: Path) -> None:
-    """The master daemon may be another user, to whom the data directory belongs."""
+    """Give the files to the master daemon's user, who owns the data directory."""
     owner = paths.data.stat()
     os.chown(directory, owner.st_uid, owner.st_gid)
 
 
-# ssh
+# SSH
 
 
 def private_key(paths: Paths, types: Sequence[str]) -> str:
-    """Root's key of the first of these types that is there; '' if there is none."""
+    """Return root's key of the first of these types that exists; '' without one."""
     for name in types:
         if not name.isalnum():
-            raise InputError(f"{name!r:.40} is not a type of keys", "names")
+            raise InputError(f"{name!r:.40} is not a type of SSH key", "names")
         try:
             with (paths.root_ssh / f"id_{name}").open(encoding="ascii") as file:
                 return file.read(_KEY_LIMIT)
@@ -258,7 +261,7 @@ def _contents(path: Path) -> bytes | None:
 
 
 def _forms(line: str) -> tuple[bytes, ...]:
-    """What our line may look like in the file."""
+    """Return the possible forms of the added line in the file."""
     text = line.encode()
     if b"\n" in text or not text:
         raise InputError("must be one line", "line")
@@ -266,7 +269,7 @@ def _forms(line: str) -> tuple[bytes, ...]:
 
 
 def trust(paths: Paths, line: str) -> None:
-    """Add one line to root's authorized keys, once; what was there stays as it is, byte by byte."""
+    """Add one line to root's authorized keys, once; the rest stays unchanged byte by byte."""
     behind, plain, alone = _forms(line)
     path, old = _authorized(paths), _contents(_authorized(paths))
     if old is not None and line.encode() in old:
@@ -280,7 +283,7 @@ def trust(paths: Paths, line: str) -> None:
 
 
 def distrust(paths: Paths, line: str) -> None:
-    """Take that line out again; a file that had nothing else, and was made for it, is gone."""
+    """Remove that line again; remove the file if it was created for the line and has nothing else."""
     behind, plain, alone = _forms(line)
     path, old = _authorized(paths), _contents(_authorized(paths))
     if old is None:
@@ -303,7 +306,7 @@ def distrust(paths: Paths, line: str) -> None:
 
 
 def paused(paths: Paths) -> str | None:
-    """What says that the watcher of this node rests; None: it does not."""
+    """Return the pause of this node's watcher; None without a pause."""
     try:
         return paths.watcher_pause.read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -311,7 +314,7 @@ def paused(paths: Paths) -> str | None:
 
 
 def pause(paths: Paths, text: str | None) -> None:
-    """Let the watcher of this node rest, or end its rest."""
+    """Pause the watcher of this node, or end its pause."""
     if text is None:
         paths.watcher_pause.unlink(missing_ok=True)
     else:
@@ -319,18 +322,18 @@ def pause(paths: Paths, text: str | None) -> None:
 
 
 def checked(answer: Reply, who: str) -> Reply:
-    """The answer; PrereqError with the node's own words if it is none."""
+    """Return the answer; PrereqError with the node's text if it is an error."""
     if answer.error:
         raise PrereqError(f"{who}: {answer.error}", ErrorCode.ENVIRONMENT)
     return answer
 
 
 def parse_answer(data: bytes, who: str) -> Any:
-    """What a node has said; PrereqError."""
+    """Return a node's answer; PrereqError."""
     try:
         answer = parse(data, Reply, "answer")
     except InputError as err:
         raise PrereqError(
-            f"{who} does not answer as expected: {err.message}", ErrorCode.ENVIRONMENT
+            f"{who} gave an unexpected answer: {err.message}", ErrorCode.ENVIRONMENT
         ) from err
     return checked(answer, who)

@@ -1,7 +1,7 @@
 """The journal of a merge on the master's disk, so that the merge can continue or be rolled back.
 
-A step is written down before it begins and when it is done; a step that began and is not done may have done
-anything, so doing and undoing must both be repeatable.
+A step is recorded before it begins and when it is done. A step that began and is not done may have
+done anything, so doing and undoing must both be idempotent.
 """
 
 from pathlib import Path
@@ -16,15 +16,15 @@ FILE = "journal.json"
 
 
 class NodeRecord(msgspec.Struct, kw_only=True):
-    """A node that is to be taken over."""
+    """A node to move."""
 
     name: str
     address: str
     is_master: bool = False
     daemons: list[str] | None = None
-    """Those that ran there; None: not known yet."""
+    """The daemons that ran there; None: not known yet."""
     pause: str | None = None
-    """What said that its watcher was to rest anyway."""
+    """The pause that its watcher had before the merge."""
     is_added: bool = False
 
 
@@ -32,14 +32,14 @@ class ClusterRecord(msgspec.Struct, kw_only=True):
     """A cluster that is merged into the local one; its offline nodes are not touched."""
 
     contact: str
-    """How the administrator called it."""
+    """The cluster's name on the command line."""
     name: str
     uuid: str
     original: str = ""
     """The version of upstream Ganeti; '' for a cluster of this implementation."""
     nodes: list[NodeRecord]
     left_out: list[str] = []
-    """Nodes that the administrator has given up, as they are called there."""
+    """Nodes that the administrator has left out, by their names there."""
     running: list[str] | None = None
     """The instances that ran; None: not known yet."""
 
@@ -68,29 +68,29 @@ class MergeChoices(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Journal(msgspec.Struct, kw_only=True):
-    """The whole of it."""
+    """The whole journal."""
 
     id: str
     choices: MergeChoices
     clusters: list[ClusterRecord]
     public_key: str
-    """Of the key that was made for this merge."""
+    """The public key that was created for this merge."""
     pause: str | None = None
-    """What said that our own watcher was to rest anyway."""
+    """The pause that the local watcher had before the merge."""
     has_pauses: bool = False
-    """Whether that is known of all nodes."""
+    """Whether the pauses of all nodes are recorded."""
     begun: list[str] = []
     done: list[str] = []
     drained: list[str] = []
-    """Nodes that are to be drained again once they are added."""
+    """Nodes to drain again once they are added."""
     nodes: list[str] = []
-    """All that there must be at the end, and of `instances`."""
+    """The nodes and instances that must exist at the end."""
     instances: list[str] = []
     path: str = ""
 
     @property
     def mark(self) -> str:
-        """At the end of our line in authorized keys."""
+        """The last word of the added line in authorized keys."""
         return f"ganeti-cluster-merge-{self.id}"
 
     @property
@@ -98,12 +98,12 @@ class Journal(msgspec.Struct, kw_only=True):
         return f"{self.public_key} {self.mark}"
 
     def save(self) -> None:
-        """Durably."""
+        """Write the journal durably."""
         write_atomically(Path(self.path), wire.encode(self), mode=0o600)
 
 
 def load(directory: Path) -> Journal | None:
-    """The merge that is under way, if any; PrereqError if that cannot be read."""
+    """Return the merge in progress, if any; PrereqError if its journal cannot be read."""
     path = directory / FILE
     try:
         data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Nodes that are lost during a merge, which continues or rolls back without them."""
+"""Lost nodes during a merge, which continues or rolls back without them."""
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.bootstrap.merge.journal import Journal
@@ -13,8 +13,10 @@ def leave_out(journal: Journal, name: str) -> None:
             continue
         if node.is_master and not is_past_return(journal):
             raise PrereqError(
-                f"{name} is the master of {cluster.name}, which can neither be merged nor rolled back"
-                " without it: repair the node, and run the command again",
+                (
+                    f"{name} is the master of {cluster.name}, which can neither be merged nor "
+                    "rolled back without it: repair the node, and run the command again"
+                ),
                 ErrorCode.WRONG_STATE,
             )
         cluster.nodes.remove(node)
@@ -25,7 +27,7 @@ def leave_out(journal: Journal, name: str) -> None:
 
 
 def said_of_left_out(m: Merge, *, back: bool) -> list[str]:
-    """What is to be done when such nodes come back, for people."""
+    """Return instructions for such nodes, for when they return."""
     lines = []
     for cluster in m.journal.clusters:
         for old in cluster.left_out:
@@ -36,7 +38,7 @@ def said_of_left_out(m: Merge, *, back: bool) -> list[str]:
                 else f"it is offline here until 'gnt-node add --readd {name}'"
             )
             lines.append(
-                f"{old} was left out: when it is back, remove the line {m.journal.mark} from root's"
-                f" authorized_keys there; {then}"
+                f"{old} was left out: when it is back, remove the line {m.journal.mark} from "
+                f"root's authorized_keys there; {then}"
             )
     return lines

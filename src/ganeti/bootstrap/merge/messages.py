@@ -1,4 +1,4 @@
-"""What the merge asks a node of another cluster, and what that answers: a line of JSON each."""
+"""The messages between the merge and a node of another cluster: a line of JSON each."""
 
 import enum
 from typing import Any
@@ -10,40 +10,40 @@ from ganeti.rpc.procedures.mastership import MasterIpArgs
 
 
 class Action(enum.StrEnum):
-    """Everything that a node does for a merge."""
+    """The actions that a node carries out for a merge."""
 
     FACTS = "facts"
-    """On a master: what the merge must know of its cluster."""
+    """On a master: return the facts about its cluster."""
     SSH_KEY = "ssh-key"
-    """Root's own private key, of the first type in `names` that is there (S34)."""
+    """Return root's private key, of the first existing type in `names` (S34)."""
     TRUST = "trust"
-    """Let the key in `line` log in as root (S35)."""
+    """Allow root logins with the key in `line` (S35)."""
     DISTRUST = "distrust"
     PAUSED = "paused"
-    """What says that the watcher rests."""
+    """Return the pause of the watcher."""
     PAUSE = "pause"
-    """Say so by `pause`; None: end its rest (S37)."""
+    """Set the watcher's pause to `pause`; None: end it (S37)."""
     BACKUP = "backup"
-    """On a running master: a backup of its state."""
+    """On a running master: return a backup of its state."""
     STATE = "state"
-    """Where the master daemon is stopped: the same."""
+    """Where the master daemon is stopped: return a backup of its state."""
     STOP_INSTANCES = "stop-instances"
     START_INSTANCES = "start-instances"
     DAEMONS = "daemons"
-    """Which of them run."""
+    """Return the running daemons."""
     STOP_DAEMONS = "stop-daemons"
     START_DAEMONS = "start-daemons"
-    """Those in `names`."""
+    """Start the daemons in `names`."""
     MASTER_ANSWERS = "master-answers"
-    """Wait until it does."""
+    """Wait until the master answers."""
     DROP_ADDRESS = "drop-address"
-    """On the former master of a cluster that is no more: take that cluster's own address in `address` away."""
+    """On the former master of a merged cluster: remove that cluster's own address in `address`."""
     TAKE = "take"
     """On a node of upstream: move its files to `original/`, so that the node can join."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One question."""
+    """A request to a node."""
 
     action: Action
     names: list[str] = []
@@ -54,7 +54,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One node of another cluster."""
+    """A node of another cluster."""
 
     name: str
     address: str
@@ -63,25 +63,25 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cluster says of itself."""
+    """The facts about a cluster."""
 
     cluster: str
     uuid: str
     version: str
-    """Of our programs there."""
+    """The version of this implementation there."""
     state: str
-    """What keeps its state (`STATE_KINDS`)."""
+    """The back end of its state (`STATE_KINDS`)."""
     nodes: list[NodeFacts]
     instances: list[str]
     running: list[str]
     jobs: list[int]
-    """Those that have not ended."""
+    """Jobs that have not ended."""
     original: str = ""
     """The version of upstream Ganeti."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer; `error` says why there is none."""
+    """An answer; `error` is the reason of a failure."""
 
     error: str = ""
     facts: HostFacts | None = None
@@ -95,10 +95,10 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def line_of(message: msgspec.Struct) -> bytes:
-    """A message as it is sent."""
+    """Return the line of a message."""
     return wire.encode(message) + b"\n"
 
 
 def parse(data: bytes, kind: type[Any], what: str) -> Any:
-    """A received message; InputError."""
+    """Return the message of a received line; InputError."""
     return wire.decode(data.strip(), kind, what=what)

@@ -1,6 +1,6 @@
-"""`ganeti-cluster-merge --on-node`: what a merge asks a node, and what that answers, as long as it is connected.
+"""`ganeti-cluster-merge --on-node`: answers a merge's requests on a node while the connection lasts.
 
-Requests on standard input, a line each, until its end; for each an answer on standard output.
+Requests come on standard input, a line each, until its end; the answers go to standard output.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from ganeti.bootstrap.take_node import Node
 
 
 def on_node() -> int:
-    """Reply the requests on standard input; each answer comes after a line with its length in bytes."""
+    """Answer the requests on standard input; a line with the length in bytes precedes each answer."""
     paths = Paths.from_environment()
-    with contextlib.suppress(BrokenPipeError):  # the caller has gone
+    with contextlib.suppress(BrokenPipeError):  # the caller has disconnected
         for line in iter(sys.stdin.buffer.readline, b""):
             data = line_of(_answer_to(paths, line))
             sys.stdout.buffer.write(b"%d\n%b" % (len(data), data))
@@ -38,6 +38,9 @@ def _answer_to(paths: Paths, line: bytes) -> Reply:
 
 
 def agent_of(paths: Paths) -> Agent:
-    """The class that answers for this node: upstream's until the node was taken and has joined."""
+    """Return the class that answers for this node.
+
+    Upstream's until the node's files were moved and it has joined.
+    """
     node = Node(paths)
     return OriginalAgent(paths, node) if node.is_original else Agent(paths, Daemons(paths))

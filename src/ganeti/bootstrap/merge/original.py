@@ -1,7 +1,8 @@
 """The part of a merge on a node of upstream Ganeti.
 
-Its own master daemon stops and starts its guests, its own programs start its daemons when all is taken back; so this
-implementation is installed beside upstream. Files move to `original/` as `ganeti-takeover` moves them.
+Upstream's master daemon stops and starts its guests, and upstream's programs start its daemons
+after a rollback. So this implementation is installed beside upstream. Files move to `original/` as
+in `ganeti-takeover`.
 """
 
 import json
@@ -27,7 +28,7 @@ STARTER = Path("/usr/lib/ganeti/daemon-util")
 
 
 class OriginalAgent(Agent):
-    """A node on which upstream runs, or ran until the node was taken."""
+    """A node on which upstream runs, or ran until its files were moved."""
 
     def __init__(
         self, paths: Paths, node: Node, *, starter: Path = STARTER, runs: Run = run
@@ -36,7 +37,7 @@ class OriginalAgent(Agent):
         self._node, self._starter = node, starter
 
     def facts(self) -> HostFacts:
-        """PrereqError if a rollback would be impossible."""
+        """Return the facts; PrereqError if a rollback would be impossible."""
         if not self._starter.exists():
             raise PrereqError(
                 f"this is a cluster of upstream Ganeti without {self._starter}, which a rollback needs to start its"
@@ -48,12 +49,12 @@ class OriginalAgent(Agent):
         return replace(found, version=__version__, original=found.version)
 
     def backup(self) -> bytes:
-        """Its configuration as it is in its file."""
+        """Return upstream's configuration file."""
         return (self._node.place / CONFIG).read_bytes()
 
     async def state(self) -> bytes:
         if left := self._node.running():
-            raise PrereqError(f"{', '.join(left)} still runs", ErrorCode.WRONG_STATE)
+            raise PrereqError(f"still running: {', '.join(left)}", ErrorCode.WRONG_STATE)
         if jobs := unfinished(self._node.place / "queue"):
             raise PrereqError(
                 f"jobs have not ended: {', '.join(map(str, jobs[:10]))}; wait for them, or cancel them",
@@ -62,7 +63,7 @@ class OriginalAgent(Agent):
         return self.backup()
 
     def startup(self, name: str) -> object:
-        """It refuses an opcode with fields that it does not have."""
+        """Return the opcode without the fields that upstream does not know and would refuse."""
         return {"OP_ID": "OP_INSTANCE_STARTUP", "instance_name": name, "reason": []}
 
     def running_daemons(self) -> list[str]:
@@ -75,7 +76,7 @@ class OriginalAgent(Agent):
     async def start_daemons(self, names: Sequence[str]) -> None:
         known = [PREFIX + name for name in reversed(NAMES)]
         if unknown := set(names) - set(known):
-            raise InputError(f"no such daemon: {', '.join(sorted(unknown))}", "names")
+            raise InputError(f"unknown daemons: {', '.join(sorted(unknown))}", "names")
         environment = {**daemon_environment(os.environ), "PATH": CLEAN_ENVIRONMENT["PATH"]}
         for name in known:
             if name in names and name not in self.running_daemons():
@@ -83,7 +84,7 @@ class OriginalAgent(Agent):
                 await self.run(words, timeout_s=START_LIMIT_S, env=environment)
         if missing := set(names) - set(self.running_daemons()):
             raise HostError(
-                f"{', '.join(sorted(missing))} ended as it started; see {self.paths.log}"
+                f"{', '.join(sorted(missing))} ended during the start; see {self.paths.log}"
             )
 
     async def take(self) -> None:
@@ -95,7 +96,7 @@ class OriginalAgent(Agent):
 
 
 def unfinished(queue: Path) -> list[int]:
-    """The unfinished jobs in upstream's queue; an unreadable file counts as one."""
+    """Return the unfinished jobs in upstream's queue; an unreadable file counts as one."""
     found = []
     for path in queue.glob("job-*"):
         number = path.name.removeprefix("job-")

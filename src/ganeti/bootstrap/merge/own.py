@@ -1,4 +1,4 @@
-"""Our own master, on which the merge runs."""
+"""The local master, on which the merge runs."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -17,36 +17,39 @@ from ganeti.bootstrap.restore import restore
 
 
 class Own(Protocol):
-    """What the steps do on this node; GanetiError says what failed."""
+    """The actions of the steps on this node; GanetiError gives the reason of a failure."""
 
     async def answer(self, request: Request) -> Reply:
-        """As a node of another cluster would."""
+        """Answer like a node of another cluster."""
         ...
 
     async def start(self, options: Sequence[str] = ()) -> None:
-        """The master daemon, until it answers."""
+        """Start the master daemon, and wait until it answers."""
         ...
 
     async def stop(self) -> None:
-        """End it; harmless where it does not run."""
+        """Stop the master daemon; idempotent."""
         ...
 
     async def state(self) -> bytes:
-        """A backup of the state, while the master daemon is stopped."""
+        """Return a backup of the state, while the master daemon is stopped."""
         ...
 
     async def put(self, backup: Path, *, is_undo: bool = False) -> None:
-        """Replace the state by a backup, at a greater position; with `is_undo` the replaced state is not preserved."""
+        """Replace the state with a backup, at a greater position.
+
+        With `is_undo` the replaced state is not preserved.
+        """
         ...
 
 
 class OwnMaster:
-    """The real one."""
+    """The real actions."""
 
     def __init__(self, paths: Paths, clock: Clock) -> None:
         self._paths, self._clock = paths, clock
         self._daemons = Daemons(paths)
-        # Units of systemd take no options: with some, it is started as a process.
+        # Units of systemd accept no options: with options, the daemon is started as a process.
         self._plain = Daemons(paths, systemd=False)
         self._agent = Agent(paths, self._daemons)
 

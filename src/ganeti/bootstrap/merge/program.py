@@ -1,4 +1,4 @@
-"""`ganeti-cluster-merge`: take other clusters into this one, by ssh, in steps that can be taken back."""
+"""`ganeti-cluster-merge`: merges other clusters into this one, by ssh, in steps that can be rolled back."""
 
 import argparse
 import asyncio
@@ -13,7 +13,7 @@ from ganeti.config.merging.plan import Choice, Part, SameName
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; 1 after a failure, 13 without a confirmation."""
+    """Run the command; return 1 after a failure, 13 without a confirmation."""
     args = parser().parse_args(argv)
     if args.on_node:
         from ganeti.bootstrap.merge.on_node import on_node  # noqa: PLC0415 - heavy, and help needs none of it
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"Failure: {err.message}", file=sys.stderr)
         return err.exit_code
     except OSError as err:
-        # Only before the first step and after the last: what fails within a step is taken back.
+        # Only before the first step and after the last one: a failure within a step is rolled back.
         say(f"Failure: {err.filename or 'this host'}: {err.strerror or err}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -36,12 +36,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the parser of the options."""
     made = Parser(
         prog="ganeti-cluster-merge",
-        description="Take other clusters into the one whose master this is. Their instances are stopped meanwhile.",
-        epilog="Until the first node is added again everything is taken back after a failure; a merge that was"
-        " killed goes on when this is run without CLUSTER, or is taken back with --rollback.",
+        description=(
+            "Merge other clusters into the cluster of this master. Their instances are stopped "
+            "meanwhile."
+        ),
+        epilog=(
+            "Until the first node is added, a failure rolls everything back. A killed merge "
+            "continues when this is run without CLUSTER, or is rolled back with --rollback."
+        ),
     )
     made.add_argument(
         "clusters", nargs="*", metavar="CLUSTER", help="name or address of another cluster's master"
@@ -57,12 +62,15 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("-f", "--force", action="store_true", help="skip the confirmation prompt")
     made.add_argument(
         "--parameters", default="", metavar="CHOICE,PART=CHOICE,...",
-        help=f"how to resolve differences: {', '.join(Choice)}, for all or for one of {', '.join(Part)} (strict)",
+        help=(
+            f"how to resolve differences: {', '.join(Choice)}, for all or for one of "
+            f"{', '.join(Part)} (default: strict)"
+        ),
     )  # fmt: skip
     for kind in ("group", "network"):
         made.add_argument(
             f"--{kind}s", default=SameName.STRICT.value, choices=[one.value for one in SameName],
-            help=f"what to do with a {kind} whose name exists in the local cluster (strict)",
+            help=f"action for a {kind} whose name exists in the local cluster (default: strict)",
         )  # fmt: skip
         made.add_argument(
             f"--{kind}", action="append", default=[], metavar="[CLUSTER/]NAME=NEW",
@@ -71,14 +79,14 @@ def parser() -> argparse.ArgumentParser:
     _add_import_options(made)
     made.add_argument(
         "--shutdown-timeout", type=int, default=120, metavar="SECONDS",
-        help="the time that guests have to shut down (120)",
+        help="time that guests have to shut down (default: 120)",
     )  # fmt: skip
     made.add_argument(
         "--ssh-port",
         type=int,
         default=22,
         metavar="PORT",
-        help="port of sshd on the other nodes (22)",
+        help="port of sshd on the other nodes (default: 22)",
     )
     made.add_argument(
         "--key-types", default="ed25519,rsa,ecdsa,dsa", metavar="TYPE,...",
@@ -88,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
         "--known-hosts",
         default="",
         metavar="FILE",
-        help="accepted host keys, in place of root's file",
+        help="file with accepted host keys, instead of root's",
     )
     made.add_argument(
         "--no-ssh-key-check", dest="check_host_key", action="store_false",

@@ -1,7 +1,9 @@
-"""Reaching nodes of other clusters by ssh: with root's password or an agent first, then by a key made for the merge.
+"""Connections to nodes of other clusters by ssh.
 
-Host keys are strict: a node must be known (`known_hosts`), or its key is taken on request when it is first
-seen, and is then the only one that counts for this merge.
+First with root's password or an agent, then with a key for the merge.
+
+Host keys are strict: a node must be known (`known_hosts`). On request its first key is accepted,
+and is then the only valid one for this merge.
 """
 
 import asyncio
@@ -35,7 +37,7 @@ _VERSION = re.compile(r"[23]\.\d{1,3}[\w.~+-]{0,40}", re.ASCII)
 _SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 
 Password = Callable[[str], Awaitable[str]]
-"""Root's password of a cluster, by the name of the host; asked for where no key is accepted."""
+"""Returns root's password of a cluster, by the name of the host; called where no key is accepted."""
 
 
 class Remote(Protocol):
@@ -43,32 +45,32 @@ class Remote(Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether a new connection is needed."""
+        """Return whether a new connection is needed."""
         ...
 
     async def call(self, request: Request) -> Reply:
-        """What it answers; PrereqError with its own words if it cannot."""
+        """Return the node's answer; PrereqError with its text if it fails."""
         ...
 
     def joining(self) -> AbstractAsyncContextManager[str]:
-        """It leaves its cluster and waits to be joined while the block runs; yields the token."""
+        """Make it leave its cluster and wait to be joined during the block; yields the token."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Connect(Protocol):
-    """Reaches a node by address."""
+    """Connects to a node by address."""
 
     async def __call__(self, address: str) -> Remote: ...
 
 
 @dataclass
 class SshRemote:
-    """A node that is reached by ssh as root.
+    """A connection to a node by ssh as root.
 
-    One program there answers all requests, one after the other: to start Python for each would take
-    longer than most of them.
+    One program there answers all requests in order: starting Python for each would take longer than
+    most of them.
     """
 
     name: str
@@ -86,7 +88,7 @@ class SshRemote:
                 async with asyncio.timeout(CALL_LIMIT_S):
                     data = await self._asked(line_of(request))
             except BaseException as err:
-                # A late answer to this request would be taken for the answer to the next one.
+                # A late answer to this request would be mistaken for the answer to the next one.
                 if self._agent is not None:
                     self._agent.close()
                     self._agent = None
@@ -97,7 +99,7 @@ class SshRemote:
         return answer
 
     async def _asked(self, line: bytes) -> bytes:
-        """What the program there says; PrereqError if it has ended."""
+        """Return the program's answer; PrereqError if it has ended."""
         if self._agent is None:
             self._agent = await self.connection.create_process(_ON_NODE, encoding=None)
         agent = self._agent
@@ -107,25 +109,30 @@ class SshRemote:
             if said.strip().isdigit():
                 return await agent.stdout.readexactly(int(said))
             if said.strip():
-                return said  # of some other program
+                return said  # output of some other program
         why = (await agent.stderr.read()).decode(errors="replace").strip()[-1000:]
         await agent.wait_closed()
         if agent.returncode is None:
-            raise ConnectionResetError("it was closed")
+            raise ConnectionResetError("the connection was closed")
         if agent.returncode == _NOT_FOUND and (version := await self._original()):
             raise PrereqError(
-                f"{self.name} is in a cluster of Ganeti {version} without this implementation: install it on all"
-                " nodes of that cluster, beside upstream Ganeti, and run the command again",
+                (
+                    f"{self.name} is in a cluster of Ganeti {version} without this "
+                    "implementation: install it on all nodes of that cluster, beside upstream "
+                    "Ganeti, and run the command again"
+                ),
                 ErrorCode.ENVIRONMENT,
             )
         raise PrereqError(
-            f"{self.name}: '{_ON_NODE}' ended with status {agent.returncode} without output; is this"
-            f" version installed there? {why}",
+            (
+                f"{self.name}: '{_ON_NODE}' ended with status {agent.returncode} without output; "
+                f"is this version installed there? {why}"
+            ),
             ErrorCode.ENVIRONMENT,
         )
 
     async def _original(self) -> str:
-        """The version of upstream Ganeti on the node; '' if it has none."""
+        """Return the version of upstream Ganeti on the node; '' if it has none."""
         done = await self.connection.run(_READ_VERSION)
         text = done.stdout if isinstance(done.stdout, str) else ""
         return text.strip() if _VERSION.fullmatch(text.strip()) else ""
@@ -145,7 +152,7 @@ class SshRemote:
             if not token:
                 said = (await process.stderr.read()).strip()
                 raise PrereqError(
-                    f"{self.name}: '{_JOIN}' gave no token: {said}", ErrorCode.ENVIRONMENT
+                    f"{self.name}: '{_JOIN}' printed no token: {said}", ErrorCode.ENVIRONMENT
                 )
             yield token
             with contextlib.suppress(TimeoutError, asyncssh.Error):
@@ -166,19 +173,19 @@ def _lost(name: str, err: BaseException) -> PrereqError:
 
 @dataclass
 class Ssh:
-    """Reaches the nodes of one other cluster."""
+    """Connects to the nodes of one other cluster."""
 
     paths: Paths
     choices: MergeChoices
     password: Password
     keys: list[asyncssh.SSHKey] = field(default_factory=list)
-    """Made for this merge, and the cluster's own once it is fetched (S34)."""
+    """The key for this merge, and the cluster's own once it is fetched (S34)."""
     _password: str | None = None
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Nodes are reached at once, and have the same password."""
+    """Nodes are connected to concurrently, and have the same password."""
 
     async def __call__(self, address: str) -> SshRemote:
-        """PrereqError where it is not reached, not known, or does not let us in."""
+        """Return a connection; PrereqError where the node is unreachable, unknown, or refuses the login."""
         known, is_first = self._known_hosts(address)
 
         async def ask() -> str:
@@ -188,7 +195,7 @@ class Ssh:
                 return self._password
 
         class Client(asyncssh.SSHClient):
-            """Gives the password once, where it is asked for."""
+            """Sends the password once, when it is requested."""
 
             is_asked = False
 
@@ -216,15 +223,20 @@ class Ssh:
             )
         except asyncssh.HostKeyNotVerifiable as err:
             raise PrereqError(
-                f"the host key of {address} is not known ({err.reason}): log in once with ssh from here and"
-                " compare it, name a file with --known-hosts, or give --no-ssh-key-check",
+                (
+                    f"the host key of {address} is not known ({err.reason}): log in once with "
+                    "ssh from here and compare it, name a file with --known-hosts, or pass "
+                    "--no-ssh-key-check"
+                ),
                 ErrorCode.ENVIRONMENT,
             ) from err
         except asyncssh.PermissionDenied as err:
             self._password = None
             raise PrereqError(
-                f"{address} does not let root in: {err.reason}; look at the password, at PermitRootLogin of"
-                " sshd there, or give a key to an agent",
+                (
+                    f"{address} does not let root in: {err.reason}; check the password and "
+                    "PermitRootLogin of sshd there, or add a key to an SSH agent"
+                ),
                 ErrorCode.ENVIRONMENT,
             ) from err
         except (asyncssh.Error, OSError, TimeoutError) as err:
@@ -234,7 +246,7 @@ class Ssh:
         return SshRemote(address, connection)
 
     def add_key(self, text: str) -> bool:
-        """Use a private key as well; False if it cannot be (it has a passphrase, or is damaged)."""
+        """Use a private key as well; return False if it is unusable (it has a passphrase, or is damaged)."""
         try:
             self.keys.append(asyncssh.import_private_key(text))
         except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError):
@@ -246,7 +258,7 @@ class Ssh:
         return self.paths.merge / "known_hosts"
 
     def _known_hosts(self, address: str) -> tuple[asyncssh.SSHKnownHosts | None, bool]:
-        """Whom to believe; and whether the key is to be remembered, as any is taken."""
+        """Return the accepted host keys, and whether to remember the key because any is accepted."""
         text = self._pinned.read_text() if self._pinned.exists() else ""
         if any(
             line.split()[0] == _host(address, self.choices.ssh_port) for line in text.splitlines()
@@ -287,12 +299,12 @@ def _host(address: str, port: int) -> str:
 
 
 def own_key(paths: Paths) -> Path:
-    """The private key that is made for a merge."""
+    """Return the path of the private key for a merge."""
     return paths.merge / "key"
 
 
 def make_key(paths: Paths) -> str:
-    """Make the key of a merge; its public half, as a line."""
+    """Create the key of a merge; return its public half, as a line."""
     paths.merge.mkdir(mode=0o700, exist_ok=True)
     key = asyncssh.generate_private_key("ssh-ed25519")
     write_atomically(own_key(paths), key.export_private_key(), mode=0o600)

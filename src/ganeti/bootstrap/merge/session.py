@@ -42,11 +42,13 @@ EXIT_CONFIRMATION = 13
 
 
 async def merge_clusters(args: argparse.Namespace, paths: Paths) -> int:
-    """The command with its options; the exit code."""
+    """Run the command with its options; return the exit code."""
     if not paths.state.exists():
         raise PrereqError(
-            "this host does not hold the state of a cluster: run the command on the master of the cluster"
-            " that stays",
+            (
+                "this host does not hold the state of a cluster: run the command on the master "
+                "of the cluster that remains"
+            ),
             ErrorCode.WRONG_STATE,
         )
     with exclusive_file(paths.merge_lock) as is_ours:
@@ -54,7 +56,7 @@ async def merge_clusters(args: argparse.Namespace, paths: Paths) -> int:
             raise PrereqError("another merge command is running", ErrorCode.TEMP_NO_RESOURCES)
         journal = journals.load(paths.merge)
         if journal is None:
-            _forget(paths)  # what a run that was killed before it began has left
+            _forget(paths)  # the rest of a run that was killed before it began
         contacts = [one.contact for one in journal.clusters] if journal else args.clusters
         _check_fits(args, journal)
         if journal and args.dry_run:
@@ -66,14 +68,14 @@ async def merge_clusters(args: argparse.Namespace, paths: Paths) -> int:
             if journal and args.rollback:
                 return await _roll_back(session, journal)
             if journal:
-                say(f"Going on with the merge of {', '.join(contacts)}, as it was begun.")
+                say(f"Continuing the merge of {', '.join(contacts)}.")
             else:
                 journal = await _begin(session, args)
             return await _go_on(session, journal) if journal else 0
 
 
 def _check_fits(args: argparse.Namespace, journal: Journal | None) -> None:
-    """Refuse what is not about the merge that is under way, or about none where there is none."""
+    """Refuse options that contradict the merge in progress, or require one where there is none."""
     if journal is None:
         if args.rollback:
             raise PrereqError("no merge is in progress", ErrorCode.WRONG_STATE)
@@ -110,7 +112,7 @@ async def _session(
 
 
 def _passwords(args: argparse.Namespace, contacts: Sequence[str]) -> Callable[[str], str]:
-    """Who tells root's password of a cluster; lines of standard input are in the order of `contacts`."""
+    """Return the source of root's passwords; lines of standard input are in the order of `contacts`."""
     lines: list[str] = []
 
     def from_input(contact: str) -> str:
@@ -141,10 +143,16 @@ class Session:
         self._clusters: dict[str, Ssh] = {}
         self._remotes: dict[tuple[str, str], Remote] = {}
         self._asking = asyncio.Lock()
-        """People answer one question at a time, and standard input has one line for each."""
+        """One at a time.
+
+        People answer one question after the other, and standard input has one line for each.
+        """
 
     def ssh(self, contact: str, choices: MergeChoices) -> Ssh:
-        """How nodes of a cluster are reached; one for each, so that its password is asked for once."""
+        """Return the connector of a cluster's nodes.
+
+        One for each cluster, so that its password is requested once.
+        """
         found = self._clusters.get(contact)
         if found is None:
 
@@ -158,12 +166,12 @@ class Session:
         return found
 
     def add_key(self) -> None:
-        """Let the connections of this run that break be made again with the key of the merge."""
+        """Let this run reconnect with the key of the merge after a broken connection."""
         for one in self._clusters.values():
             one.add_key(own_key(self.paths).read_text())
 
     async def reach(self, contact: str, address: str, choices: MergeChoices) -> Remote:
-        """A node, connected now or before."""
+        """Return the connection to a node, made now or before."""
         key = (contact, address)
         found = self._remotes.get(key)
         if found is None or found.is_lost:
@@ -175,11 +183,11 @@ class Session:
             await one.close()
 
 
-# Beginning
+# Start
 
 
 async def _begin(session: Session, args: argparse.Namespace) -> Journal | None:
-    """Contact the clusters, show the plan, write the journal; None if only the plan was requested."""
+    """Contact the clusters, show the plan, write the journal; return None if only the plan was requested."""
     if not args.clusters:
         raise InputError("name the clusters to merge (no merge is in progress)", "clusters")
     choices = _choices(args)
@@ -217,7 +225,7 @@ def _choices(args: argparse.Namespace) -> MergeChoices:
     if args.shutdown_timeout < 0:
         raise InputError("must not be negative", "--shutdown-timeout")
     if not 0 < args.ssh_port < 1 << 16:
-        raise InputError(f"{args.ssh_port} is not a port", "--ssh-port")
+        raise InputError(f"{args.ssh_port} is not a port number", "--ssh-port")
     return MergeChoices(
         parameters=args.parameters,
         groups=args.groups,
@@ -246,7 +254,7 @@ def _names(given: Sequence[str], option: str) -> dict[str, str]:
 
 
 def merge_options(choices: MergeChoices) -> MergeOptions:
-    """The options of the merge; InputError."""
+    """Return the options of the merge; InputError."""
     default, by_part = parse_choices(choices.parameters)
     return MergeOptions(
         default=default,
@@ -259,7 +267,7 @@ def merge_options(choices: MergeChoices) -> MergeOptions:
 
 
 def import_choices(choices: MergeChoices) -> Choices:
-    """The options for clusters of upstream Ganeti; InputError."""
+    """Return the options for clusters of upstream Ganeti; InputError."""
     return Choices(
         keep_unknown=choices.keep_unknown,
         names=parse_names(choices.renames),
@@ -302,25 +310,31 @@ async def _contact(
 
 
 def check_cluster(facts: HostFacts, contact: str, ours: HostFacts) -> None:
-    """PrereqError if a cluster is in no state to be merged."""
+    """Raise PrereqError if a cluster cannot be merged in its present state."""
     why = ""
     if facts is not ours and facts.uuid == ours.uuid:
         why = "it is this cluster"
     elif facts.version != ours.version:
-        why = f"it runs version {facts.version}, this one {ours.version}; upgrade one of them first"
+        why = (
+            f"it runs version {facts.version}, the local cluster {ours.version}; upgrade one of "
+            "them first"
+        )
     elif facts.state != EMBEDDED:
         why = (
             f"its state is in {facts.state}; run 'gnt-cluster modify --state={EMBEDDED}' there first, and back"
             " again after the merge"
         )
     elif facts.jobs:
-        why = f"{len(facts.jobs)} jobs have not ended there, as {facts.jobs[0]}; wait for them"
+        why = (
+            f"{len(facts.jobs)} jobs have not ended there, for example {facts.jobs[0]}; wait for "
+            "them"
+        )
     if why:
         raise PrereqError(f"{contact} ({facts.cluster}): {why}", ErrorCode.WRONG_STATE)
 
 
 def check_apart(clusters: Sequence[ClusterRecord]) -> None:
-    """PrereqError if one cluster is named twice."""
+    """Raise PrereqError if one cluster is named twice."""
     found: dict[str, ClusterRecord] = {}
     for one in clusters:
         if (other := found.setdefault(one.uuid, one)) is not one:
@@ -337,7 +351,7 @@ async def _say_plan(
     choices: MergeChoices,
     options: MergeOptions,
 ) -> None:
-    """Show what becomes of the configurations as they are now; PrereqError if that cannot be."""
+    """Show the effect on the present configurations; PrereqError if they cannot be merged."""
     ours = opened(await asyncio.to_thread(own.backup))
 
     async def theirs(cluster: ClusterRecord) -> Opened:
@@ -356,7 +370,7 @@ async def _say_plan(
 
 
 def described(plan: MergePlan, clusters: Sequence[ClusterRecord]) -> list[str]:
-    """The plan as lines of text."""
+    """Return the plan as lines of text."""
     lines = [f"Into {plan.cluster.name}:"]
     for cluster in clusters:
         nodes = ", ".join(node.name for node in cluster.nodes)
@@ -443,7 +457,7 @@ async def _roll_back(session: Session, journal: Journal) -> int:
 
 
 def _keep_backups(paths: Paths, journal: Journal) -> Path:
-    """Put the former states where no later merge changes them."""
+    """Move the backups of the former states where no later merge changes them."""
     kept = paths.merge / journal.id
     kept.mkdir(mode=0o700, exist_ok=True)
     for path in paths.merge.glob("*.backup"):
@@ -452,7 +466,7 @@ def _keep_backups(paths: Paths, journal: Journal) -> Path:
 
 
 def _forget(paths: Paths) -> None:
-    """The end of a merge: only states of merges that have ended are left."""
+    """Remove the files of a merge; only states of finished merges remain."""
     with contextlib.suppress(FileNotFoundError):
         for path in paths.merge.iterdir():
             if not path.is_dir():

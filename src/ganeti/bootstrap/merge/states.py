@@ -1,4 +1,4 @@
-"""States of clusters as backups: made offline, opened, and written again with the merged configuration."""
+"""States of clusters as backups: made offline, opened, and written with the merged configuration."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from ganeti.upstream.report import Verdict
 
 
 class Memory:
-    """A `ByteSink` that keeps what it is given."""
+    """A `ByteSink` in memory."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -44,11 +44,11 @@ class Opened:
     """Jobs that had not ended."""
     last_job: int
     findings: tuple[Finding, ...] = ()
-    """What became of it as it was read."""
+    """Changes made while reading it."""
 
 
 def opened(data: bytes) -> Opened:
-    """The configuration in a backup; StoreError or ConfigurationError if it is damaged."""
+    """Return the configuration in a backup; StoreError or ConfigurationError if it is damaged."""
     items = read_backup(BytesIO(data).read)
     header = next(items)
     if not isinstance(header, BackupHeader):
@@ -69,7 +69,10 @@ def opened(data: bytes) -> Opened:
 
 
 def opened_original(data: bytes, choices: Choices) -> Opened:
-    """The configuration of a cluster of upstream, whose jobs have ended; InputError if it is not one."""
+    """Return the configuration of an upstream cluster without unfinished jobs.
+
+    InputError if it is not one.
+    """
     imported = translate(parse(data), choices)
     name = imported.cluster.name
     said = tuple(
@@ -87,7 +90,7 @@ _SEVERITY = {
 
 
 def planned(ours: Opened, theirs: Sequence[Opened], options: MergeOptions) -> MergePlan:
-    """What the configurations become, with all that was found."""
+    """Return the merged configurations, with all problems found."""
     plan = merge(
         ours.snapshot, [one.snapshot for one in theirs], replace(options, watermark=ours.last_job)
     )
@@ -96,7 +99,7 @@ def planned(ours: Opened, theirs: Sequence[Opened], options: MergeOptions) -> Me
 
 
 async def offline_backup(paths: Paths) -> bytes:
-    """A backup of this node's state; StoreError while the master daemon has it."""
+    """Return a backup of this node's state; StoreError while the master daemon uses it."""
     identity = own_identity(paths)
     restorer = state_restorer(paths, identity)
     async with restorer.held():
@@ -113,7 +116,7 @@ async def offline_backup(paths: Paths) -> bytes:
 
 
 async def merged_backup(ours: bytes, plan: MergePlan) -> bytes:
-    """Our backup with the configuration of the plan in place of its own."""
+    """Return the local backup with the plan's configuration instead of its own."""
     items = read_backup(BytesIO(ours).read)
     header = next(items)
     assert isinstance(header, BackupHeader)  # noqa: S101 - `opened` has read it
@@ -136,7 +139,7 @@ async def _written(items: AsyncIterator[Position | Row], cluster_uuid: str) -> b
 
 
 def check_idle(state: Opened) -> None:
-    """PrereqError if jobs have not ended: no master would run or undo them."""
+    """Raise PrereqError if jobs have not ended: no master would run or undo them."""
     if state.unfinished:
         jobs = ", ".join(str(job) for job in state.unfinished[:10])
         raise PrereqError(
@@ -147,5 +150,5 @@ def check_idle(state: Opened) -> None:
 
 
 def backups(directory: Path) -> Iterator[Path]:
-    """What a merge has kept of both sides."""
+    """Return the paths of the former states of both sides."""
     yield from sorted(directory.glob("*.backup"))

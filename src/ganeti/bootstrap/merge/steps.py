@@ -1,7 +1,7 @@
-"""The steps of a merge, in order; each says how it is taken back. Within a step all nodes are called at once.
+"""The steps of a merge, in order, each with its undo. Within a step all nodes are called at once.
 
-`do` and `undo` may be repeated: they may have been cut short anywhere before. Steps without a way back come
-after the first node has left its cluster.
+`do` and `undo` are idempotent, because an earlier run may have been interrupted anywhere. Steps
+without an undo follow after the first node has left its cluster.
 """
 
 from abc import ABC, abstractmethod
@@ -36,7 +36,7 @@ from ganeti.upstream.choices import Choices
 
 PAUSE_S = 24 * 3600.0
 JOINS_AT_ONCE = 8
-"""Each has a command of its own running here."""
+"""Maximum number of nodes at once: each has a local command of its own."""
 FORCE = ("--no-voting", "--yes-do-it")
 MASTERS = {MASTERD, "ganeti-luxid"}
 """The master daemon of each implementation: this one, upstream's."""
@@ -48,7 +48,7 @@ RunCommand = Callable[[Sequence[str], str | None], Awaitable[int]]
 
 @dataclass(frozen=True)
 class MergingNode:
-    """A node to take over, and the cluster that it is in."""
+    """A node to move, and its present cluster."""
 
     cluster: ClusterRecord
     node: NodeRecord
@@ -60,7 +60,7 @@ Reach = Callable[[MergingNode], Awaitable[Remote]]
 
 @dataclass
 class Merge:
-    """What the steps share."""
+    """Data that the steps share."""
 
     paths: Paths
     own: Own
@@ -73,7 +73,7 @@ class Merge:
     say: Callable[[str], None]
 
     def places(self) -> list[MergingNode]:
-        """All nodes to take over, each cluster's master first."""
+        """Return all nodes to move, each cluster's master first."""
         return [
             MergingNode(cluster, node)
             for cluster in self.journal.clusters
@@ -81,16 +81,16 @@ class Merge:
         ]
 
     def masters(self) -> list[MergingNode]:
-        """One of each cluster."""
+        """Return the master of each cluster."""
         return [place for place in self.places() if place.node.is_master]
 
     async def call(self, place: MergingNode, action: Action, **fields: object) -> Reply:
-        """Ask a node; PrereqError."""
+        """Send a request to a node; PrereqError."""
         remote = await self.reach(place)
         return await remote.call(Request(action=action, **fields))  # type: ignore[arg-type] # by name
 
     async def call_all(self, action: Action, **fields: object) -> list[tuple[NodeRecord, Reply]]:
-        """Ask all nodes the same, at once; as `together` raises."""
+        """Send the same request to all nodes at once; raises like `together`."""
 
         async def one(place: MergingNode) -> tuple[NodeRecord, Reply]:
             return place.node, await self.call(place, action, **fields)
@@ -98,7 +98,7 @@ class Merge:
         return await together(self.places(), one)
 
     def backup(self, name: str) -> Path:
-        """Where a state is kept; the clusters' are by their UUID."""
+        """Return the path of a state's backup; the clusters' are named by their UUID."""
         return self.paths.merge / f"{name}.backup"
 
     def keep(self, name: str, data: bytes) -> None:
@@ -113,15 +113,18 @@ class Merge:
         return self.paths.merge / "merged.state"
 
     def opened(self, cluster: ClusterRecord, data: bytes) -> Opened:
-        """What a cluster's state says; StoreError, ConfigurationError or InputError if it is damaged."""
+        """Return a cluster's state from its backup.
+
+        StoreError, ConfigurationError or InputError if it is damaged.
+        """
         return opened_original(data, self.choices) if cluster.original else opened(data)
 
     def name(self, cluster: ClusterRecord, kind: str, old: str) -> str:
-        """The new name of an object of the other cluster."""
+        """Return the new name of an object of the other cluster."""
         return self.choices.names.get((kind, old), old) if cluster.original else old
 
     def ran(self) -> list[str]:
-        """The instances that ran, but those that were left behind, as they are called here."""
+        """Return the instances that ran, except those on left-out nodes, by their names here."""
         names = [
             self.name(cluster, "instance", old)
             for cluster in self.journal.clusters
@@ -131,7 +134,7 @@ class Merge:
         return [name for name in names if name in self.journal.instances and name not in stranded]
 
     def _stranded(self, cluster: ClusterRecord) -> list[str]:
-        """The instances on nodes that were left out."""
+        """Return the instances on nodes that were left out."""
         if not cluster.left_out:
             return []
         theirs = self.opened(cluster, self.backup(cluster.uuid).read_bytes()).snapshot
@@ -146,24 +149,24 @@ class Merge:
 
 
 class Step(ABC):
-    """One step, in the words that are shown."""
+    """A step, with the text that is shown."""
 
     name: ClassVar[str]
     can_undo: ClassVar[bool] = True
     waits: ClassVar[bool] = True
-    """Whether what began before is taken back only when this is: not where only single nodes are missed."""
+    """True if earlier steps are undone only together with it; False where only single nodes may fail."""
 
     @property
     def title(self) -> str:
-        """What it does, for people: its description here."""
+        """The step's title: its description here."""
         return (type(self).__doc__ or self.name).rstrip(".")
 
     @abstractmethod
     async def do(self, m: Merge) -> None:
-        """Carry it out; may be repeated after a kill."""
+        """Carry the step out; may be repeated after a kill."""
 
     async def undo(self, m: Merge) -> None:  # noqa: B027 - most steps change nothing that anybody sees
-        """Take it back; may be repeated."""
+        """Undo the step; idempotent."""
 
 
 class Keys(Step):
@@ -274,7 +277,7 @@ class StoppedDaemons(Step):
 
 
 async def _all_tried(*parts: Callable[[], Awaitable[object]]) -> None:
-    """One after the other, also after one that failed; ExecError for all that did."""
+    """Run all, one after the other, even after a failure; ExecError for all failures."""
     failed = []
     for part in parts:
         try:
@@ -329,7 +332,8 @@ class Planned(Step):
             raise PrereqError("; ".join(str(one) for one in plan.errors), ErrorCode.WRONG_STATE)
         nodes = plan.snapshot.nodes
         m.journal.drained = [nodes[uuid].name for uuid in plan.drained]
-        # Of what there was, and not of the plan: what the merge itself has lost is missed too (S48).
+        # Based on the old configurations and not on the plan, so that losses by the merge itself
+        # are detected (S48).
         before = [one.snapshot for one in (mine, *theirs)]
         m.journal.nodes = sorted(node.name for one in before for node in one.nodes.values())
         m.journal.instances = sorted(
@@ -397,7 +401,7 @@ async def _free_address(m: Merge, master: MergingNode) -> None:
         await m.call(master, Action.DROP_ADDRESS, address=address)
     except GanetiError as err:
         where = f"{address.address} of {master.cluster.name}"
-        m.say(f"{where} may still be on {master.node.name}, take it away there: {err.message}")
+        m.say(f"{where} may still be on {master.node.name}; remove it there: {err.message}")
 
 
 class Redistributed(Step):
@@ -493,12 +497,12 @@ STEPS: tuple[Step, ...] = (
 
 
 def is_past_return(journal: Journal) -> bool:
-    """Whether a node may have left its cluster: then the merge can only continue."""
+    """Return whether a node may have left its cluster: then the merge can only continue."""
     return any(step.name in journal.begun and not step.can_undo for step in STEPS)
 
 
 def check_return(journal: Journal) -> None:
-    """PrereqError after the point of no return."""
+    """Raise PrereqError after the point of no return."""
     if is_past_return(journal):
         raise PrereqError(
             "nodes have left their cluster, so the merge cannot be rolled back; run the command again to continue",
@@ -507,9 +511,9 @@ def check_return(journal: Journal) -> None:
 
 
 async def go_on(m: Merge) -> None:
-    """Do all steps that are not done; after a failure everything is taken back as far as it can be.
+    """Do all remaining steps; after a failure roll back as far as possible.
 
-    The error of the step is raised, with what became of the rest.
+    Raises the error of the step, with the outcome of the rollback.
     """
     for step in STEPS:
         if step.name in m.journal.done:
@@ -551,16 +555,19 @@ async def _failed(m: Merge, step: Step, err: GanetiError | OSError) -> GanetiErr
 
 
 async def roll_back(m: Merge) -> None:
-    """Undo what was begun, the last first; PrereqError after the point of no return, ExecError if it fails.
+    """Undo the steps that began, the last first.
 
-    A node that does not answer blocks no other node: the others are rolled back, and the error names it.
+    PrereqError after the point of no return, ExecError on failure.
+
+    A node that does not answer blocks no other node: the others are rolled back, and the error
+    names it.
     """
     check_return(m.journal)
     failed = []
     for step in reversed(STEPS):
         if step.name not in m.journal.begun:
             continue
-        if step.name in m.journal.done:  # a run that continues instead has to do it again
+        if step.name in m.journal.done:  # a run that continues instead has to repeat it
             m.journal.done.remove(step.name)
             _save_if_it_can(m.journal)
         try:
@@ -580,13 +587,16 @@ async def roll_back(m: Merge) -> None:
 
 
 def _save_if_it_can(journal: Journal) -> None:
-    """On a full disk a merge goes back all the same: a step may be undone twice."""
+    """Save the journal if possible.
+
+    With a full disk the rollback continues, because undoing is idempotent.
+    """
     with suppress(OSError):
         journal.save()
 
 
 def outlook(journal: Journal, *, back: bool) -> list[str]:
-    """What going on would do, or going back would undo, for people."""
+    """Return the remaining steps, or the steps to undo, as text."""
     if back:
         return [
             f"would undo: {step.title}" for step in reversed(STEPS) if step.name in journal.begun

@@ -1,4 +1,4 @@
-"""Doing the same on many nodes at once."""
+"""Runs one operation on many nodes at once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -18,9 +18,10 @@ async def together(
     *,
     most: int = NODES_AT_ONCE,
 ) -> list[_Result]:
-    """What `work` makes of each, `most` at a time. All are tried: one error names everything that failed.
+    """Return the results of `work` for each, `most` at a time.
 
-    GanetiError or OSError as it was raised if it is the only one, ExecError for several.
+    All are attempted, and one error names all failures: a GanetiError or OSError unchanged if it is
+    the only one, ExecError for several.
     """
     gate = asyncio.Semaphore(most)
 
