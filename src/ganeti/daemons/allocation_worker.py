@@ -21,19 +21,22 @@ from ganeti.base.errors import PrereqError
 from ganeti.model.iallocator import FRAME_LENGTH_BYTES, YES, asks_monitoring
 from ganeti.placement.answers import Settings, answered, explanation, refusal, state_of
 from ganeti.placement.description import Cluster
-from ganeti.placement.load.message import read
+from ganeti.placement.load.message import KeptInstances, read
 from ganeti.placement.places import Excluded, Rules
 
 SPARED = Excluded(lone_nodes=True)
 """Allow a cluster of one node; upstream refuses it."""
 
 
-def computed(question: Mapping[str, Any]) -> Any:
-    """Return the answer to one question; a malformed message is answered with an error, never raised."""
+def computed(question: Mapping[str, Any], kept: KeptInstances | None = None) -> Any:
+    """Return the answer to one question; a malformed message is answered with an error, never raised.
+
+    `kept` has the instances of the question before, if both consist of objects of this process.
+    """
     message, options = question["message"], question.get("options", {})
     settings, chosen = settings_of(options), question.get("chosen")
     try:
-        cluster, request = read(message)
+        cluster, request = read(message, kept=kept)
         if asks_monitoring(options):
             cluster = _monitored(cluster, message, options)
         state = state_of(cluster, settings)

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.base.kept_results import KeptResults
 from ganeti.base.paths import Paths
 from ganeti.model.iallocator import BUILT_IN, FRAME_LENGTH_BYTES, RequestType, asks_monitoring
 
@@ -24,7 +25,7 @@ SLOWEST_S = 300.0
 _QUICK = (RequestType.ALLOCATE, RequestType.RELOCATE)
 _ANSWER_LIMIT = 1 << 30
 
-Compute = Callable[[Mapping[str, Any]], Any]
+Compute = Callable[[Mapping[str, Any], KeptResults[Any, Any]], Any]
 
 
 class BuiltInAllocator:
@@ -34,6 +35,7 @@ class BuiltInAllocator:
         self._programs = [directory / BUILT_IN for directory in paths.iallocator_search_path]
         self._own = Path(sys.executable).parent / BUILT_IN
         self._compute: Compute | None = None
+        self._kept = KeptResults[Any, Any]()
         self._process: asyncio.subprocess.Process | None = None
         self._one_at_a_time = asyncio.Lock()
 
@@ -80,7 +82,7 @@ class BuiltInAllocator:
         ):
             if self._compute is None:
                 self._compute = await asyncio.to_thread(_load)
-            return self._compute(question)
+            return self._compute(question, self._kept)
         async with self._one_at_a_time:
             try:
                 async with asyncio.timeout(SLOWEST_S):

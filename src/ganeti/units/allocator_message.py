@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ganeti.base.errors import RpcError
+from ganeti.base.kept_results import KeptResults
 from ganeti.config.fill import filled_beparams, filled_ipolicy, filled_ndparams, is_exclusive
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import storage_unit
@@ -42,11 +43,13 @@ async def cluster_message(
     services = ctx.services
     reports = await services.node_data.reports(ctx.services, ctx.snapshot, fresh=fresh)
     placements = services.placements
-    known = _Known(ctx.snapshot, reports, placements.since(reports.mark), placements.pending())
+    snapshot = ctx.snapshot
+    known = _Known(snapshot, reports, placements.since(reports.mark), placements.pending())
     make = partial(_message, known, request, template, ignore_policy=ignore_policy)
-    if len(known.snapshot.instances) <= INSTANCES_AT_ONCE:
-        return make()
-    return await asyncio.to_thread(make)
+    if len(snapshot.instances) <= INSTANCES_AT_ONCE:
+        return make(services.instance_messages)
+    # Of many instances nothing is kept: that would take more memory than the configuration.
+    return await asyncio.to_thread(make, KeptResults())
 
 
 class _Known(NamedTuple):
@@ -59,9 +62,17 @@ class _Known(NamedTuple):
     pending: list[Placement]
 
 
-def _message(known: _Known, request: Message, template: str, *, ignore_policy: bool) -> Message:
+def _message(
+    known: _Known,
+    request: Message,
+    template: str,
+    kept: KeptResults[Instance, Message],
+    *,
+    ignore_policy: bool,
+) -> Message:
     snapshot = known.snapshot
-    instances = {one.name: _instance(snapshot, one) for one in snapshot.instances.values()}
+    by_name = {one.name: one for one in snapshot.instances.values()}
+    instances = kept.of(by_name, lambda _name, one: _instance(snapshot, one), snapshot.cluster)
     for placement in known.pending:
         instances.setdefault(placement.name, placement.message)
     cluster = snapshot.cluster

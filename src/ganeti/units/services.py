@@ -7,9 +7,10 @@ from typing import Any, Protocol
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.ids import IdSource
+from ganeti.base.kept_results import KeptResults
 from ganeti.config.config import Config
 from ganeti.jobs.pending_undo import PendingStep
-from ganeti.model.objects import Node, NodeUuid
+from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.query.execute import QueryExecutor
 from ganeti.rpc.hook_reports import HookReports
 from ganeti.rpc.procedures.hooks import HookDirectory
@@ -142,6 +143,8 @@ class Services:
     """Reads the hooks of the master's node; None: its node daemon is queried."""
     hook_reports: HookReports = field(default_factory=HookReports)
     """The reports about hooks that nodes attach to their answers."""
+    instance_messages: KeptResults[Instance, dict[str, Any]] = field(default_factory=KeptResults)
+    """Instances in the form of allocators."""
     node_data: NodeData = field(default_factory=NodeData)
     built_in: BuiltInAllocator | None = None
     """None: every allocator is a program."""

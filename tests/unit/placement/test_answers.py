@@ -12,7 +12,7 @@ from ganeti.daemons.allocation_worker import computed
 from ganeti.placement.answers import Settings, answer
 from ganeti.placement.balance import Goals, balance
 from ganeti.placement.description import Cluster
-from ganeti.placement.load.message import read
+from ganeti.placement.load.message import KeptInstances, read
 from ganeti.placement.places import Excluded, Rules
 from ganeti.placement.redundancy import is_redundant
 from ganeti.placement.score import score
@@ -356,3 +356,21 @@ def test_a_secondary_node_is_found_for_an_instance_without_one() -> None:
 def test_a_wrong_request_is_answered_no(request_: dict[str, Any]) -> None:
     found = ask(clusters.cluster(3), request_)
     assert (found["success"], found["result"]) == (False, [])
+
+
+def test_message_of_kept_instances_is_read_like_a_new_one() -> None:
+    """Objects that are replaced, added or missing between two messages are seen."""
+    message = clusters.message(clusters.cluster(4, 1), clusters.allocation("plain"))
+    kept = KeptInstances()
+    assert read(message, kept=kept) == read(message)
+    (first, one), (second, _), *others = message["instances"].items()
+    message["instances"] = {**dict(others), "new": one, first: {**one, "memory": one["memory"] + 1}}
+    assert second not in message["instances"]
+    assert read(message, kept=kept) == read(message)
+
+
+def test_malformed_instance_is_refused_with_kept_ones() -> None:
+    message = clusters.message(clusters.cluster(4, 1), clusters.allocation("plain"))
+    message["instances"]["new"] = {"memory": "much"}
+    question = {"do": "answer", "message": message}
+    assert not computed(question, KeptInstances())["success"]

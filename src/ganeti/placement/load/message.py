@@ -1,12 +1,13 @@
 """Version 2 of the allocator's message (seed 004), as a description and a request."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
 from ganeti.base.errors import InputError
+from ganeti.base.kept_results import KeptResults
 from ganeti.placement.description import Cluster, Group, Instance, Node
 from ganeti.placement.load.text import DEFAULT_POLICY
 from ganeti.placement.policy_form import AllocationPolicy, checked_policy
@@ -151,18 +152,27 @@ class _Message(msgspec.Struct):
 _FORM = "an allocator's message is a JSON object with nodegroups, nodes, instances and request"
 
 
+KeptInstances = KeptResults[Any, Instance]
+"""Descriptions of the instances of the last message."""
+
+
 def read(
-    message: bytes | Mapping[str, Any], source: str = "message"
+    message: bytes | Mapping[str, Any], source: str = "message", kept: KeptInstances | None = None
 ) -> tuple[Cluster, dict[str, Any]]:
     """Return (cluster, request) of a message, encoded or not; InputError names `source` and the fault.
 
-    Scripts match the first words of these errors, so those words are upstream's.
+    Scripts match the first words of these errors, so those words are upstream's. With `kept` the message consists
+    of objects, and instances that were in the last one are not read again.
     """
+    kept_instances: Iterable[Instance] = ()
     try:
         if isinstance(message, bytes):
             parsed = msgspec.json.decode(message, type=_Message)
-        else:
+        elif kept is None:
             parsed = msgspec.convert(message, _Message)
+        else:
+            parsed = msgspec.convert({**message, "instances": {}}, _Message)
+            kept_instances = kept.of(message["instances"], _read_instance).values()
     except msgspec.ValidationError as err:
         raise InputError(
             f"invalid iallocator message: {_wrong(err)}, in {source}; {_FORM}"
@@ -172,17 +182,27 @@ def read(
         raise InputError(
             f"Parsing input IAllocator message: Invalid JSON: {source} {why}; {_FORM}"
         ) from err
-    for name, wanted in parsed.instances.items():
-        if not wanted.nodes:
-            raise InputError("has no nodes", f"instances[{name}]")
     cluster = Cluster(
         groups=[one.described(uuid) for uuid, one in parsed.nodegroups.items()],
         nodes=[one.described(name) for name, one in parsed.nodes.items()],
-        instances=[one.described(name) for name, one in parsed.instances.items()],
+        instances=[
+            *kept_instances,
+            *(_on_nodes(name, one) for name, one in parsed.instances.items()),
+        ],
         tags=parsed.cluster_tags,
         policy=DEFAULT_POLICY,  # upstream's tools do not read the cluster's policy here either
     )
     return cluster, parsed.request
+
+
+def _read_instance(name: str, message: Any) -> Instance:
+    return _on_nodes(name, msgspec.convert(message, Wanted))
+
+
+def _on_nodes(name: str, wanted: Wanted) -> Instance:
+    if not wanted.nodes:
+        raise InputError("has no nodes", f"instances[{name}]")
+    return wanted.described(name)
 
 
 def wanted_instance(request: Mapping[str, Any]) -> Instance:
