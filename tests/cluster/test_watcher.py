@@ -68,7 +68,7 @@ def test_the_watcher_mends_what_it_may(cluster: LocalCluster, new_name: NewName)
     cluster.ok("gnt-instance", "shutdown", "--timeout=0", name)
     assert "starting" not in watcher(cluster).out
     cluster.kill(NODED, 3)
-    assert f"{NODED} did not run, and was started" in watcher(cluster, node=3).out
+    assert f"{NODED} was not running and was started" in watcher(cluster, node=3).out
     assert cluster.runs(NODED, 3)
 
 

@@ -1,6 +1,7 @@
-"""The master's audit log: who asked for changes by LUXI, and how each job changed the configuration.
+"""The master's audit log: callers of changes by LUXI, and each job's changes to the configuration.
 
-One JSON object a line; secrets are not in it. What came by REST is in the REST server's log, the job's number joins them.
+One JSON object a line, without secrets. Requests by REST are in the REST server's log; the job's
+number joins the two.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from ganeti.model.opcode_table import parse_opcode
 from ganeti.protocols.luxi import Answer, Request, error_from_wire
 
 OBJECTS_LIMIT = 100
-"""Objects of one transaction that the record names."""
+"""Maximum number of objects of one transaction in the record."""
 SUMMARIES_LIMIT = 20
 _OF_ONE_JOB = ("CancelJob", "ArchiveJob", "ChangeJobPriority", "AbandonUndo")
 
@@ -37,7 +38,7 @@ class MasterAudit:
         self._clock = clock
 
     def asked(self, caller: Caller, request: Request, answer: Answer) -> None:
-        """A request that would change something, and what came of it."""
+        """Record a request for a change, and its outcome."""
         record: dict[str, Any] = {
             "user": f"uid {caller.uid}",
             "address": f"pid {caller.pid}",
@@ -51,7 +52,7 @@ class MasterAudit:
         self._append(record)
 
     def changed(self, job_id: int | None, objects: Sequence[ChangedObject]) -> None:
-        """A transaction that was acknowledged."""
+        """Record an acknowledged transaction."""
         told = [
             {
                 "kind": kind_of(one.thing),
@@ -83,7 +84,7 @@ def _why(result: Any) -> str:
 
 
 def _what(request: Request) -> str:
-    """What is asked for; of jobs only what they are called."""
+    """Return the content of a request; for jobs only their opcodes' names."""
     args = request.args
     if not request.method.startswith("Submit"):
         return " ".join(str(one) for one in args if isinstance(one, str | int | float))

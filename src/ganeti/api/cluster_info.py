@@ -1,4 +1,4 @@
-"""The answer of QueryClusterInfo: what `gnt-cluster info` and the h-tools read."""
+"""The answer of QueryClusterInfo, which `gnt-cluster info` and the h-tools read."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ _32_BITS = 2**32
 def cluster_info(
     snapshot: Snapshot, *, degraded: bool, state: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Everything about the cluster as a whole, by the names that clients know."""
+    """Return the facts about the cluster as a whole, by the names that clients know."""
     cluster = snapshot.cluster
     master = snapshot.nodes.get(cluster.master_node)
     described = {

@@ -1,4 +1,4 @@
-"""confd's socket: takes datagrams, answers those that deserve it, and is silent to all others (S54, G25).
+"""confd's socket: answers valid datagrams, and ignores all others (S54, G25).
 
 An answer uses only data in memory: it neither waits, writes, nor calls another process (S63, S64).
 """
@@ -20,9 +20,9 @@ from ganeti.protocols.confd import (
 )
 
 AT_ONCE = 256
-"""Datagrams that are taken before other work of the loop has its turn."""
+"""Number of datagrams that are read before the loop gets a turn."""
 REPEATS_LIMIT = 100
-"""How often the same datagram is answered in a second; who has recorded one gets no stream of answers."""
+"""Maximum answers to the same datagram in a second, so that a replayed one causes no stream of answers."""
 REMEMBERED = 50_000
 RECEIVE_BYTES = 8 << 20
 _SO_RCVBUFFORCE = 33
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def bound_socket(address: str, port: int) -> socket.socket:
-    """The socket at an address, '' for all; OSError. As root it gets room for a flood."""
+    """Return the socket at an address, '' for all; OSError. As root it gets buffers for a flood."""
     where = address or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")  # noqa: S104 - every holder of the key may ask
     family = socket.AF_INET6 if ":" in where else socket.AF_INET
     opened = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -68,11 +68,11 @@ class ConfdServer:
         self._second = 0
 
     def use_keys(self, keys: Sequence[bytes]) -> None:
-        """Take these keys from now on."""
+        """Replace the keys."""
         self._keys = tuple(keys)
 
     def readable(self, now: Callable[[], float]) -> None:
-        """Take what has arrived, a bounded number."""
+        """Handle received datagrams, a bounded number."""
         time = now()
         for _ in range(AT_ONCE):
             try:
@@ -80,8 +80,8 @@ class ConfdServer:
             except BlockingIOError:
                 return
             except OSError as err:
-                # What an earlier answer met on its way.
-                log.debug("a datagram could not be taken: %s", err)
+                # An error that an earlier answer caused on the network.
+                log.debug("cannot receive a datagram: %s", err)
                 continue
             packet = self.reply(self._view[:size], time)
             if packet is not None:
@@ -89,7 +89,7 @@ class ConfdServer:
                     self._socket.sendto(packet, sender)
 
     def reply(self, packet: bytes | memoryview, now: float) -> bytes | None:
-        """The answer to a datagram; None for silence."""
+        """Return the answer to a datagram; None for silence."""
         asked = parse_request(packet, self._keys, now, self._tolerance_s)
         if asked is None or not self._may_answer(asked.fingerprint, now):
             return None
@@ -99,7 +99,7 @@ class ConfdServer:
         try:
             status, content = answer(facts, asked.request)
         except Exception:
-            log.exception("a fault of this program while it answered type %d", asked.request.type)
+            log.exception("unexpected error while answering type %d", asked.request.type)
             status, content = Status.ERROR, ErrorDetail.INTERNAL
         return pack_answer(asked, status, content, facts.position)
 

@@ -1,11 +1,12 @@
-"""What has happened lately, for those who follow it: made of what the state's log has of objects and jobs.
+"""Recent events for clients that follow them, derived from the objects and jobs in the state's log.
 
-The number of an event is `EPOCH-SERIAL-N`: the N-th of the transaction after that position. Every master makes
-the same events of the same log, so numbers outlive a change of master; nothing is kept here. `EPOCH-SERIAL`
-is where no event of the next transaction has been sent yet. Events before the beginning of the log are lost:
-the client has to read the state again.
+The number of an event is `EPOCH-SERIAL-N`: the N-th of the transaction after that position. Every
+master derives the same events from the same log, so numbers survive a change of master; nothing is
+stored here. `EPOCH-SERIAL` is the position before the first event of the next transaction. Events
+before the beginning of the log are lost: the client has to read the state again.
 
-That a job waits for locks, or is being cancelled, is not in the log. Such an event has no number.
+The log does not show that a job waits for locks, or is being cancelled. Such an event has no
+number.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ from ganeti.store.backend import StateHistory
 from ganeti.store.interface import Delete, LogEntry, NotInLog, Operation, Position, Put
 
 GATHER_S = 0.02
-"""The log is looked at at most this often."""
+"""Minimum interval between two reads of the log."""
 PASSING_LIMIT = 1_000
 NUMBER = re.compile(r"([0-9]{1,10})-([0-9]{1,10})(?:-([0-9]{1,6}))?")
 
@@ -40,7 +41,7 @@ _PASSING = (JobStatus.WAITING, JobStatus.CANCELING)
 
 
 class _Shown(msgspec.Struct):
-    """Of an object's row, what an event says."""
+    """The part of an object's row that an event shows."""
 
     uuid: str
     name: str = ""
@@ -49,7 +50,7 @@ class _Shown(msgspec.Struct):
 
 
 class EventLog:
-    """The events of one mastership, as its state's log has them."""
+    """The events of one mastership, from its state's log."""
 
     def __init__(self, store: StateHistory) -> None:
         self._store = store
@@ -61,19 +62,22 @@ class EventLog:
         self._stop_following: Callable[[], None] | None = None
 
     async def last(self) -> str:
-        """The number of the end of what is acknowledged now."""
+        """Return the number of the last acknowledged event."""
         try:
             while found := await self._store.log_after(self._acknowledged):
                 self._acknowledged = found[-1].position
-        except NotInLog:  # no client has asked for so long
+        except NotInLog:  # no client has asked for a long time
             self._acknowledged = self._store.statistics().position
         return _number(self._acknowledged)
 
     async def after(self, number: str | None, passing: int | None = None) -> dict[str, Any]:
-        """What came after a number: `{"last", "is_lost", "events": [[number, kind, content] …], "passing"}`.
+        """Return the events after a number.
 
-        None: nothing, only the last number. `is_lost`: what came after it is not known any more. With `passing`,
-        as the answer before had it, also what passes, in events without a number. NotMaster, StoreError.
+        `{"last", "is_lost", "events": [[number, kind, content] …], "passing"}`.
+
+        None: return only the last number. `is_lost`: the events after it are no longer known.
+        `passing`, from the previous answer, adds transient states, as events without a number.
+        NotMaster, StoreError.
         """
         if number is None:
             return self._answer(await self.last())
@@ -97,7 +101,7 @@ class EventLog:
         return {"last": last, "is_lost": is_lost, "events": list(events), "passing": passing}
 
     def _passing_after(self, serial: int, events: Sequence[list[Any]]) -> list[list[Any]]:
-        """Jobs that are in a passing state still, but for those of which the log says more."""
+        """Return the jobs that are still in a transient state, except those with later events in the log."""
         said = {event[2]["id"]: event[2]["status"] for event in events if event[1] == "job"}
         return [
             [None, "job", _shown_job(job.stored(), job.status)]
@@ -109,12 +113,14 @@ class EventLog:
     async def wait(
         self, number: str | None, timeout_s: float, passing: int | None = None
     ) -> dict[str, Any]:
-        """The same, as soon as there is something to say, or when the time is over."""
+        """Return the same, as soon as there is an event, or after the timeout."""
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_s
         while True:
             waiter: asyncio.Future[None] = loop.create_future()
-            self._waiters.add(waiter)  # before the log is read, so that nothing falls in between
+            self._waiters.add(
+                waiter
+            )  # before the log is read, so that no event is missed in between
             try:
                 answer = await self.after(number, passing)
                 left = until - loop.time()
@@ -125,21 +131,21 @@ class EventLog:
             finally:
                 self._waiters.discard(waiter)
 
-    # What makes it look again
+    # Triggers
 
     def follow(self, subscribe: Callable[[Callable[[Snapshot], None]], Callable[[], None]]) -> None:
-        """Look again whenever the configuration has changed, until `close`."""
+        """Check the log whenever the configuration has changed, until `close`."""
         self._stop_following = subscribe(lambda _snapshot: self.stir())
 
     def job_changed(self, job: LiveJob) -> None:
-        """A job is in another state; the log has it already, or soon."""
+        """Handle a job's new state; the log has it already, or soon."""
         if job.status in _PASSING:
             self._passed += 1
             self._passing.append((self._passed, job))
         self.stir()
 
     def stir(self) -> None:
-        """Something was, or is being, written."""
+        """Handle a write, finished or in progress."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._look)
 
@@ -163,7 +169,7 @@ class EventLog:
         self._wake()
 
 
-# From the log to events
+# Derivation of events
 
 
 def _number(position: Position, index: int = 0) -> str:
@@ -171,7 +177,7 @@ def _number(position: Position, index: int = 0) -> str:
 
 
 def _parsed(number: str) -> tuple[Position, int]:
-    """Position and how many events after it were told; InputError."""
+    """Return the position and the number of events sent after it; InputError."""
     found = NUMBER.fullmatch(number)
     if found is None:
         raise InputError(f"{number!r:.60} is not the number of an event")
@@ -179,7 +185,7 @@ def _parsed(number: str) -> tuple[Position, int]:
 
 
 def _events_of(entries: Sequence[LogEntry], seen: int) -> list[list[Any]]:
-    """All events of some transactions, but for the first `seen`."""
+    """Return all events of some transactions, except the first `seen`."""
     events: list[list[Any]] = []
     for entry in entries:
         of_entry = _of_operations(entry.transaction.operations)
@@ -191,7 +197,7 @@ def _events_of(entries: Sequence[LogEntry], seen: int) -> list[list[Any]]:
 
 
 def _of_operations(operations: Sequence[Operation]) -> list[tuple[str, Mapping[str, Any]]]:
-    """What a transaction has changed; what is removed in it was put before as it was."""
+    """Return the changes of a transaction; a removed row is preceded by its old content."""
     found: list[tuple[str, Mapping[str, Any]]] = []
     for operation, following in zip_longest(operations, operations[1:]):
         if not isinstance(operation, Put):

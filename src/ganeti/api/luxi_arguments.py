@@ -22,40 +22,40 @@ class Arguments:
         self._values = values
 
     def text(self, index: int, default: str | None = None) -> str:
-        """A string; `default` (if there is one) for null."""
+        """Return a string; `default` (if given) for null."""
         value = self.raw(index)
         if value is None and default is not None:
             return default
         return self._typed(index, value, str, "a string")
 
     def flag(self, index: int) -> bool:
-        """A boolean."""
+        """Return a boolean."""
         return self._typed(index, self.raw(index), bool, "true or false")
 
     def number(self, index: int) -> float:
-        """A number."""
+        """Return a number."""
         value = self.raw(index)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._wrong(index, "a number")
         return float(value)
 
     def job_id(self, index: int) -> int:
-        """The id of a job; old clients send it as a string."""
+        """Return the id of a job; old clients send it as a string."""
         return self._as_job_id(self.raw(index), index)
 
     def job_ids(self, index: int) -> list[int]:
-        """Ids of jobs; null is none."""
+        """Return ids of jobs; null means none."""
         return [self._as_job_id(value, index) for value in self._list(index)]
 
     def texts(self, index: int) -> list[str]:
-        """Strings; null is none."""
+        """Return strings; null means none."""
         values = self._list(index)
         if not all(isinstance(value, str) for value in values):
             raise self._wrong(index, "a list of strings")
         return values
 
     def raw(self, index: int) -> Any:
-        """Whatever is there; None if the list is shorter."""
+        """Return the unchecked value; None if the list is shorter."""
         return self._values[index] if index < len(self._values) else None
 
     def _list(self, index: int) -> list[Any]:

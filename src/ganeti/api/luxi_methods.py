@@ -1,6 +1,6 @@
-"""What the master answers: LUXI methods over the queue, the configuration and queries.
+"""The LUXI methods of the master, over the queue, the configuration and queries.
 
-A fault of the client is an answer, never an end: malformed requests get a sentence, requests
+A client's fault is answered and never ends the daemon: malformed requests get a message, requests
 that cannot be met get the error's name and arguments.
 """
 
@@ -44,12 +44,12 @@ from ganeti.units.registry import UNITS
 from ganeti.units.submission import check_values
 
 JOBS_LIMIT = 20_000
-"""Jobs in one SubmitManyJobs."""
+"""Maximum number of jobs in one SubmitManyJobs."""
 OPCODES_LIMIT = 1_000
-"""Opcodes in one job; a job with more refuses the whole submission before it is parsed."""
+"""Maximum number of opcodes in one job; a job with more is refused before the submission is parsed."""
 WATCHER_MEMORY_LIMIT = 512 * 1024
 WAIT_LIMIT_S = 60.0
-"""A waiting client gets a message to keep waiting at least this often (S195)."""
+"""Maximum time before a waiting client gets a message to keep waiting (S195)."""
 
 AUDITED = frozenset(
     (
@@ -57,7 +57,7 @@ AUDITED = frozenset(
         "ReplaceFilter", "DeleteFilter", "SetDrainFlag", "SetWatcherPause", "AbandonUndo", "BackupState",
     )
 )  # fmt: skip
-"""What changes something, and is not recorded by the REST server."""
+"""Methods that change something, and that the REST server does not record."""
 
 REASON_SOURCE, REST_SOURCE = "gnt:luxi", "gnt:rest"
 BACKUP = "BackupState"
@@ -68,24 +68,24 @@ class _Method(NamedTuple):
     least: int
     most: int
     at_once: Callable[[Arguments], Any] | None = None
-    """What the handler would answer, or None where that needs time."""
+    """Returns the handler's answer, or None if that takes time."""
 
 
 class _Awaited(NamedTuple):
-    """What a client that waits for a job knows, and wants to know."""
+    """The state that a waiting client knows, and the fields that it requests."""
 
     job_id: int
     fields: list[Field[Any]]
     previous: list[Any] | None
     serial: int
-    """Of the last line of its log that the client has."""
+    """The serial of the last log line that the client has."""
     timeout_s: float
 
 
 SUBMIT_PRIORITIES = (10, 0, -10)
-"""Low, normal, high; what runs may be given any other."""
+"""Low, normal, high; a running job may get any other."""
 _QUICK = frozenset(("id", "status", "priority", "received_ts", "start_ts", "end_ts"))
-"""Fields of a job that take no time, whatever the job has done."""
+"""Fields of a job that are cheap, whatever the job has done."""
 
 
 class LuxiMethods:
@@ -106,7 +106,7 @@ class LuxiMethods:
         more: Mapping[str, Method] | None = None,
         rest_uid: int | None = None,
     ) -> None:
-        """`more`: methods of which the REST server is the only client; `rest_uid`: its user, if it has one of its own."""
+        """`more` are methods for the REST server only; `rest_uid` is its user, if it has one of its own."""
         self._rest_uid = rest_uid
         self._queue = queue
         self._config = config
@@ -159,15 +159,15 @@ class LuxiMethods:
 
     @property
     def names(self) -> frozenset[str]:
-        """The methods that exist."""
+        """Return the names of the methods."""
         return frozenset(self._methods)
 
     def is_abandonable(self, method: str) -> bool:
-        """Waiting for news, or making a file, is of no use to a client that has hung up."""
+        """Return True for waits and downloads, which are useless to a disconnected client."""
         return method in ("WaitForJobChange", "WaitForEvents", BACKUP)
 
     def answer_at_once(self, request: Request, _caller: Caller) -> Answer | None:
-        """The answer to what asks for little of the configuration; None for all else, and for what is wrong."""
+        """Return the answer to a small query of the configuration; None for all else, and for errors."""
         method = self._methods.get(request.method)
         if method is None or method.at_once is None:
             return None
@@ -206,10 +206,13 @@ class LuxiMethods:
     def _refusal(self, result: Any) -> Answer:
         return Answer(False, result, degraded=self._config.degraded)
 
-    # --- jobs ---
+    # Jobs
 
     async def _submit_job(self, args: Arguments, caller: Caller) -> int:
-        """The same key, if there is one, gives the same job: who lost the answer may ask again (F16)."""
+        """Submit a job.
+
+        A repeated key gives the same job, so that a client may retry after a lost answer (F16).
+        """
         key = None if args.raw(1) is None else args.text(1)
         ops = await self._parsed_jobs([args.raw(0)], caller, what="job")
         return await self._queue.submit(ops[0], key=key)
@@ -219,10 +222,10 @@ class LuxiMethods:
         return await self._queue.submit(ops[0], even_if_drained=True)
 
     async def _submit_as(self, args: Arguments, caller: Caller) -> int:
-        """A job of a user of the REST interface: who, the opcodes, a key; it has fewer rights (A44)."""
+        """Submit a job of a user of the REST interface: user, opcodes, key; it has fewer rights (A44)."""
         who = args.raw(0)
         if not isinstance(who, dict) or not isinstance(who.get("user"), str) or not who["user"]:
-            raise InputError("must say the user", "SubmitJobAs[0]")
+            raise InputError("must contain the user", "SubmitJobAs[0]")
         (job,) = await self._parsed_jobs([args.raw(1)], caller, what="job")
         address = str(who.get("address", ""))[:100]
         said = (REST_SOURCE, f"user {who['user']:.100} from {address}", self._now_ns())
@@ -236,16 +239,17 @@ class LuxiMethods:
         return await self._queue.submit(ops, key=args.text(2), submitter=submitter, check=check)
 
     async def _check_values(self, ops: Sequence[OpCode], submitter: Submitter) -> None:
-        """PrereqError for values that the configuration does not allow.
+        """Raise PrereqError for values that the configuration does not allow.
 
-        A job of the same user that has not ended, or another opcode of the job, may change what counts.
+        Skipped where an unfinished job of the same user, or another opcode of the job, may change
+        the relevant objects.
         """
         is_alone = len(ops) == 1 and not ops[0].depends
         if is_alone and not self._queue.is_busy(submitter.source):
             await check_values(self._config.snapshot, ops[0], submitter, self._clock)
 
     async def _check_scope(self, submitter: Submitter, ops: Sequence[OpCode]) -> None:
-        """PrereqError if the user is limited and an opcode refers to what is beyond the limits."""
+        """Raise PrereqError if the user is limited and an opcode refers to an object beyond the limits."""
         if submitter.scope is None:
             return
         own_jobs = set[int]()
@@ -257,9 +261,9 @@ class LuxiMethods:
             check_scope(self._config.snapshot, submitter.scope, op, own_jobs)
 
     async def _submit_many(self, args: Arguments, caller: Caller) -> list[list[Any]]:
-        """All jobs are looked at before the first is taken: a malformed one refuses all.
+        """Submit jobs; all are checked before the first is accepted: a malformed one refuses all.
 
-        The same key, if there is one, gives the same jobs (F16).
+        A repeated key gives the same jobs (F16).
         """
         key = None if args.raw(1) is None else args.text(1)
         raw = args.raw(0)
@@ -277,7 +281,7 @@ class LuxiMethods:
     async def _parsed_jobs(
         self, raw_jobs: list[Any], caller: Caller, *, what: str
     ) -> list[list[OpCode]]:
-        """Opcodes of each job, marked with who sent them; InputError says where one is wrong."""
+        """Return the opcodes of each job, marked with the sender; InputError names the invalid part."""
         source = (REASON_SOURCE, f"uid {caller.uid}, pid {caller.pid}", self._now_ns())
         jobs = []
         pause = YieldEvery()
@@ -306,7 +310,7 @@ class LuxiMethods:
         return int(self._clock.time() * 1e9)
 
     def _end_at_once(self, args: Arguments) -> list[Any] | None:
-        """How a job that said nothing has ended, for who asks for little of it."""
+        """Return the end of a job without log lines, for a client that requests few fields."""
         status = self._queue.status(args.job_id(0))
         if status is None or not status.is_final or not _QUICK.issuperset(args.texts(1)):
             return None
@@ -366,7 +370,7 @@ class LuxiMethods:
     async def _delete_filter(self, args: Arguments, _caller: Caller) -> None:
         await self._filters.delete(args.text(0))
 
-    # --- queries ---
+    # Queries
 
     def _query_at_once(self, args: Arguments) -> dict[str, Any] | None:
         result = self._queries.query_at_once(args.text(0), args.texts(1), args.raw(2))
@@ -390,7 +394,7 @@ class LuxiMethods:
         return query
 
     async def _screenshot(self, args: Arguments, _caller: Caller) -> str:
-        """What an instance's screen shows, as PNG in base64; it is stored nowhere."""
+        """Return an instance's screen, as PNG in base64; it is stored nowhere."""
         return await self._screenshots.screenshot(self._config.snapshot, args.text(0))
 
     async def _query_exports(self, args: Arguments, _caller: Caller) -> dict[str, Any]:
@@ -422,7 +426,7 @@ class LuxiMethods:
         return ["this node is the master already"]
 
     async def _backup(self, args: Arguments, caller: Caller) -> int:
-        """Only for callers with the daemon's own rights, since it writes any file that is named."""
+        """Write a backup; only for callers with the daemon's own rights, since it writes any named file."""
         if caller.uid not in (0, os.geteuid()):
             raise PrereqError("only root may make a backup", ErrorCode.WRONG_STATE)
         path = Path(args.text(0))
@@ -431,7 +435,7 @@ class LuxiMethods:
         return (await self._backups.write(path)).as_int()
 
     async def _query_pending_undo(self, _args: Arguments, _caller: Caller) -> list[dict[str, Any]]:
-        """What ended jobs have left undone, a dictionary for each step."""
+        """Return the pending undo of ended jobs, a dictionary for each step."""
         return [
             {
                 "job": step.job_id,
@@ -473,4 +477,6 @@ def _awaited(args: Arguments) -> _Awaited:
 
 
 def _lost(job_id: int) -> JobLost:
-    return JobLost(f"there is no job {job_id}; `gnt-job list` shows those that are not archived")
+    return JobLost(
+        f"job {job_id} does not exist; see `gnt-job list` for jobs that are not archived"
+    )

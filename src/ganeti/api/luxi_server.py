@@ -1,9 +1,9 @@
-"""Takes LUXI connections: thousands of idle ones cost nothing but their socket (S189, S190).
+"""The server of LUXI connections: an idle connection costs only its socket (S189, S190).
 
-A connection has no task of its own. Bytes are collected until a message is whole. What can be answered
-without waiting is, in the same turn of the loop; otherwise one task works on the messages of that connection,
-one at a time, and sends the answers. A connection whose client sends more than it should, too slowly, or
-does not take its answers, is closed.
+A connection has no task of its own. Bytes are collected until a message is complete. A request that
+needs no waiting is answered in the same turn of the loop. Otherwise one task handles the messages
+of that connection, one at a time, and sends the answers. The server closes a connection whose
+client sends too much or too slowly, or does not read its answers.
 """
 
 import asyncio
@@ -31,19 +31,22 @@ from ganeti.protocols.luxi_requests import PART_BYTES, answer_parts, encode_answ
 _log = logging.getLogger(__name__)
 
 OFF_LOOP_BYTES = 64 * 1024
-"""A longer message is parsed beside the loop."""
+"""A longer message is parsed in a thread."""
 AT_ONCE_BYTES = 4 * 1024
 """A longer message is never answered without a task."""
 AT_ONCE_A_TURN = 64
-"""Requests that are answered at once in one turn of the loop; each takes less than 0.1 ms."""
+"""Maximum number of requests that are answered in one turn of the loop; each takes less than 0.1 ms."""
 PARTS_A_TURN = 4
-"""Parts of large answers that are encoded in one turn of the loop, for all clients together."""
+"""Number of parts of large answers that are encoded in one turn of the loop, for all clients together."""
 READ_BYTES = 64 * 1024
-"""Read at once: into one buffer of the server, since memory of its own for each read costs more than a small request."""
+"""Bytes per read.
+
+Into one buffer of the server, since allocating for each read costs more than a small request.
+"""
 AHEAD_BYTES = 256 * 1024
-"""How much of the next messages is read while one is being worked on."""
+"""Maximum bytes of the next messages that are read while one is being handled."""
 ACCEPTS_A_TURN = 64
-"""New clients that are accepted before others on the loop get their turn."""
+"""Number of new clients that are accepted before the loop gets a turn."""
 _PEER = struct.Struct("3i")
 
 
@@ -54,16 +57,16 @@ class Limits:
     clients: int = 12_000
     message_bytes: int = MESSAGE_LIMIT
     message_s: float = 30.0
-    """From the first byte of a message to its end."""
+    """Time limit from the first byte of a message to its end."""
     total_bytes: int = 256 * 1024 * 1024
-    """Of all messages that are not complete yet."""
+    """Maximum bytes of all incomplete messages."""
     drain_s: float = 60.0
-    """How long a client may take before it reads an answer."""
+    """Time limit for a client to read an answer."""
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who is at the other end (SO_PEERCRED)."""
+    """The client process (SO_PEERCRED)."""
 
     uid: int
     gid: int
@@ -71,18 +74,18 @@ class Caller:
 
 
 class Dispatcher(Protocol):
-    """What answers requests."""
+    """Answers requests."""
 
     def answer_at_once(self, request: Request, caller: Caller) -> Answer | None:
-        """The answer to what needs little time and no waiting; None: `answer` is to be asked."""
+        """Return the answer to a cheap request; None: `answer` must be called."""
         ...
 
     async def answer(self, request: Request, caller: Caller) -> Answer:
-        """Never raises for a fault of the client."""
+        """Return the answer; never raises for a fault of the client."""
         ...
 
     def is_abandonable(self, method: str) -> bool:
-        """Whether a request may be dropped when its client hangs up."""
+        """Return whether a request may be dropped when its client disconnects."""
         ...
 
 
@@ -98,7 +101,7 @@ class ServerStatistics:
 
 
 class LuxiServer:
-    """One socket and everyone who is connected to it."""
+    """One socket and its clients."""
 
     def __init__(
         self,
@@ -124,17 +127,17 @@ class LuxiServer:
         self.read_buffer = memoryview(bytearray(READ_BYTES))
 
     async def start(self) -> None:
-        """Listen; ConfigurationError if the place is taken."""
+        """Listen; ConfigurationError if the path is in use."""
         self._listener = unix_socket.Listener(self.path, group=self._group)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(
             lambda: _Connection(self), sock=self._listener.socket, backlog=ACCEPTS_A_TURN
         )
-        # asyncio takes its backlog for both; those who are not accepted yet may be more.
+        # asyncio uses its backlog for both purposes; more clients may be waiting to be accepted.
         self._listener.socket.listen(unix_socket.BACKLOG)
 
     async def close(self) -> None:
-        """Stop listening, end requests that are being worked on, hang up."""
+        """Stop listening, end running requests, disconnect all clients."""
         if self._server is not None and self._listener is not None:
             self._server.close()
             self._listener.close()
@@ -142,7 +145,7 @@ class LuxiServer:
         for connection in list(self.connections):
             connection.abort()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # Connections are lost in the loop's next round.
+        # The loop reports lost connections in its next turn.
         await asyncio.sleep(0)
 
     def statistics(self) -> ServerStatistics:
@@ -169,11 +172,11 @@ class _Connection(asyncio.BufferedProtocol):
         self._can_write.set()
         self._method = ""
         self._parsed: Request | None = None
-        """The message that is the next to be worked on, where it has been read already."""
+        """The next message, if it has been read already."""
         self._last_words = b""
         self.task: asyncio.Task[None] | None = None
 
-    # --- events of the transport ---
+    # Events of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream server's
@@ -214,7 +217,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._pause_if_full()
 
     def eof_received(self) -> bool:
-        """Answer what was asked before the end; drop what only waits for news."""
+        """Answer the requests before the end; drop those that only wait for changes."""
         self._is_ended = True
         if self.task is None:
             return False
@@ -240,17 +243,17 @@ class _Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._can_write.set()
 
-    # --- work ---
+    # Requests
 
     def abort(self) -> None:
-        """Hang up at once."""
+        """Disconnect at once."""
         if self.task is not None:
             self.task.cancel()
         if self._transport is not None:
             self._transport.abort()
 
     def _answer_at_once(self) -> None:
-        """Answer those of the messages that have come, from the first on, that need no task, in one write."""
+        """Answer the first received messages that need no task, in one write."""
         server, answers = self._server, list[bytes]()
         is_next = server.quick_turns.goes_on
         while self._waiting and len(self._waiting[0]) <= AT_ONCE_BYTES and is_next():
@@ -274,7 +277,7 @@ class _Connection(asyncio.BufferedProtocol):
         return message
 
     async def _work(self) -> None:
-        """Answer the messages that have come, in order."""
+        """Answer the received messages in order."""
         try:
             await self._drain()
             while self._waiting:
@@ -318,7 +321,7 @@ class _Connection(asyncio.BufferedProtocol):
         return await asyncio.to_thread(parse_request, message)
 
     async def _send(self, answer: Answer) -> None:
-        """Send an answer; a large one in parts, each made once the client has taken the one before."""
+        """Send an answer; a large one in parts, each made once the client has read the previous one."""
         for part in answer_parts(answer):
             if self._transport is None or self._transport.is_closing():
                 return
@@ -328,7 +331,7 @@ class _Connection(asyncio.BufferedProtocol):
                 await self._server.parts.turn()
 
     async def _drain(self) -> None:
-        """Wait until the client has taken its answers; hang up if it does not."""
+        """Wait until the client has read its answers; disconnect it if it does not."""
         if self._transport is None or self._can_write.is_set():
             return
         try:
@@ -337,7 +340,7 @@ class _Connection(asyncio.BufferedProtocol):
         except TimeoutError:
             self._transport.abort()
 
-    # --- bounds ---
+    # Limits
 
     def _pause_if_full(self) -> None:
         ahead = self._waiting_bytes + self._buffer.pending_bytes
@@ -354,7 +357,7 @@ class _Connection(asyncio.BufferedProtocol):
                 self._watch_the_clock(has_new=True)
 
     def _watch_the_clock(self, *, has_new: bool) -> None:
-        """Give the message that has begun its time; further bytes of it do not prolong it."""
+        """Limit the time of a message; further bytes of it do not extend the limit."""
         if self._is_ended:
             return
         is_pending = bool(self._buffer.pending_bytes)
@@ -371,7 +374,7 @@ class _Connection(asyncio.BufferedProtocol):
             self._deadline = None
 
     def _fail(self, why: str) -> None:
-        """Say why, and hang up: behind the answer to what is being worked on."""
+        """Send the error and disconnect, after the answer to the running request."""
         self._last_words = encode_answer(Answer(False, why))
         self._is_ended = True
         self._waiting.clear()

@@ -1,4 +1,4 @@
-"""The HTTP face of the monitoring daemon: reports of the node's collectors, for all that may reach it.
+"""The HTTP server of the monitoring daemon: reports of the node's collectors, readable by any client.
 
     GET /                                  [1], the versions of this interface
     GET /1                                 null
@@ -7,7 +7,7 @@
     GET /1/report/CATEGORY/COLLECTOR       one report; CATEGORY is `default` where there is none
     ?verbose=1                             all that judging collectors found, not only the judgement
 
-Nothing is changed by any request. Every connection has one request, and a limited time for it.
+No request changes anything. Every connection has one request and a time limit.
 """
 
 import logging
@@ -49,7 +49,7 @@ class MonitoringServer:
         try:
             answer = await self._answered(request)
         except Exception:
-            log.exception("a fault of this program while it answered %s", request.path)
+            log.exception("unexpected error while answering %s", request.path)
             answer = refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "see the daemon's log")
         answer.force_close()
         return answer
@@ -57,16 +57,19 @@ class MonitoringServer:
     async def _answered(self, request: web.BaseRequest) -> web.Response:
         make = self._made(request)
         if make is None:
-            why = f"there is no {request.path:.200}; see /1/list/collectors for what is active"
+            why = (
+                f"{request.path:.200} does not exist; see /1/list/collectors for the active "
+                "collectors"
+            )
             return refuse(HTTPStatus.NOT_FOUND, why)
         if request.method not in READS:
-            answer = refuse(HTTPStatus.METHOD_NOT_ALLOWED, "this interface only reads: use GET")
+            answer = refuse(HTTPStatus.METHOD_NOT_ALLOWED, "this interface is read-only: use GET")
             answer.headers["Allow"] = ",".join(READS)
             return answer
         return _json(await make())
 
     def _made(self, request: web.BaseRequest) -> Callable[[], Awaitable[Any]] | None:
-        """What makes the answer to a path, if there is any."""
+        """Return the function that answers a path, if there is one."""
         active = self._collectors.active
         match request.path.split("/")[1:]:
             case [""]:

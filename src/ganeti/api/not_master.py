@@ -1,4 +1,4 @@
-"""What a candidate that is not the master answers: where the master is, and how to become it."""
+"""The answers of a candidate that is not the master: the master's name, and the take-over."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,7 +11,7 @@ TAKE_OVER = "MasterFailover"
 
 
 class NotMasterMethods:
-    """The dispatcher of a follower; `take_over(force)` makes it the master, and says how (R7, R10)."""
+    """The dispatcher of a follower; `take_over(force)` makes it the master, and returns remarks (R7, R10)."""
 
     def __init__(
         self, where: Callable[[], str], take_over: Callable[[bool], Awaitable[list[str]]]
@@ -25,12 +25,12 @@ class NotMasterMethods:
         return False
 
     def answer_at_once(self, request: Request, caller: Caller) -> Answer | None:
-        """Nothing is."""
+        """Return None for every request."""
         del request, caller
         return None
 
     async def answer(self, request: Request, caller: Caller) -> Answer:
-        """Carry out a take-over; refuse all else."""
+        """Carry out a take-over; refuse all other requests."""
         del caller
         try:
             return Answer(True, await self._carried_out(request))

@@ -1,4 +1,4 @@
-"""What the LUXI methods need of the rest of the master."""
+"""The interfaces of the LUXI methods to the rest of the master."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -15,12 +15,12 @@ from ganeti.store.interface import Position
 
 
 class UndoSteps(Protocol):
-    """What jobs that have ended left undone (`jobs.pending_undo.PendingUndo`)."""
+    """The pending undo of ended jobs (`jobs.pending_undo.PendingUndo`)."""
 
     def listing(self) -> Sequence[PendingStep]: ...
 
     async def abandon(self, job_id: int, ident: str, /) -> str:
-        """Give one up; what is left, and where. PrereqError."""
+        """Abandon a step; return what it would have undone, and on which node. PrereqError."""
         ...
 
 
@@ -32,11 +32,11 @@ class Queue(Protocol):
 
     @property
     def is_drained(self) -> bool:
-        """Whether new jobs are refused."""
+        """Return whether new jobs are refused."""
         ...
 
     def is_busy(self, source: str, /) -> bool:
-        """Whether a job of this source has not ended."""
+        """Return whether a job of this source has not ended."""
         ...
 
     async def submit(
@@ -49,7 +49,7 @@ class Queue(Protocol):
         submitter: Submitter = LOCAL,
         check: Callable[[], Awaitable[None]] | None = None,
     ) -> int:
-        """The id of the durable job, which is the same for the same key; `check` may refuse a new one.
+        """Return the id of the durable job, the same for the same key; `check` may refuse a new one.
 
         JobQueueFull, JobQueueDrained, PrereqError.
         """
@@ -58,17 +58,17 @@ class Queue(Protocol):
     async def submit_many(
         self, jobs: Sequence[Sequence[OpCode]], /, *, key: str | None = None
     ) -> Sequence[int | GanetiError]:
-        """For each job its id or why there is none; the same for the same key."""
+        """Return for each job its id or the error; the same for the same key."""
         ...
 
     async def cancel(self, job_id: int, /, *, kill: bool = False) -> tuple[bool, str]:
-        """Whether the job will end, and why (not); with `kill` also what runs of it. JobLost."""
+        """Return whether the job will end, and why (not); `kill` also ends running work. JobLost."""
         ...
 
     async def archive(self, job_id: int, /) -> bool: ...
 
     async def auto_archive(self, age_s: float, timeout_s: float, /) -> tuple[int, int]:
-        """How many were archived, and how many were not looked at in time."""
+        """Return the number of archived jobs, and of those not looked at in time."""
         ...
 
     async def change_priority(self, job_id: int, priority: int, /) -> tuple[bool, str]: ...
@@ -77,13 +77,13 @@ class Queue(Protocol):
 
     @property
     def watcher_memory(self) -> str:
-        """What the watcher has kept."""
+        """Return the watcher's stored data."""
         ...
 
     async def keep_watcher_memory(self, text: str, /) -> None: ...
 
     def status(self, job_id: int, /) -> JobStatus | None:
-        """Of a job that is not archived; None if there is none."""
+        """Return the state of a job that is not archived; None if it does not exist."""
         ...
 
     def view(self, job_id: int, /) -> JobRow | None: ...
@@ -96,7 +96,7 @@ class Queue(Protocol):
         previous_log_serial: int,
         timeout_s: float,
     ) -> tuple[list[Any], list[LogEntry]] | None:
-        """News of a live job; None if there is none until the timeout. JobLost."""
+        """Return changes of a live job; None after the timeout. JobLost."""
         ...
 
 
@@ -105,32 +105,32 @@ class Configuration(Protocol):
 
     @property
     def degraded(self) -> bool:
-        """Whether only the master holds the state (R6)."""
+        """Return whether only the master holds the state (R6)."""
         ...
 
     @property
     def snapshot(self) -> Snapshot: ...
 
     async def state(self) -> dict[str, Any]:
-        """What keeps the state ("kind"), and the names of our nodes that have it ("holders")."""
+        """Return the back end of the state ("kind"), and the names of the nodes that have it ("holders")."""
         ...
 
 
 class WatcherPause(Protocol):
-    """Until when the watcher is to rest."""
+    """The pause of the watcher."""
 
     async def until(self) -> float | None:
-        """Seconds since the epoch; None if it works."""
+        """Return the end in seconds since the epoch; None without a pause."""
         ...
 
     async def set(self, until: float | None) -> None: ...
 
 
 class Screenshots(Protocol):
-    """What instances show (`query.screenshots.ScreenshotSource`)."""
+    """The screens of instances (`query.screenshots.ScreenshotSource`)."""
 
     async def screenshot(self, snapshot: Snapshot, instance: str) -> str:
-        """A PNG picture in base64; PrereqError, RpcError."""
+        """Return a PNG picture in base64; PrereqError, RpcError."""
         ...
 
 
@@ -140,11 +140,11 @@ class Filters(Protocol):
     async def replace(
         self, uuid: str | None, priority: Any, predicates: Any, action: Any, reason_trail: Any, /
     ) -> str:
-        """Make a filter, in place of the one of this UUID if there is one; its UUID. InputError."""
+        """Create a filter, or replace the one of this UUID; return its UUID. InputError."""
         ...
 
     async def delete(self, uuid: str, /) -> None:
-        """Take a filter away; PrereqError."""
+        """Delete a filter; PrereqError."""
         ...
 
 
@@ -152,5 +152,5 @@ class Backups(Protocol):
     """Backups of the state (`store.backup_file.BackupFiles`)."""
 
     async def write(self, path: Path, /) -> Position:
-        """Write one as a file; HostError or StoreError, and then there is none."""
+        """Write a backup to a file; HostError or StoreError, without a file."""
         ...

@@ -17,23 +17,23 @@ MAY = frozenset({
     *("QueryStateNumber", "QueryFigures"),
     *("ReplaceFilter", "DeleteFilter"),
 })  # fmt: skip
-"""What the user of the REST server may ask for: its jobs are always some user's (A44), and nothing else changes."""
+"""Methods for the user of the REST server: its jobs belong to REST users (A44), and nothing else changes."""
 
 Method = tuple[Callable[[Arguments, Caller], Awaitable[Any]], int, int]
-"""The handler, and how many arguments it takes at least and at most."""
+"""The handler, and its minimum and maximum number of arguments."""
 
 
 @dataclass(frozen=True)
 class RestMethods:
-    """What the REST server asks beside the methods that all clients have."""
+    """The methods that only the REST server calls."""
 
     events: EventLog
     state_number: Callable[[], str]
-    """Changes whenever what a query shows may have changed, but for guests that change by themselves."""
+    """Changes whenever the result of a query may have changed, except for changes of guests themselves."""
     figures: Callable[[], Mapping[str, Any]]
 
     def table(self) -> dict[str, Method]:
-        """The methods by name."""
+        """Return the methods by name."""
         return {
             "QueryStateNumber": (self._state_number, 0, 0),
             "WaitForEvents": (self._wait_for_events, 2, 3),

@@ -11,15 +11,15 @@ from ganeti.base.errors import ConfigurationError
 
 BACKLOG = 1024
 _UMASK = 0o117
-"""Leaves mode 0660 from the beginning: no other user can connect at any moment."""
+"""Sets mode 0660 from the beginning: no other user can connect at any moment."""
 _PATH_LIMIT = 107
 
 
 class Listener:
-    """A socket that listens at a path; the place of a dead daemon's socket is taken."""
+    """A socket that listens at a path; it replaces the socket of a dead daemon."""
 
     def __init__(self, path: Path, *, group: int | None = None) -> None:
-        """ConfigurationError if something else is at `path`, or a daemon that lives."""
+        """ConfigurationError if something else, or a live daemon, is at `path`."""
         self.path = path
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -62,8 +62,8 @@ def _make_room(path: Path, name: str) -> None:
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid not in (os.geteuid(), 0):
         what = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "something"
         raise ConfigurationError(
-            f"there is {what} at {path} that is not a socket of this daemon;"
-            " find out which program made it, remove it, and start the daemon again"
+            f"{what} at {path} is not a socket of this daemon; find out which program made it, "
+            "remove it, and start the daemon again"
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
@@ -79,7 +79,7 @@ def _make_room(path: Path, name: str) -> None:
 
 @contextlib.contextmanager
 def _short_name(path: Path) -> Iterator[str]:
-    """A name for `path` that fits into a socket address."""
+    """Return a name for `path` that fits into a socket address."""
     if len(os.fsencode(path)) <= _PATH_LIMIT:
         yield str(path)
         return

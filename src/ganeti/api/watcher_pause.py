@@ -1,4 +1,4 @@
-"""The file that tells the watcher to rest, as other tools of Ganeti know it."""
+"""The file that pauses the watcher, in the format of other Ganeti tools."""
 
 import asyncio
 from pathlib import Path
@@ -8,14 +8,14 @@ from ganeti.base.files import write_atomically
 
 
 class WatcherPauseFile:
-    """`watcher.pause`: seconds since the epoch, as text; a time that is over counts as none."""
+    """`watcher.pause`: seconds since the epoch, as text; a past time is ignored."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
 
     async def until(self) -> float | None:
-        """When the rest ends; None if there is none."""
+        """Return the end of the pause; None without one."""
         try:
             end = float(self._path.read_text(encoding="ascii"))
         except (OSError, ValueError):
@@ -23,7 +23,7 @@ class WatcherPauseFile:
         return end if end > self._clock.time() else None
 
     async def set(self, until: float | None) -> None:
-        """Pause until a time, or (None) continue now."""
+        """Pause until a time, or (None) end the pause."""
         if until is None:
             self._path.unlink(missing_ok=True)
         else:

@@ -1,1 +1,1 @@
-"""What confd knows and answers: facts from the rows of the state, none of them a secret."""
+"""The facts and answers of confd: from the rows of the state, without secrets."""

@@ -1,4 +1,4 @@
-"""The answer to each type of query (S56, X23), from data in memory; pure."""
+"""The answer to each type of query (S56, X23), from data in memory. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Callable
@@ -17,9 +17,9 @@ from ganeti.protocols.confd import (
 )
 
 CONFIG_VERSION = 3_000_000
-"""What a ping is answered with: the version of the configuration whose clients understand these answers."""
+"""The version in the answer to a ping; it tells clients which answers they understand."""
 NAMES_LIMIT = 40_000
-"""Characters of names in one answer; a client that wants more asks for those that follow."""
+"""Maximum characters of names in one answer; a client asks for the following ones separately."""
 
 Reply = tuple[Status, Any]
 UNKNOWN: Reply = (Status.ERROR, ErrorDetail.UNKNOWN_ENTRY)
@@ -27,7 +27,7 @@ WRONG_ARGUMENT: Reply = (Status.ERROR, ErrorDetail.ARGUMENT)
 
 
 def answer(facts: ClusterCopy, request: Request) -> Reply:
-    """Status and answer of a query."""
+    """Return status and answer of a query."""
     try:
         found = ANSWERS.get(QueryType(request.type))
     except ValueError:
@@ -43,9 +43,9 @@ def answer(facts: ClusterCopy, request: Request) -> Reply:
 
 
 def _text(request: Request) -> str:
-    """The search key of a query that has to be one; InputError."""
+    """Return the search key of a query that requires text; InputError."""
     if not isinstance(request.query, str):
-        raise InputError(f"a query of type {request.type} has a text as its search key")
+        raise InputError(f"a query of type {request.type} needs a text as its search key")
     return request.query
 
 
@@ -80,7 +80,7 @@ def _node_by_instance_ip(facts: ClusterCopy, cluster: ClusterFacts, request: Req
     one = query.get(QueryKey.IP)
     if isinstance(one, str):
         return _node_of(facts, link, one)
-    # Ganeti's own client asks so for the addresses of no instance.
+    # Ganeti's own client requests the addresses of no instance this way.
     return (Status.OK, []) if QueryKey.IPS in query else WRONG_ARGUMENT
 
 
@@ -167,7 +167,7 @@ def _instance_disks(facts: ClusterCopy, _cluster: ClusterFacts, request: Request
 
 
 def _config_value(facts: ClusterCopy, cluster: ClusterFacts, request: Request) -> Reply:
-    """Single public values; the whole configuration is never sent (A37)."""
+    """Return single public values; the whole configuration is never sent (A37)."""
     master = facts.nodes.get(cluster.master_node)
     values: dict[str, Any] = {
         "/cluster/cluster_name": cluster.name,
@@ -195,7 +195,7 @@ def _offline_nodes(facts: ClusterCopy, _cluster: ClusterFacts, _request: Request
 
 
 def _instance_names(facts: ClusterCopy, _cluster: ClusterFacts, request: Request) -> Reply:
-    """Names behind the one that is given, as many as fit; none are left when none come."""
+    """Return the names after the given one, as many as fit; an empty list is the end."""
     after = "" if request.query is None else _text(request)
     names = sorted(facts.instance_names)
     found: list[str] = []

@@ -1,6 +1,6 @@
 """The file with the facts on a node that is not a master candidate: the master's rows, without secrets.
 
-It has the form of the state's own database, so that `LocalCopy` follows either of them. Everything here blocks.
+It has the format of the state's own database, so `LocalCopy` can follow either. All calls block.
 """
 
 from pathlib import Path
@@ -21,8 +21,8 @@ def write_copy(
 ) -> int:
     """Bring the copy to a position and return its position; HostError, InputError.
 
-    `content` is an encoded transaction: what changed since `base`, or with None the whole. Changes since another
-    base than the copy's own change nothing. A file that is damaged is replaced.
+    `content` is an encoded transaction: the changes since `base`, or with `base` None the whole.
+    Changes with another base than the copy's position are ignored. A damaged file is replaced.
     """
     operations = _operations(content)
     try:
@@ -45,7 +45,7 @@ def _operations(content: bytes) -> tuple[Operation, ...]:
     except StoreError as err:
         raise InputError(f"is not a change of the copy: {err.message}", "content") from err
     if any(one.kind not in KINDS for one in operations):
-        raise InputError("has rows that confd does not answer from", "content")
+        raise InputError("has rows that confd does not use", "content")
     return operations
 
 

@@ -1,6 +1,7 @@
-"""What confd keeps of the configuration: a few fields of each row, indexed; secrets are never taken in.
+"""The parts of the configuration that confd keeps: a few fields of each row, indexed, never a secret.
 
-Rows are read by what they must have, so that one of an older or newer version is read too. Pure.
+Rows are decoded by their required fields, so rows of older and newer versions are readable, too.
+Pure.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +20,7 @@ from ganeti.protocols.confd import NodeRole
 
 CLUSTER, GROUP, INSTANCE, NODE = "cluster", "group", "instance", "node"
 KINDS = (CLUSTER, GROUP, INSTANCE, NODE)
-"""Which rows of the state are read, in the order of the state's keys."""
+"""The kinds of rows that are read, in the order of the state's keys."""
 
 Item = str | int
 Params = dict[str, Any]
@@ -38,11 +39,11 @@ class ClusterFacts(msgspec.Struct, frozen=True):
 
     @property
     def default_link(self) -> str:
-        """The link of interfaces that name none."""
+        """Return the link of interfaces that name none."""
         return str(self.nicparams.get(DEFAULT, {}).get("link") or NIC_DEFAULTS["link"])
 
     def collectors(self) -> dict[str, dict[str, Any]]:
-        """In the form of Ganeti's configuration."""
+        """Return the collectors in the form of Ganeti's configuration."""
         wanted = collecting(self.enabled_data_collectors, self.data_collector_interval)
         return {
             name: {"active": one.active, "interval": one.interval_us}
@@ -55,7 +56,7 @@ class GroupFacts(msgspec.Struct, frozen=True):
 
     uuid: str
     networks: dict[str, Params] = {}
-    """Network -> how the group's nodes are connected to it."""
+    """Network -> the connection of the group's nodes to it."""
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
@@ -71,7 +72,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
 
 class DiskFacts(msgspec.Struct, frozen=True, omit_defaults=False):
-    """A layer of a disk, as it is shown: neither parameters nor what follows the port of a mirror."""
+    """A layer of a disk as it is shown, without parameters and a mirror's secret."""
 
     uuid: str
     size: int
@@ -83,7 +84,7 @@ class DiskFacts(msgspec.Struct, frozen=True, omit_defaults=False):
     name: str | None = None
 
     def minors(self, node: str) -> list[int]:
-        """The numbers by which this node calls mirrored layers."""
+        """Return the node's minors of mirrored layers."""
         own = [number for number in self.parts.get(node, ()) if isinstance(number, int)]
         return own + [minor for child in self.children for minor in child.minors(node)]
 
@@ -99,7 +100,7 @@ class DiskFacts(msgspec.Struct, frozen=True, omit_defaults=False):
         )
 
     def shown(self) -> Params:
-        """`dev_type` is Ganeti's word."""
+        """Return the shown form; `dev_type` is Ganeti's word."""
         return {
             "uuid": self.uuid,
             "size": self.size,
@@ -147,20 +148,20 @@ class InstanceFacts(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
 
     def shown(self) -> Params:
-        """The object of a query, with Ganeti's names; disks are named by their UUIDs."""
+        """Return the object of a query, with Ganeti's names; disks are named by their UUIDs."""
         fields: Params = msgspec.to_builtins(self)
         fields["disks"] = [disk.uuid for disk in self.disks]
         return fields
 
 
 class Wire(NamedTuple):
-    """What the link of an interface follows from (`ClusterCopy.link_of`); few, for many interfaces."""
+    """The facts that determine the link of an interface (`ClusterCopy.link_of`); few, for many interfaces."""
 
     network: str = ""
     node: str = ""
-    """The primary node, of an interface in a network."""
+    """The primary node, for an interface in a network."""
     link: str = ""
-    """The interface's own, which counts outside of networks; '' for the cluster's default."""
+    """The interface's own link, for one outside of networks; '' for the cluster's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ class InstanceEntry:
     primary_node: str
     secondary_nodes: tuple[str, ...]
     addresses: tuple[tuple[Wire, str], ...]
-    """Of each interface that has one."""
+    """The address of each interface that has one."""
     document: bytes
 
     def read(self) -> InstanceFacts:
@@ -217,12 +218,12 @@ class ClusterCopy:
         self._by_node: dict[str, set[str]] = {}
         self._by_address: dict[str, set[str]] = {}
         self._by_wire: dict[Wire, dict[str, int]] = {}
-        """Address -> how many have it there."""
+        """Address -> number of instances with it there."""
 
-    # Taking rows in
+    # Input of rows
 
     def put(self, kind: str, key: str, value: bytes) -> None:
-        """A row of the state, new or changed; one of another kind is passed over. StoreError."""
+        """Add a new or changed row of the state; rows of other kinds are ignored. StoreError."""
         try:
             if kind == CLUSTER:
                 self.cluster = _CLUSTER.decode(value)
@@ -236,7 +237,7 @@ class ClusterCopy:
             raise StoreError(f"{kind} {key} cannot be read: {err}") from err
 
     def delete(self, kind: str, key: str) -> None:
-        """A row that is gone; harmless where there was none."""
+        """Remove a row; idempotent."""
         if kind == NODE:
             self._drop_node(key)
         elif kind == INSTANCE:
@@ -294,10 +295,10 @@ class ClusterCopy:
             if not count:
                 del self._by_wire[wire]
 
-    # Looking things up
+    # Queries
 
     def role(self, node: NodeFacts) -> NodeRole:
-        """What a node is; being the master comes first, then what it cannot do (S61)."""
+        """Return the role of a node; the master role comes first, then missing capabilities (S61)."""
         if self.cluster is not None and node.uuid == self.cluster.master_node:
             return NodeRole.MASTER
         if node.offline:
@@ -307,25 +308,28 @@ class ClusterCopy:
         return NodeRole.CANDIDATE if node.master_candidate else NodeRole.REGULAR
 
     def node(self, text: str) -> NodeFacts | None:
-        """The node of this name or UUID."""
+        """Return the node of this name or UUID."""
         return self.nodes.get(self.node_names.get(text, text))
 
     def instance(self, text: str) -> InstanceEntry | None:
-        """The instance of this name or UUID."""
+        """Return the instance of this name or UUID."""
         return self.instances.get(self.instance_names.get(text, text))
 
     def instances_of(self, node: str) -> list[InstanceEntry]:
-        """The instances that have a node as primary or secondary, by name."""
+        """Return the instances that have a node as primary or secondary, by name."""
         found = (self.instances[uuid] for uuid in self._by_node.get(node, ()))
         return sorted(found, key=lambda place: place.name)
 
     def addresses(self, link: str) -> list[str]:
-        """The addresses of instances at a link, also of those that have it as the default; sorted."""
+        """Return the addresses of instances at a link, explicit or by default; sorted."""
         found = (known for wire, known in self._by_wire.items() if self.link_of(wire) == link)
         return sorted({ip for known in found for ip in known})
 
     def instance_at(self, link: str, ip: str) -> InstanceEntry | None:
-        """The instance with this address at this link; the first by name if several networks have that link."""
+        """Return the instance with this address at this link.
+
+        The first by name if several networks have that link.
+        """
         found = (
             place
             for place in map(self.instances.__getitem__, self._by_address.get(ip, ()))
@@ -335,7 +339,7 @@ class ClusterCopy:
         return min(found, key=lambda place: place.name, default=None)
 
     def link_of(self, wire: Wire) -> str:
-        """The link of an interface: of its network in the group of the primary node, or its own."""
+        """Return the link of an interface: its network's in the group of the primary node, or its own."""
         link = wire.link
         if wire.network:
             node = self.nodes.get(wire.node)

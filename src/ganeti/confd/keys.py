@@ -1,11 +1,11 @@
-"""The keys with which confd's datagrams are signed (S51, S238).
+"""The keys that sign confd's datagrams (S51, S238).
 
-One key belongs to the cluster and is on its master candidates only. Where confd answers on all nodes, each
-other node has a key of its own: it follows from the cluster's key and the node's name, so candidates can
-talk to every node, and a node only to itself.
+One key belongs to the cluster and is on its master candidates only. Where confd answers on all
+nodes, each other node has a key of its own, derived from the cluster's key and the node's name. So
+candidates can talk to every node, and a node only to itself.
 
-A file's whole content is the key, as Ganeti's own clients read it. While the cluster's key is renewed the
-former one is beside it, and both count.
+The key is the whole content of a file, as Ganeti's own clients expect. While the cluster's key is
+renewed, the previous one is stored beside it, and both are valid.
 """
 
 import hashlib
@@ -20,17 +20,17 @@ from ganeti.base.paths import Paths
 
 KEY_BYTES = 32
 KEY_NAME = str(Paths().confd_key)
-"""What the cluster calls the file of the key."""
+"""The cluster's name for the file of the key."""
 _LEAST, _MOST = 16, 1024
 
 
 def new_key() -> bytes:
-    """A key of a new cluster, or a renewed one."""
+    """Return a key for a new cluster, or a renewed one."""
     return secrets.token_hex(KEY_BYTES).encode() + b"\n"
 
 
 def confd_keys(paths: Paths) -> tuple[bytes, ...]:
-    """The key, and the former one while both count; ConfigurationError."""
+    """Return the key, and the previous one while both are valid; ConfigurationError."""
     found = [_read(path) for path in (paths.confd_key, paths.former_confd_key) if path.exists()]
     if not found:
         raise ConfigurationError(
@@ -40,7 +40,10 @@ def confd_keys(paths: Paths) -> tuple[bytes, ...]:
 
 
 def distributed_keys(paths: Paths) -> tuple[bytes, bytes]:
-    """What the master gives to candidates: the key, made here where there is none yet, and the former one."""
+    """Return the master's keys for candidates.
+
+    The key, created if it does not exist, and the previous one.
+    """
     if not paths.confd_key.exists():
         keep_key(paths, new_key())
     key, *former = confd_keys(paths)
@@ -64,9 +67,9 @@ def keep_own_key(paths: Paths, key: bytes) -> bool:
 
 
 def keep_key(paths: Paths, key: bytes, former: bytes = b"") -> bool:
-    """Have exactly these from now on; return whether that is a change. InputError for an invalid key.
+    """Store exactly these keys; return whether that is a change. InputError for an invalid key.
 
-    A master of an older release has none to give: then all stays.
+    A master of an older release sends none: then the stored keys stay.
     """
     if not key:
         return False
@@ -105,7 +108,7 @@ def _is_private(path: Path) -> bool:
 def _read(path: Path) -> bytes:
     try:
         if not _is_private(path):
-            raise ConfigurationError(f"{path} can be read by others: chmod 600 {path}")
+            raise ConfigurationError(f"other users can read {path}: run chmod 600 {path}")
         return path.read_bytes()
     except OSError as err:
         raise ConfigurationError(f"{path} cannot be read: {err.strerror}") from err

@@ -1,7 +1,7 @@
-"""The facts as this candidate's own database has them: read only, and followed by its log.
+"""The facts from this candidate's own database: read-only, and followed by its log.
 
-Nothing is written, and no read transaction stays open, so that the master daemon, which owns the file,
-never waits for this. What is read is what is synced here, whether the master lives or not.
+Nothing is written, and no read transaction stays open, so the master daemon, which owns the file,
+never waits. The reader sees all data synced here, whether the master lives or not.
 """
 
 import asyncio
@@ -20,27 +20,27 @@ from ganeti.store.interface import NotInLog, Operation, Position, Put
 from ganeti.store.worker import Worker
 
 LOOK_S = 0.25
-"""How often it is looked whether there is news: a change is known within a second."""
+"""Interval of the checks for changes: a change is known within a second."""
 _KINDS = frozenset(KINDS)
 
 _log = logging.getLogger(__name__)
 
 
 class FileReplaced(StoreError):
-    """The database is not the file any more that was opened."""
+    """The path now refers to another file than the opened one."""
 
 
 def put(facts: ClusterCopy, kind: str, key: str, value: bytes) -> None:
-    """Take a row in; one that cannot be read is left out, and said, and the others are answered."""
+    """Add a row; one that cannot be decoded is logged and omitted, and the others are answered."""
     try:
         facts.put(kind, key, value)
     except StoreError as err:
-        _log.warning("not answered any more: %s", err)
+        _log.warning("ignoring a row: %s", err)
         facts.delete(kind, key)
 
 
 def apply(facts: ClusterCopy, operations: list[Operation], position: Position) -> None:
-    """What a transaction changes."""
+    """Apply the changes of a transaction."""
     for one in operations:
         if isinstance(one, Put):
             put(facts, one.kind, one.key, one.value)
@@ -50,13 +50,13 @@ def apply(facts: ClusterCopy, operations: list[Operation], position: Position) -
 
 
 class LocalCopy:
-    """Opened where the rights for it are there; afterwards none are needed, for the file stays open."""
+    """Opened with the rights for it; afterwards none are needed, because the file stays open."""
 
     def __init__(self, path: Path) -> None:
-        """StoreError if the file is not there, or cannot be read."""
+        """StoreError if the file does not exist, or cannot be read."""
         self._path = path
         try:
-            # Not read-only by a pragma alone: the file itself is opened so.
+            # A read-only pragma is not enough: the file itself is opened read-only.
             self._connection = sqlite3.connect(
                 f"file:{quote(str(path))}?mode=ro",
                 uri=True,
@@ -73,7 +73,7 @@ class LocalCopy:
         self._worker = Worker("confd reader")
 
     async def follow(self) -> None:
-        """Keep `facts` current until cancelled; FileReplaced if the file is another one."""
+        """Keep `facts` current until cancelled; FileReplaced if the file was replaced."""
         try:
             while True:
                 await asyncio.sleep(LOOK_S)
@@ -84,7 +84,7 @@ class LocalCopy:
                 self._connection.close()
 
     async def look(self) -> None:
-        """Learn what is new; what cannot be read now is left for the next time."""
+        """Read changes; a failed read is repeated at the next check."""
         try:
             self._check_file()
             news = await self._worker.call(self._news)
@@ -111,10 +111,10 @@ class LocalCopy:
         except FileNotFoundError:
             inode = 0
         if inode != self._inode:
-            raise FileReplaced(f"{self._path} is another file now")
+            raise FileReplaced(f"{self._path} has been replaced")
 
     def _news(self) -> list[tuple[list[Operation], Position]]:
-        """The transactions since `facts`, each with what it changes of them."""
+        """Return the transactions since `facts`, each with its changes of them."""
         (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         if version == self._version:
             return []

@@ -1,6 +1,6 @@
-"""The facts as the servers of the state have them: a projection in memory, kept by a reader of the back end.
+"""The facts from the servers of the state: a projection in memory, updated by a reader of the back end.
 
-While the servers do not answer, what is known is answered.
+While the servers do not answer, the last known facts are used.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class StateCopy:
     def __init__(self, reader: StateReader) -> None:
         self._reader = reader
         self._read = ClusterCopy()
-        """What the reader has put so far; becomes `facts` when it has reached a position."""
+        """The rows from the reader so far; becomes `facts` at the next position."""
         self.facts = ClusterCopy()
         self._logged = ""
 

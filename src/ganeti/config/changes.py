@@ -1,4 +1,4 @@
-"""What a transaction has changed, and for whom: the audit log's view of it."""
+"""The changes of a transaction, and the job that made them, for the audit log."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from ganeti.model import wire
 from ganeti.model.stored import Stored
 
 CHANGED_BY: ContextVar[int | None] = ContextVar("changed_by", default=None)
-"""The job in whose task we are; None: the master's own business."""
+"""The job of the present task; None: the master itself."""
 
 HIDDEN = "<hidden>"
 _SECRET = re.compile("secret|private|password", re.IGNORECASE)
@@ -17,27 +17,30 @@ _ALWAYS_NEW = ("serial_no", "ctime", "mtime")
 
 
 class ChangedObject(NamedTuple):
-    """One object as it was (None: it was not there) and as it is now (None: it is gone)."""
+    """One object before (None: it did not exist) and after the change (None: it was removed)."""
 
     before: Stored | None
     after: Stored | None
 
     @property
     def thing(self) -> Stored:
-        """The object, in whatever state it is known."""
+        """Return the object, in whichever state exists."""
         found = self.after or self.before
         assert found is not None  # noqa: S101 - one of them is there
         return found
 
     @property
     def change(self) -> str:
-        """In one word."""
+        """Return the kind of change in one word."""
         if self.before is None:
             return "added"
         return "removed" if self.after is None else "changed"
 
     def differences(self) -> dict[str, list[Any]]:
-        """Path of each value that differs -> `[before, after]`; of secrets only that they differ."""
+        """Return path of each differing value -> `[before, after]`.
+
+        For secrets only the fact that they differ.
+        """
         before, after = _fields(self.before), _fields(self.after)
         differing = {
             name
@@ -61,7 +64,7 @@ def _values(fields: dict[str, Any], names: set[str]) -> dict[str, Any]:
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Values by the way to them, as `disks.0.size`; lists of plain values are values."""
+    """Yield values by their paths, such as `disks.0.size`; lists of plain values are values."""
     if isinstance(value, dict):
         inner = value.items()
     elif isinstance(value, list) and any(isinstance(one, dict) for one in value):

@@ -1,4 +1,4 @@
-"""A request to change the cluster's parameters: checked, and what the cluster has afterwards. Pure."""
+"""Checks a request to change the cluster's parameters, and computes the result. Pure."""
 
 from collections.abc import Mapping
 from ipaddress import ip_address
@@ -13,7 +13,7 @@ from ganeti.model.uid_ranges import AddToUidPool, RemoveFromUidPool
 
 
 def given_params(op: OpClusterSetParams) -> dict[str, Any]:
-    """The parameters that a request names, with their values there."""
+    """Return the parameters that a request names, with their requested values."""
     return {name: given for name in CLUSTER_PARAMS if (given := getattr(op, name)) is not None}
 
 
@@ -28,7 +28,7 @@ def check_cluster_request(op: OpClusterSetParams) -> None:
 
 
 def changed_cluster(cluster: Cluster, op: OpClusterSetParams) -> dict[str, Any]:
-    """The fields of the cluster that change, with their new values."""
+    """Return the fields of the cluster that change, with their new values."""
     new: dict[str, Any] = {
         name: CLUSTER_PARAMS[name].change(getattr(cluster, name), given, name)
         for name, given in given_params(op).items()
@@ -40,7 +40,7 @@ def changed_cluster(cluster: Cluster, op: OpClusterSetParams) -> dict[str, Any]:
 
 
 def _uid_pool(cluster: Cluster, op: OpClusterSetParams, new: Mapping[str, Any]) -> dict[str, Any]:
-    """The pool, overwritten or not, with ids added, then with ids removed (S106)."""
+    """Return the pool, overwritten or not, with ids added, then with ids removed (S106)."""
     pool = new.get("uid_pool", cluster.uid_pool)
     if op.add_uids:
         pool = AddToUidPool(pool, op.add_uids)

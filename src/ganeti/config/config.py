@@ -1,9 +1,9 @@
 """The configuration of the cluster: acknowledged snapshots for readers, transactions for writers.
 
 A change is applied to the pending snapshot at once, in the order of the calls, and its rows go to
-the store; readers see it when the store has acknowledged it. One transaction is on its way at a
-time, and all changes that wait for it share the next one: so a refused transaction takes back
-exactly the changes that it carried and those built upon them, and none of these was written.
+the store; readers see it when the store has acknowledged it. One transaction is written at a time,
+and all waiting changes share the next one. So a refused transaction revokes exactly its own changes
+and those based on them, and none of these was written.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False, slots=True)
 class _Change:
-    """A change on its way: the snapshot that it makes, its rows, and who waits for it."""
+    """A change in progress: its new snapshot, its rows, and its waiting caller."""
 
     snapshot: Snapshot
     job_id: int | None
@@ -82,11 +82,11 @@ class Config:
         self._lost: GanetiError | None = None
         self._listeners: list[Listener] = []
         self.on_lost: LossListener | None = None
-        """Called once if the store does not know whether a change was written (R13), or is lost."""
+        """Called once if a change has an unknown outcome (R13), or the store is lost."""
         self.on_changed: ChangeListener | None = None
-        """Called with what an acknowledged change has changed, and the job that it was for."""
+        """Called with the objects of an acknowledged change, and its job."""
         self.degraded = False
-        """Whether only the master holds the last change (R6)."""
+        """True if only the master holds the last change (R6)."""
         self.reservations = Reservations(ids)
 
     @classmethod
@@ -99,10 +99,10 @@ class Config:
         *,
         keep_old: Callable[[], Awaitable[None]] | None = None,
     ) -> "Config":
-        """Read the configuration, bring old rows up to date, and check what they claim.
+        """Read the configuration, convert old rows, and check their claims.
 
         `keep_old` is awaited before any row is changed. ConfigurationError if the configuration is
-        damaged, of a newer version, or not there.
+        damaged, missing, or of a newer version.
         """
         position = 0
         reader = Reader(ids)
@@ -125,7 +125,7 @@ class Config:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The configuration as it was last acknowledged."""
+        """Return the last acknowledged configuration."""
         return self._snapshot
 
     async def change(self, fn: Callable[[Draft], T], *, also: Sequence[Operation] = ()) -> T:
@@ -133,7 +133,7 @@ class Config:
 
         Raises what `fn` raises, PrereqError if a rule is broken, ConfigurationError if the change
         is too large for one transaction, Refused (not written), NotMaster or CommitUnknown.
-        Cancelling the caller does not take the change back.
+        Cancelling the caller does not revoke the change.
         """
         if self._lost is not None:
             raise NotMaster(f"the configuration cannot be changed any more: {self._lost.message}")
@@ -154,17 +154,17 @@ class Config:
         return result
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with each acknowledged snapshot; the result ends that."""
+        """Call `listener` with each acknowledged snapshot; the returned function ends that."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     async def close(self) -> None:
-        """Wait for what is on its way."""
+        """Wait for running transactions."""
         if self._writer is not None:
             await asyncio.wait((self._writer,))
 
     async def _write(self) -> None:
-        """Send what waits, as much as one transaction takes at a time."""
+        """Write the waiting changes, as much as one transaction holds at a time."""
         while self._waiting:
             batch = self._next_batch()
             operations = tuple(op for change in batch for op in change.operations)
@@ -217,7 +217,7 @@ class Config:
                 _log.exception("a listener of the configuration failed at position %d", position)
 
     def _lose(self, batch: list[_Change], err: GanetiError) -> None:
-        """The pending snapshot may or may not be what is stored; no reader may get it (R13)."""
+        """Stop: the pending snapshot may or may not be stored, so no reader may get it (R13)."""
         self._lost = err
         self._fail(batch, err)
         self._fail(list(self._waiting), NotMaster(f"not written: {err.message}"))
@@ -229,7 +229,7 @@ class Config:
         for change in changes:
             if not change.done.done():
                 change.done.set_exception(type(err)(err.message))
-                change.done.exception()  # the caller may be gone
+                change.done.exception()  # the caller may have been cancelled
 
 
 def _checked_size(operations: list[Operation]) -> int:

@@ -1,4 +1,4 @@
-"""What the nodes say about providers of external storage, put together: pure."""
+"""Summarises the nodes' reports about providers of external storage. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,9 +16,10 @@ Answers = Mapping[str, Sequence[ProviderInfo]]
 def provider_rows(
     snapshot: Snapshot, nodes: Iterable[Node], answers: Answers
 ) -> list[dict[str, Any]]:
-    """All fields of each provider that one of the nodes has, by name.
+    """Return all fields of each provider of any node, by name.
 
-    Statuses are those of Ganeti: `(path, usable, problem, parameters)` by node; a group's is whether all of `nodes` in it can use it.
+    Statuses have Ganeti's form: `(path, usable, problem, parameters)` by node; a group's is whether
+    all of `nodes` in it can use the provider.
     """
     asked = list(nodes)
     found = {
@@ -54,7 +55,7 @@ def _described(
 
 
 def _shared(infos: Sequence[ProviderInfo]) -> list[list[str]]:
-    """The parameters that every usable provider has."""
+    """Return the parameters that every usable provider has."""
     usable = [dict(one.parameters) for one in infos if not one.problem]
     if not usable:
         return []

@@ -25,47 +25,47 @@ from ganeti.model.params import (
 )
 
 DEFAULT = "default"
-"""The name under which a cluster keeps its own layer of backend and NIC parameters."""
+"""The name of a cluster's own layer of backend and NIC parameters."""
 
 
 def cluster_hvparams(cluster: Cluster, hypervisor: str, os: str = "") -> Params:
-    """A hypervisor's parameters as the cluster has them, for instances of one OS, perhaps NAME+VARIANT."""
+    """Return a hypervisor's parameters of the cluster, for instances of one OS, perhaps NAME+VARIANT."""
     names = dict.fromkeys((os.partition("+")[0], os))
     per_os = [cluster.os_hvp.get(name, {}).get(hypervisor, {}) for name in names]
     return layered(hypervisor_defaults(hypervisor), cluster.hvparams.get(hypervisor, {}), *per_os)
 
 
 def filled_hvparams(cluster: Cluster, instance: Instance) -> Params:
-    """All hypervisor parameters of an instance; global ones come from the cluster alone (S83)."""
+    """Return all hypervisor parameters of an instance; global ones come from the cluster alone (S83)."""
     own = without_globals(instance.hypervisor, instance.hvparams)
     return layered(cluster_hvparams(cluster, instance.hypervisor, instance.os), own)
 
 
 def without_globals(hypervisor: str, hvparams: Mapping[str, Any]) -> Params:
-    """Parameters without those that cannot be set for one instance (S83, S84)."""
+    """Return the parameters that can be set for one instance (S83, S84)."""
     known = HYPERVISOR_PARAMS.get(hypervisor, {})
     return without(hvparams, {name for name, param in known.items() if param.is_global})
 
 
 def without(params: Mapping[str, Any], cluster_only: Collection[str]) -> Params:
-    """Parameters of any kind, without those that only a cluster has (S85)."""
+    """Return parameters of any kind without those that only a cluster has (S85)."""
     return {name: value for name, value in params.items() if name not in cluster_only}
 
 
 def filled_beparams(cluster: Cluster, instance: Instance) -> Params:
-    """All backend parameters of an instance; memory in MiB."""
+    """Return all backend parameters of an instance; memory in MiB."""
     return layered(BACKEND_DEFAULTS, cluster.beparams.get(DEFAULT, {}), instance.beparams)
 
 
 def filled_nicparams(cluster: Cluster, nic: Nic, group: NodeGroup | None = None) -> Params:
-    """Mode, link and VLAN of a network interface; `group` counts where that is in a network."""
+    """Return mode, link and VLAN of a network interface; `group` matters for an interface in a network."""
     of_network = group.networks.get(nic.network, {}) if group and nic.network else {}
     own = of_network if nic.network else nic.nicparams
     return layered(NIC_DEFAULTS, cluster.nicparams.get(DEFAULT, {}), own)
 
 
 def group_of(snapshot: View, node_uuid: NodeUuid) -> NodeGroup | None:
-    """The group of a node; None if the configuration lacks one of them."""
+    """Return the group of a node; None if the configuration lacks one of them."""
     node = snapshot.nodes.get(node_uuid)
     return snapshot.groups.get(node.group) if node else None
 
@@ -73,7 +73,7 @@ def group_of(snapshot: View, node_uuid: NodeUuid) -> NodeGroup | None:
 def filled_diskparams(
     cluster: Cluster, group: NodeGroup | None, template: str, own: Mapping[str, Any] | None = None
 ) -> Params:
-    """All parameters of a disk template: cluster, group, and what one disk has of its own (S75)."""
+    """Return all parameters of a disk template: of the cluster, the group, and one disk (S75)."""
     of_group = group.diskparams.get(template, {}) if group else {}
     return layered(
         row.params if (row := TEMPLATES.get(template)) else {},
@@ -84,42 +84,45 @@ def filled_diskparams(
 
 
 def all_diskparams(cluster: Cluster, group: NodeGroup | None = None) -> dict[str, Params]:
-    """The parameters of every disk template that is known."""
+    """Return the parameters of every known disk template."""
     return {name: filled_diskparams(cluster, group, name) for name in sorted(TEMPLATES)}
 
 
 def filled_ndparams(snapshot: View, node: Node) -> Params:
-    """All parameters of a node: cluster, its group, its own."""
+    """Return all parameters of a node: of the cluster, its group, and its own."""
     group = snapshot.groups.get(node.group)
     own = node.ndparams
     return layered(NODE_DEFAULTS, snapshot.cluster.ndparams, group.ndparams if group else {}, own)
 
 
 def is_exclusive(cluster: Cluster, group: NodeGroup | None) -> bool:
-    """Whether the nodes of a group give each disk physical devices of its own (exclusive storage)."""
+    """Return whether the nodes of a group give each disk physical devices of its own (exclusive storage)."""
     own = group.ndparams if group else {}
     return bool(layered(NODE_DEFAULTS, cluster.ndparams, own)["exclusive_storage"])
 
 
 def filled_ipolicy(cluster: Cluster, group: NodeGroup | None) -> Params:
-    """The policy of a group (None: the cluster's own); what a layer does not name comes from the one below."""
+    """Return the policy of a group (None: the cluster's own); missing values come from the layer below."""
     return layered(IPOLICY_DEFAULTS, cluster.ipolicy, group.ipolicy if group else {})
 
 
 def filled_osparams(cluster: Cluster, instance: Instance) -> dict[str, str]:
-    """The OS parameters of an instance: of its OS, of OS and variant, its own."""
+    """Return the OS parameters of an instance: of its OS, of OS and variant, its own."""
     return layered(cluster_osparams(cluster, instance.os), instance.osparams)
 
 
 def cluster_osparams(cluster: Cluster, os: str) -> dict[str, str]:
-    """The parameters that the cluster has for an OS, or for NAME+VARIANT."""
+    """Return the cluster's parameters for an OS, or for NAME+VARIANT."""
     base, _, variant = os.partition("+")
     per_variant = cluster.osparams.get(os, {}) if variant else {}
     return layered(cluster.osparams.get(base, {}), per_variant)
 
 
 def instance_spec(snapshot: View, instance: Instance, node: NodeUuid | None = None) -> InstanceSpec:
-    """The instance as a node, its primary one if none is given, needs it; every parameter resolved."""
+    """Return the instance in the form that a node (default: the primary one) needs.
+
+    Every parameter resolved.
+    """
     cluster = snapshot.cluster
     beparams = filled_beparams(cluster, instance)
     group = group_of(snapshot, node or instance.primary_node)
@@ -160,7 +163,7 @@ def os_facts(snapshot: View, instance: Instance) -> OsFacts:
 def disk_spec(
     snapshot: View, instance: Instance, index: int, node: NodeUuid | None = None
 ) -> DiskSpec:
-    """One disk of an instance, with its layers, as a node needs it."""
+    """Return one disk of an instance, with its layers, in the form that a node needs."""
     return _layer_spec(
         snapshot, instance, index, node or instance.primary_node, instance.disks[index]
     )
@@ -207,7 +210,7 @@ def _diskparams(snapshot: View, instance: Instance, disk: Disk) -> Params:
 
 
 def network_spec(network: Network) -> NetworkSpec:
-    """A network in the form that nodes and scripts get."""
+    """Return a network in the form that nodes and scripts get."""
     return NetworkSpec(
         name=network.name,
         uuid=network.uuid,

@@ -1,6 +1,6 @@
-"""Who claims what: names, addresses and files that two objects must never share (G11).
+"""An index of claims: names, addresses and files that two objects must never share (G11).
 
-The index goes with a snapshot and changes with it, so that a check costs as much as the change.
+Each snapshot has its index, which changes with it, so that a check costs as much as the change.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,14 +10,14 @@ from ganeti.model.objects import NodeUuid
 
 
 class Claim(NamedTuple):
-    """Something that only one object may have; `kind` is the word that an error shows."""
+    """A value that only one object may have; `kind` is its name in errors."""
 
     kind: str
     value: str
 
 
 class Entry(NamedTuple):
-    """What the index knows of one object: what it claims, and the nodes that it is on."""
+    """The index entry of one object: its claims, and its nodes."""
 
     uuid: str
     claims: tuple[Claim, ...] = ()
@@ -28,7 +28,7 @@ NOTHING = Entry("")
 
 
 class Conflict(NamedTuple):
-    """A claim of one object that another (`owner`) has already; both are UUIDs."""
+    """A claim of one object that another one (`owner`) has already; both are UUIDs."""
 
     claim: Claim
     claimant: str
@@ -36,12 +36,12 @@ class Conflict(NamedTuple):
 
 
 def part_claim(template: str, node: NodeUuid, part: tuple[str | int, ...]) -> Claim:
-    """What a node calls its part of a layer of a disk, which nothing else of this template has there."""
+    """Return the claim for a node's name of a part of a disk layer, unique within the template."""
     return Claim(f"{template} on a node", f"{node} {' '.join(str(word) for word in part)}")
 
 
 def address_claim(network: str, ip: str) -> Claim:
-    """An address of a network, by its UUID."""
+    """Return the claim for an address of a network, by its UUID."""
     return Claim("IP address", f"{ip} in {network}")
 
 
@@ -57,7 +57,7 @@ class Index:
         self._users: dict[str, frozenset[str]] = dict(users or {})
 
     def owner(self, kind: str, value: str) -> str | None:
-        """The UUID of the object that claims this."""
+        """Return the UUID of the object that claims this."""
         return self._claims.get(kind, {}).get(value)
 
     @property
@@ -65,19 +65,19 @@ class Index:
         return not self._claims
 
     def instances_of(self, node_uuid: str) -> frozenset[str]:
-        """UUIDs of the instances with this node as primary or secondary."""
+        """Return the UUIDs of the instances with this node as primary or secondary."""
         return self._users.get(node_uuid, frozenset())
 
 
 class IndexDraft(Index):
-    """An index that follows the changes of a draft; copies only what changes."""
+    """An index that follows the changes of a draft; copies only changed parts."""
 
     def __init__(self, base: Index) -> None:
         super().__init__(base._claims, base._users)  # noqa: SLF001 - the same class
         self._copied: set[str] = set()
 
     def replace(self, old: Entry, new: Entry) -> Conflict | None:
-        """Let `new` take the place of `old` (`NOTHING`: there is none); on a conflict nothing is changed."""
+        """Replace `old` (`NOTHING`: none) with `new`; after a conflict nothing is changed."""
         for claim in new.claims:
             owner = self.owner(*claim)
             if owner is not None and owner != new.uuid:
@@ -94,7 +94,7 @@ class IndexDraft(Index):
         return None
 
     def finished(self) -> Index:
-        """The index as it is now; the draft must not be changed any more."""
+        """Return the present index; the draft must not be changed afterwards."""
         return Index(self._claims, self._users)
 
     def _writable(self, kind: str) -> dict[str, str]:
@@ -119,7 +119,7 @@ class IndexDraft(Index):
 
 
 def index_of(entries: Iterable[Entry]) -> tuple[Index, list[Conflict]]:
-    """An index of everything, made at once, and what is claimed twice (the first one has it)."""
+    """Return an index of all objects, and the conflicting claims (the first owner keeps them)."""
     claims: dict[str, dict[str, str]] = {}
     users: dict[str, set[str]] = {}
     conflicts: list[Conflict] = []

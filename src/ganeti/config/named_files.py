@@ -1,4 +1,4 @@
-"""Files that hypervisor parameters name and that all nodes must have alike: passwords of displays (S71)."""
+"""Files that hypervisor parameters name and that must be equal on all nodes: passwords of displays (S71)."""
 
 from ganeti.config.fill import cluster_hvparams
 from ganeti.config.snapshot import Snapshot
@@ -7,7 +7,7 @@ from ganeti.model.params import Params
 
 
 def named_files(snapshot: Snapshot) -> list[str]:
-    """Their paths, for all enabled hypervisors: of the cluster, of OSes, and of single instances."""
+    """Return their paths for all enabled hypervisors: of the cluster, of OSes, and of single instances."""
     cluster = snapshot.cluster
     found: set[str] = set()
     for hypervisor in cluster.enabled_hypervisors:
@@ -21,7 +21,7 @@ def named_files(snapshot: Snapshot) -> list[str]:
 
 
 def _of(hypervisor: str, hvparams: Params) -> set[str]:
-    """What was set before its check was as strict as it is now is not sent to anybody."""
+    """Return the valid paths: a value from before the present, stricter check is not distributed."""
     return {
         str(hvparams[param.name])
         for param in _SHARED.get(hypervisor, ())

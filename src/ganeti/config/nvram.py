@@ -1,4 +1,4 @@
-"""Which instances have NVRAM (UEFI variables, a TPM), and where it lies: pure."""
+"""Tells which instances have NVRAM (UEFI variables, a TPM), and its location. Pure."""
 
 from ganeti.config.fill import filled_hvparams
 from ganeti.model.disk_templates import DISK_TEMPLATES
@@ -7,7 +7,7 @@ from ganeti.model.params import Params
 
 
 def has_nvram_on_its_node(cluster: Cluster, instance: Instance) -> bool:
-    """Whether it has some that other nodes do not see.
+    """Return whether the instance has NVRAM that other nodes cannot reach.
 
     UEFI variables of disks in shared files lie beside the first one; a TPM's state never does.
     """

@@ -1,7 +1,7 @@
-"""Tells a node that is marked offline so, once, if it can be reached (F29).
+"""Notifies a node that is marked offline, once, if it can be reached (F29).
 
-A node that is dead hears nothing. One that was marked by mistake, or was cut off, learns that it must not
-start anything any more: its guests may run elsewhere by now.
+A dead node receives nothing. A node that was marked by mistake, or was unreachable, learns that it
+must start nothing any more: its guests may run elsewhere by now.
 """
 
 import asyncio
@@ -14,9 +14,12 @@ from ganeti.model.objects import Node
 
 SHORTEST_S = 1.0
 LONGEST_S = 300.0
-"""Pauses between tries, growing."""
+"""Growing delays between attempts."""
 TRY_FOR_S = 6 * 3600.0
-"""Afterwards the master does not call the node until it returns or another master starts."""
+"""Number of attempts.
+
+Afterwards the master does not call the node until it returns or another master starts.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -24,8 +27,8 @@ _log = logging.getLogger(__name__)
 class OfflineNotifier:
     """One task per offline node that does not know of its mark; `tell` sends the node the latest set.
 
-    `offline_node` gives a node by its UUID if it is marked offline, and `has_heard` says whether the last set
-    that it took shows that.
+    `offline_node` returns a node by its UUID if it is marked offline, and `has_heard` returns
+    whether the last set that it accepted shows the mark.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class OfflineNotifier:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def follow(self, nodes: Iterable[Node]) -> None:
-        """Begin with nodes that are offline now; called after changes."""
+        """Handle the nodes that are offline now; called after changes."""
         for node in nodes:
             uuid = node.uuid
             if not node.offline or uuid in self._given_up or uuid in self._tasks:
@@ -49,13 +52,14 @@ class OfflineNotifier:
             if not self._has_heard(node):
                 task = asyncio.create_task(self._say(uuid), name=f"ssconf-offline-{node.name}")
                 self._tasks[uuid] = task
-                # Not by the task itself: one that is cancelled before its first turn does nothing.
+                # Not in the task itself: a task that is cancelled before its first turn does
+                # nothing.
                 task.add_done_callback(partial(self._forget, uuid))
 
     def answers(self, uuid: str) -> None:
-        """A node took a set that came otherwise: what is known of its silence is out of date.
+        """Handle a node that accepted a set from elsewhere: its earlier silence is out of date.
 
-        It may be offline again before anybody has seen that it was back.
+        It may be offline again before its return was seen.
         """
         self._given_up.discard(uuid)
         if task := self._tasks.pop(uuid, None):
@@ -81,7 +85,9 @@ class OfflineNotifier:
                 await self._tell(node)
             except GanetiError as err:
                 if loop.time() + delay_s > end:
-                    _log.warning("node %s was not told that it is offline: %s", node.name, err)
+                    _log.warning(
+                        "cannot notify node %s that it is marked offline: %s", node.name, err
+                    )
                     self._given_up.add(uuid)
                     return
                 await asyncio.sleep(delay_s)

@@ -4,10 +4,10 @@ from ganeti.model.objects import Cluster
 
 
 def base_name(os: str) -> str:
-    """The name without its variant."""
+    """Return the name without its variant."""
     return os.partition("+")[0]
 
 
 def is_blacklisted(cluster: Cluster, os: str) -> bool:
-    """Whether new instances may not be installed from an OS, whatever its variant (S156, S157)."""
+    """Return whether new instances may not be installed from an OS, whatever its variant (S156, S157)."""
     return base_name(os) in cluster.blacklisted_os

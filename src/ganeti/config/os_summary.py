@@ -1,4 +1,4 @@
-"""What the nodes say about OS definitions, put together: pure."""
+"""Summarises the nodes' reports about OS definitions. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ class OsSummary:
 
     name: str
     by_node: dict[str, OsInfo] = field(default_factory=dict)
-    """Node name -> what it has."""
+    """Node name -> its definition."""
 
     def problems(self, nodes: set[str]) -> list[str]:
-        """Why it is not valid: it must be usable, and the same, on all of `nodes` (S141)."""
+        """Return why it is not valid: it must be usable, and the same, on all of `nodes` (S141)."""
         found = []
         if missing := sorted(nodes - self.by_node.keys()):
             found.append(f"missing on {', '.join(missing)}")
@@ -39,12 +39,12 @@ class OsSummary:
         return found
 
     def variants(self) -> list[str]:
-        """The variants that every node has."""
+        """Return the variants that every node has."""
         sets = [set(info.variants) for info in self.by_node.values()]
         return sorted(set.intersection(*sets)) if sets else []
 
     def values(self, cluster: Cluster, nodes: set[str]) -> dict[str, Any]:
-        """All fields."""
+        """Return all fields."""
         first, problems = next(iter(self.by_node.values())), self.problems(nodes)
         return {
             "name": self.name,
@@ -77,12 +77,12 @@ class OsSummary:
 
 
 def _of_os(by_os: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The cluster's parameters for an OS, with those for its variants: NAME and NAME+VARIANT -> parameters."""
+    """Return the cluster's parameters for an OS and its variants: NAME and NAME+VARIANT -> parameters."""
     return {os: params for os, params in by_os.items() if base_name(os) == name}
 
 
 def summarize(answers: dict[str, list[OsInfo]]) -> list[OsSummary]:
-    """Node name -> its definitions, as one summary for each OS, by name."""
+    """Return one summary for each OS, by name, from node name -> its definitions."""
     found: dict[str, OsSummary] = {}
     for node_name, infos in answers.items():
         for info in infos:

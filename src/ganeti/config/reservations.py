@@ -1,4 +1,4 @@
-"""Scarce things that a job has chosen and not yet recorded (G11)."""
+"""Unique values that a job has chosen and not yet recorded (G11)."""
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.identifiers import mac_address
@@ -16,7 +16,7 @@ MAC_SUFFIXES = 1 << 24
 
 
 class Reservations:
-    """What is promised to which job until it ends; lives in memory, as the plans of jobs do."""
+    """The reservations of each job until its end; in memory, like the plans of jobs."""
 
     def __init__(self, ids: IdSource) -> None:
         self._ids = ids
@@ -25,7 +25,7 @@ class Reservations:
         self._of_job: dict[int, set[tuple[str, str]]] = {}
 
     def new_mac(self, job_id: int, snapshot: View, network: Network | None = None) -> str:
-        """An unused MAC address with the prefix of the network, or of the cluster."""
+        """Return an unused MAC address with the prefix of the network, or of the cluster."""
         prefix = (network.mac_prefix if network else None) or snapshot.cluster.mac_prefix
         for _ in range(MAC_TRIES):
             suffix = self._ids.number(MAC_SUFFIXES).to_bytes(3, "big").hex(":")
@@ -41,13 +41,13 @@ class Reservations:
         )
 
     def take_mac(self, job_id: int, mac: str, snapshot: View) -> str:
-        """Reserve this MAC address, in lower case; PrereqError if another has it."""
+        """Reserve this MAC address, in lower case; PrereqError if another object has it."""
         mac = mac_address(mac, "mac")
         self._take_unowned(job_id, "MAC address", mac, snapshot)
         return mac
 
     def new_port(self, job_id: int, snapshot: View) -> int | None:
-        """An unused port for a display, the least recently used first; None if all are in use."""
+        """Return an unused port for a display, the least recently used first; None if all are in use."""
         count = PORTS.stop - PORTS.start
         for offset in range(count):
             port = PORTS.start + (self._next_port - PORTS.start + offset) % count
@@ -59,7 +59,7 @@ class Reservations:
         return None
 
     def new_number(self, job_id: int, template: str, node: NodeUuid, snapshot: View) -> int:
-        """The least number that no disk of a template has on a node."""
+        """Return the least number that no disk of a template has on a node."""
         number = 0
         while True:
             kind, value = part_claim(template, node, (number,))
@@ -70,7 +70,7 @@ class Reservations:
             number += 1
 
     def take_ip(self, job_id: int, ip: str, link: str, snapshot: View) -> None:
-        """Reserve an IP address on a link; PrereqError if another has it."""
+        """Reserve an IP address on a link; PrereqError if another object has it."""
         self._take_unowned(job_id, "IP address", f"{ip} on {link}", snapshot)
 
     def take_address(self, job_id: int, network: Network, ip: str, snapshot: View) -> None:
@@ -78,7 +78,7 @@ class Reservations:
         why = AddressPool(network).why_not(ip)
         if why is not None:
             raise PrereqError(
-                f"{ip} cannot be given in the network {network.name}: {why}", ErrorCode.NOT_UNIQUE
+                f"{ip} cannot be used in the network {network.name}: {why}", ErrorCode.NOT_UNIQUE
             )
         kind, value = address_claim(network.uuid, ip)
         if snapshot.index.owner(kind, value) is not None or not self._take(job_id, kind, value):
@@ -89,7 +89,7 @@ class Reservations:
             )
 
     def new_address(self, job_id: int, network: Network, snapshot: View) -> str:
-        """The first free address of a network's pool; PrereqError if there is none."""
+        """Return the first free address of a network's pool; PrereqError if all are used."""
 
         def is_taken(ip: str) -> bool:
             claim = address_claim(network.uuid, ip)
@@ -98,31 +98,34 @@ class Reservations:
         ip = AddressPool(network).free(is_taken)
         if ip is None:
             raise PrereqError(
-                f"the network {network.name} ({network.network}) has no free address; give back reserved ones"
-                f" (gnt-network modify --remove-reserved-ips), or use another network",
+                (
+                    f"the network {network.name} ({network.network}) has no free address; "
+                    "release reserved ones (gnt-network modify --remove-reserved-ips), or use "
+                    "another network"
+                ),
                 ErrorCode.NO_RESOURCES,
             )
         self._take(job_id, *address_claim(network.uuid, ip))
         return ip
 
     def take_name(self, job_id: int, name: str) -> None:
-        """Reserve the name of a node or instance that is being made."""
+        """Reserve the name of a new node or instance."""
         if not name:
             raise InputError("a name is needed", "name")
         if not self._take(job_id, "host name", name):
             raise self._promised("host name", name, ErrorCode.EXISTS)
 
     def release(self, job_id: int) -> None:
-        """Give back all that a job reserved; no-op if it reserved nothing."""
+        """Release all reservations of a job; does nothing if it has none."""
         for thing in self._of_job.pop(job_id, ()):
             del self._jobs[thing]
 
     def host_names(self) -> frozenset[str]:
-        """Names of nodes and instances that jobs are making."""
+        """Return the names of nodes and instances that jobs are creating."""
         return frozenset(value for kind, value in self._jobs if kind == "host name")
 
     def count(self) -> int:
-        """How many things are reserved; 0 when no job runs."""
+        """Return the number of reservations; 0 when no job runs."""
         return len(self._jobs)
 
     def _take_unowned(self, job_id: int, kind: str, value: str, snapshot: View) -> None:
@@ -141,4 +144,4 @@ class Reservations:
 
     def _promised(self, kind: str, value: str, code: ErrorCode) -> PrereqError:
         job_id = self._jobs[kind, value]
-        return PrereqError(f"the {kind} {value} is being taken by job {job_id}", code)
+        return PrereqError(f"the {kind} {value} is reserved by job {job_id}", code)

@@ -1,4 +1,4 @@
-"""From what an administrator types to an object: UUID, full name, or unique short name (S91)."""
+"""Finds the object for an administrator's text: UUID, full name, or unique short name (S91)."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -16,19 +16,19 @@ SHOWN_NAMES = 5
 
 
 def resolve_node(view: View, text: str) -> Node:
-    """The node that `text` means; PrereqError if none or several."""
+    """Return the node that `text` names; PrereqError if none or several match."""
     found = view.nodes.get(text.lower()) or view.node_by_name(text.lower())
     return found or _by_short_name(view.nodes, text, "node")
 
 
 def resolve_instance(view: View, text: str) -> Instance:
-    """The instance that `text` means; PrereqError if none or several."""
+    """Return the instance that `text` names; PrereqError if none or several match."""
     found = view.instances.get(text.lower()) or view.instance_by_name(text.lower())
     return found or _by_short_name(view.instances, text, "instance")
 
 
 def resolve_group(view: View, text: str) -> NodeGroup:
-    """The node group that `text` means; groups have no short names."""
+    """Return the node group that `text` names; groups have no short names."""
     found = view.groups.get(text.lower()) or view.group_by_name(text)
     if found is None:
         name = text if is_uuid(text.lower()) else plain_name(text, "group name")
@@ -37,7 +37,7 @@ def resolve_group(view: View, text: str) -> NodeGroup:
 
 
 def resolve_network(view: View, text: str) -> Network:
-    """The network that `text` means; networks have no short names."""
+    """Return the network that `text` names; networks have no short names."""
     found = view.networks.get(text.lower()) or view.network_by_name(text)
     if found is None:
         name = text if is_uuid(text.lower()) else plain_name(text, "network name")
@@ -46,7 +46,7 @@ def resolve_network(view: View, text: str) -> Network:
 
 
 def resolve_filter(view: View, text: str) -> JobFilter:
-    """The job filter of a UUID."""
+    """Return the job filter of a UUID."""
     found = view.table(JobFilter).get(text.lower())
     if found is None:
         raise _unknown("filter", repr(text[:60]), {})
@@ -54,21 +54,23 @@ def resolve_filter(view: View, text: str) -> JobFilter:
 
 
 def full_name(view: View, name: str) -> str:
-    """The name that is stored for a new instance: one without a dot is completed by the cluster's domain (S91)."""
+    """Return the full name for a new instance: a name without a dot gets the cluster's domain (S91)."""
     if "." in name:
         return name
     _, dot, domain = view.cluster.name.partition(".")
     if not dot:
         raise PrereqError(
-            f"{name} has no domain, and neither has the cluster's name {view.cluster.name}:"
-            " give the full name",
+            (
+                f"{name} has no domain, and neither has the cluster's name {view.cluster.name}: "
+                "use the full name"
+            ),
             ErrorCode.RESOLVER,
         )
     return f"{name}.{domain}"
 
 
 def _by_short_name(hosts: Mapping[str, Host], text: str, what: str) -> Host:
-    """The only host whose name begins with the labels of `text`."""
+    """Return the only host whose name begins with the labels of `text`."""
     if is_uuid(text.lower()):
         raise _unknown(what, text, {})
     prefix = host_name(text, f"{what} name") + "."
@@ -79,8 +81,10 @@ def _by_short_name(hosts: Mapping[str, Host], text: str, what: str) -> Host:
         names = sorted(host.name for host in found)
         more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
         raise PrereqError(
-            f"the short {what} name {text} may mean {', '.join(names[:SHOWN_NAMES])}{more};"
-            " give the full name",
+            (
+                f"the short {what} name {text} matches {', '.join(names[:SHOWN_NAMES])}{more}; "
+                "use the full name"
+            ),
             ErrorCode.NOT_UNIQUE,
         )
     return found[0]
@@ -89,7 +93,7 @@ def _by_short_name(hosts: Mapping[str, Host], text: str, what: str) -> Host:
 def _unknown(
     what: str, text: str, known: Mapping[str, Node | Instance | NodeGroup | Network]
 ) -> PrereqError:
-    """The error, with the name that is most like this one, of a host with or without its domain."""
+    """Return the error, with the most similar name, of a host with or without its domain."""
     names = [one.name for one in known.values()]
     if "." not in text:
         names = [name.partition(".")[0] for name in names]

@@ -1,4 +1,4 @@
-"""The configuration at one position, as readers see it: immutable, and never half a change."""
+"""The configuration at one position, for readers: immutable, and never half a change."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -35,5 +35,5 @@ class Snapshot(View):
         instances: Iterable[Instance] = (),
         others: Iterable[Stored] = (),
     ) -> "Snapshot":
-        """A snapshot of these objects."""
+        """Return a snapshot of these objects."""
         return cls(position, cluster, tables_of([cluster, *groups, *nodes, *instances, *others]))

@@ -1,4 +1,4 @@
-"""Tells every node the facts that it may read without asking (F8, S65)."""
+"""Distributes the ssconf files, which a node may read without asking the master (F8, S65)."""
 
 import asyncio
 import logging
@@ -17,18 +17,18 @@ from ganeti.model.data_collectors import collecting, format_lines
 from ganeti.model.objects import Node
 
 INTERVAL_S = 1.0
-"""A node gets the latest set at most this often."""
+"""Minimum interval between two sets for a node."""
 RETRY_LONGEST_S = 60.0
 MOST_AT_ONCE = 30
 
 Push = Callable[[Node, int, Mapping[str, str]], Awaitable[None]]
-"""Hands a set with its position to a node; raises GanetiError if that did not work."""
+"""Sends a set with its position to a node; raises GanetiError on failure."""
 
 _log = logging.getLogger(__name__)
 
 
 def ssconf_values(snapshot: Snapshot) -> dict[str, str]:
-    """The files of the set, by Ganeti's names, without `ssconf_`."""
+    """Return the files of the set, by Ganeti's names, without `ssconf_`."""
     cluster = snapshot.cluster
     nodes = snapshot.nodes_by_name()
     candidates = snapshot.master_candidates()
@@ -102,7 +102,7 @@ class SsconfDistributor:
         self._changed(self._config.snapshot)
 
     async def close(self) -> None:
-        """Stop; what is on its way is given up."""
+        """Stop; unfinished transfers are cancelled."""
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
@@ -117,7 +117,7 @@ class SsconfDistributor:
         await self._offline_notifier.close()
 
     async def push_now(self, node: Node) -> None:
-        """Send one node the set of this moment; raises GanetiError if that does not work."""
+        """Send one node the present set; raises GanetiError on failure."""
         snapshot = self._config.snapshot
         values = ssconf_values(snapshot)
         await self._push(node, snapshot.position, values)
@@ -125,7 +125,10 @@ class SsconfDistributor:
         self._offline_notifier.answers(node.uuid)
 
     async def settle(self, limit_s: float) -> list[str]:
-        """Wait until all online nodes have the set of this moment; names of those that have not in time."""
+        """Wait until all online nodes have the present set.
+
+        Return the names of those that do not have it in time.
+        """
         wanted = self._config.snapshot.position
         try:
             async with asyncio.timeout(limit_s):
@@ -138,12 +141,12 @@ class SsconfDistributor:
 
     @property
     def position(self) -> int:
-        """The position that all online nodes have shown at least; -1 if one of them has shown none."""
+        """Return the least position that all online nodes have confirmed; -1 if one has confirmed none."""
         nodes = self._config.snapshot.online_nodes()
         return min((self._shown.get(node.uuid, -1) for node in nodes), default=-1)
 
     def late_nodes(self) -> list[str]:
-        """Names of online nodes that do not have the latest set that was made."""
+        """Return the names of online nodes that do not have the latest set."""
         nodes = self._config.snapshot.online_nodes()
         return [node.name for node in nodes if not self._is_current(node.uuid)]
 
@@ -159,7 +162,7 @@ class SsconfDistributor:
         snapshot = self._config.snapshot
         self._values, self._position = ssconf_values(snapshot), snapshot.position
         gone = self._acknowledged.keys() - snapshot.nodes.keys()
-        for node_uuid in gone:  # it may come back as an empty host
+        for node_uuid in gone:  # it may return as an empty host
             del self._acknowledged[node_uuid], self._shown[node_uuid]
         for node in snapshot.online_nodes():
             if self._is_current(node.uuid):
@@ -174,7 +177,7 @@ class SsconfDistributor:
         self._progress.set()
 
     def _took(self, node_uuid: str, position: int, values: dict[str, str]) -> None:
-        """A node has shown a set; answers may come in another order than the sets were sent."""
+        """Record that a node has confirmed a set; answers may arrive out of order."""
         if position >= self._shown.get(node_uuid, position):
             self._acknowledged[node_uuid], self._shown[node_uuid] = values, position
         self._progress.set()
@@ -183,7 +186,7 @@ class SsconfDistributor:
         return self._acknowledged.get(node_uuid) == self._values
 
     async def _bring_up_to_date(self, node_uuid: str) -> None:
-        """Send a node the latest set until it has it, or is not online any more."""
+        """Send a node the latest set until it has it, or is no longer online."""
         delay_s = INTERVAL_S
         try:
             while (node := self._online(node_uuid)) and not self._is_current(node_uuid):
@@ -193,7 +196,7 @@ class SsconfDistributor:
                     async with self._gate:
                         await self._push(node, position, values)
                 except GanetiError as err:
-                    _log.warning("node %s does not get its ssconf files: %s", node.name, err)
+                    _log.warning("cannot send node %s its ssconf files: %s", node.name, err)
                     await self._sleep(node_uuid, delay_s)
                     delay_s = min(2 * delay_s, RETRY_LONGEST_S)
                 else:
@@ -205,7 +208,7 @@ class SsconfDistributor:
             del self._tasks[node_uuid], self._wakes[node_uuid]
 
     async def _sleep(self, node_uuid: str, delay_s: float) -> None:
-        """Wait for the next try: the shortest time, and longer unless there is news to send."""
+        """Wait for the next attempt: the shortest delay, and longer unless there is a new set."""
         await asyncio.sleep(INTERVAL_S)
         try:
             async with asyncio.timeout(max(0.0, delay_s - INTERVAL_S)):

@@ -1,4 +1,4 @@
-"""Which storage units a cluster and its disks use: pure."""
+"""The storage units that a cluster and its disks use. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,9 @@ from ganeti.model.objects import Cluster, Disk, NodeUuid
 def storage_unit(
     cluster: Cluster, template: str, own: Mapping[str, Any] | None = None
 ) -> StorageUnit | None:
-    """Where the cluster keeps disks of a template; None if they need no space, or it has no place for them.
+    """Return the storage unit for disks of a template.
+
+    None if they need no space, or the cluster has no unit for them.
 
     `own` are the parameters of one disk, which may name another unit.
     """
@@ -31,9 +33,9 @@ def storage_unit(
 
 
 def disk_unit(cluster: Cluster, layer: Disk) -> StorageUnit | None:
-    """Where one layer of a disk takes its space, by its own parameters; None if it takes none.
+    """Return the storage unit of one layer of a disk, from its own parameters; None if it uses none.
 
-    A file that was made elsewhere (it was merged, or imported) is in the directory above its instance's.
+    A file created elsewhere (by a merge or an import) is in the directory above its instance's.
     """
     row = TEMPLATES.get(layer.template)
     if row is None or row.storage is None:
@@ -48,13 +50,13 @@ def disk_unit(cluster: Cluster, layer: Disk) -> StorageUnit | None:
 
 
 def stored_name(layer: Disk, node: NodeUuid) -> str:
-    """What a layer is called in its storage unit on a node: the path of a file, the name of a volume."""
+    """Return a layer's name in its storage unit on a node: the path of a file, the name of a volume."""
     part = layer.part(node)
     return str(part[-1]) if part else ""
 
 
 def storage_units(cluster: Cluster, disks: Iterable[Disk] = ()) -> list[StorageUnit]:
-    """Every unit about which nodes are asked, each once: of enabled templates, and those that disks name."""
+    """Return every unit to ask nodes about, once each: of enabled templates, and those that disks name."""
     found = [storage_unit(cluster, name) for name in cluster.enabled_disk_templates]
     for disk in disks:
         found += [disk_unit(cluster, layer) for layer in disk.layers()]
@@ -62,12 +64,12 @@ def storage_units(cluster: Cluster, disks: Iterable[Disk] = ()) -> list[StorageU
 
 
 def disk_usage(cluster: Cluster, disks: Iterable[Disk]) -> int:
-    """MiB that disks take on each node of their instance, metadata included (S170)."""
+    """Return the MiB that disks use on each node of their instance, metadata included (S170)."""
     return sum(PLANNERS[disk.template].space_mib(disk, cluster) for disk in disks)
 
 
 def space_needed(cluster: Cluster, disks: Iterable[Disk]) -> Mapping[StorageUnit, int]:
-    """MiB that disks take on each node that holds a part of them, by storage unit."""
+    """Return the MiB that disks use on each node that holds a part of them, by storage unit."""
     needs: Counter[StorageUnit] = Counter()
     for layer in (layer for disk in disks for layer in disk.layers()):
         unit = disk_unit(cluster, layer)

@@ -1,4 +1,4 @@
-"""A change of the configuration while it is being made."""
+"""A change of the configuration in progress."""
 
 from typing import Any, TypeVar
 
@@ -20,14 +20,14 @@ T = TypeVar("T", bound=Stored)
 
 
 def put_row(thing: Stored) -> Put:
-    """The row of an object, under its UUID."""
+    """Return the row of an object, under its UUID."""
     return Put(kind_of(thing), thing.uuid, wire.encode(thing))
 
 
 class Draft(View):
-    """The pending configuration and the changes made to it so far; read it like a snapshot.
+    """The pending configuration and the changes made so far; read it like a snapshot.
 
-    What was read before a change shows the state before it.
+    Objects read before a change show the state before it.
     """
 
     def __init__(self, base: Snapshot, clock: Clock) -> None:
@@ -75,13 +75,13 @@ class Draft(View):
         return stamped
 
     def remove(self, thing: Stored) -> None:
-        """Take an object out; ConfigurationError if it is not there."""
+        """Remove an object; ConfigurationError if it does not exist."""
         table = dict(self.table(type(thing)))
         old = table.pop(thing.uuid, None)
         if old is None or isinstance(old, Cluster):
             raise ConfigurationError(
-                f"{kind_of(thing)} {thing.name} ({thing.uuid}) cannot be removed:"
-                " it is not in the configuration any more"
+                f"{kind_of(thing)} {thing.name} ({thing.uuid}) cannot be removed: it is no "
+                "longer in the configuration"
             )
         self._index.replace(self._entry(old), NOTHING)
         self._tables[type(thing)] = table
@@ -89,14 +89,15 @@ class Draft(View):
         self._removed[old.uuid] = old
 
     def finish(self) -> tuple[Snapshot, list[Operation]]:
-        """The next configuration and the rows that make it; PrereqError if a rule is broken."""
+        """Return the next configuration and the rows that make it; PrereqError if a rule is broken."""
         for thing in self._changed.values():
             check_object(self, thing)
         for thing in self._removed.values():
             check_removal(self, thing)
         operations: list[Operation] = [put_row(thing) for thing in self._changed.values()]
         for uuid, thing in self._removed.items():
-            # The log has what goes as it was: who reads it later can say what that was.
+            # The log includes the old content of a removed object, so that later readers can name
+            # it.
             operations += (put_row(thing), Delete(kind_of(thing), uuid))
         if not operations:
             return self._base, operations
@@ -106,7 +107,7 @@ class Draft(View):
         return snapshot, operations
 
     def changed_objects(self) -> list[ChangedObject]:
-        """Each object that the change touches, before and after."""
+        """Return each changed object, before and after."""
         touched = [(thing, thing) for thing in self._changed.values()]
         gone = [(thing, None) for thing in self._removed.values()]
         found = (
@@ -119,10 +120,12 @@ class Draft(View):
 
     def _put_cluster(self, cluster: Cluster) -> None:
         if cluster.uuid != self._cluster.uuid:
-            raise ConfigurationError("there is one cluster, and its UUID never changes (S88)")
+            raise ConfigurationError(
+                "a cluster has exactly one cluster object, and its UUID never changes (S88)"
+            )
         moved = cluster.nicparams != self._cluster.nicparams
         self._cluster = cluster
-        if moved:  # links of all NICs may be others now
+        if moved:  # links of all NICs may have changed
             index, conflicts = index_of(self._entry(thing) for thing in self.objects())
             for conflict in conflicts:
                 raise self._taken(self.find(conflict.claimant) or cluster, conflict)

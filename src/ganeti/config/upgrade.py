@@ -18,7 +18,7 @@ _REFERENCES = ("master_node", "group", "primary_node")
 
 
 class _Head(msgspec.Struct):
-    """The fields that say how old a row is."""
+    """The fields that show a row's version."""
 
     uuid: str = ""
     format: int = 0
@@ -26,7 +26,7 @@ class _Head(msgspec.Struct):
 
 @dataclass
 class Reader:
-    """Collects the rows of a configuration; `finish` gives objects, and the rows to write back."""
+    """Collects the rows of a configuration; `finish` returns objects, and the rows to write back."""
 
     ids: IdSource
     objects: list[Stored] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Reader:
     _old: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
 
     def add(self, kind: str, key: str, value: bytes) -> None:
-        """Take one row of a known kind; ConfigurationError if it cannot be read."""
+        """Add a row of a known kind; ConfigurationError if it cannot be read."""
         try:
             head = wire.decode(value, _Head, what=f"{kind} {key}")
             if head.format > FORMAT:
@@ -50,7 +50,7 @@ class Reader:
             raise ConfigurationError(f"the configuration is damaged: {err}") from err
 
     def finish(self) -> None:
-        """Bring the old rows up to date, now that all are known."""
+        """Convert the old rows, now that all are known."""
         new_uuids: dict[str, str] = {}
         for _, key, raw in self._old:
             if not raw.get("uuid"):

@@ -1,4 +1,4 @@
-"""What can be asked of a configuration, be it acknowledged or a draft."""
+"""The read access to a configuration, acknowledged or draft."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,7 +25,7 @@ Tables = Mapping[type[Stored], Mapping[str, Any]]
 class View:
     """Reading a configuration; mappings are by UUID."""
 
-    if TYPE_CHECKING:  # at run time a property would be taken for the default of a field
+    if TYPE_CHECKING:  # at run time a property would be mistaken for the default of a field
 
         @property
         def cluster(self) -> Cluster: ...
@@ -35,7 +35,7 @@ class View:
         def index(self) -> Index: ...
 
     def table(self, kind: type[T]) -> Mapping[str, T]:
-        """All objects of a kind."""
+        """Return all objects of a kind."""
         return self.tables.get(kind, {})
 
     @property
@@ -55,53 +55,53 @@ class View:
         return self.table(Network)
 
     def find(self, uuid: str) -> Stored | None:
-        """The object of this UUID, whatever it is."""
+        """Return the object of this UUID, of any kind."""
         found = (table[uuid] for table in self.tables.values() if uuid in table)
         return next(found, None)
 
     def node_by_name(self, name: str) -> Node | None:
-        """The node with exactly this name."""
+        """Return the node with exactly this name."""
         uuid = self.index.owner("host name", name)
         return None if uuid is None else self.nodes.get(uuid)
 
     def instance_by_name(self, name: str) -> Instance | None:
-        """The instance with exactly this name."""
+        """Return the instance with exactly this name."""
         uuid = self.index.owner("host name", name)
         return None if uuid is None else self.instances.get(uuid)
 
     def group_by_name(self, name: str) -> NodeGroup | None:
-        """The node group with exactly this name."""
+        """Return the node group with exactly this name."""
         uuid = self.index.owner("group name", name)
         return None if uuid is None else self.groups.get(uuid)
 
     def network_by_name(self, name: str) -> Network | None:
-        """The network with exactly this name."""
+        """Return the network with exactly this name."""
         uuid = self.index.owner("network name", name)
         return None if uuid is None else self.networks.get(uuid)
 
     def instances_on(self, node_uuid: str) -> list[Instance]:
-        """The instances whose primary node this is, by name."""
+        """Return the instances whose primary node this is, by name."""
         return [one for one in self.instances_of(node_uuid) if one.primary_node == node_uuid]
 
     def instances_of(self, node_uuid: str) -> list[Instance]:
-        """The instances that have the node as primary or secondary, by name."""
+        """Return the instances that have the node as primary or secondary, by name."""
         found = (self.instances[uuid] for uuid in self.index.instances_of(node_uuid))
         return sorted(found, key=lambda instance: instance.name)
 
     def nodes_by_name(self) -> list[Node]:
-        """All nodes, by name."""
+        """Return all nodes, by name."""
         return sorted(self.nodes.values(), key=lambda node: node.name)
 
     def online_nodes(self) -> list[Node]:
-        """The nodes that are not marked offline, by name."""
+        """Return the nodes that are not marked offline, by name."""
         return [node for node in self.nodes_by_name() if not node.offline]
 
     def master_candidates(self) -> list[Node]:
-        """The nodes that may hold the state, by name."""
+        """Return the nodes that may hold the state, by name."""
         return [node for node in self.nodes_by_name() if node.master_candidate]
 
     def all_disks(self) -> Iterator[tuple[Disk, tuple[NodeUuid, ...]]]:
-        """Each disk, also those that no instance has, and the nodes that have it or, if all see it, may use it."""
+        """Yield each disk, attached or not, with its nodes, or all nodes that may use a shared one."""
         for instance in self.instances.values():
             for disk in instance.disks:
                 yield disk, instance.all_nodes
@@ -109,6 +109,6 @@ class View:
             yield detached.disk, detached.nodes
 
     def objects(self) -> Iterator[Stored]:
-        """Everything there is."""
+        """Return all objects."""
         for table in self.tables.values():
             yield from table.values()

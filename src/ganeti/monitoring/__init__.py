@@ -1,1 +1,1 @@
-"""What a node can tell about itself: data collectors, read-only."""
+"""A node's data collectors, read-only."""

@@ -1,7 +1,8 @@
-"""The collectors of a node: what each is, and how it gets its data.
+"""The collectors of a node: their names and their sources of data.
 
-Reports are kept for a collector's interval, so that asking more often makes no work. Two
-collectors need figures over time: `sample` takes them, `rest_s` says when it is due again.
+A report is cached for a collector's interval, so that more requests cause no more work. Two
+collectors need figures over time: `sample` reads them, `rest_s` returns the time until the next
+sample.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ DESCRIPTIONS = {
 
 @dataclass(frozen=True)
 class Host:
-    """Where a node's collectors look."""
+    """The data sources of a node's collectors."""
 
     paths: Paths
     proc: Path = Path("/proc")
@@ -56,14 +57,14 @@ class Host:
     clock: Clock = field(default_factory=SystemClock)
 
     def read(self, name: str) -> str:
-        """A file of the kernel's; HostError."""
+        """Return a file of the kernel; HostError."""
         try:
             return (self.proc / name).read_text(errors="replace")
         except OSError as err:
             raise HostError(f"{self.proc / name} cannot be read: {err.strerror}") from err
 
     async def output(self, argv: tuple[str, ...]) -> str:
-        """What a program prints; HostError."""
+        """Return a program's output; HostError."""
         done = await self.run(argv, timeout_s=COMMAND_LIMIT_S)
         return done.stdout.decode(errors="replace")
 
@@ -77,7 +78,7 @@ class _Kept(NamedTuple):
 
 
 class Collectors:
-    """The collectors of one node; `wanted` says which are active, and how long a report is good."""
+    """The collectors of one node; `wanted` returns the active ones and their intervals."""
 
     def __init__(self, host: Host, wanted: Callable[[], Mapping[str, Collecting]]) -> None:
         self._host = host
@@ -97,12 +98,12 @@ class Collectors:
         }
 
     def active(self) -> list[Description]:
-        """Those that are asked."""
+        """Return the active collectors."""
         wanted = self._wanted()
         return [one for name, one in DESCRIPTIONS.items() if wanted[name].active]
 
     async def report(self, one: Description) -> dict[str, Any]:
-        """The collector's report, at most as old as its interval."""
+        """Return the collector's report, at most as old as its interval."""
         lasts_s = self._wanted()[one.name].interval_us / MICROSECONDS
         async with self._at_work.setdefault(one.name, asyncio.Lock()):
             now = self._host.clock.monotonic()
@@ -119,7 +120,7 @@ class Collectors:
         return one.report(data, int(self._host.clock.time() * NANOSECONDS))
 
     async def sample(self, name: str) -> None:
-        """Take the figures of a collector that needs some over time; harmless for others."""
+        """Read the figures of a collector that needs some over time; does nothing for others."""
         now = self._host.clock.monotonic()
         try:
             if name == CPU_LOAD:
@@ -129,7 +130,7 @@ class Collectors:
                 text = await self._host.output(processors.XENTOP)
                 self._domains.add(processors.Sample(now, processors.parse_xentop(text)))
         except GanetiError:
-            return  # the report says that too little is known
+            return  # the report states that too little is known
 
     async def _processor_load(self) -> Any:
         return processors.load_data(self._loads.rates(), os.sysconf("SC_CLK_TCK"))

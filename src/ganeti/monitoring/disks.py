@@ -9,7 +9,7 @@ _DISKSTATS = (
     *("readsNum", "mergedReads", "secRead", "timeRead"),
     *("writes", "mergedWrites", "secWritten", "timeWrite", "ios", "timeIO", "wIOmillis"),
 )
-"""What follows a device's numbers and name; newer kernels tell more, which is left out."""
+"""The fields after a device's numbers and name; newer kernels add more, which are ignored."""
 
 _LV_FIELDS = (
     *(
@@ -41,7 +41,7 @@ _LV_NUMBERS = frozenset(
 )
 _SEPARATOR = ";"
 _OWNER_TAG = "originstname+"
-"""A volume's tag that names the instance whose disk it is."""
+"""The tag of a volume that names the disk's instance."""
 LVS = (
     *("lvs", "--noheadings", "--units=B", f"--separator={_SEPARATOR}", "--unbuffered"),
     f"--options={','.join(_LV_FIELDS)}",
@@ -49,7 +49,7 @@ LVS = (
 
 
 def parse_diskstats(text: str) -> list[dict[str, Any]]:
-    """The devices of `/proc/diskstats`; HostError."""
+    """Return the devices of `/proc/diskstats`; HostError."""
     found = []
     for line in filter(str.strip, text.splitlines()):
         words = line.split()
@@ -64,7 +64,7 @@ def parse_diskstats(text: str) -> list[dict[str, Any]]:
 
 
 def volume_owners(instances: Iterable[Any]) -> dict[tuple[str, str], str]:
-    """Instance by (volume group, volume), of pairs (instance, disks) in the form of upstream's configuration."""
+    """Return instance by (volume group, volume), from upstream's pairs (instance, disks)."""
     found: dict[tuple[str, str], str] = {}
 
     def add(name: str, disk: Mapping[str, Any]) -> None:
@@ -83,7 +83,7 @@ def volume_owners(instances: Iterable[Any]) -> dict[tuple[str, str], str]:
 def parse_lvs(
     text: str, owners: Mapping[tuple[str, str], str] | None = None
 ) -> list[dict[str, Any]]:
-    """The logical volumes, a segment each, that `LVS` prints; HostError.
+    """Return the logical volumes, a segment each, in the output of `LVS`; HostError.
 
     Their instances come from `owners` by (volume group, volume), without it from the volumes' tags.
     """

@@ -1,4 +1,4 @@
-"""What `/proc/drbd` says of mirrored disks, and what to think of it. Pure."""
+"""The state of mirrored disks in `/proc/drbd`, and its assessment. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ _LOST = frozenset(("Failed", "Diskless"))
 
 
 def parse(text: str, owners: Mapping[int, str] | None = None) -> dict[str, Any]:
-    """`versionInfo`, `deviceInfos` and `status`; `owners` are instances by minor. HostError."""
+    """Return `versionInfo`, `deviceInfos` and `status`; `owners` are instances by minor. HostError."""
     version: dict[str, Any] = {}
     devices: list[dict[str, Any]] = []
     for line in text.splitlines():
@@ -67,7 +67,7 @@ def parse(text: str, owners: Mapping[int, str] | None = None) -> dict[str, Any]:
 
 
 def status(devices: list[dict[str, Any]]) -> Status:
-    """The worst of what the devices are in, each that is not well named by its minor."""
+    """Return the worst state of the devices; names each unhealthy one by its minor."""
     judged = [(device["minor"], _judged(device)) for device in devices]
     code = max((one.code for _minor, one in judged), default=Code.GOOD)
     return Status(
@@ -84,7 +84,7 @@ def _judged(device: Mapping[str, Any]) -> Status:
     if device.get("remoteState") in _LOST:
         return Status(Code.BAD, f"the remote disk is {device['remoteState']}")
     if state == "StandAlone":
-        return Status(Code.BAD, "no network connection, and none is tried")
+        return Status(Code.BAD, "no network connection, and no attempt to connect")
     if state in _CONNECTING:
         return Status(Code.MENDING, "trying to establish a network connection")
     if state in _SYNCING:

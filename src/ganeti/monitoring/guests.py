@@ -1,7 +1,8 @@
-"""The KVM guests of this node, known by the words that their processes were started with.
+"""The KVM guests of this node, identified by the command lines of their processes.
 
-`/proc` tells everybody what is needed, so that no right to the guests' own files is. A QEMU is a
-guest of this node if it has an instance's UUID and sockets in this node's directory for guests.
+`/proc` shows the command line to all users, so no access to the guests' own files is needed. A QEMU
+process is a guest of this node if it has an instance's UUID and sockets in this node's directory
+for guests.
 """
 
 import os
@@ -15,9 +16,9 @@ from ganeti.monitoring.report import Code, Status
 _FILES_BEGIN = 8
 """Characters of its UUID with which the names of all files of a guest begin."""
 _STATE, _START_TICKS = 0, 19
-"""Places in /proc/PID/stat, counted after the program's name."""
+"""Fields in /proc/PID/stat, counted after the program's name."""
 _RESIDENT = 1
-"""Place in /proc/PID/statm: pages in memory."""
+"""Field in /proc/PID/statm: pages in memory."""
 _DAY_S, _HOUR_S, _MINUTE_S = 86_400, 3_600, 60
 
 
@@ -32,7 +33,7 @@ class Guest(NamedTuple):
 
 
 def instance_of(words: Sequence[str], directory: Path) -> tuple[str, str] | None:
-    """(name, UUID) of the instance whose QEMU was started with these words by this node; else None."""
+    """Return (name, UUID) of the instance whose QEMU this node started with this command line; else None."""
     uuid, name = _value(words, "-uuid"), _value(words, "-name")
     inside = f"{directory}/{uuid[:_FILES_BEGIN]}"
     if not uuid or not any(inside in word for word in words):
@@ -49,7 +50,7 @@ def _value(words: Sequence[str], flag: str) -> str:
 
 
 def guests(proc: Path, directory: Path) -> Iterator[Guest]:
-    """The guests that run now; one that ends meanwhile is left out."""
+    """Return the running guests; one that ends meanwhile is omitted."""
     boot = _boot_time(_read(proc / "stat"))
     ticks_per_second = os.sysconf("SC_CLK_TCK")
     for entry in sorted(proc.iterdir()):
@@ -81,14 +82,15 @@ def _boot_time(stat: str) -> float:
 
 
 def memory_data(running: Sequence[Guest]) -> dict[str, int]:
-    """The data of `kvm-inst-rss`: pages in memory, by instance."""
+    """Return the data of `kvm-inst-rss`: pages in memory, by instance."""
     return {one.name: one.resident_pages for one in running}
 
 
 def status_data(running: Sequence[Guest], now: float) -> dict[str, Any]:
-    """The data of `inst-status-kvm`.
+    """Return the data of `inst-status-kvm`.
 
-    A node sees what runs; what was wanted, and why, only the master knows, so that the administrator's state is null.
+    A node sees the running guests; only the master knows the desired state and its reason, so the
+    administrator's state is null.
     """
     instances: list[dict[str, Any]] = []
     for one in running:
@@ -112,7 +114,7 @@ def status_data(running: Sequence[Guest], now: float) -> dict[str, Any]:
 
 
 def uptime_text(seconds: float) -> str:
-    """As `1 day, 2:03:04`."""
+    """Return a duration such as `1 day, 2:03:04`."""
     days, rest = divmod(int(seconds), _DAY_S)
     hours, rest = divmod(rest, _HOUR_S)
     minutes, left = divmod(rest, _MINUTE_S)

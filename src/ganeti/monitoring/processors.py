@@ -1,4 +1,4 @@
-"""How busy the processors were: `/proc/stat` and `xentop`, and averages over a window. Pure."""
+"""Processor load: `/proc/stat` and `xentop`, and averages over a window. Pure."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -13,18 +13,21 @@ XEN_LEAST_S = 100.0
 XENTOP = ("xentop", "-f", "-b", "-i", "1")
 _DOMAIN_0 = "Domain-0"
 _IDLE, _COUNTED = 3, 8
-"""Of user, nice, system, idle, iowait, irq, softirq, steal; what guests use follows, and is in user already."""
+"""Number of the fields user, nice, system, idle, iowait, irq, softirq, steal.
+
+Guest time follows, and is part of user.
+"""
 
 
 class Sample(NamedTuple):
-    """Counters at a time (monotonic seconds), by what they belong to."""
+    """Counters at a time (monotonic seconds), by their names."""
 
     at_s: float
     values: Mapping[str, float]
 
 
 def parse_stat(text: str) -> dict[str, float]:
-    """Busy ticks since the start: `cpu` for all processors, `cpu0` and so on; HostError."""
+    """Return busy ticks since the start: `cpu` for all processors, `cpu0` and so on; HostError."""
     busy = {}
     for line in text.splitlines():
         name, *fields = line.split()
@@ -36,12 +39,12 @@ def parse_stat(text: str) -> dict[str, float]:
             raise HostError(f"/proc/stat has the line {line!r:.100}") from None
         busy[name] = float(sum(ticks) - ticks[_IDLE]) if len(ticks) > _IDLE else 0.0
     if "cpu" not in busy:
-        raise HostError("/proc/stat does not tell the processors' load")
+        raise HostError("/proc/stat has no processor load")
     return busy
 
 
 def parse_xentop(text: str) -> dict[str, float]:
-    """Processor seconds by domain, without the node's own; HostError."""
+    """Return processor seconds by domain, without the node's own; HostError."""
     lines = [line.split() for line in text.splitlines() if line.strip()]
     if not lines or lines[0][:1] != ["NAME"] or lines[0][2:3] != ["CPU(sec)"]:
         raise HostError("xentop prints no table that begins with NAME, STATE, CPU(sec)")
@@ -62,13 +65,13 @@ class Window:
         self._samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
 
     def add(self, sample: Sample) -> None:
-        """Keep a sample; those out of the window go."""
+        """Add a sample; drop those outside of the window."""
         self._samples.append(sample)
         while self._samples[0].at_s < sample.at_s - WINDOW_S:
             self._samples.popleft()
 
     def rates(self, least_s: float = 0.0) -> dict[str, float]:
-        """Growth per second of each counter that did not fall, over at least `least_s` of the window."""
+        """Return the growth per second of each rising counter, over at least `least_s` of the window."""
         if len(self._samples) < 2:  # noqa: PLR2004 - one sample shows no growth
             return {}
         latest = self._samples[-1]
@@ -82,7 +85,10 @@ class Window:
 
 
 def _first_rising(samples: Sequence[Sample], name: str) -> Sample:
-    """The oldest sample from which the counter only grew: it restarts with a domain or a processor."""
+    """Return the oldest sample since which the counter only grew.
+
+    It restarts with a domain or a processor.
+    """
     first = samples[-1]
     for sample in reversed(samples):
         if sample.values.get(name, float("inf")) > first.values[name]:
@@ -92,7 +98,10 @@ def _first_rising(samples: Sequence[Sample], name: str) -> Sample:
 
 
 def load_data(rates: Mapping[str, float], ticks_per_second: int) -> dict[str, Any]:
-    """The data of `cpu-avg-load`: busy processors, each and in all; HostError while too little is known."""
+    """Return the data of `cpu-avg-load`: busy processors, each and in all.
+
+    HostError while too little is known.
+    """
     if "cpu" not in rates:
         raise HostError("the time covered by data is not sufficient yet")
     each = [name for name in rates if name != "cpu"]

@@ -1,11 +1,11 @@
-"""The form of a collector's report, as monitoring systems read it."""
+"""The format of a collector's report for monitoring systems."""
 
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 BUILT_IN = "B"
 NO_CATEGORY = "default"
-"""Stands for "no category" in addresses."""
+"""The word for "no category" in addresses."""
 STORAGE, INSTANCE = "storage", "instance"
 
 
@@ -17,7 +17,7 @@ class ReportKind(IntEnum):
 
 
 class Code(IntEnum):
-    """What a judging collector finds; codes of several can be combined by `or`."""
+    """The result of a judging collector; codes of several can be combined by `or`."""
 
     GOOD = 0
     MENDING = 1
@@ -28,7 +28,7 @@ class Code(IntEnum):
 
 
 class Status(NamedTuple):
-    """A code, and why."""
+    """A code with its reason."""
 
     code: Code = Code.GOOD
     message: str = ""
@@ -38,14 +38,14 @@ class Status(NamedTuple):
 
 
 class Description(NamedTuple):
-    """What a collector is."""
+    """The description of a collector."""
 
     name: str
     category: str | None
     kind: ReportKind
 
     def report(self, data: Any, timestamp_ns: int) -> dict[str, Any]:
-        """A report with this data."""
+        """Return a report with this data."""
         return {
             "name": self.name,
             "version": BUILT_IN,
@@ -57,14 +57,14 @@ class Description(NamedTuple):
         }
 
     def failed(self, why: str) -> Any:
-        """The data of a collector that could not do its work."""
+        """Return the data of a failed collector."""
         if self.kind is ReportKind.STATUS:
             return {"status": Status(Code.UNKNOWN, why).plain()}
         return {"error": why}
 
 
 def brief(report: dict[str, Any]) -> dict[str, Any]:
-    """Of a judging collector's report only the judgement."""
+    """Return a judging collector's report with only its status."""
     if report["kind"] != ReportKind.STATUS:
         return report
     return {**report, "data": {"status": report["data"]["status"]}}

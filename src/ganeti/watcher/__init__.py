@@ -1,1 +1,4 @@
-"""`ganeti-watcher`: checks every five minutes that everything runs that should run, and repairs what it safely can."""
+"""`ganeti-watcher`.
+
+Checks every five minutes that all required instances and daemons run, and repairs problems.
+"""

@@ -1,4 +1,4 @@
-"""The daemons that are to run on this node, and starting those that do not."""
+"""The daemons that must run on this node, and their restart."""
 
 import logging
 from pathlib import Path
@@ -18,9 +18,9 @@ START_ORDER = (NODED, *STATE_DAEMONS, MASTERD, CONFD)
 
 
 def wanted(paths: Paths, *, has_confd: bool = True) -> list[str]:
-    """The daemons that a node needs for its roles; others, if they did not end by themselves.
+    """Return the daemons that a node's roles require, and others that did not end normally.
 
-    A daemon that was stopped has taken its pid file along; one that has died has left it.
+    A stopped daemon has removed its pid file; a dead one has not.
     """
     role = own_role(paths)
     confd_on_all = ssconf.SimpleStore(paths).has_confd_on_all_nodes()
@@ -40,11 +40,11 @@ def _has_died(run: Path, name: str) -> bool:
 
 
 async def restart_daemons(paths: Paths, daemons: Daemons) -> list[str]:
-    """End what this node's role forbids, start what is to run and does not; what is to be said of it."""
+    """Stop daemons that the node's role forbids, and start missing ones; return the messages."""
     try:
         said = await enforce_own_role(paths, daemons)
     except GanetiError as err:
-        said = [f"what only master candidates may have is still here: {err.message}"]
+        said = [f"cannot remove data that only master candidates may have: {err.message}"]
     for name in wanted(paths, has_confd=daemons.has_confd):
         status = daemons.status(name)
         if status.is_alive:
@@ -52,7 +52,7 @@ async def restart_daemons(paths: Paths, daemons: Daemons) -> list[str]:
         try:
             await daemons.start(name)
         except GanetiError as err:
-            said.append(f"{name} did not run, and cannot be started: {err.message}")
+            said.append(f"{name} was not running and cannot be started: {err.message}")
         else:
-            said.append(f"{name} did not run, and was started")
+            said.append(f"{name} was not running and was started")
     return said

@@ -1,7 +1,7 @@
-"""What the watcher does about what it has found: pure, so that eight hours pass in a test in no time (G20, F28).
+"""Decides the watcher's actions from its findings. Pure, so that a test runs eight hours at once (G20, F28).
 
-It only proposes jobs. The job decides again, under the lock of the instance, whether it should start
-(`if_wanted`): so it never starts an instance that a job moves or that was stopped meanwhile (F27).
+It only proposes jobs. The job decides again, under the lock of the instance, whether to start it
+(`if_wanted`). So it never starts an instance that a job moves or that was stopped meanwhile (F27).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,18 +13,18 @@ from ganeti.watcher.facts import Facts, Instance, Memory
 
 WINDOW_S = 8 * 3600.0
 MOST_STARTS = 5
-"""How often an instance is started within the window."""
+"""Maximum number of starts of an instance within the window."""
 WAITS_S = (0.0, 300.0, 900.0, 2700.0, 7200.0)
-"""How long after the last of so many starts there is another one."""
+"""Time after the last of these starts until the next one."""
 EARLY_S = 30.0
-"""By how much a run may come early: timers are not exact."""
+"""Time by which a run may be early: timers are not exact."""
 
 DOWN, USER_DOWN = "ERROR_down", "USER_down"
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job that is to be submitted; `about` is its key in the memory."""
+    """A job to submit; `about` is its key in the memory."""
 
     about: str
     op: Mapping[str, object]
@@ -33,7 +33,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is to be done, what is to be remembered once it is, and what to tell the administrator."""
+    """The jobs to submit, the memory to store, and the messages for the administrator."""
 
     jobs: Sequence[Job]
     memory: Memory
@@ -41,7 +41,7 @@ class Decision:
 
 
 def decide(facts: Facts, memory: Memory, now: float, *, verify_disks: bool = True) -> Decision:
-    """Everything that one run does. Nothing about which a job of an earlier run is under way (F28)."""
+    """Return all actions of one run, except those with an unfinished job of an earlier run (F28)."""
     memory = _without_past(facts, memory, now)
     given_up = {one.name for one in facts.instances if _is_given_up(one, memory)}
     jobs = [
@@ -56,8 +56,10 @@ def decide(facts: Facts, memory: Memory, now: float, *, verify_disks: bool = Tru
         if kind == "start":
             starts[name] = [*starts.get(name, []), now]
     remarks = [
-        f"instance {name} was started {MOST_STARTS} times in {WINDOW_S / 3600:g} hours and is down again:"
-        " it is left alone for now"
+        (
+            f"instance {name} was started {MOST_STARTS} times in {WINDOW_S / 3600:g} hours and "
+            "is down again: not restarting it for now"
+        )
         for name in sorted(given_up - {*memory.said})
     ]
     new = msgspec.structs.replace(
@@ -70,7 +72,7 @@ def decide(facts: Facts, memory: Memory, now: float, *, verify_disks: bool = Tru
 
 
 def after_verification(facts: Facts, memory: Memory, needs_activation: Iterable[str]) -> list[Job]:
-    """What to do about disks that a check found inactive, but that should be active."""
+    """Return the actions for disks that a check found inactive, but that should be active."""
     named = set(needs_activation)
     return [
         _activation(one.name, "a disk is not in use")
@@ -80,12 +82,12 @@ def after_verification(facts: Facts, memory: Memory, needs_activation: Iterable[
 
 
 def _without_past(facts: Facts, memory: Memory, now: float) -> Memory:
-    """The memory without jobs that have ended, starts that are long ago, and things that are gone."""
+    """Return the memory without ended jobs, old starts, and removed objects."""
     names = {one.name for one in facts.instances}
     starts = {
         name: kept
         for name, times in memory.starts.items()
-        # A time in the future is one before the clock was set back.
+        # A time in the future is from before the clock was set back.
         if name in names and (kept := [at for at in times if now - WINDOW_S < at <= now])
     }
     jobs = {about: job for about, job in memory.jobs.items() if job in facts.live_jobs}
@@ -113,7 +115,7 @@ def _starts(facts: Facts, memory: Memory, now: float) -> Iterator[Job]:
 
 
 def wait_after(times: Sequence[float]) -> float:
-    """How long after the last start the next one may come."""
+    """Return the delay between the last start and the next one."""
     return max(WAITS_S[min(len(times), len(WAITS_S) - 1)] - EARLY_S, 0.0)
 
 
@@ -122,7 +124,7 @@ def _is_given_up(one: Instance, memory: Memory) -> bool:
 
 
 def _records(facts: Facts, memory: Memory) -> Iterator[Job]:
-    """Of instances that their users have shut down it is recorded that they are to be down."""
+    """Record the desired state "down" of instances that their users have shut down."""
     for one in facts.instances:
         if one.status == USER_DOWN and _may_be_touched(facts, memory, one, "record"):
             op = {
@@ -136,7 +138,7 @@ def _records(facts: Facts, memory: Memory) -> Iterator[Job]:
 
 
 def _activations(facts: Facts, memory: Memory) -> Iterator[Job]:
-    """A rebooted node's copies of disks are activated again; guests that ran on it are started."""
+    """Activate a rebooted node's copies of disks again; guests that ran on it are started."""
     rebooted = {node.name for node in facts.nodes if _has_rebooted(node.name, node.boot_id, memory)}
     for one in facts.instances:
         if rebooted & {*one.secondaries} and _may_be_touched(facts, memory, one, "disks"):
@@ -154,7 +156,7 @@ def _activation(name: str, why: str) -> Job:
 
 
 def _verifications(facts: Facts, memory: Memory) -> Iterator[Job]:
-    """One check of disks a group at a time; groups without instances need none."""
+    """Check disks one group at a time; groups without instances are skipped."""
     for uuid in sorted({one.group for one in facts.instances} & facts.groups.keys()):
         about = f"verify {uuid}"
         if about not in memory.jobs:
@@ -164,7 +166,7 @@ def _verifications(facts: Facts, memory: Memory) -> Iterator[Job]:
 
 
 def _boot_ids(facts: Facts, memory: Memory, jobs: Sequence[Job]) -> dict[str, str]:
-    """What is remembered of boots: a new one only when the disks of all its instances are taken care of."""
+    """Return the boot ids to remember: a new one only when the disks of all its instances are active."""
     done = {job.about for job in jobs} | memory.jobs.keys()
     held = {
         node

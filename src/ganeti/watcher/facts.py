@@ -1,4 +1,4 @@
-"""What the watcher has found out, and what it remembers of earlier runs; all times are seconds since the epoch."""
+"""The watcher's findings, and its memory of earlier runs; all times are seconds since the epoch."""
 
 import msgspec
 
@@ -9,9 +9,9 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     status: str
     is_wanted: bool
-    """Whether it is to run."""
+    """True if it should run."""
     is_there: bool = False
-    """Whether its node has something of its guest, be it paused."""
+    """True if its node has a part of its guest, even paused."""
     group: str = ""
     """UUID of its primary node's group."""
     secondaries: tuple[str, ...] = ()
@@ -33,19 +33,19 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     groups: dict[str, str] = {}
     """UUID -> name."""
     locked: frozenset[str] = frozenset()
-    """Instances that a job holds, or waits for."""
+    """Instances whose locks a job holds or awaits."""
     live_jobs: frozenset[int] = frozenset()
     """Jobs of earlier runs that have not ended."""
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run leaves to the next."""
+    """The data that one run passes to the next."""
 
     boot_ids: dict[str, str] = {}
-    """Node -> the boot after which its disks were looked at."""
+    """Node -> the boot after which its disks were checked."""
     starts: dict[str, list[float]] = {}
-    """Instance -> when it was tried to start it."""
+    """Instance -> the times of its start attempts."""
     jobs: dict[str, int] = {}
-    """What a job is about -> the job: `start web1`, `disks web1`, `verify UUID of a group`."""
+    """Subject of a job -> the job: `start web1`, `disks web1`, `verify UUID of a group`."""
     said: tuple[str, ...] = ()
-    """Instances that were given up."""
+    """Instances that are no longer restarted."""

@@ -1,4 +1,4 @@
-"""`maintain_node_health`: a node that its cluster takes for offline ends its guests (F20).
+"""`maintain_node_health`: a node that its cluster considers offline ends its guests (F20).
 
 They may be running elsewhere by now, from the same disks.
 """
@@ -19,16 +19,16 @@ from ganeti.protocols.confd import NodeRole, QueryType
 
 
 class Asks(Protocol):
-    """Master candidates, as `ganeti.clients.confd.ConfdClient` asks them; NoAnswer."""
+    """Asks the master candidates, like `ganeti.clients.confd.ConfdClient`; NoAnswer."""
 
     async def ask(self, kind: QueryType, query: str) -> BestAnswer: ...
 
 
 async def is_to_be_empty(paths: Paths, candidates: Asks | None = None) -> bool:
-    """Whether the cluster keeps up the health of its nodes, and takes this one for offline.
+    """Return whether the cluster maintains the health of its nodes and considers this one offline.
 
-    Candidates know; a node that cannot ask them, or gets no answer, goes by the last facts that it was sent,
-    and without facts it is not.
+    Candidates answer that. A node that cannot ask them, or gets no answer, uses the last facts that
+    it received; without facts the result is False.
     """
     facts = ssconf.SimpleStore(paths)
     try:
@@ -45,7 +45,7 @@ async def is_to_be_empty(paths: Paths, candidates: Asks | None = None) -> bool:
 
 
 def candidates_of(paths: Paths) -> ConfdClient | None:
-    """The candidates of this node's cluster; None if the node does not have their key."""
+    """Return the candidates of this node's cluster; None if the node does not have their key."""
     try:
         key = paths.confd_key.read_bytes().strip()
         return ConfdClient(key, ssconf.SimpleStore(paths).GetMasterCandidatesIPList())
@@ -54,12 +54,12 @@ def candidates_of(paths: Paths) -> ConfdClient | None:
 
 
 async def end_guests(drivers: Mapping[str, Hypervisor], say: Callable[[str], None]) -> None:
-    """End every guest of this node at once; failures are logged, and the next run tries again."""
+    """End every guest of this node at once; failures are logged, and the next run retries."""
     for kind, driver in drivers.items():
         try:
             found = await driver.running()
         except GanetiError as err:
-            say(f"{kind}: cannot find out what runs: {err.message}")
+            say(f"{kind}: cannot list the running guests: {err.message}")
             continue
         for guest in found:
             spec = InstanceSpec(
@@ -76,4 +76,4 @@ async def end_guests(drivers: Mapping[str, Hypervisor], say: Callable[[str], Non
             except GanetiError as err:
                 say(f"{guest.name} cannot be ended: {err.message}")
             else:
-                say(f"{guest.name} was ended: the cluster takes this node for offline")
+                say(f"{guest.name} was ended: the cluster considers this node offline")

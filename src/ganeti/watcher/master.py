@@ -1,4 +1,4 @@
-"""The part of a run that only the master does: it asks, lets `decide` decide, and submits jobs."""
+"""The part of a run that only the master does: it collects facts, calls `decide`, and submits jobs."""
 
 import asyncio
 import time
@@ -14,17 +14,17 @@ from ganeti.watcher.facts import Facts, Instance, Memory, Node
 from ganeti.watcher.records import memory_text, read_memory
 
 ARCHIVE_LIMIT_S = 89
-"""How long one run spends on archiving jobs."""
+"""Time limit of one run for archiving jobs."""
 NORMAL = 0
-"""The status of a value of a query that is there."""
+"""The status of an available value in a query."""
 PRIORITY = 10
-"""That of jobs which can wait."""
+"""The priority of jobs that can wait."""
 FINAL = frozenset({"canceled", "success", "error"})
 LOOK_S = 1.0
 
 
 class Client(Protocol):
-    """The master, as `ganeti.clients.luxi_async.AsyncLuxiClient` reaches it; errors are GanetiError."""
+    """The master, like `ganeti.clients.luxi_async.AsyncLuxiClient`; errors are GanetiError."""
 
     async def call(self, method: str, *args: Any) -> Any: ...
 
@@ -36,12 +36,12 @@ class RoundOptions:
     job_age_s: int = 6 * 3600
     verify_disks: bool = True
     wait_s: float = 0.0
-    """How long to wait for checks of disks, so that this run repairs what they report."""
+    """Time to wait for checks of disks, so that this run repairs the problems that they report."""
 
 
 @dataclass
 class MasterRound:
-    """One run on the master; `say` gets what an administrator may want to know."""
+    """One run on the master; `say` gets messages for the administrator."""
 
     client: Client
     say: Callable[[str], None]
@@ -49,7 +49,7 @@ class MasterRound:
     now: Callable[[], float] = time.time
 
     async def run(self) -> None:
-        """Archive, look, decide, submit; what was decided is written down before it is done (F28)."""
+        """Archive, collect, decide, submit; decisions are stored before they are carried out (F28)."""
         archived, left = await self.client.call(
             "AutoArchiveJobs", self.options.job_age_s, ARCHIVE_LIMIT_S
         )
@@ -71,7 +71,7 @@ class MasterRound:
         await self.client.call("SetWatcherMemory", memory_text(memory))
 
     async def _submit(self, memory: Memory, jobs: Iterable[Job]) -> Memory:
-        """The memory with the jobs; one that is refused was no try."""
+        """Return the memory with the submitted jobs; a refused one is not counted as an attempt."""
         running, starts = {**memory.jobs}, {**memory.starts}
         for job in jobs:
             kind, _, name = job.about.partition(" ")
@@ -92,9 +92,9 @@ class MasterRound:
         return memory
 
     async def _look(self, memory: Memory) -> tuple[Facts, list[Any]]:
-        """The facts of this moment, and the results of checks that have ended since the last run."""
+        """Return the present facts, and the results of checks that have ended since the last run."""
         ids = sorted({*memory.jobs.values()})
-        # Jobs first: what they have done is seen then.
+        # Jobs first: their effects are then visible.
         rows = await self.client.call("QueryJobs", ids, ["status", "opresult"]) if ids else []
         ended = {
             job: row for job, row in zip(ids, rows, strict=True) if row is None or row[0] in FINAL
@@ -138,7 +138,7 @@ class MasterRound:
         return found
 
     async def _locked(self) -> frozenset[str]:
-        """Instances that a job has for itself, or waits for."""
+        """Return the instances whose locks a job holds or awaits."""
         return frozenset(
             name.removeprefix("instance/")
             for name, mode, pending in await self._query("lock", ["name", "mode", "pending"])
@@ -146,14 +146,14 @@ class MasterRound:
         )
 
     async def _query(self, kind: str, fields: list[str]) -> list[list[Any]]:
-        """Rows of values; None for one that is not there."""
+        """Return rows of values; None for an unavailable one."""
         answer = await self.client.call("Query", kind, fields, None)
         return [
             [value if status == NORMAL else None for status, value in row] for row in answer["data"]
         ]
 
     async def _await_checks(self, memory: Memory) -> list[Any]:
-        """The results of the checks that end while they are waited for."""
+        """Return the results of the checks that end within the time limit."""
         waiting = {job for about, job in memory.jobs.items() if about.startswith("verify ")}
         end, results = self.now() + self.options.wait_s, []
         while waiting and self.now() < end:
@@ -170,7 +170,10 @@ class MasterRound:
 
 
 def _not_in_use(result: Any) -> list[str]:
-    """The instances whose disks a check has found not in use: `[bad nodes, instances, missing disks]`."""
+    """Return the instances with disks that a check found inactive.
+
+    `[bad nodes, instances, missing disks]`.
+    """
     match result:
         case [_, [*names], *_]:
             return [name for name in names if isinstance(name, str)]
@@ -178,5 +181,5 @@ def _not_in_use(result: Any) -> list[str]:
 
 
 def _is_unknown(err: GanetiError) -> bool:
-    """Whether the master is too old, or has nothing to check."""
+    """Return whether the master is too old, or has nothing to check."""
     return "OP_GROUP_VERIFY_DISKS" in err.message

@@ -27,24 +27,24 @@ from ganeti.watcher.master import MasterRound, RoundOptions
 EXIT_NOT_A_NODE = 5
 HOOKS_LIMIT_S = 240.0
 WAIT_S = 120.0
-"""How long a run waits for its checks of disks, if it does."""
+"""Time that a run waits for its checks of disks, if it does."""
 LOG_NAME = "watcher.log"
 
 log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """One run; 0 also where there is nothing to do."""
+    """Run once; return 0 also where there is nothing to do."""
     args = parser().parse_args(argv)
     paths = Paths.from_environment()
     if not paths.node_certificate.exists():
-        say("ganeti-watcher: this host is in no cluster", file=sys.stderr)
+        say("ganeti-watcher: this host is not in a cluster", file=sys.stderr)
         return EXIT_NOT_A_NODE
     try:
         paths.run.mkdir(parents=True, exist_ok=True)
         with exclusive_file(paths.run / "watcher.lock") as is_ours:
             if not is_ours:
-                return 0  # a run before this one is not over
+                return 0  # an earlier run has not finished
             level = "debug" if args.debug else "info"
             with logging_to(paths.log / LOG_NAME, "ganeti-watcher", level=level, stderr=args.debug):
                 return _run(args, paths)
@@ -54,28 +54,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options, with Ganeti's names."""
+    """Return the parser of the options, with Ganeti's names."""
     made = Parser(
         prog="ganeti-watcher",
-        description="Check that everything runs that should run, and repair it.",
+        description="Check that all required instances and daemons run, and repair problems.",
     )
-    made.add_argument("-d", "--debug", action="store_true", help="log everything, also here")
+    made.add_argument("-d", "--debug", action="store_true", help="log everything, and print it")
     made.add_argument(
         "-A",
         "--job-age",
         type=_age,
         default=6 * 3600,
         metavar="AGE",
-        help="archive jobs that ended so long ago, as 6h (the default), 30m, 2d or all",
+        help="archive jobs that ended so long ago, for example 6h, 30m, 2d or all (default: 6h)",
     )
     made.add_argument(
-        "--ignore-pause", action="store_true", help="run although the watcher is to rest"
+        "--ignore-pause", action="store_true", help="run even if the watcher is paused"
     )
     made.add_argument(
         "--wait-children",
         action=argparse.BooleanOptionalAction,
         default=False,
-        help=f"wait up to {WAIT_S:g} s for checks of disks, and repair at once",
+        help=f"wait up to {WAIT_S:g} s for checks of disks, and repair problems at once",
     )
     made.add_argument(
         "--no-verify-disks",
@@ -95,12 +95,17 @@ def _age(text: str) -> int:
     factor = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}.get(text[-1:], 0)
     number = text[:-1] if factor else text
     if not (number.isascii() and number.isdecimal() and len(number) <= 9):  # noqa: PLR2004 - 31 years
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is not an age, as 6h, 30m, 2d or all")
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.40} is not an age, for example 6h, 30m, 2d or all"
+        )
     return int(number) * (factor or 1)
 
 
 def is_paused(paths: Paths, clock: Clock) -> bool:
-    """Whether the watcher is to rest (`gnt-cluster watcher pause`); a file without a time is one for ever."""
+    """Return whether the watcher is paused (`gnt-cluster watcher pause`).
+
+    A file without a time means forever.
+    """
     try:
         text = paths.watcher_pause.read_text(encoding="ascii").strip()
     except FileNotFoundError:
@@ -136,14 +141,14 @@ async def _look_after_all(paths: Paths, options: RoundOptions) -> int:
     except NotMaster:
         return 0  # no repairs while mastership changes (F6)
     except (GanetiError, OSError) as err:
-        log.warning("the master was not asked: %s", err)
+        log.warning("cannot query the master: %s", err)
         say(f"ganeti-watcher: {err}", file=sys.stderr)
         return 1
     return 0
 
 
 async def _look_after_node(paths: Paths) -> None:
-    """What every node does for itself: its daemons, its health, the administrator's programs."""
+    """Do the part of every node: its daemons, its health, the administrator's programs."""
     for text in await restart_daemons(paths, Daemons(paths)):
         _tell(text)
     if await is_to_be_empty(paths, candidates_of(paths)):
@@ -152,7 +157,7 @@ async def _look_after_node(paths: Paths) -> None:
 
 
 async def run_hooks(paths: Paths, tell: Callable[[str], None]) -> None:
-    """Run the programs of `/etc/ganeti/hooks/watcher`; one that fails changes nothing."""
+    """Run the programs of `/etc/ganeti/hooks/watcher`; a failed one changes nothing."""
     environment = {"GANETI_DATA_DIR": str(paths.data)}
     try:
         ended = await run_directory(paths.hooks / "watcher", environment, HOOKS_LIMIT_S)
@@ -173,7 +178,7 @@ def _is_master(paths: Paths) -> bool:
 
 
 def _tell(text: str) -> None:
-    """For the log and for the caller."""
+    """Write a message to the log and to the output."""
     log.info("%s", text)
     say(text)
 

@@ -1,4 +1,4 @@
-"""What the watcher keeps between its runs: a text in the cluster's state, so that the next master has it."""
+"""The watcher's memory between its runs: a text in the cluster's state, so that the next master has it."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from ganeti.watcher.facts import Memory
 
 
 def read_memory(text: str) -> Memory:
-    """What was kept last; nothing if there is none, or none that can be read."""
+    """Return the last memory; an empty one if there is none, or it cannot be read."""
     try:
         return msgspec.json.decode(text.encode(), type=Memory)
     except (msgspec.DecodeError, UnicodeError):
@@ -14,5 +14,5 @@ def read_memory(text: str) -> Memory:
 
 
 def memory_text(memory: Memory) -> str:
-    """What `read_memory` reads; the same for the same memory."""
+    """Return the text for `read_memory`; equal memories give equal texts."""
     return msgspec.json.Encoder(order="deterministic").encode(memory).decode()

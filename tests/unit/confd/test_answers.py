@@ -83,7 +83,7 @@ def facts() -> ClusterCopy:
         (QueryType.NODE_INSTANCES, "none", UNKNOWN),
         (QueryType.NODE_INSTANCES, "node3.example.com", (OK, [[], []])),
         (QueryType.INSTANCE_DISKS, "none", UNKNOWN),
-        (QueryType.INSTANCE_DISKS, {"1": "x"}, (ERROR, "a query of type 9 has a text as its search key")),
+        (QueryType.INSTANCE_DISKS, {"1": "x"}, (ERROR, "a query of type 9 needs a text as its search key")),
         (QueryType.CONFIG_VALUE, "/cluster/cluster_name", (OK, "cluster.example.com")),
         (QueryType.CANDIDATES, None, (OK, ["node1.example.com", "node4.example.com"])),
         (QueryType.OFFLINE_NODES, None, (OK, ["node2.example.com"])),

@@ -100,7 +100,7 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
         write(tmp_path / "missing" / "confd.db", None, 1, *objects())
     with pytest.raises(InputError, match="not a change"):
         write_copy(tmp_path / "confd.db", IDENTITY, None, 1, b"garbage")
-    with pytest.raises(InputError, match="does not answer from"):
+    with pytest.raises(InputError, match="does not use"):
         write(tmp_path / "confd.db", None, 1, Put("job", "1", b"x"))
     assert not (tmp_path / "confd.db").exists()
 

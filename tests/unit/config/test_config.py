@@ -427,7 +427,7 @@ def test_what_was_given_up_can_be_taken_by_another_in_the_same_change() -> None:
     found = snapshot.instance_by_name("web1.example.com")
     assert found is not None
     assert found.uuid == sample_instance(9).uuid
-    with pytest.raises(ConfigurationError, match="not in the configuration"):
+    with pytest.raises(ConfigurationError, match="no longer in the configuration"):
         Draft(snapshot, FrozenClock()).remove(sample_instance(1))
 
 

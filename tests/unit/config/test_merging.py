@@ -191,7 +191,7 @@ def test_an_address_of_a_network_that_becomes_one_is_not_given_twice() -> None:
     ]
     same = replace(other, network=mine.network, name=mine.name, external=((250, 251),))
     theirs = changed(theirs, same, *moved)
-    assert "this name is taken" in merge(ours, [theirs]).errors[0].text
+    assert "this name exists here" in merge(ours, [theirs]).errors[0].text
     plan = merge(ours, [theirs], MergeOptions(networks=SameName.MERGE))
     assert any("IP address 10.1.0." in one.text for one in plan.errors)
     assert plan.snapshot.networks[mine.uuid].external == ((250, 251),)
@@ -362,7 +362,7 @@ def test_what_our_cluster_has_and_theirs_has_not_cannot_be_taken_away() -> None:
     ours, theirs = cluster(1), cluster(2)
     ours = changed(ours, osparams={"debian": {"mirror": "here"}})
     theirs = changed(theirs, *(replace(one, os="debian") for one in theirs.instances.values()))
-    assert "cannot be taken away" in only_error(merge(ours, [theirs], KEEP))
+    assert "cannot be unset" in only_error(merge(ours, [theirs], KEEP))
     assert not merge(ours, [theirs], OURS).errors
 
 
@@ -375,7 +375,7 @@ def test_a_policy_cannot_be_kept_where_the_nodes_join_our_group() -> None:
 def test_templates_and_hypervisors_in_use_are_enabled_or_stop_the_merge() -> None:
     ours = changed(cluster(1, instances=0), enabled_disk_templates=("plain",))
     theirs = cluster(2, instances=12)
-    assert "drbd, which is not enabled here" in only_error(merge(ours, [theirs]))
+    assert "drbd, disabled in the local cluster" in only_error(merge(ours, [theirs]))
     assert merge(ours, [theirs], KEEP).cluster.enabled_disk_templates == ("plain", "drbd")
 
 

@@ -132,7 +132,7 @@ def test_what_one_job_reserved_no_other_gets_until_it_ends() -> None:
     mac = reservations.new_mac(1, SNAPSHOT)
     assert mac.startswith("aa:00:00:")
     assert reservations.new_mac(1, SNAPSHOT) != mac
-    with pytest.raises(PrereqError, match="taken by job 1"):
+    with pytest.raises(PrereqError, match="reserved by job 1"):
         reservations.take_mac(2, mac.upper(), SNAPSHOT)
     reservations.take_name(1, "new.example.com")
     with pytest.raises(PrereqError) as caught:

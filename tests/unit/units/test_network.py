@@ -176,11 +176,11 @@ async def test_what_is_used_is_neither_disconnected_nor_reserved(master: Master)
         (OpNetworkRemove(network_name="net", force=True), "is used in group default"),
         (
             OpNetworkSetParams(network_name="net", add_reserved_ips=["198.51.100.1"]),
-            f"198.51.100.1 cannot be reserved, as instance {NAME} has it",
+            f"198.51.100.1 cannot be reserved, because instance {NAME} has it",
         ),
         (
             OpNetworkSetParams(network_name="net", gateway="198.51.100.1"),
-            f"198.51.100.1 cannot be reserved, as instance {NAME} has it",
+            f"198.51.100.1 cannot be reserved, because instance {NAME} has it",
         ),
     ]:
         _, (said_, code) = failed(await master.run(op))
@@ -294,4 +294,4 @@ async def test_a_routed_network_needs_addresses(master: Master) -> None:
     succeeded(await master.run(add()))
     succeeded(await master.run(connect(network_mode="routed", network_link="main")))
     _, (text, _code) = failed(await master.run(create(nics=[NicRequest(network="net")])))
-    assert "needs an IP address, as the network net is routed" in text
+    assert "needs an IP address, because the network net is routed" in text

@@ -151,7 +151,7 @@ async def test_a_short_name_needs_a_cluster_with_a_domain(master: Master) -> Non
         lambda draft: draft.put(msgspec.structs.replace(draft.cluster, name="plain"))
     )
     _, (text, code) = failed(await master.run(create("short")))
-    assert (code, "give the full name" in text) == ("resolver_error", True)
+    assert (code, "use the full name" in text) == ("resolver_error", True)
 
 
 @pytest.mark.requirement("S86", "S87")

@@ -96,7 +96,7 @@ def test_that_one_is_given_up_is_said_once() -> None:
     memory = Memory(starts={"web1": [NOW - 60.0 * one for one in range(MOST_STARTS)]})
     first = decide(facts(instance()), memory, NOW)
     assert len(first.remarks) == 1
-    assert "left alone" in first.remarks[0]
+    assert "not restarting it" in first.remarks[0]
     assert decide(facts(instance()), first.memory, NOW + RUN_S).remarks == []
 
 

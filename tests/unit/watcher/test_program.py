@@ -74,7 +74,7 @@ async def test_daemons_that_a_node_needs_are_started_again(paths: Paths) -> None
     facts(paths, master_candidates_certs=CANDIDATE)
     assert wanted(paths) == ["ganeti-noded", "ganeti-masterd"]
     daemons = FakeDaemons(paths, running=["ganeti-masterd"])
-    assert await restart_daemons(paths, daemons) == ["ganeti-noded did not run, and was started"]
+    assert await restart_daemons(paths, daemons) == ["ganeti-noded was not running and was started"]
     assert daemons.started == ["ganeti-noded"]
 
 

@@ -25,17 +25,17 @@ KINDS: dict[type[Stored], Kind] = {kind.type: kind for kind in _ALL}
 
 
 def kind_of(thing: Stored) -> str:
-    """The kind of row that the object is stored as; also the word for it in an error."""
+    """Return the kind of the object's row; it is also the word in errors."""
     return KINDS[type(thing)].name
 
 
 def kind_named(name: str) -> Kind | None:
-    """The kind whose rows are called so."""
+    """Return the kind of that name."""
     return next((kind for kind in KINDS.values() if kind.name == name), None)
 
 
 def tables_of(things: Iterable[Stored]) -> dict[type[Stored], dict[str, Stored]]:
-    """Objects by type and UUID."""
+    """Return objects by type and UUID."""
     tables: dict[type[Stored], dict[str, Stored]] = {kind: {} for kind in KINDS}
     for thing in things:
         tables[type(thing)][thing.uuid] = thing
@@ -43,15 +43,15 @@ def tables_of(things: Iterable[Stored]) -> dict[type[Stored], dict[str, Stored]]
 
 
 def entry_of(cluster: Cluster, thing: Stored) -> Entry:
-    """What the index is to know of an object."""
+    """Return the index entry of an object."""
     kind = KINDS[type(thing)]
     return Entry(thing.uuid, tuple(kind.claims(cluster, thing)), kind.nodes(thing))
 
 
 def problems_of(view: View, thing: Stored) -> Iterator[Problem]:
-    """What is wrong with one object where it stands, for `gnt-cluster verify` as well as for a change.
+    """Return the problems of one object, for `gnt-cluster verify` as well as for a change.
 
-    That no two objects share a name, address or file is the index's business.
+    The index checks that no two objects share a name, address or file.
     """
     if not is_uuid(thing.uuid):
         yield ErrorCode.WRONG_INPUT, f"{thing.name}: {thing.uuid!r} is not a UUID"
@@ -65,6 +65,6 @@ def check_object(view: View, thing: Stored) -> None:
 
 
 def check_removal(view: View, thing: Stored) -> None:
-    """Raise PrereqError if something still refers to an object that is gone."""
+    """Raise PrereqError if something still refers to a removed object."""
     for code, text in KINDS[type(thing)].references(view, thing):
         raise PrereqError(text, code)

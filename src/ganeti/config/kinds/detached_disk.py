@@ -1,4 +1,4 @@
-"""Disks that no instance has, until they are attached again; and what every disk claims."""
+"""Disks that belong to no instance until they are attached again; and the claims of every disk."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from ganeti.model.objects import Cluster, DetachedDisk, Disk
 
 
 def disk_claims(disk: Disk) -> Iterator[Claim]:
-    """What only one disk may have, whether an instance has it or not."""
+    """Return the claims of a disk, attached or not."""
     for layer in disk.layers():
         yield Claim("UUID", layer.uuid)
         if layer.logical_id:

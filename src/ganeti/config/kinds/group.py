@@ -28,7 +28,7 @@ def _references(view: View, group: NodeGroup) -> Iterator[Problem]:
     if members:
         yield (
             ErrorCode.WRONG_STATE,
-            f"group {group.name} still has {len(members)} nodes, as {members[0]}",
+            f"group {group.name} still has {len(members)} nodes, for example {members[0]}",
         )
 
 

@@ -71,13 +71,16 @@ def _network_problems(view: View, instance: Instance, nic: Nic) -> Iterator[Prob
     if nic.nicparams:
         yield (
             ErrorCode.WRONG_INPUT,
-            f"has {', '.join(sorted(nic.nicparams))} of its own beside the network {network.name}",
+            (
+                f"has {', '.join(sorted(nic.nicparams))} of its own in addition to the network "
+                f"{network.name}"
+            ),
         )
     if nic.ip is None:
         if filled_nicparams(view.cluster, nic, group)["mode"] == "routed":
             yield (
                 ErrorCode.WRONG_INPUT,
-                f"needs an IP address, as the network {network.name} is routed in its group",
+                f"needs an IP address, because the network {network.name} is routed in its group",
             )
         return
     why = AddressPool(network).why_not(nic.ip)
@@ -89,7 +92,7 @@ def _disk_problems(instance: Instance) -> Iterator[Problem]:
     name = instance.name
     template = DISK_TEMPLATES.get(instance.disk_template)
     if template is None:
-        text = f"instance {name}: there is no disk template {instance.disk_template}"
+        text = f"instance {name}: the disk template {instance.disk_template} does not exist"
         yield ErrorCode.WRONG_INPUT, text
     elif instance.disks and not template.has_disks:
         yield ErrorCode.WRONG_INPUT, f"instance {name}: {template.name} instances have no disks"
@@ -107,7 +110,7 @@ def _disk_problems(instance: Instance) -> Iterator[Problem]:
 
 
 def _upgraded(instance: Instance) -> Instance:
-    """Without parameters that became global since it was written (S84)."""
+    """Return the instance without parameters that have since become global (S84)."""
     kept = without_globals(instance.hypervisor, instance.hvparams)
     is_changed = len(kept) < len(instance.hvparams)
     return replace(instance, hvparams=kept) if is_changed else instance

@@ -1,4 +1,4 @@
-"""Job filters, which refer to nothing; what their predicates may say is checked where they are made."""
+"""Job filters, which refer to no other object; their predicates are checked when they are created."""
 
 from ganeti.config.kinds.kind import Kind
 from ganeti.model.job_filter import JobFilter

@@ -1,4 +1,4 @@
-"""What the configuration must know of one kind of objects."""
+"""The declaration of one kind of objects in the configuration."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,25 +19,25 @@ def _nothing(*_args: object) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind: how it is stored, what its objects claim, and the rules that hold for them."""
+    """One kind: its stored form, the claims of its objects, and the rules for them."""
 
     name: str
-    """Of its rows; also the word for it in an error."""
+    """The name of its rows; also its name in errors."""
     type: type[Stored]
     claims: Callable[[Cluster, Any], Iterator[Claim]] = _nothing
-    """What only one object may have."""
+    """Returns the claims of an object."""
     problems: Callable[[View, Any], Iterator[Problem]] = _nothing
-    """What is wrong with one object, and with what it refers to."""
+    """Returns the problems of one object and of its references."""
     references: Callable[[View, Any], Iterator[Problem]] = _nothing
-    """What still refers to one that is to be removed."""
+    """Returns the references to an object that is to be removed."""
     nodes: Callable[[Any], tuple[str, ...]] = lambda _thing: ()
-    """The nodes that an object is on."""
+    """Returns the nodes of an object."""
     upgraded: Callable[[Any], Any] = lambda thing: thing
-    """The object in the stored form of this version."""
+    """Converts the object to this version's stored form."""
 
 
 def name_problems(check: Callable[[str, str], str], text: str, field: str) -> Iterator[Problem]:
-    """What is wrong with a name, after the check that has the last word on its form."""
+    """Return the problems of a name, after the definitive check of its form."""
     try:
         if check(text, field) != text:
             yield ErrorCode.WRONG_INPUT, f"{field}: {text!r} must be in lower case"

@@ -1,4 +1,4 @@
-"""Networks, whose addresses interfaces of instances have."""
+"""Networks, which provide addresses for interfaces of instances."""
 
 from collections.abc import Iterator
 
@@ -37,12 +37,15 @@ def _problems(view: View, network: Network) -> Iterator[Problem]:
             user = view.instances.get(owner)
             yield (
                 ErrorCode.WRONG_STATE,
-                f"{where}: {address} cannot be reserved, as instance {user.name if user else owner} has it",
+                (
+                    f"{where}: {address} cannot be reserved, because instance "
+                    f"{(user.name if user else owner)} has it"
+                ),
             )
 
 
 def check_network(network: Network) -> None:
-    """Refuse subnets, gateways and prefixes that no network can have; InputError names the field."""
+    """Refuse invalid subnets, gateways and prefixes; InputError names the field."""
     subnet = checked_subnet(network.network, "network")
     if network.gateway is not None:
         checked_address(network.gateway, subnet, "gateway")

@@ -44,13 +44,14 @@ def _references(view: View, node: Node) -> Iterator[Problem]:
     if users:
         yield (
             ErrorCode.WRONG_STATE,
-            f"node {node.name} still has {len(users)} instances, as {users[0].name}",
+            f"node {node.name} still has {len(users)} instances, for example {users[0].name}",
         )
     for detached in view.table(DetachedDisk).values():
         if node.uuid in detached.nodes:
             text = (
-                f"node {node.name} still has the detached {detached.what}; attach it to an instance that is"
-                " there (gnt-instance modify --disk attach:name=…), and remove it, or move that instance"
+                f"node {node.name} still has the detached {detached.what}; attach it to an "
+                "existing instance (gnt-instance modify --disk attach:name=…), and remove it, or "
+                "move that instance"
             )
             yield ErrorCode.WRONG_STATE, text
 

@@ -1,4 +1,4 @@
-"""Collecting what a merge finds, by the choices that were made."""
+"""Collects the findings of a merge, according to the administrator's choices."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ _SHOWN = 3
 
 @dataclass
 class Findings:
-    """What is found in one cluster, in order."""
+    """The findings about one cluster, in order."""
 
     cluster: str
     options: MergeOptions
@@ -45,7 +45,7 @@ class Findings:
 
 
 def some(names: Iterable[str]) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and the number of the others."""
     ordered = sorted(set(names))
     shown = ", ".join(islice(ordered, _SHOWN))
     more = len(ordered) - _SHOWN

@@ -29,10 +29,11 @@ _SHOWN_PROBLEMS = 20
 def merge(
     ours: Snapshot, others: Sequence[Snapshot], options: MergeOptions | None = None
 ) -> MergePlan:
-    """Our configuration with all nodes, groups, networks and instances of the others, one after the other.
+    """Return the local configuration with all nodes, groups, networks and instances of the others.
 
-    UUIDs stay. New nodes are regular nodes, marked offline until they join; DRBD disks
-    get new ports (S41), displays where the port is taken. The function never raises: errors are in the plan.
+    UUIDs stay. New nodes are regular nodes, marked offline until they join. DRBD disks get new
+    ports (S41), and displays do if their port is used. The function never raises: errors are in the
+    plan.
     """
     plan = MergePlan(ours, tuple(_unknown_names(others, options or MergeOptions())))
     for theirs in others:
@@ -41,7 +42,7 @@ def merge(
 
 
 def _unknown_names(others: Sequence[Snapshot], options: MergeOptions) -> Iterator[Finding]:
-    """Names that an option gives, and that nothing there has."""
+    """Report names in options that match no object there."""
     clusters = ", ".join(one.cluster.name for one in others)
     given = (("group", options.group_names), ("network", options.network_names))
     for what, names in given:
@@ -51,7 +52,7 @@ def _unknown_names(others: Sequence[Snapshot], options: MergeOptions) -> Iterato
         known = {thing.name for _, table in tables for thing in table.values()}
         known |= {f"{whose}/{thing.name}" for whose, table in tables for thing in table.values()}
         for name in sorted(names.keys() - known):
-            text = f"--{what} {name}={names[name]}: there is no {what} {name}"
+            text = f"--{what} {name}={names[name]}: the {what} {name} does not exist"
             yield Finding(Severity.ERROR, clusters, text)
 
 
@@ -85,16 +86,16 @@ def _with(plan: MergePlan, theirs: Snapshot, options: MergeOptions) -> MergePlan
 
 
 def _with_findings(plan: MergePlan, findings: Findings) -> MergePlan:
-    """The plan with more findings, and nothing else."""
+    """Return the plan with more findings."""
     return MergePlan(plan.snapshot, (*plan.findings, *findings.all), plan.joining, plan.drained)
 
 
 def _is_entangled(ours: Snapshot, theirs: Snapshot, findings: Findings) -> bool:
-    """Whether there are objects that both have, by UUID: then nothing more can be said."""
+    """Return whether both have objects with the same UUIDs, which rules out any further analysis."""
     mine = {thing.uuid for thing in ours.objects()}
     both = [f"{kind_of(one)} {one.name}" for one in theirs.objects() if one.uuid in mine]
     if both:
-        findings.error(f"is here already, by its UUID: {some(both)}; was it merged before?")
+        findings.error(f"exists here already, by its UUID: {some(both)}; was it merged before?")
     return bool(both)
 
 
@@ -102,7 +103,7 @@ def _is_entangled(ours: Snapshot, theirs: Snapshot, findings: Findings) -> bool:
 
 
 def _joining(node: Node, cluster: Cluster, groups: Groups) -> Node:
-    """A node that does not belong to us yet, whatever the configuration says."""
+    """Return a node as a non-member of the local cluster, whatever its configuration is."""
     return replace(
         node,
         group=groups[node.group].uuid if node.group in groups else node.group,
@@ -195,8 +196,10 @@ def _merged_filters(theirs: Snapshot, findings: Findings) -> list[JobFilter]:
     filters = list(theirs.table(JobFilter).values())
     if not filters:
         return []
-    text = f"{len(filters)} job filters there"
-    if not findings.differs(Part.FILTERS, text, keep="they hold for new jobs of all of us"):
+    text = f"the other cluster has {len(filters)} job filters"
+    if not findings.differs(
+        Part.FILTERS, text, keep="they apply to new jobs of the whole merged cluster"
+    ):
         return []
     return [replace(one, watermark=findings.options.watermark) for one in filters]
 
@@ -204,7 +207,10 @@ def _merged_filters(theirs: Snapshot, findings: Findings) -> list[JobFilter]:
 def _snapshot(
     ours: Snapshot, cluster: Cluster, changed: Iterable[Stored], findings: Findings
 ) -> Snapshot:
-    """The local objects with the new and changed ones; claims of both clusters and broken rules are errors."""
+    """Return the local objects with the new and changed ones.
+
+    Claims of both clusters and broken rules are errors.
+    """
     things = {thing.uuid: thing for thing in ours.objects()}
     new = {thing.uuid: thing for thing in changed if things.get(thing.uuid) != thing}
     tables = tables_of({**things, **new}.values())

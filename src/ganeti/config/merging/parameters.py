@@ -1,7 +1,8 @@
-"""Parameters that two clusters have differently: found where they matter to an object, and decided.
+"""Parameters that differ between two clusters: found where they affect an object, and decided.
 
-A layer of parameters matters by what it gives in the end. So each of their objects is filled with its
-own cluster's layers and with the local ones; where these differ, the object keeps its former value or gets the local one.
+A layer of parameters matters by the resulting values. So each object of the other cluster is filled
+with its own cluster's layers and with the local ones. Where these differ, the object keeps its
+former value or gets the local one.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -47,13 +48,16 @@ Difference = dict[str, tuple[Any, Any]]
 
 
 def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Difference:
-    """What is not the same in two dictionaries."""
+    """Return the differing values of two dictionaries."""
     names = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
     return {name: (theirs.get(name, _ABSENT), ours.get(name, _ABSENT)) for name in names}
 
 
 class _Collected:
-    """The differences of many objects, said once for each parameter; then what each object keeps."""
+    """The differences of many objects, reported once for each parameter.
+
+    And the values that each object keeps.
+    """
 
     def __init__(self, part: Part, findings: Findings) -> None:
         self._part, self._findings = part, findings
@@ -65,17 +69,17 @@ class _Collected:
             key = (name, str(theirs)[:_SHOWN], str(ours)[:_SHOWN])
             self._found.setdefault(key, []).append(who)
             if theirs is _ABSENT:
-                self._why_not[key] = "a parameter that the cluster gives cannot be taken away"
+                self._why_not[key] = "a parameter that the cluster sets cannot be unset"
             elif why_not[name]:
                 self._why_not[key] = why_not[name]
 
     def kept(self) -> frozenset[str]:
-        """The names of the values that objects keep; each difference is recorded."""
+        """Return the names of the values that objects keep; each difference is recorded."""
         names = set()
         for key, whose in sorted(self._found.items()):
             name, theirs, ours = key
             text = f"{self._part}: {name} is {theirs} there and {ours} here, for {some(whose)}"
-            how = "they get it as their own"
+            how = "these objects get it as their own"
             if self._findings.differs(
                 self._part, text, keep=how, why_not=self._why_not.get(key, "")
             ):
@@ -92,7 +96,7 @@ def _with_kept(
     *,
     why_not: Callable[[S, str], str] = lambda _thing, _name: "",
 ) -> list[S]:
-    """The objects, with what they keep."""
+    """Return the objects with the values that they keep."""
     found = [(thing, difference(thing)) for thing in things]
     collected = _Collected(part, findings)
     for thing, one in found:
@@ -106,7 +110,7 @@ def _with_kept(
 
 
 def merged_cluster(ours: View, theirs: View, findings: Findings) -> Cluster:
-    """The local cluster with what it adopts from the other one."""
+    """Return the local cluster with the values that it adopts from the other one."""
     mine, other = ours.cluster, theirs.cluster
     used = {
         "enabled_hypervisors": {one.hypervisor for one in theirs.instances.values()},
@@ -115,7 +119,7 @@ def merged_cluster(ours: View, theirs: View, findings: Findings) -> Cluster:
     changes: dict[str, Any] = {}
     for name, words in used.items():
         missing = sorted(words - set(getattr(mine, name)))
-        text = f"{name}: instances there use {some(missing)}, which is not enabled here"
+        text = f"{name}: instances there use {some(missing)}, disabled in the local cluster"
         if missing and findings.differs(Part.ENABLED, text, keep="it is enabled"):
             changes[name] = (*getattr(mine, name), *missing)
     unions = {Part.TAGS: ("tags",), Part.OS_LISTS: ("hidden_os", "blacklisted_os")}
@@ -137,7 +141,7 @@ def _text(value: Any) -> str:
 
 
 def kept_groups(theirs: View, cluster: Cluster, groups: Groups, findings: Findings) -> Groups:
-    """The groups afterwards, by their UUID, with what they keep of their cluster's parameters."""
+    """Return the merged groups by UUID, with the values that they keep of their cluster's parameters."""
     new = {uuid: group for uuid, group in groups.items() if group.uuid == uuid}
     joined = "its nodes join a local group"
 
@@ -181,7 +185,7 @@ def kept_groups(theirs: View, cluster: Cluster, groups: Groups, findings: Findin
 def kept_connections(
     theirs: View, cluster: Cluster, networks: Networks, findings: Findings
 ) -> list[NodeGroup]:
-    """Their groups in order, connected as they were to what their networks are afterwards."""
+    """Return the other cluster's groups in order, connected to the merged networks."""
     before = theirs.cluster
     groups = []
     for group in sorted(theirs.groups.values(), key=lambda one: one.name):
@@ -214,7 +218,7 @@ def kept_connections(
 
 
 def kept_nodes(theirs: View, cluster: Cluster, groups: Groups, findings: Findings) -> list[Node]:
-    """Their nodes with what they keep of parameters."""
+    """Return the other cluster's nodes with the parameter values that they keep."""
 
     def found(node: Node) -> Difference:
         group = groups.get(node.group)
@@ -230,7 +234,7 @@ def kept_nodes(theirs: View, cluster: Cluster, groups: Groups, findings: Finding
 
 
 def kept_instances(theirs: View, cluster: Cluster, findings: Findings) -> list[Instance]:
-    """Their instances with what they keep of parameters."""
+    """Return the other cluster's instances with the parameter values that they keep."""
     before = theirs.cluster
 
     def hypervisor(one: Instance) -> Difference:
@@ -238,7 +242,7 @@ def kept_instances(theirs: View, cluster: Cluster, findings: Findings) -> list[I
 
     def is_global(one: Instance, name: str) -> str:
         param = HYPERVISOR_PARAMS.get(one.hypervisor, {}).get(name)
-        return "it holds for all instances of a cluster" if param and param.is_global else ""
+        return "it applies to all instances of a cluster" if param and param.is_global else ""
 
     def backend(one: Instance) -> Difference:
         return differences(filled_beparams(before, one), filled_beparams(cluster, one))

@@ -1,4 +1,4 @@
-"""Groups and networks: which stay unchanged, which merge with a local one, which get another name."""
+"""Groups and networks: whether each stays unchanged, merges with a local one, or gets another name."""
 
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_network
@@ -18,7 +18,7 @@ Groups = dict[GroupUuid, NodeGroup]
 
 
 def merged_networks(ours: View, theirs: View, findings: Findings) -> Networks:
-    """What becomes of each of their networks."""
+    """Return the result for each network of the other cluster."""
     merged: Networks = {}
     options, by_name = findings.options, {one.name: one for one in ours.networks.values()}
     for network in sorted(theirs.networks.values(), key=lambda one: one.name):
@@ -68,8 +68,8 @@ def _check_ranges(ours: Mapping[str, Network], network: Network, findings: Findi
             text = f"network {network.name} has {mine}, which overlaps {its} of our {other.name}"
             if findings.options.networks is SameName.STRICT:
                 findings.error(
-                    f"{text}: make them one (--network {network.name}={other.name}), or say that they"
-                    " are apart (--networks=rename)"
+                    f"{text}: merge the two (--network {network.name}={other.name}), or declare "
+                    "them separate (--networks=rename)"
                 )
             else:
                 findings.note(text)
@@ -78,7 +78,7 @@ def _check_ranges(ours: Mapping[str, Network], network: Network, findings: Findi
 def merged_groups(
     ours: View, theirs: Iterable[NodeGroup], cluster: Cluster, findings: Findings
 ) -> Groups:
-    """The merged groups with their connections; `cluster` is the merged cluster."""
+    """Return the merged groups with their connections; `cluster` is the merged cluster."""
     merged: Groups = {}
     options, by_name = findings.options, {one.name: one for one in ours.groups.values()}
     for group in theirs:
@@ -96,7 +96,7 @@ def merged_groups(
 def _one_group(
     ours: NodeGroup, theirs: NodeGroup, cluster: Cluster, findings: Findings
 ) -> NodeGroup:
-    """The local group, also connected to the networks of the other one."""
+    """Return the local group, also connected to the networks of the other one."""
     findings.decision(f"the nodes of group {theirs.name} join the local group {ours.name}")
     if ours.alloc_policy != theirs.alloc_policy:
         findings.note(
@@ -122,7 +122,7 @@ def _wanted(
     chosen: tuple[Mapping[str, str], SameName],
     findings: Findings,
 ) -> tuple[str, bool]:
-    """The name afterwards, and whether it becomes one with what has that name."""
+    """Return the new name, and whether the object merges with the local one of that name."""
     given, same = chosen
     asked = given.get(f"{findings.cluster}/{name}", given.get(name))
     if asked is not None:
@@ -135,18 +135,18 @@ def _wanted(
         return name, True
     renamed = _free_name(name, findings.cluster, taken)
     if same is SameName.RENAME and renamed is not None:
-        findings.decision(f"{what} {name} is called {renamed}, as {name} is taken")
+        findings.decision(f"{what} {name} is called {renamed}, because {name} exists here")
         return renamed, False
     findings.error(
-        f"{what} {name}: this name is taken here; make the two one (--{what}s=merge), or give it"
-        f" another name (--{what}s=rename, --{what} {name}=NAME)"
+        f"{what} {name}: this name exists here; merge the two (--{what}s=merge), or choose "
+        f"another name (--{what}s=rename, --{what} {name}=NAME)"
     )
-    # With a free name in its place the plan finds no further errors that come of this one.
+    # With a free name instead, the plan finds no further errors that follow from this one.
     return renamed or name, False
 
 
 def _free_name(name: str, cluster: str, taken: Mapping[str, object]) -> str | None:
-    """The name with as much of its cluster's as makes it unique; None if nothing does."""
+    """Return the name with as many labels of its cluster's name as make it unique; None if none do."""
     labels = cluster.split(".")
     longer = (f"{name}-{'.'.join(labels[:number])}" for number in range(1, len(labels) + 1))
     return next((one for one in longer if one not in taken), None)

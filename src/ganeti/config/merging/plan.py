@@ -1,4 +1,4 @@
-"""What is asked of a merge, and what it answers."""
+"""The request for a merge, and its result."""
 
 import enum
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from ganeti.store.interface import Put
 
 
 class Part(enum.StrEnum):
-    """What two clusters may have differently, and an administrator decides."""
+    """A part of the configuration that may differ between two clusters; an administrator decides."""
 
     HVPARAMS = "hvparams"
     """Parameters of hypervisors, those for single OSes included."""
@@ -27,35 +27,35 @@ class Part(enum.StrEnum):
     OS_LISTS = "os-lists"
     """Hidden and blacklisted OS definitions."""
     TAGS = "tags"
-    """Of the cluster; those of other objects stay with them."""
+    """Tags of the cluster; those of other objects stay with them."""
     FILTERS = "filters"
-    """Of jobs."""
+    """Job filters."""
 
 
 class Choice(enum.StrEnum):
-    """What becomes of a difference."""
+    """The treatment of a difference."""
 
     STRICT = "strict"
-    """It stops the merge."""
+    """The difference is an error."""
     KEEP = "keep"
-    """Their objects get as their own what their cluster gave them."""
+    """The objects get their cluster's value as their own."""
     OURS = "ours"
-    """What we have holds for their objects too."""
+    """The local value applies to the objects, too."""
 
 
 class SameName(enum.StrEnum):
-    """What becomes of a group or network whose name is taken here."""
+    """The treatment of a group or network whose name exists here."""
 
     STRICT = "strict"
     MERGE = "merge"
-    """The two become one."""
+    """The two are merged."""
     RENAME = "rename"
     """Append the first label of the other cluster's name to the name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions:
-    """What an administrator has decided; a name may be given as NAME or CLUSTER/NAME."""
+    """The administrator's choices; a name may be NAME or CLUSTER/NAME."""
 
     default: Choice = Choice.STRICT
     choices: Mapping[Part, Choice] = field(default_factory=dict)
@@ -65,15 +65,15 @@ class MergeOptions:
     """Group of the other cluster -> its new name; the name of a local group merges the two."""
     network_names: Mapping[str, str] = field(default_factory=dict)
     watermark: int = 0
-    """The greatest job id here: filters that are taken over begin there."""
+    """The greatest local job id: adopted filters begin there."""
 
     def choice(self, part: Part) -> Choice:
-        """What was decided about a part."""
+        """Return the choice for a part."""
         return self.choices.get(part, self.default)
 
 
 def parse_choices(text: str) -> tuple[Choice, dict[Part, Choice]]:
-    """`keep`, or `PART=keep,PART=ours`, or both; InputError."""
+    """Return the choices of `keep`, or `PART=keep,PART=ours`, or both; InputError."""
     default, choices = Choice.STRICT, dict[Part, Choice]()
     for word in filter(None, (one.strip() for one in text.split(","))):
         part, equals, choice = word.rpartition("=")
@@ -92,15 +92,15 @@ class Severity(enum.StrEnum):
     """How much a finding matters."""
 
     ERROR = "error"
-    """It stops the merge."""
+    """It prevents the merge."""
     DECISION = "decision"
-    """Something is changed, as an option or a rule says."""
+    """Something changes because of an option or a rule."""
     NOTE = "note"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that the merge has found in a cluster, and says."""
+    """A finding of the merge about a cluster."""
 
     severity: Severity
     cluster: str
@@ -112,25 +112,25 @@ class Finding:
 
 @dataclass(frozen=True)
 class MergePlan:
-    """The configuration that a merge makes; meant to be used only without errors."""
+    """The merged configuration; usable only without errors."""
 
     snapshot: Snapshot
     findings: tuple[Finding, ...] = ()
     joining: tuple[NodeUuid, ...] = ()
     """Nodes to add again: their clusters had them online. All new nodes are marked offline until then."""
     drained: tuple[NodeUuid, ...] = ()
-    """Those of them that were drained, and are to be so again."""
+    """Those of them that were drained, and are to be drained again."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """What stops it."""
+        """Return the findings that prevent the merge."""
         return tuple(one for one in self.findings if one.severity is Severity.ERROR)
 
     @property
     def cluster(self) -> Cluster:
-        """Our cluster afterwards."""
+        """Return the local cluster after the merge."""
         return self.snapshot.cluster
 
     def rows(self) -> Iterator[Put]:
-        """Every object of the configuration as it is stored."""
+        """Return every object of the configuration in its stored form."""
         return (put_row(thing) for thing in self.snapshot.objects())
