@@ -268,7 +268,7 @@ def test_a_name_in_an_option_that_nothing_has_stops_the_merge(what: str) -> None
             if what == "group"
             else MergeOptions(network_names=names)
         )
-        assert f"there is no {what} {name}" in only_error(merge(ours, [theirs], options))
+        assert f"the {what} {name} does not exist" in only_error(merge(ours, [theirs], options))
 
 
 @pytest.mark.requirement("S40")
