@@ -1,1 +1,1 @@
-"""Ground: errors, files, processes, certificates, clock. Knows nothing about clusters."""
+"""The foundation: errors, files, processes, certificates, clock. It has no knowledge of clusters."""

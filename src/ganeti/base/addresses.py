@@ -11,35 +11,36 @@ ADDRESS_VARIABLE = "GANETI_ADDRESS"
 
 
 def address_of_environment() -> str:
-    """The address that `GANETI_ADDRESS` gives this node; '' without it, or if it is none."""
+    """Return the address that `GANETI_ADDRESS` gives this node; '' if it is missing or invalid."""
     given = os.environ.get(ADDRESS_VARIABLE, "")
     return given if is_address(given) else ""
 
 
 def own_address(name: str, option: str) -> str:
-    """The address of this node: `GANETI_ADDRESS`, else what its name resolves to outside this host.
+    """Return the address of this node: `GANETI_ADDRESS`, or a non-loopback address of its name.
 
-    Blocks while the name is resolved. PrereqError says that `option` gives one.
+    Blocks while the name is resolved. PrereqError mentions `option`, which sets an address.
     """
     if given := address_of_environment():
         return given
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as err:
-        what = f"this node's name {name} has no address ({err.strerror}): give one with {option}"
+        what = f"this node's name {name} has no address ({err.strerror}): set one with {option}"
         raise PrereqError(what, ErrorCode.RESOLVER) from err
     addresses = [str(entry[4][0]) for entry in found]
     outside = [one for one in addresses if not ipaddress.ip_address(one).is_loopback]
     if not outside:
         what = (
-            f"this node's name {name} resolves to loopback addresses only: give one with {option}"
+            f"this node's name {name} resolves to loopback addresses only: set an address with "
+            f"{option}"
         )
         raise PrereqError(what, ErrorCode.RESOLVER)
     return outside[0]
 
 
 def is_address(text: str) -> bool:
-    """Whether `text` is an IP address that one host can have."""
+    """Return whether `text` is an IP address that a single host can have."""
     try:
         return not ipaddress.ip_address(text).is_unspecified
     except ValueError:
@@ -47,5 +48,5 @@ def is_address(text: str) -> bool:
 
 
 def is_loopback(text: str) -> bool:
-    """Whether `text` is an address of the loopback interface."""
+    """Return whether `text` is an address of the loopback interface."""
     return is_address(text) and ipaddress.ip_address(text).is_loopback

@@ -1,4 +1,7 @@
-"""An audit log: one JSON object a line, appended; what cannot be written goes to the daemon's log."""
+"""An audit log: one JSON object a line, appended.
+
+A record that cannot be written goes to the daemon's log.
+"""
 
 import json
 import logging
@@ -8,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 TEXT_LIMIT = 300
-"""Characters of one text in a record."""
+"""Maximum number of characters of one text in a record."""
 
 log = logging.getLogger(__name__)
 
 
 def append_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Add a record; a failure is logged with the record, and raises nothing."""
+    """Append a record; a failure is logged with the record, and raises nothing."""
     line = json.dumps(record, separators=(",", ":")) + "\n"
     try:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -24,4 +27,4 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
         finally:
             os.close(descriptor)
     except OSError as err:
-        log.error("%s cannot be written (%s): %s", path, err.strerror, line)  # noqa: TRY400
+        log.error("cannot write %s (%s): %s", path, err.strerror, line)  # noqa: TRY400

@@ -1,6 +1,7 @@
-"""Programs that run within a call, so that its caller can end them by the key of the call while they hang.
+"""Programs that run within a call, so that its caller can end hanging ones by the key of the call.
 
-A server opens `CallPrograms.of` around each call; what the call runs by `run_endable` belongs to its key.
+A server opens `CallPrograms.of` around each call; programs that the call starts with `run_endable`
+belong to its key.
 """
 
 import asyncio
@@ -13,18 +14,18 @@ from contextvars import ContextVar
 from ganeti.base.process import CommandFailed, Completed, run
 
 GONE_S = 4.0
-"""How long killed processes may take to end; one that waits for a dead disk does not end."""
+"""Time that killed processes may take to end; one that waits for a failed disk does not end."""
 
 
 class CallPrograms:
-    """The programs that calls are running now, by the keys of these calls."""
+    """The running programs of calls, by the keys of these calls."""
 
     def __init__(self) -> None:
         self._running: dict[str, set[asyncio.Task[Completed]]] = {}
 
     @contextlib.contextmanager
     def of(self, key: str) -> Iterator[None]:
-        """Let the programs of the block, and of the tasks that it creates, belong to this key."""
+        """Assign the programs of the block, and of the tasks that it creates, to this key."""
         token = _CURRENT.set((self, key))
         try:
             yield
@@ -32,7 +33,7 @@ class CallPrograms:
             _CURRENT.reset(token)
 
     async def end(self, key: str) -> bool:
-        """Kill the process groups of a call's programs, which fail then; False if one still runs."""
+        """Kill the process groups of a call's programs, which then fail; return False if one still runs."""
         tasks = set(self._running.get(key, ()))
         for task in tasks:
             task.cancel()
@@ -71,7 +72,7 @@ async def run_endable(
     linger_s: float | None = None,
     cwd: str | None = None,
 ) -> Completed:
-    """As `process.run`; within a call that has a key, its caller can end the program."""
+    """Run a program like `process.run`; within a call that has a key, its caller can end the program."""
     act = functools.partial(run, timeout_s=timeout_s, stdin=stdin, env=env, check=check)
     work = act(argv, linger_s=linger_s, cwd=cwd)
     current = _CURRENT.get()

@@ -1,8 +1,8 @@
 """The cluster's authority and the nodes' certificates.
 
-A node's key never leaves the node: the authority signs a request. Who may call is not decided by
-a certificate's names but by its fingerprint (`tls.py`). Keys and certificates travel as PEM bytes;
-times are seconds since the epoch.
+A node's key never leaves the node: the authority signs a request. A caller is authorised by its
+certificate's fingerprint, not by its names (`tls.py`). Keys and certificates are PEM bytes; times
+are seconds since the epoch.
 """
 
 import datetime as dt
@@ -33,18 +33,19 @@ DAY_S = 24 * 3600.0
 NODE_LIFETIME_S = 5 * 365 * DAY_S
 AUTHORITY_LIFETIME_S = 10 * 365 * DAY_S
 BACKDATED_S = DAY_S
-"""Certificates begin in the past, so that a host whose clock is behind accepts a fresh one (G27)."""
+"""Time by which certificates begin in the past, so that a host whose clock is behind accepts a new one (G27).
+"""
 PEM_LIMIT = 64 * 1024
 MIGRATION_LIFETIME_S = DAY_S
-"""A guest whose disks are taken along may be on its way for hours before its memory is sent."""
+"""Validity of a migration's certificates: with disks it may take hours before the memory is sent."""
 
 
 TRANSFER_LIFETIME_S = DAY_S
-"""Transfers of disks, also between clusters."""
+"""Validity of certificates for transfers of disks, also between clusters."""
 
 
 def new_key() -> bytes:
-    """A new private key (EC P-256)."""
+    """Return a new private key (EC P-256)."""
     return ec.generate_private_key(ec.SECP256R1()).private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -53,7 +54,7 @@ def new_key() -> bytes:
 
 
 def sec1(key: bytes) -> bytes:
-    """The same key in SEC 1 form ("EC PRIVATE KEY")."""
+    """Return the same key in SEC 1 form ("EC PRIVATE KEY")."""
     return _private(key).private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.TraditionalOpenSSL,
@@ -62,7 +63,7 @@ def sec1(key: bytes) -> bytes:
 
 
 def new_authority(key: bytes, cluster_name: str, cluster_uuid: str, now: float) -> bytes:
-    """The certificate of a cluster's authority."""
+    """Return the certificate of a cluster's authority."""
     private = _private(key)
     name = _name(cluster_name, cluster_uuid)
     builder = _builder(name, name, now, AUTHORITY_LIFETIME_S).public_key(private.public_key())
@@ -73,7 +74,10 @@ def new_authority(key: bytes, cluster_name: str, cluster_uuid: str, now: float) 
 
 
 def signing_request(key: bytes, node_name: str) -> bytes:
-    """What a new node sends to the authority: its public key, proved, and its name."""
+    """Return a new node's request to the authority.
+
+    Its public key, with proof of possession, and its name.
+    """
     builder = x509.CertificateSigningRequestBuilder().subject_name(_name(node_name, ""))
     request = builder.sign(_private(key), hashes.SHA256())
     return request.public_bytes(serialization.Encoding.PEM)
@@ -88,7 +92,7 @@ def sign_node(
     node_name: str,
     now: float,
 ) -> bytes:
-    """A node's certificate; the names are the master's choice, only the key is the request's."""
+    """Return a node's certificate; the names are the master's choice, only the key is the request's."""
     asked = _request(request)
     issuer = _certificate(authority)
     builder = _builder(_name(node_name, node_uuid), issuer.subject, now, NODE_LIFETIME_S)
@@ -108,9 +112,9 @@ def sign_node(
 
 
 def role_authority(authority_key: bytes, role: str, now: float) -> bytes:
-    """Return an authority for one role: the cluster's key under another name, which no node's certificate has.
+    """Return an authority for one role: the cluster's key with a name that no node's certificate has.
 
-    Every candidate can make it, and what one signs is good for all.
+    Every candidate can create it, and accepts the certificates that the others sign with it.
     """
     private = _private(authority_key)
     name = _name(role, "")
@@ -128,7 +132,7 @@ def sign_peer(
     issuer = _certificate(authority)
     public = _private(key).public_key()
     builder = _builder(_name(name, ""), issuer.subject, now, NODE_LIFETIME_S)
-    # Nodes on loopback addresses see each other as the first of them.
+    # Nodes on loopback addresses identify each other by the first address.
     own = ipaddress.ip_address(address)
     addresses = {own, ipaddress.ip_address("127.0.0.1")} if own.is_loopback else {own}
     names = [x509.IPAddress(one) for one in sorted(addresses, key=str)]
@@ -147,7 +151,7 @@ def sign_peer(
 
 
 def self_signed(key: bytes, name: str, now: float, lifetime_s: float) -> bytes:
-    """A certificate for one short conversation; only its fingerprint says whose it is."""
+    """Return a certificate for one short conversation, identified only by its fingerprint."""
     private = _private(key)
     subject = _name(name, "")
     builder = _builder(subject, subject, now, lifetime_s).public_key(private.public_key())
@@ -155,13 +159,13 @@ def self_signed(key: bytes, name: str, now: float, lifetime_s: float) -> bytes:
 
 
 KEY_NAME = re.compile(r"x509-[0-9a-z]{8,64}", re.ASCII)
-"""Names of keys of transfers, which are in their certificates."""
+"""The form of transfer keys' names, which are in their certificates."""
 UPSTREAM_NAME = "ganeti.example.com"
 """The name in every certificate of upstream's transfers and servers."""
 
 
 def for_transfer(key: bytes, name: str, now: float) -> bytes:
-    """A certificate for either end of one transfer of disks, for a day (S205); it signs only itself."""
+    """Return a certificate for either end of one disk transfer, for a day (S205), signed by itself."""
     private = _private(key)
     subject = _name(name, "")
     builder = _builder(subject, subject, now, TRANSFER_LIFETIME_S).public_key(private.public_key())
@@ -170,7 +174,7 @@ def for_transfer(key: bytes, name: str, now: float) -> bytes:
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (_usage(signs=False), True),
         (x509.ExtendedKeyUsage(usages), False),
-        # Upstream's end looks for the second name.
+        # Upstream's end checks the second name.
         (x509.SubjectAlternativeName([x509.DNSName(name), x509.DNSName(UPSTREAM_NAME)]), False),
     ):
         builder = builder.add_extension(extension, critical=is_critical)
@@ -178,11 +182,14 @@ def for_transfer(key: bytes, name: str, now: float) -> bytes:
 
 
 def transfer_name(certificate: bytes, now: float) -> str:
-    """The name in a certificate of `for_transfer`; InputError if it is none, or does not hold now."""
+    """Return the name in a certificate of `for_transfer`.
+
+    InputError for other certificates, or outside of its validity.
+    """
     found = _certificate(certificate)
     begin, end = validity(certificate)
     if not begin <= now <= end:
-        raise InputError("this certificate has expired, or does not hold yet")
+        raise InputError("this certificate has expired, or is not valid yet")
     if found.public_bytes(serialization.Encoding.PEM).strip() != certificate.strip():
         raise InputError("this is more than one certificate in PEM form")
     names = found.subject.get_attributes_for_oid(oid.NameOID.COMMON_NAME)
@@ -192,7 +199,10 @@ def transfer_name(certificate: bytes, now: float) -> str:
 
 
 def is_upstream(certificate: bytes, now: float) -> bool:
-    """Return whether a certificate is one of upstream's transfers: that names a host. InputError if it is of no transfer."""
+    """Return whether a certificate belongs to a transfer of upstream, which contains a host name.
+
+    InputError if it belongs to no transfer.
+    """
     name = transfer_name(certificate, now)
     if KEY_NAME.fullmatch(name):
         return False
@@ -209,7 +219,7 @@ def _is_authority(certificate: "x509.Certificate") -> bool:
 
 
 def for_rest(key: bytes, names: Sequence[str], addresses: Sequence[str], now: float) -> bytes:
-    """The certificate of the REST server; it signs itself, and clients keep it as what they trust."""
+    """Return the self-signed certificate of the REST server, which clients store and trust."""
     private = _private(key)
     subject = _name(names[0], "")
     others: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
@@ -226,9 +236,9 @@ def for_rest(key: bytes, names: Sequence[str], addresses: Sequence[str], now: fl
 
 
 def for_migration(key: bytes, end: str, instance_uuid: str, now: float) -> bytes:
-    """A certificate for one end (`source` or `target`) of one migration of one instance.
+    """Return a certificate for one end (`source` or `target`) of one migration of one instance.
 
-    It signs itself and nothing else, so only who was given this very certificate can accept it.
+    It signs itself and nothing else, so only a process that has this certificate can accept it.
     """
     private = _private(key)
     name = migration_name(end, instance_uuid)
@@ -249,23 +259,23 @@ def for_migration(key: bytes, end: str, instance_uuid: str, now: float) -> bytes
 
 
 def migration_name(end: str, instance_uuid: str) -> str:
-    """The name in the certificate of one end of a migration."""
+    """Return the name in the certificate of one end of a migration."""
     return f"{end}.{instance_uuid}.migration"
 
 
 def is_for_migration(certificate: bytes, end: str, instance_uuid: str) -> bool:
-    """Whether a certificate was made for this end of a migration of this instance."""
+    """Return whether a certificate was made for this end of a migration of this instance."""
     names = _certificate(certificate).subject.get_attributes_for_oid(oid.NameOID.COMMON_NAME)
     return [one.value for one in names] == [migration_name(end, instance_uuid)]
 
 
 def is_pair(certificate: bytes, key: bytes) -> bool:
-    """Whether the certificate is for this private key."""
+    """Return whether the certificate belongs to this private key."""
     return _certificate(certificate).public_key() == _private(key).public_key()
 
 
 def is_signed_by(certificate: bytes, authority: bytes) -> bool:
-    """Whether the authority signed the certificate."""
+    """Return whether the authority signed the certificate."""
     try:
         _certificate(certificate).verify_directly_issued_by(_certificate(authority))
     except (ValueError, TypeError, exceptions.InvalidSignature):
@@ -279,7 +289,7 @@ def _private(key: bytes) -> "ec.EllipticCurvePrivateKey":
     except (ValueError, TypeError) as err:
         raise InputError("this is not a private key in PEM form") from err
     if not isinstance(private, ec.EllipticCurvePrivateKey):
-        raise InputError("only elliptic-curve keys are used here")
+        raise InputError("only elliptic-curve keys are supported")
     return private
 
 

@@ -1,4 +1,4 @@
-"""Time, as a port: nothing else asks the operating system what time it is."""
+"""Time as an interface: only its implementation asks the operating system for the time."""
 
 import time
 from typing import Protocol
@@ -8,11 +8,11 @@ class Clock(Protocol):
     """Wall time for people and records, monotonic time for deadlines (R14)."""
 
     def time(self) -> float:
-        """Seconds since the epoch."""
+        """Return seconds since the epoch."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never goes back."""
+        """Return seconds since some moment; never decreases."""
         ...
 
 

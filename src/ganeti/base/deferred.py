@@ -1,4 +1,4 @@
-"""Modules that take much memory or time to import, for programs that seldom use them."""
+"""Modules that need much memory or time to import, for programs that seldom use them."""
 
 import importlib
 from types import ModuleType
@@ -6,9 +6,9 @@ from typing import Any
 
 
 class Deferred(ModuleType):
-    """Stands for the module of this name, and imports it when one of its attributes is first used.
+    """A stand-in for the module of this name; imports it when one of its attributes is first used.
 
-    The importing module names the real module under `TYPE_CHECKING`, so that types are checked as usual.
+    The importing module names the real module under `TYPE_CHECKING`, so types are checked as usual.
     """
 
     def __getattr__(self, name: str) -> Any:

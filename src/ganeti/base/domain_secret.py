@@ -1,6 +1,7 @@
-"""What clusters that share a secret sign for each other: certificates, names of keys, addresses of disks.
+"""Signatures between clusters that share a secret: for certificates, names of keys, addresses of disks.
 
-HMAC with SHA-1 over a salt and a text, as in Ganeti, so that both can take part in one move (S208, S209).
+HMAC with SHA-1 over a salt and a text, as in Ganeti, so that a move between both works (S208,
+S209).
 """
 
 import hashlib
@@ -37,22 +38,25 @@ Signed = tuple[str, str, str]
 
 
 def new_secret() -> str:
-    """A secret for a new cluster: SHA-1 over 20 random bytes (S206)."""
+    """Return a secret for a new cluster: SHA-1 over 20 random bytes (S206)."""
     return hashlib.sha1(secrets.token_bytes(20)).hexdigest()  # noqa: S324 - as the seed says; the bytes are random
 
 
 def new_salt() -> str:
-    """A salt for one signature."""
+    """Return a salt for one signature."""
     return secrets.token_hex(SALT_BYTES)
 
 
 def digest(secret: str, text: str, salt: str) -> str:
-    """The HMAC of a text."""
+    """Return the HMAC of a text."""
     return hmac.new(secret.encode(), (salt + text).encode(), hashlib.sha1).hexdigest()
 
 
 def is_signed(secret: str | None, text: str, claimed: str, salt: str) -> bool:
-    """Whether the HMAC is that of the text; always with no secret: then nothing is to be checked (S207)."""
+    """Return whether the HMAC matches the text.
+
+    True without a secret, because then nothing is checked (S207).
+    """
     if secret is None:
         return True
     if not _SALT.fullmatch(salt) or not claimed.isascii():
@@ -61,22 +65,22 @@ def is_signed(secret: str | None, text: str, claimed: str, salt: str) -> bool:
 
 
 def sign_text(secret: str, text: str) -> Signed:
-    """A text that the other cluster can check."""
+    """Return a text that the other cluster can verify."""
     salt = new_salt()
     return text, digest(secret, text, salt), salt
 
 
-# --- certificates ---
+# Certificates
 
 
 def sign_certificate(secret: str, certificate: str) -> str:
-    """The certificate, in PEM form, below the line with its signature (S208)."""
+    """Return the certificate, in PEM form, below the line with its signature (S208)."""
     pem, salt = _canonical(certificate), new_salt()
     return f"{HEADER}: {salt}/{digest(secret, pem, salt)}\n\n{pem}"
 
 
 def verified_certificate(secret: str | None, signed: str) -> str:
-    """The one certificate that was signed, in PEM form and nothing else; InputError (A60)."""
+    """Return the only certificate, verified, in PEM form and nothing else; InputError (A60)."""
     if len(signed) > PEM_LIMIT:
         raise InputError("is too long for a certificate", "x509_ca")
     signatures, certificates = _SIGNATURE.findall(signed), _CERTIFICATE.findall(signed)
@@ -89,14 +93,14 @@ def verified_certificate(secret: str | None, signed: str) -> str:
 
 
 def check_not_expired(certificate: str, now: float) -> None:
-    """InputError if a certificate does not hold now."""
+    """Raise InputError if a certificate is not valid now."""
     begin, end = validity(certificate.encode("ascii"))
     if not begin <= now <= end:
         raise InputError("X509 certificate is expired", "x509_ca")
 
 
 def _canonical(certificate: str) -> str:
-    """The same certificate as OpenSSL writes it, whatever stands around it."""
+    """Return the same certificate in OpenSSL's form, without surrounding text."""
     try:
         found = x509.load_pem_x509_certificate(certificate.encode("ascii"))
     except ValueError as err:
@@ -104,17 +108,17 @@ def _canonical(certificate: str) -> str:
     return found.public_bytes(serialization.Encoding.PEM).decode("ascii")
 
 
-# --- the handshake, and where disks are waited for ---
+# The handshake, and addresses that wait for disks
 
 
 def new_handshake(secret: str) -> list[int | str]:
-    """Shows that a cluster knows the secret."""
+    """Return a proof that a cluster knows the secret."""
     _text, claimed, salt = sign_text(secret, f"{HANDSHAKE_VERSION}:{HANDSHAKE}")
     return [HANDSHAKE_VERSION, claimed, salt]
 
 
 def check_handshake(secret: str | None, handshake: object) -> None:
-    """InputError unless the other cluster knows the secret."""
+    """Raise InputError unless the other cluster knows the secret."""
     match handshake:
         case [int() as version, str() as claimed, str() as salt]:
             pass
@@ -122,8 +126,10 @@ def check_handshake(secret: str | None, handshake: object) -> None:
             raise InputError("must be a version, a digest and a salt", "source_handshake")
     if not is_signed(secret, f"{version}:{HANDSHAKE}", claimed, salt):
         raise InputError(
-            "the other cluster has another domain secret (gnt-cluster renew-crypto"
-            " --cluster-domain-secret=FILE gives both the same)",
+            (
+                "the other cluster has a different domain secret (gnt-cluster renew-crypto "
+                "--cluster-domain-secret=FILE installs the same one)"
+            ),
             "source_handshake",
         )
     if version != HANDSHAKE_VERSION:
@@ -131,13 +137,13 @@ def check_handshake(secret: str | None, handshake: object) -> None:
 
 
 def sign_disk(secret: str, index: int, host: str, port: int, magic: str) -> list[int | str]:
-    """Where the data of a disk is waited for, signed (S209)."""
+    """Return the signed address that waits for the data of a disk (S209)."""
     _text, claimed, salt = sign_text(secret, f"{index}:{host}:{port}:{magic}")
     return [host, port, magic, claimed, salt]
 
 
 def verified_disk(secret: str | None, index: int, info: object) -> tuple[str, int, str]:
-    """Host, port and magic of a disk, as the other cluster signed them; InputError."""
+    """Return host, port and magic of a disk, signed by the other cluster; InputError."""
     field = f"target_node[{index}]"
     match info:
         case [str() as host, int() as port, str() as magic, str() as claimed, str() as salt]:

@@ -48,7 +48,7 @@ class ErrorCode(enum.StrEnum):
     INTERNAL = "internal_error"
     ENVIRONMENT = "environment_error"
     FORBIDDEN = "permission_denied"
-    """The user of the REST interface for whom the request is made may not do that; upstream has no such code."""
+    """The REST user of the request lacks the right; upstream has no such code."""
 
 
 class GanetiError(Exception):
@@ -62,7 +62,7 @@ class GanetiError(Exception):
         self.message = message
 
     def wire_args(self) -> list[object]:
-        """The argument list of the error on the LUXI wire."""
+        """Return the argument list of the error on the LUXI wire."""
         return [self.message]
 
 
@@ -80,7 +80,10 @@ class PrereqError(GanetiError):
 
 
 class InputError(PrereqError):
-    """A message or an argument is malformed; `field` is the path of the wrong part, as `disks[0].size`."""
+    """A message or an argument is malformed.
+
+    `field` is the path of the wrong part, such as `disks[0].size`.
+    """
 
     def __init__(self, message: str, field: str = "") -> None:
         super().__init__(f"{field}: {message}" if field else message, ErrorCode.WRONG_INPUT)
@@ -155,13 +158,13 @@ class NotMaster(GanetiError):
 
 
 class StoreError(GanetiError):
-    """The state store could not do what was asked."""
+    """The state store failed."""
 
     wire_name = "StoreError"
 
 
 class Refused(StoreError):
-    """Surely not written."""
+    """Certainly not written."""
 
 
 class CommitUnknown(StoreError):
@@ -184,7 +187,7 @@ class RpcOffline(RpcError):
 
 
 class RpcFailed(RpcError):
-    """The node answered with an error: the call is over and `wire_error` is its kind."""
+    """The node answered with an error: the call has ended and `wire_error` is its kind."""
 
     def __init__(self, node: str, message: str, wire_error: str = "GenericError") -> None:
         super().__init__(node, message)
@@ -192,7 +195,7 @@ class RpcFailed(RpcError):
 
 
 class RpcUnknown(RpcError):
-    """No answer: the call may or may not have had its effect; ask before anything is undone."""
+    """No answer: the call may or may not have had its effect; query the node before undoing anything."""
 
 
 class HostError(GanetiError):

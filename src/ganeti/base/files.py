@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and paths that stay where they belong."""
+"""Atomic files, and paths that stay below their directory."""
 
 import contextlib
 import ctypes
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def sync_directory(directory: Path) -> None:
-    """Make names created, renamed or removed in `directory` survive a power cut."""
+    """Make names created, renamed or removed in `directory` survive a power failure."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -20,7 +20,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make the content of a file survive a power cut; that of its name is `sync_directory`'s."""
+    """Make the content of a file survive a power failure; `sync_directory` does that for its name."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -29,10 +29,10 @@ def sync_file(path: Path) -> None:
 
 
 class AtomicFile:
-    """A file that is written bit by bit and takes its place as a whole, or never was (G3, F1).
+    """A file that is written in parts and replaces its path atomically, or not at all (G3, F1).
 
-    What root replaces stays with its owner.
-    Every method blocks and raises OSError; after `discard` nothing is left, and an old file stays.
+    A file that root replaces keeps its owner. Every method blocks and raises OSError; after
+    `discard` nothing remains, and an old file stays.
     """
 
     def __init__(self, path: Path, *, mode: int = 0o600) -> None:
@@ -55,19 +55,19 @@ class AtomicFile:
             view = view[os.write(self._descriptor, view) :]
 
     def sync(self) -> None:
-        """Let what was written survive a power cut; the file has no place yet."""
+        """Make the written data survive a power failure; the file does not have its name yet."""
         assert self._descriptor is not None  # noqa: S101 - neither kept nor discarded
         os.fsync(self._descriptor)
 
     def keep(self) -> None:
-        """Take the place of `path`, synced."""
+        """Replace `path`, synced."""
         self.sync()
         self._close()
         self._temporary.replace(self._path)
         sync_directory(self._path.parent)
 
     def discard(self) -> None:
-        """Leave nothing behind unless it was kept; may be repeated."""
+        """Remove the file unless `keep` was called; idempotent."""
         self._close()
         with contextlib.suppress(FileNotFoundError):
             self._temporary.unlink()
@@ -88,7 +88,7 @@ def _keep_owner(path: Path, descriptor: int) -> None:
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Replace `path` by `data` as a whole, synced; on any error the old file stays (G3, F1)."""
+    """Replace `path` atomically by `data`, synced; after any error the old file stays (G3, F1)."""
     file = AtomicFile(path, mode=mode)
     try:
         file.write(data)
@@ -99,12 +99,12 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether a file system, or a quota on it, is full."""
+    """Return whether a file system, or a quota on it, is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def read_at_most(path: Path, limit: int) -> bytes:
-    """What is in a file; OSError, also if that is more."""
+    """Return the content of a file; OSError, also if it is larger."""
     with path.open("rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -114,7 +114,7 @@ def read_at_most(path: Path, limit: int) -> bytes:
 
 @contextlib.contextmanager
 def exclusive_file(path: Path) -> Iterator[bool]:
-    """Hold `path` against other processes for as long as the block runs; yields False if one has it."""
+    """Lock `path` against other processes for the block; yields False if another process has it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -128,7 +128,10 @@ def exclusive_file(path: Path) -> Iterator[bool]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds `path` by `exclusive_file` or its like; False if the file does not exist."""
+    """Return whether a process holds `path` by `exclusive_file` or a similar lock.
+
+    False if the file does not exist.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -143,7 +146,7 @@ def is_locked(path: Path) -> bool:
 
 
 def punch_hole(descriptor: int, offset: int, length: int) -> None:
-    """Let a part of a file read as zeros and take no room; OSError where the file system cannot do that."""
+    """Make a part of a file read as zeros and use no space; OSError where the file system cannot do that."""
     libc = ctypes.CDLL(None, use_errno=True)
     keep_size, punch = 1, 2
     if libc.fallocate(

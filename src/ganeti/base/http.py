@@ -1,7 +1,7 @@
-"""aiohttp, without what its import reads from the disk: a tenth of the start of each daemon.
+"""aiohttp, without the files that its import reads: a tenth of the start of each daemon.
 
-It would load the certificates of all authorities that the system trusts, and a table of file types.
-A cluster trusts its own authority only; who wants the system's makes `ssl.create_default_context()`.
+It would load the certificates of all system authorities, and a table of file types. A cluster
+trusts only its own authority; code that needs the system's calls `ssl.create_default_context()`.
 """
 
 import mimetypes

@@ -1,7 +1,7 @@
-"""The HTTP server of all daemons: bounds on what clients may send, how slowly, and how many they may be (A3-A10).
+"""The HTTP server of all daemons: limits on the size, speed and number of clients' requests (A3-A10).
 
-A connection is a protocol object; while it is idle it costs its socket and nothing else. Once a second the server
-aborts connections whose time is over. What a daemon answers is its handler's matter.
+A connection is a protocol object; an idle one costs only its socket. Once a second the server
+aborts connections whose time is over. A daemon's handler makes its answers.
 """
 
 import asyncio
@@ -18,47 +18,50 @@ from ganeti.base.http import LineTooLong, RequestHandler, StreamReader, web
 
 LOOK_INTERVAL_S = 1.0
 COMPLETE_S = 0.05
-"""A request begins so soon after its headers have arrived."""
+"""Maximum delay between a request's headers and its start."""
 _NOISE = logging.getLogger(f"{__name__}.clients")
-"""What clients send wrongly fills no log."""
+"""A logger that is off: malformed requests must not fill a log."""
 _NOISE.setLevel(logging.CRITICAL)
 
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 Refuse = Callable[[HTTPStatus, str], web.Response]
-"""Makes the answer to bytes that are not a request, in the form of the daemon's other answers."""
+"""Returns the answer to bytes that are not a request, in the form of the daemon's other answers."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on what clients can make the server hold; None: no bound."""
+    """Limits on clients; None: no limit."""
 
     connections: int = 4096
     connections_of_address: int = 64
     line_bytes: int = 8 * 1024
-    """Of the request line, and of one header."""
+    """Maximum size of the request line, and of one header."""
     headers_bytes: int = 32 * 1024
     headers: int = 100
     headers_s: float = 10.0
-    """From the connection, or the first byte of a request, to the end of the headers."""
+    """Time limit from the connection, or the first byte of a request, to the end of the headers."""
     answer_s: float | None = None
-    """From the headers until an answer is made; the body arrives within this time."""
+    """Time limit from the headers to the answer; the body must arrive within it."""
     taken_s: float | None = None
-    """How long a client may take to read an answer."""
+    """Time limit for a client to read an answer."""
     idle_s: float = 75.0
-    """How long a connection may wait for its next request."""
+    """Time that a connection may wait for its next request."""
     body_bytes: int = 1024 * 1024
-    """The most that `request.read()` returns."""
+    """Maximum size that `request.read()` returns."""
     linger_s: float = 3.0
-    """How long the rest of a body is read and discarded after the answer, so that a client which still sends reads it."""
+    """Time for which the rest of a body is read and discarded after the answer.
+
+    A client that still sends can then read the answer.
+    """
     handshake_s: float = 10.0
     close_s: float = 30.0
-    """How long the end of TLS may take; the client reads the rest of its answer meanwhile."""
+    """Time limit for the end of TLS; the client reads the rest of its answer meanwhile."""
     shutdown_s: float = 1.0
-    """How long requests may continue when the server stops."""
+    """Time that requests may continue when the server stops."""
 
 
 class _Connection(RequestHandler):
-    """One client; `end` is when its time is over, by the loop's clock."""
+    """A client; `end` is the end of its time, by the loop's clock."""
 
     __slots__ = ("_address", "_body", "_cut", "_head_bytes", "_is_busy", "_owner", "end")
 
@@ -68,9 +71,9 @@ class _Connection(RequestHandler):
         self.end: float | None = None
         self._address = ""
         self._is_busy = False
-        """Whether a request has come that is not answered yet."""
+        """True while a received request is not answered."""
         self._body: StreamReader | None = None
-        """The body of the last request, of which a part may still come after the answer."""
+        """The body of the last request, of which a part may still arrive after the answer."""
         self._head_bytes = 0
         self._cut: asyncio.TimerHandle | None = None
         """Ends a connection whose headers are too long, unless a request begins."""
@@ -97,7 +100,7 @@ class _Connection(RequestHandler):
         super().data_received(data)
 
     def _count_head(self, length: int) -> None:
-        """Count bytes that may be headers: what is beyond the bound may also be a body that comes with them."""
+        """Count bytes that may be headers: bytes beyond the limit may also be a body in the same packet."""
         if not self._head_bytes:
             self._set_end(self._owner.limits.headers_s)
         self._head_bytes += length
@@ -105,7 +108,7 @@ class _Connection(RequestHandler):
             self._cut = asyncio.get_running_loop().call_later(COMPLETE_S, self.force_close)
 
     def begin(self, body: StreamReader) -> None:
-        """The headers of a request are complete."""
+        """Handle the end of a request's headers."""
         self._is_busy, self._body, self._head_bytes = True, body, 0
         if self._cut is not None:
             self._cut.cancel()
@@ -151,7 +154,7 @@ class _Connection(RequestHandler):
 
 
 class HttpServer:
-    """The listening side; `cancels` tells whether a request ends when its client hangs up."""
+    """The listening side; `cancels` is True if a request ends when its client disconnects."""
 
     def __init__(
         self, answer: Answer, refuse: Refuse, limits: Limits | None = None, *, cancels: bool = False
@@ -179,7 +182,7 @@ class HttpServer:
 
     @property
     def connections(self) -> int:
-        """How many there are."""
+        """Return the number of connections."""
         return self._of_address.total()
 
     def connection(self) -> asyncio.Protocol:
@@ -191,7 +194,7 @@ class HttpServer:
         length = sum(len(name) + len(value) for name, value in request.raw_headers)
         if length > self.limits.headers_bytes:
             response = self.refuse(
-                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the headers are too long together"
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the headers together are too long"
             )
             response.force_close()
             return response
@@ -213,7 +216,7 @@ class HttpServer:
         )
 
     def admit(self, address: str) -> bool:
-        """Count a client in, unless there are too many."""
+        """Count a new client, unless there are too many."""
         limits = self.limits
         if (
             self.connections >= limits.connections
@@ -225,13 +228,13 @@ class HttpServer:
         return True
 
     def leave(self, address: str) -> None:
-        """Count a client out."""
+        """Count a client that has left."""
         self._of_address[address] -= 1
         if self._of_address[address] <= 0:
             del self._of_address[address]
 
     def cut_at(self, end: float) -> None:
-        """Look at that time, or before, for connections whose time is over."""
+        """Check at that time, or before, for connections whose time is over."""
         if self._cutting is None or end < self._cutting.when():
             self._stop_cutting()
             self._cutting = asyncio.get_running_loop().call_at(end, self._cut_late)
@@ -242,7 +245,7 @@ class HttpServer:
             cutting.cancel()
 
     def _cut_late(self) -> None:
-        """Abort the connections whose time is over, and look again for the next one a second later at the earliest."""
+        """Abort the connections whose time is over; check again after a second at the earliest."""
         self._cutting = None
         now = asyncio.get_running_loop().time()
         for one in self._inner.connections:

@@ -1,4 +1,4 @@
-"""Which strings may name things. Everything here matches the whole string, ASCII only (A40)."""
+"""The syntax of names. Every function matches the whole string, ASCII only (A40)."""
 
 import re
 
@@ -6,7 +6,7 @@ from ganeti.base.errors import InputError
 
 NAME_LIMIT = 253
 PATH_LIMIT, COMPONENT_LIMIT = 1023, 255
-"""Bytes of a path and of one name in it; Linux takes no longer names, and below a path there is more."""
+"""Maximum bytes of a path and of one name in it: Linux allows no longer names, and paths get suffixes."""
 
 _HOST_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"{_HOST_LABEL}(?:\.{_HOST_LABEL})*", re.ASCII)
@@ -22,12 +22,12 @@ _MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}", re.ASCII)
 
 
 def is_uuid(text: str) -> bool:
-    """Whether `text` is a UUID in lower case."""
+    """Return whether `text` is a UUID in lower case."""
     return _UUID.fullmatch(text) is not None
 
 
 def is_absolute_path(text: str) -> bool:
-    """Whether `text` is a path that a host may have: absolute, printable, without `.` and `..`."""
+    """Return whether `text` is a valid path on a host: absolute, printable, without `.` and `..`."""
     parts = text.split("/")
     return (
         text.startswith("/")
@@ -39,7 +39,7 @@ def is_absolute_path(text: str) -> bool:
 
 
 def host_name(text: str, field: str) -> str:
-    """`text` in lower case, if it can name a host (RFC 1123) and is not a UUID; else InputError."""
+    """Return `text` in lower case if it is a host name (RFC 1123) and not a UUID; else raise InputError."""
     lowered = text.lower()
     if (
         len(text) > NAME_LIMIT
@@ -55,7 +55,7 @@ def host_name(text: str, field: str) -> str:
 
 
 def plain_name(text: str, field: str) -> str:
-    """`text`, if it is one safe word (group, allocator, OS variant …); else InputError."""
+    """Return `text` if it is one safe word (group, allocator, OS variant …); else raise InputError."""
     if not _PLAIN.fullmatch(text) or ".." in text:
         raise InputError(
             f"{text!r:.80} is not a name: a letter or digit, then letters, digits, '_', '.', '-'",
@@ -65,14 +65,14 @@ def plain_name(text: str, field: str) -> str:
 
 
 def os_name(text: str, field: str) -> str:
-    """`text`, if it is `name` or `name+variant` (S120); else InputError."""
+    """Return `text` if it is `name` or `name+variant` (S120); else raise InputError."""
     if not _OS.fullmatch(text) or ".." in text:
         raise InputError(f"{text!r:.80} is not an OS name: NAME or NAME+VARIANT", field)
     return text
 
 
 def volume_name(text: str, field: str) -> str:
-    """`text`, if it can name a volume group or a logical volume of LVM; else InputError."""
+    """Return `text` if it can name a volume group or a logical volume of LVM; else raise InputError."""
     if not _VOLUME.fullmatch(text) or text in (".", ".."):
         raise InputError(
             f"{text!r:.80} is not the name of a volume or volume group: letters, digits, '_', '.', '+' and"
@@ -83,14 +83,14 @@ def volume_name(text: str, field: str) -> str:
 
 
 def interface_name(text: str, field: str) -> str:
-    """`text`, if it can name a network interface of Linux; else InputError."""
+    """Return `text` if it can name a network interface of Linux; else raise InputError."""
     if not _INTERFACE.fullmatch(text) or ".." in text:
         raise InputError(f"{text!r:.80} is not the name of a network interface", field)
     return text
 
 
 def mac_address(text: str, field: str) -> str:
-    """`text` in lower case, if it is a unicast MAC address; else InputError."""
+    """Return `text` in lower case if it is a unicast MAC address; else raise InputError."""
     lowered = text.lower()
     if not _MAC.fullmatch(lowered) or int(lowered[:2], 16) & 1:
         raise InputError(f"{text!r:.80} is not a unicast MAC address", field)
@@ -98,7 +98,7 @@ def mac_address(text: str, field: str) -> str:
 
 
 def tag_text(text: str, field: str) -> str:
-    """`text`, if it can be a tag; else InputError."""
+    """Return `text` if it is a valid tag; else raise InputError."""
     if not _TAG.fullmatch(text):
         raise InputError(
             f"{text!r:.60} is not a tag: 1 to 128 letters, digits or any of .+*/:@_-", field

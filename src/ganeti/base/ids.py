@@ -1,4 +1,4 @@
-"""Random identifiers, as a port."""
+"""Random identifiers, as an interface."""
 
 import secrets
 import uuid
@@ -6,18 +6,18 @@ from typing import Protocol
 
 
 class IdSource(Protocol):
-    """Where new identifiers come from."""
+    """The source of new identifiers."""
 
     def uuid(self) -> str:
-        """A new UUID (RFC 4122), lower case."""
+        """Return a new UUID (RFC 4122), lower case."""
         ...
 
     def token(self, size: int = 16) -> str:
-        """`size` unpredictable bytes, as hexadecimal digits."""
+        """Return `size` unpredictable bytes, as hexadecimal digits."""
         ...
 
     def number(self, below: int) -> int:
-        """A number from 0 up to, and not including, `below`."""
+        """Return a number from 0 up to, and not including, `below`."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Log files of the daemons: one line a record, written by one thread, never by the loop.
 
-What is logged may come from anywhere, so control characters are escaped and records are bounded
-(A56). A record that cannot be written to the file goes to the console instead (S30).
+Logged text may have any origin, so control characters are escaped and records are bounded (A56). A
+record that cannot be written to the file goes to the console instead (S30).
 """
 
 import contextlib
@@ -16,9 +16,9 @@ from pathlib import Path
 from ganeti.base.terminal import escaped
 
 RECORD_LIMIT = 4096
-"""Characters of one record; the rest is dropped and counted."""
+"""Maximum characters of one record; the rest is dropped and counted."""
 QUEUE_LIMIT = 10_000
-"""Records that may wait for the writer; further ones are dropped."""
+"""Maximum number of records that wait for the writer; further ones are dropped."""
 LEVELS = ("debug", "info", "warning", "error")
 CONSOLE = Path("/dev/console")
 
@@ -40,7 +40,7 @@ class LineFormatter(logging.Formatter):
 
 
 class LogFile(logging.Handler):
-    """Appends to a file (mode 0640); what cannot be written goes to the console."""
+    """Appends to a file (mode 0640); a record that cannot be written goes to the console."""
 
     def __init__(self, path: Path, console: Path = CONSOLE) -> None:
         super().__init__()
@@ -68,14 +68,14 @@ def _append(path: Path, line: bytes, flags: int) -> None:
 
 
 class _DroppingQueueHandler(logging.handlers.QueueHandler):
-    """Never waits: a flood of records is cut off, not a reason to stand still."""
+    """A queue that never blocks: a flood of records is cut off instead of blocking the daemon."""
 
     def enqueue(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(queue.Full):
             self.queue.put_nowait(record)
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        # Formatting is the writer's work; arguments may change meanwhile, so the text is made now.
+        # The writer formats records, but arguments may change meanwhile, so the text is made now.
         record.msg = record.getMessage()
         record.args = None
         return record
@@ -110,7 +110,8 @@ def logging_to(
 def _stop(
     listener: logging.handlers.QueueListener, waiting: "queue.Queue[logging.LogRecord]"
 ) -> None:
-    # `stop` puts its mark without waiting, which fails in a full queue: let the writer drain it first.
+    # `stop` adds its mark without waiting, which fails in a full queue: let the writer drain it
+    # first.
     while waiting.full():
         time.sleep(0.01)
     listener.stop()

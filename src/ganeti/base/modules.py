@@ -1,4 +1,4 @@
-"""The modules of a package, so that their declarations need no second list."""
+"""Finds the modules of a package, so that their declarations need no second list."""
 
 import importlib
 import inspect
@@ -11,17 +11,21 @@ T = TypeVar("T")
 
 
 def modules_below(package: str, *, packages_only: bool = False) -> Iterator[ModuleType]:
-    """Import what lies directly in `package`, in the order of the names; `packages_only` leaves plain modules out."""
+    """Import the modules directly in `package`, in the order of their names.
+
+    `packages_only` skips plain modules.
+    """
     for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
         if found.ispkg or not packages_only:
             yield importlib.import_module(found.name)
 
 
 def declared_in(package: str, kind: type[T]) -> Iterator[type[T]]:
-    """The classes of `kind` that the modules directly in `package` define themselves."""
+    """Return the classes of `kind` that the modules directly in `package` define themselves."""
     for module in modules_below(package):
         for value in vars(module).values():
-            # `issubclass` of an abstract class would ask all its subclasses, and remember each answer: 4 MiB of a master.
+            # `issubclass` of an abstract class would ask all its subclasses, and cache each answer:
+            # 4 MiB of a master.
             if (
                 isinstance(value, type)
                 and value.__module__ == module.__name__
@@ -31,7 +35,7 @@ def declared_in(package: str, kind: type[T]) -> Iterator[type[T]]:
 
 
 def implementations(package: str, kind: type[T]) -> Iterator[type[T]]:
-    """The classes of `kind` without abstract methods that modules of `package`, and of packages below, define."""
+    """Return the concrete classes of `kind` that modules of `package`, and of packages below, define."""
     yield from (found for found in declared_in(package, kind) if not inspect.isabstract(found))
     for inner in modules_below(package, packages_only=True):
         yield from implementations(inner.__name__, kind)

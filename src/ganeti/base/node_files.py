@@ -1,7 +1,10 @@
-"""Every path that this implementation writes on a node: when it goes, which nodes may have it, and its owner.
+"""All paths that this implementation writes on a node.
 
-This is the only such list. Leaving a cluster, `node-cleanup`, `ganeti-takeover --back`, the removal of the
-programs and the table of permissions all read it, and tests compare it with the file systems of their nodes.
+Their lifetime, the nodes that may have them, and their owner.
+
+This is the only such list. Leaving a cluster, `node-cleanup`, `ganeti-takeover --back`, the removal
+of the programs and the table of permissions all read it, and tests compare it with the file systems
+of their nodes.
 """
 
 import re
@@ -31,21 +34,21 @@ LOG_FILES = {
 """Owners of the logs of daemons without the rights of root; the monitoring daemon runs as confd's user."""
 DATABASE_PARTS = ("", "-wal", "-shm", ".lock")
 _TEMPORARY = re.compile(r"[.](.+)[.][0-9a-f]{8,16}", re.ASCII)
-"""The name of a file that has not taken its place yet (`base.files.AtomicFile`, `ssconf`)."""
+"""The name of an unfinished file (`base.files.AtomicFile`, `ssconf`)."""
 
 
 class Lifetime(Enum):
-    """What ends the life of a file."""
+    """The event that ends the life of a file."""
 
     CLUSTER = "the node leaves its cluster"
-    GUESTS = "the guests whose data it is are removed"
+    GUESTS = "the guests that own the data are removed"
     COPIES = "an administrator removes it"
     HOST = "the programs are removed from this host"
     ADMINISTRATOR = "an administrator wrote it"
 
 
 class Holders(Enum):
-    """Which nodes may have a file (`ganeti.base.roles`)."""
+    """The nodes that may have a file (`ganeti.base.roles`)."""
 
     ALL = "every node"
     CANDIDATES = "master candidates"
@@ -54,13 +57,13 @@ class Holders(Enum):
 
 @dataclass(frozen=True)
 class Access:
-    """Owner and group are roles (`ganeti.base.users`)."""
+    """The owner and group of a file, which are roles (`ganeti.base.users`)."""
 
     owner: str
     group: str
     mode: int
     is_secret: bool = False
-    """No other user may read it, whatever users this node's daemons have."""
+    """True if no other user may read it, whatever users this node's daemons have."""
 
 
 @dataclass(frozen=True)
@@ -70,21 +73,21 @@ class NodeFile:
     path: Path
     lifetime: Lifetime
     access: Access | None = None
-    """None: as its directory and its writer have it."""
+    """None: inherited from its directory and its writer."""
     holders: Holders = Holders.ALL
 
     def covers(self, name: str) -> bool:
-        """Whether a file in the directory is this one, or what a writer that died has left of it."""
+        """Return whether a file in the directory is this one, or the rest of an interrupted write of it."""
         unfinished = _TEMPORARY.fullmatch(name)
         names = (name, unfinished[1]) if unfinished else (name,)
         return any(fnmatchcase(one, self.path.name) for one in names)
 
 
 def node_files(paths: Paths) -> tuple[NodeFile, ...]:
-    """The whole list. What belongs to the cluster comes in the order in which it is removed.
+    """Return the whole list; the cluster's files come in the order of their removal.
 
-    Keys go before the state: without them no process can act for the node. The register goes last: until
-    then the node says that it belongs to a cluster.
+    Keys go before the state: without them no process can act for the node. The register goes last:
+    until then the node still belongs to a cluster.
     """
     return (*_of_the_cluster(paths), *_of_guests(paths), *_of_the_host(paths))
 
@@ -92,7 +95,7 @@ def node_files(paths: Paths) -> tuple[NodeFile, ...]:
 def existing(
     paths: Paths, lifetime: Lifetime, holders: Collection[Holders] = tuple(Holders)
 ) -> list[Path]:
-    """Paths on this node that have this lifetime, in the order of the list; none below another of them."""
+    """Return paths on this node with this lifetime, in the order of the list; none below another of them."""
     found: dict[Path, None] = {}
     for one in node_files(paths):
         if one.lifetime is lifetime and one.holders in holders:
@@ -103,7 +106,7 @@ def existing(
 
 
 def holders_of(paths: Paths, path: Path) -> Holders:
-    """Return which nodes may have a path of the list; candidates for a path that the list does not have."""
+    """Return the nodes that may have a path of the list; candidates for a path that is not in the list."""
     for one in node_files(paths):
         if one.path.parent == path.parent and one.covers(path.name):
             return one.holders
@@ -111,7 +114,7 @@ def holders_of(paths: Paths, path: Path) -> Holders:
 
 
 def unexplained(paths: Paths) -> list[Path]:
-    """Paths in this implementation's directories that the list does not have."""
+    """Return paths in this implementation's directories that are not in the list."""
     listed = node_files(paths)
     return [
         path
@@ -129,7 +132,7 @@ def _children(directory: Path) -> Iterator[Path]:
 
 
 def _of_state_servers(paths: Paths, secret: Access) -> Iterator[NodeFile]:
-    """What the back ends of the state have on candidates."""
+    """Return the files of state back ends on candidates."""
     private = Access(MASTERD, DAEMONS, 0o700, is_secret=True)
     for server in state_servers():
         found: list[tuple[Path, Access | None]] = [(server.directory(paths), private)]
@@ -171,7 +174,7 @@ def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
     for database in (paths.state, paths.job_archive):
         parts = (database.with_name(database.name + part) for part in DATABASE_PARTS)
         yield from candidates(*parts, access=secret)
-    # States that another state replaced, that were damaged, or that an older version wrote.
+    # States that were replaced, damaged, or written by an older version.
     preserved = (paths.state_before("*"), data / f".{paths.state.name}.aside*")
     yield from candidates(*preserved, data / f"{paths.state.name}.aside-*")
     yield from candidates(data / f"{paths.state.name}.damaged-*", paths.state_room)
@@ -181,7 +184,7 @@ def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
     yield held(paths.watcher_pause)
     yield held(paths.tasks, Access(ROOT, ROOT, 0o700))
     yield held(paths.disk_copies)
-    # One-time keys of a join, and a backup that is read for a merge.
+    # One-time keys of a join, and a backup for a merge.
     yield held(data / "join-*")
     yield held(data / "merge-*")
     yield held(paths.file_storage_paths)
@@ -201,7 +204,7 @@ def _of_the_host(paths: Paths) -> Iterator[NodeFile]:
 
     yield host(paths.etc, Access(ROOT, ROOT, 0o755))
     yield host(users_file(paths), Access(ROOT, ROOT, 0o644))
-    # Clients of the master look up where it is; each secret in it has its own mode.
+    # Clients of the master read the master's name there; each secret in it has its own mode.
     yield host(paths.data, Access(MASTERD, DAEMONS, 0o751))
     yield host(paths.image_work)
     yield host(paths.log, Access(ROOT, DAEMONS, 0o750))

@@ -1,4 +1,4 @@
-"""Every path in one place, below the prefix of a virtual cluster (`GANETI_ROOTDIR`)."""
+"""All paths in one place, below the prefix of a virtual cluster (`GANETI_ROOTDIR`)."""
 
 import os
 import pwd
@@ -12,25 +12,25 @@ MOND_PORT = 1815
 RAPI_PORT = 5080
 
 INSTALLED_SEARCH_PATH = Path(__file__).with_name("iallocator-search-path")
-"""Made by the installation; a checkout has none."""
+"""Written by the installation; a checkout has none."""
 
 
 class Paths(NamedTuple):
-    """Where a node keeps its things; `root` is `/` except in a virtual cluster."""
+    """The paths of a node; `root` is `/` except in a virtual cluster."""
 
     root: Path = Path("/")
 
     @classmethod
     def from_environment(cls) -> "Paths":
-        """The paths of this node, after `GANETI_ROOTDIR`."""
+        """Return the paths of this node, from `GANETI_ROOTDIR`."""
         return cls(Path(os.environ.get("GANETI_ROOTDIR") or "/"))
 
     def below(self, absolute: str) -> Path:
-        """Where this node keeps what the cluster calls `absolute`."""
+        """Return this node's path for the cluster's path `absolute`."""
         return self.root / absolute.lstrip("/")
 
     def named(self, path: Path) -> str:
-        """Return what the cluster calls a path of this node."""
+        """Return the cluster's path for a path of this node."""
         return f"/{path.relative_to(self.root)}"
 
     @property
@@ -39,52 +39,55 @@ class Paths(NamedTuple):
 
     @property
     def file_storage_paths(self) -> Path:
-        """The list of directories below which disks may be kept as files, one a line."""
+        """Return the list of directories below which file-based disks may lie, one a line."""
         return self.etc / "file-storage-paths"
 
     @property
     def image_paths(self) -> Path:
-        """The list of directories below which images of machines may lie, one a line."""
+        """Return the list of directories below which machine images may lie, one a line."""
         return self.etc / "image-paths"
 
     @property
     def image_work(self) -> Path:
-        """Room for images that are being written to disks; nothing in it is needed afterwards."""
+        """Return the directory for images that are being written to disks; its content is temporary."""
         return self.below("/var/cache/ganeti/images")
 
     @property
     def distributed_files(self) -> Path:
-        """The master's list of files that all nodes must have, one a line (S68)."""
+        """Return the master's list of files that all nodes must have, one a line (S68)."""
         return self.etc / "distributed-files"
 
     @property
     def shared_files(self) -> Path:
-        """A directory of the administrator: the master may write files directly in it on every node (S242)."""
+        """Return a directory of the administrator.
+
+        The master may write files directly in it on every node (S242).
+        """
         return self.etc / "shared"
 
     @property
     def allowed_uploads(self) -> Path:
-        """This node's list of files that the master may write here, one a line (F37)."""
+        """Return this node's list of files that the master may write here, one a line (F37)."""
         return self.etc / "allowed-uploads"
 
     @property
     def hooks(self) -> Path:
-        """An administrator's programs that run before and after operations."""
+        """Return the directory of an administrator's programs that run before and after operations."""
         return self.etc / "hooks"
 
     @property
     def master_ip_script(self) -> Path:
-        """An administrator's program that gives the master the cluster's address and takes it away."""
+        """Return an administrator's program that adds the cluster's address to the master and removes it."""
         return self.etc / "scripts" / "master-ip-setup"
 
     @property
     def restricted_commands(self) -> Path:
-        """Programs of this node that users of the cluster may start, by name only."""
+        """Return the directory of this node's programs that users of the cluster may start, by name only."""
         return self.etc / "restricted-commands"
 
     @property
     def shell_commands_allowed(self) -> Path:
-        """Where it exists, the master may run lines of shell here."""
+        """Return the file that allows the master to run shell lines here."""
         return self.etc / "shell-commands-allowed"
 
     @property
@@ -93,41 +96,41 @@ class Paths(NamedTuple):
 
     @property
     def imported(self) -> Path:
-        """Upstream's configuration that this cluster was imported from, on the node that imported it."""
+        """Return upstream's configuration that this cluster was imported from, on the node that imported it."""
         return self.data / "imported.data"
 
     @property
     def state(self) -> Path:
-        """The state store of a master candidate."""
+        """Return the state store of a master candidate."""
         return self.data / "state.db"
 
     def state_before(self, version: str) -> Path:
-        """The state before this version converted its rows."""
+        """Return the state before this version converted its rows."""
         return self.state.with_name(f"state.before-{version}")
 
     @property
     def state_room(self) -> Path:
-        """Space that is kept on the state's disk for when it is full."""
+        """Return the file that reserves space on the state's disk for when it is full."""
         return self.data / "state.room"
 
     @property
     def export_backup(self) -> Path:
-        """A backup of the state, while a configuration is made of it."""
+        """Return a backup of the state, while a configuration is exported from it."""
         return self.data / "export.backup"
 
     @property
     def upstream(self) -> Path:
-        """Everything of upstream Ganeti on a node that was taken over from it."""
+        """Return the directory of upstream Ganeti's files on a node that was taken over."""
         return self.data / "original"
 
     @property
     def left_clusters(self) -> Path:
-        """A pattern: copies of what `node-cleanup` has removed."""
+        """Return a pattern for copies of what `node-cleanup` has removed."""
         return self.data / "left-cluster-*"
 
     @property
     def state_settings(self) -> Path:
-        """Where the state is, if it is not in the embedded store."""
+        """Return the location of the state, if it is not in the embedded store."""
         return self.data / "state-backend.json"
 
     @property
@@ -140,32 +143,32 @@ class Paths(NamedTuple):
 
     @property
     def tasks(self) -> Path:
-        """Durable records of long work on this node."""
+        """Return the directory of durable records of long work on this node."""
         return self.data / "tasks"
 
     @property
     def disk_copies(self) -> Path:
-        """What copies of disks by the version before have left; goes with the next release."""
+        """Return the directory of the previous version's disk copies; removed in the next release."""
         return self.data / "disk-copies"
 
     @property
     def transfer_keys(self) -> Path:
-        """Keys of transfers between nodes, each in a directory of its own; a reboot forgets them."""
+        """Return the directory of keys for transfers between nodes; a reboot removes them."""
         return self.run / "crypto"
 
     @property
     def streams(self) -> Path:
-        """Orders and results of transfers of disks."""
+        """Return the directory of orders and results of disk transfers."""
         return self.run / "streams"
 
     @property
     def exports(self) -> Path:
-        """Exports of instances, each in a directory of its own."""
+        """Return the directory of exports of instances."""
         return self.below("/srv/ganeti/export")
 
     @property
     def ssconf(self) -> Path:
-        """A link to the directory of the current ssconf set."""
+        """Return a link to the directory of the current ssconf set."""
         return self.data / "ssconf"
 
     @property
@@ -178,7 +181,7 @@ class Paths(NamedTuple):
 
     @property
     def next_node_key(self) -> Path:
-        """Of a certificate that is being renewed."""
+        """Return the key of a certificate that is being renewed."""
         return self.data / "node.key.next"
 
     @property
@@ -187,12 +190,12 @@ class Paths(NamedTuple):
 
     @property
     def cluster_domain_secret(self) -> Path:
-        """What clusters of one owner share, for moves of instances between them."""
+        """Return the secret that clusters of one owner share, for moves of instances between them."""
         return self.data / "cluster-domain-secret"
 
     @property
     def spice_certificate(self) -> Path:
-        """Key and certificate of SPICE displays."""
+        """Return key and certificate of SPICE displays."""
         return self.data / "spice.pem"
 
     @property
@@ -205,27 +208,27 @@ class Paths(NamedTuple):
 
     @property
     def authority_key(self) -> Path:
-        """Only on master candidates."""
+        """Return the authority's key, which is only on master candidates."""
         return self.data / "ca.key"
 
     @property
     def confd_key(self) -> Path:
-        """With which confd's datagrams are signed; only on master candidates."""
+        """Return the key that signs confd's datagrams; only on master candidates."""
         return self.data / "hmac.key"
 
     @property
     def former_confd_key(self) -> Path:
-        """Counts beside the other while a key is renewed."""
+        """Return the previous key, valid beside the other one during a renewal."""
         return self.data / "hmac.key.former"
 
     @property
     def own_confd_key(self) -> Path:
-        """The key of confd's datagrams on a node that answers from a copy: of this node alone."""
+        """Return the key of confd's datagrams on a node that answers from a copy: of this node alone."""
         return self.data / "node-hmac.key"
 
     @property
     def confd_copy(self) -> Path:
-        """What confd answers from on such a node: the configuration without secrets."""
+        """Return confd's data on such a node: the configuration without secrets."""
         return self.data / "confd.db"
 
     @property
@@ -234,27 +237,27 @@ class Paths(NamedTuple):
 
     @property
     def rapi_users(self) -> Path:
-        """Who may use the REST interface; only on master candidates."""
+        """Return the users of the REST interface; only on master candidates."""
         return self.data / "rapi_users"
 
     @property
     def merge(self) -> Path:
-        """On the master: the journal and the backups of a merge of clusters that is under way."""
+        """Return the journal and the backups of a merge of clusters in progress, on the master."""
         return self.data / "merge"
 
     @property
     def merge_lock(self) -> Path:
-        """Locked by the merge that runs on this node."""
+        """Return the file that a merge on this node locks while it runs."""
         return self.data / "merge.lock"
 
     @property
     def root_ssh(self) -> Path:
-        """Where root's own keys for ssh are, and who may log in by which."""
+        """Return the directory of root's own SSH keys and authorized keys."""
         return self.below(pwd.getpwuid(0).pw_dir) / ".ssh"
 
     @property
     def watcher_pause(self) -> Path:
-        """Until when the watcher rests: seconds since the epoch."""
+        """Return the end of the watcher's pause: seconds since the epoch."""
         return self.data / "watcher.pause"
 
     @property
@@ -271,22 +274,22 @@ class Paths(NamedTuple):
 
     @property
     def kvm(self) -> Path:
-        """Runtime files of KVM instances: monitor and console sockets, records."""
+        """Return runtime files of KVM instances: monitor and console sockets, records."""
         return self.run / "kvm"
 
     @property
     def uefi_variables(self) -> Path:
-        """Variables of guests with UEFI firmware whose disks are not files that all nodes see."""
+        """Return the UEFI variables of guests whose disks are not files that all nodes share."""
         return self.data / "uefi"
 
     @property
     def tpm_states(self) -> Path:
-        """The state of each guest's TPM, a directory of its own."""
+        """Return the directory of the guests' TPM states, a directory each."""
         return self.data / "tpm"
 
     @property
     def kvm_tls(self) -> Path:
-        """Where QEMU processes find certificates and a key, for the moment in which they read them."""
+        """Return the certificates and keys of QEMU processes, while these read them."""
         return self.run / "kvm-tls"
 
     @property
@@ -295,7 +298,7 @@ class Paths(NamedTuple):
 
     @property
     def extstorage_search_path(self) -> tuple[Path, ...]:
-        """Where providers of external storage are looked for; the first match wins."""
+        """Return the search path of external storage providers; the first match wins."""
         return tuple(
             self.below(name)
             for name in (
@@ -308,7 +311,7 @@ class Paths(NamedTuple):
 
     @property
     def os_search_path(self) -> tuple[Path, ...]:
-        """Where OS definitions are looked for; the first match wins."""
+        """Return the search path of OS definitions; the first match wins."""
         return tuple(
             self.below(name)
             for name in (
@@ -321,13 +324,16 @@ class Paths(NamedTuple):
 
     @property
     def iallocator_search_path(self) -> tuple[Path, ...]:
-        """Where allocators are looked for: as the installation says (S159), or GANETI_IALLOCATOR_SEARCH_PATH."""
+        """Return the search path of allocators.
+
+        From the installation (S159), or GANETI_IALLOCATOR_SEARCH_PATH.
+        """
         given = os.environ.get("GANETI_IALLOCATOR_SEARCH_PATH") or _installed_search_path()
         return tuple(self.below(name) for name in given.split(","))
 
 
 def _installed_search_path() -> str:
-    """What `scripts/install --with-iallocator-search-path` wrote, or the default."""
+    """Return the search path of `scripts/install --with-iallocator-search-path`, or the default."""
     try:
         return INSTALLED_SEARCH_PATH.read_text("utf-8").strip()
     except FileNotFoundError:
@@ -335,5 +341,5 @@ def _installed_search_path() -> str:
 
 
 def hostname() -> str:
-    """The name of this node: `GANETI_HOSTNAME` in a virtual cluster, else the full host name."""
+    """Return the name of this node: `GANETI_HOSTNAME` in a virtual cluster, else the full host name."""
     return os.environ.get("GANETI_HOSTNAME") or socket.getfqdn()

@@ -1,4 +1,4 @@
-"""Whose the files of a node are, and who may read them: one table, applied and checked (S224-S226).
+"""The owners and modes of a node's files: one table, applied and checked (S224-S226).
 
 Where all daemons run as root the owners do not matter, and only secrets are checked.
 """
@@ -17,19 +17,19 @@ from ganeti.base.users import ADMIN, DAEMONS, ServiceUsers, become
 
 @dataclass(frozen=True)
 class Rule(Access):
-    """Who may do what with one path."""
+    """The owner and mode of one path."""
 
     path: Path = Path()
 
 
 def table(paths: Paths) -> list[Rule]:
-    """Every path that has an owner of its own, outermost first; callers skip those that do not exist."""
+    """Return every path that has an owner of its own, outermost first; callers skip missing ones."""
     rules = [Rule(**vars(one.access), path=one.path) for one in node_files(paths) if one.access]
     return sorted(rules, key=lambda rule: len(rule.path.parts))
 
 
 def problems(paths: Paths, users: ServiceUsers | None) -> list[str]:
-    """What differs from the table, a sentence each."""
+    """Return the differences from the table, a sentence each."""
     found = []
     for rule, status in _existing(paths):
         if stat.S_ISLNK(status.st_mode):
@@ -37,7 +37,7 @@ def problems(paths: Paths, users: ServiceUsers | None) -> list[str]:
         elif users is None:
             wrong = stat.S_IMODE(status.st_mode) & ~rule.mode
             if rule.is_secret and wrong:
-                found.append(f"{rule.path} is open to others (mode {_octal(status)})")
+                found.append(f"other users have access to {rule.path} (mode {_octal(status)})")
         elif (status.st_uid, status.st_gid) != (owner := _owner(rule, users)):
             found.append(
                 f"{rule.path} belongs to {status.st_uid}:{status.st_gid}, not to"
@@ -51,9 +51,10 @@ def problems(paths: Paths, users: ServiceUsers | None) -> list[str]:
 def mend(
     paths: Paths, users: ServiceUsers | None, only: Collection[Path] | None = None
 ) -> list[str]:
-    """Give every existing path (or `only` these) its owner and mode, without a service user those of root; what was done.
+    """Set owner and mode of every existing path (or `only` these); without a service user, those of root.
 
-    HostError if something is not what it should be, such as a link: nothing of it is followed.
+    Return the changes. HostError if a path has an unexpected type, such as a link: links are not
+    followed.
     """
     done = []
     for rule, _status in _existing(paths):
@@ -63,15 +64,16 @@ def mend(
             if _mend(rule, (0, 0) if users is None else _owner(rule, users)):
                 done.append(f"{rule.path} belongs to {rule.owner}:{rule.group} again")
         except OSError as err:
-            raise HostError(f"{rule.path} cannot be given to {rule.owner}: {err.strerror}") from err
+            raise HostError(f"cannot give {rule.path} to {rule.owner}: {err.strerror}") from err
     return done
 
 
 def begin_as(paths: Paths, role: str) -> ServiceUsers | None:
-    """The first act of a daemon that root has started: put the paths right, give root's rights up.
+    """Repair the paths and drop root's rights: the first act of a daemon that root has started.
 
     Returns the users of this node, or None where all run as one; HostError or ConfigurationError if
-    this process cannot, or must not, be that daemon. What only root may read is read before.
+    this process cannot, or must not, be that daemon. Files that only root may read must be read
+    before.
     """
     users = ServiceUsers.of_node(paths)
     if users is None:
@@ -109,7 +111,7 @@ def _owner(rule: Rule, users: ServiceUsers) -> tuple[int, int]:
 
 
 def _mend(rule: Rule, owner: tuple[int, int]) -> bool:
-    """Through a descriptor, so that what was looked at is what is changed."""
+    """Change owner and mode through a descriptor, so that the checked file is the changed one."""
     descriptor = os.open(rule.path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
@@ -133,7 +135,7 @@ def _mend(rule: Rule, owner: tuple[int, int]) -> bool:
 
 
 def make_log(path: Path) -> None:
-    """A daemon cannot make files in the directory of logs, which it shares with others."""
+    """Create a log, because a daemon cannot create files in the shared directory of logs."""
     path.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     os.close(os.open(path, flags, 0o640))

@@ -1,8 +1,8 @@
-"""Which process is a daemon: a locked file with its process id and start time.
+"""The process of a daemon: a locked file with its process id and start time.
 
-The lock says that the daemon lives, and ends with it however it ends. The content says which process that
-is, with a further word until it serves, and again once it ends; the start time keeps a reused process id from
-being taken for it.
+The lock proves that the daemon lives, and ends with it in any case. The content identifies the
+process, with a further word before it serves and once it ends. The start time distinguishes it from
+a later process with the same id.
 """
 
 import contextlib
@@ -18,19 +18,19 @@ from ganeti.base.files import is_locked
 
 _STARTING, _ENDING = "starting", "ending"
 _WORDS = ("", _STARTING, _ENDING)
-_START_TIME_FIELD = 19  # of /proc/PID/stat, counted behind the command's closing bracket
+_START_TIME_FIELD = 19  # of /proc/PID/stat, counted after the command's closing bracket
 
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """A process that cannot be mistaken: its id, and its start in clock ticks since the boot."""
+    """A unique process: its id, and its start in clock ticks since the boot."""
 
     pid: int
     start_time: int
 
 
 def identity_of(pid: int) -> ProcessIdentity | None:
-    """The process that has this id now; None if there is none, or if it has ended."""
+    """Return the process with this id; None if it does not exist, or has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -41,7 +41,7 @@ def identity_of(pid: int) -> ProcessIdentity | None:
 
 
 class HeldPidFile:
-    """What a daemon says of itself in its file."""
+    """A daemon's status in its file."""
 
     def __init__(self, descriptor: int, process: ProcessIdentity) -> None:
         self._descriptor, self._process = descriptor, process
@@ -49,14 +49,14 @@ class HeldPidFile:
         self._say(_STARTING)
 
     def serves(self) -> None:
-        """It can be asked from now on, unless it has been told to end as it started."""
+        """Record that it serves, unless it was ended during the start."""
         if not self._is_ending:
             self._say("")
 
     def ends(self) -> None:
-        """It takes nothing new; who wants the daemon has to start another one when this is gone."""
+        """Record that it accepts nothing new; another one must be started once this is gone."""
         self._is_ending = True
-        with contextlib.suppress(OSError):  # a broken disk keeps no daemon from ending
+        with contextlib.suppress(OSError):  # a failed disk prevents no daemon from ending
             self._say(_ENDING)
 
     def _say(self, word: str) -> None:
@@ -67,7 +67,7 @@ class HeldPidFile:
 
 @contextlib.contextmanager
 def holding_pid_file(path: Path, program: str) -> Iterator[HeldPidFile]:
-    """Be the one process of this file; HostError if another process is it."""
+    """Be the only process of this file; HostError if another process is."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         if not _lock(descriptor):
@@ -82,7 +82,7 @@ def holding_pid_file(path: Path, program: str) -> Iterator[HeldPidFile]:
 
 
 def _lock(descriptor: int) -> bool:
-    """A process that calls `is_locked` holds the file for an instant: retry before failing."""
+    """Lock the file; retries, because a process that calls `is_locked` holds the file for an instant."""
     for _ in range(10):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -94,23 +94,23 @@ def _lock(descriptor: int) -> bool:
 
 
 def serving_process(path: Path) -> ProcessIdentity | None:
-    """The daemon that holds this file and serves; None if it does not live, is not ready, or ends."""
+    """Return the serving daemon that holds this file; None if it does not live, is not ready, or ends."""
     process, word = _holder(path)
     return None if word else process
 
 
 def living_process(path: Path) -> ProcessIdentity | None:
-    """The daemon that holds this file, whether it starts, serves or ends."""
+    """Return the daemon that holds this file, whether it starts, serves or ends."""
     return _holder(path)[0]
 
 
 def is_ending(path: Path) -> bool:
-    """Whether the daemon that holds this file is about to give it up."""
+    """Return whether the daemon that holds this file is ending."""
     return _holder(path)[1] == _ENDING
 
 
 def _holder(path: Path) -> tuple[ProcessIdentity | None, str]:
-    """Who holds the file, and the word behind it."""
+    """Return the process that holds the file, and the word after it."""
     if not is_locked(path):
         return None, ""
     number, start, word, *more = [*_content(path).split(), "", "", ""]
@@ -125,5 +125,5 @@ def _content(path: Path) -> str:
 
 
 def pid_file(run: Path, program: str) -> Path:
-    """The pid file of a program, below the run directory (`Paths.run`)."""
+    """Return the pid file of a program, below the run directory (`Paths.run`)."""
     return run / f"{program}.pid"

@@ -1,7 +1,7 @@
-"""Programs of the host: lists of words, a deadline, and output that is bounded and cleaned.
+"""Runs programs of the host: lists of words, a deadline, and bounded, cleaned output.
 
-Commands are made by pure functions elsewhere; this is the one runner, injected so that
-tests can compare words instead of running anything.
+Pure functions elsewhere make the commands. This is the only runner, injected so that tests can
+compare words instead of running programs.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Protocol
 from ganeti.base.errors import HostError
 
 OUTPUT_LIMIT = 1024 * 1024
-"""Bytes of output kept per stream; what a program says beyond it is dropped."""
+"""Bytes of output kept per stream; further output is dropped."""
 
 CLEAN_ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -26,7 +26,7 @@ CLEAN_ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Completed:
-    """What a finished program left behind; a negative status is the signal that ended it."""
+    """The result of a finished program; a negative status is the signal that ended it."""
 
     argv: tuple[str, ...]
     status: int
@@ -35,7 +35,7 @@ class Completed:
 
     @property
     def text(self) -> str:
-        """Both streams, errors last, for people."""
+        """Return both streams, errors last, for people."""
         return (self.stdout + self.stderr).decode(errors="replace").strip()
 
 
@@ -47,7 +47,7 @@ class CommandFailed(HostError):
         super().__init__(f"{completed.argv[0]}: {why}" + (f": {tail}" if tail else ""))
         self.completed = completed
         self.why = why
-        """What happened, without what the program said."""
+        """The error without the program's output."""
 
 
 class Run(Protocol):
@@ -74,10 +74,10 @@ async def run(
     linger_s: float | None = None,
     cwd: str | None = None,
 ) -> Completed:
-    """The real runner: no shell, a clean environment, its own process group, killed at the deadline.
+    """Run a program: no shell, a clean environment, its own process group, killed at the deadline.
 
-    The end is when no process has the program's output open; with `linger_s`, processes that it has left in the
-    background are read for that time at most after its exit, and keep running.
+    It ends when no process has the program's output open. With `linger_s`, processes left in the
+    background are read for at most that time after its exit, and keep running.
     """
     words = tuple(argv)
     loop = asyncio.get_running_loop()
@@ -96,7 +96,8 @@ async def run(
     try:
         transport, output = await asyncio.shield(starting)
     except asyncio.CancelledError:
-        # The program may run already: asyncio would end it alone, and wait for what it has started.
+        # The program may run already: asyncio would end only this process, and wait for its
+        # children.
         with contextlib.suppress(OSError):
             await _ended_with_its_group(*(await starting))
         raise
@@ -126,7 +127,8 @@ async def _ended_with_its_group(
     if kill:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(transport.get_pid(), signal.SIGKILL)
-    # Closes our ends as well: a pipe that another process keeps open would never be seen to end.
+    # Closes this side of the pipes as well: a pipe that another process keeps open would never be
+    # seen to end.
     transport.close()
     await output.ended
 
@@ -167,7 +169,7 @@ class _Output(asyncio.SubprocessProtocol):
 
 
 def _feed(transport: asyncio.SubprocessTransport, data: bytes | None) -> None:
-    """Give a program its input; whether it reads all of it is its own business."""
+    """Write a program's input; the program need not read all of it."""
     pipe = transport.get_pipe_transport(0)
     if data is not None and isinstance(pipe, asyncio.WriteTransport):
         pipe.write(data)

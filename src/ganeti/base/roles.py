@@ -1,7 +1,7 @@
-"""What a node of each role may hold (as `ganeti.base.node_files` lists it), and which daemons it may run.
+"""The files and daemons that each role of a node allows (see `ganeti.base.node_files`).
 
-A demotion, a node that returns, `gnt-cluster redist-conf` and each node's watcher make it true; `gnt-cluster
-verify` compares every online node with it.
+A demotion, a node that returns, `gnt-cluster redist-conf` and each node's watcher enforce it;
+`gnt-cluster verify` compares every online node with it.
 """
 
 import enum
@@ -24,11 +24,14 @@ class Role(enum.StrEnum):
 
 CANDIDATES = frozenset((Role.MASTER, Role.CANDIDATE))
 KEEPERS = CANDIDATES | {Role.OFFLINE}
-"""A node that is marked offline keeps what it had: its copy of the state may be the last one that is left. It is
-cleaned when it returns in another role."""
+"""Roles that keep everything.
+
+A node that is marked offline keeps its files: its copy of the state may be the last one. It is
+cleaned when it returns in another role.
+"""
 
 COPY_HOLDERS = frozenset((Role.REGULAR, Role.DRAINED))
-"""Where confd answers from a copy, with a key of the node's own, while the cluster has `confd_on_all_nodes`."""
+"""Roles whose confd answers from a copy while the cluster has `confd_on_all_nodes`."""
 
 _CONFD = "ganeti-confd"
 
@@ -45,12 +48,12 @@ DAEMONS: dict[str, frozenset[Role]] = {
 
 
 def held_files(paths: Paths) -> list[Path]:
-    """Return what is here of the files that only some roles may have (`ganeti.base.node_files`)."""
+    """Return the present files that only some roles may have (`ganeti.base.node_files`)."""
     return existing(paths, Lifetime.CLUSTER, (Holders.CANDIDATES, Holders.COPIES))
 
 
 def forbidden_files(paths: Paths, role: Role, *, confd_on_all: bool) -> list[Path]:
-    """Return the files that are here and must not be on a node of this role.
+    """Return the present files that a node of this role must not have.
 
     `confd_on_all` is the cluster's parameter `confd_on_all_nodes`, here and below.
     """

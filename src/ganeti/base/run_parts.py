@@ -1,7 +1,7 @@
-"""All programs of an administrator's directory, one after the other, as run-parts does it (A47, A66).
+"""Runs all programs of an administrator's directory in order, like run-parts (A47, A66).
 
-They run as root: the directory, the one above it and the programs must belong to root and be writable by
-no other user, and none of them may be a link.
+They run as root: the directory, the one above it and the programs must belong to root and be
+writable by no other user, and none of them may be a link.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from ganeti.base.process import CommandFailed
 
 PATH = "/sbin:/bin:/usr/sbin:/usr/bin"
 NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
-"""Which files are programs; run-parts has the same rule."""
+"""The names of programs; run-parts has the same rule."""
 OUTPUT_LIMIT = 16 * 1024
-"""Bytes of what one program says that are kept."""
+"""Bytes of one program's output that are kept."""
 LINGER_S = 0.5
-"""How long what a program has left in the background is listened to."""
+"""Time for which the output of background processes is read."""
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True)
 class Script:
-    """A program that is to be run; `problem` says why it must not be."""
+    """A program to run; `problem` is the reason why it must not run."""
 
     path: Path
     problem: str = ""
@@ -36,7 +36,7 @@ class Script:
 
 @dataclass(frozen=True)
 class Ended:
-    """How one program ended: `problem` is '' if it ended well; `output` is the beginning of what it said."""
+    """A program's result: `problem` is '' after success; `output` is the beginning of its output."""
 
     name: str
     problem: str = ""
@@ -44,9 +44,9 @@ class Ended:
 
 
 async def run_directory(place: Path, environment: Mapping[str, str], limit_s: float) -> list[Ended]:
-    """Run all programs of a directory within `limit_s`; those for which no time is left have failed.
+    """Run all programs of a directory within `limit_s`; programs without remaining time have failed.
 
-    They get PATH and `environment`, and nothing else. HostError if the directory cannot be trusted.
+    They get PATH and `environment`, and nothing else. HostError if the directory is not trusted.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + limit_s
@@ -62,7 +62,7 @@ async def run_directory(place: Path, environment: Mapping[str, str], limit_s: fl
 async def run_one(
     path: Path, environment: Mapping[str, str], limit_s: float, *arguments: str
 ) -> Ended:
-    """Run one program that is trusted."""
+    """Run one trusted program."""
     try:
         done = await run_endable(
             [str(path), *arguments],
@@ -76,16 +76,16 @@ async def run_one(
 
 
 def shown(text: str, limit: int = OUTPUT_LIMIT) -> str:
-    """What people see of a program's output: its beginning, and nothing that a terminal would obey."""
+    """Return a program's output for people: its beginning, without terminal control."""
     kept = text[:limit]
     more = " […]" if len(kept) < len(text) else ""
     return "".join(one if one.isprintable() or one in "\n\t" else "�" for one in kept) + more
 
 
 def scripts_of(place: Path) -> list[Script]:
-    """The programs of a directory, by name; none if there is no directory.
+    """Return the programs of a directory, by name; none if the directory does not exist.
 
-    Files that are not executable are ignored. HostError if the directory itself cannot be trusted.
+    Files that are not executable are ignored. HostError if the directory itself is not trusted.
     """
     try:
         check_directory(place.parent)
@@ -100,7 +100,7 @@ def scripts_of(place: Path) -> list[Script]:
 
 
 def check_program(path: Path) -> None:
-    """HostError unless it is a program, in a directory, that only root could have put there."""
+    """Raise HostError unless it is a program in a directory where only root could have put it."""
     try:
         check_directory(path.parent.parent)
         check_directory(path.parent)
@@ -121,19 +121,19 @@ def _script(path: Path) -> Script | None:
     except FileNotFoundError:
         return None
     if stat.S_ISLNK(status.st_mode):
-        return Script(path, "it is a link: put the program itself there")
+        return Script(path, "it is a link: use the program itself")
     if not is_program(status):
         return None
     return Script(path, distrust(status))
 
 
 def is_program(status: os.stat_result) -> bool:
-    """Whether it is a file that its owner may execute."""
+    """Return whether it is a file that its owner may execute."""
     return stat.S_ISREG(status.st_mode) and bool(status.st_mode & stat.S_IXUSR)
 
 
 def check_directory(place: Path) -> None:
-    """HostError unless it is a directory, no link to one, that only root may write; OSError."""
+    """Raise HostError unless it is a directory, not a link, that only root may write; OSError."""
     status = place.lstat()
     if not stat.S_ISDIR(status.st_mode):
         raise HostError(f"{place} is not a directory (links are not followed)")
@@ -142,9 +142,9 @@ def check_directory(place: Path) -> None:
 
 
 def distrust(status: os.stat_result) -> str:
-    """Why a user other than root and the program's own could have written it; '' if none could."""
+    """Return why a user other than root and the program's own could have written it; '' if none could."""
     if status.st_uid not in (0, os.geteuid()):
         return f"it belongs to user {status.st_uid}, not to root"
     if status.st_mode & OTHERS_WRITE:
-        return f"others than its owner may write it (mode {stat.S_IMODE(status.st_mode):04o})"
+        return f"users other than its owner may write it (mode {stat.S_IMODE(status.st_mode):04o})"
     return ""

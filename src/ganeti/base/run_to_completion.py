@@ -1,4 +1,4 @@
-"""Work that must not be left half way, whatever becomes of the task that wants it."""
+"""Work that must not be interrupted, even if its task is cancelled."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
-    """Carry out all of it; a caller that is cancelled meanwhile ends after it, and not before."""
+    """Carry out all of it; a cancelled caller ends only after the work has ended."""
     task = asyncio.ensure_future(work)
     cancelled = False
     while not task.done():

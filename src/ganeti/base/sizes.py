@@ -1,4 +1,4 @@
-"""Sizes as people write and read them; inside, everything is whole MiB."""
+"""Sizes as people write and read them; internally, everything is whole MiB."""
 
 import re
 
@@ -11,17 +11,17 @@ _FACTOR = {"m": 1, "g": 1024, "t": 1024 * 1024}
 
 
 def parse_mib(text: str, field: str = "size") -> int:
-    """`1g`, `512`, `1.5t` in MiB, rounded up; units are powers of 1024 as everywhere in Ganeti."""
+    """Return `1g`, `512`, `1.5t` in MiB, rounded up; units are powers of 1024 as everywhere in Ganeti."""
     found = _SIZE.fullmatch(text.strip())
     if not found:
-        raise InputError(f"{text!r:.80} is not a size, write for example 512m, 10g or 1.5t", field)
+        raise InputError(f"{text!r:.80} is not a size; use for example 512m, 10g or 1.5t", field)
     whole, _, part = found[1].partition(".")
     size = int(whole + part) * _FACTOR[(found[2] or "m")[0].lower()]
     return -(-size // int(f"1{len(part) * '0'}"))
 
 
 def format_mib(size_mib: float, units: str = "h") -> str:
-    """A size for people (`h`: 1.5G), or the bare number in `m`, `g` or `t`."""
+    """Return a size for people (`h`: 1.5G), or the bare number in `m`, `g` or `t`."""
     if units == "h":
         if size_mib < _FACTOR["g"]:
             return f"{size_mib:.0f}M"

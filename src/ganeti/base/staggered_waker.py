@@ -1,8 +1,8 @@
 """Wakes many waiters in order, a few in each iteration of the event loop.
 
-A batch of commits may have a thousand transactions, as many clients may ask at the same moment, and
-each continues for a part of a millisecond when it is its turn. All in one turn would keep everything
-else from running for longer than the loop may be blocked.
+A batch of commits may have a thousand transactions, because many clients may submit at the same
+moment. Each waiter runs for a part of a millisecond. Waking all in one turn would block the loop
+for too long.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ A_TURN = 12
 
 
 class StaggeredWaker:
-    """Gives futures their results, so many at each turn of the loop."""
+    """Gives futures their results, a limited number at each turn of the loop."""
 
     def __init__(self, a_turn: int = A_TURN) -> None:
         self._a_turn = a_turn
@@ -21,7 +21,10 @@ class StaggeredWaker:
         self._at_once = 0
 
     def resolve(self, future: asyncio.Future[Any], result: Any) -> None:
-        """Give `future` its result, at once or in a later turn, in the order of the calls; one that is done is passed over."""
+        """Give `future` its result, at once or in a later turn, in the order of the calls.
+
+        Finished ones are skipped.
+        """
         if self.goes_on():
             if not future.done():
                 future.set_result(result)
@@ -31,7 +34,7 @@ class StaggeredWaker:
             asyncio.get_running_loop().call_soon(self._wake_some)
 
     def goes_on(self) -> bool:
-        """Whether the caller may continue at once, because few have continued in this turn of the loop."""
+        """Return whether the caller may continue in this turn of the loop, in which few have continued."""
         if self._ready or self._at_once >= self._a_turn:
             return False
         self._at_once += 1

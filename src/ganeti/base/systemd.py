@@ -8,7 +8,7 @@ SOCKET_VARIABLE = "NOTIFY_SOCKET"
 
 
 def notify(state: str) -> bool:
-    """Tell the service manager, as `READY=1` or `WATCHDOG=1`; whether there was one that took it."""
+    """Notify the service manager, with `READY=1` or `WATCHDOG=1`; return whether one received it."""
     address = os.environ.get(SOCKET_VARIABLE, "")
     if not address.startswith(("/", "@")):
         return False

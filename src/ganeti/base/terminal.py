@@ -1,7 +1,8 @@
-"""The one way by which text reaches a terminal: control characters are escaped on it.
+"""The only way for text to reach a terminal: control characters are escaped.
 
-What is printed may come from anywhere: a refused name, a guest's OS script, another node. An escape
-sequence in it would steer the administrator's terminal, a line feed in a cell would forge a row (A56).
+Printed text may have any origin: a refused name, a guest's OS script, another node. An escape
+sequence in it would control the administrator's terminal, and a line feed in a cell would forge a
+row (A56).
 """
 
 import argparse
@@ -14,28 +15,28 @@ from typing import Any, NoReturn, TextIO
 from ganeti.base.suggestions import did_you_mean
 
 LAYOUT = "\n\t"
-"""Control characters that a text of several lines may have; a single value may not."""
+"""Control characters allowed in text of several lines, but not in a single value."""
 DECLARED_WIDTH = 1000
-"""While options are declared nothing is printed, only the form of each is looked at."""
+"""A width for checks while options are declared, when nothing is printed."""
 
 
 class Style(enum.Enum):
-    """How a line stands out on a terminal."""
+    """The appearance of a line on a terminal."""
 
     HEADING = "1"
     WRONG = "31"
 
 
 def is_coloured(stream: TextIO) -> bool:
-    """Whether lines may have a style: on a terminal that is not a dumb one, unless NO_COLOR is set."""
+    """Return whether lines may have a style: on a terminal that is not dumb, unless NO_COLOR is set."""
     is_dumb = os.environ.get("TERM", "dumb") == "dumb"
     return stream.isatty() and not is_dumb and not os.environ.get("NO_COLOR")
 
 
 def escaped(text: str, limit: int | None = None, *, keep: str = "") -> str:
-    r"""`text` with what does not print (controls, directional marks, half surrogates) as `\x1b`.
+    r"""Return `text` with unprintable characters (controls, directional marks, half surrogates) as `\x1b`.
 
-    Cut after `limit` characters, with a word about the rest; the characters of `keep` stay.
+    Cut after `limit` characters, with the number of dropped ones; the characters of `keep` stay.
     """
     dropped = 0 if limit is None else len(text) - limit
     kept = text if limit is None else text[:limit]
@@ -57,9 +58,10 @@ def say(
     keep: str = LAYOUT,
     style: Style | None = None,
 ) -> None:
-    """`print`, for text of any origin: what steers a terminal is escaped, but for `keep`.
+    """Print text of any origin: terminal control is escaped, except `keep`.
 
-    What the terminal's character set lacks is escaped too, not an error. `style` is for terminals alone.
+    Characters that the terminal's character set lacks are escaped too, without an error. `style` is
+    for terminals only.
     """
     stream = sys.stdout if file is None else file
     text = sep.join(escaped(str(word), keep=keep) for word in words)
@@ -74,20 +76,21 @@ def say(
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, whose complaints quote the command line as `say` would.
+    """argparse, whose errors quote the command line like `say`.
 
-    It asks for the terminal's width where it prints, not for each option that is declared.
+    It asks for the terminal's width when it prints, not for each declared option.
     """
 
     _is_printing = False
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        # A negative size, as in `grow-disk web1 0 -10m`, is an argument: the command says what is wrong with it.
+        # A negative size, as in `grow-disk web1 0 -10m`, is an argument: the command reports its
+        # error.
         self._negative_number_matcher = re.compile(r"-[0-9]")
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and end: 1 for a wrong number of arguments, 2 for options, as scripts know it."""
+        """Print the error, and end: 1 for a wrong number of arguments, 2 for options, as scripts expect."""
         _, counted, words = message.partition(" arguments are required: ")
         if not counted:
             _, counted, words = message.partition("unrecognized arguments: ")
@@ -97,7 +100,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(1 if is_number else 2, escaped(f"{self.prog}: error: {message}{close}") + "\n")
 
     def _close_option(self, words: str) -> str:
-        """A suggestion for the first unknown option."""
+        """Return a suggestion for the first unknown option."""
         unknown = next(word for word in words.split() if word.startswith("-"))
         known = [flag for flag in self._option_string_actions if flag.startswith("--")]
         return did_you_mean(unknown.partition("=")[0], known)

@@ -1,6 +1,7 @@
-"""TLS 1.3 between nodes, and the fingerprints that say who may talk.
+"""TLS 1.3 between nodes, and the fingerprints that authorise callers.
 
-Nothing here creates or reads a certificate (`certificates.py`, `certificate_facts.py`). A fingerprint is the SHA-256 of the DER form, as lower-case hexadecimal digits.
+Nothing here creates or reads a certificate (`certificates.py`, `certificate_facts.py`). A
+fingerprint is the SHA-256 of the DER form, as lower-case hexadecimal digits.
 """
 
 import hashlib
@@ -14,17 +15,17 @@ from weakref import WeakSet
 
 from ganeti.base.errors import HostError, InputError
 
-if TYPE_CHECKING:  # the programs that carry disks have no use for it, and it is slow to import
+if TYPE_CHECKING:  # the programs that transfer disks do not use it, and it is slow to import
     import asyncio
 
 LOOK_AGAIN_S = 1.0
-"""How old the knowledge may be which certificate a kept connection should have."""
+"""Maximum age of the knowledge of a kept connection's required certificate."""
 
 _log = logging.getLogger(__name__)
 
 
 def fingerprint(certificate: bytes) -> str:
-    """The fingerprint of a certificate in PEM form; InputError if it is none."""
+    """Return the fingerprint of a certificate in PEM form; InputError."""
     try:
         return fingerprint_of_der(ssl.PEM_cert_to_DER_cert(certificate.decode("ascii").strip()))
     except ValueError as err:
@@ -32,34 +33,34 @@ def fingerprint(certificate: bytes) -> str:
 
 
 def fingerprint_of_der(der: bytes) -> str:
-    """The fingerprint of a certificate in DER form."""
+    """Return the fingerprint of a certificate in DER form."""
     return hashlib.sha256(der).hexdigest()
 
 
 def is_fingerprint(text: str) -> bool:
-    """Whether `text` is 64 hexadecimal digits in lower case."""
+    """Return whether `text` is 64 hexadecimal digits in lower case."""
     return len(text) == 64 and not set(text) - set("0123456789abcdef")  # noqa: PLR2004 - SHA-256
 
 
 def peer_fingerprint(transport: "asyncio.BaseTransport | None") -> str | None:
-    """The fingerprint of the other end's certificate; None without TLS or without a certificate."""
+    """Return the fingerprint of the peer's certificate; None without TLS or without a certificate."""
     tls = transport.get_extra_info("ssl_object") if transport is not None else None
     der = tls.getpeercert(binary_form=True) if tls is not None else None
     return fingerprint_of_der(der) if der else None
 
 
 def server_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
-    """TLS 1.3 for a node's server: callers must have a certificate of the authority."""
+    """Return TLS 1.3 for a node's server: callers must have a certificate of the authority."""
     return _mutual(ssl.PROTOCOL_TLS_SERVER, certificate, key, authority)
 
 
 def client_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
-    """TLS 1.3 for calls to nodes; the caller compares the fingerprint, so names do not matter."""
+    """Return TLS 1.3 for calls to nodes; the caller compares the fingerprint, so names do not matter."""
     return _mutual(ssl.PROTOCOL_TLS_CLIENT, certificate, key, authority)
 
 
 def authority_context(authority: Path) -> ssl.SSLContext:
-    """TLS to external servers, whose names and certificates are checked."""
+    """Return TLS to external servers, whose names and certificates are checked."""
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
     try:
         context.load_verify_locations(authority)
@@ -69,7 +70,7 @@ def authority_context(authority: Path) -> ssl.SSLContext:
 
 
 def one_shot_server_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """TLS 1.3 for a join's listener: the caller proves itself by the secret, inside."""
+    """Return TLS 1.3 for a join's listener: the caller proves itself by the secret, inside."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(certificate, key)
@@ -77,7 +78,7 @@ def one_shot_server_context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 def pinned_client_context() -> ssl.SSLContext:
-    """TLS 1.3 to a peer that the caller knows by its fingerprint alone, and must check at once."""
+    """Return TLS 1.3 to a peer that the caller knows by its fingerprint alone, and must check at once."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -97,7 +98,7 @@ class _Files:
 
 
 class _FileContext(ssl.SSLContext):
-    """A context whose new connections use its files as they are when the connection begins."""
+    """A context whose new connections use the present content of its files."""
 
     files: _Files
     state: tuple[tuple[int, int, int], ...]
@@ -134,7 +135,7 @@ class _FileContext(ssl.SSLContext):
         return True
 
     def wrap_bio(self, *args: Any, **settings: Any) -> ssl.SSLObject:
-        """Begin a connection, as the loop does for both ends."""
+        """Start a connection, as the loop does for both ends."""
         self.reload()
         return super().wrap_bio(*args, **settings)
 
@@ -158,9 +159,9 @@ def _mutual(protocol: int, certificate: Path, key: Path, authority: Path) -> ssl
 
 
 def reload_changed() -> bool:
-    """Let contexts of this process use their files as they are now, and return whether any changed.
+    """Let contexts of this process use the present content of their files; return whether any changed.
 
-    An authority that is taken out of its file counts until the process ends; who may call is a question of
+    An authority removed from its file stays valid until the process ends; callers are authorised by
     fingerprints.
     """
     changed = [context for context in list(_contexts) if context.reload()]

@@ -1,4 +1,4 @@
-"""What pure cores with a transition table share: the error of an illegal transition, with the events before it."""
+"""The error of an illegal transition, with the events before it, for pure cores with a transition table."""
 
 from collections import deque
 
@@ -18,5 +18,5 @@ class TracedCore:
         self._story: deque[str] = deque(maxlen=STORY_EVENTS)
 
     def _illegal(self, what: str) -> IllegalTransition:
-        """Return the error for `what` cannot be."""
+        """Return the error for `what`, which cannot happen."""
         return IllegalTransition(f"{what}; the events before: {'; '.join(self._story) or 'none'}")

@@ -1,7 +1,7 @@
-"""As whom the daemons of this node run: everything as root, or each under a user of its own (S224).
+"""The users of this node's daemons: all run as root, or each under a user of its own (S224).
 
-`ganeti-users-setup` makes the users and writes their names down; a node without that file, as one of
-a virtual cluster, has a single user.
+`ganeti-users-setup` creates the users and writes their names down; a node without that file, such
+as one of a virtual cluster, has a single user.
 """
 
 import grp
@@ -21,14 +21,14 @@ DAEMONS, ADMIN = "daemons", "admin"
 DAEMON_ROLES = (MASTERD, RAPI, CONFD)
 GROUP_ROLES = (DAEMONS, ADMIN)
 ADMIN_DAEMONS = frozenset((MASTERD, RAPI))
-"""Who is in the group of those who may ask the master."""
+"""The members of the group that may ask the master."""
 NAME = re.compile(r"[a-z_][a-z0-9_-]{0,30}", re.ASCII)
 _DAEMON_UMASK = 0o027
 
 
 @dataclass(frozen=True)
 class Account:
-    """A user, with the groups that a daemon of its has."""
+    """A user, with the groups of its daemon."""
 
     name: str
     uid: int
@@ -46,7 +46,7 @@ class ServiceUsers:
 
     @classmethod
     def of_node(cls, paths: Paths) -> "ServiceUsers | None":
-        """Those that were set up here, or None; ConfigurationError if they are not there any more."""
+        """Return the users that were set up here, or None; ConfigurationError if they no longer exist."""
         try:
             text = users_file(paths).read_text(encoding="ascii")
         except FileNotFoundError:
@@ -77,7 +77,7 @@ def users_file(paths: Paths) -> Path:
 
 
 def parse_names(text: str, where: str) -> dict[str, str]:
-    """Role -> name; ConfigurationError if it is not exactly one name for each role."""
+    """Return role -> name; ConfigurationError unless there is exactly one name for each role."""
     names: dict[str, str] = {}
     for line in text.splitlines():
         if not line.strip() or line.startswith("#"):
@@ -92,7 +92,7 @@ def parse_names(text: str, where: str) -> dict[str, str]:
 
 
 def format_names(names: Mapping[str, str]) -> str:
-    """What `parse_names` reads."""
+    """Return the text for `parse_names`."""
     lines = [f"{role} = {names[role]}" for role in DAEMON_ROLES + GROUP_ROLES]
     return "\n".join(
         ["# As whom the daemons of this node run; see ganeti-users-setup(8).", *lines, ""]
@@ -101,7 +101,7 @@ def format_names(names: Mapping[str, str]) -> str:
 
 @contextmanager
 def acting_as(account: Account) -> Iterator[None]:
-    """Root opens and makes files with the rights of `account` meanwhile; for one thread, at the start."""
+    """Open and create files with the rights of `account` during the block; for one thread, at the start."""
     groups = os.getgroups()
     os.setgroups(account.groups)
     os.setegid(account.gid)

@@ -101,7 +101,7 @@ def test_a_handshake_needs_the_same_secret() -> None:
     for wrong in bad:
         with pytest.raises(InputError, match="source_handshake"):
             check_handshake(SECRET, wrong)
-    with pytest.raises(InputError, match="another domain secret"):
+    with pytest.raises(InputError, match="a different domain secret"):
         check_handshake(new_secret(), good)
 
 

@@ -80,7 +80,7 @@ def test_with_a_single_user_only_open_secrets_are_told(paths: Paths) -> None:
     assert problems(paths, None) == []
     paths.node_key.chmod(0o644)
     paths.node_certificate.chmod(0o666)
-    assert problems(paths, None) == [f"{paths.node_key} is open to others (mode 0644)"]
+    assert problems(paths, None) == [f"other users have access to {paths.node_key} (mode 0644)"]
 
 
 @pytest.mark.requirement("G24")

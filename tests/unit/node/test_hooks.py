@@ -109,7 +109,7 @@ async def test_links_and_what_others_may_write_is_not_run(paths: Paths, tmp_path
     results = await run(paths)
     assert [one.script for one in results] == ["10-link", "20-writable"]
     assert "link" in results[0].problem
-    assert "others than its owner" in results[1].problem
+    assert "other than its owner" in results[1].problem
     assert not (tmp_path / "ran").exists()
 
 

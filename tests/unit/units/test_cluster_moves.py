@@ -155,7 +155,7 @@ async def test_a_kept_source_stays_down(clusters: Clusters) -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"source_handshake": [0, "0" * 40, "salt"]}, "another domain secret"),
+        ({"source_handshake": [0, "0" * 40, "salt"]}, "a different domain secret"),
         ({"source_x509_ca": "no certificate"}, "exactly one signature"),
         ({"source_x509_ca": None}, "source_x509_ca"),
         ({"source_instance_name": "../x"}, "source_instance_name"),
@@ -284,7 +284,7 @@ async def test_clusters_with_different_secrets_do_not_talk(clusters: Clusters) -
     clusters.target.world.domain_secret = "6" * 40
     job, _info = await clusters.begun(prepared)
     _, (message, _code) = failed(await clusters.target.final(job))
-    assert "another domain secret" in message
+    assert "a different domain secret" in message
     clusters.target.world.domain_secret = ""
     job, _info = await clusters.begun(prepared)
     _, (message, _code) = failed(await clusters.target.final(job))
