@@ -2,29 +2,41 @@
 
 import argparse
 import json
-import statistics
-import subprocess
-import time
+import os
+import sys
+import tempfile
 from pathlib import Path
 
+import placement_clusters
+from commands import cost_of
 from local_cluster import local_cluster
 from machine import spin_ms, sync_ms
 
-from ganeti.vcluster.layout import VirtualNode
-
 COMMANDS = {
-    "instance_list_p50_ms": ["gnt-instance", "list"],
-    "node_list_p50_ms": ["gnt-node", "list"],
-    "job_list_p50_ms": ["gnt-job", "list"],
-    "help_p50_ms": ["gnt-instance", "--help"],
+    "instance_list_p50": ["gnt-instance", "list"],
+    "node_list_p50": ["gnt-node", "list"],
+    "job_list_p50": ["gnt-job", "list"],
+    "help_p50": ["gnt-instance", "--help"],
 }
+VERSIONS = ("hail", "hbal", "gnt-instance", "gnt-cluster")
+"""Programs that only say their version."""
+NODES = 4
 
 
-def wall_ms(node: VirtualNode, argv: list[str]) -> float:
-    """Milliseconds that one run of a command takes."""
-    begun = time.perf_counter()
-    subprocess.run(argv, env=node.environment(), check=True, stdout=subprocess.DEVNULL)
-    return (time.perf_counter() - begun) * 1000
+def start_figures(runs: int) -> dict[str, float]:
+    """Commands that need no cluster: versions, and an allocation on a few nodes."""
+    programs = Path(sys.executable).parent
+    figures: dict[str, float] = {}
+    for name in VERSIONS:
+        cost = cost_of([str(programs / name), "--version"], os.environ, runs)
+        figures |= cost.figures(f"version_{name.replace('-', '_')}")
+    wanted = placement_clusters.allocation()
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        cluster = placement_clusters.cluster(NODES)
+        file.write(placement_clusters.encoded(placement_clusters.message(cluster, wanted)))
+        file.flush()
+        cost = cost_of([str(programs / "hail"), file.name], os.environ, runs)
+    return figures | cost.figures(f"hail_{NODES}_nodes")
 
 
 def main() -> None:
@@ -32,11 +44,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     runs = 5 if parser.parse_args().quick else 30
+    figures = start_figures(runs)
     with local_cluster() as cluster:
-        figures = {
-            key: round(statistics.median(wall_ms(cluster.master, argv) for _ in range(runs)), 1)
-            for key, argv in COMMANDS.items()
-        }
+        for key, argv in COMMANDS.items():
+            figures |= cost_of(argv, cluster.master.environment(), runs).figures(key)
         figures |= {"sync_ms": sync_ms(Path(cluster.directory)), "spin_ms": spin_ms()}
     print(json.dumps(figures))
 

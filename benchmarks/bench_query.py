@@ -13,7 +13,6 @@ import selectors
 import signal
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from commands import Cost, cost_of
 from machine import spin_ms, sync_ms
 
 from ganeti.api.luxi_methods import LuxiMethods
@@ -248,19 +248,11 @@ def small_per_second(root: Path, seconds: float) -> float:
     return round(answers / took)
 
 
-def list_ms(root: Path, runs: int) -> float:
-    """Milliseconds of `gnt-instance list` (median)."""
+def list_cost(root: Path, runs: int) -> Cost:
+    """What `gnt-instance list` costs."""
     environment = {**os.environ, "GANETI_ROOTDIR": os.fspath(root)}
-    # What is installed is compiled.
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [os.fspath(Path(sys.executable).with_name("gnt-instance")), "list"]
-    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
-    taken = []
-    for _ in range(runs):
-        begun = time.perf_counter()
-        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
-        taken.append((time.perf_counter() - begun) * 1000)
-    return round(statistics.median(taken), 1)
+    return cost_of(command, environment, runs)
 
 
 def measure(*, quick: bool) -> dict[str, float]:
@@ -274,11 +266,11 @@ def measure(*, quick: bool) -> dict[str, float]:
         # So that no query may use the answers that the last one got from the nodes.
         figures["luxi_live_1000_ms"] = query_ms(root, live, runs // 3, pause_s=1.1)
         figures["luxi_small_per_second"] = small_per_second(root, 1.0 if quick else 5.0)
-        figures["cli_list_1000_ms"] = list_ms(root, runs)
+        figures |= list_cost(root, runs).figures("cli_list_1000")
     with master(10_000) as root:
         figures["luxi_instances_10000_ms"] = query_ms(root, stored, runs)
     with master(0) as root:
-        figures["cli_list_0_ms"] = list_ms(root, runs)
+        figures |= list_cost(root, runs).figures("cli_list_0")
         figures |= {"sync_ms": sync_ms(root), "spin_ms": spin_ms()}
     return figures
 

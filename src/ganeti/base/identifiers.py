@@ -1,4 +1,7 @@
-"""The syntax of names. Every function matches the whole string, ASCII only (A40)."""
+"""The syntax of names. Every function matches the whole string, ASCII only (A40).
+
+A pattern is compiled when it is first used, because commands import this module.
+"""
 
 import re
 
@@ -9,21 +12,19 @@ PATH_LIMIT, COMPONENT_LIMIT = 1023, 255
 """Maximum bytes of a path and of one name in it: Linux allows no longer names, and paths get suffixes."""
 
 _HOST_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_HOST = re.compile(rf"{_HOST_LABEL}(?:\.{_HOST_LABEL})*", re.ASCII)
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
-_OS = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}(?:\+[A-Za-z0-9][A-Za-z0-9_.-]{0,127})?", re.ASCII
-)
-_VOLUME = re.compile(r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]{0,126}", re.ASCII)
-_INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}", re.ASCII)
-_TAG = re.compile(r"[A-Za-z0-9.+*/:@_-]{1,128}", re.ASCII)
-_MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}", re.ASCII)
+_HOST = rf"{_HOST_LABEL}(?:\.{_HOST_LABEL})*"
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_PLAIN = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}"
+_OS = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}(?:\+[A-Za-z0-9][A-Za-z0-9_.-]{0,127})?"
+_VOLUME = r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]{0,126}"
+_INTERFACE = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}"
+_TAG = r"[A-Za-z0-9.+*/:@_-]{1,128}"
+_MAC = r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}"
 
 
 def is_uuid(text: str) -> bool:
     """Return whether `text` is a UUID in lower case."""
-    return _UUID.fullmatch(text) is not None
+    return re.fullmatch(_UUID, text) is not None
 
 
 def is_absolute_path(text: str) -> bool:
@@ -44,7 +45,7 @@ def host_name(text: str, field: str) -> str:
     if (
         len(text) > NAME_LIMIT
         or not text.isascii()
-        or not _HOST.fullmatch(lowered)
+        or not re.fullmatch(_HOST, lowered)
         or is_uuid(lowered)
     ):
         raise InputError(
@@ -56,7 +57,7 @@ def host_name(text: str, field: str) -> str:
 
 def plain_name(text: str, field: str) -> str:
     """Return `text` if it is one safe word (group, allocator, OS variant …); else raise InputError."""
-    if not _PLAIN.fullmatch(text) or ".." in text:
+    if not re.fullmatch(_PLAIN, text) or ".." in text:
         raise InputError(
             f"{text!r:.80} is not a name: a letter or digit, then letters, digits, '_', '.', '-'",
             field,
@@ -66,14 +67,14 @@ def plain_name(text: str, field: str) -> str:
 
 def os_name(text: str, field: str) -> str:
     """Return `text` if it is `name` or `name+variant` (S120); else raise InputError."""
-    if not _OS.fullmatch(text) or ".." in text:
+    if not re.fullmatch(_OS, text) or ".." in text:
         raise InputError(f"{text!r:.80} is not an OS name: NAME or NAME+VARIANT", field)
     return text
 
 
 def volume_name(text: str, field: str) -> str:
     """Return `text` if it can name a volume group or a logical volume of LVM; else raise InputError."""
-    if not _VOLUME.fullmatch(text) or text in (".", ".."):
+    if not re.fullmatch(_VOLUME, text) or text in (".", ".."):
         raise InputError(
             f"{text!r:.80} is not the name of a volume or volume group: letters, digits, '_', '.', '+' and"
             " inner '-', at most 127",
@@ -84,7 +85,7 @@ def volume_name(text: str, field: str) -> str:
 
 def interface_name(text: str, field: str) -> str:
     """Return `text` if it can name a network interface of Linux; else raise InputError."""
-    if not _INTERFACE.fullmatch(text) or ".." in text:
+    if not re.fullmatch(_INTERFACE, text) or ".." in text:
         raise InputError(f"{text!r:.80} is not the name of a network interface", field)
     return text
 
@@ -92,14 +93,14 @@ def interface_name(text: str, field: str) -> str:
 def mac_address(text: str, field: str) -> str:
     """Return `text` in lower case if it is a unicast MAC address; else raise InputError."""
     lowered = text.lower()
-    if not _MAC.fullmatch(lowered) or int(lowered[:2], 16) & 1:
+    if not re.fullmatch(_MAC, lowered) or int(lowered[:2], 16) & 1:
         raise InputError(f"{text!r:.80} is not a unicast MAC address", field)
     return lowered
 
 
 def tag_text(text: str, field: str) -> str:
     """Return `text` if it is a valid tag; else raise InputError."""
-    if not _TAG.fullmatch(text):
+    if not re.fullmatch(_TAG, text):
         raise InputError(
             f"{text!r:.60} is not a tag: 1 to 128 letters, digits or any of .+*/:@_-", field
         )

@@ -4,15 +4,13 @@ import re
 
 from ganeti.base.errors import InputError
 
-_SIZE = re.compile(
-    r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*(m|mb|mib|g|gb|gib|t|tb|tib)?", re.ASCII | re.IGNORECASE
-)
+_SIZE = r"(?ai)([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*(m|mb|mib|g|gb|gib|t|tb|tib)?"
 _FACTOR = {"m": 1, "g": 1024, "t": 1024 * 1024}
 
 
 def parse_mib(text: str, field: str = "size") -> int:
     """Return `1g`, `512`, `1.5t` in MiB, rounded up; units are powers of 1024 as everywhere in Ganeti."""
-    found = _SIZE.fullmatch(text.strip())
+    found = re.fullmatch(_SIZE, text.strip())
     if not found:
         raise InputError(f"{text!r:.80} is not a size; use for example 512m, 10g or 1.5t", field)
     whole, _, part = found[1].partition(".")

@@ -38,6 +38,8 @@ def escaped(text: str, limit: int | None = None, *, keep: str = "") -> str:
 
     Cut after `limit` characters, with the number of dropped ones; the characters of `keep` stay.
     """
+    if limit is None and text.isprintable():
+        return text
     dropped = 0 if limit is None else len(text) - limit
     kept = text if limit is None else text[:limit]
     if not kept.isprintable():
@@ -78,7 +80,8 @@ def say(
 class Parser(argparse.ArgumentParser):
     """argparse, whose errors quote the command line like `say`.
 
-    It asks for the terminal's width when it prints, not for each declared option.
+    It asks for the terminal's width when it prints, not for each declared option. It formats the usage when it prints,
+    not before each command line whose options may stand between arguments.
     """
 
     _is_printing = False
@@ -105,13 +108,28 @@ class Parser(argparse.ArgumentParser):
         known = [flag for flag in self._option_string_actions if flag.startswith("--")]
         return did_you_mean(unknown.partition("=")[0], known)
 
+    def parse_known_intermixed_args(self, *words: Any, **settings: Any) -> Any:
+        self.usage = ""
+        try:
+            return super().parse_known_intermixed_args(*words, **settings)
+        finally:
+            self.usage = None
+
     def format_help(self) -> str:
-        self._is_printing = True
+        self._begin_printing()
         return super().format_help()
 
     def format_usage(self) -> str:
-        self._is_printing = True
+        self._begin_printing()
         return super().format_usage()
+
+    def _begin_printing(self) -> None:
+        """Restore what argparse changes while it parses options and arguments apart; printing ends the program."""
+        self._is_printing = True
+        self.usage = None
+        for action in self._actions:
+            for name in ("nargs", "default", "required"):
+                setattr(action, name, getattr(action, f"save_{name}", getattr(action, name)))
 
     def _get_formatter(self) -> argparse.HelpFormatter:
         if self._is_printing:

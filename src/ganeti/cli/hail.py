@@ -32,8 +32,7 @@ EXPLAIN = option(
 
 def hail(args: argparse.Namespace) -> int:
     """Answer the request; return 0 for every answer, 1 if the request cannot be read."""
-    import msgspec
-
+    from ganeti.base.structs import msgspec
     from ganeti.cli import placement_input
     from ganeti.placement.load.message import read
     from ganeti.placement.places import Rules
@@ -70,8 +69,7 @@ def hail(args: argparse.Namespace) -> int:
 def _answer_from_arrays(
     cluster: "Cluster", request: "Request", rules: "Rules", args: argparse.Namespace
 ) -> None:
-    import msgspec
-
+    from ganeti.base.structs import msgspec
     from ganeti.placement.answers import Settings, answered, explanation, state_of
 
     settings = Settings(rules=rules, ignore_load=args.ignore_load)

@@ -152,13 +152,13 @@ def whole_number(text: str, field: str) -> int:
     return int(text)
 
 
-_DURATION = re.compile(r"([0-9]{1,9})([smhdw]?)", re.ASCII)
+_DURATION = r"([0-9]{1,9})([smhdw]?)"
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def duration_s(text: str, field: str = "duration") -> int:
     """Return the seconds of `30m`, `6h`, `2d`, `1w` or a number of seconds; raise InputError."""
-    found = _DURATION.fullmatch(text)
+    found = re.fullmatch(_DURATION, text)
     if found is None:
         raise InputError(f"{text!r:.40} is not a duration such as 30m, 6h or 2d", field)
     return int(found[1]) * _SECONDS[found[2]]

@@ -11,7 +11,6 @@ from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import FORCE, JOB_OPTIONS, JSON, QUERY_JOB_OPTIONS, TABLE_OPTIONS
 from ganeti.cli.output import format_table, print_json, print_objects, print_rows
 from ganeti.clients.luxi import LuxiClient
-from ganeti.model.mirror_states import WELL
 from ganeti.model.operation import INSTANCE, NODE
 
 _STATUS_FIELDS = ("disk", "node", "status", "progress", "state")
@@ -65,6 +64,8 @@ def disk_status(args: argparse.Namespace) -> int:
             for row in rows
         ]
         say("\n".join(format_table(titles, cells)))
+    from ganeti.model.mirror_states import WELL
+
     return 0 if all(row["status"] in WELL for row in rows) else EXIT_FAILURE
 
 

@@ -67,9 +67,9 @@ class OpOptions(NamedTuple):
 
     def parts(self) -> Iterator[Option | Argument]:
         """Yield the option of each visible field; a policy has several."""
-        from msgspec.structs import fields
+        from ganeti.base.structs import msgspec
 
-        required = {one.name for one in fields(self.kind) if one.required}
+        required = {one.name for one in msgspec.structs.fields(self.kind) if one.required}
         refers = declared_references(self.kind)
         for name, (field, type_) in fields_of(self.kind).items():
             if name in self.without or not field.help:

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ganeti.base.sizes import format_mib
@@ -56,11 +56,10 @@ def format_value(value: Any, kind: str, units: str) -> str:
     return str(value)
 
 
-def format_cell(cell: Sequence[Any], kind: str, units: str, *, is_verbose: bool) -> str:
-    """Return the text of `[status, value]`, or the placeholder of a missing value."""
-    status, value = cell
+def format_cell(status: int, value: Any, kind: str, units: str, *, is_verbose: bool) -> str:
+    """Return the text of a value, or the placeholder of a missing value by its status."""
     if status == NORMAL:
-        return format_value(value, kind, units)
+        return value if isinstance(value, str) else format_value(value, kind, units)
     return (_WORDS if is_verbose else _MARKS).get(status, "?")
 
 
@@ -79,16 +78,10 @@ def format_table(
         return [separator.join(row) for row in every]
     if not every:
         return []
-    columns = len(every[0])
-    widths = [max(len(row[index]) for row in every) for index in range(columns)]
-    is_right = list(right) or [False] * columns
-    return [
-        " ".join(
-            cell.rjust(width) if at_right else cell.ljust(width)
-            for cell, width, at_right in zip(row, widths, is_right, strict=True)
-        ).rstrip()
-        for row in every
-    ]
+    widths = [max(map(len, column)) for column in zip(*every, strict=True)]
+    sides = [">" if at_right else "<" for at_right in right or [False] * len(widths)]
+    form = " ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
+    return [form.format(*row).rstrip() for row in every]
 
 
 def wanted_fields(given: str | None, default: Sequence[str], variable: str = "") -> list[str]:
@@ -135,19 +128,20 @@ def list_lines(
     units = args.units or ("h" if args.separator is None else "m")
     fields = answer["fields"]
 
-    def shown(cell: Sequence[Any], field: Mapping[str, str]) -> str:
-        own = overrides.get(field["name"])
-        if own is not None and cell[0] == NORMAL:
-            return str(own(cell[1]))
-        return format_cell(cell, field["kind"], units, is_verbose=args.verbose > 0)
+    def shown(field: Mapping[str, str], cells: Iterable[Sequence[Any]]) -> list[str]:
+        own, kind, is_verbose = overrides.get(field["name"]), field["kind"], args.verbose > 0
+        return [
+            str(own(value))
+            if own is not None and status == NORMAL
+            else format_cell(status, value, kind, units, is_verbose=is_verbose)
+            for status, value in cells
+        ]
 
-    rows = [
-        [shown(cell, field) for cell, field in zip(row, fields, strict=True)]
-        for row in answer["data"]
-    ]
+    columns = zip(*answer["data"], strict=True)
+    shown_columns = [shown(*one) for one in zip(fields, columns, strict=bool(answer["data"]))]
     return format_table(
         None if args.no_headers else [field["title"] for field in fields],
-        rows,
+        list(zip(*shown_columns, strict=True)),
         right=[field["kind"] in _RIGHT for field in fields],
         separator=args.separator,
     )

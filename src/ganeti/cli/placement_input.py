@@ -187,7 +187,7 @@ _BACKENDS: dict[str, Callable[[Any], Any]] = {
 
 
 def _with_options(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
-    import msgspec
+    from ganeti.base.structs import msgspec
 
     changes: dict[str, Any] = {}
     if offline := getattr(args, "offline", []):
@@ -216,7 +216,7 @@ def monitored(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
 
 def with_static_memory(cluster: "Cluster", memory: int | None) -> "Cluster":
     """Return the cluster with this memory use of each node itself; 0 and None keep the reported values."""
-    import msgspec
+    from ganeti.base.structs import msgspec
 
     if not memory:
         return cluster
@@ -248,7 +248,7 @@ def split_names(text: str | None) -> list[str]:
 
 
 def _offline(cluster: "Cluster", wanted: Sequence[str]) -> list[Any]:
-    import msgspec
+    from ganeti.base.structs import msgspec
 
     names = resolved(
         [node.name for node in cluster.nodes], wanted, "wrong node name(s) set as offline"

@@ -14,7 +14,7 @@ from ganeti.cli.output import Tree
 AGAIN = "default"
 """The value that restores the policy of the layer below."""
 _SIZES = ("memory-size", "disk-size")
-_BOUNDS = re.compile(r"(min|max):(.*)", re.DOTALL)
+_BOUNDS = r"(?s)(min|max):(.*)"
 
 POLICY_OPTIONS = (
     option("--ipolicy-bounds-specs", dest="bounds", metavar="min:k=v,.../max:k=v,...",
@@ -75,7 +75,7 @@ def _bounds(text: str) -> dict[str, Any]:
     where = "ipolicy-bounds-specs"
     found = {}
     for part in text.split("/"):
-        matched = _BOUNDS.fullmatch(part)
+        matched = re.fullmatch(_BOUNDS, part)
         if matched is None:
             raise InputError(f"{part!r:.60} must begin with min: or max:", where)
         found[matched[1]] = _spec(matched[2], f"{where}.{matched[1]}")

@@ -14,7 +14,7 @@ NOBODY_UID = 65534
 POOL_LIMIT = 65536
 """Ids in a pool."""
 
-_RANGE = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?", re.ASCII)
+_RANGE = r"([0-9]{1,10})(?:-([0-9]{1,10}))?"
 
 
 def ParseUidPool(value: str, separator: str = ",") -> list[UidRange]:
@@ -25,7 +25,7 @@ def ParseUidPool(value: str, separator: str = ",") -> list[UidRange]:
             if value.strip():
                 raise InputError(f"there is an empty part in {value!r:.80}", "uid_pool")
             continue
-        found = _RANGE.fullmatch(text)
+        found = re.fullmatch(_RANGE, text)
         if found is None:
             raise InputError(
                 f"{text!r:.60} is neither a user id nor two with a dash between them", "uid_pool"

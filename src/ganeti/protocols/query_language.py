@@ -20,16 +20,13 @@ LENGTH_LIMIT = 64 * 1024
 
 Filter = list[Any]
 
-_TOKEN = re.compile(
-    r"""\s*(?:
+_SYNTAX = r"""(?x)\s*(?:
         (?P<operator>==|!=|<=|>=|=~|!~|=\*|!\*|=|<|>|\(|\))
       | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
       | (?P<pattern>m/(?:[^/\\]|\\.)*/i?)
       | (?P<word>[^\s()=<>!"']+)
-    )""",
-    re.VERBOSE,
-)
-_NUMBER = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?", re.ASCII)
+    )"""
+_NUMBER = r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?"
 _COMPARISONS = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _PATTERNS = {"=~": "=~", "!~": "=~", "=*": "=*", "!*": "=*"}
 
@@ -69,11 +66,12 @@ def both(one: Filter | None, other: Filter | None) -> Filter | None:
 
 
 def _tokens(text: str) -> list[_Token]:
+    pattern = re.compile(_SYNTAX)
     tokens = []
     position = 0
     end = len(text.rstrip())
     while position < end:
-        found = _TOKEN.match(text, position)
+        found = pattern.match(text, position)
         if not found or not found.lastgroup:
             raise InputError(f"cannot be understood from {text[position:][:30]!r} on", "filter")
         tokens.append(_Token(found.lastgroup, found[found.lastgroup]))
@@ -160,7 +158,7 @@ def _value(token: _Token) -> str | int | float | bool:
         return re.sub(r"\\(.)", r"\1", token.text[1:-1])
     if token.text in ("true", "false"):
         return token.text == "true"
-    if _NUMBER.fullmatch(token.text):
+    if re.fullmatch(_NUMBER, token.text):
         return float(token.text) if "." in token.text else int(token.text)
     return token.text
 

@@ -47,3 +47,19 @@ def test_complaints_about_the_command_line_are_escaped(capsys: pytest.CaptureFix
     with pytest.raises(SystemExit):
         Parser(prog="x").parse_args(["--\x1b[2J"])
     assert "\\x1b[2J" in capsys.readouterr().err
+
+
+def test_usage_is_formatted_for_errors_only_and_then_it_is_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parser = Parser(prog="x")
+    parser.add_argument("name")
+    parser.add_argument("--size", required=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(parser, "format_usage", lambda: pytest.fail("the usage was formatted"))
+        given = vars(parser.parse_intermixed_args(["web1", "--size", "3"]))
+    assert given == {"name": "web1", "size": "3"}
+    for words in (["web1"], ["--size", "3"], ["web1", "--size", "3", "--other"]):
+        with pytest.raises(SystemExit):
+            parser.parse_intermixed_args(words)
+        assert capsys.readouterr().err.startswith("usage: x [-h] --size SIZE name\n")

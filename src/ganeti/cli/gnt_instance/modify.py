@@ -17,7 +17,7 @@ from ganeti.cli.options import FORCE, JOB_OPTIONS
 from ganeti.model.operation import INSTANCE
 
 ACTIONS = ("add", "attach", "modify", "remove", "detach")
-_INDEX = re.compile(r"-?[0-9]{1,9}", re.ASCII)
+_INDEX = r"-?[0-9]{1,9}"
 _LAST = -1
 
 
@@ -84,7 +84,7 @@ def _device_change(text: str, field: str) -> list[Any]:
         raise InputError(f"cannot be both {actions[0]} and {actions[1]}", field)
     for name in actions:
         del params[name]
-    identifier: int | str = int(first) if _INDEX.fullmatch(first) else first
+    identifier: int | str = int(first) if re.fullmatch(_INDEX, first) else first
     return [actions[0] if actions else "modify", identifier, params]
 
 

@@ -13,7 +13,6 @@ from ganeti.cli.objects import ObjectKind, add_list, described, shown
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import ALL_INSTANCES, INSTANCES, JSON, QUERY_JOB_OPTIONS
 from ganeti.cli.output import Tree, format_time, or_default, print_json, print_tree
-from ganeti.model.instance_view import NicView
 
 
 def _state(wanted: str, actual: str | None) -> str:
@@ -52,6 +51,8 @@ def _backend(own: dict[str, Any], actual: dict[str, Any]) -> Tree:
 
 
 def _nic(number: int, values: list[Any]) -> list[tuple[str, Any]]:
+    from ganeti.model.instance_view import NicView
+
     nic = NicView(*values)
     return [
         (f"nic/{number}", ""),
