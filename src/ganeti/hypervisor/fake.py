@@ -1,11 +1,13 @@
 """A hypervisor without machines: guests are files, so that a cluster can be tried without any.
 
 For tests an operation fails when there is a file `fail-OPERATION` beside the guests (its text is
-the error), or when it is named in `failures`. State survives the node daemon.
+the error), or when it is named in `failures`. A file `delay-OPERATION` gives the seconds that an operation takes; the
+operations with such a file follow one another, as on a host that is busy. State survives the node daemon.
 """
 
 # ruff: noqa: ARG002 - a pretended guest needs no time, no address and no port
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -66,6 +68,7 @@ class FakeHypervisor(Hypervisor):
         self._memory_mib = memory_mib
         self._failures = failures or {}
         self._clock = clock or SystemClock()
+        self._busy = asyncio.Lock()
         self._hotplug = FakeHotplug(self._change, self._meet)
 
     @property
@@ -78,7 +81,7 @@ class FakeHypervisor(Hypervisor):
 
     async def verify(self) -> list[str]:
         try:
-            self._meet("verify")
+            await self._work("verify")
         except HypervisorError as err:
             return [str(err)]
         return []
@@ -98,7 +101,7 @@ class FakeHypervisor(Hypervisor):
     async def start(
         self, instance: InstanceSpec, disk_paths: Sequence[str], *, paused: bool = False
     ) -> None:
-        self._meet("start")
+        await self._work("start")
         guest = self._read(instance.uuid)
         if guest is not None and guest.state in ("incoming", "sent"):
             raise HypervisorError(f"{instance.name} is in a migration that was not finished")
@@ -109,7 +112,7 @@ class FakeHypervisor(Hypervisor):
             self.write(instance, "paused" if paused else "running")
 
     async def stop(self, instance: InstanceSpec, timeout_s: float) -> None:
-        self._meet("stop")
+        await self._work("stop")
         self.remove(instance)
 
     async def reboot(self, instance: InstanceSpec, *, soft: bool, timeout_s: float) -> None:
@@ -127,7 +130,7 @@ class FakeHypervisor(Hypervisor):
         return MigrationInfo(instance=guest.instance, running=guest.state == "running")
 
     async def accept(self, wanted: IncomingArgs, disk_paths: Sequence[str]) -> Incoming:
-        self._meet("accept")
+        await self._work("accept")
         instance = wanted.instance
         guest = self._read(instance.uuid)
         if guest is not None and guest.state != "incoming":
@@ -139,7 +142,7 @@ class FakeHypervisor(Hypervisor):
         return Incoming(address=wanted.address, port=INCOMING_PORT)
 
     async def migrate(self, where: MigrateArgs) -> MigrationResult:
-        self._meet("migrate")
+        await self._work("migrate")
         instance = where.instance
         guest = self._here(instance)
         if guest.state == "incoming":
@@ -219,6 +222,14 @@ class FakeHypervisor(Hypervisor):
             text = switch.read_text().strip()
             raise HypervisorError(text or f"{operation} fails, as {switch} requests")
 
+    async def _work(self, operation: str) -> None:
+        """Fail where a test requests it, and take the time that a test gives."""
+        self._meet(operation)
+        delay = self._directory / f"delay-{operation}"
+        if delay.exists():
+            async with self._busy:
+                await asyncio.sleep(float(delay.read_text()))
+
     def _check_memory(self, instance: InstanceSpec) -> None:
         if self._memory_mib is None:
             return
@@ -284,7 +295,11 @@ class UpstreamGuests(AdoptsGuests):
 
 def _files_of_the_original(directory: Path) -> list[Path]:
     found = directory.iterdir() if directory.is_dir() else ()
-    return sorted(path for path in found if path.suffix != _SUFFIX and "fail-" not in path.name)
+    return sorted(
+        path
+        for path in found
+        if path.suffix != _SUFFIX and not path.name.startswith(("fail-", "delay-"))
+    )
 
 
 def _decoded(path: Path) -> _Guest:

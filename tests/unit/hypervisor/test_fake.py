@@ -1,9 +1,11 @@
 """The pretended hypervisor."""
 
+import asyncio
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
@@ -140,6 +142,19 @@ async def test_operations_fail_on_request(paths: Paths) -> None:
         await fake.start(INSTANCE, [])
     switch.unlink()
     await fake.start(INSTANCE, [])
+
+
+async def test_operations_with_a_delay_follow_one_another(
+    fake: FakeHypervisor, paths: Paths
+) -> None:
+    paths.fake_hypervisor.mkdir(parents=True, exist_ok=True)
+    (paths.fake_hypervisor / "delay-start").write_text("0.05")
+    others = [replace(INSTANCE, name=f"web{n}", uuid=f"uuid-{n}") for n in range(3)]
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    await asyncio.gather(*(fake.start(one, []) for one in others))
+    assert loop.time() - begun >= 0.15
+    assert len(await fake.running()) == 3
 
 
 async def test_it_has_no_console_and_says_so(fake: FakeHypervisor) -> None:
