@@ -99,7 +99,7 @@ class Nodes:
         self._made.append(node)
         return node
 
-    async def cluster(self) -> tuple[TestNode, init.Founded]:
+    async def cluster(self) -> tuple[TestNode, init.NewCluster]:
         """A node that has made a cluster and runs its node daemon, without a master daemon."""
         node = self.new()
         founded = await init.init_cluster(

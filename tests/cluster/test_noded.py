@@ -66,7 +66,7 @@ EPOCH = 1
 class World:
     nodes: Nodes
     master: TestNode
-    founded: init.Founded
+    founded: init.NewCluster
 
     @property
     def here(self) -> Node:

@@ -10,7 +10,7 @@ from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.exports import (
     ExportArgs,
     ExportContent,
-    ExportPlace,
+    ExportListing,
     FinishExportArgs,
 )
 from ganeti.rpc.procedures.form import Nothing
@@ -195,8 +195,8 @@ class ExportNode(ModelNode):
 
     # --- exports ---
 
-    def on_export_list(self, args: Nothing) -> ExportPlace:
-        return ExportPlace(names=sorted(self.exports), free=self.export_space)
+    def on_export_list(self, args: Nothing) -> ExportListing:
+        return ExportListing(names=sorted(self.exports), free=self.export_space)
 
     def on_export_info(self, args: ExportArgs) -> ExportContent:
         found = self.exports.get(host_name(args.export, "export"))

@@ -138,14 +138,14 @@ class History:
         promised = max(register.promised.epoch for register in found if register)
         self._forced_epoch = max(self._forced_epoch, promised)
         await self._some_time()
-        self._replicas.mend(one.node)
+        self._replicas.repair(one.node)
 
     async def _go_on_without(self, one: Candidate) -> None:
         if self._dice.random() < 0.6:
             await self._other(one).take_over()
         else:
             await self._some_time(20)
-        self._replicas.mend(one.node)
+        self._replicas.repair(one.node)
 
     async def _kill(self, one: Candidate) -> None:
         await one.kill()
@@ -217,7 +217,7 @@ class History:
 
     async def _settle(self) -> None:
         """Nothing is broken any more: one master, one history, and all that was acknowledged."""
-        self._replicas.mend()
+        self._replicas.repair()
         await self._until(lambda: len(self._serving()) <= 1, 15, "at most one master")
         await asyncio.sleep(10)
         for one in self._candidates:

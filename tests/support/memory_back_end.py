@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from pathlib import Path
 
 from ganeti.base.paths import Paths
-from ganeti.store.backend import Found, Restoration, StateRestorer
+from ganeti.store.backend import PresentState, Restoration, StateRestorer
 from ganeti.store.backends import BackEnd
 from ganeti.store.fence import RegisterFence
 from ganeti.store.interface import Identity, Membership, Put, Row, Transaction
@@ -26,8 +26,8 @@ class MemoryRestorer:
     async def held(self) -> AsyncIterator[None]:
         yield
 
-    async def found(self) -> Found:
-        return Found(self._disk.position, self._disk.epoch)
+    async def present_state(self) -> PresentState:
+        return PresentState(self._disk.position, self._disk.epoch)
 
     async def rows(self) -> AsyncGenerator[Row, None]:
         for (kind, key), value in sorted(self._disk.rows.items()):

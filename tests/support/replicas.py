@@ -11,7 +11,7 @@ from ganeti.model.objects import NodeUuid
 from ganeti.store import election
 from ganeti.store.archive import JobArchive
 from ganeti.store.archive_feed import ArchiveServer
-from ganeti.store.election import Heard, NoVote, Vote
+from ganeti.store.election import LastContact, NoVote, Vote
 from ganeti.store.embedded import EmbeddedStore
 from ganeti.store.fence import keep_promised
 from ganeti.store.interface import CampaignKind, Identity, Master
@@ -177,7 +177,7 @@ class Replicas:
         """Nothing reaches this node or leaves it, and nobody is told: what is sent waits."""
         self.hushed.add(NodeUuid(name))
 
-    def mend(self, *names: str) -> None:
+    def repair(self, *names: str) -> None:
         """The lines of these nodes, or of all, are as they should be; what has waited arrives."""
         mended = {NodeUuid(name) for name in names or self.names}
         self.cut -= mended
@@ -258,9 +258,11 @@ class Links:
             return Vote(True, register, heard=heard)
         return Vote(answer.granted, register, answer.reason, heard)
 
-    def _heard(self, node: NodeUuid) -> Heard | None:
+    def _heard(self, node: NodeUuid) -> LastContact | None:
         found = self._all.heard.get(node)
-        return Heard(found[0], asyncio.get_running_loop().time() - found[1]) if found else None
+        return (
+            LastContact(found[0], asyncio.get_running_loop().time() - found[1]) if found else None
+        )
 
     def _reaches(self, node: NodeUuid) -> bool:
         known = node in self._all.registers

@@ -255,7 +255,7 @@ class _Connection(asyncio.BufferedProtocol):
     def _answer_at_once(self) -> None:
         """Answer the first received messages that need no task, in one write."""
         server, answers = self._server, list[bytes]()
-        is_next = server.quick_turns.goes_on
+        is_next = server.quick_turns.may_continue
         while self._waiting and len(self._waiting[0]) <= AT_ONCE_BYTES and is_next():
             try:
                 request = parse_request(self._waiting[0])

@@ -48,7 +48,7 @@ def problems(paths: Paths, users: ServiceUsers | None) -> list[str]:
     return found
 
 
-def mend(
+def repair(
     paths: Paths, users: ServiceUsers | None, only: Collection[Path] | None = None
 ) -> list[str]:
     """Set owner and mode of every existing path (or `only` these); without a service user, those of root.
@@ -61,7 +61,7 @@ def mend(
         if only is not None and rule.path not in only:
             continue
         try:
-            if _mend(rule, (0, 0) if users is None else _owner(rule, users)):
+            if _repair(rule, (0, 0) if users is None else _owner(rule, users)):
                 done.append(f"{rule.path} belongs to {rule.owner}:{rule.group} again")
         except OSError as err:
             raise HostError(f"cannot give {rule.path} to {rule.owner}: {err.strerror}") from err
@@ -79,14 +79,14 @@ def begin_as(paths: Paths, role: str) -> ServiceUsers | None:
     if users is None:
         return None
     if role == ROOT:
-        mend(paths, users)
+        repair(paths, users)
         return users
     account = users.accounts[role]
     if os.geteuid() == 0:
         for name, owner in LOG_FILES.items():
             if owner == role:
                 make_log(paths.log / name)
-        mend(paths, users)
+        repair(paths, users)
         become(account)
     elif os.geteuid() != account.uid:
         raise HostError(f"on this node only root or {account.name} can start it")
@@ -110,7 +110,7 @@ def _owner(rule: Rule, users: ServiceUsers) -> tuple[int, int]:
     return uid, groups[rule.group]
 
 
-def _mend(rule: Rule, owner: tuple[int, int]) -> bool:
+def _repair(rule: Rule, owner: tuple[int, int]) -> bool:
     """Change owner and mode through a descriptor, so that the checked file is the changed one."""
     descriptor = os.open(rule.path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

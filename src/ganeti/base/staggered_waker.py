@@ -25,7 +25,7 @@ class StaggeredWaker:
 
         Finished ones are skipped.
         """
-        if self.goes_on():
+        if self.may_continue():
             if not future.done():
                 future.set_result(result)
             return
@@ -33,24 +33,24 @@ class StaggeredWaker:
         if len(self._ready) == 1:
             asyncio.get_running_loop().call_soon(self._wake_some)
 
-    def goes_on(self) -> bool:
+    def may_continue(self) -> bool:
         """Return whether the caller may continue in this turn of the loop, in which few have continued."""
         if self._ready or self._at_once >= self._a_turn:
             return False
         self._at_once += 1
         if self._at_once == 1:
-            asyncio.get_running_loop().call_soon(self._begin_anew)
+            asyncio.get_running_loop().call_soon(self._restart)
         return True
 
     async def turn(self) -> None:
         """Return when it is the caller's turn."""
-        if self.goes_on():
+        if self.may_continue():
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.resolve(future, None)
         await future
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         self._at_once = 0
 
     def _wake_some(self) -> None:

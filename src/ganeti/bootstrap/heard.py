@@ -11,10 +11,12 @@ from ganeti.rpc.client import RpcClient
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import REGISTER_READ
 from ganeti.rpc.transport import HttpsTransport
-from ganeti.store.election import Heard
+from ganeti.store.election import LastContact
 
 
-async def last_seen_masters(paths: Paths, nodes: Iterable[Node]) -> dict[NodeUuid, Heard | None]:
+async def last_seen_masters(
+    paths: Paths, nodes: Iterable[Node]
+) -> dict[NodeUuid, LastContact | None]:
     """Return each reachable node's last contact with a master, if any since its daemon started.
 
     Takes at most 5 s for each 30 silent nodes.

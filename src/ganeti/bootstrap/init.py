@@ -84,7 +84,7 @@ class InitOptions:
 
 
 @dataclass(frozen=True)
-class Founded:
+class NewCluster:
     """The new cluster."""
 
     cluster_uuid: str
@@ -126,7 +126,7 @@ class FirstState:
 Step = Callable[[InitContext], Awaitable[None]]
 
 
-async def make_places(new: InitContext) -> None:
+async def make_node_directories(new: InitContext) -> None:
     """Create the directories of the daemons, and those of file-based disks."""
     made = list[Path]()
     new.undo.callback(_remove_directories, made)
@@ -164,7 +164,7 @@ async def begin_state(new: InitContext) -> None:
             new.undo.push_async_callback(new.daemons.stop, server.daemon)
             await new.daemons.start(server.daemon)
 
-    settings = await back_end(kind).found(
+    settings = await back_end(kind).create_state(
         Founding(
             kind,
             new.paths,
@@ -228,7 +228,7 @@ async def start_confd(new: InitContext) -> None:
 
 
 STEPS: tuple[Step, ...] = (
-    make_places,
+    make_node_directories,
     make_identity,
     begin_state,
     make_state,
@@ -248,7 +248,7 @@ async def init_cluster(
     clock: Clock | None = None,
     ids: IdSource | None = None,
     steps: Sequence[Step] = STEPS,
-) -> Founded:
+) -> NewCluster:
     """Create a cluster on this node; after any error nothing of it remains (but log files).
 
     PrereqError if the options are wrong or the node is in a cluster, HostError if a step failed.
@@ -257,7 +257,7 @@ async def init_cluster(
     check_not_member(paths, HOW_TO_LEAVE)
     ids, clock = ids or RandomIds(), clock or SystemClock()
     cluster_uuid, node_uuid = ids.uuid(), NodeUuid(ids.uuid())
-    return await found(
+    return await run_steps(
         options,
         first_cluster(options, cluster_uuid, node_uuid, clock.time()),
         FirstState(first_objects),
@@ -269,7 +269,7 @@ async def init_cluster(
     )
 
 
-async def found(
+async def run_steps(
     options: InitOptions,
     cluster: Cluster,
     first: FirstState,
@@ -279,7 +279,7 @@ async def found(
     clock: Clock,
     ids: IdSource,
     steps: Sequence[Step],
-) -> Founded:
+) -> NewCluster:
     """Run the steps.
 
     After any error nothing of the cluster remains (but log files). HostError if one failed.
@@ -303,7 +303,7 @@ async def found(
             what = f"cannot write {err.filename}: {err.strerror}" if err.filename else str(err)
             raise HostError(f"the cluster was not created: {what}") from err
         undo.pop_all()
-    return Founded(new.cluster.uuid, new.node_uuid, tls.fingerprint(new.certificate))
+    return NewCluster(new.cluster.uuid, new.node_uuid, tls.fingerprint(new.certificate))
 
 
 def _batches(rows: Iterable[Put]) -> Iterator[tuple[Put, ...]]:

@@ -33,10 +33,10 @@ from ganeti.model.job import StoredJob
 from ganeti.model.names import JobStatus
 from ganeti.model.objects import Cluster, Node, NodeUuid
 from ganeti.store.archive import JobArchive
-from ganeti.store.backend import Found, Restoration, StateRestorer
+from ganeti.store.backend import PresentState, Restoration, StateRestorer
 from ganeti.store.backends import state_restorer
 from ganeti.store.backup import BackupHeader, read_backup
-from ganeti.store.election import SILENCE_S, Heard, forced_ceiling, forced_epoch
+from ganeti.store.election import SILENCE_S, LastContact, forced_ceiling, forced_epoch
 from ganeti.store.encoding import DIGEST_BYTES, MemberList, decode_ceiling, encode_ceiling
 from ganeti.store.epochs import EXHAUSTED
 from ganeti.store.interface import (
@@ -55,7 +55,7 @@ UNKNOWN_END = (
     "the cluster's state was restored from a backup made before this job ended: its outcome is "
     "not known; check before submitting it again"
 )
-AskNodes = Callable[[Iterable[Node]], Awaitable[dict[NodeUuid, Heard | None]]]
+AskNodes = Callable[[Iterable[Node]], Awaitable[dict[NodeUuid, LastContact | None]]]
 """Returns the master of the last contact of each reachable node (`last_seen_masters`)."""
 _SHOWN_NAMES = 20
 _COMPARED = ("node", "instance", JOB_KIND)
@@ -119,7 +119,7 @@ async def restore(
             _check_node(paths, content, identity)
             asked = [node for node in content.nodes.values() if not node.offline]
             silent = _check_no_master(content, identity, asked, await ask_nodes(asked))
-            found = await restorer.found()
+            found = await restorer.present_state()
             if not is_sure:
                 _check_newer(content, found, register, identity)
             archived = await _archived(paths, content)
@@ -136,7 +136,7 @@ class _Plan:
     identity: Identity
     register: Register
     content: Content
-    found: Found
+    found: PresentState
     archived: frozenset[int]
     silent: list[str]
     """Nodes that did not report whether another master lives."""
@@ -183,7 +183,7 @@ async def _replace(restorer: StateRestorer, file: BinaryIO, plan: _Plan, clock: 
     file.seek(0)
     rows = _restored_rows(file, plan, ceiling, clock.time())
     wanted = Restoration(position, digest, ceiling, plan.voters, plan.covered)
-    return Restored(position, _told(plan, await restorer.replace(wanted, rows), lost))
+    return Restored(position, _remarks(plan, await restorer.replace(wanted, rows), lost))
 
 
 # Looking at the backup
@@ -283,7 +283,7 @@ def _check_no_master(
     content: Content,
     identity: Identity,
     asked: list[Node],
-    heard: dict[NodeUuid, Heard | None],
+    heard: dict[NodeUuid, LastContact | None],
 ) -> list[str]:
     """Raise PrereqError if any node knows another live master; return the nodes that did not answer."""
     for node in asked:
@@ -302,7 +302,9 @@ def _check_no_master(
     return sorted(silent.values())
 
 
-def _check_newer(content: Content, found: Found, register: Register, identity: Identity) -> None:
+def _check_newer(
+    content: Content, found: PresentState, register: Register, identity: Identity
+) -> None:
     """Raise PrereqError where a newer state may exist, here or on others."""
     how = "; to discard it, repeat the command with --yes-do-it"
     if found.damage:
@@ -416,7 +418,7 @@ def _shown(position: Position) -> str:
     return f"position {position.as_int()}: epoch {position.epoch}, serial {position.serial}"
 
 
-def _told(plan: _Plan, aside: str, lost: list[str]) -> list[str]:
+def _remarks(plan: _Plan, aside: str, lost: list[str]) -> list[str]:
     content, found = plan.content, plan.found
     cluster = content.cluster.name if content.cluster else ""
     begun = (

@@ -77,7 +77,7 @@ class Switch:
         paths, identity, settings = self.paths, self.identity, state_settings(self.paths)
         old, new = back_end(settings.kind), back_end(kind)
         async with self._quiet():
-            found = await new.found(await self._founding(kind, external))
+            found = await new.create_state(await self._founding(kind, external))
             try:
                 async with old.leaving(paths, identity, settings):
                     self.say("stopping the master daemon for a moment")
@@ -86,7 +86,9 @@ class Switch:
                     target = new.restorer(paths, identity, found)
                     async with source.held(), target.held():
                         rows = [row async for row in source.rows()]
-                        plan = await self._claimed(rows, (await source.found()).job_id_ceiling)
+                        plan = await self._claimed(
+                            rows, (await source.present_state()).job_id_ceiling
+                        )
                         await target.replace(plan, rows)
                         keep_state_settings(paths, found)
             finally:

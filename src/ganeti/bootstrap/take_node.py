@@ -109,7 +109,7 @@ class Node:
                 f"not known here, because this is not a master candidate: {', '.join(unknown)}; "
                 "start these instances again"
             )
-        self._move_aside()
+        self._move_away()
         return [*said, *self._next()]
 
     def _adopting(self) -> list[AdoptsGuests]:
@@ -166,7 +166,7 @@ class Node:
             self._number_jobs()
             for one in self._adopting():
                 one.give_back()
-            forget_cluster(self.paths, keep=self._kept())
+            forget_cluster(self.paths, keep=self._retained())
             # From here on a file may be upstream's, although this implementation uses the same name.
             write_atomically(self._returning, b"")
         self._move_back(config)
@@ -176,7 +176,7 @@ class Node:
         )
         return [*self._said_of_config(config), next_step]
 
-    def _kept(self) -> list[Path]:
+    def _retained(self) -> list[Path]:
         """Return the files of a cluster that stay during a return."""
         return [self.paths.file_storage_paths]
 
@@ -193,7 +193,7 @@ class Node:
     def _check_free(self) -> None:
         """Raise PrereqError if a file that stays has the name of one to restore."""
         ours = [] if self._returning.exists() else existing(self.paths, Lifetime.CLUSTER)
-        leaving = {*ours} - {*self._kept()}
+        leaving = {*ours} - {*self._retained()}
         for entry in self._originals():
             target = self.paths.data / entry.name
             if os.path.lexists(target) and target not in leaving and not _is_empty(target):
@@ -272,7 +272,7 @@ class Node:
                 return
         raise HostError(f"ganeti-{name} (process {process.pid}) does not stop")
 
-    def _move_aside(self) -> None:
+    def _move_away(self) -> None:
         if self.place != self.aside:
             self.aside.mkdir(mode=0o700, exist_ok=True)
             staying = self._staying()

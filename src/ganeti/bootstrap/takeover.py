@@ -23,13 +23,13 @@ from ganeti.bootstrap.init import (
     HOW_TO_LEAVE,
     STEPS,
     FirstState,
-    Founded,
     InitContext,
     InitOptions,
+    NewCluster,
     Step,
     check_addresses,
-    found,
     make_state,
+    run_steps,
 )
 from ganeti.bootstrap.membership import check_not_member
 from ganeti.clients.luxi_async import AsyncLuxiClient
@@ -201,7 +201,7 @@ async def import_cluster(
     daemons: Daemons | None = None,
     clock: Clock | None = None,
     ids: IdSource | None = None,
-) -> Founded:
+) -> NewCluster:
     """Carry a plan out; after any error nothing of the cluster remains (but log files).
 
     PrereqError if something is refused, or the node is in a cluster; HostError if a step failed.
@@ -235,7 +235,7 @@ async def import_cluster(
 
     steps: list[Step] = list(STEPS)
     steps.insert(steps.index(make_state) + 1, keep_original)
-    return await found(
+    return await run_steps(
         options,
         cluster,
         FirstState(objects, plan.last_job),

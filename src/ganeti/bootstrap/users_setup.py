@@ -86,7 +86,7 @@ async def set_up(paths: Paths, prefix: str, *, run: Run = run) -> list[str]:
     paths.etc.mkdir(parents=True, exist_ok=True)
     write_atomically(users_file(paths), format_names(names).encode(), mode=0o644)
     made = [f"created {words[-1]}" for words in wanted if words[0] != "usermod"]
-    return made + permissions.mend(paths, ServiceUsers.of_node(paths))
+    return made + permissions.repair(paths, ServiceUsers.of_node(paths))
 
 
 async def tear_down(paths: Paths, *, run: Run = run) -> list[str]:
@@ -99,7 +99,7 @@ async def tear_down(paths: Paths, *, run: Run = run) -> list[str]:
             f"{MASTERD} runs as {names['masterd']}; stop it first", ErrorCode.WRONG_STATE
         )
     users_file(paths).unlink()
-    permissions.mend(paths, None)
+    permissions.repair(paths, None)
     for words in removing_commands(names, *_known()):
         await run(words)
     return [f"removed {name}" for name in names.values()]

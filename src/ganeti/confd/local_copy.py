@@ -89,7 +89,7 @@ class LocalCopy:
             self._check_file()
             news = await self._worker.call(self._news)
         except NotInLog:
-            await self._begin_anew()
+            await self._read_again()
         except FileReplaced:
             raise
         except (StoreError, DiskBroken, sqlite3.Error) as err:
@@ -98,7 +98,7 @@ class LocalCopy:
             for operations, position in news:
                 apply(self.facts, operations, position)
 
-    async def _begin_anew(self) -> None:
+    async def _read_again(self) -> None:
         try:
             self.facts = await self._worker.call(self._load)
         except (StoreError, DiskBroken, sqlite3.Error) as err:

@@ -27,18 +27,18 @@ _log = logging.getLogger(__name__)
 class OfflineNotifier:
     """One task per offline node that does not know of its mark; `tell` sends the node the latest set.
 
-    `offline_node` returns a node by its UUID if it is marked offline, and `has_heard` returns
+    `offline_node` returns a node by its UUID if it is marked offline, and `knows_mark` returns
     whether the last set that it accepted shows the mark.
     """
 
     def __init__(
         self,
         offline_node: Callable[[str], Node | None],
-        has_heard: Callable[[Node], bool],
+        knows_mark: Callable[[Node], bool],
         tell: Callable[[Node], Awaitable[None]],
     ) -> None:
         self._offline_node = offline_node
-        self._has_heard = has_heard
+        self._knows_mark = knows_mark
         self._tell = tell
         self._given_up: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -49,7 +49,7 @@ class OfflineNotifier:
             uuid = node.uuid
             if not node.offline or uuid in self._given_up or uuid in self._tasks:
                 continue
-            if not self._has_heard(node):
+            if not self._knows_mark(node):
                 task = asyncio.create_task(self._say(uuid), name=f"ssconf-offline-{node.name}")
                 self._tasks[uuid] = task
                 # Not in the task itself: a task that is cancelled before its first turn does
@@ -80,7 +80,7 @@ class OfflineNotifier:
     async def _say(self, uuid: str) -> None:
         loop = asyncio.get_running_loop()
         end, delay_s = loop.time() + TRY_FOR_S, SHORTEST_S
-        while (node := self._offline_node(uuid)) and not self._has_heard(node):
+        while (node := self._offline_node(uuid)) and not self._knows_mark(node):
             try:
                 await self._tell(node)
             except GanetiError as err:

@@ -33,7 +33,7 @@ from ganeti.config.ssconf_writer import SsconfDistributor
 from ganeti.config.transaction import Draft
 from ganeti.daemons.announcer import EpochAnnouncer, register_states
 from ganeti.daemons.built_in_allocator import BuiltInAllocator
-from ganeti.daemons.candidate_places import CandidatePlaces, open_servers
+from ganeti.daemons.candidate_resources import CandidateResources, open_servers
 from ganeti.daemons.candidates import NodeDirectory, RpcVoters
 from ganeti.daemons.confd_copies import ConfdCopies
 from ganeti.daemons.figures import figures
@@ -145,7 +145,7 @@ class MasterServices:
         archive = self._archive()
         servers = open_servers(self._paths, identity.cluster_uuid, rpc)
         self._opened.push_async_callback(servers.close)
-        places = CandidatePlaces(self._paths, servers)
+        places = CandidateResources(self._paths, servers)
         members = MembershipKeeper(
             store,
             lease,

@@ -28,7 +28,7 @@ from ganeti.store.archive_feed import ArchiveServer
 from ganeti.store.backends import open_state
 from ganeti.store.interface import Lease
 from ganeti.store.ports import LocalVoter, Ports
-from ganeti.store.reason import told
+from ganeti.store.reason import with_names
 from ganeti.store.register import RegisterFile
 from ganeti.store.stream import StreamServer
 from ganeti.store.worker import Worker, WorkerExecutor
@@ -182,7 +182,7 @@ class Member:
 
     def _where(self) -> str:
         if self._roles is not None and self._roles.waiting_reason:
-            why = told(self._roles.waiting_reason, self._require_parts().directory.name)
+            why = with_names(self._roles.waiting_reason, self._require_parts().directory.name)
             return f"it was the master and tries to become the master again: {why}"
         try:
             return f"the master is {ssconf.SimpleStore(self._paths).GetMasterNode()}"
@@ -196,7 +196,7 @@ class Member:
         try:
             return await self._taken_over(force=force)
         except NotMaster as err:
-            why = told(err.message, self._require_parts().directory.name)
+            why = with_names(err.message, self._require_parts().directory.name)
             raise PrereqError(
                 f"this node has not become the master: {why}", ErrorCode.WRONG_STATE
             ) from err

@@ -21,7 +21,7 @@ from ganeti.confd.keys import KEY_NAME, new_key
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
-from ganeti.daemons.candidate_places import CandidatePlaces
+from ganeti.daemons.candidate_resources import CandidateResources
 from ganeti.daemons.candidates import NodeDirectory
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.procedures.form import Nothing
@@ -82,7 +82,7 @@ class MembershipKeeper:
         config: Config,
         rpc: Rpc,
         *,
-        places: CandidatePlaces,
+        places: CandidateResources,
         directory: NodeDirectory,
         settle: Callable[[float], Awaitable[list[str]]],
         candidates_are: Callable[[frozenset[NodeUuid]], None] = lambda _candidates: None,

@@ -212,7 +212,7 @@ class CryptoRenewal:
         The master that had it may have been lost.
         """
         authorities = self._config.snapshot.cluster.authorities
-        if authorities and not await asyncio.to_thread(self._is_ours, authorities[0].encode()):
+        if authorities and not await asyncio.to_thread(self._has_key_of, authorities[0].encode()):
             _log.warning(
                 "the key of the new authority was lost with its master: creating another key"
             )
@@ -247,7 +247,7 @@ class CryptoRenewal:
     def _own_authority(self) -> str:
         return self._paths.authority_certificate.read_text()
 
-    def _is_ours(self, authority: bytes) -> bool:
+    def _has_key_of(self, authority: bytes) -> bool:
         try:
             return certificates.is_pair(authority, self._paths.authority_key.read_bytes())
         except (OSError, InputError):

@@ -18,7 +18,6 @@ from ganeti.store.backend import Fence
 from ganeti.store.fence import keep_promised
 from ganeti.store.interface import Campaign, CampaignKind, Lease, Role, StoreStatistics
 from ganeti.store.mastership import (
-    Asked,
     Campaigned,
     CloseServices,
     EndDaemon,
@@ -33,6 +32,7 @@ from ganeti.store.mastership import (
     Phase,
     Reply,
     RequestKind,
+    RoleRequested,
     RoleSeen,
     ServeAsMaster,
     ServicesClosed,
@@ -144,7 +144,7 @@ class Roles:
         """Return when the services are open. The request outlives the caller, whose connection may end."""
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
-        self._report(Asked(number, kind))
+        self._report(RoleRequested(number, kind))
         await answer
 
     # Events

@@ -87,13 +87,13 @@ def find(search_path: Sequence[Path], name: str) -> Path | None:
             ) from err
         finally:
             os.close(opened)
-        if why := _why_not_run(status):
+        if why := _unusable_reason(status):
             raise HostError(f"allocator {directory / name} cannot be run: it {why}")
         return directory / name
     return None
 
 
-def _why_not_run(status: os.stat_result) -> str | None:
+def _unusable_reason(status: os.stat_result) -> str | None:
     if not stat.S_ISREG(status.st_mode) or not status.st_mode & stat.S_IXUSR:
         return "is not an executable file"
     if status.st_uid not in (0, os.geteuid()):

@@ -135,7 +135,7 @@ def _decoded(args: CandidateArgs) -> StateSettings:
         settings = msgspec.json.decode(args.state or "{}", type=StateSettings)
     except msgspec.DecodeError as err:
         raise InputError(f"the location of the state is not valid: {err}", "state") from err
-    back_end(settings.kind).check_place(args.server)
+    back_end(settings.kind).check_server(args.server)
     return settings
 
 
@@ -145,7 +145,7 @@ def _keep_state(paths: Paths, settings: StateSettings, server: str) -> None:
     Idempotent: a server that has started keeps its data and reconnects to the others.
     """
     if server:
-        back_end(settings.kind).keep_place(paths, server)
+        back_end(settings.kind).prepare_server(paths, server)
     if settings.kind == EMBEDDED:
         paths.state_settings.unlink(missing_ok=True)
     elif state_settings(paths).kind != settings.kind:

@@ -65,13 +65,13 @@ class NodeCommands:
             raise PrereqError(f"{args.command!r:.40} is not a command", ErrorCode.WRONG_INPUT)
         name = host_name(args.node_name, "node_name")
         program = self._paths.below(args.program)
-        if why := await asyncio.to_thread(why_not_run, args.program, program):
+        if why := await asyncio.to_thread(refusal_to_run, args.program, program):
             raise HostError(f"out-of-band program {args.program}: {why}")
         return await _run([str(program), args.command, name], min(args.timeout_s, LIMIT_S))
 
     async def oob_problems(self, args: ProgramsArgs, _call: Call) -> dict[str, str]:
         found = {
-            one: await asyncio.to_thread(why_not_run, one, self._paths.below(one))
+            one: await asyncio.to_thread(refusal_to_run, one, self._paths.below(one))
             for one in args.programs
         }
         return {program: why for program, why in found.items() if why}
@@ -83,7 +83,7 @@ class NodeCommands:
         """
         place = self._paths.restricted_commands
         async with self._restricted:
-            why = await asyncio.to_thread(_why_not_restricted, place, args.command)
+            why = await asyncio.to_thread(_restricted_refusal, place, args.command)
             if not why:
                 return await _run([str(place / args.command)], LIMIT_S)
             log.warning("restricted command %.80r was refused: %s", args.command, why)
@@ -93,7 +93,7 @@ class NodeCommands:
     async def shell_command(self, args: ShellArgs, _call: Call) -> CommandOutput:
         """Run a line of shell, where this node's administrator allows that."""
         path = self._paths.shell_commands_allowed
-        if why := await asyncio.to_thread(_why_not_allowed, path):
+        if why := await asyncio.to_thread(_shell_refusal, path):
             raise PrereqError(
                 (
                     f"this node does not run shell command lines ({why}): its administrator can "
@@ -124,7 +124,7 @@ def _text(said: bytes) -> str:
     return shown(said.decode(errors="replace").strip(), OUTPUT_LIMIT)
 
 
-def why_not_run(name: str, path: Path) -> str:
+def refusal_to_run(name: str, path: Path) -> str:
     """Return why a program must not run; '' if it may. `name` is its name in the cluster."""
     if not is_absolute_path(name):
         return "it is not an absolute path"
@@ -140,17 +140,17 @@ def why_not_run(name: str, path: Path) -> str:
     return distrust(status)
 
 
-def _why_not_restricted(place: Path, command: str) -> str:
+def _restricted_refusal(place: Path, command: str) -> str:
     if not NAME.fullmatch(command):
         return "it is not a name"
     try:
         check_directory(place.parent)
     except (HostError, OSError) as err:
         return str(err)
-    return why_not_run("/" + command, place / command)
+    return refusal_to_run("/" + command, place / command)
 
 
-def _why_not_allowed(path: Path) -> str:
+def _shell_refusal(path: Path) -> str:
     try:
         check_directory(path.parent)
         status = path.lstat()

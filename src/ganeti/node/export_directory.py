@@ -16,7 +16,7 @@ from pathlib import Path
 from ganeti.base.errors import HostError, InputError
 from ganeti.base.identifiers import host_name, plain_name
 from ganeti.protocols.export_description import NEW, OLD
-from ganeti.rpc.procedures.exports import CONFIG_LIMIT, ExportContent, ExportPlace
+from ganeti.rpc.procedures.exports import CONFIG_LIMIT, ExportContent, ExportListing
 
 CONFIG = "config.ini"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -29,7 +29,7 @@ class ExportDirectory:
 
     path: Path
 
-    def list(self) -> ExportPlace:
+    def list(self) -> ExportListing:
         """Return the exports and the free space."""
         existing = next(one for one in (self.path, *self.path.parents) if one.exists())
         space = os.statvfs(existing)
@@ -40,7 +40,7 @@ class ExportDirectory:
                 for one in entries
                 if one.is_dir(follow_symlinks=False) and _is_export(one.name)
             ]
-        return ExportPlace(names=sorted(names), free=space.f_bavail * space.f_frsize // _MIB)
+        return ExportListing(names=sorted(names), free=space.f_bavail * space.f_frsize // _MIB)
 
     def info(self, name: str, *, unfinished: bool = False) -> ExportContent:
         """Return the description and the sizes of the dumps."""

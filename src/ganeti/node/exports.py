@@ -17,7 +17,7 @@ from ganeti.rpc.procedures.exports import (
     EXPORT_REMOVE,
     ExportArgs,
     ExportContent,
-    ExportPlace,
+    ExportListing,
     FinishExportArgs,
 )
 from ganeti.rpc.procedures.form import Nothing
@@ -53,7 +53,7 @@ class _Exports:
     device: DeviceFactory
     locks: InstanceLocks
 
-    async def list(self, _args: Nothing, _call: Call) -> ExportPlace:
+    async def list(self, _args: Nothing, _call: Call) -> ExportListing:
         return await asyncio.to_thread(self.directory.list)
 
     async def info(self, args: ExportArgs, _call: Call) -> ExportContent:

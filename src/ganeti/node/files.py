@@ -183,7 +183,7 @@ def write_file(paths: Paths, file: NodeFile, needed: Sequence[str]) -> None:
     with _opened(paths.root, names[:-1], _trusted(users)) as directory:
         _replace(directory, names[-1], file)
     if users is not None:
-        permissions.mend(paths, users, [paths.below(file.path)])
+        permissions.repair(paths, users, [paths.below(file.path)])
 
 
 def _trusted(users: ServiceUsers | None) -> frozenset[int]:

@@ -23,7 +23,7 @@ from ganeti.rpc.procedures.mastership import (
     RegisterAnswer,
     RenewArgs,
 )
-from ganeti.store.election import SILENCE_S, Heard, Vote, Voter, vote
+from ganeti.store.election import SILENCE_S, LastContact, Vote, Voter, vote
 from ganeti.store.register import (
     Answer,
     Register,
@@ -92,7 +92,7 @@ class NodeRegister:
         return await self._whole_answer(Answer(granted=True, register=register))
 
     async def _promise(self, args: PromiseArgs, _call: Call) -> RegisterAnswer:
-        heard = self._heard_last()
+        heard = self._last_contact()
         return await self._whole_answer(
             await self._decide(lambda old: vote(old, args.request, args.kind, heard))
         )
@@ -111,10 +111,10 @@ class NodeRegister:
             self._heard = master, self._clock.monotonic()
         return self._answer(answer)
 
-    def _heard_last(self) -> Heard | None:
+    def _last_contact(self) -> LastContact | None:
         if self._heard is None:
             return None
-        return Heard(self._heard[0], self._clock.monotonic() - self._heard[1])
+        return LastContact(self._heard[0], self._clock.monotonic() - self._heard[1])
 
     async def _accept(self, args: AcceptArgs, _call: Call) -> RegisterAnswer:
         accepted = args.request.accepted
@@ -129,7 +129,7 @@ class NodeRegister:
 
     async def _whole_answer(self, answer: Answer) -> RegisterAnswer:
         """Add the node's report about itself, made after its promise so that it is not older."""
-        heard = self._heard_last()
+        heard = self._last_contact()
         current = heard.master if heard and heard.seconds < SILENCE_S else ""
         return self._answer(answer, await self._worker.call(lambda: self._voter(current)))
 
@@ -139,5 +139,5 @@ class NodeRegister:
             return RegisterAnswer(why=answer.reason, protocol=PROTOCOL_VERSION)
         older = tuple(self._older_calls(register.promised.epoch))
         voter = replace(voter, software=__version__, older_calls=older)
-        said = Vote(answer.granted, register, answer.reason, self._heard_last(), voter)
+        said = Vote(answer.granted, register, answer.reason, self._last_contact(), voter)
         return RegisterAnswer(vote=said, protocol=PROTOCOL_VERSION)

@@ -222,11 +222,11 @@ class Streams:
         file = self._file_of(args)
         if file.parent.exists():
             await asyncio.to_thread(write_atomically, file.with_suffix(".commit"), b"")
-            await self._told(file, args.instance_name)
+            await self._confirmed(file, args.instance_name)
             await asyncio.to_thread(shutil.rmtree, file.parent, ignore_errors=True)
         return Nothing()
 
-    async def _told(self, file: Path, name: str) -> None:
+    async def _confirmed(self, file: Path, name: str) -> None:
         """Return when the receiver has answered its sender and ended."""
         try:
             async with asyncio.timeout(COMMITTING_S):

@@ -18,14 +18,14 @@ class VoterFacts:
 
     paths: Paths
 
-    def __call__(self, heard_master: str) -> Voter:
-        """`heard_master` is the master of a contact a moment ago, or ''.
+    def __call__(self, recent_master: str) -> Voter:
+        """`recent_master` is the master of a contact a moment ago, or ''.
 
         The role is `master`, `candidate`, `regular` or `offline`, or '' if this node does not know
         it.
         """
         stored = read_stored_tail(self.paths.state)
-        role = self._role(heard_master)
+        role = self._role(recent_master)
         return Voter(
             role=role,
             master_capable=role in ("master", "candidate") and self.paths.authority_key.exists(),
@@ -34,12 +34,12 @@ class VoterFacts:
             software=__version__,
         )
 
-    def _role(self, heard_master: str) -> str:
+    def _role(self, recent_master: str) -> str:
         """Use the master of the last contact: the files may name an earlier master."""
         try:
             uuid, _name = node_identity(self.paths.node_certificate.read_bytes())
         except (GanetiError, OSError, ValueError):
             return ""
-        if uuid == heard_master:
+        if uuid == recent_master:
             return Role.MASTER
         return own_role(self.paths) or ""

@@ -87,7 +87,7 @@ class _Progress:
     is_queued: bool = False
     """Whether it waits for one of the node's connections."""
 
-    async def take_places(self) -> None:
+    async def take_slots(self) -> None:
         for place in self.handshakes:
             await place.acquire()
             self.held.append(place)
@@ -249,7 +249,7 @@ def _tracing() -> aiohttp.TraceConfig:
 
     async def starts(_session: Any, context: Any, _params: Any) -> None:
         progress: _Progress = context.trace_request_ctx
-        await progress.take_places()
+        await progress.take_slots()
 
     async def waits(_session: Any, context: Any, _params: Any) -> None:
         context.trace_request_ctx.is_queued = True

@@ -190,7 +190,7 @@ class Fence(Protocol):
 
 
 @dataclass(frozen=True)
-class Found:
+class PresentState:
     """The state that a restore would replace."""
 
     position: Position
@@ -220,7 +220,7 @@ class StateRestorer(Protocol):
         """Lock the state of this node for the block; StoreError if the master daemon has it open."""
         ...
 
-    async def found(self) -> Found:
+    async def present_state(self) -> PresentState:
         """Return the state that a restore would replace."""
         ...
 

@@ -49,13 +49,13 @@ class Founding:
 
 
 @dataclass(frozen=True)
-class CandidatePlace:
+class CandidateState:
     """Facts about the state that a new candidate needs."""
 
     settings: StateSettings | None = None
     """None where the candidates themselves have the state."""
     server: str = ""
-    """Settings of the server that the candidate is to run, for `BackEnd.keep_place`; '' without one."""
+    """Settings of the server that the candidate is to run, for `BackEnd.prepare_server`; '' without one."""
 
 
 class ServerReport(Protocol):
@@ -91,9 +91,9 @@ class StateServers:
         """`settings` must be known to every candidate; None: the candidates themselves have the state."""
         self._settings = settings
 
-    async def admit(self, node: Node) -> CandidatePlace:
+    async def admit(self, node: Node) -> CandidateState:
         """Add a member for the node's server; GanetiError, also while the last change is too recent."""
-        return CandidatePlace(self._settings)
+        return CandidateState(self._settings)
 
     async def settle(self, node: Node) -> None:
         """Return once the node's server counts as one; GanetiError if it does not in time."""
@@ -159,7 +159,7 @@ class BackEnd(abc.ABC):
         self, paths: Paths, identity: Identity, settings: StateSettings
     ) -> StateRestorer: ...
 
-    async def found(self, founding: Founding) -> StateSettings:
+    async def create_state(self, founding: Founding) -> StateSettings:
         """Prepare a new state, and return its settings. HostError, StoreError.
 
         The caller writes the settings once the state exists.
@@ -189,12 +189,12 @@ class BackEnd(abc.ABC):
         """Return the master's view of the servers."""
         return StateServers(settings if settings != StateSettings() else None)
 
-    def check_place(self, server: str) -> None:
+    def check_server(self, server: str) -> None:
         """Raise InputError for settings of a server that this node cannot run."""
         if server:
             raise InputError("this back end of the state has no servers", "server")
 
-    def keep_place(self, paths: Paths, server: str) -> None:
+    def prepare_server(self, paths: Paths, server: str) -> None:
         """Prepare this node for its server; a server with data keeps its first settings. OSError."""
 
     def has_data(self, paths: Paths) -> bool:

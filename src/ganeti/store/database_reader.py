@@ -81,7 +81,7 @@ class LogReader:
         self._connection: sqlite3.Connection | None = None
         self._history = History()
 
-    def goes_on_from(self, history: History) -> bool:
+    def continues_from(self, history: History) -> bool:
         """Return whether the log continues exactly this history."""
         try:
             following = self.encoded_after(history.position, 1)

@@ -52,7 +52,7 @@ The number differs between nodes, since both sides of a partition may be forced.
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class LastContact:
     """Master of the last contact, and the time since then."""
 
     master: NodeUuid
@@ -88,7 +88,7 @@ class Vote:
     granted: bool
     register: Register
     reason: str = ""
-    heard: Heard | None = None
+    heard: LastContact | None = None
     voter: Voter = field(default_factory=Voter)
 
 
@@ -128,16 +128,19 @@ class Electing:
 
 
 def vote(
-    register: Register | None, request: PromiseRequest, kind: CampaignKind, heard: Heard | None
+    register: Register | None,
+    request: PromiseRequest,
+    kind: CampaignKind,
+    heard: LastContact | None,
 ) -> Answer:
     """Return a voter's answer: `promise`, but refuse while an active master has not agreed (R8)."""
-    why = _is_heard(heard, request.candidate, kind)
+    why = _recent_master(heard, request.candidate, kind)
     return (
         Answer(granted=False, register=register, reason=why) if why else promise(register, request)
     )
 
 
-def _is_heard(heard: Heard | None, candidate: NodeUuid, kind: CampaignKind) -> str:
+def _recent_master(heard: LastContact | None, candidate: NodeUuid, kind: CampaignKind) -> str:
     if kind is not CampaignKind.VOTE or heard is None or heard.master == candidate:
         return ""
     if heard.seconds >= SILENCE_S:
@@ -261,7 +264,7 @@ def judge_survey(
         return refusal
     if electing.kind is CampaignKind.VOTE:
         for node, found in sorted(answered.items()):
-            if why := _is_heard(found.heard, electing.candidate, electing.kind):
+            if why := _recent_master(found.heard, electing.candidate, electing.kind):
                 return Refusal(Reason("node {}: {}", node, why), may_pass=True)
     if electing.kind is not CampaignKind.FORCE and not is_majority(answered, voters):
         return _no_majority(ballot, answered, voters)
@@ -398,7 +401,7 @@ def choose_source(
     if not members and electing.kind is CampaignKind.FORCE:
         members = dict(tails)
     if not members:
-        return _nobody_has_it(accepted.sync_set, frozenset(had))
+        return _no_holder_left(accepted.sync_set, frozenset(had))
     greatest = max(tail.position for tail in members.values())
     holders = sorted(node for node, tail in members.items() if tail.position == greatest)
     if mine > greatest and mine.epoch != greatest.epoch:
@@ -416,7 +419,7 @@ def choose_source(
     return own if own in holders or mine > greatest else holders[0]
 
 
-def _nobody_has_it(sync_set: frozenset[NodeUuid], without_state: frozenset[NodeUuid]) -> Refusal:
+def _no_holder_left(sync_set: frozenset[NodeUuid], without_state: frozenset[NodeUuid]) -> Refusal:
     gone = ""
     if without_state:
         gone = Reason("; the database of {} is gone", joined(", ", sorted(without_state)))
@@ -513,7 +516,9 @@ def _no_majority(
     ballot: Ballot, agreed: Collection[NodeUuid], voters: frozenset[NodeUuid]
 ) -> Refusal:
     missing = voters.difference(agreed)
-    reasons = [Reason("{}: {}", node, _why_not(ballot.get(node))) for node in sorted(missing)]
+    reasons = [
+        Reason("{}: {}", node, _refusal_reason(ballot.get(node))) for node in sorted(missing)
+    ]
     what = (
         f"{len(voters.intersection(agreed))} of {len(voters)} voters agree, which is not a majority"
     )
@@ -529,7 +534,7 @@ def _no_majority(
     return Refusal(Reason(f"{what} ({{}}){advice}", joined("; ", reasons)), frozenset(missing))
 
 
-def _why_not(found: Vote | NoVote | None) -> str:
+def _refusal_reason(found: Vote | NoVote | None) -> str:
     if found is None:
         return "was not asked"
     if isinstance(found, NoVote):

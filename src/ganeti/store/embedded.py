@@ -373,7 +373,7 @@ class EmbeddedStore(LeasedStore):
             raise ChannelClosed("the only valid message here is Pull")
         theirs = History(Position.from_int(pull.position), pull.digest)
         try:
-            if await self._local.goes_on_from(theirs):
+            if await self._local.continues_from(theirs):
                 await send_log(channel, self._local.entries_after, theirs.position)
             else:
                 shared = await self._local.shared_with(theirs)

@@ -518,9 +518,9 @@ class LeaderTerm:
             raise ChannelClosed("it does not use the protocol of the state stream")
         history = History(Position.from_int(answer.position), answer.digest)
         sent = history.position
-        goes_on = await self._ports.log.goes_on_from(history)
-        self._sync.has_only(node, sent if goes_on else ZERO)
-        if goes_on:
+        may_continue = await self._ports.log.continues_from(history)
+        self._sync.has_only(node, sent if may_continue else ZERO)
+        if may_continue:
             self._acked(node, sent)
         else:
             sent = await self._send_snapshot(node, channel, history)

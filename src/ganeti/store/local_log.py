@@ -266,14 +266,14 @@ class LocalLog:
                 self._reader.post(snapshot.close)
             self._snapshots.discard(snapshot)
 
-    async def goes_on_from(self, history: History) -> bool:
+    async def continues_from(self, history: History) -> bool:
         """Return whether a follower at exactly this position may be sent what follows in the log."""
         if history.position == ZERO < self.tail.position:
             # An empty follower gets everything at once. With part of it, it would look like a
             # follower with everything acknowledged while it was a member
             # (`election.choose_source`).
             return False
-        return await self._read(partial(self._log_reader.goes_on_from, history))
+        return await self._read(partial(self._log_reader.continues_from, history))
 
     async def shared_with(self, history: History) -> Position:
         """Return the last position that another history may share with this one; ZERO if unknown."""

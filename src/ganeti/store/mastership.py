@@ -65,7 +65,7 @@ class RoleSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RoleRequested:
     """A caller asks for the role; `Reply` with the same number is the answer."""
 
     number: int
@@ -128,7 +128,7 @@ class Stopping:
 
 ServiceEvent: TypeAlias = FencePromised | ServicesUp | StartFailed | ServicesClosed
 Event: TypeAlias = (
-    RoleSeen | Asked | Campaigned | ServiceEvent | LeaseUnusable | TimePassed | Stopping
+    RoleSeen | RoleRequested | Campaigned | ServiceEvent | LeaseUnusable | TimePassed | Stopping
 )
 
 
@@ -319,7 +319,7 @@ class MastershipCore(TracedCore):
         match event:
             case RoleSeen(role):
                 self.role = role
-            case Asked(number, kind):
+            case RoleRequested(number, kind):
                 self._requests.append(_Request(number, kind, now, now))
             case Campaigned(error):
                 self._campaigned(error, now)

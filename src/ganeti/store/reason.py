@@ -8,7 +8,7 @@ from ganeti.model.objects import NodeUuid
 
 
 class Reason(str):  # noqa: SLOT000 - it has attributes
-    """A message with UUIDs in logs; `told` replaces them with names."""
+    """A message with UUIDs in logs; `with_names` replaces them with names."""
 
     template: str
     parts: tuple[str, ...]
@@ -20,7 +20,7 @@ class Reason(str):  # noqa: SLOT000 - it has attributes
         return self
 
 
-def told(text: str, name: Callable[[NodeUuid], str]) -> str:
+def with_names(text: str, name: Callable[[NodeUuid], str]) -> str:
     """Return the message for an administrator.
 
     `name` returns text unchanged that is not the UUID of a node.
@@ -29,7 +29,7 @@ def told(text: str, name: Callable[[NodeUuid], str]) -> str:
         return text
     return text.template.format(
         *(
-            told(part, name) if isinstance(part, Reason) else name(NodeUuid(part))
+            with_names(part, name) if isinstance(part, Reason) else name(NodeUuid(part))
             for part in text.parts
         )
     )

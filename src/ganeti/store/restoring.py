@@ -16,7 +16,7 @@ from ganeti.base.errors import Refused, StoreError
 from ganeti.base.files import exclusive_file, sync_directory
 from ganeti.base.paths import Paths
 from ganeti.model.objects import NodeUuid
-from ganeti.store.backend import Found, Restoration
+from ganeti.store.backend import PresentState, Restoration
 from ganeti.store.database import (
     CannotWriteNow,
     Connect,
@@ -56,8 +56,8 @@ class EmbeddedRestorer:
         with holding_state(self._paths.state):
             yield
 
-    async def found(self) -> Found:
-        return found_at(self._paths.state, self._identity)
+    async def present_state(self) -> PresentState:
+        return present_state_at(self._paths.state, self._identity)
 
     async def rows(self) -> AsyncGenerator[Row, None]:
         for row in rows_at(self._paths.state):
@@ -65,7 +65,7 @@ class EmbeddedRestorer:
 
     async def replace(self, plan: Restoration, rows: Iterable[Row]) -> str:
         path = self._paths.state
-        damaged = move_aside(path) if (await self.found()).damage else None
+        damaged = move_away(path) if (await self.present_state()).damage else None
         history = History(plan.position, plan.digest)
         kept = replace_state(path, self._identity, history, rows, covered=plan.covered)
         register_restored(
@@ -94,17 +94,17 @@ def holding_state(path: Path) -> Iterator[None]:
         yield
 
 
-def found_at(path: Path, identity: Identity, connect: Connect = connect) -> Found:
+def present_state_at(path: Path, identity: Identity, connect: Connect = connect) -> PresentState:
     """Return the state that a restore would replace; the caller holds the lock."""
     if not path.exists():
-        return Found(Position(0, 0))
+        return PresentState(Position(0, 0))
     database = Database(path, Limits(), connect)
     try:
         database.open(identity.cluster_uuid, identity.node_uuid)
         ceiling = decode_ceiling(database.get(META_KIND, JOB_ID_CEILING_KEY))
-        return Found(database.history.position, database.epoch, ceiling)
+        return PresentState(database.history.position, database.epoch, ceiling)
     except StoreError as err:
-        return Found(Position(0, 0), damage=err.message)
+        return PresentState(Position(0, 0), damage=err.message)
     finally:
         database.close()
 
@@ -122,7 +122,7 @@ def rows_at(path: Path) -> Iterator[Row]:
         snapshot.close()
 
 
-def move_aside(path: Path) -> Path:
+def move_away(path: Path) -> Path:
     """Move away a state that cannot be opened; return its new path. OSError."""
     aside = next(
         candidate

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ganeti.base.errors import HostError
 from ganeti.base.paths import Paths
-from ganeti.base.permissions import mend, problems
+from ganeti.base.permissions import problems, repair
 from ganeti.base.terminal import Parser, say
 from ganeti.base.users import ServiceUsers
 from ganeti.tools.program import ended
@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _mend(paths: Paths, *, verbose: bool) -> int:
     users = ServiceUsers.of_node(paths)
-    done = mend(paths, users)
+    done = repair(paths, users)
     if verbose:
         for line in done:
             say(line)

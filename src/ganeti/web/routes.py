@@ -15,12 +15,12 @@ _FORMS = {
 """Patterns of variable parts of a path by kind; other kinds are names."""
 
 
-class _Place:
+class _PathNode:
     """A node in the tree of paths."""
 
     def __init__(self) -> None:
-        self.words: dict[str, _Place] = {}
-        self.item: _Place | None = None
+        self.words: dict[str, _PathNode] = {}
+        self.item: _PathNode | None = None
         self.form = _NAME
         self.operations: dict[str, Operation] = {}
 
@@ -29,7 +29,7 @@ class Routes:
     """All operations by path and method."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
-        self._top = _Place()
+        self._top = _PathNode()
         for operation in operations:
             self._add(operation)
 
@@ -37,11 +37,11 @@ class Routes:
         place = self._top
         for word in _words(operation.path):
             if word.startswith("{"):
-                place.item = place.item or _Place()
+                place.item = place.item or _PathNode()
                 place.form = _FORMS.get(word[1:-1], _NAME)
                 place = place.item
             else:
-                place = place.words.setdefault(word, _Place())
+                place = place.words.setdefault(word, _PathNode())
         if operation.method in place.operations:
             raise ValueError(f"{operation.method} {operation.path} is declared twice")
         place.operations[operation.method] = operation

@@ -40,7 +40,7 @@ class User:
     rights: Rights
 
 
-def _nobodys() -> bytes:
+def _unmatched_digest() -> bytes:
     return secrets.token_bytes(32)
 
 
@@ -49,8 +49,8 @@ class Entry:
     """A user of the file; a digest that the file does not contain matches no password."""
 
     user: User
-    ha1: bytes = field(default_factory=_nobodys, repr=False)
-    sha256: bytes = field(default_factory=_nobodys, repr=False)
+    ha1: bytes = field(default_factory=_unmatched_digest, repr=False)
+    sha256: bytes = field(default_factory=_unmatched_digest, repr=False)
 
     is_token: bool = False
     """Return True if the entry is also valid without a name: only a token is, since a password can be guessed."""

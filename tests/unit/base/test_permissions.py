@@ -11,7 +11,7 @@ from ganeti.base.errors import HostError
 from ganeti.base.files import write_atomically
 from ganeti.base.node_files import ROOT
 from ganeti.base.paths import Paths
-from ganeti.base.permissions import begin_as, mend, problems, table
+from ganeti.base.permissions import begin_as, problems, repair, table
 from ganeti.base.users import Account, ServiceUsers
 from ganeti.store.etcd.files import EtcdFiles
 
@@ -51,20 +51,20 @@ def test_no_path_is_named_twice_and_secrets_are_closed(paths: Paths) -> None:
 @pytest.mark.requirement("S224", "S226", "F40")
 def test_what_was_mended_has_no_problems_and_its_owners(paths: Paths) -> None:
     assert problems(paths, USERS)
-    assert mend(paths, USERS)
+    assert repair(paths, USERS)
     assert problems(paths, USERS) == []
-    assert mend(paths, USERS) == []
+    assert repair(paths, USERS) == []
     socket = paths.luxi_socket.stat()
     assert (socket.st_uid, socket.st_gid, stat.S_IMODE(socket.st_mode)) == (61801, 61811, 0o660)
     assert paths.rapi_certificate.stat().st_uid == 0
     assert paths.kvm.stat().st_uid == 0
-    mend(paths, None)
+    repair(paths, None)
     assert paths.luxi_socket.stat().st_uid == 0
 
 
 @pytest.mark.requirement("S224", "G23", "F40")
 def test_each_wrong_owner_and_mode_is_told(paths: Paths) -> None:
-    mend(paths, USERS)
+    repair(paths, USERS)
     os.chown(paths.register, 61803, 61810)
     paths.authority_key.chmod(0o640)
     found = problems(paths, USERS)
@@ -97,7 +97,7 @@ def test_what_somebody_has_put_there_is_not_given_away(
     else:
         os.link(precious, paths.register)
     with pytest.raises(HostError, match="find out which program made it"):
-        mend(paths, USERS)
+        repair(paths, USERS)
     assert precious.stat().st_uid == 0
 
 

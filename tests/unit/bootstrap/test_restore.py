@@ -32,7 +32,7 @@ from ganeti.store.archive import JobArchive
 from ganeti.store.backup import read_backup, write_backup
 from ganeti.store.database import History
 from ganeti.store.database_reader import LogReader
-from ganeti.store.election import FORCED_IDS, FORCED_STRIDE, SILENCE_S, Heard
+from ganeti.store.election import FORCED_IDS, FORCED_STRIDE, SILENCE_S, LastContact
 from ganeti.store.encoding import MemberList, decode_ceiling, encode_ceiling
 from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
@@ -45,7 +45,7 @@ from ganeti.store.interface import (
 )
 from ganeti.store.preserved_states import preserved_states
 from ganeti.store.register import Accepted, Answer, Promise, Register, RegisterFile
-from ganeti.store.restoring import found_at, replace_state, rows_at
+from ganeti.store.restoring import present_state_at, replace_state, rows_at
 from ganeti.store.worker import Worker
 from tests.support.predictable import FrozenClock
 from tests.unit.config.sample import CLUSTER_UUID, NODES, sample_cluster, sample_group, sample_node
@@ -125,11 +125,11 @@ def member(root: Path) -> Paths:
 class Nodes:
     """Nodes that answer: which master they hear."""
 
-    def __init__(self, heard: dict[NodeUuid, Heard | None] | None = None) -> None:
+    def __init__(self, heard: dict[NodeUuid, LastContact | None] | None = None) -> None:
         self.heard = dict.fromkeys(NODES) if heard is None else heard
         self.asked: list[NodeUuid] = []
 
-    async def ask(self, nodes: Iterable[Node]) -> dict[NodeUuid, Heard | None]:
+    async def ask(self, nodes: Iterable[Node]) -> dict[NodeUuid, LastContact | None]:
         self.asked = [node.uuid for node in nodes]
         return {uuid: self.heard[uuid] for uuid in self.asked if uuid in self.heard}
 
@@ -162,7 +162,7 @@ def ceiling_of(rows: dict[tuple[str, str], bytes]) -> int:
 def test_epochs_and_job_ids_go_on_far_beyond_all_known_ones(paths: Paths) -> None:
     lines = restored(paths, backup_of(content()))
     rows = state_of(paths)
-    found = found_at(paths.state, IDENTITY)
+    found = present_state_at(paths.state, IDENTITY)
     register = RegisterFile(paths.register).read()
     assert register is not None
     accepted = register.accepted
@@ -357,7 +357,9 @@ def test_others_that_had_the_last_state_come_first(paths: Paths) -> None:
 @pytest.mark.requirement("G2", "G4")
 def test_while_a_node_hears_another_master_nothing_is_restored(paths: Paths) -> None:
     before = RegisterFile(paths.register).read()
-    nodes = Nodes({NODES[0]: None, NODES[1]: None, NODES[2]: Heard(NODES[1], SILENCE_S - 0.1)})
+    nodes = Nodes(
+        {NODES[0]: None, NODES[1]: None, NODES[2]: LastContact(NODES[1], SILENCE_S - 0.1)}
+    )
     with pytest.raises(
         PrereqError, match=r"node2\S* is the master: its last contact with node3\S* was 9\.9 s ago"
     ):
@@ -366,8 +368,8 @@ def test_while_a_node_hears_another_master_nothing_is_restored(paths: Paths) -> 
     assert RegisterFile(paths.register).read() == before
 
 
-@pytest.mark.parametrize("heard", [Heard(NODES[1], SILENCE_S), Heard(NODES[0], 0.0)])
-def test_a_master_that_is_gone_or_was_here_is_no_obstacle(paths: Paths, heard: Heard) -> None:
+@pytest.mark.parametrize("heard", [LastContact(NODES[1], SILENCE_S), LastContact(NODES[0], 0.0)])
+def test_a_master_that_is_gone_or_was_here_is_no_obstacle(paths: Paths, heard: LastContact) -> None:
     lines = restored(paths, backup_of(content()), nodes=Nodes(dict.fromkeys(NODES, heard)))
     assert not any("did not report whether" in line for line in lines)
 
@@ -443,8 +445,8 @@ def test_a_death_before_the_register_is_written_is_mended_by_doing_it_again(
         with pytest.raises(Death):
             restored(paths, backup_of(content()))
     assert RegisterFile(paths.register).read() == before
-    first = found_at(paths.state, IDENTITY)
+    first = present_state_at(paths.state, IDENTITY)
     restored(paths, backup_of(content()), is_sure=True)
-    second = found_at(paths.state, IDENTITY)
+    second = present_state_at(paths.state, IDENTITY)
     assert second.position.epoch > first.position.epoch + FORCED_STRIDE
     assert second.job_id_ceiling >= first.job_id_ceiling + FORCED_IDS

@@ -11,7 +11,7 @@ from ganeti.api.cluster_info import cluster_info
 from ganeti.base.errors import HostError
 from ganeti.bootstrap import destroy as bootstrap_destroy
 from ganeti.bootstrap import init as bootstrap_init
-from ganeti.bootstrap.init import Founded, InitOptions, check_options
+from ganeti.bootstrap.init import InitOptions, NewCluster, check_options
 from ganeti.cli.gnt_cluster import table
 from ganeti.model.cluster_params import CLUSTER_PARAMS
 from tests.unit.cli.fake_master import FakeMaster, Run
@@ -153,10 +153,10 @@ def test_getmaster_needs_no_master(run: Run, tmp_path: Path) -> None:
 def founded(monkeypatch: pytest.MonkeyPatch) -> list[InitOptions]:
     given: list[InitOptions] = []
 
-    async def found(options: InitOptions, **_rest: Any) -> Founded:
+    async def found(options: InitOptions, **_rest: Any) -> NewCluster:
         check_options(options)
         given.append(options)
-        return Founded("c", "n", "f")
+        return NewCluster("c", "n", "f")
 
     monkeypatch.setattr(bootstrap_init, "init_cluster", found)
     return given

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from ganeti.base.paths import Paths
-from ganeti.daemons.candidate_places import open_servers
+from ganeti.daemons.candidate_resources import open_servers
 from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import CANDIDATE_READ, CandidateReport

@@ -15,7 +15,7 @@ from ganeti.base.paths import Paths
 from ganeti.confd.keys import KEY_NAME, keep_key
 from ganeti.config.config import Config
 from ganeti.config.transaction import Draft
-from ganeti.daemons.candidate_places import CandidatePlaces
+from ganeti.daemons.candidate_resources import CandidateResources
 from ganeti.daemons.candidates import NodeDirectory
 from ganeti.daemons.membership import (
     LOOK_S,
@@ -29,7 +29,7 @@ from ganeti.model.objects import Cluster, GroupUuid, Node, NodeUuid
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP
-from ganeti.store.backends import CandidatePlace, StateServers
+from ganeti.store.backends import CandidateState, StateServers
 from ganeti.store.interface import Identity, MemberChange, Membership
 from tests.support.fake_rpc import FakeRpc, Fault
 from tests.support.faulty_store import FaultyStore, MemoryDisk
@@ -161,7 +161,7 @@ async def begin(tmp_path: Path, settle: Settle, servers: type[StateServers] = St
         lease,
         config,
         rpc,
-        places=CandidatePlaces(paths, servers()),
+        places=CandidateResources(paths, servers()),
         directory=NodeDirectory(),
         settle=settle,
     )
@@ -318,7 +318,7 @@ class WithServers(StateServers):
         self.members = {NODES[0]}
         self.settle_s = 0.0
 
-    async def admit(self, node: Node) -> CandidatePlace:
+    async def admit(self, node: Node) -> CandidateState:
         self.members.add(node.uuid)
         return await super().admit(node)
 

@@ -4,7 +4,7 @@ from ganeti.base.errors import NotMaster
 from ganeti.daemons.candidates import NodeDirectory
 from ganeti.store.election import Ballot, Electing, NoVote, Vote, judge_survey
 from ganeti.store.interface import CampaignKind
-from ganeti.store.reason import Reason, joined, naming, told
+from ganeti.store.reason import Reason, joined, naming, with_names
 from ganeti.store.register import Accepted, Promise, Register
 from tests.unit.config.sample import NODES, sample_node
 
@@ -17,16 +17,16 @@ def test_an_administrator_reads_names_where_the_store_says_uuids() -> None:
     behind = joined(" and ", (NODES[0], NODES[2]))
     why = NotMaster(Reason("{} do not follow {} (in {} s)", behind, NODES[1], "{3}"))
     assert str(why) == f"{NODES[0]} and {NODES[2]} do not follow {NODES[1]} (in {{3}} s)"
-    said = told(why.message, DIRECTORY.name)
+    said = with_names(why.message, DIRECTORY.name)
     assert said == f"{NODE1} and {NODES[2]} do not follow {NODE2} (in {{3}} s)"
-    assert told("plain {} text", DIRECTORY.name) == "plain {} text"
+    assert with_names("plain {} text", DIRECTORY.name) == "plain {} text"
 
 
 def test_what_another_node_says_is_told_with_names_too() -> None:
     text = f"epoch 3 is promised to {NODES[1]}, {{not}} to {NODES[2]}"
     assert naming(text, [NODES[1]]) == text
-    assert told(naming(text, [NODES[1]]), DIRECTORY.name) == text.replace(NODES[1], NODE2)
-    assert told(naming(text, []), DIRECTORY.name) == text
+    assert with_names(naming(text, [NODES[1]]), DIRECTORY.name) == text.replace(NODES[1], NODE2)
+    assert with_names(naming(text, []), DIRECTORY.name) == text
 
 
 def test_a_refusal_has_the_nodes_as_data() -> None:
@@ -38,4 +38,4 @@ def test_a_refusal_has_the_nodes_as_data() -> None:
     assert not isinstance(refusal, int)
     assert refusal.missing == frozenset((NODES[1],))
     assert f"({NODES[1]}: no answer)" in refusal.reason
-    assert f"({NODE2}: no answer)" in told(refusal.reason, DIRECTORY.name)
+    assert f"({NODE2}: no answer)" in with_names(refusal.reason, DIRECTORY.name)

@@ -47,8 +47,8 @@ class Node:
             self.keeper, lambda epoch: [f"older than {epoch}"], voter=self.voter
         )
 
-    def voter(self, heard_master: str) -> Voter:
-        self.asked.append(heard_master)
+    def voter(self, recent_master: str) -> Voter:
+        self.asked.append(recent_master)
         return Voter("candidate", True, Tail(Position(3, 9), b"\x12"), 77)
 
     async def call(self, name: str, args: object) -> RegisterAnswer:

@@ -23,7 +23,7 @@ from ganeti.model.objects import (
     NodeUuid,
 )
 from ganeti.model.opcodes.test import OpTestDelay
-from ganeti.rpc.procedures.exports import EXPORT_LIST, ExportPlace
+from ganeti.rpc.procedures.exports import EXPORT_LIST, ExportListing
 from ganeti.rpc.procedures.external import EXT_PROVIDERS, ProviderInfo
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo, StorageSpace
@@ -154,7 +154,7 @@ class FakeNodes:
         if procedure is OS_DIAGNOSE:
             return self.systems
         if procedure is EXPORT_LIST:
-            return ExportPlace(names=["web1.example.com"] if name == "node1" else [], free=1)
+            return ExportListing(names=["web1.example.com"] if name == "node1" else [], free=1)
         raise RpcError(node.name, f"unexpected {procedure.name}")
 
 

@@ -152,7 +152,7 @@ async def test_wherever_the_master_dies_the_next_one_has_each_job_live_or_archiv
     assert (live, archived) == (steps < 3, steps >= 2)
     # Archived again by the next master, which may have another content of it by then.
     await (await candidates.of(N2)).append(jobs(8, 8))
-    candidates.replicas.mend()
+    candidates.replicas.repair()
     await has(candidates.archives[N1], 2 if steps else 1 + archived)
 
 
@@ -166,7 +166,7 @@ async def test_a_follower_that_was_away_gets_what_it_lacks_and_keeps_what_it_has
     await candidates.archives[N3].append([(5, b"its own")])
     await archive.append(jobs(1, 700, 100))
     assert await candidates.archives[N2].count() == 700
-    candidates.replicas.mend()
+    candidates.replicas.repair()
     await has(candidates.archives[N3], 700)
     assert await candidates.archives[N3].get(5) == b"its own"
 
@@ -251,7 +251,7 @@ async def test_where_any_candidate_is_next_half_of_them_and_all_that_are_connect
     candidates.replicas.cut_off(N2)
     with pytest.raises(Refused, match="node n2 does not have them; node n3 does not have them"):
         await archive.append(jobs(10, 10))
-    candidates.replicas.mend()
+    candidates.replicas.repair()
     await has(candidates.archives[N3], 10)
     await archive.append([])
 
@@ -335,7 +335,7 @@ async def test_what_a_follower_has_forgotten_is_not_given_back_by_master_or_succ
     candidates.replicas.cut_off(N3)
     assert await candidates.archives[N3].forget(lambda content: int(content) <= 15) == 15
     await archive.append(jobs(21, 22))
-    candidates.replicas.mend()
+    candidates.replicas.repair()
     await has(candidates.archives[N3], 7)
     await candidates.are_fed()
     await archive.append(jobs(23, 23))
@@ -344,5 +344,5 @@ async def test_what_a_follower_has_forgotten_is_not_given_back_by_master_or_succ
     await take_over(candidates.replicas, N3)
     assert await (await candidates.of(N3)).greatest_id() == 23
     await candidates.archives[N2].forget(lambda content: int(content) <= 15)
-    candidates.replicas.mend()
+    candidates.replicas.repair()
     await has(candidates.archives[N2], 8)

@@ -17,7 +17,7 @@ from ganeti.model.objects import NodeUuid
 from ganeti.store.backend import StateBackend, become_master
 from ganeti.store.backends import (
     BackEnd,
-    CandidatePlace,
+    CandidateState,
     back_end,
     join_cluster,
     open_alone,
@@ -118,7 +118,7 @@ async def test_candidates_learn_of_a_back_end_that_is_not_the_embedded_one(paths
         settings = StateSettings(kind=kind)
         servers = back_end(kind).servers(paths, CLUSTER, settings, reports)
         place = await servers.admit(sample_node(1))
-        assert place == CandidatePlace(settings if kind == MEMORY else None)
+        assert place == CandidateState(settings if kind == MEMORY else None)
         assert await servers.faults([sample_node(1)]) == []
         await servers.close()
 
@@ -140,7 +140,7 @@ async def test_a_back_end_without_servers_refuses_servers(paths: Paths) -> None:
     with pytest.raises(InputError, match="no servers"):
         await switch.move(MEMORY, ExternalServers(("https://192.0.2.1:2379",)))
     with pytest.raises(InputError, match="no servers"):
-        back_end(MEMORY).check_place("{}")
+        back_end(MEMORY).check_server("{}")
 
 
 def a_switch(paths: Paths) -> SteppedSwitch:

@@ -6,7 +6,7 @@ from ganeti.model.objects import NodeUuid
 from ganeti.store import election
 from ganeti.store.election import (
     Electing,
-    Heard,
+    LastContact,
     NoVote,
     QuorumLease,
     Refusal,
@@ -190,15 +190,15 @@ def test_what_earlier_masters_left_running_is_known_by_node() -> None:
     ("kind", "heard", "granted"),
     [
         (VOTE, None, True),
-        (VOTE, Heard(A, 9.9), False),
-        (VOTE, Heard(A, 10.0), True),
-        (VOTE, Heard(B, 0.1), True),  # the master itself, which has started again
-        (HAND_OVER, Heard(A, 0.1), True),
-        (FORCE, Heard(A, 0.1), True),
+        (VOTE, LastContact(A, 9.9), False),
+        (VOTE, LastContact(A, 10.0), True),
+        (VOTE, LastContact(B, 0.1), True),  # the master itself, which has started again
+        (HAND_OVER, LastContact(A, 0.1), True),
+        (FORCE, LastContact(A, 0.1), True),
     ],
 )
 def test_a_node_does_not_vote_against_a_master_that_it_hears(
-    kind: CampaignKind, heard: Heard | None, granted: bool
+    kind: CampaignKind, heard: LastContact | None, granted: bool
 ) -> None:
     answer = election.vote(register(3), PromiseRequest("cluster", 4, B), kind, heard)
     assert answer.granted == granted
@@ -245,7 +245,7 @@ def test_a_survey_without_a_majority_asks_for_nothing_and_names_who_is_missing()
 
 
 def test_a_survey_that_hears_a_master_may_be_repeated() -> None:
-    ballot = {node: Vote(True, register(3), heard=Heard(A, 1.0)) for node in ALL}
+    ballot = {node: Vote(True, register(3), heard=LastContact(A, 1.0)) for node in ALL}
     refusal = election.judge_survey(by_vote(), ballot, 0)
     assert isinstance(refusal, Refusal)
     assert refusal.may_pass

@@ -15,7 +15,6 @@ from ganeti.model.objects import NodeUuid
 from ganeti.store.interface import Follower, Lease, Lost, Master, NotYet, Role
 from ganeti.store.mastership import (
     TRANSITIONS,
-    Asked,
     Campaigned,
     CloseServices,
     EndDaemon,
@@ -30,6 +29,7 @@ from ganeti.store.mastership import (
     Phase,
     Reply,
     RequestKind,
+    RoleRequested,
     RoleSeen,
     ServeAsMaster,
     ServicesClosed,
@@ -83,7 +83,7 @@ def _event(word: str, rest: str) -> Event:
     name, _, why = text.partition(" ")
     events: dict[str, Callable[[], Event]] = {
         "role": lambda: RoleSeen(_role(first, text)),
-        "ask": lambda: Asked(int(first), RequestKind(text)),
+        "ask": lambda: RoleRequested(int(first), RequestKind(text)),
         "campaigned": lambda: Campaigned(ERRORS[first](text) if first else None),
         "promised": lambda: FencePromised(Lease(int(first))),
         "up": lambda: ServicesUp(Lease(int(first))),
@@ -280,7 +280,7 @@ class Environment:
         self.unanswered.add(self.asked)
         if kind is RequestKind.START:
             self.starts.add(self.asked)
-        self.report(Asked(self.asked, kind))
+        self.report(RoleRequested(self.asked, kind))
 
     def _finish(self, number: int) -> None:
         """One thing that is under way succeeds."""

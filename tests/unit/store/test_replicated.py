@@ -198,10 +198,10 @@ async def test_a_member_that_lost_its_database_is_not_asked_for_the_state(
     replicas.cut_off(N1)
     await without_database(replicas, N2)
     await replicas.open(N2)
-    replicas.mend(N3)
+    replicas.repair(N3)
     with pytest.raises(NotMaster, match=f"the database of {N2} is gone"):
         await take_over(replicas, N3)
-    replicas.mend()
+    replicas.repair()
     await take_over(replicas, N3)
     assert "kept" in await keys_of(replicas.stores[N3])
 
@@ -212,7 +212,7 @@ async def test_a_new_master_has_the_members_that_it_copied(replicas: Replicas) -
     replicas.cut_off(N3)
     await store.change_members(lease, MemberChange(N2, is_voter=True, is_candidate=False))
     await store.step_down("asked to")
-    replicas.mend()
+    replicas.repair()
     lease = await take_over(replicas, N3)
     late = replicas.stores[N3]
     assert (await late.members()).candidates == frozenset((N1, N3))
@@ -254,7 +254,7 @@ async def test_another_takes_over_with_everything_and_the_old_master_follows(
     second = replicas.stores[N2]
     await second.commit(new_lease, put("after"))
     assert await keys_of(second) == ["after", "before"]
-    replicas.mend()
+    replicas.repair()
     with pytest.raises(CommitUnknown):
         await store.commit(lease, put("lost"))
     await eventually(lambda: isinstance(store.statistics().role, Follower))
@@ -278,7 +278,7 @@ async def test_at_healing_it_is_said_what_of_which_side_is_dropped(
     third = replicas.stores[N3]
     forced = await become_master(third, FORCE)
     assert (await third.commit(forced, put("forced"))).degraded
-    replicas.mend()
+    replicas.repair()
     await eventually(lambda: not (third._term is None or third._term.is_forced))
     await eventually(lambda: store.statistics().digest == third.statistics().digest)
     await eventually(lambda: "only this file has jobs 17" in caplog.text)
@@ -367,7 +367,7 @@ async def test_a_silent_member_is_dropped_and_returns(replicas: Replicas) -> Non
     receipt = await store.commit(lease, put("without n3"))
     assert not receipt.degraded
     assert N3 not in (await store.members()).holders
-    replicas.mend()
+    replicas.repair()
     await all_in_set(store)
     assert await keys_of(replicas.stores[N3]) == ["without n3"]
 
@@ -395,7 +395,7 @@ async def test_a_master_that_hears_nobody_leaves_the_set_as_it_is(
     assert [one.sync_set for one in accepted] == [frozenset((N1, N2, N3))] * 2
     replicas.cut_off(N1)
     await take_over(replicas, N2)
-    replicas.mend()
+    replicas.repair()
     with pytest.raises(CommitUnknown):
         await writing
 
@@ -643,7 +643,7 @@ async def test_candidate_that_promised_the_epoch_to_a_loser_of_the_vote_follows_
     same = await take_over(replicas, N1)
     assert same.epoch == request.epoch
     store = replicas.stores[N1]
-    replicas.mend()
+    replicas.repair()
     await eventually(lambda: not isinstance(store.statistics().role, Master))
     following = await take_over(replicas, N1)
     receipt = await store.commit(following, put("a"))
@@ -751,7 +751,7 @@ async def test_no_position_goes_back_at_a_snapshot(replicas: Replicas) -> None:
     store._local.reached = reach  # type: ignore[method-assign] # looks on
     replicas.silent_voters.clear()
     await take_over(replicas, N2)
-    replicas.mend()
+    replicas.repair()
     await eventually(lambda: store.statistics().digest == replicas.stores[N2].statistics().digest)
     assert reached == sorted(reached)
     with pytest.raises(CommitUnknown):
@@ -803,7 +803,7 @@ async def away_for_long(
 
 async def test_a_follower_that_was_away_for_long_gets_a_snapshot(replicas: Replicas) -> None:
     store, second = await away_for_long(replicas, Options())
-    replicas.mend()
+    replicas.repair()
     await eventually(lambda: second.statistics().digest == store.statistics().digest)
     assert await rows_of(second) == await rows_of(store)
     assert not preserved_states(replicas.directory / f"{N2}.db"), "the master has all that it had"
@@ -844,7 +844,7 @@ async def test_a_follower_that_stands_still_in_a_snapshot_lets_the_log_shrink(
         return await feeding.send_snapshot(*args)  # type: ignore[arg-type] # as it was given
 
     monkeypatch.setattr(leader_module, "send_snapshot", stall)
-    replicas.mend()
+    replicas.repair()
     await eventually(lambda: bool(store._local._snapshots))
     await eventually(lambda: not store._local._snapshots)
     monkeypatch.setattr(leader_module, "send_snapshot", feeding.send_snapshot)
@@ -858,20 +858,20 @@ async def test_a_snapshot_that_is_interrupted_anywhere_is_begun_again(
     replicas: Replicas, statement: str
 ) -> None:
     """Whoever connects next ends the session, while its thread is at work on the file."""
-    script, is_met, goes_on = Script(), threading.Event(), threading.Event()
+    script, is_met, may_continue = Script(), threading.Event(), threading.Event()
     store, second = await away_for_long(replicas, Options(connect=script.connect))
 
     def wait() -> None:
         is_met.set()
-        goes_on.wait(5)
+        may_continue.wait(5)
 
     script.waits[statement] = wait
-    replicas.mend()
+    replicas.repair()
     await eventually(is_met.is_set)
     replicas.cut_off(N2)
-    replicas.mend()
+    replicas.repair()
     await asyncio.sleep(0.1)  # the master has connected again
-    goes_on.set()
+    may_continue.set()
     await eventually(lambda: second.statistics().digest == store.statistics().digest)
     assert isinstance(second.statistics().role, Follower)
     assert await rows_of(second) == await rows_of(store)
@@ -891,7 +891,7 @@ async def test_space_that_returns_during_a_snapshot_is_no_broken_disk(replicas: 
         asks.set()
         probe()
 
-    replicas.mend()
+    replicas.repair()
     await eventually(lambda: second.statistics().is_full)
     second._local.database.probe = asked  # type: ignore[method-assign] # looks on
     script.waits["INSERT INTO rows"] = until(lambda: second._local.commits._probe_timer is None)

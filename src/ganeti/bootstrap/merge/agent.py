@@ -73,10 +73,10 @@ class Agent:
             case Action.TAKE:
                 await self.take()
             case _:
-                return await self._told(request)
+                return await self._reply(request)
         return Reply()
 
-    async def _told(self, request: Request) -> Reply:
+    async def _reply(self, request: Request) -> Reply:
         match request.action:
             case Action.FACTS:
                 return Reply(facts=await asyncio.to_thread(self.facts))

@@ -103,7 +103,7 @@ async def offline_backup(paths: Paths) -> bytes:
     identity = own_identity(paths)
     restorer = state_restorer(paths, identity)
     async with restorer.held():
-        found = await restorer.found()
+        found = await restorer.present_state()
         if found.damage:
             raise ConfigurationError(f"the state in {paths.state} is damaged: {found.damage}")
 

@@ -130,10 +130,12 @@ class Merge:
             for cluster in self.journal.clusters
             for old in cluster.running or ()
         ]
-        stranded = {name for cluster in self.journal.clusters for name in self._stranded(cluster)}
+        stranded = {
+            name for cluster in self.journal.clusters for name in self._left_out_instances(cluster)
+        }
         return [name for name in names if name in self.journal.instances and name not in stranded]
 
-    def _stranded(self, cluster: ClusterRecord) -> list[str]:
+    def _left_out_instances(self, cluster: ClusterRecord) -> list[str]:
         """Return the instances on nodes that were left out."""
         if not cluster.left_out:
             return []

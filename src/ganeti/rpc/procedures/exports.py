@@ -28,7 +28,7 @@ class FinishExportArgs(Message, frozen=True, kw_only=True):
         return self.export
 
 
-class ExportPlace(Message, frozen=True, kw_only=True):
+class ExportListing(Message, frozen=True, kw_only=True):
     """The exports of a node by name, and the free space in MiB."""
 
     names: list[str]
@@ -42,7 +42,7 @@ class ExportContent(Message, frozen=True, kw_only=True):
     files: dict[str, int]
 
 
-EXPORT_LIST = Procedure("export_list", Nothing, ExportPlace, NORMAL_S, changes=False)
+EXPORT_LIST = Procedure("export_list", Nothing, ExportListing, NORMAL_S, changes=False)
 
 EXPORT_INFO = Procedure("export_info", ExportArgs, ExportContent, NORMAL_S, changes=False)
 

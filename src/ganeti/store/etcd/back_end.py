@@ -26,7 +26,7 @@ class EtcdBackEnd(BackEnd):
 
         return EtcdRestorer(paths, identity, settings)
 
-    async def found(self, founding: Founding) -> StateSettings:
+    async def create_state(self, founding: Founding) -> StateSettings:
         from ganeti.store.etcd.provision import begin_etcd
 
         return await begin_etcd(founding)
@@ -59,7 +59,7 @@ class EtcdBackEnd(BackEnd):
             return ExternalEtcd(settings, gateway)
         return EtcdServers(cluster_uuid, gateway, reports)
 
-    def check_place(self, server: str) -> None:
+    def check_server(self, server: str) -> None:
         from ganeti.store.etcd.settings import ServerSettings
 
         try:
@@ -70,7 +70,7 @@ class EtcdBackEnd(BackEnd):
                 f"the settings of an etcd server are not valid: {err}", "server"
             ) from err
 
-    def keep_place(self, paths: Paths, server: str) -> None:
+    def prepare_server(self, paths: Paths, server: str) -> None:
         from ganeti.store.etcd.settings import ServerSettings, keep_server_settings
 
         keep_server_settings(paths, msgspec.json.decode(server, type=ServerSettings))

@@ -18,7 +18,7 @@ Seen = Mapping[str, StatusAnswer | str]
 
 
 @dataclass(frozen=True)
-class Trouble:
+class ServerProblem:
     """A problem of a server."""
 
     text: str
@@ -38,27 +38,29 @@ async def look(gateway: Gateway, urls: Iterable[str]) -> Seen:
     return dict(zip(wanted, await asyncio.gather(*map(ask, wanted)), strict=True))
 
 
-def troubles(seen: Seen, url: str, quota_bytes: int = 0) -> Sequence[Trouble]:
+def server_problems(seen: Seen, url: str, quota_bytes: int = 0) -> Sequence[ServerProblem]:
     """Return the problems of one server, compared with the others; `quota_bytes` 0: unknown."""
     status = seen[url]
     if isinstance(status, str):
-        return (Trouble(f"does not answer: {status}"),)
-    found: list[Trouble] = []
+        return (ServerProblem(f"does not answer: {status}"),)
+    found: list[ServerProblem] = []
     said = " ".join(status.errors)
     if _FULL in said:
-        found.append(Trouble("is out of space: its quota is used up, and nothing can be written"))
+        found.append(
+            ServerProblem("is out of space: its quota is used up, and nothing can be written")
+        )
     elif quota_bytes and status.dbSize > NEARLY_FULL * quota_bytes:
         used = f"{status.dbSize >> 20} of {quota_bytes >> 20} MiB"
-        found.append(Trouble(f"is nearly full: {used}", is_error=False))
+        found.append(ServerProblem(f"is nearly full: {used}", is_error=False))
     if _DAMAGED in said:
-        found.append(Trouble("reports that its data is damaged"))
+        found.append(ServerProblem("reports that its data is damaged"))
     if not status.leader or _ALONE in said:
-        found.append(Trouble("has no connection to a majority of the others"))
+        found.append(ServerProblem("has no connection to a majority of the others"))
     lag = _greatest(seen) - status.raftIndex
     if lag > LAG_ENTRIES:
-        found.append(Trouble(f"lags: it has {lag} entries fewer than another server"))
+        found.append(ServerProblem(f"lags: it has {lag} entries fewer than another server"))
     if status.isLearner:
-        found.append(Trouble("has no vote yet", is_error=False))
+        found.append(ServerProblem("has no vote yet", is_error=False))
     return found
 
 

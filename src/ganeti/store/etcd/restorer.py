@@ -12,7 +12,7 @@ from typing import BinaryIO
 from ganeti.base.errors import StoreError
 from ganeti.base.files import sync_file
 from ganeti.base.paths import Paths
-from ganeti.store.backend import Found, Restoration
+from ganeti.store.backend import PresentState, Restoration
 from ganeti.store.backup import write_backup
 from ganeti.store.etcd.backend import EtcdBackend
 from ganeti.store.etcd.batch import MAX_BYTES, MAX_REQUESTS
@@ -107,14 +107,14 @@ class EtcdRestorer:
         await view.read()
         return view
 
-    async def found(self) -> Found:
+    async def present_state(self) -> PresentState:
         try:
             view = await self._view()
         except GatewayError:
             raise
         except StoreError as err:
-            return Found(Position(0, 0), damage=err.message)
-        return Found(view.head.position, view.epoch, view.job_id_ceiling)
+            return PresentState(Position(0, 0), damage=err.message)
+        return PresentState(view.head.position, view.epoch, view.job_id_ceiling)
 
     async def rows(self) -> AsyncGenerator[Row, None]:
         async with contextlib.aclosing(self._reader().load()) as items:
@@ -128,8 +128,10 @@ class EtcdRestorer:
 
     async def replace(self, plan: Restoration, rows: Iterable[Row]) -> str:
         gateway, keys = self._require(), self._keys
-        found = await self.found()
-        aside = "" if found.damage or found.position == Position(0, 0) else await self._kept(found)
+        found = await self.present_state()
+        aside = (
+            "" if found.damage or found.position == Position(0, 0) else await self._preserve(found)
+        )
         await self._written([put(keys.incomplete, b"1")])
         await gateway.delete(keys.rows, keys.end_of_rows)
         waiting: list[Request] = []
@@ -172,7 +174,7 @@ class EtcdRestorer:
         if not answer.succeeded:
             raise StoreError("the state in etcd is no longer locked; restore again")
 
-    async def _kept(self, found: Found) -> str:
+    async def _preserve(self, found: PresentState) -> str:
         """Preserve the replaced state as a backup; return its path."""
         at = found.position
         path = self._paths.data / f"etcd.aside-{at.epoch}-{at.serial}"

@@ -8,14 +8,14 @@ import msgspec
 
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.store.backends import (
-    CandidatePlace,
+    CandidateState,
     Reports,
     ServerFault,
     ServerReport,
     StateServers,
 )
 from ganeti.store.etcd.gateway import Gateway, GatewayError, Rejected
-from ganeti.store.etcd.health import Seen, look, troubles
+from ganeti.store.etcd.health import Seen, look, server_problems
 from ganeti.store.etcd.messages import EtcdMember
 from ganeti.store.etcd.server import QUOTA_BYTES
 from ganeti.store.etcd.settings import ServerSettings, client_url, peer_url
@@ -60,7 +60,7 @@ class ExternalEtcd(StateServers):
                 trouble.is_error,
             )
             for url in seen
-            for trouble in troubles(seen, url)
+            for trouble in server_problems(seen, url)
         ]
 
 
@@ -74,7 +74,7 @@ class EtcdServers(StateServers):
     async def close(self) -> None:
         await self._gateway.close()
 
-    async def admit(self, node: Node) -> CandidatePlace:
+    async def admit(self, node: Node) -> CandidateState:
         gateway = self._gateway
         own = peer_url(node.primary_ip)
         await self._take_out_lost(gateway, node)
@@ -97,7 +97,7 @@ class EtcdServers(StateServers):
             initial_cluster=initial,
             is_new=False,
         )
-        return CandidatePlace(settings, msgspec.json.encode(server).decode())
+        return CandidateState(settings, msgspec.json.encode(server).decode())
 
     async def lost(self, nodes: Iterable[Node]) -> frozenset[NodeUuid]:
         members = (await self._gateway.members()).members
@@ -210,7 +210,7 @@ def _faults(node: Node, seen: Seen, report: ServerReport | None) -> Iterator[Ser
         free = report.free_bytes >> 20
         text = f"its etcd server is out of space: {free} MiB are free on its disk; make room there"
         yield ServerFault(name, text)
-    for trouble in troubles(seen, client_url(node.primary_ip), QUOTA_BYTES):
+    for trouble in server_problems(seen, client_url(node.primary_ip), QUOTA_BYTES):
         text = f"its etcd server {trouble.text}; {log}"
         if trouble.is_error:
             text += f". {_HELP.format(name=name)}"

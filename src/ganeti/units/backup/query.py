@@ -11,7 +11,7 @@ from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.model.opcodes.backup import OpBackupQuery, OpBackupRemove
-from ganeti.rpc.procedures.exports import EXPORT_LIST, EXPORT_REMOVE, ExportArgs, ExportPlace
+from ganeti.rpc.procedures.exports import EXPORT_LIST, EXPORT_REMOVE, ExportArgs, ExportListing
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
@@ -19,7 +19,7 @@ from ganeti.units.context import UnitContext
 
 async def all_exports(
     ctx: UnitContext, nodes: Sequence[Node]
-) -> dict[NodeUuid, ExportPlace | RpcError]:
+) -> dict[NodeUuid, ExportListing | RpcError]:
     """Return the exports of each node, or the reason why they are unknown."""
     return await ctx.call_all(nodes, EXPORT_LIST, Nothing())
 

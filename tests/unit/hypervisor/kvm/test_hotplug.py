@@ -69,7 +69,7 @@ class Qemu:
     def fail(self, nth: int, how: str) -> None:
         self._fault = len(self.asked) + nth, how
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         self._fault = None
 
     async def __call__(
@@ -334,7 +334,7 @@ async def test_any_question_may_fail_and_the_record_never_lacks_a_device(
             return
         # What is taken out stays in the record until QEMU has said that it is gone.
         host.check(is_known=how == "refused" and act not in (remove_disk, remove_nic))
-    host.qemu.mend()
+    host.qemu.repair()
     # What was left in doubt is found out before the guest moves, and the change can be made again.
     await host.hotplug.reconciled(host.guest)
     host.check()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganeti.store.etcd.health import LAG_ENTRIES, Seen, troubles
+from ganeti.store.etcd.health import LAG_ENTRIES, Seen, server_problems
 from ganeti.store.etcd.messages import StatusAnswer
 
 ONE, TWO = "https://192.0.2.1:1818", "https://192.0.2.2:1818"
@@ -10,7 +10,7 @@ GOOD = StatusAnswer(leader=7, raftIndex=5_000, dbSize=1 << 20)
 
 
 def said(seen: Seen, url: str = TWO, quota: int = 4 << 30) -> list[tuple[str, bool]]:
-    return [(trouble.text, trouble.is_error) for trouble in troubles(seen, url, quota)]
+    return [(trouble.text, trouble.is_error) for trouble in server_problems(seen, url, quota)]
 
 
 def test_servers_that_go_on_together_have_no_trouble() -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election
-from ganeti.store.election import Electing, Heard, NoVote, QuorumLease, Refusal, Tail, Vote
+from ganeti.store.election import Electing, LastContact, NoVote, QuorumLease, Refusal, Tail, Vote
 from ganeti.store.epochs import ends_leader_term
 from ganeti.store.interface import CampaignKind, Position
 from ganeti.store.job_ids import JobIdAllocator
@@ -166,7 +166,7 @@ class Member:
     # The voter (node daemon)
 
     def _vote(self, *, granted: bool, reason: str = "") -> Vote:
-        heard = self.heard and Heard(self.heard[0], self.world.now - self.heard[1])
+        heard = self.heard and LastContact(self.heard[0], self.world.now - self.heard[1])
         return Vote(granted, self.register, reason, heard or None)
 
     async def read(self) -> Vote:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election
-from ganeti.store.election import Electing, Heard, QuorumLease, Refusal, Tail
+from ganeti.store.election import Electing, LastContact, QuorumLease, Refusal, Tail
 from ganeti.store.interface import CampaignKind, Position
 from ganeti.store.register import (
     Accepted,
@@ -73,7 +73,10 @@ class GrantsAnything(Rules):
 
     @staticmethod
     def vote(
-        register: Register | None, request: PromiseRequest, kind: CampaignKind, heard: Heard | None
+        register: Register | None,
+        request: PromiseRequest,
+        kind: CampaignKind,
+        heard: LastContact | None,
     ) -> Answer:
         answer = election.vote(register, request, kind, heard)
         if answer.granted or register is None or "heard" in answer.reason:
@@ -259,7 +262,10 @@ class DeposesLivingMasters(Rules):
 
     @staticmethod
     def vote(
-        register: Register | None, request: PromiseRequest, kind: CampaignKind, heard: Heard | None
+        register: Register | None,
+        request: PromiseRequest,
+        kind: CampaignKind,
+        heard: LastContact | None,
     ) -> Answer:
         return election.vote(register, request, kind, None)
 

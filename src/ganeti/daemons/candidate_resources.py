@@ -15,7 +15,7 @@ from ganeti.store.settings import state_settings
 from ganeti.units.calls import Rpc
 
 
-class CandidatePlaces:
+class CandidateResources:
     """The servers of the back end together with the keys of the candidates."""
 
     def __init__(self, paths: Paths, servers: StateServers) -> None:
