@@ -172,6 +172,10 @@ class ArraySearch:
         return np.asarray(self.open & (self.state.group[:, None] == self.state.group))
 
     @property
+    def _is_dedicated(self) -> bool:
+        return self.rules.dedicated and bool(self.state.exclusive[self.open].all())
+
+    @property
     def is_pair(self) -> bool:
         return self.wanted.nodes_needed > 1
 
@@ -254,12 +258,12 @@ class ArraySearch:
 
     def _pairs(self, fits: Bools) -> None:
         """Return the pairs of different nodes of one group."""
-        if self.rules.best_only and not self.rules.dedicated and can_search(self.chunk):
+        if not (self.rules.all_scores or self._is_dedicated) and can_search(self.chunk):
             found = self._best_pair(fits)
             if found is None or self.check.allows(found[:2]):
                 self._take(found)
-                if found is None:
-                    self._count_seconds(fits)
+                if found is None or not self.rules.best_only:
+                    self.place.successes = self._count_seconds(fits)
                 return
             self.refused = found[:2]
         rows, columns = np.flatnonzero(fits), np.flatnonzero(self.open)
@@ -286,8 +290,7 @@ class ArraySearch:
 
     def _decide(self, scores: Floats) -> None:
         """Choose a placement that has a score: by the scores, or on exclusive storage by the lost allocations."""
-        is_dedicated = self.rules.dedicated and self.state.exclusive[self.open].all()
-        if not (is_dedicated and np.isfinite(scores).any()):
+        if not (self._is_dedicated and np.isfinite(scores).any()):
             self._choose(scores)
             return
         costs = Costs(self.chunk, int(self.state.group[self.open][0]), is_pair=self.is_pair)

@@ -4,7 +4,7 @@ The checks cover each step of the job: a node that holds the instance only in be
 An instance that leaves an offline node is exempt from soft limits.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ganeti.placement.moves import Move, MoveKind
-from ganeti.placement.places import NO_NODE
+from ganeti.placement.places import NO_NODE, SLACK
 from ganeti.placement.spread import AS_PRIMARY, AS_SECONDARY, Chunk, Field
 from ganeti.placement.state import MIRROR_EXTERNAL, MIRROR_INTERNAL, Bools, Floats, Indices, State
 from ganeti.placement.weights import (
@@ -23,6 +23,8 @@ from ganeti.placement.weights import (
     RESERVED,
 )
 
+FEW = 64
+"""So many instances limit the search for the best move."""
 CHUNK = 65536
 """Candidates that are computed together: their arrays stay in the processor's cache."""
 
@@ -121,6 +123,16 @@ class _Moves:
         return fails, soft & chunk.hard_primary & chunk.targets
 
 
+_ROLES = {
+    MoveKind.FAILOVER: [],
+    MoveKind.REPLACE_SECONDARY: AS_SECONDARY,
+    MoveKind.REPLACE_AND_FAILOVER: AS_PRIMARY,
+    MoveKind.REPLACE_PRIMARY: AS_PRIMARY,
+    MoveKind.FAILOVER_AND_REPLACE: AS_SECONDARY,
+}
+"""What the target becomes."""
+
+
 class _Mirrored(_Moves):
     """The moves of a chunk of mirrored instances."""
 
@@ -170,13 +182,57 @@ class _Mirrored(_Moves):
 
     # The kinds of moves.
 
+    @cached_property
+    def parts(self) -> dict[MoveKind, list[tuple[Indices, Floats]]]:
+        """The changes at the present nodes, each (node, change of its values)."""
+        p_secondary = self.p_gone + self.chunk.at(self.p, AS_SECONDARY, 1.0)
+        s_primary = self.s_gone + self.chunk.at(self.s, AS_PRIMARY, 1.0)
+        return {
+            MoveKind.FAILOVER: [(self.p, p_secondary), (self.s, s_primary)],
+            MoveKind.REPLACE_SECONDARY: [(self.s, self.s_gone)],
+            MoveKind.REPLACE_AND_FAILOVER: [(self.s, self.s_gone), (self.p, p_secondary)],
+            MoveKind.REPLACE_PRIMARY: [(self.p, self.p_gone)],
+            MoveKind.FAILOVER_AND_REPLACE: [(self.p, self.p_gone), (self.s, s_primary)],
+        }
+
+    def _spread(self, kind: MoveKind) -> Floats:
+        return self.chunk.spread(self.parts[kind], _ROLES[kind])
+
+    def bounds(self) -> Floats:
+        """Return, by instance, a lower bound of the scores of all its moves.
+
+        It holds if neither N+1 violations, nor instances on closed nodes, nor tags of instances are in the score.
+        """
+        chunk, field, state = self.chunk, self.field, self.state
+        unit, value = field.coefficients[RESERVED], field.values[RESERVED]
+        left = [(self.s, self.left_change)]
+        reserved = state.reserved[self.s]
+        most_p, most_s = self.reserve * unit[self.p], self.reserve * unit[self.s]
+        least_p = np.maximum(0.0, self.reserve - state.reserved[self.p]) * unit[self.p]
+        least_s = (np.maximum(self.reserve, self.left) - reserved) * unit[self.s]
+        least_target = np.maximum(0.0, self.reserve[:, None] - state.reserved)
+        least_target *= unit
+        at_target = chunk.least_reserved(
+            left, least_target, self.reserve * unit.max(), float(value.min())
+        )
+        at_p = chunk.least_reserved(left, least_p[:, None], most_p, value[self.p])
+        at_s = chunk.least_reserved([], least_s[:, None], most_s, value[self.s])
+        lowest = (chunk.least_spread(self.parts[MoveKind.FAILOVER], []) + at_p)[:, 0]
+        for kind, least in (
+            (MoveKind.REPLACE_SECONDARY, at_target),
+            (MoveKind.REPLACE_AND_FAILOVER, at_p),
+            (MoveKind.REPLACE_PRIMARY, at_s),
+            (MoveKind.FAILOVER_AND_REPLACE, at_target),
+        ):
+            scores = chunk.least_spread(self.parts[kind], _ROLES[kind])
+            scores += least
+            scores[~chunk.targets] = np.inf
+            np.minimum(lowest, scores.min(axis=1), out=lowest)
+        return np.asarray(lowest + field.fixed)
+
     def failover(self) -> Floats:
         """(instances, 1)."""
         field, state = self.field, self.state
-        changes = [
-            (self.p, self.p_gone + self.chunk.at(self.p, AS_SECONDARY, 1.0)),
-            (self.s, self.s_gone + self.chunk.at(self.s, AS_PRIMARY, 1.0)),
-        ]
         reserved = np.maximum(state.reserved[self.p], state.peers[self.p, self.s] + self.reserve)
         change = (reserved - state.reserved[self.p]) * field.coefficients[RESERVED, self.p]
         fails = self.p_free <= reserved
@@ -187,7 +243,7 @@ class _Mirrored(_Moves):
         valid = self.s_hosts & keeps & (~fails | self.p_fails | self.waive_p)
         valid &= field.live[self.s] & self._may_migrate(self.p, self.s)
         result = self._total(
-            self.chunk.spread(changes, [])[:, :1],
+            self._spread(MoveKind.FAILOVER)[:, :1],
             self.chunk.reserved_spread(
                 [(self.s, self.left_change)],
                 change[:, None],
@@ -224,7 +280,7 @@ class _Mirrored(_Moves):
         reserved, fails, valid = self._secondary_target(self.p, self.waive_s)
         valid &= ((state.free[self.p] > 0) & (state.free_disk[self.p] > 0))[:, None]
         result = self._total(
-            self.chunk.spread([(self.s, self.s_gone)], AS_SECONDARY),
+            self._spread(MoveKind.REPLACE_SECONDARY),
             self.chunk.reserved_spread(
                 [(self.s, self.left_change)],
                 self._target_reserved(reserved),
@@ -256,12 +312,8 @@ class _Mirrored(_Moves):
         keeps = self._keeps_disk(self.p, self.waive_s, self.p_free, self.p_free_if_all)
         valid &= keeps[:, None] & (~fails | (self.p_fails | self.waive_s)[:, None])
         valid &= self._may_migrate(self.p)
-        changes = [
-            (self.s, self.s_gone),
-            (self.p, self.p_gone + self.chunk.at(self.p, AS_SECONDARY, 1.0)),
-        ]
         result = self._total(
-            self.chunk.spread(changes, AS_PRIMARY),
+            self._spread(MoveKind.REPLACE_AND_FAILOVER),
             self.chunk.reserved_spread(
                 [(self.s, self.left_change)], change, field.values[RESERVED, self.p][:, None]
             ),
@@ -288,7 +340,7 @@ class _Mirrored(_Moves):
         valid &= hop if isinstance(hop, bool) else hop[:, None]
         valid &= self._may_migrate(self.s)
         result = self._total(
-            self.chunk.spread([(self.p, self.p_gone)], AS_PRIMARY),
+            self._spread(MoveKind.REPLACE_PRIMARY),
             self.chunk.reserved_spread([], change, field.values[RESERVED, self.s][:, None]),
             self._failing(self.p, self.p_fails, -1),
             self._failing(self.s, fails if self.is_risky else self.s_fails, 0),
@@ -304,12 +356,8 @@ class _Mirrored(_Moves):
         reserved, fails, valid = self._secondary_target(self.s, self.waive_p)
         hop = self._may_migrate(self.p, self.s)
         valid &= (self.s_hosts & hop)[:, None]
-        changes = [
-            (self.p, self.p_gone),
-            (self.s, self.s_gone + self.chunk.at(self.s, AS_PRIMARY, 1.0)),
-        ]
         result = self._total(
-            self.chunk.spread(changes, AS_SECONDARY),
+            self._spread(MoveKind.FAILOVER_AND_REPLACE),
             self.chunk.reserved_spread(
                 [(self.s, self.left_change)],
                 self._target_reserved(reserved),
@@ -413,28 +461,60 @@ def _location_change(
 
 
 def every_move(
-    field: Field, which: Indices, options: Options
+    field: Field, which: Indices, options: Options, *, worthwhile: Bools | None = None
 ) -> Iterator[tuple[Indices, list[Scores]]]:
-    """Yield (instances, scores by kind) in portions, without instances that cannot move at all."""
+    """Yield (instances, scores by kind) in portions, without instances that cannot move at all.
+
+    `worthwhile` says, by instance, whether its moves are wanted; by default all are.
+    """
     mirror = field.state.instances.mirror[which]
-    size = max(1, CHUNK // max(1, len(field.live)))
     for kind in (MIRROR_INTERNAL, MIRROR_EXTERNAL):
-        same = which[mirror == kind]
-        for start in range(0, len(same), size):
-            chunk = Chunk(field, same[start : start + size], force=options.ignore_soft_errors)
+        for part in _portions(field, which[mirror == kind]):
+            wanted = part if worthwhile is None else part[worthwhile[part]]
+            if not len(wanted):
+                continue
+            chunk = Chunk(field, wanted, force=options.ignore_soft_errors)
             if kind == MIRROR_INTERNAL:
                 moves = _Mirrored(chunk, is_loss=options.is_loss)
-                yield chunk.which, list(moves.all_kinds(options))
+                yield wanted, list(moves.all_kinds(options))
             elif options.instance_moves:
                 scores = _Shared(chunk, is_loss=options.is_loss).failover_to_any()
-                yield chunk.which, [Scores(MoveKind.FAILOVER_TO_ANY, scores)]
+                yield wanted, [Scores(MoveKind.FAILOVER_TO_ANY, scores)]
+
+
+def _portions(field: Field, which: Indices) -> Iterator[Indices]:
+    size = max(1, CHUNK // max(1, len(field.live)))
+    for start in range(0, len(which), size):
+        yield which[start : start + size]
 
 
 def best_move(state: State, scope: Bools, which: Indices, options: Options) -> Move | None:
     """Return the move with the lowest score of all moves of these instances; None if none is possible."""
     field = Field(state, scope)
+    worthwhile = np.ones(len(state.instances), dtype=bool)
+    mirrored = which[state.instances.mirror[which] == MIRROR_INTERNAL]
+    if len(mirrored) * len(field.live) > CHUNK and can_bound(field):
+        bounds = np.concatenate(
+            [_Mirrored(Chunk(field, part)).bounds() for part in _portions(field, mirrored)]
+        )
+        few = mirrored[np.argsort(bounds, kind="stable")[:FEW]]
+        found = _best(every_move(field, few, options))
+        if found is not None:
+            worthwhile[mirrored] = bounds <= found.score + SLACK
+    return _best(every_move(field, which, options, worthwhile=worthwhile))
+
+
+def can_bound(field: Field) -> bool:
+    """Return whether `_Mirrored.bounds` holds."""
+    state, rules = field.state, field.state.tags
+    has_rules = rules.has_exclusion or rules.has_locations or bool(rules.desires.any())
+    return not (field.is_risky or has_rules or state.exclusive.any())
+
+
+def _best(moves: Iterable[tuple[Indices, list[Scores]]]) -> Move | None:
+    """Return the first move with the lowest score."""
     best: Move | None = None
-    for instances, kinds in every_move(field, which, options):
+    for instances, kinds in moves:
         found = _best_of(instances, kinds)
         if found is not None and (best is None or found.score < best.score):
             best = found

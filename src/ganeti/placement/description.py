@@ -46,7 +46,7 @@ class Group(msgspec.Struct, frozen=True):
     policy: Policy = msgspec.field(default_factory=lambda: IPOLICY_DEFAULTS)
 
 
-class Node(msgspec.Struct, frozen=True):
+class Node(msgspec.Struct, frozen=True, gc=False):
     """A node; `offline` includes drained and not vm_capable, `node_*` is the node's own use."""
 
     name: str
@@ -75,7 +75,7 @@ class Node(msgspec.Struct, frozen=True):
         return self.offline and self.why_offline == "offline"
 
 
-class Instance(msgspec.Struct, frozen=True):
+class Instance(msgspec.Struct, frozen=True, gc=False):
     """An existing or a requested instance.
 
     `status` is Ganeti's word, `networks` are the UUIDs that its interfaces need.

@@ -2,6 +2,7 @@
 
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from ganeti.placement.allocate import CAUSES, allocate_in, primary_causes, secondary_causes
@@ -57,7 +58,7 @@ class _Comparison:
         self, state: State, wanted: Instance, rules: Rules, chosen: tuple[int, ...]
     ) -> None:
         self.state, self.rules, self.chosen = state, rules, chosen
-        rules = decided(state, rules)
+        rules = msgspec.structs.replace(decided(state, rules), all_scores=True)
         self.places = [
             allocate_in(state, wanted, group, rules) for group in range(len(state.groups))
         ]

@@ -8,7 +8,7 @@ remaining primaries in the order of their term.
 
 import numpy as np
 
-from ganeti.placement.places import TIE
+from ganeti.placement.places import SLACK, TIE
 from ganeti.placement.score import SPREAD_WEIGHTS
 from ganeti.placement.singles import SHARED, fixed_scores, row_scores
 from ganeti.placement.spread import Chunk
@@ -19,8 +19,6 @@ FEWEST_NODES = 64
 AT_ONCE, FEW, FEW_PAIRS = 64, 8, 512
 WORTHWHILE = 0.5
 """The bounds are computed again if at most this share of the pairs remains."""
-SLACK = 1e-9
-"""The amount by which rounding may lift a bound above a score."""
 
 
 def can_search(chunk: Chunk) -> bool:

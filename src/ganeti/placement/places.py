@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 NO_NODE = -1
 TIE = 1e-12
 """Scores that differ by less are equal."""
+SLACK = 1e-9
+"""The amount by which rounding may lift the lower bound of a score above the score."""
 ALLOCATION_ORDER = {"preferred": 0, "last_resort": 1, "unallocable": 2}
 CAPACITY_TRIES = 2000
 """The placements that are tried before the group is reported as not redundant afterwards."""
@@ -67,7 +69,9 @@ class Rules(msgspec.Struct, frozen=True):
     excluded: Excluded = NOTHING_EXCLUDED
     allow_unallocable: bool = False
     best_only: bool = False
-    """The search may stop at the best placement: the number and scores of others are not needed."""
+    """The search may stop at the best placement: the number of others is not needed."""
+    all_scores: bool = False
+    """The scores of all placements are needed, not only that of the best."""
     by_room: bool = False
     """The capacity check only counts room: a placement that it refuses is refused for larger instances, too."""
     before: Before | None = None

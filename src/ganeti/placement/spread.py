@@ -51,7 +51,7 @@ class Field:
         self._spreads[:, nodes] = spreads(self.state, nodes)
         for column, part in zip(self.room, Room.of(self.state, nodes), strict=True):
             column[nodes] = part
-        for name in ("peers_by_primary", "second"):
+        for name in ("columns", "column_ends", "peers_by_primary", "second"):
             vars(self).pop(name, None)
         self._settle()
 
@@ -66,6 +66,17 @@ class Field:
             SPREAD_WEIGHTS[RESERVED] * np.sqrt(self.squares[RESERVED] / self.number)
         )
         self.is_risky = bool((state.fails & self.live).any()) or self._has_strays()
+
+    @cached_property
+    def columns(self) -> Floats:
+        """(spreads, factors, nodes): the factors of each node in the variances, without exclusive storage."""
+        return np.stack(_columns(self.coefficients, self.values), axis=1)
+
+    @cached_property
+    def column_ends(self) -> Floats:
+        """(spreads, factors, 2): the smallest and the largest of the `columns` of online nodes."""
+        live = self.columns[:, :, self.live]
+        return np.stack([live.min(axis=2), live.max(axis=2)], axis=2)
 
     @cached_property
     def peers_by_primary(self) -> Floats:
@@ -122,6 +133,9 @@ def amounts_of(state: State, which: Indices) -> tuple[Floats, Floats]:
     return amounts, -np.nan_to_num(these.spindles[which])
 
 
+_BY_TARGET = ("clashes", "relief", "hard_primary", "hard_disk", "soft_primary", "soft_disk")
+
+
 class Chunk:
     """The moves of some instances with the same kind of mirror."""
 
@@ -132,29 +146,55 @@ class Chunk:
         self.demands = Demands.of(state, which)
         self.reserve = state.instances.reserve[which]
         self.amounts, self.spindle_amount = amounts_of(state, which)
-        self._fit_targets()
 
-    def _fit_targets(self) -> None:
-        field, demands, rules = self.field, self.demands, self.field.state.tags
-        self.clashes = rules.clashes(self.which) if rules.has_exclusion else None
-        self.relief: Floats | float = (
-            rules.relief(self.which, self.primary) if rules.has_exclusion else 0.0
-        )
-        self.hard_primary = fit.hard(demands, field.room)
-        self.hard_disk = fit.fits_disk(demands, field.room)
-        self.soft_primary = fit.soft(demands, field.room, self.clashes)
-        self.soft_disk = fit.soft_disk(demands, field.room)
-        targets = np.broadcast_to(field.live, self.hard_disk.shape).copy()
+    # The limits of the targets, each (instances, nodes).
+
+    @cached_property
+    def clashes(self) -> Floats | None:
+        """The number of the instance's exclusion tags that a primary of the node has; None without such tags."""
+        rules = self.field.state.tags
+        return rules.clashes(self.which) if rules.has_exclusion else None
+
+    @cached_property
+    def relief(self) -> Floats | float:
+        """By instance, the number of clashes that end if it leaves its primary node."""
+        rules = self.field.state.tags
+        return rules.relief(self.which, self.primary) if rules.has_exclusion else 0.0
+
+    @cached_property
+    def hard_primary(self) -> Bools:
+        """Whether the hard limits on a primary hold."""
+        return fit.hard(self.demands, self.field.room)
+
+    @cached_property
+    def hard_disk(self) -> Bools:
+        """Whether the hard limits on disks hold."""
+        return fit.fits_disk(self.demands, self.field.room)
+
+    @cached_property
+    def soft_primary(self) -> Bools:
+        """Whether the soft limits on a primary hold."""
+        return fit.soft(self.demands, self.field.room, self.clashes)
+
+    @cached_property
+    def soft_disk(self) -> Bools:
+        """Whether the soft limits on disks hold."""
+        return fit.soft_disk(self.demands, self.field.room)
+
+    @cached_property
+    def targets(self) -> Bools:
+        """Whether the node is online and none of the instance's nodes."""
+        targets = np.repeat(self.field.live[None], len(self.which), axis=0)
         rows = np.arange(len(self.which))
         for nodes in (self.primary, self.secondary):
             there = nodes != NO_NODE
             targets[rows[there], nodes[there]] = False
-        self.targets = targets
+        return targets
 
     def touch(self) -> None:
         """Update what depends on the nodes, after a change of the field."""
-        vars(self).pop("grown", None)
-        self._fit_targets()
+        for name in (*_BY_TARGET, "grown"):
+            vars(self).pop(name, None)
 
     # The changes that the only instance of a chunk makes as primary, each (spreads, nodes).
 
@@ -192,20 +232,43 @@ class Chunk:
 
     def spread(self, parts: list[tuple[Indices, Floats]], role: list[int]) -> Floats:
         """Return (instances, nodes): the sum of all spreads but the reserved memory's, with the target in its role."""
-        field = self.field
-        number = field.number
+        constant, total, scale = self._fixed(parts)
+        result = np.repeat(_rest(constant, role)[:, None], len(self.field.live), axis=1)
+        for spread in role:
+            result += self._with_target(spread, constant[spread], total[spread], scale[spread, 0])
+        return result
+
+    def _fixed(self, parts: list[tuple[Indices, Floats]]) -> tuple[Floats, Floats, Floats]:
+        """Return (weighted variances without the target, sums of the changes, scales), each (spreads, instances)."""
+        field, number = self.field, self.field.number
         total = sum((change for _node, change in parts), np.zeros_like(self.amounts))
         squares = np.repeat(field.squares[:, None], len(self.which), axis=1)
         for node, change in parts:
             squares = squares + change * (2 * field.values[:, node] + change)
         scale = (SPREAD_WEIGHTS**2 / number)[:, None]
-        constant = (squares - total**2 / number) * scale
-        fixed = [one for one in range(SPREADS) if one not in role and one != RESERVED]
-        result = np.repeat(
-            np.sqrt(np.maximum(constant[fixed], 0.0)).sum(axis=0)[:, None], len(field.live), axis=1
-        )
-        for spread in role:
-            result += self._with_target(spread, constant[spread], total[spread], scale[spread, 0])
+        return (squares - total**2 / number) * scale, total, scale
+
+    def least_spread(self, parts: list[tuple[Indices, Floats]], role: list[int]) -> Floats:
+        """Return (instances, nodes): a lower bound of `spread`; roots lie above their chords.
+
+        Not for exclusive storage.
+        """
+        constant, total, scale = self._fixed(parts)
+        least = _rest(constant, role)
+        if not role:
+            return np.asarray(least[:, None])
+        field, constant = self.field, constant[role]
+        rows = np.stack(_rows(self.amounts[role], total[role], scale[role], field.number), axis=1)
+        ends = rows[:, :, None] * field.column_ends[role][..., None]
+        low = np.maximum(constant + ends.min(axis=2).sum(axis=1), 0.0)
+        high = np.maximum(constant + ends.max(axis=2).sum(axis=1), low)
+        roots = np.sqrt(low) + np.sqrt(high)
+        slope = np.where(roots > 0, 1.0 / np.where(roots > 0, roots, 1.0), 0.0)
+        least += (np.sqrt(low) + slope * (constant - low)).sum(axis=0)
+        rows *= slope[:, None]
+        left = rows.reshape(-1, len(self.which)).T
+        result: Floats = left @ field.columns[role].reshape(left.shape[1], -1)
+        result += least[:, None]
         return result
 
     def _with_target(self, spread: int, constant: Floats, total: Floats, scale: float) -> Floats:
@@ -226,6 +289,36 @@ class Chunk:
         np.maximum(product, 0.0, out=product)
         return np.sqrt(product, out=product)
 
+    def _fixed_reserved(self, parts: list[tuple[Indices, Floats]]) -> tuple[Floats, Floats, Floats]:
+        """Return, by instance, the sum of squares without the target, what a change adds to it, and the sum of the changes."""
+        field, number = self.field, self.field.number
+        total = sum((one for _node, one in parts), np.zeros(len(self.which)))
+        squares = np.full(len(self.which), field.squares[RESERVED])
+        for node, one in parts:
+            squares = squares + one * (2 * field.values[RESERVED, node] + one)
+        return squares - total**2 / number, -2.0 / number * total, total
+
+    def least_reserved(
+        self,
+        parts: list[tuple[Indices, Floats]],
+        least: Floats,
+        most: Floats,
+        value: Floats | float,
+    ) -> Floats:
+        """Return (instances, nodes): a lower bound of `reserved_spread` for changes from `least` to `most`.
+
+        The spread lies above its tangent for no change. `value` is the smallest share of the possible nodes.
+        """
+        constant, slope, total = self._fixed_reserved(parts)
+        weight = float(SPREAD_WEIGHTS[RESERVED] / np.sqrt(self.field.number))
+        root = np.sqrt(np.maximum(constant, 0.0))
+        tangent = (2.0 * value + slope) / np.where(root > 0, 2.0 * root, np.inf)
+        tilt = RESERVED_TOTAL_WEIGHT + weight * tangent
+        fixed = weight * root + RESERVED_TOTAL_WEIGHT * total + np.minimum(tilt, 0.0) * most
+        result = least * np.maximum(tilt, 0.0)[:, None]
+        result += fixed[:, None]
+        return np.asarray(result)
+
     def reserved_spread(
         self,
         parts: list[tuple[Indices, Floats]],
@@ -236,18 +329,13 @@ class Chunk:
 
         `value` is that node's present share, centred; `parts` are (node, change of its share).
         """
-        field, number = self.field, self.field.number
-        total = sum((one for _node, one in parts), np.zeros(len(self.which)))
-        squares = np.full(len(self.which), field.squares[RESERVED])
-        for node, one in parts:
-            squares = squares + one * (2 * field.values[RESERVED, node] + one)
-        constant = (squares - total**2 / number)[:, None]
-        slope = (-2.0 / number * total)[:, None]
+        number = self.field.number
+        constant, slope, total = self._fixed_reserved(parts)
         result = change * (1.0 - 1.0 / number)
         result += 2.0 * value
-        result += slope
+        result += slope[:, None]
         result *= change
-        result += constant
+        result += constant[:, None]
         np.maximum(result, 0.0, out=result)
         np.sqrt(result, out=result)
         result *= SPREAD_WEIGHTS[RESERVED] / np.sqrt(number)
@@ -256,12 +344,18 @@ class Chunk:
         return result
 
 
-def _rows(amount: Floats, total: Floats, scale: float, number: int) -> list[Floats]:
+def _rows(amount: Floats, total: Floats, scale: Floats | float, number: int) -> list[Floats]:
     return [
         scale * amount,
         -2.0 * scale / number * total * amount,
         scale * (1.0 - 1.0 / number) * amount**2,
     ]
+
+
+def _rest(constant: Floats, role: list[int]) -> Floats:
+    """Return, by instance, the sum of the spreads that no target changes, without the reserved memory's."""
+    fixed = [one for one in range(SPREADS) if one not in role and one != RESERVED]
+    return np.asarray(np.sqrt(np.maximum(constant[fixed], 0.0)).sum(axis=0))
 
 
 def _columns(unit: Floats, value: Floats) -> list[Floats]:

@@ -74,15 +74,16 @@ class Instances:
         self.disk = _floats([one.disk for one in given])
         self.vcpus = _floats([one.vcpus for one in given])
         self.spindle_use = _floats([one.spindle_use for one in given])
-        self.spindles = _floats([np.nan if one.spindles is None else one.spindles for one in given])
+        self.spindles = np.array([one.spindles for one in given], dtype=np.float64)  # None: NaN
         self.uses_memory = np.array([one.status in RUNNING for one in given], dtype=bool)
         self.counts = np.array([one.status != SWITCHED_OFF for one in given], dtype=bool)
         self.auto_balance = np.array([one.auto_balance for one in given], dtype=bool)
         self.reserve = np.where(self.counts & self.auto_balance, self.memory, 0.0)
         self.template = _template_indices(given)
         self.disks = _floats([len(one.disks) for one in given])
-        self.smallest_disk = _floats([min(one.disks, default=0) for one in given])
-        self.largest_disk = _floats([max(one.disks, default=0) for one in given])
+        sizes = _floats([size for one in given for size in one.disks])
+        self.smallest_disk = _by_instance(np.minimum, sizes, self.disks)
+        self.largest_disk = _by_instance(np.maximum, sizes, self.disks)
         rows = _template_facts(tuple(TEMPLATES))[self.template]
         self.mirror: Indices = rows[:, 0].astype(np.intp)
         self.is_local: Bools = rows[:, 1].astype(bool)
@@ -100,6 +101,16 @@ class Instances:
         for name in self._COLUMNS:
             joined = np.concatenate([getattr(self, name), getattr(more, name)], axis=-1)
             setattr(self, name, joined)
+
+
+def _by_instance(which: np.ufunc, sizes: Floats, numbers: Floats) -> Floats:
+    """Return the smallest or largest of each instance's sizes; 0 for an instance without any."""
+    found = np.zeros(len(numbers))
+    ends = numbers.cumsum().astype(np.intp)
+    some = numbers > 0
+    if some.any():
+        found[some] = which.reduceat(sizes, (ends - numbers.astype(np.intp))[some])
+    return found
 
 
 def _template_indices(given: Sequence[Instance]) -> Indices:

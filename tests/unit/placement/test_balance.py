@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ganeti.placement import candidates
 from ganeti.placement.balance import Goals, balance, movable
-from ganeti.placement.candidates import Options, every_move
+from ganeti.placement.candidates import Options, _Mirrored, best_move, can_bound, every_move
 from ganeti.placement.description import Cluster, Instance
 from ganeti.placement.moves import Move, MoveKind, apply, dependencies, job_sets, steps_text
-from ganeti.placement.places import NO_NODE
+from ganeti.placement.places import NO_NODE, SLACK
 from ganeti.placement.score import everywhere, score
-from ganeti.placement.spread import Field
-from ganeti.placement.state import State
+from ganeti.placement.spread import Chunk, Field
+from ganeti.placement.state import MIRROR_INTERNAL, State
+from tests.support.generated_clusters import Kind, cluster
 from tests.support.htools_fixtures import fixture_state
 
 # The last score that Debian's hbal 3.0.2 reaches, and its number of moves.
@@ -75,6 +77,37 @@ def test_the_score_of_every_move_is_what_making_it_gives(
                 trial = state.copy()
                 apply(trial, Move(int(instances[row]), kind, target))
                 assert score(trial) == pytest.approx(scores[row, column], abs=1e-7)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([0.2, 0.5, 0.9]), st.integers(1, 2), st.booleans())
+def test_no_move_has_a_lower_score_than_the_bound_of_its_instance(
+    seed: int, fullest: float, groups: int, stopped: bool
+) -> None:
+    state = State(cluster(seed, Kind(groups=groups, fullest=fullest, stopped=0.4 * stopped)))
+    field = Field(state, everywhere(state))
+    which = movable(state, everywhere(state), Goals())
+    for instances, kinds in every_move(field, which, Options()):
+        if state.instances.mirror[instances[0]] == MIRROR_INTERNAL and can_bound(field):
+            bounds = _Mirrored(Chunk(field, instances)).bounds()
+            lowest = np.min([scores.min(axis=1) for _kind, scores in kinds], axis=0)
+            assert (bounds <= lowest + SLACK).all()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_best_move_is_found_without_the_scores_of_all(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = Kind(groups=2, fullest=0.3 + 0.3 * (seed % 2), templates=("drbd", "plain", "sharedfile"))
+    state = State(cluster(seed, kind))
+    assert can_bound(Field(state, everywhere(state)))
+    which = movable(state, everywhere(state), Goals())
+    monkeypatch.setattr(candidates, "CHUNK", 3 * len(state.nodes))
+    monkeypatch.setattr(candidates, "FEW", 2)
+    narrowed = best_move(state, everywhere(state), which, Options())
+    monkeypatch.setattr(candidates, "can_bound", lambda _field: False)
+    assert best_move(state, everywhere(state), which, Options()) == narrowed
+    assert narrowed is not None
 
 
 @settings(max_examples=10, deadline=None)

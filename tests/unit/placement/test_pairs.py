@@ -13,7 +13,8 @@ from ganeti.placement.places import Rules
 from ganeti.placement.state import State
 from tests.support.generated_clusters import Kind, cluster
 
-UNCHECKED = Rules(capacity=False, dedicated=False)
+UNCHECKED = Rules(capacity=False, dedicated=False, all_scores=True)
+QUICK = replace(UNCHECKED, all_scores=False)
 
 
 def wanted(memory_gib: int) -> Instance:
@@ -32,8 +33,9 @@ def test_each_of_many_allocations_is_where_looking_at_all_pairs_puts_it(
     for number in range(12):
         one = replace(wanted(memory_gib), name=f"new{number}")
         every = allocate_on(state, one, open_, UNCHECKED)
-        quick = allocate_on(state, one, open_, replace(UNCHECKED, best_only=True))
+        quick = allocate_on(state, one, open_, QUICK)
         assert quick.nodes == every.nodes
+        assert (quick.successes, +quick.failures) == (every.successes, +every.failures)
         assert quick.score == pytest.approx(every.score, abs=1e-9)
         if not every.nodes:
             break
@@ -51,7 +53,7 @@ def test_groups_that_are_full_of_trouble_are_searched_alike(
     for number in range(8):
         one = replace(wanted(2), name=f"new{number}")
         every = allocate_on(state, one, ~state.offline, UNCHECKED)
-        quick = allocate_on(state, one, ~state.offline, replace(UNCHECKED, best_only=True))
+        quick = allocate_on(state, one, ~state.offline, QUICK)
         assert quick.nodes == every.nodes
         if not every.nodes:
             assert quick.failures == every.failures
@@ -85,9 +87,10 @@ def test_a_checked_pair_is_the_one_that_looking_at_all_pairs_finds(
     rules = Rules(dedicated=False)
     for number in range(20):
         one = replace(wanted(8 - number % 8), name=f"new{number}")
-        every = allocate_on(state, one, ~state.offline, rules)
-        quick = allocate_on(state, one, ~state.offline, replace(rules, best_only=True))
+        every = allocate_on(state, one, ~state.offline, replace(rules, all_scores=True))
+        quick = allocate_on(state, one, ~state.offline, rules)
         assert quick.nodes == every.nodes
+        assert (quick.successes, +quick.failures) == (every.successes, +every.failures)
         if not every.nodes:
             assert quick.failures == every.failures
             break

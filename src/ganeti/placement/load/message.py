@@ -19,16 +19,16 @@ Number = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
 """Beyond these bounds floats are no longer exact."""
 
 
-class _Disk(msgspec.Struct):
+class _Disk(msgspec.Struct, gc=False):
     size: Number
     spindles: Number | None = None
 
 
-class _Nic(msgspec.Struct):
+class _Nic(msgspec.Struct, gc=False):
     network: str | None = None
 
 
-class Wanted(msgspec.Struct):
+class Wanted(msgspec.Struct, gc=False):
     """An instance in a message; a request also has a name and the number of nodes."""
 
     memory: Number
@@ -72,7 +72,7 @@ class _NodeParameters(msgspec.Struct, frozen=True):
     exclusive_storage: bool = False
 
 
-class _Node(msgspec.Struct):
+class _Node(msgspec.Struct, gc=False):
     group: str
     offline: bool = False
     drained: bool = False
