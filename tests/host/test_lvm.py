@@ -116,7 +116,7 @@ async def test_a_volume_is_adopted_with_its_data_and_given_back(host: HostLvm) -
     await mine.adopt("data1")
     assert (await content(host, group)).startswith(SECRET)
     await mine.check_identity()
-    with pytest.raises(StorageError, match="there is none of this name"):
+    with pytest.raises(StorageError, match="it does not exist"):
         await disk(host, group, UUID.replace("1", "2")).adopt("data1")
     await mine.give_back("data1")
     [one] = await host.lvm.volumes(group)

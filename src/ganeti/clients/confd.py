@@ -1,4 +1,4 @@
-"""A client of confd: asks some master candidates, takes the answer of the highest serial (S52, S55).
+"""A client of confd: queries some master candidates, and uses the answer of the highest serial (S52, S55).
 
 For holders of the cluster's key: programs of root on a candidate.
 """
@@ -24,12 +24,12 @@ from ganeti.protocols.confd import (
 )
 
 ASKED = 6
-"""Candidates that are asked at most."""
+"""The limit of queried candidates."""
 LIMIT_S = 5.0
 AGAIN_S = 0.5
-"""Datagrams get lost: who has not answered is asked again after this time."""
+"""Datagrams get lost: a candidate that has not answered is queried again after this time."""
 GRACE_S = 0.05
-"""How long the slower ones are waited for once enough have answered: one of them may be the newest."""
+"""The wait for slower candidates once enough have answered: one of them may be the newest."""
 
 
 class NoAnswer(GanetiError):
@@ -38,7 +38,7 @@ class NoAnswer(GanetiError):
 
 @dataclass(frozen=True)
 class BestAnswer:
-    """The answer that counts, and how many there were."""
+    """The newest answer, and the number of answers."""
 
     answer: Answer
     answered: int
@@ -46,12 +46,12 @@ class BestAnswer:
 
 
 def enough(asked: int) -> int:
-    """Return how many answers of so many candidates are waited for: most of them, all of two."""
+    """Return how many answers of this number of candidates to wait for: most of them, both of two."""
     return min(asked, asked // 2 + 1)
 
 
 class ConfdClient:
-    """Asks the candidates at some addresses; each query has a socket of its own."""
+    """Queries the candidates at some addresses; each query has a socket of its own."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ConfdClient:
     async def ask(
         self, kind: QueryType, query: Query = None, *, limit_s: float = LIMIT_S, asked: int = ASKED
     ) -> BestAnswer:
-        """The answer with the highest serial of those that came; NoAnswer if none did within the limit."""
+        """Return the received answer with the highest serial; NoAnswer if there is none within the limit."""
         chosen = random.sample(self._addresses, min(asked, len(self._addresses)))
         if not chosen:
             raise NoAnswer("no master candidate is known: name one by its address")
@@ -94,8 +94,8 @@ class ConfdClient:
         answers = conversation.answers
         if not answers:
             raise NoAnswer(
-                f"none of {len(chosen)} master candidates answered within {limit_s:g} s: do they run"
-                " ganeti-confd, is the key theirs, and do clocks differ by less than five minutes?"
+                f"none of {len(chosen)} master candidates answered within {limit_s:g} s: check that they run"
+                " ganeti-confd with this key, and that clocks differ by less than five minutes"
             )
         best = max(answers.values(), key=lambda one: one.serial)
         return BestAnswer(best, len(answers), len(chosen))
@@ -117,7 +117,7 @@ class ConfdClient:
 
 
 class _Conversation(asyncio.DatagramProtocol):
-    """One query, and what came back; anything that is not its answer is passed over."""
+    """One query and its answers; other datagrams are ignored."""
 
     def __init__(self, key: bytes, request: Request, asked: int) -> None:
         self.request = request
@@ -141,4 +141,4 @@ class _Conversation(asyncio.DatagramProtocol):
             self.has_all.set()
 
     def error_received(self, exc: Exception) -> None:
-        """No process listens there now; other candidates may, and this one is asked again."""
+        """Ignore the error: no process listens there now; other candidates may, and this one is queried again."""

@@ -1,4 +1,4 @@
-"""Which fields of objects the REST interface and `--json` show: those that REST clients know, in their order."""
+"""The fields of objects in the REST interface and in `--json`: those that REST clients know, in their order."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -42,11 +42,11 @@ BY_KIND = {
     "job": JOB_BULK,
     "filter": FILTER,
 }
-"""By the name that a query has for the kind of objects."""
+"""By the kind's name in queries."""
 
 
 def with_memory(instance: dict[str, Any]) -> dict[str, Any]:
-    """An instance with its greatest memory under the name that old clients read."""
+    """Return an instance with its maximum memory under the name that old clients read."""
     beparams = instance.get("beparams")
     if beparams is None:
         return instance
@@ -54,10 +54,10 @@ def with_memory(instance: dict[str, Any]) -> dict[str, Any]:
 
 
 CLUSTER_ALIASES = {"volume_group_name": "vg_name", "drbd_usermode_helper": "drbd_helper"}
-"""Names of the cluster's facts, and the second names that REST clients know."""
+"""Names of the cluster's facts, and the alternative names that REST clients know."""
 
 
 def with_aliases(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The cluster's facts with the second names of some."""
+    """Return the cluster's facts, some with alternative names."""
     aliases = {alias: facts[name] for name, alias in CLUSTER_ALIASES.items() if name in facts}
     return {**aliases, **facts}

@@ -1,4 +1,4 @@
-"""The master, as commands see it: one socket, one request at a time, errors raised again.
+"""The master in the view of commands: one socket, one request at a time, errors raised again.
 
 Commands start in a tenth of a second, so this module imports little; the same conversation
 for asyncio is in `luxi_async.py`.
@@ -23,7 +23,7 @@ from ganeti.protocols.luxi import (
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 300.0
 WAIT_S = 60
-"""How long one WaitForJobChange may take before the master answers that nothing changed."""
+"""The time for one WaitForJobChange until the master answers that nothing changed."""
 
 FINAL = frozenset({"canceled", "success", "error"})
 
@@ -42,11 +42,11 @@ class MasterDownError(GanetiError):
 
 
 class ConnectionBrokenError(MasterDownError):
-    """The connection broke during a request: whether it was done is not known."""
+    """The connection broke during a request: the outcome is unknown."""
 
 
 class JobChange(NamedTuple):
-    """News of a job; `is_keepalive` if there is none."""
+    """Updates of a job; `is_keepalive` if there are none."""
 
     status: str
     entries: list[list[Any]]
@@ -55,7 +55,7 @@ class JobChange(NamedTuple):
 
 
 def socket_path(paths: Paths) -> Path:
-    """Return where the master listens; `GANETI_LUXI_SOCKET` or `FORCE_LUXI_SOCKET` say otherwise."""
+    """Return the path of the master's socket; `GANETI_LUXI_SOCKET` or `FORCE_LUXI_SOCKET` override it."""
     for name in _SOCKET_VARIABLES:
         if given := os.environ.get(name):
             return Path(given)
@@ -63,7 +63,7 @@ def socket_path(paths: Paths) -> Path:
 
 
 class LuxiClient:
-    """A connection to the master, made with the first call; a context manager."""
+    """A connection to the master, opened by the first call; a context manager."""
 
     def __init__(
         self,
@@ -72,14 +72,14 @@ class LuxiClient:
         timeout_s: float = ANSWER_TIMEOUT_S,
         path: Path | None = None,
     ) -> None:
-        """`path` is the master's socket, if it is not the usual one (`socket_path`)."""
+        """`path` is the master's socket, by default the usual one (`socket_path`)."""
         self._paths = paths or Paths.from_environment()
         self._path = path
         self._timeout_s = timeout_s
         self._socket: socket.socket | None = None
         self._buffer = MessageBuffer()
         self.is_degraded = False
-        """Whether the last answer said that writes have one copy only (R6)."""
+        """True if the last answer reported that writes have only one copy (R6)."""
 
     def __enter__(self) -> Self:
         return self
@@ -88,14 +88,14 @@ class LuxiClient:
         self.close()
 
     def close(self) -> None:
-        """Hang up; the next call connects again."""
+        """Close the connection; the next call connects again."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
             self._buffer = MessageBuffer()
 
     def call(self, method: str, *args: Any) -> Any:
-        """The result of one request; its error is raised. After a failure of the line: hangs up."""
+        """Return the result of one request, or raise its error. A failure of the connection closes it."""
         connection = self._socket or self._connect()
         try:
             connection.sendall(encode_request(method, list(args)))
@@ -103,17 +103,17 @@ class LuxiClient:
         except TimeoutError as err:
             self.close()
             raise MasterDownError(
-                f"the master daemon took {method} and did not answer within {self._timeout_s:g} s;"
-                " whether it did it is not known"
+                f"the master daemon received {method} but did not answer within {self._timeout_s:g} s;"
+                " the outcome is unknown"
             ) from err
         except OSError as err:
             self.close()
             raise ConnectionBrokenError(
                 f"the connection to the master daemon broke during {method}"
-                f" ({err.strerror or err}); whether it was done is not known"
+                f" ({err.strerror or err}); the outcome is unknown"
             ) from err
         except BaseException:
-            self.close()  # the answer would be taken for that of the next call
+            self.close()  # a late answer would be mistaken for that of the next call
             raise
         self.is_degraded = answer.degraded
         if not answer.success:
@@ -123,7 +123,7 @@ class LuxiClient:
     # --- jobs ---
 
     def submit_job(self, ops: Sequence[Any], key: str | None = None) -> int:
-        """Submit opcodes as one job; its id, the same for the same key.
+        """Submit opcodes as one job; return its id, the same for the same key.
 
         PrereqError, JobQueueDrained, JobQueueFull. After any other error a submission with a key
         may be repeated; one without may not.
@@ -134,23 +134,23 @@ class LuxiClient:
     def submit_many_jobs(
         self, jobs: Sequence[Sequence[Any]], key: str | None = None
     ) -> list[tuple[bool, Any]]:
-        """Submit jobs; for each `(True, id)` or `(False, why not)`. Repeating is as for `submit_job`."""
+        """Submit jobs; return for each `(True, id)` or `(False, reason)`. Repetition is as for `submit_job`."""
         plain = [_plain(ops) for ops in jobs]
         answers = self.call("SubmitManyJobs", *([plain] if key is None else [plain, key]))
         return [(bool(done), what) for done, what in answers]
 
     def query_jobs(self, ids: Sequence[int], fields: Sequence[str]) -> list[list[Any] | None]:
-        """A row of values for each id (all jobs for none)."""
+        """Return a row of values for each id (default: all jobs)."""
         rows: list[list[Any] | None] = self.call("QueryJobs", list(ids), list(fields))
         return rows
 
     def cancel_job(self, job_id: int, *, kill: bool = False) -> tuple[bool, str]:
-        """Return whether the job will end, and why (not); with `kill` also what runs of it."""
+        """Return whether the job will end, and the reason; with `kill` its running parts end as well."""
         done, text = self.call("CancelJob", job_id, kill)
         return bool(done), str(text)
 
     def wait_for_job(self, job_id: int) -> Iterator[JobChange]:
-        """Yield what happens to a job, as it happens, until its status is final; JobLost."""
+        """Yield the events of a job as they happen, until its status is final; JobLost."""
         status: list[Any] | None = None
         serial: int | None = None
         while True:
@@ -160,10 +160,10 @@ class LuxiClient:
                 continue
             status, entries = answer
             if status is None:
-                raise ProtocolError(f"the master says nothing about job {job_id}")
+                raise ProtocolError(f"the master returned nothing about job {job_id}")
             serial = max([serial or 0, *(entry[0] for entry in entries)]) or None
             yield JobChange(status[0], entries)
-            # What was logged last may come after the status: then it is asked once more.
+            # The last log lines may come after the status: then they are queried once more.
             if status[0] in FINAL and not entries:
                 return
 
@@ -175,7 +175,7 @@ class LuxiClient:
         return answer
 
     def query_fields(self, kind: str, fields: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Definitions of fields, all of the kind without `fields`."""
+        """Return definitions of fields, by default all of the kind."""
         answer = self.call("QueryFields", kind, list(fields) if fields else None)
         found: list[dict[str, Any]] = answer["fields"]
         return found
@@ -183,7 +183,7 @@ class LuxiClient:
     def rows(
         self, kind: str, names: Sequence[str], fields: Sequence[str], *, locking: bool = False
     ) -> list[list[Any]]:
-        """Values of named `Instances`, `Nodes` or `Groups` (all for no names); PrereqError."""
+        """Return values of named `Instances`, `Nodes` or `Groups` (default: all); PrereqError."""
         found: list[list[Any]] = self.call(f"Query{kind}", list(names), list(fields), locking)
         return found
 
@@ -195,19 +195,19 @@ class LuxiClient:
         action: Any,
         reason_trail: Sequence[Any],
     ) -> str:
-        """Make a job filter, or replace the one of this UUID; its UUID."""
+        """Make a job filter, or replace the one with this UUID; return its UUID."""
         found: str = self.call(
             "ReplaceFilter", uuid, priority, predicates, action, list(reason_trail)
         )
         return found
 
     def cluster_info(self) -> dict[str, Any]:
-        """Return what `gnt-cluster info` shows."""
+        """Return the data of `gnt-cluster info`."""
         found: dict[str, Any] = self.call("QueryClusterInfo")
         return found
 
     def config_values(self, *names: str) -> list[Any]:
-        """Values such as `cluster_name` and `master_node`."""
+        """Return values such as `cluster_name` and `master_node`."""
         found: list[Any] = self.call("QueryConfigValues", list(names))
         return found
 
@@ -230,7 +230,7 @@ class LuxiClient:
         while True:
             data = connection.recv(256 * 1024)
             if not data:
-                raise ConnectionResetError(None, "it hung up")
+                raise ConnectionResetError(None, "the connection was closed")
             messages = self._buffer.feed(data)
             if len(messages) == 1:
                 return messages[0]
@@ -238,7 +238,7 @@ class LuxiClient:
                 raise ProtocolError("the master daemon sent more than one answer")
 
     def _why_not(self, path: Path, err: OSError) -> GanetiError:
-        """Say what is wrong with this node, from what ssconf knows."""
+        """Explain a failed connection, from this node's ssconf."""
         if isinstance(err, PermissionError):
             return MasterDownError(
                 f"this user may not use {path}; run the command as root,"
@@ -259,19 +259,19 @@ class LuxiClient:
             )
         return MasterDownError(
             f"the master daemon does not answer at {path} ({err.strerror or err});"
-            f" start ganeti-masterd on this node ({me}), its log says why it ended"
+            f" start ganeti-masterd on this node ({me}); its log has the reason of its end"
         )
 
 
 def _plain(ops: Sequence[Any]) -> list[Any]:
-    """Opcodes (structs or dictionaries) as what JSON has."""
+    """Return opcodes (structs or dictionaries) in the types of JSON."""
     from ganeti.model import wire  # noqa: PLC0415 - lists do not need it, and start faster
 
     return [wire.plain(op) for op in ops]
 
 
 def _connect_to(connection: socket.socket, path: Path) -> None:
-    """Connect, also where the path is longer than a socket address may be."""
+    """Connect, even if the path exceeds the limit of a socket address."""
     if len(os.fsencode(path)) <= _PATH_LIMIT:
         connection.connect(str(path))
         return
@@ -283,7 +283,7 @@ def _connect_to(connection: socket.socket, path: Path) -> None:
 
 
 def ssconf_value(paths: Paths, name: str) -> str | None:
-    """Return what this node knows without asking the master; None if it knows nothing."""
+    """Return this node's record of the master's name; None if there is none."""
     try:
         return (paths.data / f"ssconf_{name}").read_text(encoding="utf-8").strip() or None
     except OSError:

@@ -1,4 +1,4 @@
-"""The master, for programs that run on asyncio: the REST server, benchmarks, tests."""
+"""The master in the view of asyncio programs: the REST server, benchmarks, tests."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ CONNECT_INTERVAL_S = 0.01
 
 
 class AsyncLuxiClient:
-    """One connection; calls on it follow each other."""
+    """One connection; its calls are sequential."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -24,18 +24,18 @@ class AsyncLuxiClient:
 
     @classmethod
     async def connect(cls, path: Path) -> "AsyncLuxiClient":
-        """A new connection; OSError."""
+        """Return a new connection; OSError."""
         return cls(*await asyncio.open_unix_connection(sock=await _connected(path)))
 
     async def call(self, method: str, *args: Any) -> Any:
-        """The result of one request; its error is raised."""
+        """Return the result of one request, or raise its error."""
         async with self._turn:
             try:
                 self._writer.write(encode_request(method, list(args)))
                 await self._writer.drain()
                 answer = parse_answer(await self._receive())
             except BaseException:
-                # A late answer must not be taken for that of the next call.
+                # A late answer must not be mistaken for that of the next call.
                 self._writer.transport.abort()
                 raise
         self.is_degraded = answer.degraded
@@ -45,15 +45,15 @@ class AsyncLuxiClient:
 
     @property
     def is_open(self) -> bool:
-        """Whether more can be asked; not after an error of the line."""
+        """True if further requests are possible; not after an error of the connection."""
         return not self._writer.transport.is_closing()
 
     def abort(self) -> None:
-        """Hang up at once."""
+        """Close the connection at once."""
         self._writer.transport.abort()
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._writer.close()
         await self._writer.wait_closed()
 
@@ -61,7 +61,7 @@ class AsyncLuxiClient:
         while True:
             data = await self._reader.read(256 * 1024)
             if not data:
-                raise ConnectionResetError(None, "the master daemon hung up")
+                raise ConnectionResetError(None, "the master daemon closed the connection")
             messages = self._buffer.feed(data)
             if len(messages) == 1:
                 return messages[0]
@@ -70,10 +70,9 @@ class AsyncLuxiClient:
 
 
 async def _connected(path: Path) -> socket.socket:
-    """A socket that is connected.
+    """Return a connected socket.
 
-    A listener that is behind refuses with EAGAIN, which does not begin a connection, although
-    asyncio would take it for one.
+    A busy listener refuses with EAGAIN, which does not begin a connection, although asyncio would treat it as one.
     """
     one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -14,7 +14,7 @@ from ganeti.rpc.procedures.programs import OsInfo
 T = TypeVar("T")
 
 API_VERSIONS = frozenset({10, 15, 20})
-"""The versions of the interface that we speak (X9)."""
+"""The supported versions of the interface (X9)."""
 
 VARIANTS_SINCE = 15
 PARAMETERS_SINCE = 20
@@ -27,17 +27,17 @@ _PARAMETER = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
 
 
 class _Unusable(Exception):
-    """Why a definition cannot be used."""
+    """The fault that makes a definition unusable."""
 
 
 def split_name(text: str) -> tuple[str, str]:
-    """`name+variant` or `name` as its two parts; the variant is '' where there is none (S120)."""
+    """Split `name+variant` or `name` into two parts; the variant is '' if there is none (S120)."""
     name, _, variant = os_name(text, "os").partition("+")
     return name, variant
 
 
 def find_all(search_path: Sequence[Path]) -> list[OsInfo]:
-    """Every definition, usable or not, by name; of two with one name the first found counts."""
+    """Return every definition, usable or not, by name; of two with one name the first in the search path counts."""
     found: dict[str, OsInfo] = {}
     for directory in search_path:
         try:
@@ -51,11 +51,11 @@ def find_all(search_path: Sequence[Path]) -> list[OsInfo]:
 
 
 def load(search_path: Sequence[Path], name: str) -> OsInfo:
-    """The usable definition `name` (without variant); GuestOsError if there is none."""
+    """Return the usable definition `name` (without variant); GuestOsError if there is none."""
     found = find(search_path, name)
     if found is None:
         places = ", ".join(map(str, search_path))
-        raise GuestOsError(f"there is no OS {name} on this node; looked in {places}")
+        raise GuestOsError(f"OS {name} does not exist on this node; searched {places}")
     info = read(found)
     if info.problem:
         raise GuestOsError(f"OS {name} in {info.path} cannot be used: {info.problem}")
@@ -63,7 +63,7 @@ def load(search_path: Sequence[Path], name: str) -> OsInfo:
 
 
 def find(search_path: Sequence[Path], name: str) -> Path | None:
-    """The directory of the definition `name` (without variant), usable or not; None if there is none."""
+    """Return the directory of the definition `name` (without variant), usable or not; None if there is none."""
     plain_name(name, "os")
     return next((one / name for one in search_path if (one / name).is_dir()), None)
 
@@ -82,7 +82,7 @@ def check_variant(info: OsInfo, variant: str, *, force: bool) -> None:
         raise GuestOsError(f"OS {info.name} has no variants, so '{variant}' cannot be chosen")
     raise GuestOsError(
         f"OS {info.name} does not declare variant '{variant}' (it has {', '.join(info.variants)});"
-        " --force-variant leaves the decision to its scripts"
+        " --force-variant passes it to the scripts nevertheless"
     )
 
 
@@ -90,17 +90,17 @@ def check_hypervisor(info: OsInfo, hypervisor: str) -> None:
     """Refuse a hypervisor that the definition does not name, if it names any (S138)."""
     if info.hypervisors and hypervisor not in info.hypervisors:
         raise GuestOsError(
-            f"OS {info.name} does not run on {hypervisor}, only on {', '.join(info.hypervisors)}"
+            f"OS {info.name} does not support {hypervisor}, only {', '.join(info.hypervisors)}"
         )
 
 
 def chosen_api(info: OsInfo) -> int:
-    """The version to speak with a usable definition: the greatest that both sides know."""
+    """Return the greatest version of the interface that both a usable definition and we support."""
     return max(API_VERSIONS.intersection(info.api_versions))
 
 
 def read(directory: Path) -> OsInfo:
-    """Return what the definition in `directory` declares; blocks. `problem` says why it cannot be used."""
+    """Read the definition in `directory`; blocks. `problem` says why it cannot be used."""
     problems: list[str] = []
 
     def attempt(step: Callable[[], T], otherwise: Callable[[], T]) -> T:
@@ -141,18 +141,18 @@ def _is_name(name: str) -> bool:
 
 
 def _check_trusted(path: Path, status: os.stat_result) -> None:
-    """Refuse what runs as root unless only root can write it."""
+    """Refuse files that run as root, unless only root can write them."""
     if status.st_uid not in (0, os.geteuid()):
         raise _Unusable(f"{path.name} belongs to user {status.st_uid}, not to root")
     if status.st_mode & stat.S_IWOTH:
-        raise _Unusable(f"{path.name} can be written by everybody")
+        raise _Unusable(f"{path.name} is writable by every user")
 
 
 def _lines(directory: Path, name: str) -> list[str] | None:
-    """The lines of a file, stripped, without empty ones and comments; None if it does not exist."""
+    """Return the lines of a file, stripped, without empty ones and comments; None if it does not exist."""
     path = directory / name
     try:
-        # A pipe would block for ever, so look before opening.
+        # A pipe would block for ever, so the type is checked before opening.
         if not stat.S_ISREG(path.stat().st_mode):
             raise _Unusable(f"{name} is not a regular file")
         with path.open("rb") as source:
@@ -169,19 +169,21 @@ def _api_versions(directory: Path) -> list[int]:
     lines = _lines(directory, "ganeti_api_version")
     if lines is None:
         raise _Unusable("ganeti_api_version is missing")
-    wrong = [line for line in lines if not (line.isascii() and line.isdecimal() and len(line) < 9)]  # noqa: PLR2004 -- digits that surely fit
+    wrong = [line for line in lines if not (line.isascii() and line.isdecimal() and len(line) < 9)]  # noqa: PLR2004 -- digits that always fit
     if wrong:
         raise _Unusable(f"ganeti_api_version: {wrong[0]!r:.40} is not a number")
     versions = sorted({int(line) for line in lines}, reverse=True)
     if not API_VERSIONS.intersection(versions):
         spoken = ", ".join(map(str, sorted(API_VERSIONS)))
         declared = ", ".join(map(str, versions)) or "none"
-        raise _Unusable(f"ganeti_api_version declares {declared}, this Ganeti speaks {spoken}")
+        raise _Unusable(
+            f"ganeti_api_version declares {declared}, this implementation supports {spoken}"
+        )
     return versions
 
 
 def _scripts(directory: Path, versions: list[int]) -> list[str]:
-    """The scripts that are there; X10 asks for `verify` from version 20 on."""
+    """Return the existing scripts; X10 requires `verify` from version 20 on."""
     present = [name for name in SCRIPTS if (directory / name).exists()]
     for name in present:
         status = (directory / name).stat()
@@ -191,25 +193,25 @@ def _scripts(directory: Path, versions: list[int]) -> list[str]:
     if "create" not in present:
         raise _Unusable("script create is missing")
     if ("export" in present) != ("import" in present):
-        raise _Unusable("scripts export and import exist only together")
+        raise _Unusable("scripts export and import require each other")
     if PARAMETERS_SINCE in versions and "verify" not in present:
-        raise _Unusable(f"script verify is missing, which API {PARAMETERS_SINCE} asks for")
+        raise _Unusable(f"script verify is missing, which API {PARAMETERS_SINCE} requires")
     return present
 
 
 def _names(directory: Path, file: str) -> list[str] | None:
-    """A list of names, one a line."""
+    """Return a list of names, one a line."""
     lines = _lines(directory, file)
     for line in lines or []:
         if not _is_name(line):
             raise _Unusable(f"{file}: {line!r:.60} is not a name")
     if lines and len(set(lines)) < len(lines):
-        raise _Unusable(f"{file} names something twice")
+        raise _Unusable(f"{file} contains a name twice")
     return lines
 
 
 def _variants(directory: Path, versions: list[int]) -> list[str]:
-    """The declared variants; X8: mandatory with version 15 unless 20 is declared as well."""
+    """Return the declared variants; X8: mandatory with version 15 unless 20 is declared as well."""
     if not any(version >= VARIANTS_SINCE for version in versions):
         return []
     found = _names(directory, "variants.list")
@@ -220,7 +222,7 @@ def _variants(directory: Path, versions: list[int]) -> list[str]:
 
 
 def _parameters(directory: Path, versions: list[int]) -> list[tuple[str, str]]:
-    """Names, in lower case, and their lines of documentation (S142, S143)."""
+    """Return names, in lower case, and their lines of documentation (S142, S143)."""
     if PARAMETERS_SINCE not in versions:
         return []
     found: dict[str, str] = {}
@@ -230,12 +232,12 @@ def _parameters(directory: Path, versions: list[int]) -> list[tuple[str, str]]:
         if not _PARAMETER.fullmatch(lowered):
             raise _Unusable(f"parameters.list: {name!r:.60} is not a name (letters, digits, '_')")
         if lowered in found:
-            raise _Unusable(f"parameters.list names {lowered} twice (upper and lower case are one)")
+            raise _Unusable(f"parameters.list contains {lowered} twice (case is ignored)")
         found[lowered] = " ".join(words)
     return list(found.items())
 
 
 def _version(directory: Path) -> str:
-    """The first line of `os_version`, for people (S141)."""
+    """Return the first line of `os_version`, for people (S141)."""
     lines = _lines(directory, "os_version")
     return "".join(filter(str.isprintable, lines[0]))[:_LINE_LIMIT] if lines else ""

@@ -26,7 +26,7 @@ _KEY = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
 
 _ACCESS = {"rw": "rw", "w": "rw", "ro": "ro", "r": "ro"}
 _DEVICE_TYPES = {"paravirtual": "virtio"}
-"""Words of hypervisor parameters that OS scripts know under another name (seed 002)."""
+"""Values of hypervisor parameters that have another name in OS scripts (seed 002)."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Variable:
 
     name: str
     since: int
-    """The first version of the interface whose scripts get it."""
+    """The first version of the interface with this variable."""
 
     @property
     def pattern(self) -> str:
-        """A regular expression for the names that it stands for."""
+        """Return a regular expression for the names of the variable."""
         parts = {"<N>": "[0-9]+", "<NAME>": "[A-Z0-9_]+", "<name>": "[a-z0-9_]+"}
         found = self.name
         for part, expression in parts.items():
@@ -106,7 +106,7 @@ VARIABLES = (
 
 @dataclass(frozen=True)
 class ChosenOs:
-    """What an environment says about the OS: its name and variant, the version spoken, parameters."""
+    """Return the variables about the OS: its name and variant, the version of the interface, parameters."""
 
     name: str
     variant: str
@@ -128,7 +128,7 @@ def instance_environment(
     debug: int = 0,
     script: Mapping[str, str] | None = None,
 ) -> Environment:
-    """Return what create, export, import and rename get; `script` holds the variables of one script (S131)."""
+    """Return the environment of create, export, import and rename; `script` holds variables of one script (S131)."""
     full = {
         **_common(chosen),
         "DEBUG_LEVEL": "1" if debug else "0",
@@ -165,17 +165,17 @@ def disk_of_script(script: str, place: str, index: int) -> Environment:
 
 
 def _place(prefix: str, place: str) -> Environment:
-    """Return where a disk is: a path on the node, or the URI of a disk that only QEMU opens."""
+    """Return the location of a disk: a path on the node, or the URI of a disk that only QEMU opens."""
     return {prefix + ("PATH" if place.startswith("/") else "URI"): place}
 
 
 def verify_environment(chosen: ChosenOs) -> Environment:
-    """Return what `verify parameters` gets: the OS and its parameters, no instance (X22)."""
+    """Return the environment of `verify parameters`: the OS and its parameters, no instance (X22)."""
     return _finished(_common(chosen), chosen.api_version)
 
 
 def check_osparams(osparams: Mapping[str, str]) -> None:
-    """Refuse parameters that could not be passed in an environment; InputError names the wrong one."""
+    """Refuse parameters that do not fit into an environment; InputError names the wrong one."""
     if len(osparams) > PARAMETER_LIMIT:
         raise InputError(f"more than {PARAMETER_LIMIT} parameters", "osparams")
     _finished(_prefixed("OSP_", osparams, "osparams"), max(one.since for one in VARIABLES))
@@ -235,12 +235,12 @@ def _named(prefix: str, **values: str) -> Environment:
 
 
 def _prefixed(prefix: str, params: Mapping[str, Any], field: str) -> Environment:
-    """Parameters as variables in upper case. Their names are in lower case, so no two become one variable."""
+    """Return parameters as variables in upper case. Their names are in lower case, so the variables are distinct."""
     return {name.upper(): value for name, value in _params(prefix, params, field).items()}
 
 
 def _params(prefix: str, params: Mapping[str, Any], field: str) -> Environment:
-    """Parameters as variables, whose names keep the case of the parameters, as in upstream."""
+    """Return parameters as variables, whose names keep the case of the parameters, as in upstream Ganeti."""
     for key in params:
         if not _KEY.fullmatch(key):
             raise InputError(
@@ -251,7 +251,7 @@ def _params(prefix: str, params: Mapping[str, Any], field: str) -> Environment:
 
 
 def _finished(full: Environment, api_version: int) -> Environment:
-    """The checked variables, without those that the scripts' version lacks (S116)."""
+    """Return the checked variables, without those that the scripts' version lacks (S116)."""
     known = re.compile("|".join(one.pattern for one in VARIABLES if one.since <= api_version))
     environment = {name: value for name, value in full.items() if known.fullmatch(name)}
     total = 0

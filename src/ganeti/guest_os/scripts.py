@@ -1,8 +1,8 @@
-"""Running the scripts of OS definitions: `create` and `rename` as tasks of the node, `verify` at once.
+"""Scripts of OS definitions: `create` and `rename` run as tasks of the node, `verify` runs at once.
 
-`export` and `import` are run by the program that carries their data (`node/carrier/program.py`).
+The program that transfers their data runs `export` and `import` (`node/carrier/program.py`).
 
-Scripts get no arguments (S127; `verify` gets the word `parameters`) and start in the directory of
+Scripts get no arguments (S127; only `verify` gets the word `parameters`) and start in the directory of
 their definition.
 """
 
@@ -34,17 +34,17 @@ from ganeti.model.instance_spec import NO_FACTS, InstanceSpec, OsFacts
 from ganeti.rpc.procedures.programs import OsInfo, ScriptResult
 
 TAIL_BYTES = 4096
-"""How much of a script's output goes into results and errors."""
+"""The part of a script's output that results and errors contain."""
 
 OUTPUT_BYTES = 16 * 1024
-"""Bytes of a running script's output that are reported at once; faster output is dropped."""
+"""Bytes of a running script's output in one report; the rest of faster output is dropped."""
 
 OUTPUT_SUFFIX = ".out"
 """Suffix of the file with the standard output of `create` and `rename` (S134)."""
 
 VERIFY_TIMEOUT_S = 120.0
 SCRIPT_TIMEOUT_S = 5.5 * 3600
-"""Below the deadline of the call, so that the node can still say what happened."""
+"""Below the deadline of the call, so that the node can still report the failure."""
 
 TIMED_OUT = 124
 _SIGNALLED = 128
@@ -63,16 +63,16 @@ class Tasks(Protocol):
         timeout_s: float,
         stdout_path: Path | None = None,
     ) -> int:
-        """Exit status as a shell gives it; the same key again waits for, or returns, the same.
+        """Return the exit status in the form of a shell; a repeated key waits for the same run and returns the same.
 
-        Errors are appended to `log_path`, output to `stdout_path` or there too; either within bounds.
+        Errors are appended to `log_path`, output to `stdout_path` or the same file; both within limits.
         """
         ...
 
 
 @dataclass(frozen=True)
 class OsChoice:
-    """`name+variant`, whether the variant may be one that is not declared, and the parameters."""
+    """`name+variant`, whether an undeclared variant is allowed, and the parameters."""
 
     os: str
     osparams: Mapping[str, str]
@@ -82,7 +82,7 @@ class OsChoice:
 
 @dataclass(frozen=True)
 class DiskOfScript:
-    """The disk that an export or import script is about; `key` is that of its call."""
+    """The disk of an export or import script; `key` is that of its call."""
 
     path: str
     index: int
@@ -92,7 +92,7 @@ class DiskOfScript:
 
 @dataclass(frozen=True)
 class ScriptCommand:
-    """A script that others run: its words, all of its environment, and where its messages are kept."""
+    """A script for other runners: its words, its complete environment, and the file of its messages."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
@@ -101,7 +101,7 @@ class ScriptCommand:
 
 @dataclass(frozen=True)
 class OsScripts:
-    """The OS definitions of one node, and the means to run their scripts."""
+    """The OS definitions of one node, and the runner of their scripts."""
 
     search_path: Sequence[Path]
     log_directory: Path
@@ -118,7 +118,7 @@ class OsScripts:
         *,
         reinstall: bool = False,
     ) -> ScriptResult:
-        """Install an OS on the instance's disks; GuestOsError with the end of what the script said."""
+        """Install an OS on the instance's disks; GuestOsError with the end of the script's output."""
         info, chosen = self._choose(choice)
         check_hypervisor(info, instance.hypervisor)
         script = {"INSTANCE_REINSTALL": "1"} if reinstall else {}
@@ -135,7 +135,7 @@ class OsScripts:
         *,
         old_name: str,
     ) -> ScriptResult:
-        """Tell the installed system its new name, that of `instance`; GuestOsError as for `create`."""
+        """Set the name of `instance` in the installed system; GuestOsError as for `create`."""
         info, chosen = self._choose(choice)
         if "rename" not in info.scripts:
             raise GuestOsError(f"OS {info.name} has no script rename")
@@ -155,7 +155,7 @@ class OsScripts:
         disk_paths: Sequence[str],
         end: "DiskOfScript",
     ) -> "ScriptCommand":
-        """Return how the data of one disk is written to standard output (S132)."""
+        """Return the script that writes the data of one disk to standard output (S132)."""
         return self._command("export", choice, instance, disk_paths, end)
 
     def import_command(
@@ -165,7 +165,7 @@ class OsScripts:
         disk_paths: Sequence[str],
         end: "DiskOfScript",
     ) -> "ScriptCommand":
-        """Return how the data of one exported disk is read from standard input (S132)."""
+        """Return the script that reads the data of one exported disk from standard input (S132)."""
         return self._command("import", choice, instance, disk_paths, end)
 
     def _command(
@@ -218,11 +218,11 @@ class OsScripts:
         return ScriptResult(tail=tail, log_path=str(log_path))
 
     async def validate(self, choice: OsChoice) -> str:
-        """Let the definition judge parameters (S146), and return what it prints; GuestOsError if it refuses them."""
+        """Let the definition check parameters (S146), and return its output; GuestOsError if it refuses them."""
         return await self._validate(*self._choose(choice))
 
     async def validate_defaults(self, choice: OsChoice) -> str:
-        """As `validate`, for all variants if none is chosen; what is not on this node is not judged (S149)."""
+        """Check as `validate`, for all variants if none is chosen; without a definition nothing is checked (S149)."""
         name, variant = split_name(choice.os)
         if find(self.search_path, name) is None:
             return ""
@@ -237,7 +237,7 @@ class OsScripts:
         if chosen.api_version < PARAMETERS_SINCE:
             if chosen.osparams:
                 raise GuestOsError(
-                    f"OS {info.name} takes no parameters: it speaks API {chosen.api_version},"
+                    f"OS {info.name} accepts no parameters: it supports API {chosen.api_version},"
                     f" parameters exist since {PARAMETERS_SINCE}"
                 )
             return ""
@@ -269,7 +269,7 @@ class OsScripts:
         return info, ChosenOs(name, variant, chosen_api(info), choice.osparams, choice.facts)
 
     def _log_path(self, script: str, os_name: str, instance_name: str, key: str) -> Path:
-        """Return where the output of one run goes; the same key has the same file."""
+        """Return the output file of one run; the same key has the same file."""
         if not key:
             raise InputError("a call that runs a script needs a key", "key")
         self.log_directory.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -277,7 +277,7 @@ class OsScripts:
         return self.log_directory / f"{script}-{os_name}-{instance}-{_run_name(key)}.log"
 
     def output(self, key: str, offset: int) -> tuple[bytes, int, int]:
-        """Return what the script of a call has said beyond `offset`: whole lines, the new offset, bytes left out.
+        """Return the output of a call's script beyond `offset`: whole lines, the new offset, bytes left out.
 
         Blocks; nothing if no script runs by that key.
         """
@@ -297,12 +297,12 @@ class OsScripts:
 
 
 def _run_name(key: str) -> str:
-    """Return how a call's key is written in the name of a file."""
+    """Return the form of a call's key in file names."""
     return "".join(one if one.isalnum() and one.isascii() else "-" for one in key)[:100]
 
 
 def read_tail(path: Path, size: int = TAIL_BYTES) -> str:
-    """The last `size` bytes of a file, without control characters; '' if there is no such file."""
+    """Return the last `size` bytes of a file, without control characters; '' if it does not exist."""
     try:
         with path.open("rb") as source:
             source.seek(max(0, os.fstat(source.fileno()).st_size - size))
@@ -312,14 +312,14 @@ def read_tail(path: Path, size: int = TAIL_BYTES) -> str:
 
 
 def _script(info: OsInfo, name: str) -> list[str]:
-    # `env` sets the directory: definitions read files of theirs by relative names.
+    # `env` sets the directory: definitions read their files by relative names.
     return ["/usr/bin/env", f"--chdir={info.path}", f"{info.path}/{name}"]
 
 
 def _ended(status: int) -> str:
-    """Return how a script ended, after the status that a shell, `timeout` or our runner gives it."""
+    """Describe the end of a script, from the status of a shell, `timeout` or our runner."""
     if status == TIMED_OUT:
-        return "did not end in time and was ended"
+        return "did not end in time and was killed"
     signal_number = -status if status < 0 else status - _SIGNALLED
     if signal_number > 0:
         return f"was ended by signal {signal_number}"
@@ -327,6 +327,6 @@ def _ended(status: int) -> str:
 
 
 def clean(data: bytes) -> str:
-    """Text for a terminal: no control characters but tabs and line ends."""
+    """Return text that is safe for a terminal: no control characters but tabs and line ends."""
     text = data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
     return "".join(letter for letter in text if letter in "\n\t" or letter.isprintable()).strip()

@@ -1,6 +1,6 @@
-"""What some hypervisor drivers can do beside `Hypervisor`, each a part of its own; `Options` has those of one driver.
+"""Optional abilities of hypervisor drivers, each a part of its own; `Options` has those of one driver.
 
-Like all of a driver, they raise only HypervisorError, and may be repeated.
+Like all of a driver, they raise only HypervisorError, and every operation may be repeated.
 """
 
 import abc
@@ -14,19 +14,19 @@ from ganeti.rpc.procedures.agent import AgentInfo
 
 
 class PinsMachine(abc.ABC):
-    """Knows versions of virtual hardware; an instance keeps the one it was made with."""
+    """Knows versions of virtual hardware; an instance keeps the one of its creation."""
 
     @abc.abstractmethod
     async def pinned(self, hvparams: Params) -> Params:
-        """Parameters to store with a new instance, so that another version of the hypervisor does not change it."""
+        """Return parameters to store with a new instance, so that later versions of the hypervisor keep it."""
 
 
 class TakesScreenshots(abc.ABC):
-    """Can show what a guest's screen shows."""
+    """Takes pictures of a guest's screen."""
 
     @abc.abstractmethod
     async def screenshot(self, instance: InstanceSpec) -> bytes:
-        """A PNG picture of at most 8 MiB."""
+        """Return a PNG picture of at most 8 MiB."""
 
 
 class WarmsUp(abc.ABC):
@@ -34,7 +34,7 @@ class WarmsUp(abc.ABC):
 
     @abc.abstractmethod
     async def warm_up(self) -> None:
-        """Probe what holds until the host reboots or its programs are replaced."""
+        """Probe facts that hold until the host reboots or its programs are replaced."""
 
 
 class LooksAfterGuests(abc.ABC):
@@ -42,19 +42,19 @@ class LooksAfterGuests(abc.ABC):
 
     @abc.abstractmethod
     async def look_after(self) -> None:
-        """Cut logs that have grown too big; thaw guests that were frozen for too long."""
+        """Truncate large logs; thaw guests that were frozen for too long."""
 
 
 class TalksToAgent(abc.ABC):
-    """Reaches an agent in guests, which say of themselves what they like."""
+    """Reaches an agent in guests, whose reports are not trusted."""
 
     @abc.abstractmethod
     async def agent_info(self, instance: InstanceSpec) -> AgentInfo | None:
-        """Return what the guest says of itself; None if no agent answers."""
+        """Return the guest's report about itself; None if no agent answers."""
 
     @abc.abstractmethod
     async def freeze(self, instance: InstanceSpec, limit_s: float) -> int:
-        """Let its file systems stand still, at most `limit_s`; how many. May be repeated."""
+        """Freeze its file systems, for at most `limit_s`; return how many. Idempotent."""
 
     @abc.abstractmethod
     async def thaw(self, instance: InstanceSpec) -> int:
@@ -62,50 +62,53 @@ class TalksToAgent(abc.ABC):
 
 
 class KeepsNvram(abc.ABC):
-    """Keeps what a guest's board remembers while the guest is down: UEFI variables, a TPM's state."""
+    """Keeps the memory of a guest's board while the guest is down: UEFI variables, a TPM's state."""
 
     @abc.abstractmethod
     async def read_nvram(self, instance: InstanceSpec, disk_paths: Sequence[str]) -> bytes | None:
-        """All that only this node has, for `write_nvram` on another; None if there is nothing."""
+        """Return the data that only this node has, for `write_nvram` on another; None if there is none."""
 
     @abc.abstractmethod
     async def write_nvram(
         self, instance: InstanceSpec, disk_paths: Sequence[str], content: bytes
     ) -> None:
-        """Put here what another node has read; the guest is down."""
+        """Store the data that another node has read; the guest is down."""
 
     @abc.abstractmethod
     async def forget_nvram(
         self, instance: InstanceSpec, disk_paths: Sequence[str], *, everywhere: bool
     ) -> None:
-        """Remove what only this node has; with `everywhere` also what all see. No-op if there is none."""
+        """Remove the data that only this node has.
+
+        With `everywhere` also data that all nodes see. No-op if there is none.
+        """
 
 
 class ChecksNics(abc.ABC):
-    """Has guests on real networks, and says beforehand whether it could connect them on this node."""
+    """Has guests on real networks, and checks beforehand whether this node could connect them."""
 
     @abc.abstractmethod
     async def wrong_nics(self, nics: Sequence[NicSpec]) -> list[str]:
-        """Return what keeps network interfaces from being connected here, a sentence each; empty if nothing."""
+        """Return the reasons against connecting network interfaces here, a sentence each; empty if there are none."""
 
 
 @dataclass(frozen=True)
 class Adoption:
-    """What became of each guest that upstream Ganeti left on a node."""
+    """The result of the adoption of each guest that upstream Ganeti left on a node."""
 
     adopted: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    """Why others were not adopted; they run on, unknown to this implementation."""
+    """Why the other guests were not adopted; they keep running, unknown to this implementation."""
     unknown: tuple[str, ...] = ()
-    """Guests that no record describes and of which the node does not know the UUID."""
+    """Guests without a record whose UUID the node does not know."""
 
 
 class AdoptsGuests(abc.ABC):
-    """Goes on with guests that upstream Ganeti has started on this node, and gives them back. Its methods block."""
+    """Continues guests that upstream Ganeti has started on this node, and returns them. Its methods block."""
 
     @abc.abstractmethod
     def adopt(self, uuids: Mapping[str, str]) -> Adoption:
-        """Write a record of each; `uuids` has those of the instances that the node knows, by name. May be repeated."""
+        """Write a record of each; `uuids` has the UUIDs of the node's instances, by name. Idempotent."""
 
     @abc.abstractmethod
     def hidden_guests(self) -> list[str]:
@@ -113,12 +116,12 @@ class AdoptsGuests(abc.ABC):
 
     @abc.abstractmethod
     def give_back(self) -> None:
-        """Let upstream know again all guests that it can find."""
+        """Make all guests that upstream can find known to it again."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What one driver has beside the operations of `Hypervisor`; None where it has not."""
+    """The abilities of one driver beside the operations of `Hypervisor`; None for a missing one."""
 
     hotplug: Hotplug | None = None
     """Changes the devices of running guests."""
@@ -131,7 +134,7 @@ class Options:
     upkeep: LooksAfterGuests | None = None
     adoption: AdoptsGuests | None = None
     shared_files: tuple[str, ...] = ()
-    """Files of the host that must be the same on all nodes, as far as the master has them (S67)."""
+    """Files of the host that must be the same on all nodes, if the master has them (S67)."""
 
 
 NO_OPTIONS = Options()

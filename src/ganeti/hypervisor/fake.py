@@ -1,11 +1,11 @@
-"""A hypervisor without machines: guests are files, so that a cluster can be tried without any.
+"""A hypervisor without virtual machines: guests are files, so that a cluster can be tried without real guests.
 
-For tests an operation fails when there is a file `fail-OPERATION` beside the guests (its text is
-the error), or when it is named in `failures`. A file `delay-OPERATION` gives the seconds that an operation takes; the
-operations with such a file follow one another, as on a host that is busy. State survives the node daemon.
+For tests an operation fails if a file `fail-OPERATION` exists beside the guests (its text is the error), or if
+`failures` names it. A file `delay-OPERATION` contains the duration of an operation in seconds; operations with such a
+file run in sequence, as on a busy host. The state survives the node daemon.
 """
 
-# ruff: noqa: ARG002 - a pretended guest needs no time, no address and no port
+# ruff: noqa: ARG002 - a simulated guest needs no time, no address and no port
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ _SUFFIX = ".json"
 
 
 class _Guest(msgspec.Struct, frozen=True, kw_only=True):
-    """One pretended guest; `state` is `running`, `paused`, `incoming` or `sent`."""
+    """One simulated guest; `state` is `running`, `paused`, `incoming` or `sent`."""
 
     instance: InstanceSpec
     state: str
@@ -50,7 +50,7 @@ class _Guest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FakeHypervisor(Hypervisor):
-    """Pretends, and keeps the accounts: `memory_mib` is all that its guests may use together."""
+    """Simulates guests, and their memory: `memory_mib` is the total that its guests may use."""
 
     name: ClassVar[str] = FAKE.name
 
@@ -162,7 +162,7 @@ class FakeHypervisor(Hypervisor):
             self.remove(instance)
             return
         if guest is None:
-            raise HypervisorError(f"{instance.name} is gone from the node that should have it")
+            raise HypervisorError(f"{instance.name} does not exist on the node that should have it")
         if guest.state in ("incoming", "sent"):
             self.write(instance, "running" if guest.resume else "paused")
 
@@ -175,7 +175,7 @@ class FakeHypervisor(Hypervisor):
         return self._directory / f"{instance_uuid}{_SUFFIX}"
 
     def all_guests(self) -> list[_Guest]:
-        """All that there is a file of; HypervisorError for a damaged one."""
+        """Return all guests with a file; HypervisorError for a damaged one."""
         if not self._directory.is_dir():
             return []
         return [_decoded(path) for path in sorted(self._directory.glob(f"*{_SUFFIX}"))]
@@ -191,7 +191,7 @@ class FakeHypervisor(Hypervisor):
         return guest
 
     def write(self, instance: InstanceSpec, state: str, *, resume: bool = True) -> None:
-        """Keep a guest in this state."""
+        """Set the state of a guest."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         guest = _Guest(instance=instance, state=state, started=self._clock.time(), resume=resume)
         path = self._path(instance.uuid)
@@ -203,18 +203,18 @@ class FakeHypervisor(Hypervisor):
     def _change(
         self, instance: InstanceSpec, change: Callable[[InstanceSpec], InstanceSpec]
     ) -> bool:
-        """Change what a guest has; False if it is not here."""
+        """Change a guest; return False if it is not here."""
         guest = self._read(instance.uuid)
         if guest is not None:
             self.write(change(guest.instance), guest.state, resume=guest.resume)
         return guest is not None
 
     def remove(self, instance: InstanceSpec) -> None:
-        """Forget a guest; harmless where it is not here."""
+        """Remove a guest; no-op if it is not here."""
         self._path(instance.uuid).unlink(missing_ok=True)
 
     def _meet(self, operation: str) -> None:
-        """Fail where a test wants it."""
+        """Fail if a test requests it."""
         if operation in self._failures:
             raise HypervisorError(self._failures[operation])
         switch = self._directory / f"fail-{operation}"
@@ -236,7 +236,7 @@ class FakeHypervisor(Hypervisor):
         free = self._memory_mib - sum(guest.instance.memory for guest in self.all_guests())
         if instance.memory > free:
             raise HypervisorError(
-                f"{instance.name} needs {instance.memory} MiB of memory; {free} MiB are free here"
+                f"{instance.name} needs {instance.memory} MiB of memory, but {free} MiB are free on this node"
             )
 
     def _entry(self, guest: _Guest) -> RunningInstance:
@@ -280,7 +280,7 @@ class UpstreamGuests(AdoptsGuests):
         return Adoption(tuple(adopted), unknown=tuple(unknown))
 
     def hidden_guests(self) -> list[str]:
-        """None: upstream gets a file for each."""
+        """Return no names: upstream gets a file for each."""
         return []
 
     def give_back(self) -> None:
@@ -322,5 +322,5 @@ def _check_disks(instance: InstanceSpec, disk_paths: Sequence[str]) -> None:
 def _check_may_go(instance: InstanceSpec, guest: _Guest | None, *, left_as: str) -> None:
     if guest is not None and guest.state != left_as:
         raise HypervisorError(
-            f"{instance.name} runs on the node that should not have it; not ended"
+            f"{instance.name} runs on the node that should not have it; it was not ended"
         )

@@ -1,4 +1,4 @@
-"""Changing pretended guests while they run: their files follow."""
+"""Changes of simulated guests while they run: their files follow."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ Change = Callable[[InstanceSpec], InstanceSpec]
 
 
 class FakeHotplug(Hotplug):
-    """`change` replaces what a guest has, if it is there; `meet` fails an operation on request."""
+    """`change` replaces the facts of a guest, if it exists; `meet` fails an operation on request."""
 
     def __init__(
         self, change: Callable[[InstanceSpec, Change], bool], meet: Callable[[str], None]

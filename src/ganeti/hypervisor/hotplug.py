@@ -1,4 +1,4 @@
-"""Changing a guest while it runs: what a driver may offer beside `Hypervisor`."""
+"""Changes of a running guest: an optional part of a driver beside `Hypervisor`."""
 
 import abc
 
@@ -11,15 +11,14 @@ from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 class Hotplug(abc.ABC):
     """Disks, NICs and memory of running guests.
 
-    Every operation may be repeated: adding what is there, or removing what is not, succeeds. A guest
-    that does not run here has nothing to change, so every change of it succeeds; its next start gives
-    it all that the configuration says. A failed change leaves the guest as it was. Drivers raise only
-    HypervisorError.
+    Every operation may be repeated: adding an existing device, or removing a missing one, succeeds. Every change of a
+    guest that does not run here succeeds as well: its next start follows the configuration. A failed change leaves
+    the guest unchanged. Drivers raise only HypervisorError.
     """
 
     @abc.abstractmethod
     async def obstacles(self, instance: InstanceSpec) -> list[str]:
-        """Return what keeps the guest from being changed now, a sentence each; empty if nothing, or if it is down."""
+        """Return the reasons against a change of the guest now, a sentence each; empty if none, or if it is down."""
 
     @abc.abstractmethod
     async def add_disk(self, instance: InstanceSpec, disk: DiskSpec, path: str) -> None:
@@ -27,11 +26,11 @@ class Hotplug(abc.ABC):
 
     @abc.abstractmethod
     async def remove_disk(self, instance: InstanceSpec, disk: DiskSpec) -> None:
-        """Take a disk from the guest, and wait until it has let it go."""
+        """Remove a disk from the guest, and wait until the guest has released it."""
 
     @abc.abstractmethod
     async def resize_disk(self, instance: InstanceSpec, disk: DiskSpec) -> None:
-        """Tell the guest that a disk has grown to `disk.size`."""
+        """Notify the guest that a disk has grown to `disk.size`."""
 
     @abc.abstractmethod
     async def add_nic(self, instance: InstanceSpec, nic: NicSpec) -> None: ...
@@ -41,24 +40,24 @@ class Hotplug(abc.ABC):
 
     @abc.abstractmethod
     async def change_nic(self, instance: InstanceSpec, nic: NicSpec) -> None:
-        """Connect a NIC as `nic` says now; one with another MAC address is taken out and put in again."""
+        """Connect a NIC according to `nic`; one with another MAC address is removed and added again."""
 
     @abc.abstractmethod
     async def change_medium(self, instance: InstanceSpec, drive: str) -> bool:
-        """Put into a CD drive, named by its hypervisor parameter, what `instance` says now.
+        """Insert into a CD drive, named by its hypervisor parameter, the medium of `instance`.
 
-        False if the running guest has no such drive: its next start gives it one.
+        Return False if the running guest has no such drive: it gets one at its next start.
         """
 
     @abc.abstractmethod
     async def set_memory(self, instance: InstanceSpec, memory_mib: int) -> int:
-        """Ask the guest to use so much memory; how much it uses after a while, 0 if it does not run here."""
+        """Request the guest's memory size; return its use after a while, 0 if it does not run here."""
 
 
 def incoming_instance(wanted: InstanceSpec, of_guest: InstanceSpec) -> InstanceSpec:
-    """The instance as its guest on the other node has it, with the parameters of the cluster of now.
+    """Return the instance as its guest on the other node has it, with the present cluster parameters.
 
-    Its disks are those of the guest, as this node comes to them.
+    Its disks are those of the guest, with this node's access to them.
     """
     known = HYPERVISOR_PARAMS.get(wanted.hypervisor, {})
     of_now = {
@@ -72,33 +71,33 @@ def incoming_instance(wanted: InstanceSpec, of_guest: InstanceSpec) -> InstanceS
 
 
 def _seen_by(disk: DiskSpec, here: DiskSpec | None) -> DiskSpec:
-    """What the guest sees of a disk stays; how a node comes to it (its address, peers, secret, layers) is its own."""
+    """Keep what the guest sees of a disk; take this node's access to it (its address, peers, secret, layers)."""
     if here is None:
         return disk
     return replace(here, index=disk.index, size=disk.size, mode=disk.mode)
 
 
 def with_disk(instance: InstanceSpec, disk: DiskSpec) -> InstanceSpec:
-    """The instance with one disk more, or with this one in place of its earlier self."""
+    """Return the instance with one disk added, or replaced by this version."""
     others = [one for one in instance.disks if one.uuid != disk.uuid]
     at = min(disk.index, len(others))
     return _with_disks(instance, [*others[:at], disk, *others[at:]])
 
 
 def without_disk(instance: InstanceSpec, uuid: str) -> InstanceSpec:
-    """The instance without one disk."""
+    """Return the instance without one disk."""
     return _with_disks(instance, [one for one in instance.disks if one.uuid != uuid])
 
 
 def with_nic(instance: InstanceSpec, nic: NicSpec) -> InstanceSpec:
-    """The instance with one NIC more, or with this one in place of its earlier self."""
+    """Return the instance with one NIC added, or replaced by this version."""
     others = [one for one in instance.nics if one.uuid != nic.uuid]
     at = min(nic.index, len(others))
     return _with_nics(instance, [*others[:at], nic, *others[at:]])
 
 
 def without_nic(instance: InstanceSpec, uuid: str) -> InstanceSpec:
-    """The instance without one NIC."""
+    """Return the instance without one NIC."""
     return _with_nics(instance, [one for one in instance.nics if one.uuid != uuid])
 
 

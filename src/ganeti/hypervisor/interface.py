@@ -1,4 +1,4 @@
-"""What every hypervisor driver offers."""
+"""The interface of every hypervisor driver."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from ganeti.rpc.procedures.migration import (
 class Hypervisor(abc.ABC):
     """One hypervisor on one node.
 
-    Every operation may be repeated: starting what runs, or stopping what is down, succeeds.
+    Every operation may be repeated: starting a running guest, or stopping one that is down, succeeds.
     Guests outlive the node daemon; a new driver object finds them again. Drivers raise only
     HypervisorError.
     """
@@ -36,22 +36,22 @@ class Hypervisor(abc.ABC):
 
     @property
     def options(self) -> Options:
-        """What this driver can do besides."""
+        """The optional abilities of this driver."""
         return NO_OPTIONS
 
     @abc.abstractmethod
     async def verify(self) -> list[str]:
-        """Return what keeps this hypervisor from working here, a sentence each; empty if nothing."""
+        """Return the reasons why this hypervisor does not work here, a sentence each; empty if there are none."""
 
     @abc.abstractmethod
     async def version(self) -> str: ...
 
     @abc.abstractmethod
     async def running(self) -> list[RunningInstance]:
-        """All instances that are here now, including those that others started."""
+        """Return all instances that are here now, including those that other programs started."""
 
     async def one_running(self, instance_uuid: str) -> RunningInstance | None:
-        """One entry of `running`, which most drivers find without looking at all; None if it is not here."""
+        """Return one entry of `running`, which most drivers find without a full search; None if it is not here."""
         return next((one for one in await self.running() if one.uuid == instance_uuid), None)
 
     @abc.abstractmethod
@@ -62,7 +62,7 @@ class Hypervisor(abc.ABC):
 
     @abc.abstractmethod
     async def stop(self, instance: InstanceSpec, timeout_s: float) -> None:
-        """Ask the guest to end, end it by force after `timeout_s` (0: at once), and clean up."""
+        """Ask the guest to end, kill it after `timeout_s` (0: at once), and clean up."""
 
     @abc.abstractmethod
     async def reboot(self, instance: InstanceSpec, *, soft: bool, timeout_s: float) -> None:
@@ -73,26 +73,26 @@ class Hypervisor(abc.ABC):
 
     @abc.abstractmethod
     async def migration_info(self, instance: InstanceSpec) -> MigrationInfo:
-        """Return what the other node must know to start the same virtual hardware."""
+        """Return the facts that the other node needs to start the same virtual hardware."""
 
     @abc.abstractmethod
     async def accept(self, wanted: IncomingArgs, disk_paths: Sequence[str]) -> Incoming:
-        """Wait for a guest, and for its disks if they come along; where is in the answer."""
+        """Wait for a guest, and for its disks if they migrate with it; return the address."""
 
     @abc.abstractmethod
     async def migrate(self, where: MigrateArgs) -> MigrationResult:
-        """Send the guest and wait for the end; a failed migration leaves it running here."""
+        """Send the guest and wait for the end; after a failed migration it still runs here."""
 
     @abc.abstractmethod
     async def finish_migration(self, instance: InstanceSpec, end: MigrationEnd) -> None:
-        """Remove this end of a migration, or let its guest go on."""
+        """Remove this end of a migration, or resume its guest."""
 
     @abc.abstractmethod
     async def validate(self, hvparams: Params) -> list[str]:
-        """Return what is wrong with these parameters on this node (missing files, unknown machines …)."""
+        """Return the faults of these parameters on this node (missing files, unknown machines …)."""
 
 
 def options_of(hypervisors: Mapping[str, Hypervisor], name: str) -> Options:
-    """Return what a node's hypervisor can do besides; one that is not here can nothing."""
+    """Return the optional abilities of a node's hypervisor; none if it is not installed."""
     hypervisor = hypervisors.get(name)
     return hypervisor.options if hypervisor else NO_OPTIONS

@@ -1,4 +1,4 @@
-"""The hypervisors that a node offers, by name."""
+"""The hypervisors of a node, by name."""
 
 from ganeti.base.modules import implementations
 from ganeti.base.paths import Paths
@@ -7,6 +7,6 @@ from ganeti.hypervisor.interface import Hypervisor
 
 
 def hypervisors(paths: Paths, run: Run) -> dict[str, Hypervisor]:
-    """One driver of each kind that this package declares."""
+    """Return one driver of each kind that this package declares."""
     drivers = implementations("ganeti.hypervisor", Hypervisor)  # type: ignore[type-abstract]  # only looked for
     return {driver.name: driver(paths, run) for driver in drivers}

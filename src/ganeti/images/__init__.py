@@ -1,1 +1,1 @@
-"""Images of machines from elsewhere: looked at, converted, and made."""
+"""Foreign images of machines: inspection, conversion and creation."""

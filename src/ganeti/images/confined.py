@@ -1,10 +1,10 @@
-"""A program that reads a stranger's file, with next to nothing that it may do.
+"""The confinement of a program that reads an untrusted file.
 
 `python -m ganeti.images.confined UID MEMORY FILE-SIZE SECONDS PROGRAM ...` starts PROGRAM in the present directory:
-as a user of its own (if the caller is root), without capabilities, network, other users' files, and
-with limits. Three walls, each of which would do for most: the user, a filter of system calls, and Landlock,
-which lets it open only its own directory and, to read, programs and libraries. It imports little, because
-what is imported here is in the process that is confined.
+as a user of its own (if the caller is root), without capabilities, network, other users' files, and with limits.
+Three barriers, each of which would suffice for most attacks: the user, a filter of system calls, and Landlock, which
+allows only its own directory and, for reading, programs and libraries. This module imports little, because its
+imports are part of the confined process.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ _NEWNET, _NEWIPC = 0x40000000, 0x08000000
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_FILTER = 38, 22, 2
 _NEW_NAMESPACES = 0x7E020080
 
-# Calls by their numbers; `clone` may make threads, but no namespace, and `clone3` cannot be looked into.
+# Calls by their numbers; `clone` may make threads, but no namespace; the arguments of `clone3` cannot be filtered.
 _TABLES = {
     "x86_64": (
         0xC000003E,
@@ -96,7 +96,7 @@ _RIGHTS_SINCE_3 = 0x7FFF
 
 
 def main(words: Sequence[str]) -> NoReturn:
-    """Drop all rights and become the program."""
+    """Drop all privileges and become the program."""
     uid, memory, file_size, seconds = (int(word) for word in words[:4])
     argv = list(words[4:])
     libc = ctypes.CDLL(None, use_errno=True)
@@ -129,7 +129,7 @@ def _must(result: int, what: str) -> int:
 
 
 def _landlock(libc: ctypes.CDLL) -> None:
-    """Where the kernel has it; the user and the filter are there anyway."""
+    """Apply Landlock if the kernel has it; the user and the filter apply in any case."""
     version = libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     if version < 1:
         return
@@ -155,10 +155,10 @@ def _landlock(libc: ctypes.CDLL) -> None:
 
 
 def _filter(libc: ctypes.CDLL) -> None:
-    """Refuse system calls that reading one file and writing another does not need."""
+    """Refuse system calls that are not needed to read one file and write another."""
     machine = platform.machine()
     if machine not in _TABLES:
-        raise OSError(errno.ENOSYS, f"no filter of system calls is known for {machine}")
+        raise OSError(errno.ENOSYS, f"the filter of system calls does not support {machine}")
     program = filter_program(*_TABLES[machine])
     buffer = ctypes.create_string_buffer(program, len(program))
     given = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
@@ -166,7 +166,7 @@ def _filter(libc: ctypes.CDLL) -> None:
 
 
 def filter_program(architecture: int, refused: Sequence[int], clone: int, clone3: int) -> bytes:
-    """The filter, in the words of the kernel's packet filter."""
+    """Return the filter, in the form of the kernel's packet filter."""
     refuse = _word(_RETURN, _ERRNO | errno.EPERM)
     program = [
         _word(_LOAD, _OF_ARCHITECTURE),

@@ -1,6 +1,6 @@
-"""Images become raw disks: what a package has, written into a directory as the dumps of an export.
+"""Conversion of images to raw disks: the content of a package becomes the dumps of an export.
 
-The tool converts a private copy, whose header is checked again; the tool that reads it is confined
+The tool converts a private copy, whose header is checked again; it runs confined
 (`confined.py`). A raw image is only copied.
 """
 
@@ -39,7 +39,7 @@ from ganeti.uidpool import ReleaseUid, RequestUnusedUid
 
 QEMU_IMG = "/usr/bin/qemu-img"
 UIDS = range(61184, 65520)
-"""User ids that systemd reserves for services without an own user."""
+"""User ids that systemd reserves for services without a user of their own."""
 MEMORY_LIMIT = 2 << 30
 TIME_LIMIT_S = 12 * 3600
 MIB = 1 << 20
@@ -47,17 +47,17 @@ CHUNK = 256 * 1024
 _SAID_BYTES = 2000
 _WORK, _SOURCE, _RESULT, _SAID = ".work", "source", "result", "messages"
 _SHARE = re.compile(r"\(([0-9]{1,3}\.[0-9]{2})/100%\)", re.ASCII)
-"""How far qemu-img is, as it prints that."""
+"""The progress in the output of qemu-img."""
 LOOK_EVERY_S = 1.0
 
 Report = Callable[[str, int, int], None]
-"""Gets how far the work is: what is worked on, the position in bytes, and the whole of it."""
+"""Receives the progress: the object, the position in bytes, and the total."""
 
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9.-]+")
 
 
 def describe(package: Package, name: str = "") -> ExportDescription:
-    """The export that a package becomes; without a machine, what it leaves open is for the cluster to say."""
+    """The export that a package becomes; without a machine, the cluster chooses the missing values."""
     machine = package.machine
     beparams: dict[str, str] = {}
     if machine is not None and machine.memory is not None:
@@ -78,7 +78,7 @@ def describe(package: Package, name: str = "") -> ExportDescription:
 
 
 def description_text(export: ExportDescription) -> str:
-    """As `config.ini`; what is not known about memory is as in a new cluster, for readers that need a number."""
+    """Return `config.ini`; unknown memory is that of a new cluster, for readers that need a number."""
     numbers = {
         name: int(export.beparams.get(name, BACKEND_DEFAULTS[name]))
         for name in ("maxmem", "minmem", "vcpus")
@@ -87,12 +87,12 @@ def description_text(export: ExportDescription) -> str:
 
 
 def dump_name(number: int) -> str:
-    """The file of a disk, by its number."""
+    """Return the file of a disk, by its number."""
     return f"disk{number}.raw"
 
 
 def _plain_host_name(text: str) -> str:
-    """A host name made of any text."""
+    """Return a host name made of any text."""
     plain = _NOT_IN_NAMES.sub("-", text.lower())
     labels = [label.strip("-")[:63].strip("-") for label in plain.split(".")]
     try:
@@ -102,7 +102,7 @@ def _plain_host_name(text: str) -> str:
 
 
 def show_nothing(_part: str, _done: int, _total: int) -> None:
-    """Ignore how far the work is."""
+    """Ignore the progress."""
 
 
 def convert_package(package: Package, directory: Path, report: Report = show_nothing) -> None:
@@ -113,7 +113,7 @@ def convert_package(package: Package, directory: Path, report: Report = show_not
 
 
 def convert_image(image: DiskImage, target: Path, report: Report = show_nothing) -> None:
-    """Make `target`, which does not exist, the raw disk of an image; HostError or InputError if it cannot be."""
+    """Make `target`, which must not exist, the raw disk of an image; HostError or InputError on failure."""
     if image.facts.format == RAW:
         with _new_file(target) as file:
             _copy(image, file.fileno(), report)
@@ -153,7 +153,7 @@ def _new_file(path: Path) -> IO[bytes]:
 
 
 def _copy(image: DiskImage, target: int, report: Report) -> None:
-    """Copy the bytes of an image; what is zero leaves a hole. The digest that it must have is compared."""
+    """Copy the bytes of an image; zeros become a hole. Compare the expected digest."""
     member = image.member
     digest = hashlib.new(image.digest[0], usedforsecurity=False) if image.digest else None
     for offset, data in pieces(member, with_holes=digest is not None):
@@ -168,7 +168,7 @@ def _copy(image: DiskImage, target: int, report: Report) -> None:
 
 
 def pieces(member: Member, *, with_holes: bool = False) -> Iterator[tuple[int, bytes]]:
-    """Offset and bytes, in order; without holes unless they are asked for. HostError if it gets shorter."""
+    """Yield offset and bytes, in order; without holes by default. HostError if the file becomes shorter."""
     offset = 0
     while offset < member.length:
         if not with_holes:
@@ -201,7 +201,7 @@ def write_all(target: int, data: bytes, offset: int) -> None:
 
 
 def _check_again(path: Path, facts: ImageFacts) -> None:
-    """The copy is what was looked at."""
+    """Require that the copy is what was inspected."""
     with path.open("rb") as file:
 
         def read(offset: int, length: int) -> bytes:
@@ -213,7 +213,7 @@ def _check_again(path: Path, facts: ImageFacts) -> None:
 
 @contextlib.contextmanager
 def _work_directory(parent: Path) -> Iterator[tuple[Path, int]]:
-    """A directory for a user of its own; callers other than root keep their user."""
+    """Give a directory to a user of its own; callers other than root keep their user."""
     work = parent / _WORK
     shutil.rmtree(work, ignore_errors=True)
     with contextlib.ExitStack() as stack:
@@ -249,12 +249,12 @@ def run_confined(
     file_size: int,
     look: Callable[[str], None] = lambda _said: None,
 ) -> tuple[int, str]:
-    """Run a program in `work` with nothing else that it may touch; its exit status and the end of what it says.
+    """Run a confined program in `work`; return its exit status and the end of its output.
 
-    `look` gets the end of what it has said so far, once a second.
+    `look` gets the end of the output so far, once a second.
     """
     if not Path(argv[0]).exists():
-        raise HostError(f"the program {argv[0]} is not on this node; install qemu-utils")
+        raise HostError(f"the program {argv[0]} does not exist on this node; install qemu-utils")
     limits = [str(one) for one in (uid, MEMORY_LIMIT, file_size, TIME_LIMIT_S)]
     said = work / _SAID
     with (
@@ -282,7 +282,7 @@ def run_confined(
 
 
 def _ended(process: "subprocess.Popen[bytes]") -> int | None:
-    """The exit status, or None if the program still runs after a second."""
+    """Return the exit status, or None if the program still runs after a second."""
     try:
         return process.wait(LOOK_EVERY_S)
     except subprocess.TimeoutExpired:
@@ -297,5 +297,5 @@ def _end_of(said: Path) -> str:
 
 
 def _python() -> Mapping[str, str]:
-    """Return how this process found this package."""
+    """Return the path by which this process found this package."""
     return {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}

@@ -1,4 +1,4 @@
-"""A file by https, with a limit; where an address leads on, only by https."""
+"""Download of a file by https, with a limit; redirects must be https as well."""
 
 import ssl
 import time
@@ -16,7 +16,7 @@ _SCHEME = "https"
 
 
 def check_address(address: str) -> None:
-    """Refuse what is not a plain https address, without a password in it."""
+    """Refuse an address that is not plain https, or contains a password."""
     parts = urlsplit(address)
     if parts.scheme != _SCHEME or not parts.hostname or parts.username or parts.password:
         raise InputError("must be https://HOST/..., without a user in it", "image")
@@ -25,7 +25,7 @@ def check_address(address: str) -> None:
 def fetch(
     address: str, target: IO[bytes], limit: int, context: ssl.SSLContext | None = None
 ) -> int:
-    """Write what is at an address into a file; its length. HostError says why it cannot be had."""
+    """Write the file at an address into a file; return its length. HostError gives the reason of a failure."""
     check_address(address)
     secure = urllib.request.HTTPSHandler(context=context or ssl.create_default_context())
     opener = urllib.request.OpenerDirector()
@@ -41,9 +41,9 @@ def fetch(
             length = _copy(source, target, limit)
             wanted = source.headers.get("Content-Length")
     except (OSError, HTTPException, HostError) as err:
-        raise HostError(f"{address} cannot be had: {err}") from err
+        raise HostError(f"{address} cannot be downloaded: {err}") from err
     if wanted is not None and wanted != str(length):
-        raise HostError(f"{address} was cut off after {length} bytes")
+        raise HostError(f"{address} was truncated after {length} bytes")
     target.flush()
     return length
 
@@ -53,7 +53,7 @@ def _copy(source: IO[bytes], target: IO[bytes], limit: int) -> int:
     while data := source.read(_CHUNK):
         length += len(data)
         if length > limit:
-            raise HostError(f"it is longer than the {limit} bytes that fit")
+            raise HostError(f"it is longer than the limit of {limit} bytes")
         if time.monotonic() - begun > _TIME_LIMIT_S:
             raise HostError("it takes longer than four hours")
         target.write(data)
@@ -63,7 +63,7 @@ def _copy(source: IO[bytes], target: IO[bytes], limit: int) -> int:
 class _OnlyHttps(urllib.request.HTTPRedirectHandler):
     max_redirections = 5
 
-    def redirect_request(  # noqa: PLR0917 - the library's
+    def redirect_request(  # noqa: PLR0917 - the library's signature
         self,
         req: urllib.request.Request,
         fp: IO[bytes],

@@ -1,7 +1,7 @@
-"""An export packed as an OVA, which other hypervisors read: description, disks as VMDK, manifest.
+"""An export packed as an OVA, for other hypervisors: description, disks as VMDK, manifest.
 
-The archive is written once, forwards; only the description, which tells the lengths of the disks, is
-put into the place that was kept for it.
+The archive is written once, sequentially; only the description, which contains the lengths of the disks, is written
+later into the space that was reserved for it.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ def check_can_be_packed(export: ExportDescription) -> None:
 
 
 def read_export(directory: Path) -> ExportDescription:
-    """The description of the export in a directory."""
+    """Return the description of the export in a directory."""
     try:
         with (directory / CONFIG).open("rb") as file:
             return parse_description(file.read(_CONFIG_LIMIT).decode())
@@ -59,7 +59,7 @@ def pack(
     *,
     report: Report = show_nothing,
 ) -> None:
-    """Write the export in `directory` to `target`, as a whole or not at all."""
+    """Write the export in `directory` to `target`, completely or not at all."""
     check_can_be_packed(export)
     name = name or export.name
     new = target.with_name(f".{target.name}.new")
@@ -96,7 +96,7 @@ def _write(
         size, digest = _disk(file, directory, exported.dump, disk, report)
         sizes.append(size)
         manifest += f"SHA256({disk.file})= {digest}\n"
-    # The place is as long as the longest numbers would need; white space may follow the description.
+    # The space is as long as the longest numbers would need; white space may follow the description.
     text = format_ovf(machine, sizes).encode().ljust(room, b"\n")
     manifest += f"SHA256({name}.ovf)= {hashlib.sha256(text).hexdigest()}\n"
     file.write(
@@ -111,7 +111,7 @@ def _write(
 def _disk(
     file: IO[bytes], directory: int, dump: str, disk: OvfDisk, report: Report
 ) -> tuple[int, str]:
-    """One disk, at the end of the archive: its length there and its digest."""
+    """Append one disk; return its length in the archive and its digest."""
     descriptor = open_beside(directory, dump)
     try:
         source = Member(dump, descriptor, 0, os.fstat(descriptor).st_size)
@@ -132,7 +132,7 @@ def _disk(
 
 
 def _grains(source: Member, report: Report) -> Iterator[tuple[int, bytes]]:
-    """Yield what is not zero, by numbers of grains."""
+    """Yield data that is not zero, by numbers of grains."""
     assert CHUNK % GRAIN == 0  # noqa: S101 - two constants
     for offset, data in pieces(source):
         for at in range(0, len(data), GRAIN):

@@ -1,7 +1,7 @@
-"""What comes from elsewhere, looked at: one image of a disk, or a machine as an OVA or OVF (A51-A53).
+"""Inspection of foreign images: one image of a disk, or a machine as an OVA or OVF (A51-A53).
 
-An OVA is a tar archive. It is read here and never unpacked by names: members are plain files with plain names, each once,
-at places inside the file; links, devices and extensions that change names or sizes are refused (A52).
+An OVA is a tar archive. It is never unpacked by names: members must be plain files with plain names, each once, at
+positions inside the file; links, devices and extensions that change names or sizes are refused (A52).
 """
 
 import contextlib
@@ -37,7 +37,7 @@ OpenFile = Callable[[str], int]
 
 @dataclass(frozen=True)
 class Member:
-    """Bytes of an open file."""
+    """Return the number of bytes of an open file."""
 
     name: str
     descriptor: int
@@ -45,14 +45,14 @@ class Member:
     length: int
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes at an offset; fewer at the end."""
+        """Return bytes at an offset; fewer at the end."""
         length = max(0, min(length, self.length - offset))
         return os.pread(self.descriptor, length, self.offset + offset) if length else b""
 
 
 @dataclass(frozen=True)
 class DiskImage:
-    """The data of one disk, and the digest that it must have: name of an algorithm and hexadecimal digits."""
+    """The data of one disk, and its expected digest: name of an algorithm and hexadecimal digits."""
 
     member: Member
     facts: ImageFacts
@@ -71,9 +71,9 @@ class Package:
 
 @contextlib.contextmanager
 def opened_package(open_file: OpenFile, name: str, form: str = AUTO) -> Iterator[Package]:
-    """The source called `name`, for the time of a block; InputError says why it is not taken."""
+    """Open the source called `name`, for the time of a block; InputError says why it is not accepted."""
     if form not in SOURCE_FORMATS:
-        raise InputError(f"{form!r:.40} is none of {', '.join(SOURCE_FORMATS)}", "format")
+        raise InputError(f"{form!r:.40} is not one of {', '.join(SOURCE_FORMATS)}", "format")
     with contextlib.ExitStack() as stack:
 
         def opened(one: str) -> Member:
@@ -121,7 +121,7 @@ def _manifest_name(description: str) -> str:
 
 
 def _beside(opened: Callable[[str], Member], name: str) -> Member | None:
-    """A file that need not be there."""
+    """Return an optional file."""
     try:
         return opened(name)
     except HostError:
@@ -142,13 +142,11 @@ def _members(source: Member) -> dict[str, Member]:
                 f"it is not a tar archive, or is damaged at byte {offset}: {err}"
             ) from err
         if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-            raise _refused(
-                f"{info.name!r:.80} in it is a link, a directory or something else that is not a file"
-            )
+            raise _refused(f"{info.name!r:.80} in it is not a regular file")
         name = plain_name(info.name.removeprefix("./"), "name in the archive")
         offset += _BLOCK
         if not 0 <= info.size <= source.length - offset:
-            raise _refused(f"{name} is cut off: {info.size} bytes do not fit into the archive")
+            raise _refused(f"{name} is truncated: {info.size} bytes do not fit into the archive")
         if name in found:
             raise _refused(f"{name} is in it twice")
         if len(found) == _MEMBERS_LIMIT:
@@ -176,7 +174,7 @@ def _machine(
         member = opened(disk.file)
         facts = inspect_image(member.read, member.length)
         if disk.is_vmdk and facts.format == RAW:
-            facts = inspect_image(member.read, member.length, VMDK)  # says what is wrong with it
+            facts = inspect_image(member.read, member.length, VMDK)  # raises if it is malformed
         if facts.size > disk.capacity:
             raise _refused(f"{disk.file} has {facts.size} bytes, its description {disk.capacity}")
         disks.append(DiskImage(member, facts, digests.get(disk.file)))
@@ -185,17 +183,17 @@ def _machine(
 
 
 def check_digest(name: str, digest: tuple[str, str], found: "hashlib._Hash") -> None:
-    """Refuse a file that is another one than the manifest says."""
+    """Refuse a file that differs from the manifest."""
     if found.hexdigest() != digest[1]:
         raise InputError(
-            f"{name} is damaged: its digest is not that of the manifest; if it was changed on purpose, remove"
+            f"{name} is damaged: its digest differs from the manifest; if it was changed on purpose, remove"
             " the manifest (.mf)",
             "OVA",
         )
 
 
 def _digests(manifest: bytes) -> dict[str, tuple[str, str]]:
-    """Return what a manifest says: algorithm and digits of each file."""
+    """Return the content of a manifest: algorithm and digits of each file."""
     found = {}
     for line in manifest.decode("ascii", "replace").splitlines():
         kind, _, rest = line.partition("(")
@@ -217,7 +215,7 @@ def _refused(why: str) -> InputError:
 
 
 def open_beside(directory: int, name: str) -> int:
-    """A regular file of a directory, and no link; for who may read any file anyway."""
+    """Open a regular file of a directory, without following links; for callers that may read any file anyway."""
     try:
         descriptor = os.open(
             name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory

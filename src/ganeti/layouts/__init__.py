@@ -1,1 +1,1 @@
-"""What becomes of the disks of instances: pure plans, by the planner of each disk template."""
+"""Layouts of the disks of instances: pure plans, by the planner of each disk template."""

@@ -1,4 +1,4 @@
-"""Disks outside of Ganeti's storage: block devices that are adopted."""
+"""Disks outside of Ganeti's storage: adopted block devices."""
 
 from ganeti.base.errors import InputError
 from ganeti.layouts.planner import Names, NewDisk, Planner, Site
@@ -7,7 +7,7 @@ from ganeti.model.objects import Cluster, Disk
 
 
 class BlockDevicePlanner(Planner):
-    """The device that is named; every node sees it under the same name."""
+    """The named device; every node sees it under the same name."""
 
     template = BLOCK_DEVICE
 
@@ -15,13 +15,13 @@ class BlockDevicePlanner(Planner):
         path = request.adopt
         if path is None:
             raise InputError(
-                f"disks of template {self.template.name} are devices that are there: adopt=PATH",
+                f"disks of template {self.template.name} are existing devices: pass adopt=PATH",
                 f"disks[{site.index}]",
             )
         form = self.template.disk_id
         if not form.is_path(path):
             raise InputError(
-                f"must be the path of a device below {form.root}, where names stay with devices",
+                f"must be the path of a device below {form.root}, where names belong to devices",
                 f"disks[{site.index}].adopt",
             )
         return Disk(

@@ -8,7 +8,7 @@ from ganeti.model.disk_templates import DISKLESS
 
 
 class DisklessPlanner(Planner):
-    """There is nothing to plan."""
+    """A planner without disks."""
 
     template = DISKLESS
 

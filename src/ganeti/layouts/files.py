@@ -9,7 +9,7 @@ from ganeti.model.disk_templates import FILE, SHARED_FILE
 from ganeti.model.objects import Disk
 
 DIRECTORY_LIMIT = 512
-"""Characters of a subdirectory; the names of the instance and its disks come behind it."""
+"""The limit of characters of a subdirectory; the names of the instance and its disks follow it."""
 
 
 class FilePlanner(Planner):
@@ -36,7 +36,7 @@ class FilePlanner(Planner):
         )
 
     def _directory(self, site: Site) -> str:
-        """Return where the other disks are, or the cluster's directory, or a subdirectory of it that was asked for."""
+        """Return the directory of the other disks, the cluster's directory, or the requested subdirectory of it."""
         if site.others and site.directory is None:
             return str(PurePosixPath(str(site.others[0].logical_id[1])).parent)
         facts = self.template.storage

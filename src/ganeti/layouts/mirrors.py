@@ -1,4 +1,4 @@
-"""Disks that two nodes hold: DRBD over a volume for the data and one for the metadata on each."""
+"""Disks on two nodes: DRBD over a volume for the data and one for the metadata on each."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from ganeti.model.objects import Cluster, Disk, NodeUuid
 from ganeti.model.params import Params
 
 MIB_PER_METADATA_MIB = 32 * 1024
-"""One bit for 4 KiB, as DRBD keeps for what is to be copied."""
+"""One bit for 4 KiB, in DRBD's map of blocks to copy."""
 FIXED_METADATA_MIB = 1
-"""Its first block, the log of what is being written, and our mark."""
+"""The first block, the log of active writes, and our mark."""
 PARAMS_BELOW = {"data": "data-stripes", "meta": "meta-stripes"}
 
 
@@ -109,7 +109,7 @@ class DrbdPlanner(Planner):
 
 
 def metadata_mib(size: int, wanted: int) -> int:
-    """Return how large the metadata of a disk is: as wanted, or as needed."""
+    """Return the size of a disk's metadata: the requested or the required one."""
     return max(wanted, -(-size // MIB_PER_METADATA_MIB) + FIXED_METADATA_MIB)
 
 
@@ -127,5 +127,5 @@ def _volume(names: Names, size: int, group: str, stripes: int) -> Disk:
 
 
 def _new_part(volume: Disk, use: str, names: Names) -> tuple[str, str]:
-    """A volume that nothing else has the name of, so that it can be made beside an old one."""
+    """Return a volume with an unused name, so that it can be created beside an old one."""
     return str(volume.params["vg"]), f"{names.uuid()}.{use}"

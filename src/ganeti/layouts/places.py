@@ -1,4 +1,4 @@
-"""On which nodes an instance's disks are, and what it means to bring it to another one. Pure."""
+"""The nodes of an instance's disks, and the way to another node. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ from ganeti.model.objects import Disk, Instance, NodeUuid
 
 
 class Way(Enum):
-    """How an instance comes to another node."""
+    """The way of an instance to another node."""
 
     SHARED = "shared"
-    """Its disks are there as well, or it has none."""
+    """The node has its disks as well, or it has none."""
     SWAP = "swap"
     """The secondary becomes the primary, and the reverse."""
     COPY = "copy"
-    """Its data is copied, and removed where it was."""
+    """Its data is copied, and removed from its former node."""
     REPLACE = "replace"
     """The node becomes the secondary first; then the two are swapped."""
 
 
 @dataclass(frozen=True)
 class Relocation:
-    """What it means to bring an instance to another node."""
+    """The move of an instance to another node."""
 
     way: Way
     after: Instance
-    """The instance there; with REPLACE, its disks get new locations first."""
+    """Return the instance on the target; with REPLACE, its disks must be moved first."""
 
     @property
     def copies(self) -> bool:
@@ -37,7 +37,7 @@ class Relocation:
 
 
 def relocate(instance: Instance, target: NodeUuid) -> Relocation:
-    """Return what it means to bring `instance` to `target`, another node than its own."""
+    """Return the move of `instance` to `target`, another node than its own."""
     template = DISK_TEMPLATES[instance.disk_template]
     after = relocated(instance, target)
     if template.mirrored:
@@ -46,7 +46,7 @@ def relocate(instance: Instance, target: NodeUuid) -> Relocation:
 
 
 def relocated(instance: Instance, target: NodeUuid) -> Instance:
-    """The instance with `target` as its primary node; a mirrored one keeps its old primary as secondary."""
+    """Return the instance with `target` as its primary node; a mirrored one keeps its old primary as secondary."""
     if target == instance.primary_node:
         return instance
     others = instance.secondary_nodes
@@ -58,27 +58,27 @@ def relocated(instance: Instance, target: NodeUuid) -> Instance:
 
 
 def holders(instance: Instance) -> tuple[NodeUuid, ...]:
-    """The nodes on which parts of its disks are made and removed, the primary first."""
+    """The nodes with changed parts of its disks, the primary first."""
     return instance.all_nodes if instance.disks else ()
 
 
 def creation_order(instance: Instance) -> tuple[NodeUuid, ...]:
-    """Secondaries first: a primary that is made may look for its peer at once."""
+    """Secondaries first: a new primary may look for its peer at once."""
     return tuple(reversed(holders(instance)))
 
 
 @dataclass(frozen=True)
 class Growth:
-    """One layer of a disk that is to be grown on one node; sizes in MiB, absolute, so that it can be repeated."""
+    """One layer of a disk to grow on one node; sizes in MiB, absolute, so that the growth can be repeated."""
 
     node: NodeUuid
     path: tuple[int, ...]
-    """The way from the disk down to the layer: positions among children."""
+    """The path from the disk down to the layer: positions among children."""
     size: int
 
 
 def growth(instance: Instance, disk: Disk, grown: Disk) -> list[Growth]:
-    """Return what to grow, in order: the layers below on every node that has them, then the disk where it is used."""
+    """Return the layers to grow, in order: those below on every node that has them, then the disk where it is used."""
     steps = []
     for path, layer, wanted in _layers(disk, grown, ()):
         if wanted.size > layer.size or not path:
@@ -90,7 +90,7 @@ def growth(instance: Instance, disk: Disk, grown: Disk) -> list[Growth]:
 def _layers(
     disk: Disk, grown: Disk, path: tuple[int, ...]
 ) -> Iterator[tuple[tuple[int, ...], Disk, Disk]]:
-    """Every layer with its grown form, those below first."""
+    """Yield every layer with its grown form, those below first."""
     for at, (child, wanted) in enumerate(zip(disk.children, grown.children, strict=True)):
         yield from _layers(child, wanted, (*path, at))
     yield path, disk, grown

@@ -7,7 +7,7 @@ from ganeti.layouts.planner import Planner
 
 
 def find_planners() -> Iterator[tuple[str, Planner]]:
-    """Each planner, with the name of its template."""
+    """Return each planner, with the name of its template."""
     for planner in implementations("ganeti.layouts", Planner):  # type: ignore[type-abstract]  # only looked for
         yield planner.template.name, planner()
 

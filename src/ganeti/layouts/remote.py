@@ -37,7 +37,7 @@ class ExternalPlanner(Planner):
         provider = params.get("provider") or (site.others[0].logical_id[0] if site.others else None)
         where = f"disks[{site.index}].provider"
         if not provider:
-            raise InputError("say which provider keeps the disk (provider=NAME)", where)
+            raise InputError("name the provider of the disk (provider=NAME)", where)
         name = plain_name(str(provider), where)
         return Disk(
             uuid=names.uuid(),

@@ -8,7 +8,7 @@ from ganeti.model.params import Params
 
 
 class PlainPlanner(Planner):
-    """A volume for each disk; its name has a UUID, so that it is the same wherever the instance goes."""
+    """A volume for each disk; its name has a UUID, so that it is the same on every node."""
 
     template = PLAIN
 
@@ -22,7 +22,7 @@ class PlainPlanner(Planner):
 
 
 def volume_group(cluster: Cluster, params: Params) -> str:
-    """The group that a disk names, or the one of the cluster; InputError if there is none."""
+    """Return the group of a disk, or the cluster's; InputError if there is none."""
     of_cluster = cluster.diskparams.get(PLAIN.name, {}).get("vg", "")
     group = str(params.get("vg") or of_cluster or cluster.vg_name)
     if not group:
@@ -34,7 +34,7 @@ def volume_group(cluster: Cluster, params: Params) -> str:
 
 
 def new_volume(group: str, request: NewDisk, suffix: str, names: Names) -> Disk:
-    """A volume with a name that nothing else has; its parameters say in which group it is, whatever becomes of the cluster's."""
+    """Return a volume with an unused name; its parameters name its group, independent of the cluster's default."""
     return Disk(
         uuid=names.uuid(),
         size=request.size,

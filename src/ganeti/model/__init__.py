@@ -1,1 +1,1 @@
-"""Words: what exists in a cluster, and what can be asked of it."""
+"""The objects of a cluster, and the requests about them."""

@@ -1,4 +1,4 @@
-"""The addresses of a network: which there are, and which of them no interface can have. Pure."""
+"""The addresses of a network, and those that interfaces cannot have. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -26,14 +26,14 @@ class AddressPool:
         return self.subnet.num_addresses
 
     def number(self, ip: str) -> int | None:
-        """The number of an address; None if it is not in the subnet."""
+        """Return the number of an address; None if it is not in the subnet."""
         address = ip_address(ip)
         if address.version != self.subnet.version or address not in self.subnet:
             return None
         return int(address) - int(self.subnet.network_address)
 
     def address(self, number: int) -> str:
-        """The address of a number."""
+        """Return the address of a number."""
         return str(self.subnet[number])
 
     def why_not(self, ip: str) -> str | None:
@@ -45,22 +45,22 @@ class AddressPool:
         if number in self._fixed:
             return self._fixed[number]
         if any(first <= number <= last for first, last in self._external):
-            return "it is reserved for others"
+            return "it is reserved for other uses"
         return None
 
     def reserved(self) -> list[int]:
-        """Numbers that no interface can have, in order."""
+        """Return the numbers that no interface can have, in order."""
         numbers = {number for first, last in self._external for number in range(first, last + 1)}
         return sorted(numbers | self._fixed.keys())
 
     def free(self, is_taken: Callable[[str], bool]) -> str | None:
-        """The first address that can be given and is not taken."""
+        """Return the first address that is available and unused."""
         reserved = set(self.reserved())
         addresses = (self.address(one) for one in range(self.size) if one not in reserved)
         return next((one for one in addresses if not is_taken(one)), None)
 
     def shown(self, taken: Iterable[str]) -> str:
-        """A character for each address: `X` taken or reserved, `.` free."""
+        """Return a character for each address: `X` used or reserved, `.` free."""
         cells = ["."] * self.size
         numbers = {number for ip in taken if (number := self.number(ip)) is not None}
         for number in numbers.union(self.reserved()):
@@ -69,7 +69,7 @@ class AddressPool:
 
 
 def checked_subnet(text: str, field: str) -> IPv4Network | IPv6Network:
-    """A subnet, if it can be a pool; InputError."""
+    """Return a subnet that can be a pool; InputError."""
     subnet = _subnet(text, field)
     if not SIZE_LEAST <= subnet.num_addresses <= SIZE_MOST:
         raise InputError(
@@ -80,10 +80,10 @@ def checked_subnet(text: str, field: str) -> IPv4Network | IPv6Network:
 
 
 def checked_subnet6(text: str, field: str) -> IPv6Network:
-    """An IPv6 subnet of any size; InputError."""
+    """Return an IPv6 subnet of any size; InputError."""
     subnet = _subnet(text, field)
     if not isinstance(subnet, IPv6Network):
-        raise InputError(f"{text!r:.60} is not an IPv6 subnet, as 2001:db8::/64", field)
+        raise InputError(f"{text!r:.60} is not an IPv6 subnet, for example 2001:db8::/64", field)
     return subnet
 
 
@@ -94,11 +94,11 @@ def _subnet(text: str, field: str) -> IPv4Network | IPv6Network:
         why = "the length of its prefix is missing"
     except ValueError as err:
         why = str(err)
-    raise InputError(f"{text!r:.60} is not a subnet, as 192.0.2.0/24: {why}", field)
+    raise InputError(f"{text!r:.60} is not a subnet, for example 192.0.2.0/24: {why}", field)
 
 
 def checked_address(text: str, subnet: IPv4Network | IPv6Network, field: str) -> str:
-    """An address of the subnet, in its canonical form; InputError."""
+    """Return an address of the subnet, in its canonical form; InputError."""
     try:
         address = ip_address(text)
     except ValueError as err:
@@ -109,7 +109,7 @@ def checked_address(text: str, subnet: IPv4Network | IPv6Network, field: str) ->
 
 
 def numbers_of(pool: AddressPool, given: Sequence[str], field: str) -> Iterator[int]:
-    """The numbers of addresses and of ranges of them (`192.0.2.10-192.0.2.20`); InputError."""
+    """Return the numbers of addresses and of ranges of them (`192.0.2.10-192.0.2.20`); InputError."""
     for index, text in enumerate(given):
         where = f"{field}[{index}]"
         first, dash, last = text.partition("-")
@@ -121,7 +121,7 @@ def numbers_of(pool: AddressPool, given: Sequence[str], field: str) -> Iterator[
 
 
 def ranges_of(numbers: Iterable[int]) -> Ranges:
-    """Numbers as ranges, in order."""
+    """Return numbers as ranges, in order."""
     found: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
         if found and found[-1][1] == number - 1:
@@ -132,5 +132,5 @@ def ranges_of(numbers: Iterable[int]) -> Ranges:
 
 
 def ranges_as_text(pool: AddressPool, numbers: Iterable[int]) -> str:
-    """Reserved addresses as people are shown them, with commas between."""
+    """Return reserved addresses in printed form, with commas between."""
     return ", ".join(pool.address(number) for number in numbers)

@@ -1,7 +1,7 @@
-"""The cluster's parameters, each declared once: type, default, checks, option, reach, what shows it.
+"""The cluster's parameters, each declared once: type, default, checks, option, limits, display.
 
-From here come the fields of `Cluster` and of OP_CLUSTER_SET_PARAMS, what a change does, the options
-of `gnt-cluster init` and `modify`, what QueryClusterInfo and `gnt-cluster info` show, and the ssconf files.
+The fields of `Cluster` and of OP_CLUSTER_SET_PARAMS, the effect of a change, the options of `gnt-cluster init` and
+`modify`, the answers of QueryClusterInfo and `gnt-cluster info`, and the ssconf files follow from these declarations.
 """
 
 from collections.abc import Callable
@@ -47,34 +47,34 @@ def _with_defaults(defaults: dict[str, Params]) -> Callable[[dict[str, Params]],
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterParam:
-    """What there is to know of one parameter besides its name, type and default."""
+    """The facts about one parameter besides its name, type and default."""
 
     given: Any
-    """The type of its value in a request, besides None, which leaves it as it is."""
+    """The type of its value in a request, besides None, which keeps the present value."""
     field: Field = Field("")  # noqa: RUF009 - immutable
     check: values.Check | None = None
-    """Looks at what a request gives, before anything else does."""
+    """Checks the value of a request, before anything else does."""
     change: values.Change = values.replaced
     initial: Any = None
     """The initial value of a new cluster; None: the default of the type."""
     with_defaults: Callable[[Any], Any] = _as_it_is
     """The effective values with defaults filled in, as QueryClusterInfo shows them."""
     heading: str = ""
-    """What `gnt-cluster info` calls it."""
+    """Its name in `gnt-cluster info`."""
     is_general: bool = False
-    """Shown there together with others, not alone."""
+    """True if it is shown there together with others, not alone."""
     info: str = ""
-    """Its name in QueryClusterInfo, if it is another there."""
+    """Its name in QueryClusterInfo, if that differs."""
     upstream: str | None = None
-    """The field that upstream's configuration has for it: None for one of the same name, '' for none at all."""
+    """The field in upstream's configuration: None for one of the same name, '' for none at all."""
     ssconf: str = ""
-    """The ssconf file that has it."""
+    """The ssconf file that contains it."""
     lines: Callable[[Any], str] = str
-    """What that file says."""
+    """The value in that file."""
     used_by_instances: bool = False
-    """Instances that exist may forbid a change."""
+    """True if existing instances may forbid a change."""
     reaches_host: bool = False
-    """By it a remote user could reach any directory, or be any user, of the nodes (A44, A45)."""
+    """True if by it a remote user could reach any directory, or be any user, of the nodes (A44, A45)."""
 
 
 class ClusterParams(Stored, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
     hidden_os: Annotated[tuple[str, ...], ClusterParam(
         given=list[tuple[str, str]], change=values.changed_os_list, heading="Hidden OSes",
     )] = ()
-    """OS definitions that lists leave out; they may be used (S155)."""
+    """OS definitions that lists omit; they may be used (S155)."""
     blacklisted_os: Annotated[tuple[str, ...], ClusterParam(
         given=list[tuple[str, str]], change=values.changed_os_list, heading="Blacklisted OSes",
     )] = ()
@@ -217,7 +217,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
         check=values.check_remote, change=values.as_set, heading="parameters of the host for REST users",
         is_general=True, reaches_host=True, upstream="",
     )] = ()
-    """Hypervisor parameters that touch the host and may be set through the REST interface all the same."""
+    """Hypervisor parameters that reach the host but may be set through the REST interface nevertheless."""
     uid_pool: Annotated[tuple[UidRange, ...], ClusterParam(
         given=list[UidRange],
         field=Field(
@@ -237,7 +237,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
         check=check_enabled, change=values.merged, with_defaults=enabled,
         heading="data collectors", is_general=True, upstream="data_collectors",
     )] = {}
-    """Those that were switched on or off; see `ganeti.model.data_collectors`."""
+    """Collectors that were enabled or disabled; see `ganeti.model.data_collectors`."""
     data_collector_interval: Annotated[dict[str, int], ClusterParam(
         given=dict[str, int | None],
         field=Field(
@@ -318,7 +318,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
         ),
         heading="check domain signatures", is_general=True, reaches_host=True, upstream="",
     )] = True
-    """Without it anybody who may submit jobs here can have instances sent anywhere (S207)."""
+    """Without it any user who may submit jobs here can send instances to any cluster (S207)."""
     # fmt: on
 
 
@@ -332,11 +332,11 @@ class UnknownParam(NamedTuple):
     """A parameter of upstream that this implementation lacks: clients name it and read a value."""
 
     request: str = ""
-    """Its name in a request, where only a value that says nothing is let in."""
+    """Its name in a request, which accepts only an empty value."""
     info: str = ""
     """Its name in QueryClusterInfo."""
     value: Any = None
-    """What is shown there."""
+    """The value there."""
 
 
 UNKNOWN_PARAMS = (

@@ -1,6 +1,6 @@
-"""Values of the cluster's parameters: what each may be, and what it is after a change. Pure.
+"""Values of the cluster's parameters: the allowed ones, and the results of changes. Pure.
 
-A check takes what a request gives and the parameter's name; a change takes the old value besides and
+A check gets the value of a request and the parameter's name; a change gets the old value as well and
 returns the new one. InputError names what is wrong.
 """
 
@@ -35,9 +35,9 @@ from ganeti.model.param_checks import (
 from ganeti.model.params import BACKEND_DEFAULTS, IPOLICY_DEFAULTS, NIC_PARAMS, Params, layered
 
 DEFAULT = "default"
-"""The name under which a cluster keeps its own layer of backend and NIC parameters."""
+"""The name under which a cluster stores its own layer of backend and NIC parameters."""
 ADD, REMOVE = "add", "remove"
-"""What a change of a list of OS definitions does with a name."""
+"""The actions of a change of a list of OS definitions."""
 
 Check = Callable[[Any, str], object]
 Change = Callable[[Any, Any, str], Any]
@@ -47,50 +47,50 @@ _MAC_PREFIX = re.compile(r"[0-9a-f]{2}:[0-9a-f]{2}:[0-9a-f]{2}", re.ASCII)
 
 
 def replaced(_old: Any, given: Any, _name: str) -> Any:
-    """The value that was given."""
+    """Return the new value."""
     return given
 
 
 def merged(old: Params, given: Params, _name: str) -> Params:
-    """The old values with those that were given; None takes one away."""
+    """Return the old values with the new ones; None removes one."""
     return changed(old, given)
 
 
 def as_tuple(_old: Any, given: Sequence[str], _name: str) -> tuple[str, ...]:
-    """The words in their order, none twice."""
+    """Return the words in their order, each once."""
     return tuple(dict.fromkeys(given))
 
 
 def as_set(_old: Any, given: Iterable[str], _name: str) -> tuple[str, ...]:
-    """The words in order of the alphabet, none twice."""
+    """Return the words in alphabetical order, each once."""
     return tuple(sorted(set(given)))
 
 
 def one_of(known: Collection[str]) -> Check:
-    """Some of the known names, at least one."""
+    """Return some of the known names, at least one."""
 
     def check(chosen: Sequence[str], name: str) -> None:
         if not chosen:
-            raise InputError("name at least one", name)
+            raise InputError("must name at least one", name)
         for word in chosen:
             if word not in known:
-                raise InputError(f"{word!r:.60} is not known; known: {', '.join(known)}", name)
+                raise InputError(f"{word!r:.60} is unknown; known: {', '.join(known)}", name)
 
     return check
 
 
 def check_helper(given: str, name: str) -> None:
-    """A helper of DRBD that decides nothing: split brains are for people."""
+    """Require a helper of DRBD that decides nothing: only administrators resolve split brains."""
     if given not in DRBD_HELPERS_OFF:
         raise InputError(
-            f"must be one that does nothing: {', '.join(DRBD_HELPERS_OFF)}; another would decide on its own what"
-            " becomes of copies",
+            f"must be one that does nothing: {', '.join(DRBD_HELPERS_OFF)}; another would decide about"
+            " copies on its own",
             name,
         )
 
 
 def at_most(most: int) -> Check:
-    """A number from 1."""
+    """Require a number from 1."""
 
     def check(value: int, name: str) -> None:
         if not 1 <= value <= most:
@@ -100,39 +100,40 @@ def at_most(most: int) -> Check:
 
 
 def check_netmask(given: int, field: str) -> None:
-    """The length of a netmask, of either family."""
+    """Require the length of a netmask, of either family."""
     if not 1 <= given <= IPV6LENGTH:
         raise InputError(f"must be from 1 to {IPV6LENGTH}", field)
 
 
 def check_mac_prefix(prefix: str, name: str) -> None:
-    """The first half of MAC addresses of single hosts."""
+    """Require the first half of MAC addresses of single hosts."""
     if not _MAC_PREFIX.fullmatch(prefix) or int(prefix[:2], 16) & 1:
         raise InputError(
-            f"{prefix!r:.40} is not three bytes of a unicast MAC address, as aa:00:00", name
+            f"{prefix!r:.40} is not three bytes of a unicast MAC address, for example aa:00:00",
+            name,
         )
 
 
 def check_device(device: str, name: str) -> None:
-    """The name of a network interface, or nothing."""
+    """Require the name of a network interface, or nothing."""
     if device:
         interface_name(device, name)
 
 
 def check_directory(path: str, name: str) -> None:
-    """An absolute path, or nothing."""
+    """Require an absolute path, or nothing."""
     if path and (not is_absolute_path(path) or not path.strip("/") or "#" in path):
         raise InputError(f"{path!r:.200} is not an absolute path without '..' and '#'", name)
 
 
 def check_volume_group(name: str, field: str) -> None:
-    """The name of a volume group, or nothing."""
+    """Require the name of a volume group, or nothing."""
     if name:
         volume_name(name, field)
 
 
 def check_patterns(patterns: Sequence[str], field: str) -> None:
-    """Regular expressions."""
+    """Require regular expressions."""
     for pattern in patterns:
         try:
             re.compile(pattern)
@@ -141,7 +142,7 @@ def check_patterns(patterns: Sequence[str], field: str) -> None:
 
 
 def check_allocator_options(params: Params, field: str) -> None:
-    """Options that a command line of an allocator can have."""
+    """Require options that a command line of an allocator can have."""
     for name, value in params.items():
         where = f"{field}.{name:.40}"
         if not _OPTION_NAME.fullmatch(name):
@@ -153,7 +154,7 @@ def check_allocator_options(params: Params, field: str) -> None:
 
 
 def check_remote(names: Sequence[str], field: str) -> None:
-    """Names of hypervisor parameters that touch the host."""
+    """Require names of hypervisor parameters that reach the host."""
     of_host = {
         name
         for params in HYPERVISOR_PARAMS.values()
@@ -215,9 +216,9 @@ def changed_osparams(
 def changed_os_list(
     old: Iterable[str], changes: Sequence[tuple[str, str]], field: str
 ) -> tuple[str, ...]:
-    """Names of OS definitions; the changes are pairs of `add` or `remove` and a name, in order.
+    """Return names of OS definitions; the changes are pairs of `add` or `remove` and a name, in order.
 
-    To add what is there or to remove what is not there changes nothing.
+    Adding an existing name, or removing a missing one, changes nothing.
     """
     names = set(old)
     for action, name in changes:
@@ -237,7 +238,7 @@ def changed_os_list(
 
 
 def changed_beparams(old: Mapping[str, Params], given: Params, field: str) -> dict[str, Params]:
-    """The cluster's layer of backend parameters."""
+    """Return the cluster's layer of backend parameters."""
     new = changed(old.get(DEFAULT, {}), check_backend_params(given, field))
     filled = layered(BACKEND_DEFAULTS, new)
     if filled["minmem"] > filled["maxmem"]:
@@ -249,7 +250,7 @@ def changed_beparams(old: Mapping[str, Params], given: Params, field: str) -> di
 
 
 def changed_nicparams(old: Mapping[str, Params], given: Params, field: str) -> dict[str, Params]:
-    """The cluster's layer of NIC parameters."""
+    """Return the cluster's layer of NIC parameters."""
     checked = check_params(NIC_PARAMS, given, field, "NIC")
     return {**old, DEFAULT: changed(old.get(DEFAULT, {}), checked)}
 
@@ -266,21 +267,21 @@ def changed_diskparams(
 
 
 def changed_ndparams(old: Params, given: Params, _field: str) -> Params:
-    """Node parameters."""
+    """Return node parameters."""
     return changed(old, check_node_params(given))
 
 
 def changed_policy(
     old: Params, given: Params, field: str = "ipolicy", *, of_group: bool = False
 ) -> Params:
-    """An instance policy; it must not contradict itself. Of `std` only what is given changes.
+    """Return an instance policy; it must not contradict itself. Of `std` only the given parts change.
 
     The cluster's standard instance may be outside the bounds of a group that has none of its own.
     """
     for name in given:
         if name not in IPOLICY_DEFAULTS:
             known = ", ".join(IPOLICY_DEFAULTS)
-            raise InputError(f"no such part of a policy; known: {known}", f"{field}.{name}")
+            raise InputError(f"is not a part of a policy; known: {known}", f"{field}.{name}")
     new = changed(old, given)
     if isinstance(new.get("std"), dict):
         new["std"] = {**IPOLICY_DEFAULTS["std"], **(old.get("std") or {}), **new["std"]}

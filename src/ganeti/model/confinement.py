@@ -1,4 +1,4 @@
-"""The parameters that choose the user of a guest's process, and what is wrong with them on any node: pure."""
+"""The parameters that choose the user of a guest's process, and their faults on any node: pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ USER, POOL = "user", "pool"
 
 
 def confinement_problems(hvparams: Mapping[str, Any], *, has_pool: bool) -> list[str]:
-    """A sentence for each; `hvparams` are complete. Hypervisors without such parameters have none."""
+    """Return a sentence for each fault; `hvparams` are complete. Hypervisors without such parameters have none."""
     if MODEL not in hvparams:
         return []
     model, domain = hvparams[MODEL], hvparams[DOMAIN]
@@ -16,10 +16,10 @@ def confinement_problems(hvparams: Mapping[str, Any], *, has_pool: bool) -> list
         return [f"{DOMAIN}: {MODEL}={USER} needs the name of the user"]
     found = []
     if model != USER and domain:
-        found.append(f"{DOMAIN}: has no meaning with {MODEL}={model}; only {USER} needs a name")
+        found.append(f"{DOMAIN}: has no effect with {MODEL}={model}; only {USER} needs a name")
     if model == POOL and not has_pool:
         found.append(
-            f"{MODEL}: {POOL} needs user ids, and the cluster has none; reserve some, as with"
+            f"{MODEL}: {POOL} needs user ids, but the cluster has none; reserve some, for example with"
             " 'gnt-cluster modify --uid-pool=4000-4019'"
         )
     return found

@@ -1,4 +1,4 @@
-"""The data collectors of the monitoring daemon: their names, and what the cluster says of each."""
+"""The data collectors of the monitoring daemon: their names, and the cluster's settings for each."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,14 +23,14 @@ INTERVALS_US = (MICROSECONDS, 3600 * MICROSECONDS)
 
 
 class Collecting(msgspec.Struct, frozen=True):
-    """Whether a collector is asked, and how often at most."""
+    """Whether a collector is active, and its shortest interval."""
 
     active: bool = True
     interval_us: int = DEFAULT_INTERVAL_US
 
 
 def collecting(enabled: Mapping[str, bool], intervals: Mapping[str, int]) -> dict[str, Collecting]:
-    """Every collector, with what is set and defaults for the rest."""
+    """Return every collector, with the settings and defaults for the rest."""
     return {
         name: Collecting(enabled.get(name, True), intervals.get(name, DEFAULT_INTERVAL_US))
         for name in NAMES
@@ -38,17 +38,17 @@ def collecting(enabled: Mapping[str, bool], intervals: Mapping[str, int]) -> dic
 
 
 def enabled(given: Mapping[str, bool]) -> dict[str, bool]:
-    """Every collector, and whether it is asked."""
+    """Return every collector, with whether it is active."""
     return {name: one.active for name, one in collecting(given, {}).items()}
 
 
 def intervals_us(given: Mapping[str, int]) -> dict[str, int]:
-    """Every collector, and how often it is asked at most."""
+    """Return every collector, with its shortest interval."""
     return {name: one.interval_us for name, one in collecting({}, given).items()}
 
 
 def check_enabled(given: Mapping[str, Any], field: str) -> None:
-    """InputError unless it is collectors with true or false; None takes the default again."""
+    """Raise InputError unless the values are true or false; None restores the default."""
     _check_names(given, field)
     for name, value in given.items():
         if value is not None and not isinstance(value, bool):
@@ -56,14 +56,14 @@ def check_enabled(given: Mapping[str, Any], field: str) -> None:
 
 
 def check_intervals(given: Mapping[str, Any], field: str) -> None:
-    """InputError unless it is collectors with microseconds in range; None takes the default again."""
+    """Raise InputError unless the values are microseconds in range; None restores the default."""
     _check_names(given, field)
     least, most = INTERVALS_US
     for name, value in given.items():
         is_number = isinstance(value, int) and not isinstance(value, bool)
         if value is not None and not (is_number and least <= value <= most):
             raise InputError(
-                f"{name}: an interval is from {least // MICROSECONDS} to {most // MICROSECONDS} seconds",
+                f"{name}: an interval must be {least // MICROSECONDS} to {most // MICROSECONDS} seconds",
                 field,
             )
 
@@ -76,12 +76,12 @@ def _check_names(given: Mapping[str, Any], field: str) -> None:
 
 
 def format_lines(wanted: Mapping[str, Collecting]) -> str:
-    """The ssconf value `data_collectors`: name, active, microseconds, a line each."""
+    """Return the ssconf value `data_collectors`: name, active, microseconds, a line each."""
     return "\n".join(f"{name} {one.active} {one.interval_us}" for name, one in wanted.items())
 
 
 def parse_lines(text: str) -> dict[str, Collecting]:
-    """Return what `format_lines` wrote, with defaults for what is not there or not understood."""
+    """Parse the output of `format_lines`, with defaults for missing or invalid lines."""
     found = collecting({}, {})
     for line in text.splitlines():
         match line.split():

@@ -1,6 +1,6 @@
 """Checks of the parameters of disk templates, which the rows of `disk_templates` declare (S74, S77).
 
-No name has two meanings: where two templates share one, it means the same for both (S78).
+No name has two meanings: if two templates share one, it means the same for both (S78).
 """
 
 import re
@@ -30,10 +30,10 @@ _RANGES = {
     "meta_size": (2, 1 << 20),
 }
 ALIASES = {"plain": {"stripe": "stripes"}}
-"""Template -> other names of parameters, those of the design (S77) -> the names by which they are stored and shown."""
+"""Template -> alternative names of parameters, those of the design (S77) -> their stored names."""
 _WORD = re.compile(r"[A-Za-z0-9_.:+-]*", re.ASCII)
 _OPTIONS = re.compile(r"[A-Za-z0-9_.:+=, /-]*", re.ASCII)
-"""What options for DRBD's own tools may be made of; each becomes words of a list, never a command line."""
+"""The characters of options for DRBD's own tools; each option becomes words of a list, never a command line."""
 _OPEN_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
 OPEN_VALUE_LIMIT = 4096
 _GROUPS = ("vg", "metavg")
@@ -44,9 +44,9 @@ _FREE_TEXTS = ("disk-custom", "net-custom")
 def check_disk_params(
     template: str, given: Mapping[str, Any], field: str, *, of_disk: bool = False
 ) -> Params:
-    """Parameters of one template with values in their types, None among them; unknown ones are refused.
+    """Return parameters of one template with values in their types, None among them; unknown ones are refused.
 
-    With `of_disk` they may be what only single disks have.
+    With `of_disk` the parameters of single disks are allowed.
     """
     row = TEMPLATES.get(template)
     if row is None:
@@ -73,7 +73,7 @@ def check_disk_params(
 
 
 def _open_value(value: Any, where: str) -> str:
-    """A value that only a provider understands; it becomes a variable of its scripts."""
+    """Check a value that only a provider interprets; it becomes a variable of its scripts."""
     text = str(value)
     if not text.isprintable() or len(text) > OPEN_VALUE_LIMIT:
         raise InputError("must be printable text", where)
@@ -90,7 +90,7 @@ def _checked(name: str, value: Any, default: Any, where: str) -> Any:
     elif isinstance(default, str):
         form = _OPTIONS if name in _FREE_TEXTS else _WORD
         if not form.fullmatch(typed) or (typed.startswith("-") and form is _WORD):
-            raise InputError(f"{typed!r:.60} has a character that is not allowed there", where)
+            raise InputError(f"{typed!r:.60} has a character that is not allowed", where)
     elif not isinstance(default, bool):
         least, most = _RANGES.get(name, (0, 1 << 31))
         if not least <= typed <= most:
@@ -101,9 +101,9 @@ def _checked(name: str, value: Any, default: Any, where: str) -> Any:
 
 
 def is_plain_disk_param(name: str) -> bool:
-    """Whether a parameter is a number, a flag or a choice in every template that has it, and so refers to no object.
+    """Return whether a parameter is a number, a flag or a choice in every template, and so refers to no object.
 
-    Options for the tools of DRBD and what only a provider understands are not.
+    Options for the tools of DRBD, and parameters that only a provider interprets, are not.
     """
     rows = [{**row.params, **row.own_params} for row in TEMPLATES.values()]
     aliases = {new: old for names in ALIASES.values() for new, old in names.items()}

@@ -1,6 +1,6 @@
 """Facts about disk templates: one table for the master, the nodes, placement, policies and commands.
 
-No other module asks for a template's name. A new template is a row here, a planner (`ganeti.layouts`) and a
+No other module tests for a template's name. A new template is a row here, a planner (`ganeti.layouts`) and a
 driver on the node (`ganeti.storage`); the planner and the driver are discovered.
 """
 
@@ -14,20 +14,20 @@ from ganeti.base.identifiers import is_absolute_path, plain_name, volume_name
 
 
 class Mirror(StrEnum):
-    """How another node comes to have the data of an instance."""
+    """The way in which another node gets the data of an instance."""
 
     NONE = "none"
     INTERNAL = "internal"
     """A secondary node holds a copy."""
     EXTERNAL = "external"
-    """Every node sees the same, or there is nothing to see."""
+    """Every node sees the same data, or there is none."""
 
 
 class StorageUnit(msgspec.Struct, frozen=True, kw_only=True):
-    """A place on nodes where disks are kept: a directory, a volume group."""
+    """A unit of storage on nodes: a directory, a volume group."""
 
     kind: str
-    """`file`, `sharedfile`, `lvm-vg`, …: what the node's `ganeti.storage.kinds` knows."""
+    """`file`, `sharedfile`, `lvm-vg`, …: a name in the node's `ganeti.storage.kinds`."""
     key: str
     """Its name there: a path, the name of a group."""
 
@@ -36,7 +36,7 @@ class StorageUnit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StorageFacts(msgspec.Struct, frozen=True):
-    """Where a template takes its space from: a field of the cluster, a disk parameter, or the one unless the other is set."""
+    """The source of a template's space: a field of the cluster, or a disk parameter, which wins."""
 
     kind: str
     field: str = ""
@@ -46,64 +46,67 @@ class StorageFacts(msgspec.Struct, frozen=True):
 
 
 class DiskId(msgspec.Struct, frozen=True, kw_only=True):
-    """The two words of the `logical_id` of a disk without parts: what holds the disk, and what it is called there."""
+    """The two words of the `logical_id` of a disk without parts: the storage of the disk, and its name there."""
 
     driver: str = ""
-    """The first word, where it is the same for all disks of the template."""
+    """The first word, if it is the same for all disks of the template."""
     param: str = ""
-    """The disk parameter that has the first word, where it is not."""
+    """The disk parameter with the first word, if it differs between disks."""
     root: str = ""
     """The second word is a path below this directory; '' if it is a name."""
     checked_name: Callable[[str, str], str] = plain_name
-    """Returns a name, or raises InputError with the given field."""
+    """Return a name, or raise InputError with the given field."""
 
     def is_path(self, word: str) -> bool:
-        """Return whether the second word of an id is a path where disks of the template may be."""
+        """Return whether the second word of an id is a possible path of a disk of the template."""
         return is_absolute_path(word) and word.startswith(self.root)
 
 
 class DiskTemplate(msgspec.Struct, frozen=True):
-    """What a caller may want to know about a way of keeping disks."""
+    """The facts about one disk template."""
 
     name: str
     mirror: Mirror = Mirror.NONE
     has_disks: bool = True
     has_driver: bool = False
-    """Whether this implementation creates such disks; allocators and parameters know the others, too."""
+    """True if this implementation creates such disks; allocators and parameters know the others, too."""
     in_files: bool = False
     """Disks are files below a directory that the administrator allowed."""
     disk_id: DiskId = DiskId()
     """The form of the id that all nodes share, unless each node has a part of its own."""
     remote: Callable[[str], Mapping[str, str]] | None = None
-    """From a path that is not a file to the options with which QEMU opens it; None if paths are files or devices."""
+    """Converts a path that is not a file to the options with which QEMU opens it.
+
+    None if paths are files or devices.
+    """
     storage: StorageFacts | None = None
-    """What its own layer takes space from; None if only the layers below take any."""
+    """The source of space of its own layer; None if only the layers below use space."""
     lower: str = ""
     """The template of the layers below; '' if there are none."""
     has_port: bool = False
     """The first item of the id that all nodes share is a TCP port of the cluster's pool."""
     has_numbers: bool = False
-    """Each node calls its part by a number (a minor) that no other disk of this template has there."""
+    """Each node has a number (a minor) for its part that no other disk of this template has there."""
     can_be_exclusive: bool = False
-    """Whether a disk can have physical devices of its node for itself alone (exclusive storage)."""
+    """True if a disk can have physical devices of its node for itself alone (exclusive storage)."""
     uses_node_disk: bool = False
-    """Whether allocators count its disks against the free disk that nodes report."""
+    """True if allocators count its disks against the free disk that nodes report."""
     is_balanced: bool = False
-    """Whether balancing moves such instances."""
+    """True if balancing moves such instances."""
     adopts: bool = False
-    """Whether a disk can be made of something that is there already."""
+    """True if a disk can be made of an existing volume or device."""
     only_adopts: bool = False
-    """Whether that is the only way."""
+    """True if that is the only way."""
     params: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Disk parameters and their defaults. Rates are KiB/s, delays tenths of a second, stripes KiB."""
     own_params: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """Those that only single disks have; their defaults mean that nothing was said."""
+    """Parameters of single disks; their defaults mean "not set"."""
     open_params: bool = False
-    """Whether a disk may have parameters that are not in the row: its provider's own."""
+    """True if a disk may have parameters that are not in the row: its provider's own."""
     by_provider: bool = False
-    """Whether programs of others keep the disks; the first item of the id that all nodes share names them."""
+    """True if other programs manage the disks; the first item of the shared id names them."""
     fixed_params: tuple[str, ...] = ()
-    """Parameters that say where a disk is, and so never change once it is made."""
+    """Parameters of a disk's location, which never change after its creation."""
 
     @property
     def mirrored(self) -> bool:
@@ -117,22 +120,22 @@ class DiskTemplate(msgspec.Struct, frozen=True):
 
     @property
     def nodes_needed(self) -> int:
-        """How many nodes an instance is on."""
+        """The number of nodes of an instance."""
         return 2 if self.mirrored else 1
 
     @property
     def can_migrate(self) -> bool:
-        """Whether another node can run the guest on the same data."""
+        """True if another node can run the guest on the same data."""
         return self.shared or self.mirrored
 
     @property
     def is_local(self) -> bool:
-        """Whether the primary node has the only copy, so that a move must take the data along."""
+        """True if the primary node has the only copy, so that a move must transfer the data."""
         return self.has_disks and not self.can_migrate
 
     @property
     def can_fail_over(self) -> bool:
-        """Whether another node can start the guest though its own node is dead."""
+        """True if another node can start the guest after the loss of its own node."""
         return not self.is_local
 
 
@@ -175,7 +178,7 @@ BLOCK_DEVICE = DiskTemplate(
     "blockdev",
     Mirror.EXTERNAL,
     has_driver=True,
-    disk_id=DiskId(driver="manual", root="/dev/disk/"),  # where names stay with devices
+    disk_id=DiskId(driver="manual", root="/dev/disk/"),  # where names belong to devices
     is_balanced=True,
     adopts=True,
     only_adopts=True,
@@ -214,7 +217,7 @@ DRBD = DiskTemplate(
 )
 
 RBD_SCHEME = "rbd:"
-"""Before pool and image, where the hypervisor opens an image of Ceph directly."""
+"""The prefix of pool and image, if the hypervisor opens an image of Ceph directly."""
 
 
 def _rbd_options(path: str) -> dict[str, str]:
@@ -276,7 +279,7 @@ ENABLED_BY_DEFAULT = ("sharedfile", "file", "diskless")
 
 
 def storage_facts(template: DiskTemplate) -> StorageFacts | None:
-    """Return where disks of a template take their space from, be it by the layers below; None if they take none."""
+    """Return the source of space of a template, including its layers below; None if there is none."""
     if template.storage is None and template.lower:
         return storage_facts(TEMPLATES[template.lower])
     return template.storage

@@ -1,4 +1,4 @@
-"""What a field of a request declares beside its type: how people meet it, and to what its values refer.
+"""The declaration of a request's field beside its type: its form for people, and the objects to which it refers.
 
 Both are metadata: `target_node: Annotated[str, Field("…"), RefersTo.NODE]`. Options, completion and manual pages of
 commands are made from `Field` (`ganeti.cli.opcode_options`). From `RefersTo` follows what a limited user may submit
@@ -10,12 +10,12 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 
 class Form(Enum):
-    """How text becomes the value of a field."""
+    """The conversion of text to the value of a field."""
 
     PLAIN = auto()
-    """As the type says: a text, a whole number, or a flag that means true."""
+    """By the type: a text, a whole number, or a flag that means true."""
     OFF = auto()
-    """A flag that means false, as `--no-start`."""
+    """A flag that means false, for example `--no-start`."""
     ON_OFF = auto()
     """A flag that means true, and the same with `--no-`."""
     YES_NO = auto()
@@ -24,7 +24,7 @@ class Form(Enum):
     WORDS = auto()
     """`a,b`"""
     REPEATED = auto()
-    """One text for each time that the option is given."""
+    """One text for each use of the option."""
     KEY_VALUES = auto()
     """`k=v,no_k,-k`"""
     BACKEND = auto()
@@ -32,7 +32,7 @@ class Form(Enum):
     OS_PARAMS = auto()
     """`k=v,…`, where all values are texts."""
     TEXTS = auto()
-    """The same, where none can be taken away."""
+    """The same, but no value can be removed."""
     NAMED = auto()
     """`NAME:k=v,…`"""
     SWITCHES = auto()
@@ -50,19 +50,19 @@ class Form(Enum):
 
 
 class RefersTo(Enum):
-    """What the values of a field refer to, by the words of the users file, of completion and of messages."""
+    """The kind of objects to which a field refers, in the words of the users file, of completion and of messages."""
 
     NOTHING = ""
     """No object: a choice from a closed list, a description, a number."""
     ALLOCATOR = "iallocator"
-    """An allocator that the administrator has installed; every user may choose one."""
+    """An allocator that the administrator has installed; every user may choose it."""
     OS = "os"
-    """An OS definition that the administrator has installed; every user may choose one."""
+    """An OS definition that the administrator has installed; every user may choose it."""
 
     INSTANCE = "instance"
-    """An instance, by name or UUID; one that is gone, by its name."""
+    """An instance, by name or UUID; a removed one by its name."""
     NEW_INSTANCE = "new instance"
-    """The name that an instance is to get."""
+    """The name of an instance to create or rename."""
     DETACHED_DISK = "detached disk"
     """A disk without an instance, by name or UUID."""
     EXPORT = "export"
@@ -77,7 +77,7 @@ class RefersTo(Enum):
     DIRECTORY = "directory"
     """A directory below the cluster's own for disks in files."""
     STORAGE = "storage"
-    """A volume group, a pool, a provider, or what only a provider understands."""
+    """A volume group, a pool, a provider, or a value that only a provider interprets."""
     PATH = "path"
     """A file, a device, a volume or an address of a host."""
 
@@ -99,19 +99,19 @@ class RefersTo(Enum):
 
 
 class Field(NamedTuple):
-    """What people see of a field."""
+    """The form of a field for people."""
 
     help: str
     """Empty: the field has no option."""
     flags: str = ""
-    """Other spellings of its option besides its name, as `-C`; with a `!` before them, the only ones."""
+    """Alternative spellings of its option, for example `-C`; after a `!`, the only ones."""
     metavar: str | None = None
     form: Form = Form.PLAIN
     choices: tuple[str, ...] = ()
 
 
 def fields_of(kind: type[Any]) -> dict[str, tuple[Field, Any]]:
-    """Fields that people meet, by name, with their types; of a struct and what it inherits."""
+    """Return fields with an option, by name, with their types; of a struct and its bases."""
     found: dict[str, tuple[Field, Any]] = {}
     for base in reversed(kind.__mro__):
         # Not by `inspect`, which commands would have to import.
@@ -123,7 +123,7 @@ def fields_of(kind: type[Any]) -> dict[str, tuple[Field, Any]]:
 
 
 def declared_references(kind: type[Any]) -> dict[str, RefersTo]:
-    """Return what each field of a struct refers to, its inherited ones included."""
+    """Return the reference of each field of a struct, including inherited ones."""
     found: dict[str, RefersTo] = {}
     for base in reversed(kind.__mro__):
         # Not by `inspect`, which commands would have to import.

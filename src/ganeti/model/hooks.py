@@ -1,6 +1,6 @@
-"""The places at which an administrator's programs run: names, phases and the form of their variables.
+"""The points at which an administrator's programs run: names, phases and the form of their variables.
 
-A place `instance-start` has the directories `instance-start-pre.d` and `instance-start-post.d`
+A point `instance-start` has the directories `instance-start-pre.d` and `instance-start-post.d`
 below `/etc/ganeti/hooks`, on every node.
 """
 
@@ -13,14 +13,14 @@ POST_PREFIX = "GANETI_POST_"
 
 
 class Phase(enum.StrEnum):
-    """When hooks run: before an operation, which they can refuse, or after it."""
+    """The time of hooks: before an operation, which they can refuse, or after it."""
 
     PRE = "pre"
     POST = "post"
 
 
 class ObjectType(enum.StrEnum):
-    """What an operation is about."""
+    """The kind of object of an operation."""
 
     CLUSTER = "CLUSTER"
     NODE = "NODE"
@@ -55,16 +55,16 @@ _NAMES: dict[ObjectType, tuple[str, ...]] = {
 }
 
 HOOKS: dict[str, ObjectType] = {name: kind for kind, names in _NAMES.items() for name in names}
-"""Every place, and what it is about."""
+"""Every point, and the kind of its object."""
 
 CONFIG_UPDATE = "config-update"
 """Runs on the master after every operation that has changed the configuration."""
 
 
 VARIABLE = re.compile(rf"{PREFIX}[A-Za-z0-9_.-]{{1,200}}", re.ASCII)
-"""Which variables a hook may get: names of nodes are part of some."""
+"""The allowed variables of hooks: some contain names of nodes."""
 
 
 def directory(hook: str, phase: Phase) -> str:
-    """The name of the directory whose programs run then."""
+    """Return the name of the directory of programs."""
     return f"{hook}-{phase}.d"

@@ -1,4 +1,4 @@
-"""What one hypervisor parameter is, and the checks of values that several have."""
+"""The declaration of one hypervisor parameter, and checks that several parameters share."""
 
 import re
 import shlex
@@ -11,12 +11,12 @@ from ganeti.base.identifiers import is_absolute_path
 from ganeti.model.param import Param
 
 PORT_MAX = 65535
-PASSWORD_DIRECTORY = "/etc/ganeti"  # noqa: S105 - where they are
+PASSWORD_DIRECTORY = "/etc/ganeti"  # noqa: S105 - a directory, not a password
 CD_DRIVES = ("cdrom_image_path", "cdrom2_image_path")
 EMPTY_DRIVE = "empty"
-"""The parameters that say what is in the CD drives, and their word for a drive without a medium."""
+"""The parameters for the CD drives, and their value for a drive without a medium."""
 IMAGE_DEPTH = 2
-"""Levels that a directory of images is below the root at least."""
+"""The minimum depth of a directory of images below the root."""
 
 _LISTS = ("file-storage-paths", "distributed-files", "allowed-uploads")
 _NOT_FOR_IMAGES = (
@@ -43,31 +43,31 @@ class HypervisorParam(Param, frozen=True):
     is_global: bool = False
     """Cannot be set for one instance (S83)."""
     is_path: bool = False
-    """Names a file of the host."""
+    """True if it names a file of the host."""
     is_shared_file: bool = False
-    """Names a file that all nodes must have alike, because its instance may go to any (S71)."""
+    """True if it names a file that must be the same on all nodes, because its instance may move to any (S71)."""
     touches_host: bool = False
-    """Can reach the host beyond the guest; refused from remote users unless a policy allows it."""
+    """True if it can reach the host beyond the guest; refused from remote users unless a policy allows it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HypervisorRow:
-    """What every part of the program may want to know about a hypervisor."""
+    """The facts about one hypervisor."""
 
     name: str
     params: tuple[HypervisorParam, ...]
     runs_guests: bool = True
-    """Whether guests are real: they need bridges, images and OS definitions on their nodes."""
+    """True if guests are real: they need bridges, images and OS definitions on their nodes."""
     with_uid_pool: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters that a new cluster with a pool of user ids has unless the administrator sets others."""
+    """Defaults of a new cluster with a pool of user ids, unless the administrator sets others."""
     upstream_defaults: Mapping[str, Any] = field(default_factory=dict)
     """Defaults of upstream Ganeti where they differ."""
     upstream_lacks: Mapping[str, bool] = field(default_factory=dict)
-    """Parameters that upstream Ganeti does not have; whether another value than the default changes the machine."""
+    """Parameters that upstream Ganeti lacks, with whether a value other than the default changes the machine."""
 
 
 def absolute_or_empty(value: str) -> str | None:
-    """A path of the host."""
+    """Check a path of the host."""
     if not value:
         return None
     if not is_absolute_path(value):
@@ -76,24 +76,24 @@ def absolute_or_empty(value: str) -> str | None:
 
 
 def cd_image(value: str) -> str | None:
-    """A path of the host, or the word for a drive without a medium."""
+    """Check a path of the host, or the value for a drive without a medium."""
     return None if value == EMPTY_DRIVE else absolute_or_empty(value)
 
 
 def password_file(value: str) -> str | None:
-    """A file of the cluster's own directory: no other is read, or sent to all nodes (A45)."""
+    """Check a file of the cluster's own directory: no other is read, or sent to all nodes (A45)."""
     if not value:
         return None
     inside = value.removeprefix(f"{PASSWORD_DIRECTORY}/")
     if not is_absolute_path(value) or inside == value or not inside.strip("/"):
         return f"must be a file in {PASSWORD_DIRECTORY}, or empty"
     if inside in _LISTS:
-        return f"must be a file of its own: {value} has another purpose"
+        return f"must be a separate file: {value} has another purpose"
     return None
 
 
 def image_directories(value: str) -> str | None:
-    """Absolute directories, with colons between them, in which images may be (A45)."""
+    """Check absolute directories of images, with colons between them (A45)."""
     for part in value.split(":") if value else ():
         if not is_absolute_path(part):
             return "must be absolute directories with ':' between them"
@@ -103,50 +103,50 @@ def image_directories(value: str) -> str | None:
 
 
 def unfit_for_images(directory: str) -> str | None:
-    """Return why a guest must not read just any file below this absolute directory; None if it may."""
+    """Return why a guest must not read files below this absolute directory; None if it may."""
     parts = [part for part in directory.split("/") if part]
     path = "/" + "/".join(parts)
     if len(parts) < IMAGE_DEPTH:
-        return f"{path} holds more than images; make a directory for them, as /srv/images"
+        return f"{path} holds more than images; make a separate directory, for example /srv/images"
     for one in _NOT_FOR_IMAGES:
         if path == one or path.startswith(f"{one}/"):
-            return f"{one} belongs to the host, no images may be there"
+            return f"{one} belongs to the host, so it cannot hold images"
     return None
 
 
 def one_line(value: str) -> str | None:
-    """Text that could be shown on a line."""
+    """Check text that fits on a line."""
     return None if value.isprintable() else "must be one line of printable text"
 
 
 def word_or_empty(value: str) -> str | None:
-    """A name of QEMU: a machine, a keymap, a device."""
+    """Check a name of QEMU: a machine, a keymap, a device."""
     if not value or _WORD.fullmatch(value):
         return None
     return "must be one word of letters, digits and . _ + -, not beginning with - or ."
 
 
 def user_or_empty(value: str) -> str | None:
-    """The name of a user of the host; never root."""
+    """Check the name of a user of the host; never root."""
     if not value or (_USER.fullmatch(value) and value != "root"):
         return None
-    return "must be the name of a user, and not root"
+    return "must be the name of a user other than root"
 
 
 def cpu_type(value: str) -> str | None:
-    """A model of QEMU's, perhaps with features: `host`, `Haswell,+vmx,-tsx`."""
+    """Check a model of QEMU, optionally with features: `host`, `Haswell,+vmx,-tsx`."""
     if not value or _CPU.fullmatch(value):
         return None
-    return "must be a CPU model, with features after commas, as in 'Haswell,+vmx'"
+    return "must be a CPU model, with features after commas, for example 'Haswell,+vmx'"
 
 
 def cpu_mask(value: str) -> str | None:
-    """`all`, one set of the host's CPUs for the guest, or one for each of its CPUs, with colons."""
+    """Check `all`, one set of the host's CPUs for the guest, or one for each of its CPUs, with colons."""
     for part in value.split(":"):
         if part == "all":
             continue
         if not _CPU_SET.fullmatch(part):
-            return "must be all, or CPU numbers as in '0-2,4', perhaps one set for each CPU: '0:1'"
+            return "must be all, or CPU numbers such as '0-2,4', optionally one set for each CPU: '0:1'"
         for ends in part.split(","):
             first, _, last = ends.partition("-")
             if last and int(first) > int(last):
@@ -155,7 +155,7 @@ def cpu_mask(value: str) -> str | None:
 
 
 def usb_devices(value: str) -> str | None:
-    """Words with spaces between them; upstream takes commas too."""
+    """Check words with spaces between them; upstream also accepts commas."""
     for word in value.replace(",", " ").split(" "):
         if word and not _USB.fullmatch(word):
             return (
@@ -166,7 +166,7 @@ def usb_devices(value: str) -> str | None:
 
 
 def capabilities(value: str) -> str | None:
-    """Names of QEMU's migration capabilities, with colons between them."""
+    """Check names of QEMU's migration capabilities, with colons between them."""
     for word in value.split(":") if value else ():
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,40}", word, re.ASCII):
             return "must be names of QEMU's migration capabilities, with ':' between them"
@@ -174,7 +174,7 @@ def capabilities(value: str) -> str | None:
 
 
 def shell_words(value: str) -> str | None:
-    """Words as a shell would split them; no shell ever sees them."""
+    """Check words as a shell would split them; no shell ever sees them."""
     if not value.isprintable():
         return "must be one line of printable text"
     try:
@@ -185,14 +185,14 @@ def shell_words(value: str) -> str | None:
 
 
 def address_or_directory(value: str) -> str | None:
-    """Return where a VNC server listens: an IP address, or a directory for its socket."""
+    """Check the address of a VNC server: an IP address, or a directory for its socket."""
     if not value or value.startswith("/"):
         return absolute_or_empty(value)
     return address_or_empty(value)
 
 
 def address_or_empty(value: str) -> str | None:
-    """An IP address."""
+    """Check an IP address."""
     if not value:
         return None
     try:
@@ -204,35 +204,35 @@ def address_or_empty(value: str) -> str | None:
 
 
 def address_or_interface(value: str) -> str | None:
-    """Return where a SPICE server listens: an IP address, or a network interface whose address is taken."""
+    """Check the address of a SPICE server: an IP address, or a network interface whose address is used."""
     if address_or_empty(value) is None or re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]{0,14}", value):
         return None
     return "must be an IP address or the name of a network interface"
 
 
 def ciphers(value: str) -> str | None:
-    """A list of ciphers as OpenSSL reads it."""
+    """Check a list of ciphers in the form of OpenSSL."""
     if re.fullmatch(r"[A-Za-z0-9:!+@=_-]{0,400}", value, re.ASCII) and not value.startswith("-"):
         return None
-    return "must be a list of ciphers as openssl ciphers takes it"
+    return "must be a list of ciphers in the form of 'openssl ciphers'"
 
 
 def port(value: int) -> str | None:
-    """A TCP port."""
+    """Check a TCP port."""
     return None if 1 <= value <= PORT_MAX else f"must be from 1 to {PORT_MAX}"
 
 
 def positive(value: int) -> str | None:
-    """More than nothing."""
+    """Check a number greater than zero."""
     return None if value > 0 else "must be greater than zero"
 
 
 def between(low: int, high: int) -> Callable[[int], str | None]:
-    """A check that a number is within these bounds."""
+    """Return a check that a number is within these bounds."""
     return lambda value: None if low <= value <= high else f"must be from {low} to {high}"
 
 
 def one_of(*numbers: int) -> Callable[[int], str | None]:
-    """A check that a number is one of these."""
+    """Return a check that a number is one of these."""
     text = ", ".join(str(number) for number in numbers)
     return lambda value: None if value in numbers else f"must be one of {text}"

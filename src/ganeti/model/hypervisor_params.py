@@ -1,4 +1,4 @@
-"""Hypervisor parameters, each declared once: type, default, check, where it may be set."""
+"""Hypervisor parameters, each declared once: type, default, check, and scope."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,25 +18,25 @@ HYPERVISOR_PARAMS: dict[str, Mapping[str, HypervisorParam]] = {
 
 
 def has_display(hypervisor: str) -> bool:
-    """Return whether its instances may be seen over the network, for which each has a port."""
+    """Return whether its instances may have a display in the network, for which each has a port."""
     return "vnc_bind_address" in HYPERVISOR_PARAMS.get(hypervisor, {})
 
 
 def wants_display(hvparams: Mapping[str, Any]) -> bool:
-    """Return whether an instance with these (complete) parameters is seen through a port."""
+    """Return whether an instance with these (complete) parameters has a display on a port."""
     vnc = str(hvparams.get("vnc_bind_address", ""))
     return bool(hvparams.get("spice_bind")) or bool(vnc and not vnc.startswith("/"))
 
 
 def hypervisor_defaults(hypervisor: str) -> Params:
-    """The default values of a hypervisor's parameters."""
+    """Return the default values of a hypervisor's parameters."""
     return defaults(HYPERVISOR_PARAMS[hypervisor])
 
 
 def check_hypervisor_params(
     hypervisor: str, params: Mapping[str, Any], *, of_instance: bool, field: str
 ) -> Params:
-    """`params` with values in their types (text such as `true` and `12` is understood); else InputError."""
+    """Return `params` with values in their types (text such as `true` and `12` is converted); else InputError."""
     known = HYPERVISOR_PARAMS.get(hypervisor)
     if known is None:
         raise InputError(
@@ -53,7 +53,7 @@ def check_hypervisor_params(
 
 
 def check_not_global(hypervisor: str, params: Mapping[str, Any], field: str) -> None:
-    """Refuse to set parameters in one layer that hold for the whole cluster; None, which removes one, is possible."""
+    """Refuse parameters of one layer that only the whole cluster can have; None, which removes one, is allowed."""
     known = HYPERVISOR_PARAMS.get(hypervisor, {})
     for name, value in params.items():
         if value is not None and name in known and known[name].is_global:
@@ -61,7 +61,7 @@ def check_not_global(hypervisor: str, params: Mapping[str, Any], field: str) -> 
 
 
 def unknown_hypervisor_param(hypervisor: str, name: str, field: str) -> InputError:
-    """The error for a parameter that a hypervisor does not have."""
+    """Return the error for a parameter that a hypervisor does not have."""
     known = HYPERVISOR_PARAMS[hypervisor]
     close = did_you_mean(name, known) or f"; it has {', '.join(sorted(known))}"
     return InputError(f"hypervisor {hypervisor} has no such parameter{close}", field)

@@ -11,11 +11,11 @@ from ganeti.base.identifiers import plain_name
 
 PROTOCOL_VERSION = 2
 BUILT_IN = "hail"
-"""The allocator that the master has in itself."""
+"""The allocator that is built into the master."""
 FRAME_LENGTH_BYTES = 8
-"""Its process for large questions gets and gives frames: the length in so many bytes, then JSON."""
+"""The process for large requests exchanges frames: the length in this number of bytes, then JSON."""
 DEFAULT_ALLOCATOR = "."
-"""Stands for the cluster's default, where the name of an allocator is asked for."""
+"""Stands for the cluster's default in place of an allocator's name."""
 
 
 YES = (True, "yes")
@@ -23,7 +23,7 @@ YES = (True, "yes")
 
 
 def asks_monitoring(options: Mapping[str, Any]) -> bool:
-    """Whether an allocator's options, by name without dashes, make it use reports of monitoring daemons (S181)."""
+    """Return whether an allocator's options, by name without dashes, enable reports of monitoring daemons (S181)."""
     return options.get("mond") in YES or bool(options.get("mond-data"))
 
 
@@ -41,7 +41,7 @@ class RequestType(StrEnum):
 
 
 class AllocatorAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What an allocator says; the type of `result` depends on the request."""
+    """An allocator's answer; the type of `result` depends on the request."""
 
     success: bool
     info: str
@@ -49,9 +49,9 @@ class AllocatorAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_defaults(text: str, field: str = "default_iallocator") -> dict[str, tuple[str, ...]]:
-    """Request type -> allocators in the order in which they are tried (S184, X16); "" is every other type.
+    """Parse request type -> allocators in the order in which they are tried (S184, X16); "" is every other type.
 
-    `hail`, `mine,hail`, or parts with a type of their own as in `hail/relocate=mine,hail`. InputError.
+    `hail`, `mine,hail`, or parts with a type of their own such as `hail/relocate=mine,hail`. InputError.
     """
     found: dict[str, tuple[str, ...]] = {}
     for part in text.split("/") if text else ():
@@ -67,13 +67,16 @@ def parse_defaults(text: str, field: str = "default_iallocator") -> dict[str, tu
 
 
 def named_allocators(text: str | None, field: str = "iallocator") -> tuple[str, ...]:
-    """The allocators that a request names, tried in order, as in `mine,hail`; none means the cluster's. InputError."""
+    """Return the allocators of a request, tried in order, for example `mine,hail`.
+
+    Empty means the cluster's. InputError.
+    """
     if not text or text == DEFAULT_ALLOCATOR:
         return ()
     return tuple(plain_name(name, field) for name in text.split(","))
 
 
 def default_allocators(text: str, kind: RequestType) -> tuple[str, ...]:
-    """The allocators to be tried for one kind of request; none if the cluster has no default."""
+    """Return the allocators for one kind of request; none if the cluster has no default."""
     lists: Mapping[str, tuple[str, ...]] = parse_defaults(text)
     return lists.get(kind, lists.get("", ()))

@@ -1,4 +1,4 @@
-"""An instance as a node needs it: every parameter resolved, nothing left to look up."""
+"""An instance in the form for a node: every parameter resolved, no lookup left."""
 
 import msgspec
 
@@ -12,11 +12,11 @@ class DiskPeer(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     part: tuple[str | int, ...]
     offline: bool = False
-    """Marked offline: only then may a disk do without it."""
+    """Marked offline: only then may a disk be used without it."""
 
 
 class DiskSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One disk, or a layer of it, as the storage driver and the hypervisor of one node see it."""
+    """One disk, or a layer of it, in the form for the storage driver and the hypervisor of one node."""
 
     uuid: str
     index: int
@@ -24,44 +24,44 @@ class DiskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """MiB"""
     template: str
     logical_id: tuple[str | int, ...]
-    """What every node calls it."""
+    """The name on every node."""
     part: tuple[str | int, ...] = ()
-    """What this node calls its own part; empty if that is the same."""
+    """The name of this node's own part; empty if that is the same."""
     peers: tuple[DiskPeer, ...] = ()
     children: "tuple[DiskSpec, ...]" = ()
     mode: str = "rw"
     params: Params = {}
     wipe: bool = True
-    """Whether new space must read as zeros before anything uses it."""
+    """True if new space must read as zeros before its first use."""
     address: str = ""
-    """Where this node is to be found by its peers."""
+    """The address of this node for its peers."""
     secret: str = ""
-    """By which they know each other; see `public`."""
+    """The shared secret of the peers; see `public`."""
     exclusive: bool = False
-    """Whether it shares no physical device of the node with another disk."""
+    """True if it shares no physical device of the node with another disk."""
     imported: bool = False
-    """As that of `Disk`."""
+    """As in `Disk`."""
     name: str = ""
-    """The name that a user gave it."""
+    """The name that a user chose."""
 
     @property
     def own_id(self) -> tuple[str | int, ...]:
-        """What this node calls it."""
+        """The name on this node."""
         return self.part or self.logical_id
 
     @property
     def public(self) -> "DiskSpec":
-        """The same without secrets, as it may be kept in jobs."""
+        """Return the same without secrets, in the form for jobs."""
         return msgspec.structs.replace(self, secret="") if self.secret else self
 
     @property
     def place(self) -> str:
-        """Where it is, for people: a path, a name."""
+        """The location for people: a path, a name."""
         return str(self.own_id[-1]) if self.own_id else self.uuid
 
 
 class NetworkSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The network of an interface, as scripts get it."""
+    """The network of an interface, in the form for scripts."""
 
     name: str
     uuid: str
@@ -73,7 +73,7 @@ class NetworkSpec(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
 
     def environment(self, prefix: str = "") -> dict[str, str]:
-        """The variables of scripts and hooks, by upstream's names; missing values are omitted, except tags."""
+        """Return the variables of scripts and hooks, by upstream's names; missing values are omitted, except tags."""
         given = {
             "NETWORK_NAME": self.name,
             "NETWORK_UUID": self.uuid,
@@ -89,7 +89,10 @@ class NetworkSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NicSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One network interface; `mode` is `bridged`, `routed` or `openvswitch`, `link` a bridge, routing table or switch."""
+    """One network interface.
+
+    `mode` is `bridged`, `routed` or `openvswitch`, `link` a bridge, routing table or switch.
+    """
 
     uuid: str
     index: int
@@ -117,11 +120,11 @@ class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
     nics: tuple[NicSpec, ...] = ()
     tags: tuple[str, ...] = ()
     network_port: int | None = None
-    """The TCP port of its display (VNC or SPICE); one in the whole cluster."""
+    """The TCP port of its display (VNC or SPICE); unique in the cluster."""
 
 
 class OsFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about an instance that only the scripts of its OS get; nodes do not act on them."""
+    """Facts about an instance that only the scripts of its OS use; nodes do not interpret them."""
 
     primary_node: str = ""
     """UUIDs of nodes."""

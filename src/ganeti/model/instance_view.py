@@ -1,4 +1,4 @@
-"""Parts of what OP_INSTANCE_QUERY_DATA answers that its clients unpack by position."""
+"""Parts of the answer of OP_INSTANCE_QUERY_DATA that clients unpack by position."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -24,7 +24,7 @@ class NicView(NamedTuple):
 
 
 class CopyState(IntEnum):
-    """How the copy of a disk on one node is."""
+    """The copy of a disk on one node."""
 
     OK = 1
     SYNCING = 2
@@ -33,13 +33,13 @@ class CopyState(IntEnum):
 
 
 class DiskView(NamedTuple):
-    """A disk that is there, as one node sees it; numbers of devices are None for files."""
+    """An existing disk, as one node sees it; numbers of devices are None for files."""
 
     path: str
     major: int | None
     minor: int | None
     sync_percent: float | None
-    """None if nothing is brought up to date."""
+    """None if no synchronisation is under way."""
     seconds_left: float | None
     is_degraded: bool
     state: CopyState

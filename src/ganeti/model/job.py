@@ -1,4 +1,4 @@
-"""A job as it is stored: its opcodes, how far they got, and what they said."""
+"""The stored form of a job: its opcodes, their progress, and their output."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from ganeti.model.opcode_table import AnyOpCode
 from ganeti.model.scope import Scope
 
 Timestamp = tuple[int, int]
-"""Seconds and microseconds since the epoch, as LUXI shows them."""
+"""Return seconds and microseconds since the epoch, as LUXI shows them."""
 
 JOB_BYTES = 512 * 1024
-"""Bytes of a job as it is submitted, encoded: it must fit into one transaction, with room for what it will say."""
+"""The limit of a submitted job, encoded, in bytes: it must fit into one transaction, with room for its output."""
 
 LOCAL_SOURCE = "local"
 """The source of jobs from the master's own socket, whose users are administrators."""
@@ -20,12 +20,12 @@ REMOTE_PREFIX = "rest:"
 
 
 def remote_source(user: str) -> str:
-    """The source of jobs that a user of the REST interface submits."""
+    """Return the source of jobs that a user of the REST interface submits."""
     return REMOTE_PREFIX + user
 
 
 class Submitter(msgspec.Struct, frozen=True):
-    """Who submits a job: the job's source, and the scope to which a user of the REST interface is limited."""
+    """The submitter of a job: the job's source, and the scope to which a user of the REST interface is limited."""
 
     source: str = LOCAL_SOURCE
     scope: Scope | None = None
@@ -35,7 +35,7 @@ LOCAL = Submitter()
 
 
 def is_remote(source: str) -> bool:
-    """Return whether a job came from elsewhere than the master's own socket; the unknown counts as remote."""
+    """Return whether a job came from elsewhere than the master's own socket; an unknown source counts as remote."""
     return source != LOCAL_SOURCE
 
 
@@ -44,9 +44,9 @@ LogEntry = tuple[int, Timestamp, str, Any]
 
 
 class UndoStep(msgspec.Struct, frozen=True):
-    """How to undo one act: a named procedure with arguments, run by the master of that time.
+    """The undo of one act: a named procedure with arguments, run by the master of that time.
 
-    A step must succeed when there is nothing to undo.
+    A step must succeed if there is nothing to undo.
     """
 
     procedure: str
@@ -54,20 +54,20 @@ class UndoStep(msgspec.Struct, frozen=True):
 
 
 class OpState(msgspec.Struct, frozen=True, kw_only=True):
-    """One opcode of a job and how far it got; times in seconds since the epoch."""
+    """One opcode of a job and its progress; times in seconds since the epoch."""
 
     op: AnyOpCode
     status: JobStatus = JobStatus.QUEUED
     result: Any = None
     start: float | None = None
-    """When it began (and waited for locks)."""
+    """The time at which it began (and waited for locks)."""
     exec: float | None = None
-    """When it had its locks."""
+    """The time at which it got its locks."""
     end: float | None = None
 
 
 class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, as the state store has it under (`job`, id in 20 digits)."""
+    """A job, in the state store under (`job`, id in 20 digits)."""
 
     id: int
     ops: tuple[OpState, ...]
@@ -77,13 +77,13 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     """The epoch that started it; 0 while it is queued."""
     undo: tuple[UndoStep, ...] = ()
-    """How to undo what the running opcode has done so far: the next master's first act if this one dies."""
+    """The undo of the running opcode's acts: the next master's first action if this one dies."""
     pending: tuple[UndoStep, ...] = ()
-    """What opcodes that have ended left to be undone: run when the job has ended, under locks of its own."""
+    """Undo steps that finished opcodes left: run when the job has ended, under locks of their own."""
     cancel_requested: bool = False
     source: str = LOCAL_SOURCE
-    """Who submitted it; jobs that a job submits have the source of that one."""
+    """The submitter; jobs that a job submits inherit its source."""
     scope: Scope | None = None
-    """Of its submitter; None if that is not limited."""
+    """The submitter's scope; None if the submitter is not limited."""
     format: int = 2
-    """1: `undo` has what is pending, too."""
+    """1: `undo` contains pending steps, too."""

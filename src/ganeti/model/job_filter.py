@@ -9,34 +9,34 @@ from ganeti.model.stored import Stored
 
 
 class FilterAction(enum.StrEnum):
-    """What is done with the jobs that a filter is about."""
+    """The effect of a filter on its jobs."""
 
     ACCEPT = "ACCEPT"
-    """Later filters are not asked."""
+    """The jobs may run; later filters are skipped."""
     PAUSE = "PAUSE"
-    """They stay in the queue."""
+    """The jobs stay in the queue."""
     REJECT = "REJECT"
-    """They are cancelled, unless they run already."""
+    """The jobs are cancelled, unless they run already."""
     CONTINUE = "CONTINUE"
-    """Nothing: the filter is there to be read."""
+    """No effect: the filter only documents something."""
     RATE_LIMIT = "RATE_LIMIT"
-    """Only so many of them run at once."""
+    """Only a limited number of the jobs runs at once."""
 
 
 class JobFilter(Stored, frozen=True, kw_only=True):
-    """One filter; its name is its UUID. Filters are asked by priority, then watermark, then UUID."""
+    """One filter; its name is its UUID. Filters are evaluated by priority, then watermark, then UUID."""
 
     watermark: int
-    """The greatest id that a job had when the filter was made."""
+    """The greatest id of a job at the filter's creation."""
     priority: int = 0
-    """From 0, which is asked first."""
+    """From 0, which is evaluated first."""
     predicates: tuple[Any, ...] = ()
-    """`["jobid" | "opcode" | "reason", filter]` each; all of them must hold."""
+    """`["jobid" | "opcode" | "reason", filter]` each; all of them must match."""
     action: FilterAction = FilterAction.CONTINUE
     most: int = 0
-    """How many jobs RATE_LIMIT lets run at once."""
+    """The number of jobs that RATE_LIMIT lets run at once."""
     reason_trail: tuple[Any, ...] = ()
-    """Who made it and why, as with opcodes."""
+    """The author and the reason, in the form of opcodes."""
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -57,12 +57,12 @@ class Limit:
     bucket: str
     most: int
     what: str
-    """The name of the filter for messages."""
+    """Return the name of the filter for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What holds a queued job back, each for people: paused, rejected, or only so many at once."""
+    """The reasons that hold a queued job back, each in words: paused, rejected, or a rate limit."""
 
     paused: str | None = None
     rejected: str | None = None
@@ -73,7 +73,7 @@ FREE = Ruling()
 
 
 def parse_action(raw: Any) -> tuple[FilterAction, int]:
-    """An action as clients write it, and the number behind RATE_LIMIT; InputError."""
+    """Return an action in the form of clients, and the number of RATE_LIMIT; InputError."""
     match raw:
         case [FilterAction.RATE_LIMIT.value, int(most)] if most >= 1 and most is not True:
             return FilterAction.RATE_LIMIT, most

@@ -8,6 +8,6 @@ MAX_TAGS = 4096
 MAX_LIVE_JOBS = 50_000
 """Jobs that are not archived; the queue refuses more."""
 MANY_LIVE_JOBS = 20_000
-"""From so many on, the queue warns."""
+"""From this number on, the queue warns."""
 MAX_JOB_OPCODES = 500
 """Of one job."""

@@ -18,11 +18,11 @@ class MirrorState(enum.StrEnum):
     OK = "ok", "is open, connected to the other copy, and up to date"
     CLOSED = "closed", "is not open"
     SYNCING = "syncing", "is being synchronised"
-    UNKNOWN = "unknown", "is not known"
-    CONNECTING = "connecting", "is open, and not connected to the other copy"
+    UNKNOWN = "unknown", "is unknown"
+    CONNECTING = "connecting", "is open, but not connected to the other copy"
     DROPPED = "dropped", "is open; its node has ended the connection and does not try again"
     STALE = "stale", "is older than the other copy"
-    INCOMPLETE = "incomplete", "is not filled: its first or last synchronisation has not ended"
+    INCOMPLETE = "incomplete", "is incomplete: its first or last synchronisation has not ended"
     BROKEN = "broken", "is damaged"
     MISSING = "missing", "is missing"
     SPLIT_BRAIN = (
@@ -32,7 +32,7 @@ class MirrorState(enum.StrEnum):
 
     @property
     def rank(self) -> int:
-        """How bad it is, from 0."""
+        """The severity, from 0."""
         return list(MirrorState).index(self)
 
 
@@ -41,4 +41,4 @@ WELL = (MirrorState.OK, MirrorState.CLOSED, MirrorState.SYNCING)
 UNUSABLE = (MirrorState.INCOMPLETE, MirrorState.BROKEN, MirrorState.MISSING)
 """States of a part from which no guest can start."""
 LOST = (MirrorState.BROKEN, MirrorState.MISSING)
-"""States of a part that has to be made again."""
+"""States of a part that must be recreated."""

@@ -1,4 +1,4 @@
-"""The field's words, as enumerations; values are what the wire and the commands show."""
+"""The terms of the field, as enumerations; values are those of the wire and the commands."""
 
 import enum
 
@@ -22,7 +22,7 @@ class JobStatus(enum.StrEnum):
 
 
 class AdminState(enum.StrEnum):
-    """What the administrator wants of an instance."""
+    """The state of an instance that the administrator requested."""
 
     UP = "up"
     DOWN = "down"
@@ -30,14 +30,14 @@ class AdminState(enum.StrEnum):
 
 
 class AdminStateSource(enum.StrEnum):
-    """Who wanted that state: an administrator, or the guest's user, who shut it down from inside."""
+    """The requester of that state: an administrator, or the guest's user, who shut it down from inside."""
 
     ADMIN = "admin"
     USER = "user"
 
 
 class InstanceStatus(enum.StrEnum):
-    """An instance's desired and actual state in one word, as upstream's commands show it."""
+    """An instance's desired and actual state in one word, in upstream's terms."""
 
     RUNNING = "running"
     ADMIN_DOWN = "ADMIN_down"
@@ -61,14 +61,14 @@ class NodeRole(enum.StrEnum):
 
 
 class DiskRole(enum.StrEnum):
-    """What a node does with a disk that is open there."""
+    """A node's use of an open disk."""
 
     PRIMARY = "primary"
-    """A guest may write to it here."""
+    """A guest may write to it on this node."""
     SECONDARY = "secondary"
     """It receives the writes of the primary node; no program reads it."""
     BOTH = "both"
-    """Primary, and for the time of a migration the other node may be so, too."""
+    """Primary; during a migration the other node may be primary, too."""
 
 
 class RebootType(enum.StrEnum):
@@ -80,7 +80,7 @@ class RebootType(enum.StrEnum):
 
 
 class AllocPolicy(enum.StrEnum):
-    """Whether allocators may use a node group."""
+    """The use of a node group by allocators."""
 
     PREFERRED = "preferred"
     LAST_RESORT = "last_resort"

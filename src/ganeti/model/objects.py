@@ -1,4 +1,4 @@
-"""What exists in a cluster: frozen structs, tracked by UUID; a name is an attribute.
+"""The objects of a cluster: frozen structs, tracked by UUID; a name is an attribute.
 
 Names and meaning of fields are those of Ganeti's configuration. `serial_no` rises with each
 change of the object, `ctime` and `mtime` are seconds since the epoch. Each stored value carries
@@ -27,11 +27,11 @@ class Cluster(ClusterParams, frozen=True, kw_only=True):
     master_node: NodeUuid
     master_ip: str = ""
     authorities: tuple[str, ...] = ()
-    """Certificates (PEM) of the authorities that nodes accept, the one that signs first; none: as it was made."""
+    """Certificates (PEM) of the authorities that nodes accept, the signing one first; empty: the original authority."""
     certificate_generation: int = 0
-    """That all nodes' certificates should have."""
+    """The epoch that all nodes' certificates should have."""
     renewed_files: dict[str, str] = {}
-    """Path of each secret that was renewed -> SHA-256 of what counts; a candidate that missed that has another."""
+    """Path of each renewed secret -> SHA-256 of the valid content; a candidate that missed the renewal has another."""
     tags: tuple[str, ...] = ()
 
 
@@ -44,7 +44,7 @@ class Node(Stored, frozen=True, kw_only=True):
     group: GroupUuid
     certificate: str
     next_certificate: str = ""
-    """The fingerprint that counts besides it while its certificate is renewed."""
+    """The former fingerprint, also valid while its certificate is renewed."""
     certificate_generation: int = 0
     port: int = 1811
     master_candidate: bool = False
@@ -53,18 +53,18 @@ class Node(Stored, frozen=True, kw_only=True):
     master_capable: bool = True
     vm_capable: bool = True
     powered: bool = True
-    """As its out-of-band program has said last; without one it means nothing."""
+    """The last report of its out-of-band program; without a program it has no meaning."""
     ndparams: Params = {}
     tags: tuple[str, ...] = ()
 
     @property
     def certificates(self) -> tuple[str, ...]:
-        """The fingerprints that count."""
+        """Return the valid fingerprints."""
         return tuple(filter(None, (self.certificate, self.next_certificate)))
 
 
 class NodeGroup(Stored, frozen=True, kw_only=True):
-    """Nodes that are near each other; policies and parameters apply to all of them."""
+    """Nodes that are close to each other; policies and parameters apply to all of them."""
 
     uuid: GroupUuid
     alloc_policy: AllocPolicy = AllocPolicy.PREFERRED
@@ -77,63 +77,63 @@ class NodeGroup(Stored, frozen=True, kw_only=True):
 
 
 class Network(Stored, frozen=True, kw_only=True):
-    """A subnet whose addresses are given to interfaces of instances.
+    """A subnet whose addresses are assigned to interfaces of instances.
 
-    Which ones these have is not kept here: an interface has its address, and nothing else can have it then.
+    Used addresses are not stored here: an interface has its address, which is then unavailable to others.
     """
 
     uuid: NetworkUuid
     network: str
-    """The pool, as `192.0.2.0/24`; of either family."""
+    """The pool, for example `192.0.2.0/24`; of either family."""
     gateway: str | None = None
     network6: str | None = None
-    """An IPv6 subnet in which guests make their own addresses."""
+    """An IPv6 subnet in which guests configure their own addresses."""
     gateway6: str | None = None
     mac_prefix: str | None = None
     """First three bytes of new MAC addresses; None: the cluster's."""
     external: tuple[tuple[int, int], ...] = ()
-    """Addresses that others use: first and last of each range, counted from the subnet's first."""
+    """Addresses for other uses: first and last of each range, counted from the subnet's first."""
     tags: tuple[str, ...] = ()
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """One disk, or one layer of it: what lies below a layer are its children."""
+    """One disk, or one layer of it: the layers below are its children."""
 
     uuid: str
     size: int
     """MiB"""
     template: str
     logical_id: tuple[str | int, ...] = ()
-    """What every node calls it: `(driver, path)` for templates in files."""
+    """The name on every node: `(driver, path)` for templates in files."""
     parts: dict[NodeUuid, tuple[str | int, ...]] = {}
-    """What single nodes call their own part, where that differs: a minor, the name of a volume."""
+    """The names of the parts of single nodes, if they differ: a minor, the name of a volume."""
     children: tuple["Disk", ...] = ()
     mode: str = "rw"
     name: str | None = None
     params: Params = {}
     secret: str = ""
-    """By which its nodes know each other where it is mirrored; never shown, logged or put into jobs (G23)."""
+    """The shared secret of its nodes if it is mirrored; never shown, logged or put into jobs (G23)."""
     imported: bool = False
-    """Whether upstream has created it, so that its metadata is trusted without the marks of this implementation."""
+    """True if upstream has created it, so that its metadata is trusted without the marks of this implementation."""
 
     def part(self, node: NodeUuid) -> tuple[str | int, ...]:
-        """Return what a node calls this layer."""
+        """Return a node's name of this layer."""
         return self.parts.get(node, self.logical_id)
 
     @property
     def spindles(self) -> int | None:
-        """How many physical devices of its node it has for itself; None if that was never said."""
+        """Return the number of physical devices of its node for this disk alone; None if it is not recorded."""
         return self.params.get("spindles") or None
 
     def layers(self) -> "Iterator[Disk]":
-        """The disk and all that lies below it, each before its children."""
+        """Yield the disk and all layers below it, each before its children."""
         yield self
         for child in self.children:
             yield from child.layers()
 
 
 class Nic(msgspec.Struct, frozen=True, kw_only=True):
-    """One network interface; `nicparams` holds only what differs from the cluster's.
+    """One network interface; `nicparams` holds only differences from the cluster's.
 
     In a network, mode, link and VLAN are those of the network in the group of the instance's node.
     """
@@ -147,15 +147,15 @@ class Nic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Instance(Stored, frozen=True, kw_only=True):
-    """A virtual machine; hvparams, beparams and osparams hold only what differs from the defaults."""
+    """A virtual machine; hvparams, beparams and osparams hold only differences from the defaults."""
 
     uuid: InstanceUuid
     primary_node: NodeUuid
     secondary_nodes: tuple[NodeUuid, ...] = ()
     migrating_to: NodeUuid | None = None
-    """Where the guest may be besides its primary node, until a migration is settled (G5, F20)."""
+    """The other possible node of the guest, until a migration is resolved (G5, F20)."""
     handed_over: bool = False
-    """That other node has sent the guest, and the primary node may have resumed it."""
+    """True if that other node has sent the guest, and the primary node may have resumed it."""
     os: str = ""
     hypervisor: str = "kvm"
     admin_state: AdminState = AdminState.DOWN
@@ -173,20 +173,20 @@ class Instance(Stored, frozen=True, kw_only=True):
 
     @property
     def all_nodes(self) -> tuple[NodeUuid, ...]:
-        """The primary node first."""
+        """Return the nodes, the primary first."""
         return (self.primary_node, *self.secondary_nodes)
 
 
 class DetachedDisk(Stored, frozen=True, kw_only=True):
-    """A disk that was taken from an instance and keeps its data; UUID and name are the disk's."""
+    """A disk that was detached from an instance and keeps its data; UUID and name are the disk's."""
 
     disk: Disk
     nodes: tuple[NodeUuid, ...] = ()
-    """Those that have it, the primary first; none if every node sees it."""
+    """The nodes of the disk, the primary first; none if every node sees it."""
     last_instance: str = ""
-    """The name of the instance that it was taken from."""
+    """The name of the instance from which it was detached."""
 
     @property
     def what(self) -> str:
-        """What an error calls it."""
+        """The name in errors."""
         return f"disk {self.name or self.uuid}"

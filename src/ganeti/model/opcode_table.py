@@ -10,7 +10,7 @@ from ganeti.model.opcodes.base import SUBMITTABLE_PRIORITIES, OpCode
 OPCODES: dict[str, type[OpCode]] = {
     kind.op_id(): kind
     for kind in declared_in("ganeti.model.opcodes", OpCode)
-    if kind.op_id().startswith("OP_")  # the others are what several have in common
+    if kind.op_id().startswith("OP_")  # the others are base classes
 }
 """Every opcode that can be submitted, by its name on the wire."""
 
@@ -22,7 +22,7 @@ else:
 
 
 def parse_opcode(value: Any, *, what: str = "opcode") -> OpCode:
-    """The opcode that plain values describe; InputError names what is wrong with them.
+    """Return the opcode for plain values; InputError names the fault.
 
     Unknown opcodes, unknown fields and wrong types are refused (A22).
     """
@@ -41,7 +41,7 @@ def _kind_of(value: Any) -> type[OpCode] | None:
 
 
 def _without_nulls(value: Any) -> Any:
-    """The message without the nulls that stand for a default, also those within it."""
+    """Return the message without nulls that stand for a default, including nested ones."""
     kind = _kind_of(value)
     if kind is None:
         return value

@@ -1,7 +1,7 @@
-"""What an opcode declares beside its fields, for the programs that offer it to people and to other programs.
+"""The declaration of an opcode beside its fields, for programs that offer it to people and to other programs.
 
-What it destroys (`Loss`) and its command (`Command`) are read by `ganeti.cli`, its routes of the REST interface (`Rest`)
-by `ganeti.web`. This module imports nothing of the project, because commands import it when they start.
+`ganeti.cli` reads what it destroys (`Loss`) and its command (`Command`); `ganeti.web` reads its REST routes (`Rest`).
+This module imports nothing of the project, because commands import it when they start.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,13 +14,13 @@ Question = Callable[[Sequence[Any]], str | None]
 
 
 class Loss(NamedTuple):
-    """What an opcode destroys, as the question that a command asks before it submits the opcode."""
+    """The data that an opcode destroys, as the question that a command asks before it submits the opcode."""
 
     question: Question
     options: tuple[str, ...] = ("force",)
     """Options that answer the question in advance, by argparse's names: the first for one opcode, the last for several."""
     asks: bool = True
-    """False: a command never asks, and needs the option."""
+    """False: a command never asks, and requires the option."""
     terminal_only: bool = False
     """Upstream Ganeti does not ask: a command without a terminal continues."""
 
@@ -37,14 +37,14 @@ class Right(Enum):
 
 
 class Value(Enum):
-    """The values that a parameter of a query may have."""
+    """The values of a query's parameter."""
 
     FLAG = auto()
-    """0 or 1, as clients of Ganeti say no and yes."""
+    """0 or 1, Ganeti's form of no and yes."""
     INTEGER = auto()
     TEXT = auto()
     WORDS = auto()
-    """`a,b`; the query must have it."""
+    """`a,b`; the parameter is mandatory."""
     TEXTS = auto()
     """A text that may be repeated."""
 
@@ -56,14 +56,12 @@ class Parameter(NamedTuple):
     value: Value
     help: str
     field: str = ""
-    """The field of the opcode that has its value; then the body must not have the field."""
+    """The field of the opcode for its value; the body must then omit the field."""
     is_required: bool = False
 
 
 DRY_RUN = Parameter("dry-run", Value.FLAG, "check only, and change nothing", "dry_run")
-FORCE = Parameter(
-    "force", Value.FLAG, "do it even against a check that may be overruled", field="force"
-)
+FORCE = Parameter("force", Value.FLAG, "override a check that may be overridden", field="force")
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -108,13 +106,13 @@ PATH_FIELDS = {
 
 
 class Argument(NamedTuple):
-    """A positional argument of a command; `nargs` as argparse has it (None: exactly one)."""
+    """A positional argument of a command; `nargs` as in argparse (None: exactly one)."""
 
     name: str
     help: str
     nargs: str | None = None
     completion: str = ""
-    """What it names: `node`, `instance`, `os`, `file` …"""
+    """The kind of its objects: `node`, `instance`, `os`, `file` …"""
 
 
 INSTANCE = Argument("instance_name", "name of the instance", completion="instance")
@@ -133,9 +131,9 @@ class Command(NamedTuple):
     program: str
     name: str
     arguments: tuple[Argument, ...] = ()
-    """Each has the value of the field of its name."""
+    """Each supplies the field of its name."""
     doc: str = ""
-    """A summary, then what else the manual page says; default: the opcode's docstring."""
+    """A summary, then the rest of the manual page's description; default: the opcode's docstring."""
     aliases: tuple[str, ...] = ()
     on_many: bool = False
     """Run one job for each instance that the command line names or selects."""
@@ -146,4 +144,4 @@ class Command(NamedTuple):
     question: Callable[[Any], str] | None = None
     """The question to ask before the opcode is submitted, whatever it destroys."""
     lines: Callable[[Any, Any], Iterable[str]] | None = None
-    """The lines to print, of the opcode and its result; nothing is printed for an empty result."""
+    """Return the lines to print, from the opcode and its result; an empty result prints nothing."""

@@ -1,4 +1,4 @@
-"""What out-of-band programs are asked, and the form of what they answer; pure."""
+"""The commands of out-of-band programs, and the form of their answers; pure."""
 
 import enum
 import json
@@ -19,10 +19,13 @@ HEALTH_STATES = frozenset({"OK", "WARNING", "CRITICAL", "UNKNOWN"})
 
 
 def parse_answer(command: OobCommand, output: str) -> Any:
-    """The data of an answer: `{"powered": bool}`, `[[item, status] …]`, else None; ValueError says what is wrong."""
+    """Return the data of an answer: `{"powered": bool}`, `[[item, status] …]`, else None.
+
+    ValueError names the fault.
+    """
     if command not in (OobCommand.POWER_STATUS, OobCommand.HEALTH):
         if output.strip():
-            raise ValueError(f"{command} must say nothing on its standard output")
+            raise ValueError(f"{command} must print nothing on its standard output")
         return None
     try:
         data = json.loads(output)
@@ -34,7 +37,7 @@ def parse_answer(command: OobCommand, output: str) -> Any:
         return {"powered": data["powered"]}
     if not isinstance(data, list) or not all(_is_item(one) for one in data):
         raise ValueError(
-            f"its answer must be a list of [item, status], a status one of {', '.join(sorted(HEALTH_STATES))}"
+            f"its answer must be a list of [item, status] with a status of {', '.join(sorted(HEALTH_STATES))}"
         )
     return data
 

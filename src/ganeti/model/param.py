@@ -1,4 +1,4 @@
-"""What one parameter is, whatever it belongs to, and whether a value fits it."""
+"""The declaration of one parameter of any object, and the check of a value."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,15 +18,15 @@ class Param(msgspec.Struct, frozen=True):
     doc: str
     choices: tuple[str, ...] = ()
     check: Callable[[Any], str | None] | None = None
-    """Says what is wrong with a value, or None."""
+    """Returns the fault of a value, or None."""
     stored: Callable[[Any, str], Any] | None = None
-    """The form in which a value is kept, which may be written in several; InputError."""
+    """Returns the stored form of a value that has several spellings; InputError."""
     is_size: bool = False
     """MiB; text may have a unit."""
     title: str = ""
-    """The heading of its column in lists, if it is another than its name there."""
+    """The heading of its column in lists, if it differs from its name."""
     reaches_guest: bool = True
-    """A running guest has something of it; False: only the cluster looks at it."""
+    """True if it affects a running guest; False: only the cluster uses it."""
 
 
 def by_name(*params: Param) -> dict[str, Param]:
@@ -35,12 +35,12 @@ def by_name(*params: Param) -> dict[str, Param]:
 
 
 def defaults(params: Mapping[str, Param]) -> dict[str, Any]:
-    """The default values of parameters."""
+    """Return the default values of parameters."""
     return {name: param.default for name, param in params.items()}
 
 
 def checked_value(param: Param, value: Any, where: str) -> Any:
-    """A value as it is stored; InputError."""
+    """Return a value in its stored form; InputError."""
     if param.is_size and isinstance(value, str):
         value = parse_mib(value, where)
     typed = typed_value(value, param.default, where)
@@ -56,19 +56,19 @@ def checked_value(param: Param, value: Any, where: str) -> Any:
 def check_params(
     known: Mapping[str, Param], given: Mapping[str, Any], field: str, what: str
 ) -> dict[str, Any]:
-    """Values as they are stored, None among them, which takes one away; unknown names are refused."""
+    """Return values in their stored form, including None, which removes one; unknown names are refused."""
     checked: dict[str, Any] = {}
     for name, value in given.items():
         where = f"{field}.{name}"
         if name not in known:
             close = did_you_mean(name, known)
-            raise InputError(f"no such {what} parameter{close}; known: {', '.join(known)}", where)
+            raise InputError(f"is not a {what} parameter{close}; known: {', '.join(known)}", where)
         checked[name] = None if value is None else checked_value(known[name], value, where)
     return checked
 
 
 def typed_value(value: Any, like: float | str, field: str) -> Any:
-    """`value` in the type of `like`; text from a command line is understood."""
+    """Return `value` in the type of `like`; text from a command line is converted."""
     kind: type[Any] = type(like)
     if type(value) is kind:
         return value

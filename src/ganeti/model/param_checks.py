@@ -1,4 +1,4 @@
-"""Checks of parameters that several faces accept: pure, and the same for all of them."""
+"""Checks of parameters that several interfaces share: pure, and the same for all of them."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _OS_PARAM = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
 
 
 def check_backend_params(given: Mapping[str, Any], field: str) -> Params:
-    """As they are stored, None among them; `memory` stands for both its bounds, sizes may have units."""
+    """Return backend parameters in stored form, including None; `memory` sets both bounds, sizes may have units."""
     params = {name: value for name, value in given.items() if name != MEMORY}
     checked = check_params(BACKEND_PARAMS, params, field, "backend")
     if MEMORY in given:
@@ -24,7 +24,7 @@ def check_backend_params(given: Mapping[str, Any], field: str) -> Params:
 
 
 def check_os_params(params: Mapping[str, str], field: str) -> None:
-    """Refuse what could not be handed to OS scripts as environment variables."""
+    """Refuse parameters that cannot be environment variables of OS scripts."""
     for name, value in params.items():
         if not _OS_PARAM.fullmatch(name):
             raise InputError(
@@ -36,13 +36,13 @@ def check_os_params(params: Mapping[str, str], field: str) -> None:
 
 
 def check_node_params(given: Mapping[str, Any]) -> Params:
-    """Node parameters as they are stored, None among them, which `default` says in words."""
+    """Return node parameters in stored form, including None, which `default` spells as a word."""
     meant = {name: None if value == "default" else value for name, value in given.items()}
     return check_params(NODE_PARAMS, meant, "ndparams", "node")
 
 
 def check_single_node_params(given: Mapping[str, Any]) -> Params:
-    """Those that one node may have of its own."""
+    """Return parameters that one node may have of its own."""
     if given.get("exclusive_storage") is not None:
         raise InputError(
             "is the same for all nodes of a group; set it there (gnt-group modify --node-parameters)",
@@ -52,6 +52,6 @@ def check_single_node_params(given: Mapping[str, Any]) -> Params:
 
 
 def changed(params: Params, changes: Mapping[str, Any]) -> Params:
-    """Parameters after a change; None takes one away, so that the layer below counts again."""
+    """Return parameters after a change; None removes one, so that the layer below applies again."""
     together = {**params, **changes}
     return {name: value for name, value in together.items() if value is not None}

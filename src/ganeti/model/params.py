@@ -56,7 +56,7 @@ NIC_MODES = {
     "openvswitch": "openvswitch",
     "ovs": "openvswitch",
 }
-"""What may be written for a NIC mode -> how it is stored and shown (X17)."""
+"""Spellings of a NIC mode -> its stored form (X17)."""
 _VLAN = re.compile(r"(\.?[0-9]{1,4})?(:[0-9]{1,4})*", re.ASCII)
 LAST_VLAN = 4094
 
@@ -68,7 +68,7 @@ def _nic_mode(text: str, field: str) -> str:
 
 
 def check_vlan(text: str, field: str) -> str:
-    """`10` or `.10` (untagged), `:20:30` (tagged) or `.10:20:30`, as `.10:20:30`; '' is none."""
+    """Return `10` or `.10` (untagged), `:20:30` (tagged) or `.10:20:30` as `.10:20:30`; '' is no VLAN."""
     is_form = _VLAN.fullmatch(text) is not None
     if not is_form or any(
         not 1 <= int(part) <= LAST_VLAN for part in re.split("[.:]", text) if part
@@ -89,7 +89,7 @@ NIC_DEFAULTS = defaults(NIC_PARAMS)
 
 
 def _program(path: str, field: str) -> str:
-    """The absolute path of a program; '' for none."""
+    """Return the absolute path of a program; '' for none."""
     if path and not is_absolute_path(path):
         raise InputError(f"{path!r:.80} is not the absolute path of a program", field)
     return path
@@ -150,7 +150,7 @@ IPOLICY_DEFAULTS: Params = {
 
 
 def layered(*layers: Mapping[str, Any]) -> Params:
-    """One dictionary out of many, the last one strongest."""
+    """Merge dictionaries; the last one wins."""
     filled: Params = {}
     for layer in layers:
         filled.update(layer)

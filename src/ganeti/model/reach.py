@@ -1,4 +1,4 @@
-"""The objects to which one request refers, read from what its fields declare (`RefersTo`)."""
+"""The objects to which one request refers, from the declarations of its fields (`RefersTo`)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from ganeti.model.opcodes.base import DiskRequest, NicRequest
 
 
 class Reference(NamedTuple):
-    """One object to which a request refers, and by which field."""
+    """One object to which a request refers, and the referring field."""
 
     field: str
     kind: RefersTo
@@ -42,7 +42,7 @@ _HOST_PARAMS = frozenset(
 
 
 def references(request: msgspec.Struct, where: str = "") -> Iterator[Reference]:
-    """Every object to which a request refers, those of nested requests included."""
+    """Return every object to which a request refers, including nested requests."""
     kinds = declared_references(type(request))
     for name in request.__struct_fields__:
         value, field = getattr(request, name), f"{where}{name}"
@@ -114,7 +114,7 @@ def _hypervisor_params(value: Mapping[str, Any], field: str) -> Iterator[Referen
 
 
 def _os_params(value: Mapping[str, Any], field: str) -> Iterator[Reference]:
-    """Only what looks like a path: what a value means, only the OS definition knows."""
+    """Yield only values that look like a path: the OS definition alone knows their meaning."""
     for name, one in value.items():
         text = str(one).strip()
         if text.startswith(_PATH_STARTS) or "/../" in text:

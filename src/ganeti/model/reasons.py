@@ -1,7 +1,7 @@
-"""Why nodes were not chosen, by reason: nodes whose reasons differ only in figures share a line.
+"""Reasons why nodes were not chosen, grouped: nodes whose reasons differ only in figures share a line.
 
-A cluster of 1,000 nodes has a few reasons, not 1,000 of them. A refusal is one line (`summary`), an explanation a
-table (`table`).
+A cluster of 1,000 nodes has a few reasons, not 1,000 of them. An error message has one line (`summary`), an
+explanation a table (`table`).
 """
 
 import re
@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 _FIGURE = re.compile(r"(?<![\w.:-])\d+(?:\.\d+)?(?![\w:-]|\.\w)")
 MOST_NAMES = 4
-"""So many nodes of a reason are named; the rest are counted."""
+"""The number of nodes that a reason names; the rest are counted."""
 MOST_REASONS = 10
-"""So many reasons a refusal has; a table has all."""
+"""The number of reasons in an error message; a table has all."""
 
 
 class Shared(NamedTuple):
@@ -22,7 +22,7 @@ class Shared(NamedTuple):
     nodes: tuple[str, ...]
 
     def names(self) -> str:
-        """The nodes: all of a few, else the first ones and how many more there are."""
+        """Return the nodes: all of a few, else the first ones and the number of the others."""
         more = len(self.nodes) - MOST_NAMES
         if more <= 1:
             return ", ".join(self.nodes)
@@ -30,7 +30,7 @@ class Shared(NamedTuple):
 
 
 def grouped(reasons: Sequence[tuple[str, str]]) -> list[Shared]:
-    """(node, reason) by reason; the reason with the most nodes first."""
+    """Group (node, reason) by reason; the reason with the most nodes first."""
     by_form: dict[str, list[tuple[str, str]]] = {}
     for node, reason in reasons:
         by_form.setdefault(_FIGURE.sub("#", reason), []).append((node, reason))
@@ -42,7 +42,7 @@ def grouped(reasons: Sequence[tuple[str, str]]) -> list[Shared]:
 
 
 def _ranged(reasons: Sequence[str]) -> str:
-    """The first reason, each figure of which becomes a range if others have another one there."""
+    """Return the first reason, with a range in place of each figure that differs in another."""
     columns = zip(*(_FIGURE.findall(one) for one in reasons), strict=True)
 
     def spread(_found: re.Match[str]) -> str:
@@ -54,7 +54,7 @@ def _ranged(reasons: Sequence[str]) -> str:
 
 
 def summary(reasons: Sequence[tuple[str, str]]) -> str:
-    """One line: `node1, node2: reason; node3: another reason`."""
+    """Return one line: `node1, node2: reason; node3: another reason`."""
     every = grouped(reasons)
     parts = [f"{one.names()}: {one.reason}" for one in every[:MOST_REASONS]]
     if rest := sum(len(one.nodes) for one in every[MOST_REASONS:]):
@@ -63,7 +63,7 @@ def summary(reasons: Sequence[tuple[str, str]]) -> str:
 
 
 def table(reasons: Sequence[tuple[str, str]], *, names_all: bool = False) -> list[str]:
-    """Lines with a column of reasons and one of nodes, under a heading; none without reasons."""
+    """Return lines with a column of reasons and one of nodes, under a heading; none without reasons."""
     if not reasons:
         return []
     found = [

@@ -1,4 +1,4 @@
-"""What every stored object has."""
+"""The common part of every stored object."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Ranges of user ids as text and as pairs. Pure; the names are those of Ganeti's `uidpool`, which has them too."""
+"""Ranges of user ids as text and as pairs. Pure; the names are those of Ganeti's module `uidpool`."""
 
 import itertools
 import re
@@ -12,18 +12,18 @@ UidRange = tuple[int, int]
 UID_MIN, UID_MAX = 1, 2**32 - 2
 NOBODY_UID = 65534
 POOL_LIMIT = 65536
-"""Ids in a pool."""
+"""The limit of ids in a pool."""
 
 _RANGE = r"([0-9]{1,10})(?:-([0-9]{1,10}))?"
 
 
 def ParseUidPool(value: str, separator: str = ",") -> list[UidRange]:
-    """Read a definition such as `1000-1002,2000`; InputError says what is wrong with it."""
+    """Parse a definition such as `1000-1002,2000`; InputError names the fault."""
     ranges = []
     for word in value.split(separator):
         if not (text := word.strip()):
             if value.strip():
-                raise InputError(f"there is an empty part in {value!r:.80}", "uid_pool")
+                raise InputError(f"{value!r:.80} has an empty part", "uid_pool")
             continue
         found = re.fullmatch(_RANGE, text)
         if found is None:
@@ -35,12 +35,12 @@ def ParseUidPool(value: str, separator: str = ",") -> list[UidRange]:
 
 
 def FormatUidPool(uid_pool: Iterable[UidRange], separator: str = ",") -> str:
-    """The definition that `ParseUidPool` reads."""
+    """Return the definition that `ParseUidPool` reads."""
     return separator.join(str(low) if low == high else f"{low}-{high}" for low, high in uid_pool)
 
 
 def CheckUidPool(uid_pool: Iterable[Sequence[int]]) -> list[UidRange]:
-    """The ranges in order; InputError if one is none, is not for guests, or overlaps another."""
+    """Return the ranges in order; InputError if a range is malformed, not for guests, or overlaps another."""
     ranges = sorted(_checked_range(one) for one in uid_pool)
     for before, after in itertools.pairwise(ranges):
         if after[0] <= before[1]:
@@ -48,7 +48,7 @@ def CheckUidPool(uid_pool: Iterable[Sequence[int]]) -> list[UidRange]:
                 f"{FormatUidPool([before])} and {FormatUidPool([after])} overlap", "uid_pool"
             )
     if sum(high - low + 1 for low, high in ranges) > POOL_LIMIT:
-        raise InputError(f"there are more than {POOL_LIMIT} user ids", "uid_pool")
+        raise InputError(f"the pool has more than {POOL_LIMIT} user ids", "uid_pool")
     return ranges
 
 
@@ -60,7 +60,7 @@ def _checked_range(given: Sequence[int]) -> UidRange:
         raise InputError(f"{low}-{high}: the first id is greater than the last", "uid_pool")
     if low < UID_MIN or high > UID_MAX:
         raise InputError(
-            f"{low}-{high}: user ids of guests are from {UID_MIN} to {UID_MAX}", "uid_pool"
+            f"{low}-{high}: user ids of guests must be {UID_MIN} to {UID_MAX}", "uid_pool"
         )
     if low <= NOBODY_UID <= high:
         raise InputError(
@@ -71,19 +71,19 @@ def _checked_range(given: Sequence[int]) -> UidRange:
 
 
 def ExpandUidPool(uid_pool: Iterable[UidRange]) -> list[int]:
-    """Every id of the pool."""
+    """Return every id of the pool."""
     return [uid for low, high in uid_pool for uid in range(low, high + 1)]
 
 
 def AddToUidPool(uid_pool: Iterable[UidRange], add_uids: Iterable[UidRange]) -> list[UidRange]:
-    """The pool with more ids; InputError if one is there already."""
+    """Return the pool with more ids; InputError if one is there already."""
     return CheckUidPool([*uid_pool, *CheckUidPool(add_uids)])
 
 
 def RemoveFromUidPool(
     uid_pool: Iterable[UidRange], remove_uids: Iterable[UidRange]
 ) -> list[UidRange]:
-    """The pool without some ids; InputError if one is not there."""
+    """Return the pool without some ids; InputError if one is missing."""
     left = CheckUidPool(uid_pool)
     for low, high in CheckUidPool(remove_uids):
         touched = [one for one in left if one[0] <= high and low <= one[1]]

@@ -5,7 +5,7 @@ from typing import Self
 
 
 class Subject(enum.StrEnum):
-    """What a finding is about."""
+    """The subject of a finding."""
 
     CLUSTER = "cluster"
     GROUP = "group"
@@ -14,19 +14,19 @@ class Subject(enum.StrEnum):
 
 
 class Severity(enum.StrEnum):
-    """How bad a finding is: an error makes the check fail."""
+    """The severity of a finding: an error makes the check fail."""
 
     ERROR = "ERROR"
     WARNING = "WARNING"
 
 
 class VerifyCode(enum.StrEnum):
-    """Every code that a finding can have, with its subject and what it means."""
+    """Every code of findings, with its subject and its meaning."""
 
     subject: Subject
     meaning: str
     severity: Severity
-    """How bad it is unless the finding says otherwise."""
+    """The default severity."""
 
     def __new__(
         cls, code: str, subject: Subject, meaning: str, severity: Severity = Severity.ERROR
@@ -40,18 +40,22 @@ class VerifyCode(enum.StrEnum):
     ECLUSTERCERT = "ECLUSTERCERT", Subject.CLUSTER, "a certificate ends, or is not the cluster's"
     ECLUSTERCLIENTCERT = "ECLUSTERCLIENTCERT", Subject.CLUSTER, "a node's own certificate is wrong"
     ECLUSTERFILECHECK = "ECLUSTERFILECHECK", Subject.CLUSTER, "a shared file is missing or differs"
-    ECLUSTERDANGLINGNODES = "ECLUSTERDANGLINGNODES", Subject.NODE, "a node is in no known group"
+    ECLUSTERDANGLINGNODES = (
+        "ECLUSTERDANGLINGNODES",
+        Subject.NODE,
+        "a node belongs to an unknown group",
+    )
     ECLUSTERDANGLINGINST = (
         "ECLUSTERDANGLINGINST",
         Subject.NODE,
         "an instance's primary node does not exist",
     )
     EINSTANCEBADNODE = "EINSTANCEBADNODE", Subject.INSTANCE, "a node of the instance cannot be used"
-    EINSTANCEDOWN = "EINSTANCEDOWN", Subject.INSTANCE, "should run, and does not"
-    EINSTANCELAYOUT = "EINSTANCELAYOUT", Subject.INSTANCE, "its disks and nodes do not fit together"
+    EINSTANCEDOWN = "EINSTANCEDOWN", Subject.INSTANCE, "should run, but does not"
+    EINSTANCELAYOUT = "EINSTANCELAYOUT", Subject.INSTANCE, "its disks and nodes do not match"
     EINSTANCEMISSINGDISK = "EINSTANCEMISSINGDISK", Subject.INSTANCE, "a disk is missing"
     EINSTANCEFAULTYDISK = "EINSTANCEFAULTYDISK", Subject.INSTANCE, "a disk is damaged"
-    EINSTANCEWRONGNODE = "EINSTANCEWRONGNODE", Subject.INSTANCE, "runs where it should not"
+    EINSTANCEWRONGNODE = "EINSTANCEWRONGNODE", Subject.INSTANCE, "runs on a wrong node"
     EINSTANCESPLITGROUPS = (
         "EINSTANCESPLITGROUPS",
         Subject.INSTANCE,
@@ -73,13 +77,13 @@ class VerifyCode(enum.StrEnum):
         Subject.INSTANCE,
         "a parameter is missing",
     )
-    ENODEDRBD = "ENODEDRBD", Subject.NODE, "DRBD devices are not as they should be"
+    ENODEDRBD = "ENODEDRBD", Subject.NODE, "DRBD devices have faults"
     ENODEDRBDVERSION = "ENODEDRBDVERSION", Subject.NODE, "nodes have different versions of DRBD"
     ENODEDRBDHELPER = "ENODEDRBDHELPER", Subject.NODE, "the DRBD helper is not the cluster's"
     ENODEFILECHECK = "ENODEFILECHECK", Subject.NODE, "the node's files are not the cluster's"
     ENODEHOOKS = "ENODEHOOKS", Subject.NODE, "a hook failed"
     ENODEHV = "ENODEHV", Subject.NODE, "a hypervisor does not work"
-    ENODELVM = "ENODELVM", Subject.NODE, "LVM is not as it should be"
+    ENODELVM = "ENODELVM", Subject.NODE, "LVM has faults"
     ENODEN1 = "ENODEN1", Subject.NODE, "memory does not suffice if a node fails"
     ENODENET = "ENODENET", Subject.NODE, "another node cannot be reached"
     ENODEOS = "ENODEOS", Subject.NODE, "an OS definition is broken, or differs"
@@ -87,20 +91,20 @@ class VerifyCode(enum.StrEnum):
     ENODEORPHANLV = (
         "ENODEORPHANLV",
         Subject.NODE,
-        "there is a disk that belongs to no instance",
+        "a disk belongs to no instance",
         Severity.WARNING,
     )
     ENODERPC = "ENODERPC", Subject.NODE, "the node daemon does not answer"
     ENODESSH = "ENODESSH", Subject.NODE, "ssh does not work"
     ENODEVERSION = "ENODEVERSION", Subject.NODE, "the software has another version"
-    ENODESETUP = "ENODESETUP", Subject.NODE, "the node is not set up as it should be"
+    ENODESETUP = "ENODESETUP", Subject.NODE, "the setup of the node has faults"
     ENODETIME = "ENODETIME", Subject.NODE, "the clock is wrong"
     ENODEOOBPATH = "ENODEOOBPATH", Subject.NODE, "the out-of-band program cannot be used"
     ENODEUSERSCRIPTS = "ENODEUSERSCRIPTS", Subject.NODE, "a user's script is missing"
     ENODEFILESTORAGEPATHS = (
         "ENODEFILESTORAGEPATHS",
         Subject.NODE,
-        "the allowed directories of disks are not as they should be",
+        "the allowed directories of disks have faults",
     )
     ENODEFILESTORAGEPATHUNUSABLE = (
         "ENODEFILESTORAGEPATHUNUSABLE",

@@ -1,4 +1,4 @@
-"""The one place that knows how structs become bytes and bytes become structs."""
+"""The conversion between structs and bytes, in this one module."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from ganeti.base.errors import InputError
 T = TypeVar("T")
 
 DEPTH_LIMIT = 64
-"""How deep a document from outside may be nested (docs/rules.md, limits)."""
+"""The limit of nesting in a document from outside (docs/rules.md, limits)."""
 
 _BRACKET_OR_STRING = re.compile(rb'"(?:[^"\\\\]|\\\\.)*+"?|[\[\]{}]', re.DOTALL)
 _DEPTH_STEP = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
@@ -23,17 +23,17 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def encode(value: object) -> bytes:
-    """`value` as JSON, keys in a fixed order, without spaces."""
+    """Return `value` as JSON, keys in a fixed order, without spaces."""
     return _ENCODER.encode(value)
 
 
 def plain(value: object) -> Any:
-    """`value` as what JSON has: dicts, lists, strings, numbers, booleans, None."""
+    """Return `value` in the types of JSON: dicts, lists, strings, numbers, booleans, None."""
     return msgspec.to_builtins(value)
 
 
 def decode(data: bytes | str, kind: type[T], *, what: str = "message") -> T:
-    """JSON as a `kind`; for documents that we wrote ourselves. InputError names the wrong field."""
+    """Decode JSON as a `kind`; for documents that we wrote ourselves. InputError names the wrong field."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
@@ -41,7 +41,7 @@ def decode(data: bytes | str, kind: type[T], *, what: str = "message") -> T:
 
 
 def convert(value: object, kind: Any, *, what: str = "message", strict: bool = True) -> Any:
-    """Return what JSON has as a `kind` (a type, or a union of types). InputError names the wrong field."""
+    """Convert values of JSON's types to a `kind` (a type, or a union of types). InputError names the wrong field."""
     try:
         return msgspec.convert(value, type=kind, strict=strict)
     except (msgspec.ValidationError, RecursionError) as err:
@@ -49,9 +49,9 @@ def convert(value: object, kind: Any, *, what: str = "message", strict: bool = T
 
 
 def parse_foreign(data: bytes, *, what: str = "message") -> Any:
-    """A document from outside as plain values.
+    """Return a document from outside as plain values.
 
-    Refuses what `json` would let through: duplicate keys, NaN and infinities, integers beyond
+    Refuses what `json` would accept: duplicate keys, NaN and infinities, integers beyond
     64 bits, lone surrogates, NUL characters, and nesting beyond DEPTH_LIMIT (A11).
     """
     value = _plainly_decoded(data)
@@ -68,7 +68,7 @@ def parse_foreign(data: bytes, *, what: str = "message") -> Any:
 
 
 def _plainly_decoded(data: bytes) -> dict[str, Any] | None:
-    """A document of one flat object, in which nothing of that can hide; None for any other.
+    """Return a document of one flat object, which cannot contain any of that; None for any other.
 
     It has no escapes, no long numbers, one opening brace, and as many colons as keys.
     """
@@ -92,7 +92,7 @@ _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 
 
 def _check_depth(data: bytes, what: str) -> None:
-    """Count brackets outside strings; a parser that recurses must not see a deep document."""
+    """Count brackets outside strings; a recursive parser must not get a deep document."""
     if data.count(b"[") + data.count(b"{") <= DEPTH_LIMIT:
         return
     depth = 0
@@ -124,7 +124,7 @@ def _clean_text(text: str) -> None:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            raise InputError("a string contains half a surrogate pair") from None
+            raise InputError("a string contains half of a surrogate pair") from None
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What cloud-init reads from a NoCloud seed: who the instance is, its network, and what its owner wants; pure.
+"""The NoCloud seed of cloud-init: the identity of the instance, its network, and its owner's settings; pure.
 
 JSON is YAML, so nothing needs to be quoted by hand. Source: cloud-init's NoCloud and network configuration
 version 2.
@@ -19,7 +19,7 @@ NOTHING = b"#cloud-config\n{}\n"
 def seed_files(
     environment: Mapping[str, str], *, user_data: bytes, ssh_key: str = "", dns: Sequence[str] = ()
 ) -> dict[str, bytes]:
-    """The files of a seed for the instance that an OS script's environment is about."""
+    """Return the files of a seed for the instance in an OS script's environment."""
     facts: dict[str, Any] = {
         "instance-id": f"iid-{environment['INSTANCE_UUID']}",
         "local-hostname": environment["INSTANCE_NAME"],
@@ -34,17 +34,17 @@ def seed_files(
 
 
 def renamed(files: Mapping[str, bytes], environment: Mapping[str, str]) -> dict[str, bytes]:
-    """The same seed with another name and the same instance id. InputError if the seed was not written by this package."""
+    """Return the same seed with another name and the same instance id. InputError if another program wrote the seed."""
     try:
         facts = json.loads(files[META_DATA])
         facts["local-hostname"] = environment["INSTANCE_NAME"]
     except (KeyError, TypeError, ValueError) as err:
-        raise InputError("is not what this definition wrote", META_DATA) from err
+        raise InputError("was not written by this definition", META_DATA) from err
     return {**files, META_DATA: _json(facts)}
 
 
 def _interfaces(environment: Mapping[str, str], dns: Sequence[str]) -> dict[str, Any]:
-    # With the new name, for `ifupdown` and others configure by the key here what the kernel calls otherwise.
+    # With the new name, because `ifupdown` and others configure an interface by this key.
     return {
         f"eth{number}": {
             "match": {"macaddress": environment[f"NIC_{number}_MAC"]},
@@ -56,7 +56,7 @@ def _interfaces(environment: Mapping[str, str], dns: Sequence[str]) -> dict[str,
 
 
 def _addresses(environment: Mapping[str, str], prefix: str, dns: Sequence[str]) -> dict[str, Any]:
-    """The address that the cluster has given it, if it is known in which network; else DHCP tells."""
+    """Return the address that the cluster assigned, if its network is known; otherwise DHCP."""
     address, subnet = (environment.get(f"{prefix}{name}") for name in ("IP", "NETWORK_SUBNET"))
     if not address or not subnet:
         return {"dhcp4": True}

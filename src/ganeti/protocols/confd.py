@@ -16,9 +16,9 @@ import msgspec
 MAGIC = b"plj0"
 PROTOCOL = 1
 PACKET_LIMIT = 61_440
-"""Bytes of a datagram, either way."""
+"""The limit of a datagram in bytes, in either direction."""
 WINDOW_S = 300
-"""How far a query's time may be from the server's (S54)."""
+"""The allowed difference between a query's time and the server's (S54)."""
 RSALT_LIMIT = 256
 
 _SALT = re.compile(r"(?:0|[1-9][0-9]{0,18})", re.ASCII)
@@ -47,7 +47,7 @@ class QueryType(enum.IntEnum):
 
 
 class NodeRole(enum.IntEnum):
-    """What a node is (S61)."""
+    """The role of a node (S61)."""
 
     MASTER = 0
     CANDIDATE = 1
@@ -57,7 +57,7 @@ class NodeRole(enum.IntEnum):
 
 
 class Status(enum.IntEnum):
-    """What an answer is."""
+    """The kind of an answer."""
 
     OK = 0
     ERROR = 1
@@ -65,7 +65,7 @@ class Status(enum.IntEnum):
 
 
 class ErrorDetail(enum.IntEnum):
-    """The answer to a query that went wrong, where there is nothing to add."""
+    """The answer to a failed query, without details."""
 
     UNKNOWN_ENTRY = 0
     INTERNAL = 1
@@ -82,7 +82,7 @@ class QueryKey(enum.StrEnum):
 
 
 class MasterField(enum.IntEnum):
-    """What `QueryKey.FIELDS` may ask of the master."""
+    """The values of `QueryKey.FIELDS` about the master."""
 
     NAME = 0
     CLUSTER_IP = 1
@@ -103,7 +103,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The inner message of an answer; `serial` is the position of the state it was read from."""
+    """The inner message of an answer; `serial` is the position of the state from which it was read."""
 
     protocol: int
     status: int
@@ -119,13 +119,13 @@ class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query that deserves an answer."""
+    """A query that gets an answer."""
 
     request: Request
     key: bytes
-    """With which it was signed: the answer is signed with the same."""
+    """The key that signed it, which also signs the answer."""
     fingerprint: str
-    """The query's HMAC: what is sent again has the same."""
+    """The query's HMAC: a repeated query has the same."""
 
 
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
@@ -135,26 +135,26 @@ _encode = msgspec.json.encode
 
 
 def signature(key: bytes, salt: str, message: str) -> str:
-    """HMAC-SHA1 in hexadecimal, as `openssl dgst -sha1 -hmac` has it."""
+    """Return HMAC-SHA1 in hexadecimal, as `openssl dgst -sha1 -hmac` prints it."""
     return hmac.digest(key, (salt + message).encode(), "sha1").hex()
 
 
 def pack(key: bytes, salt: str, message: bytes) -> bytes:
-    """The datagram of a message."""
+    """Return the datagram of a message."""
     text = message.decode()
     return MAGIC + _encode(_Envelope(text, salt, signature(key, salt, text)))
 
 
 def pack_request(key: bytes, request: Request, now: float) -> bytes:
-    """A query as it is sent at this time."""
+    """Return a query sent at this time."""
     return pack(key, str(int(now)), _encode(request))
 
 
 def pack_answer(asked: Asked, status: Status, answer: Any, serial: int) -> bytes:
-    """An answer; too long for a datagram, it becomes an error."""
+    """Return an answer; one that is too long for a datagram becomes an error."""
     packet = _packed(asked, Answer(PROTOCOL, status, answer, serial))
     if len(packet) > PACKET_LIMIT:
-        text = "the answer is too long for a datagram: ask for less at once, or ask the master"
+        text = "the answer is too long for a datagram: request less at once, or query the master"
         packet = _packed(asked, Answer(PROTOCOL, Status.ERROR, text, serial))
     return packet
 
@@ -166,7 +166,7 @@ def _packed(asked: Asked, answer: Answer) -> bytes:
 def parse_request(
     packet: bytes | memoryview, keys: Sequence[bytes], now: float, tolerance_s: float = WINDOW_S
 ) -> Asked | None:
-    """The query of a datagram, if one of `keys` has signed it in time; None is answered by silence.
+    """Return the query of a datagram, if one of `keys` has signed it in time; None gets no answer.
 
     The clocks of client and server may differ by `tolerance_s`.
     """
@@ -186,7 +186,7 @@ def parse_request(
 
 
 def parse_answer(packet: bytes, key: bytes, rsalt: str) -> Answer | None:
-    """The answer of a datagram, if the key has signed it for exactly this query (S55); else None."""
+    """Return the answer of a datagram, if the key has signed it for exactly this query (S55); else None."""
     opened = _opened(packet, (key,))
     if opened is None or opened[0].salt != rsalt:
         return None
@@ -198,7 +198,7 @@ def parse_answer(packet: bytes, key: bytes, rsalt: str) -> Answer | None:
 
 
 def _opened(packet: bytes | memoryview, keys: Sequence[bytes]) -> tuple[_Envelope, bytes] | None:
-    """Return what a datagram has, and the key that signed it."""
+    """Return the content of a datagram, and the key that signed it."""
     if packet[:4] != MAGIC or len(packet) > PACKET_LIMIT:
         return None
     try:

@@ -5,8 +5,8 @@
     [hypervisor]  [backend]  [os]  [os_private]     parameters that the instance itself has
 
 This implementation adds fields that upstream ignores: compression and kind of a dump, and the digest of its content.
-A description is a stranger's text (A54): names of files are plain, numbers have bounds, a value is one
-line, and nothing in it refers to anything else.
+A description is untrusted text (A54): names of files are plain, numbers have bounds, a value is one line, and no value
+refers to anything else.
 """
 
 import configparser
@@ -26,9 +26,9 @@ VERSION = 0
 SECTIONS_LIMIT, OPTIONS_LIMIT, VALUE_LIMIT = 16, 1024, 64 * 1024
 RAW, SCRIPT = "raw", "script"
 NAME_LIMIT = 240
-"""Of the name of an export: there is more in the names of files about it."""
+"""The limit of an export's name: names of files about it are longer."""
 NEW, OLD = ".new", ".old"
-"""What the name of a directory ends with while an export is made, and while it takes the place of an earlier one."""
+"""The suffixes of a directory while an export is written, and while it replaces an earlier one."""
 _ABSENT = ("", "None")
 _HEX = frozenset("0123456789abcdef")
 _SHA256 = 64
@@ -44,7 +44,7 @@ class ExportedDisk:
     name: str | None = None
     mode: str = "rw"
     sha256: str = ""
-    """Of the data before compression; '' if the export does not say."""
+    """The digest of the data before compression; '' if the export has none."""
 
 
 _NIC_FIELDS = ("mac", "ip", "name", "network", "mode", "link", "vlan")
@@ -52,7 +52,7 @@ _NIC_FIELDS = ("mac", "ip", "name", "network", "mode", "link", "vlan")
 
 @dataclass(frozen=True)
 class ExportedNic:
-    """One interface; None is what the cluster has."""
+    """One interface; None is the cluster's value."""
 
     mac: str | None = None
     ip: str | None = None
@@ -74,7 +74,7 @@ class ExportDescription:
     timestamp: int = 0
     compression: str = NONE
     data: str = ""
-    """`raw` or `script`: how the dumps were made; '' if the export does not say."""
+    """`raw` or `script`: the kind of the dumps; '' if the export does not name it."""
     disk_template: str | None = None
     hypervisor: str | None = None
     tags: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class ExportDescription:
 
 
 def check_export_name(name: str) -> None:
-    """Refuse the name of an instance whose export could not be called so."""
+    """Refuse the name of an instance whose export could not have that name."""
     if name.endswith((NEW, OLD)) or len(name) > NAME_LIMIT:
         raise InputError(
             f"no export can have a name that ends in {NEW} or {OLD}, or is longer than {NAME_LIMIT} characters;"
@@ -100,7 +100,7 @@ def check_export_name(name: str) -> None:
 
 
 def format_description(export: ExportDescription, memory: Mapping[str, int]) -> str:
-    """The text; `memory` has minmem, maxmem and vcpus, which older versions read elsewhere."""
+    """Return the text; `memory` has minmem, maxmem and vcpus, which older versions read elsewhere."""
     sections: dict[str, dict[str, Any]] = {
         "export": {
             "version": VERSION,
@@ -153,12 +153,15 @@ def _check_line(text: str, where: str) -> None:
 
 
 def is_control(letter: str) -> bool:
-    """Return whether a character may command a terminal, or end a line; a tab may stand in a value."""
+    """Return whether a character may control a terminal, or end a line; a tab may occur in a value."""
     return unicodedata.category(letter) == "Cc" and letter != "\t"
 
 
 def changed_by_export(export: ExportDescription, memory: Mapping[str, int]) -> list[str]:
-    """Names of values that an import would have otherwise, as blanks at an end; InputError for what cannot be written."""
+    """Return names of values that an import would change, for example blanks at an end.
+
+    InputError for impossible ones.
+    """
     back = parse_description(format_description(export, memory))
     found = []
     for section in ("hvparams", "beparams", "osparams", "osparams_private"):
@@ -193,7 +196,7 @@ def _disk_options(disks: tuple[ExportedDisk, ...]) -> dict[str, Any]:
 
 
 def parse_description(text: str) -> ExportDescription:
-    """Return what an export's `config.ini` says; InputError names what is wrong with it."""
+    """Parse an export's `config.ini`; InputError names the fault."""
     sections = _sections(text)
     export, instance = sections.get("export", {}), sections.get("instance", {})
     if "version" not in export or "name" not in instance:
@@ -201,7 +204,7 @@ def parse_description(text: str) -> ExportDescription:
                          " is missing", "config.ini")  # fmt: skip
     if _number(export, "version", 0, 2**31) != VERSION:
         raise InputError(
-            f"{export['version']!r:.20} cannot be read here, only {VERSION}", "export.version"
+            f"{export['version']!r:.20} is not supported, only {VERSION}", "export.version"
         )
     data = export.get("data", "")
     if data not in (RAW, SCRIPT, ""):
@@ -283,8 +286,8 @@ def _disks(instance: Mapping[str, str]) -> tuple[ExportedDisk, ...]:
     for expected, number in enumerate(numbers):
         if number != expected:
             raise InputError(
-                f"disk {number} is in it and disk {expected} is not: an export was not whole; export the"
-                " instance again, or number the disks that there are from 0 in it",
+                f"disk {number} is in it and disk {expected} is not: the export is incomplete; export the"
+                " instance again, or number the existing disks from 0",
                 "config.ini",
             )
     if len(numbers) > MAX_DISKS:
@@ -293,7 +296,7 @@ def _disks(instance: Mapping[str, str]) -> tuple[ExportedDisk, ...]:
     dumps = [disk.dump for disk in found if disk.dump]
     if len(set(dumps)) < len(dumps):
         raise InputError("two disks have the same dump", "config.ini")
-    # Ganeti counts those with a dump.
+    # Ganeti counts disks with a dump.
     _check_count(instance, "disk", (len(dumps), len(found)))
     return found
 
@@ -313,12 +316,12 @@ def _disk(instance: Mapping[str, str], prefix: str) -> ExportedDisk:
 
 
 def _check_count(instance: Mapping[str, str], what: str, counts: tuple[int, ...]) -> None:
-    """Refuse a description that lost some of what it counts."""
+    """Refuse a description that lost some of its counted objects."""
     name = f"{what}_count"
     if name in instance and _number(instance, name, 0, 2**31) not in counts:
         raise InputError(
-            f"says {instance[name]}, but {max(counts)} are described: something was lost; take another"
-            " export, or correct the number if this is all that there was",
+            f"is {instance[name]}, but {max(counts)} are described: the export is incomplete; use another"
+            " export, or correct the number if nothing else existed",
             f"config.ini: {name}",
         )
 

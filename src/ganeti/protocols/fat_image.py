@@ -1,4 +1,4 @@
-"""A small FAT file system with a few files, as the seed of a cloud image is; pure.
+"""A small FAT file system with a few files, for the seed of a cloud image; pure.
 
 FAT12 with one cluster a sector, long names, a label. Source: the FAT specification of ECMA-107 and
 its long names. Nothing in it depends on the time.
@@ -19,13 +19,13 @@ _LABEL, _LONG_NAME, _ARCHIVE, _LAST = 0x08, 0x0F, 0x20, 0x40
 
 
 def fat_image(label: str, files: Mapping[str, bytes], sectors: int) -> bytes:
-    """A file system of `sectors` sectors, at most what FAT12 holds; InputError if the files do not fit."""
+    """Return a file system of `sectors` sectors, at most FAT12's limit; InputError if the files do not fit."""
     sectors = min(sectors, _CLUSTERS_LIMIT)
     fat_sectors = -(-((sectors + 2) * 3 // 2 + 1) // SECTOR)
     first = 1 + 2 * fat_sectors + _ROOT_SECTORS
     needed = sum(-(-len(content) // SECTOR) for content in files.values())
     if first + needed > sectors:
-        raise InputError(f"has {sectors} sectors, and {first + needed} are needed", "seed disk")
+        raise InputError(f"has {sectors} sectors but needs {first + needed}", "seed disk")
     table, root, data = [0xFF8, _END], [_entry(label.ljust(11).encode(), _LABEL, 0, 0)], b""
     for number, (name, content) in enumerate(files.items()):
         clusters = -(-len(content) // SECTOR)
@@ -50,7 +50,7 @@ def _boot_sector(label: str, sectors: int, fat_sectors: int) -> bytes:
 
 
 def _packed(table: list[int]) -> bytes:
-    """Twelve bits each, two in three bytes."""
+    """Return numbers of twelve bits each, two in three bytes."""
     even = [*table, 0] if len(table) % 2 else table
     pairs = zip(even[::2], even[1::2], strict=True)
     return b"".join((low | high << 12).to_bytes(3, "little") for low, high in pairs)
@@ -61,7 +61,7 @@ def _entry(name: bytes, attributes: int, cluster: int, size: int) -> bytes:
 
 
 def _long_entries(name: str, short: bytes) -> list[bytes]:
-    """The parts of a long name, the last one first, each bound to the short name by its checksum."""
+    """Return the parts of a long name, the last one first, each bound to the short name by its checksum."""
     total = 0
     for byte in short:
         total = ((total & 1) << 7 | total >> 1) + byte & 0xFF
@@ -80,7 +80,7 @@ def _long_entries(name: str, short: bytes) -> list[bytes]:
 
 
 def fat_files(image: bytes) -> dict[str, bytes]:
-    """The files of an image as `fat_image` makes them, by their long names; InputError for any other."""
+    """Return the files of an image made by `fat_image`, by their long names; InputError for any other."""
     if len(image) < SECTOR or image[3:11] != b"GANETI  " or image[510:512] != b"\x55\xaa":
         raise InputError("has no file system that this implementation wrote", "seed disk")
     fat_sectors = struct.unpack_from("<H", image, 22)[0]

@@ -1,6 +1,6 @@
-"""The allocator protocol, version 2 (seed 004): what an allocator is sent, and what its answer may be.
+"""The allocator protocol, version 2 (seed 004): the message to an allocator, and the form of its answer.
 
-Sizes are MiB. Pure: the caller brings the configuration and what the nodes said.
+Sizes are MiB. Pure: the caller brings the configuration and the reports of nodes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,10 @@ def message(
     instances: Mapping[str, Message],
     request: Message,
 ) -> Message:
-    """The whole message (S164); `cluster` has name, tags, hypervisors and policy under the message's own keys."""
+    """Return the whole message (S164).
+
+    `cluster` has name, tags, hypervisors and policy under the message's own keys.
+    """
     return {
         "version": PROTOCOL_VERSION,
         **cluster,
@@ -33,7 +36,7 @@ def message(
 
 
 def parse_answer(allocator: str, output: str) -> AllocatorAnswer:
-    """The answer that a program printed; `nodes` is read where `result` is missing (X11, S176, S180)."""
+    """Parse the answer that a program printed; `nodes` is read if `result` is missing (X11, S176, S180)."""
     problem = f"Can't parse the answer of iallocator '{allocator}'"
     try:
         answer = wire.parse_foreign(output.encode(errors="surrogatepass"), what="answer")
@@ -55,7 +58,7 @@ def parse_answer(allocator: str, output: str) -> AllocatorAnswer:
 
 
 def chosen_names(allocator: str, answer: AllocatorAnswer, required: int) -> Sequence[str]:
-    """The node names of an `allocate` or `relocate` answer; their number must be right (S177, S182, S237)."""
+    """Return the node names of an `allocate` or `relocate` answer; their number must be right (S177, S182, S237)."""
     result = succeeded(allocator, answer)
     if (
         not isinstance(result, list)
@@ -65,7 +68,7 @@ def chosen_names(allocator: str, answer: AllocatorAnswer, required: int) -> Sequ
         raise PrereqError(
             f"iallocator '{allocator}' returned an invalid number of nodes ({len(result)}), required {required}"
             if isinstance(result, list)
-            else f"iallocator '{allocator}' returned something else than a list of nodes",
+            else f"iallocator '{allocator}' did not return a list of nodes",
             ErrorCode.ENVIRONMENT,
         )
     return result

@@ -1,4 +1,4 @@
-"""What an allocator's answer says for each type of request; everything in it is mistrusted (S176-S180)."""
+"""The allocator's answers for each type of request; none of their content is trusted (S176-S180)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from ganeti.model.opcode_table import parse_opcode
 from ganeti.model.opcodes import OpCode
 
 OPCODES_LIMIT = 10
-"""Opcodes of one job: no move needs as many."""
+"""The limit of opcodes of one job: no move needs as many."""
 _ALLOWED = frozenset(
     (
         *("OP_INSTANCE_MIGRATE", "OP_INSTANCE_FAILOVER"),
         *("OP_INSTANCE_REPLACE_DISKS", "OP_INSTANCE_MOVE"),
     )
 )
-"""What an allocator may ask for: it moves instances, and does nothing else (A22)."""
+"""The opcodes that an allocator may return: it moves instances, and does nothing else (A22)."""
 
 _Moved = list[tuple[str, str, list[str]]]
 _Failed = list[tuple[str, str]]
@@ -27,18 +27,18 @@ _Jobs = list[list[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Moves:
-    """`moved` is (instance, group, nodes), `failed` (instance, why), `needs` earlier jobs by index for each job."""
+    """`moved` is (instance, group, nodes), `failed` (instance, reason), `needs` earlier jobs by index for each job."""
 
     moved: _Moved
     failed: _Failed
     jobs: list[list[OpCode]]
     needs: list[list[int]]
     info: str = ""
-    """What the allocator said beside it."""
+    """The allocator's message beside the result."""
 
 
 def succeeded(allocator: str, answer: AllocatorAnswer) -> Any:
-    """The result; PrereqError with the allocator's own words if it has none (S182, S237)."""
+    """Return the result; PrereqError with the allocator's own words if there is none (S182, S237)."""
     if not answer.success:
         raise PrereqError(
             f"Can't compute nodes using iallocator '{allocator}': {answer.info}",
@@ -48,7 +48,7 @@ def succeeded(allocator: str, answer: AllocatorAnswer) -> Any:
 
 
 def moves(allocator: str, answer: AllocatorAnswer, known: Collection[str]) -> Moves:
-    """The result of `node-evacuate`, `change-group` and `balance` (X12): jobs about `known` instances only."""
+    """Return the result of `node-evacuate`, `change-group` and `balance` (X12): jobs about `known` instances only."""
     result = succeeded(allocator, answer)
     kind = tuple[_Moved, _Failed, _Jobs]
     if isinstance(result, list) and len(result) == len(("moved", "failed", "jobs", "needs")):
@@ -60,10 +60,10 @@ def moves(allocator: str, answer: AllocatorAnswer, known: Collection[str]) -> Mo
     if any(not job or len(job) > OPCODES_LIMIT for job in parsed):
         raise _nonsense(allocator, f"a job has from 1 to {OPCODES_LIMIT} opcodes")
     if unknown := [name for name, _group, _nodes in moved if name not in known]:
-        raise _nonsense(allocator, f"{unknown[0]!r:.80} is not an instance that was asked about")
+        raise _nonsense(allocator, f"{unknown[0]!r:.80} is not an instance of the request")
     waits: list[list[int]] = _converted(allocator, needs, list[list[int]])
     if waits and len(waits) != len(parsed):
-        raise _nonsense(allocator, "there is not one list of dependencies for each job")
+        raise _nonsense(allocator, "it does not have one list of dependencies for each job")
     if any(not 0 <= one < number for number, earlier in enumerate(waits) for one in earlier):
         raise _nonsense(allocator, "a job depends on one that is not before it")
     return Moves(moved, failed, parsed, waits or [[] for _ in parsed], answer.info)
@@ -72,10 +72,10 @@ def moves(allocator: str, answer: AllocatorAnswer, known: Collection[str]) -> Mo
 def _opcode(allocator: str, value: dict[str, Any], known: Collection[str]) -> OpCode:
     name = value.get("OP_ID")
     if name not in _ALLOWED:
-        raise _nonsense(allocator, f"{name!r:.60} is not what an allocator may ask for")
+        raise _nonsense(allocator, f"{name!r:.60} is not an opcode that an allocator may return")
     if value.get("instance_name") not in known:
         raise _nonsense(
-            allocator, f"{value.get('instance_name')!r:.80} is not an instance that was asked about"
+            allocator, f"{value.get('instance_name')!r:.80} is not an instance of the request"
         )
     try:
         return parse_opcode(value)
@@ -86,7 +86,10 @@ def _opcode(allocator: str, value: dict[str, Any], known: Collection[str]) -> Op
 def placed(
     allocator: str, answer: AllocatorAnswer, wanted: dict[str, int]
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """The result of `multi-allocate` (S179): nodes by instance, and who found none; `wanted` has how many nodes each needs."""
+    """Return the result of `multi-allocate` (S179): nodes by instance, and unplaced names.
+
+    `wanted` has the node counts.
+    """
     done, failed = _converted(
         allocator,
         succeeded(allocator, answer),
@@ -94,18 +97,18 @@ def placed(
     )
     names = [name for name, _nodes in done] + failed
     if sorted(names) != sorted(wanted):
-        raise _nonsense(allocator, "it does not say once of each instance where it goes")
+        raise _nonsense(allocator, "it does not name each instance exactly once")
     for name, nodes in done:
         if len(nodes) != wanted[name]:
-            raise _nonsense(allocator, f"{name} has {len(nodes)} nodes, {wanted[name]} are needed")
+            raise _nonsense(allocator, f"{name} has {len(nodes)} nodes but needs {wanted[name]}")
     return dict(done), failed
 
 
 def fitting(allocator: str, answer: AllocatorAnswer, required_nodes: int) -> list[list[str]]:
-    """The result of `capacity`: the nodes of each instance that fits, in order."""
+    """Return the result of `capacity`: the nodes of each instance that fits, in order."""
     nodes: list[list[str]] = _converted(allocator, succeeded(allocator, answer), list[list[str]])
     if any(len(one) != required_nodes for one in nodes):
-        raise _nonsense(allocator, f"not every place has {required_nodes} nodes")
+        raise _nonsense(allocator, f"not every instance has {required_nodes} nodes")
     return nodes
 
 

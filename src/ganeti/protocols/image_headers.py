@@ -1,7 +1,7 @@
-"""Headers of disk images that come from elsewhere: raw, qcow2 and VMDK; pure (A51).
+"""Headers of foreign disk images: raw, qcow2 and VMDK; pure (A51).
 
-What an image claims to be is read here, before any tool sees it, and only what stands on its own is
-taken: no backing file, no file that holds its data elsewhere, no encryption, no size beyond reason.
+The header is examined before any tool reads the image, and only self-contained images are accepted: no backing file, no
+external data file, no encryption, no excessive size.
 Sources: `docs/interop/qcow2.txt` of QEMU, and the Virtual Disk Format 5.0.
 """
 
@@ -14,11 +14,11 @@ from ganeti.base.errors import InputError
 RAW, QCOW2, VMDK = "raw", "qcow2", "vmdk"
 FORMATS = (RAW, QCOW2, VMDK)
 SIZE_LIMIT = 64 << 40
-"""Bytes of the largest disk that is taken."""
+"""The limit of a disk in bytes."""
 SECTOR = 512
 
 Read = Callable[[int, int], bytes]
-"""Bytes at an offset; fewer at the end of the image."""
+"""Reads bytes at an offset; fewer at the end of the image."""
 
 _QCOW2_MAGIC, _VMDK_MAGIC, _DESCRIPTOR_MAGIC = b"QFI\xfb", b"KDMV", b"# disk descriptorfile"
 _QCOW2_HEADER = struct.Struct(">4sIQIIQIIQQIIQ")
@@ -56,16 +56,16 @@ _TAR_OFFSET, _TAR_MAGIC = 257, b"ustar"
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """What an image is: its format, and the size in bytes of the disk that is in it."""
+    """The format of an image, and the size in bytes of its disk."""
 
     format: str
     size: int
 
 
 def inspect_image(read: Read, length: int, wanted: str = "") -> ImageFacts:
-    """The facts of an image of `length` bytes; InputError says why it is not taken.
+    """Return the facts of an image of `length` bytes; InputError says why it is not accepted.
 
-    `wanted` is the format that it must have; '' is the one that its header says, raw for none.
+    `wanted` is the required format; '' stands for that of the header, raw for none.
     """
     if wanted not in ("", *FORMATS):
         raise InputError(f"{wanted!r:.40} is none of {', '.join(FORMATS)}", "format")
@@ -78,13 +78,13 @@ def inspect_image(read: Read, length: int, wanted: str = "") -> ImageFacts:
         size = length
     if not 0 < size <= SIZE_LIMIT:
         raise InputError(
-            f"the disk in it has {size} bytes; from 1 to {SIZE_LIMIT} are taken", "image"
+            f"the disk in it has {size} bytes; accepted are 1 to {SIZE_LIMIT}", "image"
         )
     return ImageFacts(found, size)
 
 
 def detect(read: Read) -> str:
-    """The format that the header says; InputError for one that is known and not taken."""
+    """Return the format of the header; InputError for a known format that is not accepted."""
     head = read(0, 2 * SECTOR)
     if head.startswith(_QCOW2_MAGIC):
         return QCOW2
@@ -96,7 +96,7 @@ def detect(read: Read) -> str:
     if head[_VDI_OFFSET:].startswith(_VDI_MAGIC):
         raise _refused("it is a VDI image: convert it to raw, qcow2 or VMDK first")
     if head[_TAR_OFFSET:].startswith(_TAR_MAGIC):
-        raise _refused("it is a tar archive; if it is an OVA, say so (--format=ova)")
+        raise _refused("it is a tar archive; if it is an OVA, pass --format=ova")
     return RAW
 
 
@@ -116,7 +116,7 @@ def _qcow2(read: Read) -> int:
     fields = _QCOW2_HEADER.unpack_from(head)
     version, backing, backing_length, cluster_bits, size, crypt = fields[1:7]
     if version not in (2, 3):
-        raise _refused(f"it is version {version} of qcow2; 2 and 3 are taken")
+        raise _refused(f"it is version {version} of qcow2; accepted are 2 and 3")
     if backing or backing_length:
         raise _refused(
             "it has a backing file, which is not followed: flatten it first (qemu-img convert)"
@@ -128,7 +128,7 @@ def _qcow2(read: Read) -> int:
     header_length = 72
     if version == 3:  # noqa: PLR2004 - a version
         if len(head) < _QCOW2_HEADER.size + _QCOW2_V3.size:
-            raise _refused("its header is cut off")
+            raise _refused("its header is truncated")
         features, _, _, _, header_length = _QCOW2_V3.unpack_from(head, _QCOW2_HEADER.size)
         _check_features(features)
     _check_extensions(head, header_length)
@@ -137,22 +137,24 @@ def _qcow2(read: Read) -> int:
 
 def _check_features(features: int) -> None:
     for bit, what in _QCOW2_FEATURES.items():
-        if features >> bit & 1 and bit:  # a dirty one is repaired in the copy
-            raise _refused(f"it is or has {what}: make a whole one first (qemu-img convert)")
+        if features >> bit & 1 and bit:  # a dirty image is repaired in the copy
+            raise _refused(
+                f"it is or has {what}: convert it to a complete image first (qemu-img convert)"
+            )
     if features & ~(_QCOW2_ALLOWED | 0b111):
-        raise _refused(f"it needs features that are not known here ({features:#x})")
+        raise _refused(f"it requires unknown features ({features:#x})")
 
 
 def _check_extensions(head: bytes, offset: int) -> None:
     for _ in range(_EXTENSIONS_LIMIT):
         if offset + 8 > len(head):
-            return  # the next cluster; what names a file must say so in its features, too
+            return  # the next cluster; an external file must be marked in its features, too
         kind, length = struct.unpack_from(">II", head, offset)
         if kind == 0:
             return
         if kind == _DATA_FILE_NAME:
             raise _refused(
-                "it names a file that has its data: make a whole one first (qemu-img convert)"
+                "it names an external data file: convert it to a complete image first (qemu-img convert)"
             )
         offset += 8 + (length + 7) // 8 * 8
     raise _refused("it has more header extensions than any program writes")
@@ -166,7 +168,7 @@ def _vmdk(read: Read, length: int) -> int:
     head = read(0, SECTOR)
     if _is_descriptor(head):
         raise _refused("it is only the description of a VMDK image, whose data is in other files:"
-                       " make a whole one first (qemu-img convert)")  # fmt: skip
+        " convert it to a complete image first (qemu-img convert)")  # fmt: skip
     capacity, descriptor, descriptor_sectors, directory = _vmdk_header(head)
     if directory == _GD_AT_END:
         footer = read(max(0, length - 2 * SECTOR), SECTOR)
@@ -181,27 +183,27 @@ def _vmdk(read: Read, length: int) -> int:
 
 
 def _vmdk_header(sector: bytes) -> tuple[int, int, int, int]:
-    """Capacity, offset and length of the description, and offset of the grain directory, in sectors."""
+    """Return capacity, offset and length of the description, and offset of the grain directory, in sectors."""
     if len(sector) < _VMDK_HEADER.size or not sector.startswith(_VMDK_MAGIC):
         raise _refused("it has no header of a sparse VMDK image")
     _, version, _, capacity, _, descriptor, size, _, _, directory, *_ = _VMDK_HEADER.unpack_from(
         sector
     )
     if version not in _VMDK_VERSIONS:
-        raise _refused(f"it is version {version} of VMDK; 1 to 3 are taken")
+        raise _refused(f"it is version {version} of VMDK; accepted are 1 to 3")
     if capacity == 0:
         raise _refused("it has no data of its own (its data is in other files)")
     if descriptor > SIZE_LIMIT // SECTOR:
-        raise _refused("its description lies beyond its end")
+        raise _refused("its description is beyond its end")
     return capacity, descriptor, size, directory
 
 
 def _check_descriptor(block: bytes) -> None:
-    """Refuse a parent, and more than the one extent that the file itself is."""
+    """Refuse a parent, and more than one extent, which is the file itself."""
     text = block.partition(b"\0")[0].decode("latin-1")
     if b"parentfilenamehint" in block.lower():
         raise _refused(
-            "it has a parent image, which is not followed: make a whole one first (qemu-img convert)"
+            "it has a parent image, which is not followed: convert it to a complete image first (qemu-img convert)"
         )
     extents = 0
     for line in text.splitlines():
@@ -213,7 +215,9 @@ def _check_descriptor(block: bytes) -> None:
             extents += 1
             if len(words) < 3 or words[2].upper() != "SPARSE":  # noqa: PLR2004 - access, size, kind
                 raise _refused(
-                    "its data is in other files: make a whole one first (qemu-img convert)"
+                    "its data is in other files: convert it to a complete image first (qemu-img convert)"
                 )
     if extents > 1:
-        raise _refused("its data is in several files: make a whole one first (qemu-img convert)")
+        raise _refused(
+            "its data is in several files: convert it to a complete image first (qemu-img convert)"
+        )

@@ -3,10 +3,10 @@
 Bytes in, messages out: framing for both ends, and the client's half; the server's half, which
 checks untrusted requests, is in `luxi_requests.py`. Commands import this at their start, so it imports little.
 
-Requests are `{"method", "args"}` and perhaps `version`, answers
+Requests are `{"method", "args"}` and optionally `version`, answers
 `{"success", "result"}`; an answer's `degraded` is set while writes have one copy only (R6).
-A failure's result is a sentence, or `[name of the error, its arguments]`. The name is one that upstream's
-clients know; where this implementation has a closer one, the answer's `error` carries that for its own clients.
+A failure's result is a sentence, or `[name of the error, its arguments]`. The name is one that upstream's clients know;
+if this implementation has a more precise one, the answer's `error` carries it for its own clients.
 """
 
 import json
@@ -28,7 +28,7 @@ UPSTREAM_ERRORS = frozenset({
 })  # fmt: skip
 """The errors that upstream's clients raise again by name. """
 FAILED = "OpExecError"
-"""The name of any other error. Upstream's jobs use it for what fails on a node."""
+"""The name of any other error. Upstream's jobs use it for failures on a node."""
 
 
 class MessageTooLongError(ProtocolError):
@@ -36,7 +36,7 @@ class MessageTooLongError(ProtocolError):
 
 
 class MessageBuffer:
-    """Cuts a stream of bytes into messages, in time linear in their length."""
+    """Splits a stream of bytes into messages, in time linear in their length."""
 
     def __init__(self, limit: int = MESSAGE_LIMIT) -> None:
         self._limit = limit
@@ -45,11 +45,11 @@ class MessageBuffer:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of the message that is not complete yet."""
+        """The number of bytes of the incomplete message."""
         return self._size
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The messages that `data` completes; MessageTooLongError beyond the limit."""
+        """Return the messages that `data` completes; MessageTooLongError beyond the limit."""
         if not self._parts and data.find(END) == len(data) - 1 < self._limit:
             return [data[:-1]]
         *ends, rest = data.split(END)
@@ -70,14 +70,14 @@ class MessageBuffer:
 
 
 class Request(NamedTuple):
-    """A method and its arguments, not yet looked at."""
+    """An unchecked method and its arguments."""
 
     method: str
     args: list[Any]
 
 
 class Answer(NamedTuple):
-    """What the master says: a result, or (no success) an error in its wire form."""
+    """The master's answer: a result, or (no success) an error in its wire form."""
 
     success: bool
     result: Any
@@ -93,13 +93,13 @@ def refusal(err: GanetiError, *, degraded: bool = False) -> Answer:
 
 
 def encode_request(method: str, args: list[Any]) -> bytes:
-    """A whole message, of plain values."""
+    """Return a complete message, of plain values."""
     value = {"method": method, "args": args, "version": VERSION}
     return json.dumps(value, separators=(",", ":")).encode() + END
 
 
 def parse_answer(data: bytes) -> Answer:
-    """The master's message; ProtocolError if it is none."""
+    """Parse the master's message; ProtocolError if it is malformed."""
     try:
         value = json.loads(data)
         degraded, error = value.get("degraded") is True, str(value.get("error", ""))
@@ -137,7 +137,7 @@ def is_wire_error(value: Any) -> bool:
 
 
 def error_from_wire(value: Any) -> GanetiError:
-    """The error that an answer or a job's result describes; a sentence becomes a RemoteError."""
+    """Return the error that an answer or a job's result describes; a sentence becomes a RemoteError."""
     match value:
         case ["OpPrereqError", [str(message), str(code), *_]] if code in _CODES:
             return PrereqError(message, ErrorCode(code))
@@ -151,7 +151,7 @@ def error_from_wire(value: Any) -> GanetiError:
 
 
 def _is_refusal(value: Any) -> bool:
-    """Return whether `value` is `[node, script, output]`, as `HooksAbort` brings it to the wire."""
+    """Return whether `value` is `[node, script, output]`, the wire form of `HooksAbort`."""
     match value:
         case [str(), str(), str()]:
             return True
@@ -166,7 +166,7 @@ def _subclasses(kind: type[GanetiError]) -> Iterator[type[GanetiError]]:
 
 _CODES = frozenset(str(code) for code in ErrorCode)
 
-# Classes that are made of one sentence, by the name that they brought to the wire.
+# Classes that hold one sentence, by their names on the wire.
 _SIMPLE_ERRORS: dict[str, type[GanetiError]] = {
     kind.wire_name: kind
     for kind in _subclasses(GanetiError)

@@ -1,4 +1,4 @@
-"""The server's half of LUXI: requests from outside, answers to them."""
+"""The server's half of LUXI: requests from outside, and their answers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,12 +10,12 @@ from ganeti.protocols.luxi import END, Answer, Request
 PART_BYTES = 64 * 1024
 """An answer of many rows is encoded in parts of this size, each in a fraction of a millisecond."""
 ROWS_AT_ONCE = 50
-"""An answer of no more rows is encoded as a whole."""
+"""An answer with fewer rows is encoded as a whole."""
 _KEYS = frozenset(("method", "args", "version"))
 
 
 def parse_request(data: bytes) -> Request:
-    """A client's message, mistrusted; InputError says what is wrong with it."""
+    """Parse a client's message without trust; InputError names the fault."""
     value = wire.parse_foreign(data, what="request")
     if not isinstance(value, dict):
         raise InputError("must be an object with method and args", "request")
@@ -30,13 +30,13 @@ def parse_request(data: bytes) -> Request:
 
 
 def encode_answer(answer: Answer) -> bytes:
-    """A whole message; `degraded` and `error` only where they are set, for clients that check the keys."""
+    """Return a complete message; `degraded` and `error` only if they are set, for clients that check the keys."""
     head, tail = _frame(answer)
     return head + wire.encode(answer.result) + tail
 
 
 def answer_parts(answer: Answer) -> Iterator[bytes]:
-    """The same message in parts, each encoded when it is asked for; a part is longer only if one row is."""
+    """Yield the same message in parts, each encoded on demand; a part is longer only if one row is."""
     result = answer.result
     lists = result.values() if isinstance(result, dict) else (result,)
     if not any(isinstance(one, list) and len(one) > ROWS_AT_ONCE for one in lists):
@@ -53,7 +53,7 @@ def answer_parts(answer: Answer) -> Iterator[bytes]:
 
 
 def _frame(answer: Answer) -> tuple[bytes, bytes]:
-    """Return what is before the result, and behind it."""
+    """Return the bytes before the result, and after it."""
     head = b'{"success":' + (b"true" if answer.success else b"false") + b',"result":'
     error = b',"error":' + wire.encode(answer.error) if answer.error else b""
     tail = b',"degraded":true}' if answer.degraded else b"}"
@@ -61,7 +61,7 @@ def _frame(answer: Answer) -> tuple[bytes, bytes]:
 
 
 def _pieces(value: Any) -> Iterator[bytes]:
-    """A result, a row at a time: a list of rows, or a dictionary that has such lists."""
+    """Yield a result, a row at a time: a list of rows, or a dictionary that contains such lists."""
     if isinstance(value, dict):
         yield b"{"
         for number, (key, inner) in enumerate(sorted(value.items())):

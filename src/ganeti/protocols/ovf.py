@@ -1,8 +1,8 @@
-"""OVF descriptions of machines, as in an OVA; pure.
+"""OVF descriptions of machines, the content of an OVA; pure.
 
-A stranger's text: no document type, no entities, bounded in every direction (A53), and what it names are
-plain files beside it. Of a machine its name, memory, processors, disks and how many network interfaces
-it has are read; what else hypervisors put there is passed over. Source: DSP0243, versions 1 and 2.
+Untrusted text: no document type, no entities, limits for every size (A53), and only plain files beside it. The name,
+memory, processors, disks and the number of network interfaces of a machine are read; other settings of hypervisors
+are ignored. Source: DSP0243, versions 1 and 2.
 """
 
 import re
@@ -62,7 +62,7 @@ class _Element:
             yield from child.all(name)
 
     def word(self, name: str) -> str:
-        """The text of the first child of that name."""
+        """Return the text of the first child of that name."""
         return next((child.text.strip() for child in self.children if child.name == name), "")
 
 
@@ -107,7 +107,7 @@ def _refuse_declaration(*_what: object) -> NoReturn:
 
 
 def parse_ovf(data: bytes) -> OvfMachine:
-    """The one machine that a description is about; InputError says what is wrong."""
+    """Return the one machine of a description; InputError names the fault."""
     if len(data) > TEXT_LIMIT:
         raise _refused(f"it has more than {TEXT_LIMIT} bytes")
     reader = _Reader()
@@ -124,14 +124,14 @@ def parse_ovf(data: bytes) -> OvfMachine:
         raise _refused(f"it is not XML: {err}") from err
     envelope = next(iter(reader.root.children))
     if envelope.name != "Envelope":
-        raise _refused(f"it is about {envelope.name!r:.40}, not an envelope")
+        raise _refused(f"its root is {envelope.name!r:.40}, not an envelope")
     return _machine(envelope)
 
 
 def _machine(envelope: _Element) -> OvfMachine:
     systems = list(envelope.all("VirtualSystem"))
     if len(systems) != 1:
-        raise _refused(f"it has {len(systems)} machines; one at a time is imported")
+        raise _refused(f"it has {len(systems)} machines; only one can be imported at a time")
     items = list(systems[0].all("Item")) + [
         one for kind in ("StorageItem", "EthernetPortItem") for one in systems[0].all(kind)
     ]
@@ -160,7 +160,7 @@ def _machine(envelope: _Element) -> OvfMachine:
 
 
 def _disks(envelope: _Element, used: Sequence[str]) -> tuple[OvfDisk, ...]:
-    """The disks in the order in which the machine has them."""
+    """Return the disks in the machine's order."""
     files = {one.attributes.get("id", ""): one.attributes for one in envelope.all("File")}
     known: dict[str, OvfDisk] = {}
     for disk in envelope.all("Disk"):
@@ -174,7 +174,7 @@ def _disks(envelope: _Element, used: Sequence[str]) -> tuple[OvfDisk, ...]:
         file = ""
         if reference := given.get("fileRef"):
             if reference not in files:
-                raise _refused(f"there is no file {reference!r:.60} for a disk")
+                raise _refused(f"the file {reference!r:.60} of a disk does not exist")
             if files[reference].get("compression", "identity") not in ("identity", ""):
                 raise _refused(
                     "a disk's file is compressed: unpack the OVA, the file, and change the description"
@@ -201,12 +201,12 @@ def _number(text: str, what: str) -> int:
 
 def _within(value: int, limit: int, what: str) -> int:
     if not 0 < value <= limit:
-        raise _refused(f"{what}: {value} is not from 1 to {limit}")
+        raise _refused(f"{what}: {value} is not between 1 and {limit}")
     return value
 
 
 def _unit(text: str, default: int) -> int:
-    """Bytes of an allocation unit, as `byte * 2^20` or `MegaBytes`."""
+    """Return the bytes of an allocation unit, for example `byte * 2^20` or `MegaBytes`."""
     stripped = text.strip().lower()
     if not stripped:
         return default
@@ -214,14 +214,14 @@ def _unit(text: str, default: int) -> int:
         return 1 << int(match[1])
     if stripped in _WORDS:
         return _WORDS[stripped]
-    raise _refused(f"the unit {text!r:.40} is not known")
+    raise _refused(f"the unit {text!r:.40} is unknown")
 
 
 # --- written ---
 
 
 def format_ovf(machine: OvfMachine, sizes: Sequence[int]) -> str:
-    """The description of a machine with VMDK images of these lengths in bytes, for other hypervisors."""
+    """Return the description of a machine with VMDK images of these lengths in bytes, for other hypervisors."""
     names = [quoteattr(disk.file) for disk in machine.disks]
     files = "".join(
         f'    <File ovf:id="file{n}" ovf:href={name} ovf:size="{size}"/>\n'
@@ -254,7 +254,7 @@ def format_ovf(machine: OvfMachine, sizes: Sequence[int]) -> str:
 
 
 def _item(number: int, kind: str, name: str, **more: object) -> str:
-    """One piece of hardware; the schema wants its properties in the order of the alphabet."""
+    """Return one piece of hardware; the schema requires its properties in alphabetical order."""
     values = {"ElementName": name, "InstanceID": number, "ResourceType": kind, **more}
     lines = "".join(
         f"        <rasd:{key}>{value}</rasd:{key}>\n" for key, value in sorted(values.items())

@@ -1,4 +1,4 @@
-"""The filter language of `-F`: text in, list filters out (`query/filter.py` runs them).
+"""The filter language of `-F`: converts text to list filters (which `query/filter.py` runs).
 
 filter     = term { "or" term }            term = factor { "and" factor }
 factor     = "not" factor | "(" filter ")" | condition
@@ -7,7 +7,7 @@ condition  = field [ ("==" | "=" | "!=" | "<" | "<=" | ">" | ">=") value ]
            | value ["not"] "in" field
 value      = number | "text" | 'text' | word          pattern = m/text/i | "text" | word
 
-A field alone asks whether it is true, or not empty.
+A field alone tests whether it is true, or not empty.
 """
 
 import re
@@ -37,7 +37,7 @@ class _Token(NamedTuple):
 
 
 def parse_filter(text: str) -> Filter:
-    """The filter that `text` means; InputError says where it cannot be understood."""
+    """Parse the filter in `text`; InputError gives the position of a fault."""
     if len(text) > LENGTH_LIMIT:
         raise InputError(f"is longer than {LENGTH_LIMIT} characters", "filter")
     parser = _Parser(_tokens(text))
@@ -52,14 +52,14 @@ def is_glob(text: str) -> bool:
 
 
 def names_filter(field: str, names: list[str]) -> Filter | None:
-    """Rows whose `field` is one of `names`, which may hold `*` and `?`; None for no names."""
+    """Return a filter for rows whose `field` is one of `names`, which may hold `*` and `?`; None for no names."""
     if not names:
         return None
     return ["|", *(["=*" if is_glob(name) else "==", field, name] for name in names)]
 
 
 def both(one: Filter | None, other: Filter | None) -> Filter | None:
-    """Rows that pass both filters; None passes all."""
+    """Return a filter for rows that pass both filters; None passes all."""
     if one is None or other is None:
         return one or other
     return ["&", one, other]
@@ -122,7 +122,7 @@ class _Parser:
             inside: Filter = ["=[]", field.text, _value(first)]
             return ["!", inside] if negated else inside
         if negated or first.kind != "word":
-            raise InputError(f"'in' is missing behind {first.text!r:.40}", "filter")
+            raise InputError(f"'in' is missing after {first.text!r:.40}", "filter")
         return self._comparison(first.text)
 
     def _comparison(self, field: str) -> Filter:

@@ -1,8 +1,8 @@
-"""Writing a disk as a VMDK image of the kind `streamOptimized`, which is what an OVA has; pure.
+"""Writer of a disk as a VMDK image of the kind `streamOptimized`, the format in an OVA; pure.
 
     header   descriptor   grains, each compressed, with their numbers   grain tables   directory   footer   end
 
-Source: Virtual Disk Format 5.0. Nothing is ever written backwards, so it goes straight into an archive.
+Source: Virtual Disk Format 5.0. It is written sequentially, so it goes straight into an archive.
 """
 
 import struct
@@ -43,9 +43,9 @@ ddb.adapterType = "lsilogic"
 
 
 def stream_optimized(pieces: Iterable[tuple[int, bytes]], size: int, name: str) -> Iterator[bytes]:
-    """The image of a disk of `size` bytes: `pieces` are numbers of grains with GRAIN bytes, ascending.
+    """Yield the image of a disk of `size` bytes: `pieces` are numbers of grains with GRAIN bytes, ascending.
 
-    What is left out reads as zeros. `name` is a plain file name.
+    Omitted grains read as zeros. `name` is a plain file name.
     """
     sectors = -(-size // SECTOR)
     written = 0

@@ -1,1 +1,1 @@
-"""Answers to questions about the cluster."""
+"""Answers to queries about the cluster."""

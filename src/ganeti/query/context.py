@@ -1,4 +1,4 @@
-"""What one query looks at: a snapshot, jobs and locks, and what the nodes said."""
+"""The data of one query: a snapshot, jobs and locks, and the reports of nodes."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Stored)
 
 
 class JobRow(Protocol):
-    """A job, as queries see it; the queue's `JobView` has this form."""
+    """A job in the form for queries; the queue's `JobView` has this form."""
 
     @property
     def id(self) -> int: ...
@@ -48,12 +48,12 @@ class JobRow(Protocol):
 
 
 Running = Mapping[str, RunningInstance]
-"""UUID of an instance -> how it runs on one node."""
+"""UUID of an instance -> its state on one node."""
 
 
 @dataclass(frozen=True)
 class LiveData:
-    """What the nodes said, by their UUID; a node that said nothing has a Missing."""
+    """The reports of nodes, by their UUID; a node without a report has a Missing."""
 
     nodes: Mapping[str, NodeInfo | Missing] = field(default_factory=dict)
     instances: Mapping[str, Running | Missing] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class LiveData:
 
     @cached_property
     def places(self) -> Mapping[str, Sequence[str]]:
-        """UUID of an instance -> UUIDs of the nodes on which it runs."""
+        """Return UUID of an instance -> UUIDs of the nodes on which it runs."""
         found: defaultdict[str, list[str]] = defaultdict(list)
         for node_uuid, running in self.instances.items():
             if not isinstance(running, Missing):
@@ -83,7 +83,7 @@ NOTHING_SAID = LiveData()
 
 @dataclass
 class QueryContext:
-    """The data that the rows of one query are made from."""
+    """The data from which the rows of one query are made."""
 
     snapshot: Snapshot
     live: LiveData = NOTHING_SAID
@@ -93,30 +93,30 @@ class QueryContext:
     locks: Sequence[LockInfo] = ()
     queue_is_drained: bool | None = None
     watcher_pause: float | None = None
-    """Until when the watcher is to rest."""
+    """The end of the watcher's pause."""
     named: frozenset[Any] | None = None
-    """The only names that rows may have, or begin with; None: any."""
+    """The only names, or prefixes of names, that rows may have; None: any."""
     ordered: OrderedTables = field(default_factory=OrderedTables, repr=False)
 
     def in_order(self, kind: type[T]) -> Sequence[T]:
-        """The objects of a kind that there may be rows of, in the order of lists."""
+        """Return the objects of a kind that may have rows, in the order of lists."""
         if self.named is None:
             return self.ordered.all(self.snapshot, kind)
         return self.ordered.named(self.snapshot, kind, self.named)
 
     @cached_property
     def nodes(self) -> Mapping[str, Node]:
-        """The nodes by UUID."""
+        """Return the nodes by UUID."""
         return self.snapshot.nodes
 
     def node_name(self, uuid: str) -> str:
-        """The name of a node, or its UUID if the configuration lacks it."""
+        """Return the name of a node, or its UUID if the configuration lacks it."""
         node = self.nodes.get(uuid)
         return uuid if node is None else node.name
 
     @cached_property
     def primaries(self) -> Mapping[str, Sequence[Instance]]:
-        """UUID of a node -> instances that have it as primary node."""
+        """Return UUID of a node -> instances with it as primary node."""
         found: defaultdict[str, list[Instance]] = defaultdict(list)
         for instance in self.snapshot.instances.values():
             found[instance.primary_node].append(instance)
@@ -124,7 +124,7 @@ class QueryContext:
 
     @cached_property
     def secondaries(self) -> Mapping[str, Sequence[Instance]]:
-        """UUID of a node -> instances that have it as a secondary node."""
+        """Return UUID of a node -> instances with it as a secondary node."""
         found: defaultdict[str, list[Instance]] = defaultdict(list)
         for instance in self.snapshot.instances.values():
             for uuid in instance.secondary_nodes:
@@ -133,7 +133,7 @@ class QueryContext:
 
     @cached_property
     def network_users(self) -> Mapping[str, Sequence[tuple[Instance, Nic]]]:
-        """UUID of a network -> the interfaces in it, with their instances."""
+        """Return UUID of a network -> the interfaces in it, with their instances."""
         found: defaultdict[str, list[tuple[Instance, Nic]]] = defaultdict(list)
         for instance in self.snapshot.instances.values():
             for nic in instance.nics:
@@ -143,14 +143,14 @@ class QueryContext:
 
     @cached_property
     def members(self) -> Mapping[str, Sequence[Node]]:
-        """UUID of a node group -> its nodes."""
+        """Return UUID of a node group -> its nodes."""
         found: defaultdict[str, list[Node]] = defaultdict(list)
         for node in self.snapshot.nodes.values():
             found[node.group].append(node)
         return found
 
     def node_info(self, node: Node) -> NodeInfo | Missing:
-        """Return what a node said about itself."""
+        """Return a node's report about itself."""
         if node.offline:
             return OFFLINE
         if not node.vm_capable:
@@ -158,7 +158,7 @@ class QueryContext:
         return self.live.nodes.get(node.uuid, NO_DATA)
 
     def running_on(self, node: Node) -> Running | Missing:
-        """Return what runs on a node."""
+        """Return the guests of a node."""
         if node.offline:
             return OFFLINE
         return self.live.instances.get(node.uuid, NO_DATA)

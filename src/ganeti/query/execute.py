@@ -40,19 +40,19 @@ from ganeti.query.ordered import OrderedTables
 
 FIELDS_LIMIT = 1_000
 NAMES_AT_ONCE = 4
-"""A query of more names than that is one for a task."""
+"""A query with more names than this is split over turns of the event loop."""
 PLANS_KEPT = 256
 SLICE = 25
-"""Rows that are worked on in one turn of the loop, of all large queries together: one or two milliseconds."""
+"""Rows per turn of the event loop, of all large queries together: one or two milliseconds."""
 ARCHIVED_AT_ONCE = 100
-"""Ids of archived jobs that are read at a time."""
+"""Ids of archived jobs that are read at once."""
 
 
 class JobSource(Protocol):
-    """Where jobs come from: the queue."""
+    """The source of jobs: the queue."""
 
     def ids(self) -> list[int]:
-        """All jobs that are not archived, in order."""
+        """Return all jobs that are not archived, in order."""
         ...
 
     def view(self, job_id: int, /) -> JobRow | None: ...
@@ -60,17 +60,17 @@ class JobSource(Protocol):
     async def archived_view(self, job_id: int, /) -> JobRow | None: ...
 
     async def archived_ids(self, *, below: int | None, limit: int) -> list[int]:
-        """The greatest ids of archived jobs below `below`, descending."""
+        """Return the greatest ids of archived jobs below `below`, descending."""
         ...
 
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """What there is to know of the cluster besides its configuration."""
+    """The facts about the cluster besides its configuration."""
 
     is_drained: Callable[[], bool]
     watcher_pause: Callable[[], Awaitable[float | None]]
-    """Until when the watcher is to rest."""
+    """The end of the watcher's pause."""
 
 
 class QueryResult(NamedTuple):
@@ -85,19 +85,19 @@ class QueryResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of thing that can be listed."""
+    """A kind of objects that can be listed."""
 
     fields: Mapping[str, Field[Any]]
     rows: Callable[[QueryContext], Iterable[Any]]
     key: str = "name"
     resolve: Callable[[Snapshot, str], Any] | None = None
-    """From what an administrator types to the object, for queries by name."""
+    """Returns the object for an administrator's input, for queries by name."""
     table: type[Stored] | None = None
-    """The configured objects that its rows are made of, if they are made of nothing else."""
+    """The type of the configured objects behind its rows, if rows have no other source."""
     row: Callable[[QueryContext, Any], Any] | None = None
     """Makes the row of such an object."""
     needs: frozenset[Need] = frozenset()
-    """What the nodes must be asked before there are rows."""
+    """The data that nodes must report before there are rows."""
 
 
 def _filters(context: QueryContext) -> list[JobFilter]:
@@ -161,7 +161,7 @@ _NO_SUCH_FIELD = Missing(ResultStatus.UNKNOWN)
 
 
 class QueryExecutor:
-    """Answers questions about the acknowledged state; never waits for a writer."""
+    """Answers queries about the acknowledged state; never waits for a writer."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class QueryExecutor:
         self._slices = StaggeredWaker(1)
 
     async def query(self, kind: str, names: Sequence[str], raw_filter: Any = None) -> QueryResult:
-        """The rows that pass the filter; an unknown field is a column of `[1, null]`."""
+        """Return the rows that match the filter; an unknown field is a column of `[1, null]`."""
         found = kind_of(kind)
         columns = _columns(kind, names)
         compiled = self._compiled(found, raw_filter)
@@ -202,7 +202,7 @@ class QueryExecutor:
         return QueryResult(columns.definitions, data)
 
     def _compiled(self, kind: Kind, raw: Any) -> CompiledFilter[Any]:
-        """The filter; PrereqError if it is a list of names and one of them means nothing."""
+        """Compile the filter; PrereqError if it is a list of names and one of them matches nothing."""
         compiled: CompiledFilter[Any] = compile_filter(raw, kind.fields, kind.key)
         if compiled.listed is None or kind.resolve is None:
             return compiled
@@ -228,9 +228,9 @@ class QueryExecutor:
     async def _archived(
         self, columns: _Columns, compiled: CompiledFilter[Any]
     ) -> list[list[list[Any]]]:
-        """Rows of all archived jobs: who asks whether jobs are archived gets these too, as of Ganeti.
+        """Yield rows of all archived jobs, for queries that use the archive field, as in Ganeti.
 
-        They are read one by one, so that only what is shown is held.
+        They are read one by one, so that only the shown jobs are in memory.
         """
         data: list[list[list[Any]]] = []
         below: int | None = None
@@ -260,7 +260,7 @@ class QueryExecutor:
         )
 
     async def config_values(self, names: Sequence[str]) -> list[Any]:
-        """Values of the cluster by the names of its fields; null for what is unknown or not there."""
+        """Return values of the cluster by the names of its fields; null for unknown or missing ones."""
         context = await self._context("cluster", EVERYTHING)
         fields = [CLUSTER_FIELDS.get(name) for name in names]
         return [None if field is None else _plain(field, context) for field in fields]
@@ -268,7 +268,7 @@ class QueryExecutor:
     async def values(
         self, kind: str, names: Sequence[str], field_names: Sequence[str]
     ) -> list[list[Any]]:
-        """The old form: values of named things (all for none); PrereqError for unknown names."""
+        """Answer in the old form: values of named objects (default: all); PrereqError for unknown names."""
         found = kind_of(kind)
         _check_count(field_names)
         fields = [known_field(found, name) for name in field_names]
@@ -285,7 +285,7 @@ class QueryExecutor:
         return await self._worked_on(rows, lambda row: [_plain(field, row) for field in fields])
 
     async def exports(self, names: Sequence[str]) -> dict[str, list[str] | bool]:
-        """The old form: name of a node (all for none) -> its exports, or False if it did not say."""
+        """Answer in the old form: name of a node (default: all) -> its exports, or False without a report."""
         context = QueryContext(self._snapshot())
         nodes = [resolve_node(context.snapshot, name) for name in names]
         live = await self._live.gather(context.snapshot, {Need.EXPORTS})
@@ -298,7 +298,7 @@ class QueryExecutor:
     async def job_values(
         self, ids: Sequence[int], field_names: Sequence[str]
     ) -> list[list[Any] | None]:
-        """Values of jobs (all that live for no ids); a job that is not there has nulls."""
+        """Return values of jobs (default: all live ones); a job that does not exist has nulls."""
         fields = [known_field(KINDS["job"], name) for name in field_names]
         if not ids:
             return await self._worked_on(
@@ -322,7 +322,7 @@ class QueryExecutor:
         return job_row(fields, context)
 
     async def find_job(self, job_id: int) -> JobContext | None:
-        """A job, be it live or archived."""
+        """Return a job, live or archived."""
         job = self._jobs.view(job_id)
         if job is not None:
             return JobContext(job)
@@ -330,10 +330,10 @@ class QueryExecutor:
         return None if archived is None else JobContext(archived, is_archived=True)
 
     async def _worked_on(self, rows: Iterable[Any], work: Callable[[Any], Any]) -> list[Any]:
-        """`work` on each row, without the rows that it makes None.
+        """Yield `work` of each row, without None results.
 
-        The slices of all queries wait in one line, so the loop has its other work done between two slices,
-        however many clients ask for everything at once.
+        The slices of all queries wait in one queue, so the event loop does other work between two slices, however
+        many clients request everything at once.
         """
         results = []
         for number, row in enumerate(rows):
@@ -376,7 +376,7 @@ def _as_listed(
     ids: Sequence[int],
     data: Sequence[list[list[Any]]],
 ) -> list[list[list[Any]]]:
-    """The rows of jobs as they were asked for; one that is gone has nothing but its id."""
+    """Yield the requested rows of jobs; a removed job has only its id."""
     found = dict(zip(ids, data, strict=True))
     nothing = [_UNAVAILABLE if name in JOB_FIELDS else ResultStatus.UNKNOWN.value for name in names]
     for job_id in asked:
@@ -389,17 +389,17 @@ def _as_listed(
 
 
 def kind_of(kind: str) -> Kind:
-    """A kind by name; PrereqError if there is none."""
+    """Return a kind by name; PrereqError if it does not exist."""
     if kind not in KINDS:
         raise PrereqError(
-            f"there is nothing of the kind {kind!r:.40}; known: {', '.join(KINDS)}",
+            f"{kind!r:.40} is not a kind of objects; known: {', '.join(KINDS)}",
             ErrorCode.WRONG_INPUT,
         )
     return KINDS[kind]
 
 
 def known_field(kind: Kind, name: str) -> Field[Any]:
-    """A field by name; PrereqError if there is none."""
+    """Return a field by name; PrereqError if it does not exist."""
     field = kind.fields.get(name)
     if field is None:
         raise PrereqError(f"unknown field {name!r:.60}", ErrorCode.WRONG_INPUT)
@@ -407,7 +407,7 @@ def known_field(kind: Kind, name: str) -> Field[Any]:
 
 
 def definitions(kind: Kind, names: Iterable[str] | None) -> list[dict[str, str]]:
-    """Return what is known about fields, all of the kind for None; unknown ones are said to be so."""
+    """Return the definitions of fields, all of the kind for None; unknown ones are marked."""
     wanted = kind.fields if names is None else names
     return [
         kind.fields[name].definition()
@@ -423,12 +423,15 @@ def definitions(kind: Kind, names: Iterable[str] | None) -> list[dict[str, str]]
 
 
 def job_row(fields: Sequence[Field[Any]], context: JobContext) -> list[Any]:
-    """Values of one job."""
+    """Return values of one job."""
     return [_plain(field, context) for field in fields]
 
 
 def _columns(kind: str, names: Sequence[str]) -> _Columns:
-    """The columns of these names; they are cached only if all are known, so that clients cannot fill the memory."""
+    """Return the columns of these names.
+
+    They are cached only if all are known, so that clients cannot fill the memory.
+    """
     _check_count(names)
     if KINDS[kind].fields.keys() >= set(names):
         return _known_columns(kind, tuple(names))
@@ -459,4 +462,4 @@ def _plain(field: Field[Any], row: Any) -> Any:
 
 def _check_count(names: Sequence[str]) -> None:
     if len(names) > FIELDS_LIMIT:
-        raise PrereqError(f"more than {FIELDS_LIMIT} fields are asked for", ErrorCode.WRONG_INPUT)
+        raise PrereqError(f"more than {FIELDS_LIMIT} fields are requested", ErrorCode.WRONG_INPUT)

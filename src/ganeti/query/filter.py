@@ -8,8 +8,8 @@
 | `=*` `=~` | matches a pattern of `*` and `?`; matches a regular expression anywhere |
 | `=[]` | the list contains the value |
 
-A value that is not there (offline, no data) passes no comparison. A filter that only lists names is a request for
-these objects in this order, by whatever means them elsewhere (a short name, a UUID), and refused if there is none.
+A missing value (offline, no data) passes no comparison. A filter that only lists names requests these objects in this
+order, by any accepted form of the name (a short name, a UUID), and is refused if one does not exist.
 """
 
 import operator
@@ -25,9 +25,9 @@ R = TypeVar("R")
 
 DEPTH_LIMIT = 32
 SIZE_LIMIT = 20_000
-"""Operators in one filter: they are compiled in less than half a second, in which the master does nothing else."""
+"""The limit of operators in one filter: they compile in less than half a second, which blocks the master."""
 PATTERNS_LIMIT = 500
-"""Patterns among them, of which each takes up to half a millisecond."""
+"""The limit of patterns among them, each of which takes up to half a millisecond."""
 
 Predicate = Callable[[R], bool]
 
@@ -38,18 +38,18 @@ class CompiledFilter(NamedTuple, Generic[R]):
     passes: Predicate[R]
     needs: frozenset[Need] = frozenset()
     named: frozenset[Any] | None = None
-    """The only values of the key field that can pass, where the filter lists them."""
+    """The only values of the key field that can match, if the filter lists them."""
     listed: tuple[Any, ...] | None = None
-    """The same where the filter says nothing else: then each of them must exist."""
+    """The same if the filter contains nothing else: then each of them must exist."""
     place: Callable[[R], int] | None = None
-    """Sorts rows as such a list has them."""
+    """Sorts rows in the order of such a list."""
 
 
 EVERYTHING = CompiledFilter[Any](lambda _row: True)
 
 
 def compile_filter(raw: Any, fields: Mapping[str, Field[R]], key: str) -> CompiledFilter[R]:
-    """Return what a client sent, ready to use; InputError says what is wrong with it (A23)."""
+    """Compile a client's filter; InputError names the fault (A23)."""
     if raw is None:
         return EVERYTHING
     compiler = _Compiler(fields)
@@ -123,7 +123,7 @@ class _Compiler(Generic[R]):
         return lambda row: all(one(row) for one in inner)
 
     def _any(self, parts: list[Any], depth: int) -> Predicate[R]:
-        # `gnt-instance list NAME …` makes one long list of equalities: look them up instead.
+        # `gnt-instance list NAME …` makes one long list of equalities: use a lookup instead.
         if len(parts) > 1 and (common := _same_text_equality(parts)) is not None:
             field = self._field(common[0])
             if field.kind is ValueKind.TEXT and not field.is_host_name:
@@ -183,7 +183,7 @@ _SEVERAL = (list, tuple)
 
 
 def _typed(field: Field[Any], operand: Any) -> Any:
-    """The operand in the type of the field's values; text from a command line is understood."""
+    """Return the operand in the type of the field's values; text from a command line is converted."""
     if not isinstance(operand, _PLAIN_VALUES):
         raise InputError(f"{operand!r:.40} is not a value", "filter")
     if field.kind is ValueKind.TEXT:
@@ -199,7 +199,7 @@ def _typed(field: Field[Any], operand: Any) -> Any:
             return float(operand)
         except ValueError:
             raise InputError(
-                f"{field.name} is a number, {operand!r:.40} is not", "filter"
+                f"{field.name} is a number, but {operand!r:.40} is not", "filter"
             ) from None
     return operand
 

@@ -1,4 +1,4 @@
-"""Making, replacing and deleting job filters: at once, without a job, which a filter could hold back."""
+"""Creation, replacement and removal of job filters: at once, without a job, which a filter could hold back."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ PRIORITY_MOST = 2**31
 
 
 class FilterChanges:
-    """What LUXI and REST may do to job filters."""
+    """The operations of LUXI and REST on job filters."""
 
     def __init__(
         self, config: Config, ids: IdSource, clock: Clock, greatest_job_id: Callable[[], int]
@@ -30,9 +30,9 @@ class FilterChanges:
     async def replace(
         self, uuid: str | None, priority: Any, predicates: Any, action: Any, reason_trail: Any
     ) -> str:
-        """Make a filter, in place of the one of this UUID if there is one; its UUID, durably.
+        """Make a filter, or replace the one with this UUID; return its UUID, durably.
 
-        Its watermark is the greatest id that a job has now. InputError says what is wrong.
+        Its watermark is the greatest present id of a job. InputError names a fault.
         """
         if uuid is not None and not is_uuid(uuid):
             raise InputError(f"{uuid!r:.60} is not a UUID in lower case", "uuid")
@@ -60,7 +60,7 @@ class FilterChanges:
                 raise PrereqError(f"{own} is not a job filter", ErrorCode.NOT_UNIQUE)
             if own not in filters and len(filters) >= FILTERS_LIMIT:
                 raise PrereqError(
-                    f"there are {len(filters)} job filters, the most that are possible;"
+                    f"the limit of {len(filters)} job filters is reached;"
                     " delete some: gnt-filter delete UUID",
                     ErrorCode.NO_RESOURCES,
                 )
@@ -70,13 +70,13 @@ class FilterChanges:
         return own
 
     async def delete(self, uuid: str) -> None:
-        """Take a filter away, durably; PrereqError if there is none."""
+        """Delete a filter, durably; PrereqError if it does not exist."""
 
         def change(draft: Draft) -> None:
             found = draft.table(JobFilter).get(uuid)
             if found is None:
                 raise PrereqError(
-                    f"there is no job filter {uuid!r:.60}; `gnt-filter list` shows those that exist",
+                    f"job filter {uuid!r:.60} does not exist; run: gnt-filter list",
                     ErrorCode.UNKNOWN_ENTITY,
                 )
             draft.remove(found)

@@ -6,16 +6,16 @@ from ganeti.model.names import AdminState, InstanceStatus
 
 
 class PrimaryNode(enum.Enum):
-    """What the primary node says about an instance."""
+    """The primary node's report about an instance."""
 
     OFFLINE = "offline"
     SILENT = "silent"
     RUNS = "runs"
     """The instance runs there."""
     STANDS_STILL = "stands still"
-    """The guest is there, paused."""
+    """The guest exists there, paused."""
     SHUT_DOWN = "shut down"
-    """Its guest has shut itself down; nothing else ended it."""
+    """Its guest has shut itself down; no other cause ended it."""
     HAS_NOT = "has not"
 
 
@@ -38,9 +38,11 @@ _IN_ITS_PLACE = {
 def instance_status(
     wanted: AdminState, primary: PrimaryNode, *, runs_elsewhere: bool, by_user: bool = False
 ) -> InstanceStatus:
-    """The status, in upstream's words, as programs that read it know no others; an instance that is being migrated runs in its place, whoever else has it.
+    """Return the status in upstream's words, because programs parse it.
 
-    With `by_user` it should be down because its guest has shut itself down.
+    An instance under migration counts as running in its place.
+
+    With `by_user` its desired state is down because its guest has shut itself down.
     """
     if primary is PrimaryNode.OFFLINE:
         return InstanceStatus.ERROR_NODE_OFFLINE

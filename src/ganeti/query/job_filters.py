@@ -1,4 +1,4 @@
-"""Job filters at work: predicates in the language of queries, and what they say about a job.
+"""Evaluation of job filters: predicates in the language of queries, and their result for a job.
 
 | predicate | is about | its fields |
 |---|---|---|
@@ -20,7 +20,7 @@ from ganeti.query.fields.field import UNAVAILABLE, Field, ValueKind, field_table
 from ganeti.query.filter import DEPTH_LIMIT, compile_filter
 
 BYTES_LIMIT = 16 * 1024
-"""Of all predicates of one filter together."""
+"""The limit of operators in all predicates of one filter together."""
 PREDICATES_LIMIT = 64
 REASONS_LIMIT = 64
 
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class JobFacts:
-    """What predicates look at; made once for all filters."""
+    """The facts that predicates test; made once for all filters."""
 
     def __init__(self, job_id: int, ops: Sequence[OpCode]) -> None:
         self.job_id = job_id
@@ -51,7 +51,7 @@ Test = Callable[[JobFacts], bool]
 
 
 class _AnyField(Mapping[str, Field[Mapping[str, Any]]]):
-    """Every name is a field: opcodes have different ones, and a filter may be about one that few have."""
+    """A table in which every name is a field: opcodes differ, and a filter may test a field that few have."""
 
     def __getitem__(self, name: str) -> Field[Mapping[str, Any]]:
         return Field(
@@ -79,7 +79,7 @@ _OPCODE = _AnyField()
 
 
 def check_predicates(raw: Any) -> tuple[Any, ...]:
-    """Predicates as they are stored; InputError says what is wrong with them (A23)."""
+    """Return predicates in their stored form; InputError names the fault (A23)."""
     if not isinstance(raw, list) or len(raw) > PREDICATES_LIMIT:
         raise InputError(f"must be a list of at most {PREDICATES_LIMIT}", "predicates")
     if len(wire.encode(raw)) > BYTES_LIMIT:
@@ -93,7 +93,7 @@ def check_predicates(raw: Any) -> tuple[Any, ...]:
 
 
 def check_reasons(raw: Any) -> tuple[Any, ...]:
-    """A reason trail as it is stored; InputError."""
+    """Return a reason trail in its stored form; InputError."""
     if not isinstance(raw, list) or len(raw) > REASONS_LIMIT:
         raise InputError(f"must be a list of at most {REASONS_LIMIT}", "reason_trail")
     for number, reason in enumerate(raw):
@@ -122,7 +122,7 @@ def _compiled(predicate: Any, watermark: int) -> Test:
 
 
 def _with_watermark(raw: Any, watermark: int, depth: int) -> Any:
-    """The filter with the number in place of the word, where values stand."""
+    """Return the filter with the number in place of the word, in positions of values."""
     match raw:
         case ["&" | "|" | "!", *_] if depth <= DEPTH_LIMIT:
             return [raw[0], *(_with_watermark(one, watermark, depth + 1) for one in raw[1:])]
@@ -132,7 +132,7 @@ def _with_watermark(raw: Any, watermark: int, depth: int) -> Any:
 
 
 class JobRules:
-    """The filters of one configuration, ready to be asked."""
+    """The compiled filters of one configuration."""
 
     def __init__(self, filters: Iterable[JobFilter]) -> None:
         self._rules: list[tuple[JobFilter, list[Test]]] = []
@@ -142,7 +142,7 @@ class JobRules:
             try:
                 tests = [_compiled(predicate, one.watermark) for predicate in one.predicates]
             except InputError as err:
-                _log.error("the job filter %s is passed over: %s", one.uuid, err)
+                _log.error("the job filter %s is ignored: %s", one.uuid, err)
                 continue
             self._rules.append((one, tests))
 
@@ -151,7 +151,7 @@ class JobRules:
         return not self._rules
 
     def ruling(self, job_id: int, ops: Sequence[OpCode]) -> Ruling:
-        """Return what the first filter that holds says about a job."""
+        """Return the decision of the first matching filter about a job."""
         job = JobFacts(job_id, ops)
         for one, tests in self._rules:
             if all(test(job) for test in tests):
@@ -171,5 +171,5 @@ def _ruling(one: JobFilter) -> Ruling:
 
 
 def job_rules(snapshot: Snapshot) -> JobRules:
-    """The filters of a configuration."""
+    """Return the filters of a configuration."""
     return JobRules(snapshot.table(JobFilter).values())

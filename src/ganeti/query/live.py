@@ -1,8 +1,8 @@
-"""What the nodes say now, for the fields that need it.
+"""The present reports of nodes, for the fields that need them.
 
-Queries that come together share one round of calls: a round serves all that ask within
-`MAX_AGE_S` of its beginning, if it knows no later configuration and no call has changed anything on a
-node since: a query never shows an instance as it was before the job that has just changed it. At most one round a need runs.
+Concurrent queries share one round of calls: a round serves all queries within `MAX_AGE_S` of its start, if no later
+configuration exists and no call has changed anything on a node since. So a query never shows an instance as it was
+before the job that has just changed it. At most one round a need runs at once.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ _Ask = Callable[[Snapshot], Awaitable[dict[str, Any]]]
 
 MAX_AGE_S = 1.0
 DEADLINE_S = 3.0
-"""How long a query waits for one node."""
+"""The time that a query waits for one node."""
 SILENT_DEADLINE_S = 1.0
-"""The same for a node that has not answered the last time."""
+"""The same for a node that did not answer the last time."""
 PARALLEL_CALLS = 30
 
 
@@ -40,7 +40,7 @@ class NodeCaller(Protocol):
     """The part of the RPC client that queries use."""
 
     async def call(self, node: Node, procedure: Procedure[Any, Any], args: Any) -> Any:
-        """The result; RpcError."""
+        """Return the result; RpcError."""
         ...
 
 
@@ -53,7 +53,7 @@ class _Round:
 
 
 class LiveSource:
-    """Asks nodes, and remembers the answers for a moment."""
+    """Queries nodes, and keeps the answers for a moment."""
 
     def __init__(
         self, rpc: NodeCaller, clock: Clock, changes: Callable[[], int] = lambda: 0
@@ -72,12 +72,12 @@ class LiveSource:
             Need.OPERATING_SYSTEMS: ("systems", self._asking_all(OS_DIAGNOSE)),
             Need.PROVIDERS: ("providers", self._asking_all(EXT_PROVIDERS)),
         }
-        """What is asked in rounds -> its place in LiveData, and how."""
+        """The data that is queried in rounds -> its place in LiveData, and the query."""
 
     async def gather(
         self, snapshot: Snapshot, needs: Collection[Need], instances: Sequence[Instance] = ()
     ) -> LiveData:
-        """Return what is needed; consoles only of `instances`. Nodes that do not answer have NO_DATA."""
+        """Return the needed reports; consoles only of `instances`. Nodes that do not answer have NO_DATA."""
         asked = {
             part: await self._shared(need, snapshot, ask)
             for need, (part, ask) in self._rounds_of.items()
@@ -160,7 +160,7 @@ class LiveSource:
         return {one.uuid: answer for one, answer in zip(instances, answers, strict=True)}
 
     async def _ask(self, node: Node, procedure: Procedure[Any, Any], args: Any) -> Any:
-        """A node's answer, or why there is none."""
+        """Return a node's answer, or the reason why there is none."""
         if node.offline:
             return OFFLINE
         deadline_s = SILENT_DEADLINE_S if node.uuid in self._silent else DEADLINE_S

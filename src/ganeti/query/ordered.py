@@ -31,22 +31,22 @@ class _Order:
     table: Mapping[str, Any]
     in_order: Sequence[Any]
     names: Sequence[str]
-    """All names as texts are sorted, to find those that begin alike."""
+    """All names in text order, to find those with a common prefix."""
     by_name: Mapping[str, Any]
 
 
 class OrderedTables:
-    """The tables that were asked for, each as it was the last time."""
+    """The requested tables, each in its latest version."""
 
     def __init__(self) -> None:
         self._orders: dict[type[Stored], _Order] = {}
 
     def all(self, view: View, kind: type[T]) -> Sequence[T]:
-        """All objects of a kind, in their natural order."""
+        """Return all objects of a kind, in their natural order."""
         return self._order(view, kind).in_order
 
     def named(self, view: View, kind: type[T], names: Iterable[Any]) -> Sequence[T]:
-        """Those whose name is one of these, or begins with one of them and a dot."""
+        """Return objects whose name is one of these, or begins with one of them and a dot."""
         order = self._order(view, kind)
         found: set[str] = set()
         for one in names:

@@ -21,7 +21,7 @@ Test = Callable[[str], bool]
 
 
 class _State:
-    """One place in the pattern: a test and where it leads, or only ways on (`test` is None)."""
+    """One position in the pattern: a test and its successor, or only successors (`test` is None)."""
 
     __slots__ = ("anchor", "next", "number", "test")
 
@@ -33,14 +33,14 @@ class _State:
 
 
 class _Piece(NamedTuple):
-    """A part of the machine: one way in, one way out."""
+    """A part of the automaton: one entry, one exit."""
 
     start: _State
     end: _State
 
 
 class Pattern:
-    """A compiled pattern; InputError if it is not one, or too large."""
+    """Compile a pattern; InputError if it is malformed, or too large."""
 
     def __init__(self, text: str) -> None:
         if len(text) > LENGTH_LIMIT:
@@ -52,11 +52,11 @@ class Pattern:
         self._cache: dict[tuple[frozenset[_State], str], frozenset[_State]] = {}
 
     def search(self, text: str) -> bool:
-        """Return whether the pattern is somewhere in `text`."""
+        """Return whether the pattern matches anywhere in `text`."""
         return self._run(text.lower() if self._ignore_case else text, is_anchored=False)
 
     def full_match(self, text: str) -> bool:
-        """Return whether the pattern describes all of `text`."""
+        """Return whether the pattern matches all of `text`."""
         return self._run(text.lower() if self._ignore_case else text, is_anchored=True)
 
     def _run(self, text: str, *, is_anchored: bool) -> bool:
@@ -94,7 +94,7 @@ class Pattern:
         return self._closure(reached, anchors)
 
     def _closure(self, states: Iterable[_State], anchors: set[str]) -> frozenset[_State]:
-        """All states that are reached without reading a character."""
+        """Return all states that are reached without reading a character."""
         seen: set[_State] = set()
         todo = list(states)
         while todo:
@@ -108,7 +108,7 @@ class Pattern:
 
 
 class _Parser:
-    """Text to machine, by recursive descent."""
+    """Converts text to an automaton, by recursive descent."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -162,7 +162,7 @@ class _Parser:
         return self._joined(pieces, least, most)
 
     def _joined(self, pieces: list[_Piece], least: int, most: int | None) -> _Piece:
-        """`pieces` one after the other, those beyond `least` optional, the last one for ever."""
+        """Concatenate `pieces`, those beyond `least` optional, the last one unbounded."""
         start, end = self._new(), self._new()
         now = start
         if most == 0:
@@ -178,7 +178,7 @@ class _Parser:
         return _Piece(start, end)
 
     def _count(self) -> tuple[int, int | None]:
-        """Return what follows an atom, as least and most (None: any number)."""
+        """Return the repetition after an atom, as least and most (None: unbounded)."""
         simple: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
         char = self._text[self._at : self._at + 1]
         if char in simple:
@@ -306,11 +306,11 @@ _SPECIAL = frozenset(".^$*+?{}[]\\|()")
 
 
 def escaped(text: str) -> str:
-    """A pattern that means `text` itself."""
+    """Return a pattern that matches `text` literally."""
     return "".join("\\" + char if char in _SPECIAL else char for char in text)
 
 
 def glob_pattern(glob: str, *, is_name: bool) -> Pattern:
-    """A pattern of `*` and `?`; for names, further labels may follow (`web*` finds web1.example)."""
+    """Return the pattern for `*` and `?`; for names, further labels may follow (`web*` finds web1.example)."""
     parts = [{"*": ".*", "?": "."}.get(char) or escaped(char) for char in glob]
     return Pattern("".join(parts) + (r"(\..*)?" if is_name else ""))

@@ -1,4 +1,4 @@
-"""What the screens of instances show now; asked for one at a time, and never kept."""
+"""Pictures of the screens of instances; taken one at a time, and never stored."""
 
 import base64
 
@@ -11,18 +11,18 @@ from ganeti.rpc.procedures.hardware import INSTANCE_SCREENSHOT
 from ganeti.rpc.procedures.instances import InstanceArgs
 
 SIZE_LIMIT = 8 * 1024 * 1024
-"""Bytes of a picture; a guest chooses the size of its screen."""
+"""The limit of a picture in bytes; a guest chooses the size of its screen."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class ScreenshotSource:
-    """Asks the node of an instance."""
+    """Queries the node of an instance."""
 
     def __init__(self, rpc: NodeCaller) -> None:
         self._rpc = rpc
 
     async def screenshot(self, snapshot: Snapshot, instance: str) -> str:
-        """A PNG picture in base64; PrereqError if there can be none, RpcError if the node has none."""
+        """Return a PNG picture in base64; PrereqError if none is possible, RpcError if the node has none."""
         found = resolve_instance(snapshot, instance)
         node = snapshot.nodes[found.primary_node]
         if node.offline:

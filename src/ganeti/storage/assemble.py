@@ -1,4 +1,4 @@
-"""From a disk of the model to the driver that handles it on this node."""
+"""The driver of a disk of the model on this node."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,7 +14,7 @@ Driver = Callable[[Paths, DiskSpec, Callable[[DiskSpec], BlockDevice]], BlockDev
 
 
 def find_drivers() -> Iterator[tuple[str, Driver]]:
-    """Each driver that this package declares, with the name of its template."""
+    """Return each driver that this package declares, with the name of its template."""
     for driver in implementations("ganeti.storage", BlockDevice):  # type: ignore[type-abstract]  # only looked for
         yield driver.template.name, driver.of
 
@@ -23,11 +23,11 @@ DRIVERS: dict[str, Driver] = dict(find_drivers())
 
 
 def device(paths: Paths, instance_name: str, disk: DiskSpec) -> BlockDevice:
-    """The driver object of one disk; StorageError if its template or location is unknown."""
+    """Return the driver object of one disk; StorageError if its template or location is unknown."""
     driver = DRIVERS.get(disk.template)
     if driver is None:
         raise StorageError(
-            f"disk {disk.index} of {instance_name}: no driver keeps disks of template"
+            f"disk {disk.index} of {instance_name}: no driver supports the template"
             f" {disk.template!r:.60} (known: {', '.join(sorted(DRIVERS))})"
         )
     return driver(paths, disk, partial(device, paths, f"disk {disk.uuid}"))

@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 
 
 class AdoptedDevice(BlockDevice, Adoption):
-    """A device below /dev/disk, where names stay with devices. It is never made, filled or removed here."""
+    """A device below /dev/disk, where names belong to devices. This driver never makes, fills or removes it."""
 
     template: ClassVar[DiskTemplate] = BLOCK_DEVICE
 
@@ -35,7 +35,7 @@ class AdoptedDevice(BlockDevice, Adoption):
     ) -> None:
         del (
             paths
-        )  # what is shared is the same place on every node, also on those of a virtual cluster
+        )  # shared storage has the same path on every node, also on those of a virtual cluster
         wanted = self.template.disk_id.driver
         match disk.logical_id:
             case (str(driver), str(path)) if driver == wanted:
@@ -54,24 +54,24 @@ class AdoptedDevice(BlockDevice, Adoption):
         return self._real
 
     async def create(self, size_mib: int) -> None:
-        """It must be there already, and large enough."""
+        """Require that it exists and is large enough."""
         await self._check(size_mib)
 
     async def remove(self) -> None:
-        """The device stays, with its data, because Ganeti did not create it."""
+        """Keep the device and its data, because Ganeti did not create it."""
 
     async def open(self, role: DiskRole) -> None:
         del role
         await self._check(self._disk.size)
 
     async def close(self) -> None:
-        """Nothing was set up."""
+        """Do nothing: nothing was set up."""
 
     async def grow(self, size_mib: int) -> None:
         found = await self._in_thread("grow", self._size)
         if found < size_mib * MIB:
             raise StorageError(
-                f"disk {self._disk.index}: {self._path} has {found // MIB} MiB, {size_mib} are needed; grow"
+                f"disk {self._disk.index}: {self._path} has {found // MIB} MiB but needs {size_mib} MiB; grow"
                 " the device first"
             )
 
@@ -92,11 +92,11 @@ class AdoptedDevice(BlockDevice, Adoption):
         return await self._in_thread("adopt", lambda: self._size(os.O_RDWR | os.O_EXCL)) // MIB
 
     async def adopt(self, source: str) -> None:
-        """Only a check: no other program may hold it."""
+        """Check that no other program holds it."""
         await self.adoptable_mib(source)
 
     async def give_back(self, source: str) -> None:
-        """Nothing was done to it."""
+        """Do nothing: adoption changed nothing."""
 
     def _check_is(self, source: str) -> None:
         if source != self._path:
@@ -107,7 +107,7 @@ class AdoptedDevice(BlockDevice, Adoption):
         check_size(f"disk {self._disk.index}: {self._path}", found // MIB, size_mib)
 
     def _size(self, flags: int = os.O_RDONLY) -> int:
-        """Bytes; StorageError if it is not a block device. With O_EXCL, OSError if a program holds it."""
+        """Return bytes; StorageError if it is not a block device. With O_EXCL, OSError if a program holds it."""
         descriptor = os.open(self._real, flags | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             if not stat.S_ISBLK(os.fstat(descriptor).st_mode):
@@ -126,7 +126,7 @@ class AdoptedDevice(BlockDevice, Adoption):
 
 
 def checked_path(path: str) -> str:
-    """A path below /dev/disk; StorageError if it is another."""
+    """Return a path below /dev/disk; StorageError if it is another."""
     form = BLOCK_DEVICE.disk_id
     if not form.is_path(path):
         raise StorageError(f"{path!r:.200} is not the path of a device below {form.root}")

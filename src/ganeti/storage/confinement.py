@@ -1,9 +1,8 @@
-"""Keeping file storage, and images, below the directories that the node's administrator allowed (F37, A41).
+"""Confinement of file storage, and images, to the directories that the node's administrator allowed (F37, A41).
 
-The list is a file of the node (`paths.file_storage_paths`): one absolute path a line, `#` comments.
-Below an allowed directory every component is opened from the one above it, without following
-links, and must lie on the same mount, belong to us or root, and be closed to other writers: so
-no other process can swap what was checked.
+The list is a file of the node (`paths.file_storage_paths`): one absolute path a line, `#` comments. Below an allowed
+directory every component is opened from the one above it, without following links, and must be on the same mount,
+belong to us or root, and be closed to other writers: so no other process can swap what was checked.
 """
 
 import contextlib
@@ -23,10 +22,10 @@ _OF_THE_SYSTEM = (
     *("/boot", "/etc", "/dev", "/proc", "/sys"),
     *("/var/lib/ganeti", "/var/log/ganeti", "/var/run/ganeti", "/run/ganeti"),
 )
-"""Neither these, nor what lies above or below them."""
+"""Forbidden: these directories, and those above or below them."""
 
 _OF_OTHERS = ("/home", "/root", "/run", "/tmp", "/var")  # noqa: S108 -- refused, never used
-"""Neither these nor what lies above them; a directory of its own below them is fine."""
+"""Forbidden: these directories and those above them; a separate directory below them is allowed."""
 
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -47,29 +46,31 @@ class Location:
     made_directory: bool = False
 
     def open_file(self, flags: int) -> int:
-        """The regular file of this name; refuses links, pipes, devices, and files of other mounts or names."""
+        """Open the regular file of this name; refuse links, pipes, devices, and files of other mounts or names."""
         handle = os.open(self.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.directory)
         try:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
                 raise StorageError(f"{self.name} is not a regular file, so it cannot be a disk")
             if status.st_nlink != 1:
-                raise StorageError(f"{self.name} has {status.st_nlink} hard links, a disk has one")
+                raise StorageError(
+                    f"{self.name} has {status.st_nlink} hard links, but a disk must have one"
+                )
             if _mount_id(handle) != self.mount_id:
                 raise StorageError(f"{self.name} is a mount point, not a file of its directory")
-            # Through the handle, so that it is the file just looked at.
+            # Through the handle, so that it is the checked file.
             return os.open(f"/proc/self/fd/{handle}", flags | os.O_CLOEXEC)
         finally:
             os.close(handle)
 
     def remove_directory_if_empty(self) -> None:
-        """Remove the file's directory, unless it is an allowed one itself or holds anything."""
+        """Remove the file's directory, unless it is an allowed one itself or not empty."""
         if self.above is not None:
             with contextlib.suppress(OSError):
                 os.rmdir(self.directory_name, dir_fd=self.above)
 
     def sync(self) -> None:
-        """Make names made or removed here survive a power cut."""
+        """Make created or removed names survive a power cut."""
         os.fsync(self.directory)
         if self.above is not None:
             os.fsync(self.above)
@@ -77,21 +78,21 @@ class Location:
 
 @dataclass(frozen=True)
 class AllowedDirectories:
-    """The allow-list, as it applies to paths below `prefix`."""
+    """The list of allowed directories, applied to paths below `prefix`."""
 
     prefix: Path
     source: Path
     entries: tuple[str, ...]
     problems: tuple[str, ...]
-    """Lines that are not used, and why."""
+    """Ignored lines, with the reason."""
 
     @classmethod
     def read(
         cls, paths: Paths, *, shared: bool, source: Path | None = None, default: str = ""
     ) -> "AllowedDirectories":
-        """The list of this node, or the one in `source`; without the file only `default` is allowed.
+        """Read the list of this node, or the one in `source`; without the file only `default` is allowed.
 
-        What is shared is the same place on every node, so a virtual cluster does not prefix it.
+        Shared storage has the same path on every node, so a virtual cluster does not prefix it.
         """
         source = source or paths.file_storage_paths
         try:
@@ -103,24 +104,24 @@ class AllowedDirectories:
         entries, problems = [], []
         for line in filter(None, (line.partition("#")[0].strip() for line in lines)):
             if why := why_refused(line):
-                problems.append(f"{source}: {line!r:.200} is not used: {why}")
+                problems.append(f"{source}: {line!r:.200} is ignored: {why}")
             else:
                 entries.append(line.rstrip("/"))
         return cls(Path("/") if shared else paths.root, source, tuple(entries), tuple(problems))
 
     def real(self, path: str) -> Path:
-        """Return where this node keeps `path`."""
+        """Return this node's form of `path`."""
         return self.prefix / path.lstrip("/")
 
     @contextlib.contextmanager
     def enter(self, path: str, *, make: bool = False) -> Iterator[Location]:
-        """The place of the file `path`; with `make`, missing directories are made on the way (0700).
+        """Give the location of the file `path`; with `make`, missing directories are created on the way (0700).
 
         Raises DirectoryMissing, or StorageError if the path is not allowed.
         """
         root, names = self._split(path)
         if not names:
-            raise StorageError(f"{path} is an allowed directory itself, not a file below one")
+            raise StorageError(f"{path} is itself an allowed directory, not a file below one")
         with self._walk(root, names[:-1], path, make=make) as (opened, made):
             has_own = len(opened) > 1
             yield Location(
@@ -133,19 +134,19 @@ class AllowedDirectories:
             )
 
     def free_space(self, directory: str) -> os.statvfs_result:
-        """The space of the file system that holds `directory`, which is allowed or below such."""
+        """Return the space of the file system that holds `directory`, which is allowed or below such."""
         root, names = self._split(directory)
         with self._walk(root, names, directory) as (opened, _):
             return os.fstatvfs(opened[-1])
 
     def directories(self, directory: str) -> list[str]:
-        """Names of the directories right below `directory`, in order."""
+        """Return names of the directories directly below `directory`, in order."""
         root, names = self._split(directory)
         with self._walk(root, names, directory) as (opened, _), os.scandir(opened[-1]) as found:
             return sorted(one.name for one in found if one.is_dir(follow_symlinks=False))
 
     def files(self, directory: str) -> list[tuple[str, int]]:
-        """Path and size in bytes of all that is not a directory in `directory` and below it."""
+        """Return path and size in bytes of all entries in `directory` and below it, except directories."""
         root, names = self._split(directory)
         found = []
         with self._walk(root, names, directory) as (opened, _):
@@ -161,7 +162,7 @@ class AllowedDirectories:
     def _walk(
         self, root: str, names: list[str], path: str, *, make: bool = False
     ) -> Iterator[tuple[list[int], bool]]:
-        """Open the directories from `root` down; the flag says whether the last one was made."""
+        """Open the directories from `root` down; the flag says whether the last one was created."""
         with contextlib.ExitStack() as stack:
             opened = [self._open_root(root)]
             stack.callback(os.close, opened[0])
@@ -175,7 +176,7 @@ class AllowedDirectories:
             yield opened, made
 
     def _split(self, path: str) -> tuple[str, list[str]]:
-        """The deepest allowed directory that holds `path`, and the names from there."""
+        """Return the deepest allowed directory that holds `path`, and the names from there."""
         if wrong := _malformed(path):
             raise StorageError(f"{path!r:.300} {wrong}")
         holders = [entry for entry in self.entries if _is_within(path, entry)]
@@ -190,7 +191,7 @@ class AllowedDirectories:
     def _open_root(self, entry: str) -> int:
         directory = self.real(entry)
         try:
-            # Links above the allowed directory are the administrator's; where they lead is checked.
+            # Links above the allowed directory are the administrator's; their target is checked.
             real = directory.resolve(strict=True)
             inside = f"/{real.relative_to(self.prefix.resolve())}"
         except FileNotFoundError as err:
@@ -211,7 +212,7 @@ class AllowedDirectories:
 
 
 def why_refused(directory: str) -> str | None:
-    """Return why disks may never be kept below `directory`, or None."""
+    """Return why disks may never be stored below `directory`, or None."""
     if wrong := _malformed(directory):
         return wrong
     for name in _OF_THE_SYSTEM:
@@ -235,7 +236,7 @@ def _malformed(path: str) -> str | None:
 
 
 def _is_within(path: str, directory: str) -> bool:
-    """Return whether `path` is `directory` or below it, going by the words alone."""
+    """Return whether `path` is `directory` or below it, by the words alone."""
     return f"{path}/".startswith(f"{directory.rstrip('/')}/")
 
 
@@ -253,8 +254,8 @@ def _open_below(name: str, above: int, path: str) -> int:
     except FileNotFoundError as err:
         raise DirectoryMissing(f"{path}: the directory {name} does not exist") from err
     except OSError as err:
-        # ELOOP or ENOTDIR, after the kernel: a link, or no directory at all.
-        raise StorageError(f"{path}: {name} is not a directory of its own: {err.strerror}") from err
+        # ELOOP or ENOTDIR, after the kernel: a link, or not a directory.
+        raise StorageError(f"{path}: {name} is not a real directory: {err.strerror}") from err
 
 
 def _check_directory(descriptor: int, mount_id: int, what: str) -> None:
@@ -274,8 +275,8 @@ def _check_directory(descriptor: int, mount_id: int, what: str) -> None:
 
 
 def _mount_id(descriptor: int) -> int:
-    """The kernel's number of the mount; bind mounts differ even on one device."""
+    """Return the kernel's number of the mount; bind mounts differ even on one device."""
     for line in Path(f"/proc/self/fdinfo/{descriptor}").read_text("ascii").splitlines():
         if line.startswith("mnt_id:"):
             return int(line.partition(":")[2])
-    raise StorageError("this kernel does not say which mount a file is on (/proc/self/fdinfo)")
+    raise StorageError("this kernel does not report the mount of a file (/proc/self/fdinfo)")

@@ -1,4 +1,4 @@
-"""Directories of disks in files, as storage units."""
+"""Directories of file-based disks, as storage units."""
 
 import asyncio
 import contextlib
@@ -21,9 +21,9 @@ _MIB = 1024 * 1024
 
 
 class Directories(StorageKind, Making):
-    """The directories of a node that the administrator allowed, and those right below them.
+    """The directories of a node that the administrator allowed, and those directly below them.
 
-    The directories of instances, with disks right in them, are not storage units.
+    The directories of instances, which contain disks directly, are not storage units.
     """
 
     name: ClassVar[str] = "file"
@@ -80,23 +80,23 @@ class Directories(StorageKind, Making):
 
 
 class SharedDirectories(Directories):
-    """The same of those that every node sees."""
+    """The same for directories that every node sees."""
 
     name: ClassVar[str] = "sharedfile"
     shared: ClassVar[bool] = True
 
 
 async def _looking(key: str, work: Callable[[], T]) -> T:
-    """Do blocking work beside the loop; StorageError says about which directory an error is."""
+    """Do blocking work in a thread; StorageError names the directory of an error."""
     try:
         return await asyncio.to_thread(work)
     except OSError as err:
-        hint = "; remove what is in it first" if err.errno == errno.ENOTEMPTY else ""
+        hint = "; remove its content first" if err.errno == errno.ENOTEMPTY else ""
         raise StorageError(f"cannot read {key}: {err.strerror}{hint}") from err
 
 
 def _all(allowed: AllowedDirectories) -> list[str]:
-    """Each allowed directory, and the directories right below it that are not of an instance."""
+    """Return each allowed directory, and the directories directly below it that do not belong to an instance."""
     found = []
     for entry in allowed.entries:
         found.append(entry)

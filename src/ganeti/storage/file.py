@@ -1,7 +1,7 @@
 """Disks that are files of one node: template `file`.
 
-A file carries the UUID of its disk as an extended attribute (where the file system has them), so
-that a left-over file of another disk is neither taken over nor removed.
+A file carries the UUID of its disk as an extended attribute (if the file system has them), so that a left-over file of
+another disk is neither adopted nor removed.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class FileDisk(BlockDevice):
 
     async def create(self, size_mib: int) -> None:
         if size_mib <= 0:
-            raise StorageError(f"disk {self._disk.index}: a size of {size_mib} MiB is not a size")
+            raise StorageError(f"disk {self._disk.index}: a size of {size_mib} MiB is not possible")
         await self._in_thread("create", lambda: self._create(size_mib))
 
     async def remove(self) -> None:
@@ -68,11 +68,11 @@ class FileDisk(BlockDevice):
         await self._in_thread("grow", lambda: self._grow(size_mib * MIB))
 
     async def open(self, role: DiskRole) -> None:
-        del role  # who sees a file may use it
+        del role  # every node that sees a file may use it
         await self.check_identity()
 
     async def close(self) -> None:
-        """Nothing was set up."""
+        """Do nothing: nothing was set up."""
 
     async def check_identity(self) -> None:
         await self._in_thread("use", self._check)
@@ -81,7 +81,7 @@ class FileDisk(BlockDevice):
         return await self._in_thread("look at", self._size_mib)
 
     async def _in_thread(self, verb: str, work: Callable[[], T]) -> T:
-        """Carry `work` out beside the loop, and say which disk an error is about."""
+        """Do `work` in a thread, and name the disk in an error."""
         what = f"cannot {verb} disk {self._disk.index} ({self.path})"
         try:
             return await asyncio.to_thread(work)
@@ -105,7 +105,7 @@ class FileDisk(BlockDevice):
                 self._fill(descriptor, size_mib * MIB)
                 place.sync()
             except BaseException as err:
-                # A whole file of another size was here before: it is not this call's to remove.
+                # A complete file of another size existed before: this call must not remove it.
                 if not isinstance(err, _OtherSize):
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(place.name, dir_fd=place.directory)
@@ -115,7 +115,7 @@ class FileDisk(BlockDevice):
                 os.close(descriptor)
 
     def _open_new_or_own(self, place: Location) -> int:
-        """A new file, or the one that an earlier call for the same disk left, done or not."""
+        """Open a new file, or the one that an earlier call for the same disk left, complete or not."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             descriptor = os.open(place.name, flags, FILE_MODE, dir_fd=place.directory)
@@ -142,7 +142,7 @@ class FileDisk(BlockDevice):
         os.fsync(descriptor)
 
     def _reserve(self, descriptor: int, size: int, missing: int) -> None:
-        """Preallocate what is missing; where that is not supported, only check the free space."""
+        """Preallocate the missing space; if that is not supported, only check the free space."""
         space = os.fstatvfs(descriptor)
         free = space.f_bavail * space.f_frsize
         try:
@@ -217,7 +217,7 @@ class FileDisk(BlockDevice):
         return _mark(descriptor) == self._disk.uuid
 
     def _is_foreign(self, descriptor: int) -> bool:
-        """Return whether the file says that it is another disk; one that says nothing is believed."""
+        """Return whether the file is marked as another disk; a file without a mark is accepted."""
         return _mark(descriptor) not in (None, self._disk.uuid)
 
 
@@ -226,7 +226,7 @@ def _refuse(why: str) -> NoReturn:
 
 
 class _OtherSize(StorageError):
-    """The file is there, complete, with a size that was not asked for."""
+    """The file exists, complete, with a size other than the requested one."""
 
 
 def _mark(descriptor: int) -> str | None:

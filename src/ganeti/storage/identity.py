@@ -1,4 +1,4 @@
-"""Whether two paths lead to the same data: by device numbers and inodes, never by names."""
+"""The check whether two paths lead to the same data: by device numbers and inodes, never by names."""
 
 import os
 import stat
@@ -12,18 +12,18 @@ Key = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Identity:
-    """What a path leads to, and all devices and files that this lies on."""
+    """The target of a path, and all devices and files below it."""
 
     own: Key
     below: frozenset[Key]
 
     def overlaps(self, other: "Identity") -> bool:
-        """Return whether both are the same, or one lies on the other; two that merely lie on the same third do not."""
+        """Return whether both are the same, or one is on the other; two that merely share a third are different."""
         return self.own == other.own or self.own in other.below or other.own in self.below
 
 
 def identity(path: str, *, sys: Path = Path("/sys")) -> Identity | None:
-    """The identity of a device or file, or None if nothing is there; blocks."""
+    """Return the identity of a device or file, or None if it does not exist; blocks."""
     own = _key(path)
     if own is None:
         return None
@@ -48,7 +48,7 @@ def _key(path: str) -> Key | None:
 
 
 def _directly_below(key: Key, sys: Path) -> Iterator[Key]:
-    """The disk of a partition, the devices of a mapping, the file of a loop device, the device of a file system."""
+    """Return what is below: the disk of a partition, the devices of a mapping, the file of a loop device, and so on."""
     kind, one, two = key
     if kind == "file":
         yield "block", os.major(one), os.minor(one)

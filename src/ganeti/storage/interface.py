@@ -1,4 +1,4 @@
-"""What every storage driver offers, and what some offer besides."""
+"""The interface of every storage driver, and of its optional parts."""
 
 import abc
 from collections.abc import Callable
@@ -12,18 +12,18 @@ from ganeti.rpc.procedures.disks import SyncStatus
 
 
 class Mirror(Protocol):
-    """What a driver offers that keeps the data on two nodes."""
+    """The part of a driver that keeps the data on two nodes."""
 
     async def sync_status(self) -> SyncStatus | None:
-        """Return how the two copies are, as this node sees it; None if it is not open here."""
+        """Return the states of the two copies, as this node sees them; None if the disk is not open here."""
         ...
 
     async def outdate(self) -> None:
-        """Let this copy know that the other one is newer; no-op if it is not open."""
+        """Mark this copy as older than the other; no-op if it is not open."""
         ...
 
     async def at_rest(self) -> SyncStatus | None:
-        """The record that this copy keeps of its data while it is closed; None if it has none."""
+        """Return this copy's record about its data while it is closed; None if it has none."""
         ...
 
     async def open_alone(self, generation: str, *, force: bool) -> None:
@@ -34,37 +34,37 @@ class Mirror(Protocol):
         ...
 
     async def discard(self) -> None:
-        """Let the next connection replace what only this copy has; no-op if the copies are connected."""
+        """Let the next connection replace the data that only this copy has; no-op if the copies are connected."""
         ...
 
 
 class Snapshots(Protocol):
-    """What a driver offers that can keep the data of a moment."""
+    """The part of a driver that takes snapshots."""
 
     async def can_take(self) -> bool:
-        """Return whether what keeps the disk can do it."""
+        """Return whether the disk's storage supports snapshots."""
         return True
 
     async def take(self, name: str) -> str:
-        """Keep the data as it is now under this name; the path that reads it."""
+        """Take a snapshot with this name; return the path that reads it."""
         ...
 
     async def drop(self, name: str) -> None: ...
 
 
 class Adoption(Protocol):
-    """What a driver offers that can make a disk of what is there already."""
+    """The part of a driver that can adopt an existing volume or device."""
 
     def source_path(self, source: str) -> str:
-        """Return where `source` is to be found, if it is there."""
+        """Return the path of `source`, if it exists."""
         ...
 
     async def adoptable_mib(self, source: str) -> int:
-        """The size of `source`; an error if it is not there, used, or another's."""
+        """Return the size of `source`; an error if it does not exist, is in use, or belongs to another disk."""
         ...
 
     async def adopt(self, source: str) -> None:
-        """Make `source` this disk; its data stays."""
+        """Make `source` this disk; its data is kept."""
         ...
 
     async def give_back(self, source: str) -> None:
@@ -73,24 +73,23 @@ class Adoption(Protocol):
 
 
 class Labels(Protocol):
-    """What a driver offers whose storage can note to which instance a disk belongs."""
+    """The part of a driver whose storage can record the instance of a disk."""
 
     async def set_info(self, text: str) -> None:
-        """Replace the note."""
+        """Replace the record."""
         ...
 
 
 class BlockDevice(abc.ABC):
-    """One disk of one instance, or one layer of it, seen from one node.
+    """One disk of one instance, or one layer of it, in the view of one node.
 
-    Every operation may be repeated: creating what exists, or removing what is gone, succeeds. A layer
-    creates, opens, closes and removes what is below it; growing is done layer by layer.
-    Drivers raise only StorageError.
+    Every operation may be repeated: creating an existing disk, or removing a missing one, succeeds. A layer creates,
+    opens, closes and removes the layers below it; growth is done layer by layer. Drivers raise only StorageError.
     """
 
     template: ClassVar[DiskTemplate]
 
-    # What not every driver can do is a part of it, and None where it cannot.
+    # Optional operations are parts, and None if the driver lacks them.
     mirror: Mirror | None = None
     snapshots: Snapshots | None = None
     adoption: Adoption | None = None
@@ -104,14 +103,14 @@ class BlockDevice(abc.ABC):
     def of(
         cls, paths: Paths, disk: DiskSpec, layer: Callable[[DiskSpec], "BlockDevice"]
     ) -> "BlockDevice":
-        """The driver of one disk on this node; `layer` gives the driver of a layer below."""
+        """Return the driver of one disk on this node; `layer` gives the driver of a layer below."""
         del layer
         return cls(paths, disk)
 
     @property
     @abc.abstractmethod
     def path(self) -> str:
-        """What the hypervisor opens, as raw."""
+        """The path that the hypervisor opens, as raw."""
 
     @abc.abstractmethod
     async def create(self, size_mib: int) -> None:
@@ -122,27 +121,27 @@ class BlockDevice(abc.ABC):
 
     @abc.abstractmethod
     async def open(self, role: DiskRole) -> None:
-        """Make `path` usable in a role, which may be another than before; an error if the data is not there.
+        """Make `path` usable in a role, which may be another than before; an error if the data does not exist.
 
-        The peers and the layers below are those that the disk has now: a driver takes up new ones.
+        The peers and the layers below are those of the present disk: a driver uses new ones.
         """
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Undo `open`; the data stays."""
+        """Undo `open`; the data is kept."""
 
     @abc.abstractmethod
     async def grow(self, size_mib: int) -> None:
-        """Make this layer at least so large, the new part reading as zeros; on failure it stays as it was."""
+        """Make this layer at least this large, the new part reading as zeros; on failure it is unchanged."""
 
     @abc.abstractmethod
     async def size_mib(self) -> int | None:
-        """The present size, or None if the disk does not exist."""
+        """Return the present size, or None if the disk does not exist."""
 
     async def spindles(self) -> int:
-        """The number of its own physical devices; 0 where disks share them, or the disk does not exist."""
+        """Return the number of its own physical devices; 0 if disks share them, or the disk does not exist."""
         return 0
 
     @abc.abstractmethod
     async def check_identity(self) -> None:
-        """Fail unless what is there is this very disk, with all its data: asked before it is used or written."""
+        """Fail unless this very disk exists with all its data: called before it is used or written."""

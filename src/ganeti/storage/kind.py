@@ -1,7 +1,7 @@
-"""What a kind of storage units offers: places for disks on a node, as volume groups or directories.
+"""The interface of a kind of storage units: places for disks on a node, such as volume groups or directories.
 
-One light framework for all (S1-S8): every kind lists its units and says how they are; what only some
-can do is a part of the kind, and None where it cannot. A kind knows nothing of another.
+One light framework for all (S1-S8): every kind lists its units and reports their state; optional operations are parts
+of the kind, and None if the kind lacks them. Kinds are independent of each other.
 """
 
 import abc
@@ -16,26 +16,26 @@ from ganeti.rpc.procedures.storage_units import UnitState
 
 
 class Allocation(Protocol):
-    """What a kind offers whose units can be closed to new disks (S4)."""
+    """The part of a kind whose units can be closed to new disks (S4)."""
 
     async def set_allocatable(self, paths: Paths, key: str, *, allocatable: bool) -> None: ...
 
 
 class Making(Protocol):
-    """What a kind offers whose units can be made and deleted (S5); both may be repeated."""
+    """The part of a kind whose units can be created and deleted (S5); both may be repeated."""
 
     async def make(self, paths: Paths, key: str) -> None: ...
 
     async def delete(self, paths: Paths, key: str) -> None:
-        """StorageError if there is anything in it."""
+        """Delete it; StorageError if it is not empty."""
         ...
 
 
 class Repair(Protocol):
-    """What a kind offers whose units can be made consistent again (S6)."""
+    """The part of a kind whose units can be made consistent again (S6)."""
 
     async def repair(self, paths: Paths, key: str) -> list[str]:
-        """Return what was done, a sentence each; what cannot be saved is given up, what is whole stays."""
+        """Return the repairs, a sentence each; unrecoverable data is dropped, complete data is kept."""
         ...
 
 
@@ -51,15 +51,15 @@ class StorageKind(abc.ABC):
 
     @abc.abstractmethod
     async def units(self, paths: Paths) -> list[UnitState]:
-        """All of this kind, sizes in MiB (S2)."""
+        """Return all of this kind, sizes in MiB (S2)."""
 
     async def check(self, paths: Paths, key: str) -> str:
-        """Return what is wrong with a unit, a sentence, or '' (S3)."""
+        """Return the fault of a unit, a sentence, or '' (S3)."""
         found = next((one for one in await self.units(paths) if one.name == key), None)
         return f"{key} does not exist" if found is None else found.problem
 
     async def space(self, paths: Paths, unit: StorageUnit) -> StorageSpace:
-        """Its size and what is free, in MiB; an error if it is missing or must not be used."""
+        """Return its size and free space, in MiB; an error if it is missing or must not be used."""
         for one in await self.units(paths):
             if one.name == unit.key:
                 free = one.free if one.allocatable else 0
@@ -67,16 +67,16 @@ class StorageKind(abc.ABC):
         raise StorageError(f"{unit.key} does not exist")
 
     async def disks(self, paths: Paths, unit: StorageUnit) -> list[StoredDisk]:
-        """Return what lies there by name, nothing if it is missing; an error if it must not be used."""
+        """Return its disks by name, none if it is missing; an error if it must not be used."""
         del paths, unit
         return []
 
     async def sharing(self, paths: Paths, unit: StorageUnit) -> list[str]:
-        """Return how disks in a unit share devices that each should have for itself, a sentence each."""
+        """Return the disks of a unit that share devices but should not, a sentence each."""
         del paths, unit
         return []
 
     async def problems(self, paths: Paths) -> list[str]:
-        """Return what is wrong with the node's own settings for this kind, a sentence each."""
+        """Return the faults of the node's own settings for this kind, a sentence each."""
         del paths
         return []

@@ -1,4 +1,4 @@
-"""The kinds of storage units that a node knows."""
+"""The kinds of storage units of a node."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,7 +10,7 @@ from ganeti.storage.kind import StorageKind
 
 
 def find_kinds() -> Iterator[tuple[str, StorageKind]]:
-    """Each kind that this package declares, with its name."""
+    """Return each kind that this package declares, with its name."""
     for kind in implementations("ganeti.storage", StorageKind):  # type: ignore[type-abstract]  # only looked for
         yield kind.name, kind()
 
@@ -19,7 +19,7 @@ KINDS: dict[str, StorageKind] = dict(find_kinds())
 
 
 def kind_of_storage(name: str) -> StorageKind:
-    """A kind by its name; StorageError if this node knows it not."""
+    """Return a kind by its name; StorageError if it is unknown."""
     found = KINDS.get(name)
     if found is None:
         raise StorageError(
@@ -29,12 +29,12 @@ def kind_of_storage(name: str) -> StorageKind:
 
 
 def storage_kind(unit: StorageUnit) -> StorageKind:
-    """The kind of a unit; StorageError if this node knows it not."""
+    """Return the kind of a unit; StorageError if it is unknown."""
     return kind_of_storage(unit.kind)
 
 
 async def sharing_problems(paths: Paths, wanted: Iterable[StorageUnit]) -> list[str]:
-    """Return how disks of a node with exclusive storage share devices all the same, a sentence each."""
+    """Return the disks of a node with exclusive storage that share devices, a sentence each."""
     problems = []
     for unit in wanted:
         try:
@@ -45,7 +45,7 @@ async def sharing_problems(paths: Paths, wanted: Iterable[StorageUnit]) -> list[
 
 
 async def storage_problems(paths: Paths, wanted: Iterable[StorageUnit]) -> list[str]:
-    """Return what keeps these units from being used, a sentence each."""
+    """Return why these units cannot be used, a sentence each."""
     problems: dict[str, None] = {}
     for kind in KINDS.values():
         try:

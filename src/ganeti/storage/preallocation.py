@@ -1,4 +1,4 @@
-"""Taking the space of a file at once, so that a full disk shows here and not inside a guest."""
+"""Preallocation of a file's space, so that a full disk fails here and not inside a guest."""
 
 import ctypes
 import errno
@@ -9,16 +9,16 @@ _FALLOC_FL_KEEP_SIZE = 1
 _CANNOT = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 Preallocate = Callable[[int, int], None]
-"""Reserves so many bytes for an open file."""
+"""Reserves this number of bytes for an open file."""
 
 
 def preallocate(descriptor: int, size: int) -> None:
     """Reserve `size` bytes, which read as zeros, without changing the file's length.
 
-    Does nothing where the file system cannot do it: the file is then sparse.
+    Does nothing if the file system does not support it: the file is then sparse.
 
-    Calls the kernel directly: `os.posix_fallocate` changes the length, and would write every
-    block by hand where the file system cannot do it.
+    Calls the kernel directly: `os.posix_fallocate` changes the length, and writes every block itself if the file system
+    does not support it.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     fallocate = getattr(libc, "fallocate64", None) or libc.fallocate

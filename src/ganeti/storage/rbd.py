@@ -49,7 +49,7 @@ class RadosImage(BlockDevice, Snapshots):
 
     @property
     def _is_mapped(self) -> bool:
-        """Whether the kernel's device is used."""
+        """True if the kernel's device is used."""
         return self._disk.params.get("access") != USERSPACE
 
     @property
@@ -62,10 +62,10 @@ class RadosImage(BlockDevice, Snapshots):
         return f"{RBD_SCHEME}{self._pool}/{image}"
 
     async def create(self, size_mib: int) -> None:
-        """A new image reads as zeros."""
+        """Make a new image, which reads as zeros."""
         async with self._naming("create"):
             if size_mib <= 0:
-                raise StorageError(f"a size of {size_mib} MiB is not a size")
+                raise StorageError(f"a size of {size_mib} MiB is not possible")
             found = await self._info()
             if found is None:
                 await self._rbd("create", "--size", f"{size_mib}M", "--", self._spec)
@@ -112,7 +112,7 @@ class RadosImage(BlockDevice, Snapshots):
     async def take(self, name: str) -> str:
         async with self._naming("make a snapshot of"):
             if not _NAME.fullmatch(name):
-                raise StorageError(f"{name!r:.80} is not a name of a snapshot")
+                raise StorageError(f"{name!r:.80} is not the name of a snapshot")
             await self._check()
             await self._rbd("snap", "create", "--no-progress", "--", f"{self._spec}@{name}")
             if self._is_mapped:
@@ -122,7 +122,7 @@ class RadosImage(BlockDevice, Snapshots):
     async def drop(self, name: str) -> None:
         async with self._naming("drop a snapshot of"):
             if not _NAME.fullmatch(name):
-                raise StorageError(f"{name!r:.80} is not a name of a snapshot")
+                raise StorageError(f"{name!r:.80} is not the name of a snapshot")
             await self._unmap(name)
             try:
                 await self._rbd("snap", "rm", "--no-progress", "--", f"{self._spec}@{name}")
@@ -138,7 +138,7 @@ class RadosImage(BlockDevice, Snapshots):
 
     @asynccontextmanager
     async def _naming(self, verb: str) -> AsyncIterator[None]:
-        """Say which disk an error is about."""
+        """Name the disk in an error."""
         try:
             yield
         except StorageError as err:
@@ -152,7 +152,7 @@ class RadosImage(BlockDevice, Snapshots):
         return await self._run(["rbd", *words], timeout_s=TIMEOUT_S)
 
     async def _info(self) -> int | None:
-        """Bytes of the image, or None if there is none."""
+        """Return the bytes of the image, or None if there is none."""
         try:
             said = await self._rbd("info", "--format", "json", "--", self._spec)
         except CommandFailed as err:
@@ -167,7 +167,10 @@ class RadosImage(BlockDevice, Snapshots):
         return None if found is None else str(found)
 
     async def _own(self) -> int | None:
-        """Bytes of the disk's own image; one that says nothing is believed, as those of Ganeti do."""
+        """Return the bytes of the disk's own image.
+
+        One without a mark is accepted, for example one of upstream Ganeti.
+        """
         size = await self._info()
         if size is None or await self._mark() not in (None, self._disk.uuid):
             return None
@@ -180,7 +183,7 @@ class RadosImage(BlockDevice, Snapshots):
         check_size("it", size // MIB, self._disk.size)
 
     async def _device(self, snapshot: str = "") -> str | None:
-        """The kernel's device of the image, if it is mapped here."""
+        """Return the kernel's device of the image, if it is mapped here."""
         said = await self._rbd("showmapped", "--format", "json")
         found = json.loads(said.stdout or b"[]")
         rows = list(found.values()) if isinstance(found, dict) else found
@@ -202,5 +205,5 @@ def _parsed(said: Completed) -> dict[str, Any]:
     try:
         found = json.loads(said.stdout)
     except ValueError as err:
-        raise StorageError(f"rbd's answer cannot be read: {err}") from err
+        raise StorageError(f"the answer of rbd cannot be read: {err}") from err
     return found if isinstance(found, dict) else {}

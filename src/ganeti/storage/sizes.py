@@ -13,7 +13,7 @@ def check_size(what: str, found_mib: int, wanted_mib: int) -> None:
 
 
 def check_made(what: str, found_mib: int | None, wanted_mib: int) -> None:
-    """Raise StorageError if a disk that the storage has just made or grown is not there, or too small."""
+    """Raise StorageError if a disk that the storage has just made or grown does not exist, or is too small."""
     if found_mib is None:
         raise StorageError(f"{what} does not exist, although the storage reported success")
     if found_mib < wanted_mib:

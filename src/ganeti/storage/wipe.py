@@ -1,4 +1,4 @@
-"""Filling new space of a block device with zeros, through a descriptor that was checked before."""
+"""Filling of new space of a block device with zeros, through a checked descriptor."""
 
 import asyncio
 import errno
@@ -14,7 +14,7 @@ from ganeti.rpc.meters import report
 T = TypeVar("T")
 
 PIECE = 64 * 1024 * 1024
-"""Bytes between two looks at whether to stop."""
+"""Bytes between two checks for cancellation."""
 _BLKZEROOUT = 0x127F
 _BLKGETSIZE64 = 0x80081272
 _CANNOT = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL)
@@ -22,11 +22,11 @@ _ZEROS_AT_ONCE = 4 * 1024 * 1024
 
 
 class Stopped(Exception):
-    """The work was given up between two pieces."""
+    """The work was cancelled between two pieces."""
 
 
 def device_size(descriptor: int) -> int:
-    """Bytes of an open block device."""
+    """Return the bytes of an open block device."""
     answer = fcntl.ioctl(descriptor, _BLKGETSIZE64, bytes(8))
     return int(struct.unpack("Q", answer)[0])
 
@@ -36,7 +36,7 @@ def wipe(
 ) -> None:
     """Make the bytes from `start` to `end` read as zeros, also after a power cut; blocks.
 
-    The kernel does it where it can, without moving the zeros through memory.
+    The kernel does it if it can, without moving the zeros through memory.
     """
     position = start
     while position < end:
@@ -62,7 +62,7 @@ def _write_zeros(descriptor: int, position: int, length: int) -> None:
 
 
 async def in_stoppable_thread(work: Callable[[Callable[[], bool]], T]) -> T:
-    """Run blocking work beside the loop; a cancellation waits until it has stopped, so that nothing writes on."""
+    """Run blocking work in a thread; a cancellation waits until it has stopped, so that no write follows."""
     stop = threading.Event()
     task = asyncio.ensure_future(asyncio.to_thread(work, stop.is_set))
     try:

@@ -92,7 +92,7 @@ def test_a_submission_that_cannot_be_repeated_says_that_its_outcome_is_open(
     code, out, err = run(gnt_debug, "delay", "1", "--submit")
     assert (code, out) == (1, "")
     assert "during SubmitJob" in err
-    assert "whether it was done is not known" in err
+    assert "the outcome is unknown" in err
     assert len(asked()) == 2
 
 

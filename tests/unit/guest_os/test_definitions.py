@@ -73,8 +73,8 @@ def test_a_full_definition_is_read(make: Make) -> None:
         ("create export import rename verify", ""),
         ("", "create is missing"),
         ("export import rename", "create is missing"),
-        ("create export", "only together"),
-        ("create import", "only together"),
+        ("create export", "require each other"),
+        ("create import", "require each other"),
     ],
 )
 def test_only_create_is_mandatory_and_export_and_import_come_together(
@@ -109,7 +109,7 @@ def test_the_greatest_version_that_both_speak_is_chosen(make: Make, text: str, c
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("5\n", "declares 5, this Ganeti speaks 10, 15, 20"),
+        ("5\n", "declares 5, this implementation supports 10, 15, 20"),
         ("", "declares none"),
         ("twenty", "'twenty' is not a number"),
         ("20\n-1", "'-1' is not a number"),
@@ -136,7 +136,7 @@ def test_versions_that_cannot_be_spoken_make_a_definition_unusable(
         ("10", None, ""),
         ("20", "a\n../b\n", "'../b' is not a name"),
         ("20", "a b\n", "'a b' is not a name"),
-        ("20", "a\na\n", "names something twice"),
+        ("20", "a\na\n", "contains a name twice"),
     ],
 )
 def test_variants_are_mandatory_for_api_15_alone(
@@ -150,7 +150,7 @@ def test_variants_are_mandatory_for_api_15_alone(
 @pytest.mark.requirement("S143")
 def test_parameters_that_differ_only_in_case_are_an_error(make: Make) -> None:
     info = read(make(parameters__list="NS1 first\nns1 second\n"))
-    assert "names ns1 twice" in info.problem
+    assert "contains ns1 twice" in info.problem
 
 
 @pytest.mark.requirement("S142", "S143")
@@ -178,7 +178,7 @@ def test_the_first_line_of_os_version_counts(make: Make, text: str | None, versi
 def test_a_hypervisor_that_is_not_named_is_refused(make: Make) -> None:
     info = read(make(hypervisors="kvm\n"))
     check_hypervisor(info, "kvm")
-    with pytest.raises(GuestOsError, match="does not run on xen-pvm, only on kvm"):
+    with pytest.raises(GuestOsError, match="does not support xen-pvm, only kvm"):
         check_hypervisor(info, "xen-pvm")
     check_hypervisor(read(make("anywhere")), "xen-pvm")
 
@@ -186,12 +186,12 @@ def test_a_hypervisor_that_is_not_named_is_refused(make: Make) -> None:
 def test_scripts_and_files_in_wrong_hands_are_refused(make: Make) -> None:
     directory = make()
     (directory / "create").chmod(0o757)
-    assert "create can be written by everybody" in read(directory).problem
+    assert "create is writable by every user" in read(directory).problem
     (directory / "create").chmod(0o644)
     assert "create is not an executable file" in read(directory).problem
     (directory / "create").chmod(0o755)
     directory.chmod(0o777)
-    assert "tiny can be written by everybody" in read(directory).problem
+    assert "tiny is writable by every user" in read(directory).problem
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs the privileges of root")
@@ -235,7 +235,7 @@ def test_loading_says_where_it_looked_or_what_is_wrong(make: Make, tmp_path: Pat
     make("bad", scripts="")
     search = [tmp_path / "os"]
     assert load(search, "good").name == "good"
-    with pytest.raises(GuestOsError, match=r"there is no OS none on this node; looked in .*/os"):
+    with pytest.raises(GuestOsError, match=r"OS none does not exist on this node; searched .*/os"):
         load(search, "none")
     with pytest.raises(GuestOsError, match=r"OS bad in .* cannot be used: script create"):
         load(search, "bad")

@@ -159,7 +159,7 @@ def test_what_a_definition_has_no_script_for_is_refused(node: Node) -> None:
 @pytest.mark.requirement("S138")
 async def test_nothing_is_run_on_a_hypervisor_that_the_os_does_not_name(node: Node) -> None:
     node.file("hypervisors", "xen-pvm\n")
-    with pytest.raises(GuestOsError, match="does not run on kvm"):
+    with pytest.raises(GuestOsError, match="does not support kvm"):
         await node.create()
     assert node.tasks.keys == []
 
@@ -216,7 +216,7 @@ async def test_a_parameter_that_is_not_declared_is_refused_without_running_anyth
 async def test_an_os_older_than_parameters_takes_none(node: Node) -> None:
     node.file("ganeti_api_version", "10\n")
     await node.scripts.validate(OsChoice("tiny", {}))
-    with pytest.raises(GuestOsError, match="takes no parameters: it speaks API 10"):
+    with pytest.raises(GuestOsError, match="accepts no parameters: it supports API 10"):
         await node.scripts.validate(OsChoice("tiny", {"ns1": "x"}))
 
 

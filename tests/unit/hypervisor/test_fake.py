@@ -76,7 +76,7 @@ async def test_memory_is_accounted_for(paths: Paths) -> None:
     fake = FakeHypervisor(paths, memory_mib=200)
     await fake.start(INSTANCE, [])
     other = msgspec.structs.replace(INSTANCE, uuid="u2", name="web2")
-    with pytest.raises(HypervisorError, match="needs 128 MiB of memory; 72 MiB are free"):
+    with pytest.raises(HypervisorError, match="needs 128 MiB of memory, but 72 MiB are free"):
         await fake.start(other, [])
     assert await states(fake) == {"web1": "running"}
     await fake.stop(INSTANCE, 0)

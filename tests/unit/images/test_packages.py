@@ -148,7 +148,7 @@ def test_what_a_named_format_says_counts(images: Path, tmp_path: Path) -> None:
         ("qcow2", "vmdk", "no header"),
         ("raw", "ova", "not a tar archive"),
         ("raw", "ovf", "more than"),
-        ("raw", "iso", "none of"),
+        ("raw", "iso", "is not one of"),
     ):
         with pytest.raises(InputError, match=why):
             convert(images / name, tmp_path, form)
@@ -287,13 +287,13 @@ OVF = ("box.ovf", description("a.vmdk"))
         ([("../box.ovf", b"x")], "not a name"),
         ([("/etc/box.ovf", b"x")], "not a name"),
         ([("a/../../box.ovf", b"x")], "not a name"),
-        ([OVF, (link("a.vmdk", tarfile.SYMTYPE), b"")], "link"),
-        ([OVF, (link("a.vmdk", tarfile.LNKTYPE), b"")], "link"),
-        ([OVF, (link("a.vmdk", tarfile.CHRTYPE), b"")], "link"),
-        ([OVF, (link("d", tarfile.DIRTYPE), b"")], "directory"),
-        ([OVF, (link("a.vmdk", tarfile.GNUTYPE_SPARSE), b"")], "not a file"),
-        ([OVF, (link("a.vmdk", tarfile.GNUTYPE_LONGNAME), b"")], "not a file"),
-        ([OVF, (link("a.vmdk", tarfile.XHDTYPE), b"")], "not a file"),
+        ([OVF, (link("a.vmdk", tarfile.SYMTYPE), b"")], "regular"),
+        ([OVF, (link("a.vmdk", tarfile.LNKTYPE), b"")], "regular"),
+        ([OVF, (link("a.vmdk", tarfile.CHRTYPE), b"")], "regular"),
+        ([OVF, (link("d", tarfile.DIRTYPE), b"")], "regular"),
+        ([OVF, (link("a.vmdk", tarfile.GNUTYPE_SPARSE), b"")], "not a regular file"),
+        ([OVF, (link("a.vmdk", tarfile.GNUTYPE_LONGNAME), b"")], "not a regular file"),
+        ([OVF, (link("a.vmdk", tarfile.XHDTYPE), b"")], "not a regular file"),
         ([OVF, ("a.vmdk", b"x"), ("a.vmdk", b"y")], "twice"),
         ([OVF, *((f"f{n}", b"") for n in range(70))], "more than 64 files"),
         ([("x", b"")], "0 OVF descriptions"),
@@ -326,7 +326,7 @@ def test_a_member_that_claims_a_pebibyte_is_refused(tmp_path: Path) -> None:
     ovf.size = len(OVF[1])
     data = ovf.tobuf(tarfile.USTAR_FORMAT) + OVF[1].ljust(-(-len(OVF[1]) // 512) * 512, b"\0")
     (tmp_path / "box.ova").write_bytes(data + info.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
-    with pytest.raises(InputError, match="cut off"):
+    with pytest.raises(InputError, match="truncated"):
         convert(tmp_path / "box.ova", tmp_path)
 
 

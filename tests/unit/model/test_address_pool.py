@@ -40,7 +40,7 @@ def test_taken_and_reserved_ones_are_passed_over_until_none_is_left() -> None:
         taken.add(ip)
     assert taken == {"192.0.2.3", "192.0.2.4", "192.0.2.6"}
     assert one.shown({"192.0.2.3"}) == "XXXX.X.X"
-    assert one.why_not("192.0.2.2") == "it is reserved for others"
+    assert one.why_not("192.0.2.2") == "it is reserved for other uses"
     assert one.why_not("198.51.100.1") == "it is not in 192.0.2.0/29"
     assert one.why_not("2001:db8::1") == "it is not in 192.0.2.0/29"
     assert ranges_as_text(one, one.reserved()).split(", ")[1] == "192.0.2.1"

@@ -131,7 +131,7 @@ async def test_nothing_is_run_without_the_disk(node: Node) -> None:
 async def test_an_os_that_is_not_there_is_an_error(node: Node) -> None:
     await node.make_disk()
     missing = msgspec.structs.replace(CREATE, os="missing")
-    with pytest.raises(GuestOsError, match="there is no OS missing"):
+    with pytest.raises(GuestOsError, match="OS missing does not exist"):
         await node.call(OS_CREATE.name, missing)
 
 

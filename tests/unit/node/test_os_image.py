@@ -268,7 +268,7 @@ def test_a_file_comes_by_https_from_who_is_trusted(
         assert target.read() == DATA
         for path, limit, why in (
             ("/disk.raw", MIB, "longer than"),
-            ("/cut", 10 * MIB, "cannot be had|cut off"),
+            ("/cut", 10 * MIB, "cannot be downloaded|truncated"),
             ("/missing", MIB, "404"),
         ):
             with pytest.raises(HostError, match=why):

@@ -81,7 +81,7 @@ async def test_what_is_wrong_with_a_disk_is_a_finding(handlers: Handlers) -> Non
     outside = await ask(handlers, logical_id=("loop", "/etc/passwd"))
     assert not outside.exists
     assert "not below a directory that this node allows" in outside.problem
-    assert "no driver keeps disks" in (await ask(handlers, template="nosuch")).problem
+    assert "no driver supports the template" in (await ask(handlers, template="nosuch")).problem
 
 
 @pytest.mark.requirement("F37", "A41")

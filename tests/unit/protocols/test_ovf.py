@@ -67,7 +67,7 @@ BOMB = '<!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]>'
         ("box-disk001.vmdk", "/etc/shadow", "href"),
         ("box-disk001.vmdk", "http://host/disk.vmdk", "href"),
         ("box-disk001.vmdk", "-rf", "href"),
-        ('fileRef="file1"', 'fileRef="file2"', "there is no file"),
+        ('fileRef="file1"', 'fileRef="file2"', "does not exist"),
         ('ovf:size="123"', 'ovf:compression="gzip"', "compressed"),
         ('capacity="8388608"', 'capacity="9223372036854775808"', "capacity"),
         ('capacity="8388608"', 'capacity="0"', "capacity"),

@@ -121,7 +121,7 @@ async def test_a_replaced_filter_keeps_its_place_and_gets_a_new_watermark() -> N
     assert found.serial_no == 2
     await filters.delete(uuid)
     assert not config.snapshot.table(JobFilter)
-    with pytest.raises(PrereqError, match="there is no job filter"):
+    with pytest.raises(PrereqError, match="does not exist"):
         await filters.delete(uuid)
 
 

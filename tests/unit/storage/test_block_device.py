@@ -56,7 +56,7 @@ async def test_it_is_used_as_it_is_and_never_removed(device: Path, tmp_path: Pat
 
 
 async def test_it_grows_where_it_is_kept(device: Path, tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"has 8 MiB, 16 are needed; grow the device"):
+    with pytest.raises(StorageError, match=r"has 8 MiB but needs 16 MiB; grow the device"):
         await disk(tmp_path).grow(16)
     with device.open("r+b") as data:
         data.truncate(16 * MIB)

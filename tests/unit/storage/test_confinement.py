@@ -104,7 +104,7 @@ def test_a_symlink_planted_as_a_directory_is_refused(paths: Paths, tmp_path: Pat
     outside = tmp_path / "outside"
     outside.mkdir()
     paths.below(f"{ROOT}/web1").symlink_to(outside)
-    with pytest.raises(StorageError, match="web1 is not a directory of its own"):
+    with pytest.raises(StorageError, match="web1 is not a real directory"):
         enter_and_write(paths, f"{ROOT}/web1/disk0")
     assert list(outside.iterdir()) == []
 

@@ -236,7 +236,7 @@ async def test_assembling_says_what_is_wrong(paths: Paths, where: Path) -> None:
 
 @pytest.mark.parametrize("size", [0, -1])
 async def test_a_size_that_is_none_is_refused(paths: Paths, size: int) -> None:
-    with pytest.raises(StorageError, match="not a size"):
+    with pytest.raises(StorageError, match="is not possible"):
         await FileDisk(paths, SPEC).create(size)
 
 

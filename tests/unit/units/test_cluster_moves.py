@@ -240,7 +240,7 @@ async def test_a_move_that_nobody_goes_on_with_ends_and_leaves_nothing(clusters:
     assert not view.status.is_final
     await asyncio.sleep(200)
     _, (message, *_) = failed(await clusters.target.final(job))
-    assert "did not come" in message
+    assert "was not received" in message
     assert clusters.target.snapshot.instance_by_name(NAME) is None
     assert clusters.target.world.node(1).local.disks == {}
     assert clusters.source.instance(NAME).admin_state is AdminState.UP

@@ -295,7 +295,7 @@ def test_an_instance_as_it_should_be_has_no_findings(one: Instance, running: Any
             replace(UP, migrating_to=NODES[1]),
             {NODES[0]: [guest(UP)]},
             "EINSTANCEWRONGNODE",
-            "a migration broke off",
+            "a migration was interrupted",
             True,
         ),
     ],

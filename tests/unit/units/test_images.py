@@ -113,7 +113,7 @@ async def test_what_is_said_is_stronger_than_the_image(master: Master) -> None:
         ({"src_path": "box.ova"}, "absolute path"),
         ({"src_path": "/srv/ganeti/images/../../../etc/shadow"}, "absolute path"),
         ({"src_path": None}, "absolute path"),
-        ({"src_node": None}, "which node"),
+        ({"src_node": None}, "name the node"),
         ({"disks": [DiskRequest(size=128)]}, "has 2 disks"),
         ({"disks": [DiskRequest(size=127), DiskRequest(size=64)]}, "at least as many"),
         ({"mode": "create", "src_path": None, "src_node": None}, "only with mode import"),

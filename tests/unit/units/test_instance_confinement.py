@@ -16,7 +16,7 @@ WRONG = [
     ({"security_model": "pool"}, "the cluster has none"),
     ({"security_model": "pool"}, "gnt-cluster modify --uid-pool="),
     ({"security_model": "user"}, "security_domain: security_model=user needs the name"),
-    ({"security_domain": "qemu"}, "has no meaning with security_model=none"),
+    ({"security_domain": "qemu"}, "has no effect with security_model=none"),
     ({"security_model": "pool", "security_domain": "qemu"}, "only user needs a name"),
 ]
 

@@ -172,7 +172,7 @@ async def test_a_hostile_answer_makes_no_jobs(master: Master) -> None:
     )
     _, (text, code) = failed(await master.run(OpClusterBalance(iallocator="evil")))
     assert code == "environment_error"
-    assert "is not what an allocator may ask for" in text
+    assert "is not an opcode that an allocator may return" in text
 
 
 @pytest.mark.requirement("G23")

@@ -57,9 +57,9 @@ async def test_what_the_nodes_have_of_an_os_is_a_kind(asked: Master) -> None:
 @pytest.mark.parametrize(
     ("op", "text"),
     [
-        (OpQuery(what="soup", fields=[]), "there is nothing of the kind 'soup'"),
+        (OpQuery(what="soup", fields=[]), "'soup' is not a kind of objects"),
         (OpQuery(what="node", fields=["name"], qfilter=["?"]), "is not an operator"),
-        (OpQueryFields(what=""), "there is nothing of the kind"),
+        (OpQueryFields(what=""), "is not a kind of objects"),
         (OpClusterConfigQuery(output_fields=["x"]), "output_fields: unknown field 'x'"),
         (OpTestOsParams(), "osparams_secret: must name at least one"),
         (OpTestDummy(submit_jobs=[[{"OP_ID": "OP_SOUP"}]]), "submit_jobs[0][0]"),

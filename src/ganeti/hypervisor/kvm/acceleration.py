@@ -1,8 +1,7 @@
-"""Whether KVM works here, found out by using it.
+"""The test whether KVM works on this host, by using it.
 
-A device that exists proves little: there are hosts whose KVM takes every guest and then runs it
-a thousand times slower than software emulation would. So a guest of 64 KiB, which only counts,
-has to reach its end within a few seconds.
+A device that exists proves little: some hosts accept every guest and run it a thousand times slower than software
+emulation would. So a guest of 64 KiB, which only counts, must finish within a few seconds.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ PROBE_ROUNDS = 20_000_000
 _EXIT_PORT = 0xF4
 _EXIT_VALUE = 0x10
 PROBE_STATUS = _EXIT_VALUE << 1 | 1
-"""What QEMU's isa-debug-exit makes of the value that the guest writes."""
+"""The exit status that QEMU's isa-debug-exit makes of the guest's value."""
 
 _ROM_SIZE = 0x10000
 _ROM_BASE = 0xFFFF0000
@@ -37,7 +36,7 @@ _CODE_SELECTOR, _DATA_SELECTOR = 8, 16
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """What was found out, for as long as the host is up."""
+    """The result, valid while the host is up."""
 
     boot_id: str
     program: str
@@ -72,7 +71,7 @@ def probe_rom(rounds: int = PROBE_ROUNDS) -> bytes:
 
 
 def probe_command(program: str, rom: Path, accelerator: str = "kvm") -> list[str]:
-    """The words that run the counting guest."""
+    """Return the words that run the counting guest."""
     return [
         program,
         *("-no-user-config", "-nodefaults", "-display", "none"),
@@ -85,14 +84,14 @@ def probe_command(program: str, rom: Path, accelerator: str = "kvm") -> list[str
 
 
 class Acceleration:
-    """Chooses between KVM and software emulation; asks the host once per boot."""
+    """Chooses between KVM and software emulation; tests the host once per boot."""
 
     def __init__(self, paths: Paths, run: Run, *, device: Path = KVM_DEVICE) -> None:
         self._paths, self._run, self._device = paths, run, device
         self._one_at_a_time = asyncio.Lock()
 
     async def choose(self, wanted: str, program: str) -> str:
-        """`kvm` or `tcg`; HypervisorError if KVM is demanded and does not work."""
+        """Return `kvm` or `tcg`; HypervisorError if KVM is required and does not work."""
         if wanted == "tcg":
             return "tcg"
         if await self.kvm_works(program):
@@ -100,12 +99,12 @@ class Acceleration:
         if wanted == "kvm":
             raise HypervisorError(
                 "accelerator=kvm, but a guest does not run under KVM on this node"
-                " (see kvm-ok, or the settings of its firmware); accelerator=auto runs it by emulation"
+                " (see kvm-ok, or the settings of its firmware); accelerator=auto uses software emulation"
             )
         return "tcg"
 
     async def kvm_works(self, program: str) -> bool:
-        """Return whether a guest reaches its end under KVM."""
+        """Return whether a guest finishes under KVM."""
         if not self._device.exists():
             return False
         async with self._one_at_a_time:

@@ -1,11 +1,10 @@
-"""Adopt guests that upstream has started.
+"""Adoption of guests that upstream has started.
 
-Upstream keeps below `/var/run/ganeti/kvm-hypervisor` a process id (`pid/NAME`), control sockets
-(`ctrl/NAME.qmp`, `.serial`, `.qga`), perhaps a user id (`uid/NAME`), and in `conf/NAME.runtime` what it has
-started: the command line, interfaces, hypervisor parameters and disks. That is enough for a record of this driver;
-links give the sockets their local names. The devices have other names, so an adopted guest can be
-shown, stopped and rebooted, and is a normal guest after its next start; until then there is no hotplug
-and it does not move.
+Upstream stores below `/var/run/ganeti/kvm-hypervisor` a process id (`pid/NAME`), control sockets (`ctrl/NAME.qmp`,
+`.serial`, `.qga`), perhaps a user id (`uid/NAME`), and in `conf/NAME.runtime` the started command line,
+interfaces, hypervisor parameters and disks. That is enough for a record of this driver; links give the sockets
+their local names. The devices have other names. So an adopted guest can be shown, stopped and rebooted, but until its
+next start it can neither be hotplugged nor moved.
 """
 
 import contextlib
@@ -29,7 +28,7 @@ from ganeti.model.params import Params
 
 KVM = "kvm"
 _PARTS = 4
-"""Of a runtime file: command line, interfaces, parameters, disks."""
+"""The content of a runtime file: command line, interfaces, parameters, disks."""
 _SOCKETS = {"monitor": "qmp", "console": "serial", "guest_agent": "qga"}
 _RUNTIME = ".runtime"
 _MIRRORED, _PORT = "drbd", 2
@@ -47,7 +46,7 @@ class UpstreamGuest:
 
 
 def directory(paths: Paths) -> Path:
-    """Upstream's directory of runtime data of guests."""
+    """Return upstream's directory of runtime data of guests."""
     return paths.run / "kvm-hypervisor"
 
 
@@ -59,7 +58,7 @@ class UpstreamGuests(AdoptsGuests):
     processes: Processes
 
     def adopt(self, uuids: Mapping[str, str] = MappingProxyType({})) -> Adoption:
-        del uuids  # command lines have them
+        del uuids  # the command lines contain them
         adopted, problems = [], []
         for path in sorted((directory(self.paths) / "conf").glob(f"*{_RUNTIME}")):
             name = path.name.removesuffix(_RUNTIME)
@@ -90,7 +89,7 @@ class UpstreamGuests(AdoptsGuests):
 
 
 def _look_at(paths: Paths, processes: Processes, name: str, path: Path) -> UpstreamGuest | None:
-    """The guest; None if it does not run."""
+    """Return the guest; None if it does not run."""
     host_name(name, "name")
     pid = _number(directory(paths) / "pid" / name)
     argv = _words(pid)
@@ -105,7 +104,7 @@ def _look_at(paths: Paths, processes: Processes, name: str, path: Path) -> Upstr
         raise HypervisorError(f"process {pid} is not its QEMU: its command line has another name")
     process = processes.find(argv)
     if process is None or process.pid != pid:
-        raise HypervisorError(f"process {pid} has ended just now, or there are two of it")
+        raise HypervisorError(f"process {pid} has just ended, or runs twice")
     instance = InstanceSpec(
         name=name,
         uuid=uuid,
@@ -163,7 +162,7 @@ def _number(path: Path) -> int:
 
 
 def _words(pid: int) -> list[str]:
-    """The command line of a process; nothing if it has ended."""
+    """Return the command line of a process; nothing if it has ended."""
     if not pid:
         return []
     try:
@@ -174,14 +173,14 @@ def _words(pid: int) -> list[str]:
 
 
 def _after(argv: Sequence[str], option: str) -> str:
-    """Return what follows an option."""
+    """Return the value of an option."""
     if option not in argv[:-1]:
         raise HypervisorError(f"its command line has no {option}")
     return argv[argv.index(option) + 1]
 
 
 def _known(given: Any) -> Params:
-    """The supported parameters, without those of the shutdown, which upstream handles in another way."""
+    """Return the supported parameters, without those of the shutdown, which upstream handles in another way."""
     found: Params = {}
     for name, value in given.items():
         with contextlib.suppress(InputError):
@@ -205,7 +204,7 @@ def _disk(index: int, given: dict[str, Any]) -> DiskSpec:
 
 
 def _shared_id(given: dict[str, Any]) -> list[Any]:
-    """Return what every node calls a disk; of a mirrored one the port, for its secret is in there."""
+    """Return the disk's name on every node; for a mirrored disk the port, because the identifier holds its secret."""
     words = list(given["logical_id"])
     return words[_PORT : _PORT + 1] if given["dev_type"] == _MIRRORED else words
 

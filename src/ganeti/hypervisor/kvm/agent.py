@@ -1,8 +1,8 @@
-"""A client of QEMU's guest agent, which is a program of the guest: nothing it says is to be trusted.
+"""A client of QEMU's guest agent, a program of the guest: its answers are not trusted.
 
-A question opens the channel, brings both ends in step, asks, and closes it. Each has a deadline and may
-be answered with so many bytes, whatever the guest does (A64). Text from the guest is cut and counted here,
-and escaped where it is printed.
+A query opens the channel, synchronises both ends, asks, and closes the channel. Each query has a deadline and a
+limit for the size of the answer, whatever the guest does (A64). Text from the guest is limited here, and escaped
+where it is printed.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 ANSWER_S = 5.0
 FREEZE_S = 30.0
-"""A guest writes what it holds back before its file systems stand still."""
+"""A guest writes its cached data before its file systems freeze."""
 ANSWER_LIMIT = 1024 * 1024
-"""Bytes that are read for one question."""
+"""The limit of bytes for one query."""
 MOST_LINES = 1000
 MOST, LONGEST = 64, 256
-"""Interfaces, and addresses of each; characters of one text."""
+"""Limits of interfaces, of addresses of each, and of characters of one text."""
 _SYNC = b"\xff"
 
 
@@ -61,14 +61,14 @@ class _HostName(msgspec.Struct):
 
 
 class GuestAgent:
-    """The agent behind one socket; questions are asked one after the other."""
+    """The agent behind one socket; queries are sent one after the other."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._turn = asyncio.Lock()
 
     async def info(self) -> AgentInfo:
-        """Return what the guest says of itself; what its agent does not know stays empty. AgentSilent."""
+        """Return the guest's report about itself; unknown values stay empty. AgentSilent."""
         interfaces = await self._known("guest-network-get-interfaces", list[_Interface], [])
         system = await self._known("guest-get-osinfo", _System, _System())
         host = await self._known("guest-get-host-name", _HostName, _HostName())
@@ -84,12 +84,12 @@ class GuestAgent:
         await self._ask("guest-ping")
 
     async def shutdown(self) -> None:
-        """Ask for a shutdown; an agent that obeys does not answer."""
+        """Request a shutdown; an agent that obeys does not answer."""
         with contextlib.suppress(AgentSilent):
             await self._ask("guest-shutdown", {"mode": "powerdown"})
 
     async def freeze(self) -> int:
-        """Let all file systems stand still, whole; how many they are. May be repeated."""
+        """Freeze all file systems in a consistent state; return how many. Idempotent."""
         if await self._frozen():
             return 0
         return _count(await self._ask("guest-fsfreeze-freeze", timeout_s=FREEZE_S))
@@ -116,7 +116,7 @@ class GuestAgent:
         *,
         timeout_s: float = 0,
     ) -> Any:
-        """The `return` of one command."""
+        """Return the `return` value of one command."""
         timeout_s = timeout_s or ANSWER_S
         question = {"execute": command, **({"arguments": arguments} if arguments else {})}
         try:
@@ -127,7 +127,7 @@ class GuestAgent:
                 f"the guest's agent did not answer {command} within {timeout_s:g} s"
             ) from err
         except (OSError, EOFError, ValueError, RecursionError) as err:
-            raise AgentSilent(f"the guest's agent cannot be asked for {command}: {err}") from err
+            raise AgentSilent(f"the guest's agent cannot be reached for {command}: {err}") from err
         if "error" in answer:
             error = answer["error"]
             said = error.get("desc") if isinstance(error, dict) else error
@@ -139,7 +139,7 @@ class GuestAgent:
         try:
             lines = _Lines(reader)
             token = secrets.randbits(31)
-            # The mark ends an incomplete question of an earlier client.
+            # The mark ends an incomplete query of an earlier client.
             await _say(writer, {"execute": "guest-sync-delimited", "arguments": {"id": token}})
             while (await lines.answer()).get("return") != token:
                 pass  # an answer to an earlier client
@@ -150,13 +150,13 @@ class GuestAgent:
 
 
 class _Lines:
-    """The answers of one conversation, as long as all of them stay below the limit."""
+    """The answers of one conversation, as long as their total is below the limit."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader, self._left, self._lines = reader, ANSWER_LIMIT, MOST_LINES
 
     async def answer(self) -> dict[str, Any]:
-        """The next object; what is none is passed over."""
+        """Return the next object; other input is skipped."""
         while True:
             try:
                 line = await self._reader.readuntil(b"\n")
@@ -171,7 +171,7 @@ class _Lines:
                 found = json.loads(line.rpartition(_SYNC)[2])
                 if isinstance(found, dict):
                     return found
-            await asyncio.sleep(0)  # others have their turn in a flood
+            await asyncio.sleep(0)  # let other tasks run during a flood
 
 
 async def _say(writer: asyncio.StreamWriter, what: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The agents in the guests of a node: what they say, and file systems that stand still for a while."""
+"""The agents in the guests of a node: their reports, and frozen file systems."""
 
 import contextlib
 import logging
@@ -24,7 +24,7 @@ class Agents(TalksToAgent):
         self._known: dict[Path, GuestAgent] = {}
 
     async def agent_info(self, instance: InstanceSpec) -> AgentInfo | None:
-        """Return what a guest says of itself; None if it does not run here, or no agent answers."""
+        """Return a guest's report about itself; None if it does not run here, or no agent answers."""
         guest = self._guests.peek(self._guests.files(instance.uuid))
         if guest is None or not _has_channel(guest):
             return None
@@ -41,7 +41,7 @@ class Agents(TalksToAgent):
                 await self._agent(guest).shutdown()
 
     async def freeze(self, instance: InstanceSpec, limit_s: float) -> int:
-        """Let a guest's file systems stand still, at most `limit_s`; how many they are."""
+        """Freeze a guest's file systems, for at most `limit_s`; return how many."""
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
             guest = self._guests.peek(files)
@@ -49,10 +49,10 @@ class Agents(TalksToAgent):
                 raise HypervisorError(f"{instance.name} does not run on this node")
             if not _has_channel(guest):
                 raise HypervisorError(
-                    f"{instance.name} has no channel for an agent; give it one with gnt-instance"
-                    f" modify -H use_guest_agent=true {instance.name}, which its next start makes"
+                    f"{instance.name} has no channel for an agent; to add one at the next start: gnt-instance"
+                    f" modify -H use_guest_agent=true {instance.name}"
                 )
-            await self._agent(guest).ping()  # else a thaw would wait as long as a freeze
+            await self._agent(guest).ping()  # otherwise a thaw would wait as long as a freeze
             # Stored before the act, so that the guest is thawed in time even if this daemon dies.
             guest = self._guests.change(guest, thaw_at=time.time() + limit_s)
             try:
@@ -70,7 +70,7 @@ class Agents(TalksToAgent):
             return await self._thaw(guest) if guest is not None and guest.record.thaw_at else 0
 
     async def thaw_in_time(self, files: GuestFiles) -> None:
-        """Thaw a guest whose time is over; an agent that cannot be asked is asked again later."""
+        """Thaw a guest after its time limit; an agent that does not answer is called again later."""
         record = files.read()
         if record is not None and 0 < record.thaw_at <= time.time():
             logger.warning("%s was frozen for too long and is thawed", record.instance.name)
@@ -82,7 +82,7 @@ class Agents(TalksToAgent):
         return count
 
     def _agent(self, guest: Guest) -> GuestAgent:
-        """One for all who ask the same guest, so that they take turns."""
+        """Return the one agent client for all callers of a guest, so that they take turns."""
         path = guest.files.guest_agent
         return self._known.setdefault(path, GuestAgent(path))
 

@@ -1,4 +1,4 @@
-"""The migration capabilities of QEMU: those that this driver needs, and those of `migration_caps`."""
+"""The migration capabilities of QEMU: those that this driver requires, and those of `migration_caps`."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ NEEDED = {"late-block-activate": True, "auto-converge": True}
 ALLOWED = frozenset(
     ("auto-converge", "compress", "events", "multifd", "validate-uuid", "xbzrle", "zero-blocks")
 )
-"""The names that `migration_caps` may have.
+"""The allowed names in `migration_caps`.
 
-QEMU's others would break what a migration here promises: that the source can take the guest back until
-the target may continue (`postcopy-ram`, `release-ram`, `return-path`, `x-colo`), its disks (`block`,
-`x-ignore-shared`), or its encryption (`rdma-pin-all`, `zero-copy-send`).
+QEMU's others would break promises of a migration here: that the source can resume the guest until the target may
+continue (`postcopy-ram`, `release-ram`, `return-path`, `x-colo`), its disks (`block`, `x-ignore-shared`), or its
+encryption (`rdma-pin-all`, `zero-copy-send`).
 """
 _APART = (("compress", "multifd"), ("compress", "xbzrle"), ("multifd", "xbzrle"))
 
@@ -24,10 +24,10 @@ def names(migration_caps: str) -> tuple[str, ...]:
 
 
 def capability_problems(migration_caps: str) -> list[str]:
-    """Return what keeps guests from being migrated so, a sentence each that names the parameter first."""
+    """Return the faults of the parameter, a sentence each that names it first."""
     wanted = names(migration_caps)
     found = [
-        f"migration_caps: {name} cannot be used; those that can are {', '.join(sorted(ALLOWED))}"
+        f"migration_caps: {name} cannot be used; allowed are {', '.join(sorted(ALLOWED))}"
         for name in wanted
         if name not in ALLOWED
     ]
@@ -39,7 +39,7 @@ def capability_problems(migration_caps: str) -> list[str]:
 
 
 async def set_capabilities(ask: Ask, *, further: Sequence[str] = (), pauses: bool = False) -> None:
-    """Tell one end, whatever an attempt before has told it. HypervisorError if this QEMU lacks one."""
+    """Set all capabilities at one end, independent of earlier attempts. HypervisorError if this QEMU lacks one."""
     known = {str(one["capability"]) for one in await ask("query-migrate-capabilities")}
     if absent := sorted(set(further) - known):
         raise HypervisorError(

@@ -1,7 +1,7 @@
-"""The command line of QEMU, as a pure function of what was decided before.
+"""The command line of QEMU, as a pure function of earlier decisions.
 
-A value never becomes part of another option: each option is made by `option` (A44). Here are the
-parts that every guest has, its disks and its network; `machine`, `display` and `images` make the rest.
+A value never becomes part of another option: `option` makes each option (A44). This module has the parts of every
+guest, its disks and its network; `machine`, `display` and `images` make the rest.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,21 +52,21 @@ _DISK_DRIVERS = {
 _LSI_DISKS = 7
 _ISA_NICS = frozenset(("ne2k_isa",))
 _SERIAL_LIMIT = 20
-"""Bytes that virtio-blk has for a serial number."""
+"""The size of virtio-blk's serial number in bytes."""
 
 
 @dataclass(frozen=True)
 class DiskBackend:
-    """How one disk is opened, found out on this host."""
+    """The way to open one disk, as examined on this host."""
 
     path: str
     is_block: bool
-    """A block device, else a file."""
+    """True for a block device, else a file."""
     direct: bool
-    """Past the host's cache."""
+    """True to bypass the host's cache."""
     writethrough: bool = False
     remote: Mapping[str, Any] | None = None
-    """What QEMU reads by a driver of its own: the driver's name and options; then `path` is for people."""
+    """A disk that QEMU reads by a driver of its own: the driver's name and options; then `path` is for people."""
 
 
 @dataclass(frozen=True)
@@ -78,19 +78,19 @@ class Resolved:
     machine: str
     files: GuestFiles
     hvparams: Params
-    """Complete: with a value for every parameter that the hypervisor knows."""
+    """Complete: with a value for every parameter of the hypervisor."""
     disks: Sequence[DiskBackend] = ()
     taps: Sequence[str] = ()
     is_incoming: bool = False
     slots: Mapping[str, int] = field(default_factory=dict)
-    """UUID of a disk or NIC -> its slot; without one, its index (`ganeti.hypervisor.kvm.pci_slots`)."""
+    """UUID of a disk or NIC -> its slot; the default is its index (`ganeti.hypervisor.kvm.pci_slots`)."""
     firmware: Firmware | None = None
-    """Flash chips, for a UEFI guest."""
+    """The flash chips of a UEFI guest."""
     spice: Spice = field(default_factory=Spice)
 
 
 def qemu_command(instance: InstanceSpec, resolved: Resolved) -> list[str]:
-    """The words that start the guest, stopped before its first instruction."""
+    """Return the words that start the guest, stopped before its first instruction."""
     return [
         resolved.program,
         "-no-user-config",
@@ -123,16 +123,16 @@ def qemu_command(instance: InstanceSpec, resolved: Resolved) -> list[str]:
 
 
 def node_name(kind: str, disk: DiskSpec) -> str:
-    """The name of a disk's node in QEMU: stable, and within its 31 bytes."""
+    """Return the name of a disk's node in QEMU: stable, and within its 31 bytes."""
     return f"{kind}-{disk.uuid.replace('-', '')[:24]}"
 
 
 def kernel_command_line(hvparams: Params) -> str:
-    """The command line of a directly booted kernel."""
+    """Return the command line of a directly booted kernel."""
     root = str(hvparams["root_path"])
     if any(character.isspace() for character in root):
         raise HypervisorError(
-            f"root_path {root!r:.80} is not one word; set further words in kernel_args"
+            f"root_path {root!r:.80} must be one word; set further words in kernel_args"
         )
     words = [f"root={root}"] if root else []
     if hvparams["serial_console"]:
@@ -146,7 +146,7 @@ def _monitor(name: str, path: Path) -> list[str]:
 
 
 def _serial(resolved: Resolved) -> list[str]:
-    """A console that is always drained: without a client, QEMU writes to the log alone."""
+    """Return a console that is always drained: without a client, QEMU writes only to the log."""
     if not resolved.hvparams["serial_console"]:
         return []
     files = resolved.files
@@ -167,12 +167,12 @@ def _kernel(hvparams: Params) -> list[str]:
 
 
 def _ports(machine: str) -> list[str]:
-    """The slots for hotplug, for machines without built-in ones."""
+    """Return the slots for hotplug, for machines without built-in ones."""
     return [word for port in root_ports(machine) for word in ("-device", _device(port))]
 
 
 def _ide_disks(instance: InstanceSpec, resolved: Resolved) -> int:
-    """Return how many places of IDE the disks take."""
+    """Return how many positions of IDE the disks occupy."""
     return len(instance.disks) if resolved.hvparams["disk_type"] == "ide" else 0
 
 
@@ -185,8 +185,8 @@ def _check_places(instance: InstanceSpec, resolved: Resolved) -> None:
         kind, places = "scsi, with scsi_controller_type=lsi,", _LSI_DISKS
     if wanted > places:
         raise HypervisorError(
-            f"{instance.name} has {wanted} disks; disk_type={kind} takes {places},"
-            " disk_type=paravirtual takes more"
+            f"{instance.name} has {wanted} disks; disk_type={kind} supports {places},"
+            " disk_type=paravirtual supports more"
         )
 
 
@@ -209,7 +209,7 @@ def _disks(instance: InstanceSpec, resolved: Resolved) -> list[str]:
 
 
 def backend_nodes(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> list[dict[str, Any]]:
-    """The file below, and the format above it: named as raw, never probed. As `blockdev-add` takes them."""
+    """Return the file layer and the format layer above it in the form of `blockdev-add`: named as raw, never probed."""
     read_only = disk.mode == "ro"
     cache = {"direct": backend.direct, "no-flush": False}
     if backend.remote is not None:
@@ -237,12 +237,12 @@ def backend_nodes(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> lis
 
 
 def _aio(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> dict[str, str]:
-    """QEMU's own threads need no word; the kernel's older way works past the host's cache only."""
+    """Check disk_aio. QEMU's own threads need no option; the kernel's older interface needs a disabled host cache."""
     how = str(hvparams["disk_aio"])
     if how == "native" and not backend.direct:
         raise HypervisorError(
-            f"disk {disk.index}: disk_aio=native needs disk_cache=none, and a file system that can"
-            " be read past the cache of the host; or set disk_aio=threads"
+            f"disk {disk.index}: disk_aio=native needs disk_cache=none, and a file system with"
+            " direct I/O; or set disk_aio=threads"
         )
     return {} if how == "threads" else {"aio": how}
 
@@ -250,7 +250,7 @@ def _aio(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> dict[str, st
 def disk_device(
     disk: DiskSpec, backend: DiskBackend, hvparams: Params, machine: str, slot: int
 ) -> dict[str, Any]:
-    """Return what the guest sees of a disk, as `device_add` takes it."""
+    """Return the guest's side of a disk, in the form of `device_add`."""
     kind = str(hvparams["disk_type"])
     pairs: dict[str, Any] = {
         "driver": _DISK_DRIVERS[kind],
@@ -291,17 +291,17 @@ def _netdev(nic: NicSpec, tap: str, hvparams: Params) -> str:
 
 
 def nic_queues(hvparams: Params) -> int:
-    """Queues of each interface from its start; only paravirtual ones have more than one."""
+    """Return the queues of each interface from its start; only paravirtual ones have more than one."""
     return int(hvparams["virtio_net_queues"]) if hvparams["nic_type"] == "paravirtual" else 1
 
 
 def netdev_id(nic: NicSpec) -> str:
-    """The host's side of a NIC, in QEMU."""
+    """Return the host's side of a NIC, in QEMU."""
     return device_id("net", nic.uuid)
 
 
 def nic_device(nic: NicSpec, hvparams: Params, machine: str, slot: int) -> dict[str, Any]:
-    """Return what the guest sees of a NIC, as `device_add` takes it."""
+    """Return the guest's side of a NIC, in the form of `device_add`."""
     kind = str(hvparams["nic_type"])
     pairs: dict[str, Any] = {
         "driver": "virtio-net-pci" if kind == "paravirtual" else kind,
@@ -320,12 +320,12 @@ def nic_device(nic: NicSpec, hvparams: Params, machine: str, slot: int) -> dict[
 
 
 def _device(pairs: Mapping[str, Any]) -> str:
-    """Return what `device_add` takes, on a command line."""
+    """Return the arguments of `device_add` in the form of a command line."""
     return option(pairs["driver"], **{name: pairs[name] for name in pairs if name != "driver"})
 
 
 def _flat(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested values with dots in their names, as on a command line."""
+    """Flatten nested values into names with dots, as on a command line."""
     flat: dict[str, Any] = {}
     for name, value in node.items():
         inner = value.items() if isinstance(value, dict) else None

@@ -1,8 +1,8 @@
-"""What a QEMU that a guest has taken over can still reach: a user id, an empty directory, few system calls.
+"""The confinement of a QEMU that a guest may have compromised: a user id, an empty directory, few system calls.
 
-QEMU is started as root, opens disks, devices, logs and sockets, and gives its rights up before the
-guest's first instruction (S228-S230). So none of these need belong to the guest's user, and what is
-plugged in later is handed over as an open file.
+QEMU is started as root, opens disks, devices, logs and sockets, and drops its privileges before the guest's first
+instruction (S228-S230). So none of these must belong to the guest's user, and a hotplugged device is passed as an
+open file.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ from ganeti.model.confinement import confinement_problems
 from ganeti.model.params import Params
 
 CHROOT_MODE = 0o555
-"""The directory that a guest's QEMU sees as its root is not writable."""
+"""The root directory of a guest's QEMU is not writable."""
 PROBE_S = 20.0
 SETPRIV = "/usr/bin/setpriv"
-"""Of util-linux, which every Debian has."""
+"""A program of util-linux, which every Debian has."""
 _UID_LOCK_SET = 0x48000
-"""Number of a set of descriptors that meets no others."""
+"""The number of a set of descriptors that is different from all others."""
 _QUESTIONS = ("qmp_capabilities", "query-command-line-options", "quit")
 
 
 @dataclass(frozen=True)
 class Abilities:
-    """Which options this QEMU has; those of QEMU 9 took the place of `-runas` and `-chroot`."""
+    """The options of this QEMU; those of QEMU 9 replaced `-runas` and `-chroot`."""
 
     run_with_user: bool = False
     run_with_chroot: bool = False
@@ -46,7 +46,7 @@ class Abilities:
 
 @dataclass(frozen=True)
 class User:
-    """Whose rights QEMU keeps."""
+    """The user whose privileges QEMU keeps."""
 
     uid: int
     gid: int
@@ -57,30 +57,30 @@ class User:
 
 @dataclass(frozen=True)
 class Confined:
-    """How one start is confined."""
+    """The confinement of one start."""
 
     words: Sequence[str]
     """For QEMU's command line."""
     launcher: Sequence[str] = ()
-    """What starts QEMU with few capabilities."""
+    """The prefix that starts QEMU with few capabilities."""
     user: User | None = None
-    """None for the daemon's own."""
+    """None for the daemon's own user."""
     lock: uidpool.LockedUid | None = None
-    """Of the id from the pool, until QEMU runs with it."""
+    """The lock of the id from the pool, until QEMU runs with the id."""
 
     @property
     def pool_uid(self) -> int:
-        """0 without one."""
+        """The id from the pool; 0 if there is none."""
         return self.lock.GetUid() if self.lock else 0
 
     @property
     def owner(self) -> tuple[int, int]:
-        """User and group of the guest's processes."""
+        """The user and group of the guest's processes."""
         return (self.user.uid, self.user.gid) if self.user else (os.geteuid(), os.getegid())
 
     @property
     def descriptors(self) -> Sequence[int]:
-        """What QEMU inherits: the lock, so that it holds even if this daemon dies just now."""
+        """The descriptors that QEMU inherits: the lock, so that it holds even if this daemon dies now."""
         return (self.lock.fileno(),) if self.lock else ()
 
 
@@ -97,7 +97,7 @@ class Confinement:
     async def confined(
         self, files: GuestFiles, hvparams: Params, program: str
     ) -> AsyncIterator[Confined]:
-        """Confine the start that the block makes; if it fails, its user id is free again."""
+        """Confine the start in the block; if it fails, its user id is free again."""
         abilities = await self.abilities(program)
         chroot = files.chroot if hvparams["use_chroot"] else None
         if hvparams["security_model"] != "pool":
@@ -115,36 +115,36 @@ class Confinement:
         lock.Unlock()
 
     def prepare(self, files: GuestFiles, hvparams: Params) -> None:
-        """Make what the guest's QEMU sees as its root, empty."""
+        """Make an empty root directory for the guest's QEMU."""
         _remove_tree(files.chroot)
         if hvparams["use_chroot"]:
             files.chroot.mkdir()
             files.chroot.chmod(CHROOT_MODE)
 
     def remember(self, record: Record) -> None:
-        """A live guest has its user id, whatever became of the lock file meanwhile."""
+        """Reserve the user id of a live guest, whatever became of its lock file."""
         if record.pool_uid:
             uidpool.mark_in_use(self._lock_files, record.pool_uid)
 
     def clear(self, files: GuestFiles, record: Record) -> None:
-        """After the end of a guest: its user id is free, its directory is gone."""
+        """Free the user id of an ended guest, and remove its directory."""
         if record.pool_uid:
             uidpool.ReleaseUid(record.pool_uid, directory=self._lock_files)
         _remove_tree(files.chroot)
 
     def pool_problems(self) -> list[str]:
-        """Return what is wrong with the cluster's pool on this node."""
+        """Return the faults of the cluster's pool on this node."""
         try:
             pool = self._pool()
         except GanetiError:
-            return []  # a node without facts about its cluster is reported elsewhere
+            return []  # another check reports a node without facts about its cluster
         return [f"in the user-id pool: {text}" for text in uidpool.host_conflicts(pool)]
 
     async def abilities(self, program: str) -> Abilities:
-        """Return what this very QEMU offers, asked once for each version of the program."""
+        """Return the options of this QEMU, queried once for each version of the program."""
         key = _version_key(program)
         if key is None:
-            return Abilities()  # starting it will say why
+            return Abilities()  # the start will report the reason
         async with self._one_probe:
             if key not in self._known:
                 self._known[key] = await self._probe(program)
@@ -157,18 +157,18 @@ class Confinement:
                 probe_command(program), stdin=questions.encode(), timeout_s=PROBE_S
             )
         except HostError as err:
-            raise HypervisorError(f"{program} cannot be asked for its options: {err}") from err
+            raise HypervisorError(f"the options of {program} cannot be queried: {err}") from err
         return abilities_of(done.stdout)
 
     async def _take_uid(self) -> uidpool.LockedUid:
         pool = self._pool()
         if not pool:
             raise HypervisorError(
-                "security_model=pool, but the cluster has no user-id pool; give it one with"
+                "security_model=pool, but the cluster has no user-id pool; set one with"
                 " 'gnt-cluster modify --uid-pool', or choose another security_model"
             )
         uids = uidpool.ExpandUidPool(pool)
-        # Looking at all processes takes its time, but must not be left half way.
+        # A scan of all processes takes time, but must not be left half way.
         taking = asyncio.ensure_future(
             asyncio.to_thread(uidpool.RequestUnusedUid, uids, directory=self._lock_files)
         )
@@ -187,7 +187,7 @@ class Confinement:
 
 
 def words(user: User | None, chroot: Path | None, abilities: Abilities) -> list[str]:
-    """The options that confine a QEMU."""
+    """Return the options that confine a QEMU."""
     found: list[str] = []
     run_with: dict[str, str | int | bool] = {}
     if chroot is not None and abilities.run_with_chroot:
@@ -205,14 +205,14 @@ def words(user: User | None, chroot: Path | None, abilities: Abilities) -> list[
             ("obsolete", "spawn", "resourcecontrol"), "deny"
         )
         if user is None:
-            # The sandbox is there before the user changes, which this would forbid.
+            # The sandbox exists before the user changes, which it would forbid.
             denied["elevateprivileges"] = "deny"
         found += ["-sandbox", option("on", **denied)]
     return found
 
 
 def _closes(lock: uidpool.LockedUid) -> list[str]:
-    """Have QEMU take the lock's descriptor for one of its own, which it closes once the guest runs.
+    """Make QEMU treat the lock's descriptor as one of its own, which it closes once the guest runs.
 
     It is unused, and QEMU closes such files when a conversation with its monitor ends.
     """
@@ -220,16 +220,16 @@ def _closes(lock: uidpool.LockedUid) -> list[str]:
 
 
 def _launcher(user: User | None, chroot: Path | None) -> list[str]:
-    """Only root has rights to drop."""
+    """Return whether this process is root: only root has privileges to drop."""
     return capability_words(user, chroot) if os.geteuid() == 0 else []
 
 
 def capability_words(user: User | None, chroot: Path | None) -> list[str]:
-    """Return what starts a program as root without the capabilities that QEMU does not need.
+    """Return the prefix that starts a program as root without the capabilities that QEMU does not need.
 
-    One without a user of its own keeps them for life; with one it loses them all.
+    Without a user of its own it keeps the rest for life; with one it loses all.
     """
-    # Images may belong to whomever, in directories that are not open to everybody.
+    # Images may belong to any user, in directories that are not open to all.
     kept = ["dac_override"]
     if user is not None:
         kept += ["setgid", "setuid"]
@@ -240,7 +240,7 @@ def capability_words(user: User | None, chroot: Path | None) -> list[str]:
 
 
 def user_of(hvparams: Params) -> User | None:
-    """The user of a guest without a pool: None for root; HypervisorError for an unknown user."""
+    """Return the user of a guest without a pool: None for root; HypervisorError for an unknown user."""
     if problems := user_problems(hvparams):
         raise HypervisorError(problems[0])
     if hvparams["security_model"] != "user":
@@ -250,8 +250,8 @@ def user_of(hvparams: Params) -> User | None:
 
 
 def user_problems(hvparams: Params) -> list[str]:
-    """Return what is wrong on this node with the parameters that choose QEMU's user."""
-    # Whether there is a pool is the master's to check, and found out when an id is taken.
+    """Return the faults of the parameters that choose QEMU's user, on this node."""
+    # The master checks whether a pool exists; the start finds a missing one when it takes an id.
     found = confinement_problems(hvparams, has_pool=True)
     name = str(hvparams["security_domain"])
     if found or not name:
@@ -261,12 +261,12 @@ def user_problems(hvparams: Params) -> list[str]:
     except KeyError:
         return [f"security_domain: the user {name} does not exist on this node"]
     if user.pw_uid == 0 or user.pw_gid == 0:
-        return [f"security_domain: {name} has the rights of root"]
+        return [f"security_domain: {name} has root privileges"]
     return []
 
 
 def probe_command(program: str) -> list[str]:
-    """The words that start a QEMU without a machine, to be asked on its standard input."""
+    """Return the words that start a QEMU without a machine, for queries on its standard input."""
     return [
         program,
         *("-machine", "none", "-nodefaults", "-no-user-config", "-display", "none", "-S"),
@@ -275,7 +275,7 @@ def probe_command(program: str) -> list[str]:
 
 
 def abilities_of(answers: bytes) -> Abilities:
-    """Read the answers of QEMU; one that says nothing of use is taken for an old one."""
+    """Read the answers of QEMU; one without a known option counts as an old one."""
     options: dict[str, set[str]] = {}
     for line in answers.splitlines():
         with contextlib.suppress(ValueError):
@@ -302,7 +302,7 @@ def _version_key(program: str) -> tuple[str, int, int] | None:
 
 
 def _pool_user(uid: int) -> User:
-    """Its primary group is that of the host's user of this id, else gid = uid."""
+    """Return the user; its primary group is that of the host's user of this id, else gid = uid."""
     try:
         return User(uid, pwd.getpwuid(uid).pw_gid or uid)
     except KeyError:
@@ -310,7 +310,7 @@ def _pool_user(uid: int) -> User:
 
 
 def _remove_tree(directory: Path) -> None:
-    """A guest without a user of its own may have put something there."""
+    """Empty the directory: a guest without a user of its own may have written files there."""
     if directory.exists():
         directory.chmod(0o700)
         shutil.rmtree(directory)

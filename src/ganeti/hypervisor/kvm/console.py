@@ -1,4 +1,4 @@
-"""The console of a guest, and where it is."""
+"""The console of a guest, and its address."""
 
 from ipaddress import ip_address
 
@@ -10,11 +10,10 @@ from ganeti.rpc.procedures.instances import ConsoleInfo
 
 
 def console_info(guest: Guest) -> ConsoleInfo:
-    """The serial console where there is one, else the display.
+    """Return the serial console if it exists, else the display.
 
-    The first is a socket to connect to, which serves one client at a time, and the log of all that was said.
-
-    A client of it must read all the time: QEMU waits for it once its socket is full, and the guest for QEMU.
+    The serial console is a socket, which serves one client at a time, and a log of all output. A client must read all
+    the time: QEMU waits for it once its socket is full, and the guest waits for QEMU.
     """
     files, instance = guest.files, guest.instance
     hvparams = complete(instance.hvparams)
@@ -38,7 +37,7 @@ def _display(instance: InstanceSpec, hvparams: Params) -> ConsoleInfo:
 
 
 def _host(bound: str) -> str:
-    """Return where clients go for a display on this address: empty if any address of the node will do."""
+    """Return the display's address for clients: empty if any address of the node serves it."""
     try:
         return "" if ip_address(bound).is_unspecified else bound
     except ValueError:

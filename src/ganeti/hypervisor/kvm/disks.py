@@ -1,4 +1,4 @@
-"""How the disks of a guest are opened on this host."""
+"""The way to open the disks of a guest on this host."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 
 
 def resolve_disks(instance: InstanceSpec, paths: Sequence[str], cache: str) -> list[DiskBackend]:
-    """Look at every disk; HypervisorError names the first one that cannot be opened."""
+    """Examine every disk; HypervisorError names the first one that cannot be opened."""
     if len(paths) != len(instance.disks):
         raise HypervisorError(
             f"{instance.name} has {len(instance.disks)} disks, but the paths of {len(paths)} were given"
@@ -22,7 +22,7 @@ def resolve_disks(instance: InstanceSpec, paths: Sequence[str], cache: str) -> l
 
 
 def cache_mode(disk: DiskSpec, cache: str) -> str:
-    """The cache that a disk gets: where other nodes see the same data, never the host's own."""
+    """Return the cache mode of a disk: never the host's cache if other nodes see the same data."""
     template = DISK_TEMPLATES.get(disk.template)
     if template is not None and template.shared:
         return "none"
@@ -52,7 +52,7 @@ def _resolve(disk: DiskSpec, path: str, cache: str) -> DiskBackend:
 
 
 def _takes_direct_access(path: str) -> bool:
-    """False only where the file system itself refuses it, as some in memory do."""
+    """Return whether direct I/O works; some file systems, for example in memory, refuse it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
     except OSError as err:

@@ -1,7 +1,7 @@
-"""What a person sees of a guest: graphics, VNC, SPICE, sound, keyboard and pointer; pure.
+"""The user interface of a guest: graphics, VNC, SPICE, sound, keyboard and pointer; pure.
 
-Passwords are not here: they reach QEMU through its monitor only (G23), before the guest's first
-instruction and before any client could know the port.
+Passwords are not part of it: they reach QEMU only through its monitor (G23), before the guest's first instruction
+and before any client could know the port.
 """
 
 from dataclasses import dataclass
@@ -40,12 +40,12 @@ _CHANNEL = "channels"
 
 @dataclass(frozen=True)
 class Spice:
-    """What this node has for SPICE."""
+    """This node's settings for SPICE."""
 
     address: str = ""
-    """Where it is served: `spice_bind`, or the address of the interface that this names."""
+    """The address: `spice_bind`, or the address of the interface that this names."""
     certificates: Path = Path("/var/lib/ganeti")
-    """Where `spice.pem` (key and certificate) and `spice-ca.pem` are."""
+    """The directory of `spice.pem` (key and certificate) and `spice-ca.pem`."""
 
 
 def has_vnc(hvparams: Params) -> bool:
@@ -59,13 +59,13 @@ def has_spice(hvparams: Params) -> bool:
 
 
 def vnc_socket(instance: InstanceSpec, hvparams: Params) -> Path | None:
-    """Return where VNC is served on a socket in a directory."""
+    """Return the VNC socket in a directory."""
     address = str(hvparams["vnc_bind_address"])
     return Path(address) / f"{instance.name}.vnc" if address.startswith("/") else None
 
 
 def card(hvparams: Params) -> str:
-    """The graphics card: the one that was asked for, else one that fits the display."""
+    """Return the graphics card: the configured one, else one that fits the display."""
     if hvparams["vga"]:
         return str(hvparams["vga"])
     if has_spice(hvparams):
@@ -74,7 +74,7 @@ def card(hvparams: Params) -> str:
 
 
 def devices_needed(hvparams: Params) -> set[str]:
-    """QEMU's names of the devices that the display needs."""
+    """Return QEMU's names of the devices that the display needs."""
     found = set(_SOUND.get(str(hvparams["soundhw"]), ()))
     if card(hvparams) != "none":
         found.add(_CARDS[card(hvparams)])
@@ -82,7 +82,7 @@ def devices_needed(hvparams: Params) -> set[str]:
 
 
 def display_words(instance: InstanceSpec, hvparams: Params, spice: Spice) -> list[str]:
-    """Everything of this module but the channels."""
+    """Return all options of this module but the channels."""
     words: list[str] = []
     if card(hvparams) != "none":
         words += ["-device", option(_CARDS[card(hvparams)], id="video0")]
@@ -96,7 +96,7 @@ def display_words(instance: InstanceSpec, hvparams: Params, spice: Spice) -> lis
 
 
 def channel_words(hvparams: Params, agent: Path) -> list[str]:
-    """Channels to programs in the guest: QEMU's agent, SPICE's agent."""
+    """Return channels to programs in the guest: QEMU's agent, SPICE's agent."""
     wants_spice = has_spice(hvparams) and bool(hvparams["spice_use_vdagent"])
     if not (wants_spice or hvparams["use_guest_agent"]):
         return []
@@ -175,8 +175,8 @@ def _port(instance: InstanceSpec) -> int:
     port = instance.network_port
     if port is None or not FIRST_VNC_PORT <= port <= LAST_PORT:
         raise HypervisorError(
-            f"{instance.name} has no network port for its display; the cluster's pool was empty when it"
-            " was made: gnt-instance modify gives it one, or set vnc_bind_address to a directory"
+            f"{instance.name} has no network port for its display; the cluster's pool was empty at its"
+            " creation: gnt-instance modify assigns one, or set vnc_bind_address to a directory"
         )
     return port
 

@@ -1,4 +1,4 @@
-"""The KVM hypervisor: QEMU processes, driven through their monitors."""
+"""The KVM hypervisor: QEMU processes, controlled through their monitors."""
 
 import asyncio
 import contextlib
@@ -43,12 +43,12 @@ from ganeti.rpc.procedures.migration import (
 )
 
 LOOK_S = 2.0
-"""How long a QEMU may take to say its state when all are listed."""
+"""The time for a QEMU to report its state when all are listed."""
 ASK_AGAIN_S = 5.0
-"""A guest that is still booting does not hear the power button: it is pressed again."""
+"""A guest that is still booting misses the power button: it is pressed again."""
 LOOK_EVERY_S = 0.2
 FIRMWARE_RESETS_S = 3.0
-"""SeaBIOS that was run before resets the machine once more, which is not a reboot by the guest."""
+"""SeaBIOS, when run before, resets the machine once more, which is not a reboot by the guest."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,12 +59,12 @@ _STATES = {
     "running": "running",
     "shutdown": "shutdown",
 }
-"""QEMU's run states as RunningInstance says them; all others stand still: `paused`."""
+"""QEMU's run states in the words of RunningInstance; all others count as `paused`."""
 _MIGRATING = frozenset(("migrating", "incoming", "postmigrate"))
 
 
 class KvmHypervisor(Hypervisor):
-    """Guests as QEMU processes, which outlive this object and the daemon that has it."""
+    """Guests as QEMU processes, which outlive this object and its daemon."""
 
     name: ClassVar[str] = KVM.name
 
@@ -173,7 +173,7 @@ class KvmHypervisor(Hypervisor):
         async with self._guests.lock(files):
             guest = self._guests.here(instance)
             if soft:
-                # After the guest's own shutdown QEMU then stays stopped, to be reset and continued.
+                # After the guest's own shutdown QEMU stays stopped, to be reset and continued.
                 await guest.ask("set-action", {"shutdown": "pause"})
                 try:
                     await self._shuts_down(guest, timeout_s)
@@ -296,7 +296,7 @@ class KvmHypervisor(Hypervisor):
     # --- pieces of the operations above ------------------------------------------------------
 
     async def _look(self, files: GuestFiles) -> RunningInstance | None:
-        """One entry of the list; a QEMU that does not answer counts as running."""
+        """Return one entry of the list; a QEMU that does not answer counts as running."""
         try:
             guest = await self._cleaned(files)
             if guest is None:
@@ -305,7 +305,7 @@ class KvmHypervisor(Hypervisor):
             if state is None:
                 await self._cleaned(files)
         except HypervisorError as err:
-            logger.error("%s", err)  # noqa: TRY400 - the sentence is for people, the place is known
+            logger.error("%s", err)  # noqa: TRY400 - the sentence is for people, the traceback adds nothing
             return None
         if state is None:
             return None
@@ -325,7 +325,7 @@ class KvmHypervisor(Hypervisor):
         )
 
     async def _cleaned(self, files: GuestFiles) -> Guest | None:
-        """The live guest, after removing a dead one, unless another task works on it."""
+        """Return the live guest, after removing a dead one, unless another task works on it."""
         lock = self._guests.lock(files)
         if lock.locked():
             return self._guests.peek(files)
@@ -341,7 +341,7 @@ class KvmHypervisor(Hypervisor):
             return None if self._guests.peek(guest.files) is None else "running"
 
     async def _ended_if_useless(self, guest: Guest) -> bool:
-        """Stop a QEMU whose guest cannot continue: it has shut itself down, or was never ready to start."""
+        """Stop a QEMU whose guest cannot continue: it has shut itself down, or its start was incomplete."""
         if guest.record.is_incoming:
             return False
         try:
@@ -355,7 +355,7 @@ class KvmHypervisor(Hypervisor):
         return True
 
     async def _first_status(self, guest: Guest) -> str:
-        """The state of a QEMU that an earlier daemon may have started a moment ago: wait for its monitor."""
+        """Return the state of a QEMU that an earlier daemon may have just started: wait for its monitor."""
         for _ in range(round(ASK_AGAIN_S / LOOK_EVERY_S)):
             with contextlib.suppress(MonitorGone):
                 return await guest.status()
@@ -365,7 +365,7 @@ class KvmHypervisor(Hypervisor):
         return await guest.status()
 
     async def _resume(self, guest: Guest, *, paused: bool) -> None:
-        """A start of what is here already."""
+        """Handle a start of an existing guest."""
         name = guest.instance.name
         try:
             status = await guest.status()
@@ -373,8 +373,8 @@ class KvmHypervisor(Hypervisor):
             return
         if guest.record.is_incoming or _STATES.get(status) in _MIGRATING:
             raise HypervisorError(
-                f"{name} is in a migration on this node (QEMU reports {status}) that was not finished;"
-                " find out on which node it runs, and finish or clean up that migration"
+                f"{name} is in an unfinished migration on this node (QEMU reports {status});"
+                " find the node that runs it, and finish or clean up that migration"
             )
         if status != "running" and not paused:
             await self._run_on(guest)
@@ -387,7 +387,7 @@ class KvmHypervisor(Hypervisor):
             raise
 
     async def _run_on(self, guest: Guest) -> None:
-        """Let a guest run; HypervisorError if it then stands still."""
+        """Resume a guest; HypervisorError if it does not run then."""
         await guest.ask("cont")
         status = await guest.status()
         if status == "suspended":
@@ -399,7 +399,7 @@ class KvmHypervisor(Hypervisor):
             )
 
     async def _ends_when_asked(self, guest: Guest, timeout_s: float) -> bool:
-        """Press the power button until the guest has ended; False after `timeout_s`."""
+        """Press the power button until the guest has ended; return False after `timeout_s`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         try:
@@ -412,7 +412,7 @@ class KvmHypervisor(Hypervisor):
             is_first = True
             while (left := deadline - loop.time()) > 0:
                 await guest.ask("system_powerdown", timeout_s=left)
-                if not is_first:  # it did not hear the button
+                if not is_first:  # it missed the button
                     await self.agents.shutdown(guest)
                 is_first = False
                 if await self._guests.ended_within(guest, min(ASK_AGAIN_S, left)):
@@ -450,7 +450,7 @@ class KvmHypervisor(Hypervisor):
                 certificate=guest.record.certificate,
             )
         raise HypervisorError(
-            f"{guest.instance.name} has a QEMU process on this node already; if it is left from a"
+            f"{guest.instance.name} has a QEMU process on this node already; if it belongs to a"
             " failed migration, clean up that migration first"
         )
 
@@ -461,14 +461,14 @@ class KvmHypervisor(Hypervisor):
             return
         if not await migration.has_left(guest.ask):
             raise HypervisorError(
-                f"{instance.name} still runs on the node that should have sent it away; not ended"
+                f"{instance.name} still runs on the node that should have sent it; it was not ended"
             )
         await self._guests.end(guest)
 
     async def _resume_source(self, files: GuestFiles, instance: InstanceSpec) -> None:
         guest = await self._guests.live(files)
         if guest is None:
-            raise HypervisorError(f"{instance.name} is gone from the node that should keep it")
+            raise HypervisorError(f"{instance.name} does not exist on the node that should keep it")
         await self._endpoint.take_back(guest)
         self._guests.change(guest, stopped_to_move=False)
 

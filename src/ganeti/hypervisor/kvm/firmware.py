@@ -1,8 +1,8 @@
-"""UEFI firmware: which code there is on this host, and where each guest keeps its variables.
+"""UEFI firmware: the code on this host, and the location of each guest's variables.
 
-The variables (boot entries, for one) are a file. Where the disks are files that every node sees, it
-lies beside the first disk; elsewhere on the node. A live migration carries its content, because
-the flash is part of the guest's state, and the target writes it into a file of its own.
+The variables (for example boot entries) are a file. If the disks are files that every node sees, it is beside the first
+disk; otherwise on the node. A live migration transfers its content, because the flash is part of the guest's
+state, and the target writes it into a file of its own.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ SIZE_LIMIT = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Kind:
-    """One build of the firmware: its code, and variables as a new guest gets them."""
+    """One build of the firmware: its code, and the initial variables of a new guest."""
 
     code: Path
     blank: Path
@@ -34,7 +34,7 @@ class Kind:
 
 
 def kinds(directory: Path = DIRECTORY) -> list[Kind]:
-    """The builds that Debian's `ovmf` has had, the preferred one first; those that are here."""
+    """Return the existing builds of Debian's `ovmf`, the preferred one first."""
     found = [
         Kind(directory / f"OVMF_CODE{size}.fd", directory / f"OVMF_VARS{size}.fd")
         for size in ("_4M", "")
@@ -43,7 +43,7 @@ def kinds(directory: Path = DIRECTORY) -> list[Kind]:
 
 
 def variables_path(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> Path:
-    """Return where the variables of a guest are."""
+    """Return the path of a guest's variables."""
     template = DISK_TEMPLATES.get(instance.disk_template)
     if template is not None and template.shared and template.in_files and disk_paths:
         return Path(disk_paths[0] + SUFFIX)
@@ -61,7 +61,7 @@ def prepare(
     disk_paths: Sequence[str],
     directory: Path = DIRECTORY,
 ) -> Firmware:
-    """The flash chips of a guest; new variables if it has none. Blocks. HypervisorError."""
+    """Return the flash chips of a guest; new variables if it has none. Blocks. HypervisorError."""
     variables = variables_path(paths, instance, disk_paths)
     found = kinds(directory)
     if not found:
@@ -73,7 +73,7 @@ def prepare(
             write_atomically(variables, found[0].blank.read_bytes())
         size = variables.stat().st_size
         for kind in found:
-            # A guest keeps the build that it began with: the two have variables of different sizes.
+            # A guest keeps its first build: the two have variables of different sizes.
             if kind.blank.stat().st_size == size:
                 return Firmware(kind.code, variables)
     except OSError as err:
@@ -87,12 +87,12 @@ def prepare(
 
 
 def missing(directory: Path = DIRECTORY) -> str:
-    """The sentence for a node without firmware."""
+    """Return the sentence for a node without firmware."""
     return f"firmware: {directory} on this node has no UEFI firmware; install ovmf"
 
 
 def read(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> bytes | None:
-    """The variables of a guest, or None if it has none here. Blocks."""
+    """Return the variables of a guest, or None if it has none here. Blocks."""
     path = variables_path(paths, instance, disk_paths)
     try:
         with path.open("rb") as file:
@@ -109,7 +109,7 @@ def read(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> byt
 
 
 def write(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str], content: bytes) -> None:
-    """Put the variables of a guest here. Blocks."""
+    """Store the variables of a guest here. Blocks."""
     if not 0 < len(content) <= SIZE_LIMIT:
         raise HypervisorError(f"{len(content)} bytes are not UEFI variables")
     path = variables_path(paths, instance, disk_paths)

@@ -1,4 +1,4 @@
-"""The QEMU processes of a node: found again, started, ended, and cleaned up after."""
+"""The QEMU processes of a node: their discovery, start, end and cleanup."""
 
 import asyncio
 import contextlib
@@ -34,11 +34,11 @@ from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 
 MONITOR_S = 30.0
-"""How long a new QEMU may take until its monitor answers."""
+"""The time until the monitor of a new QEMU must answer."""
 QUIT_S, KILL_S = 5.0, 15.0
-"""How long QEMU may take to end when asked, and when killed."""
+"""The time for QEMU to end, on request and after a kill."""
 TPM_S = 2.0
-"""How long a TPM may take to notice that its QEMU has ended."""
+"""The time for a TPM to notice that its QEMU has ended."""
 LOOK_AGAIN_S = 0.02
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Guest:
 
     @property
     def instance(self) -> InstanceSpec:
-        """The instance as its guest has it now, which is not what the next start will give it."""
+        """The instance as its running guest has it, which may differ from its next start."""
         return self.record.instance
 
     @property
@@ -63,7 +63,7 @@ class Guest:
         return self.record.memory or self.record.instance.memory
 
     def own(self, what: str) -> "Guest":
-        """The guest; HypervisorError if upstream started it, with other names of devices."""
+        """Return the guest; HypervisorError if upstream started it, with other names of devices."""
         if self.record.is_adopted:
             raise HypervisorError(
                 f"{self.instance.name} was started by upstream Ganeti and cannot {what}"
@@ -74,7 +74,7 @@ class Guest:
 
     @property
     def outlives_shutdown(self) -> bool:
-        """Whether QEMU stays, stopped, when the guest shuts itself down (`user_shutdown`)."""
+        """True if QEMU remains, stopped, when the guest shuts itself down (`user_shutdown`)."""
         return bool(complete(self.record.instance.hvparams)["user_shutdown"])
 
     async def status(self, *, timeout_s: float = 20.0) -> str:
@@ -85,7 +85,7 @@ class Guest:
 
 @dataclass(frozen=True)
 class Launch:
-    """What to start."""
+    """The guest to start."""
 
     instance: InstanceSpec
     disk_paths: Sequence[str]
@@ -95,7 +95,7 @@ class Launch:
     is_incoming: bool = False
     resume: bool = True
     slots: Mapping[str, int] | None = None
-    """Where a guest that comes has its devices; None for a new one."""
+    """The slots of an incoming guest's devices; None for a new one."""
     memory: int = 0
 
     @property
@@ -124,22 +124,22 @@ class Guests:
         return GuestFiles.of(self._paths, instance_uuid)
 
     def lock(self, files: GuestFiles) -> asyncio.Lock:
-        """Held while this guest is started, ended or moved."""
+        """The lock that is held while this guest is started, ended or moved."""
         return self._locks.setdefault(files.short_uuid, asyncio.Lock())
 
     def known(self) -> Iterator[GuestFiles]:
-        """The files of all guests that have a record, alive or not."""
+        """Return the files of all guests that have a record, alive or not."""
         return all_guest_files(self._paths)
 
     def here(self, instance: InstanceSpec) -> Guest:
-        """The live guest of an instance; HypervisorError if there is none."""
+        """Return the live guest of an instance; HypervisorError if there is none."""
         guest = self.peek(self.files(instance.uuid))
         if guest is None:
             raise HypervisorError(f"{instance.name} does not run on this node")
         return guest
 
     def peek(self, files: GuestFiles) -> Guest | None:
-        """The live guest, if there is one; changes nothing."""
+        """Return the live guest, if there is one; changes nothing."""
         record = files.read()
         if record is None or record.boot_id != boot_id():
             return None
@@ -153,7 +153,7 @@ class Guests:
         return Guest(files, record, self._ask(files))
 
     async def live(self, files: GuestFiles) -> Guest | None:
-        """The live guest; what a dead one left behind is removed."""
+        """Return the live guest; remove the remains of a dead one."""
         guest = self.peek(files)
         if guest is None:
             record = files.read()
@@ -170,7 +170,10 @@ class Guests:
         return Guest(guest.files, record, guest.ask)
 
     async def launch(self, what: Launch) -> Guest:
-        """A new QEMU whose monitor answers, stopped before its first instruction; or nothing at all."""
+        """Start a new QEMU, stopped before its first instruction, and wait for its monitor.
+
+        On failure nothing remains.
+        """
         files = self.files(what.instance.uuid)
         files.check_lengths()
         async with self.confinement.confined(files, what.hvparams, what.program) as confined:
@@ -204,7 +207,7 @@ class Guests:
             )
             with self._tpm(what, files, confined) as started:
                 record = replace(record, tpm_argv=tuple(started.words) if started else ())
-                # Before the taps are made: whatever ends this daemon, the next one knows of them.
+                # Before the taps are made: after any end of this daemon, the next one knows them.
                 files.write(record)
                 queues = nic_queues(hvparams)
                 await make_taps(
@@ -246,7 +249,7 @@ class Guests:
         return Spice(address, self._paths.data)
 
     async def _make_ready(self, guest: Guest, hvparams: Params) -> None:
-        """The commands for a new QEMU before the guest's first instruction."""
+        """Return the commands for a new QEMU before the guest's first instruction."""
         await set_passwords(self._paths, hvparams, guest.ask)
         mask, instance = str(hvparams["cpu_mask"]), guest.instance
         await pin(guest.ask, guest.record.pid, mask, instance.vcpus)
@@ -255,14 +258,14 @@ class Guests:
             socket.chmod(0o600)
 
     async def end(self, guest: Guest) -> None:
-        """End the process, by asking QEMU and then by force, and remove what belongs to it."""
+        """End the process, by asking QEMU and then by force, and remove everything that belongs to it."""
         patience_s = QUIT_S
         try:
             await guest.ask("quit", timeout_s=QUIT_S)
         except MonitorSilent:
             patience_s = 0
         except HypervisorError:
-            pass  # it is about to end, or does not want to
+            pass  # it is about to end, or refuses
         if not await self._processes.ended_within(guest.record.process, patience_s):
             await self._kill(guest.record)
         await self._clear(guest.files, guest.record)
@@ -272,14 +275,14 @@ class Guests:
         return await self._processes.ended_within(guest.record.process, timeout_s)
 
     async def clear(self, guest: Guest) -> None:
-        """Remove what belongs to a process that has ended."""
+        """Remove everything that belongs to an ended process."""
         await self._clear(guest.files, guest.record)
 
     def cpu_time_s(self, guest: Guest) -> float:
         return self._processes.cpu_time_s(guest.record.process)
 
     def _ask(self, files: GuestFiles) -> Talk:
-        """One monitor for all who ask the same guest, so that they take turns."""
+        """Return the one monitor client for all callers of a guest, so that they take turns."""
         if files.monitor not in self._monitors:
             self._monitors[files.monitor] = self._monitor(files.monitor)
         return self._monitors[files.monitor]
@@ -316,11 +319,11 @@ class Guests:
         except (TimeoutError, HypervisorError) as err:
             alive = self._processes.is_alive(guest.record.process)
             what = f"did not answer within {MONITOR_S:g} s" if alive else "ended at once"
-            said = guest.files.qemu_said() or "it said nothing"
+            said = guest.files.qemu_said() or "it printed nothing"
             raise HypervisorError(f"QEMU for {guest.instance.name} {what}: {said}") from err
 
     async def _abandon(self, files: GuestFiles, record: Record) -> None:
-        """After a failed start: whatever runs is killed, whatever was made is removed."""
+        """Clean up after a failed start: kill its processes, remove its devices."""
         try:
             current = files.read() or record
             guest = self.peek(files)
@@ -340,7 +343,7 @@ class Guests:
             )
 
     async def _end_tpm(self, record: Record) -> None:
-        """It ends with QEMU, if QEMU ever connected."""
+        """Wait for the end of the TPM; it ends with QEMU, if QEMU ever connected."""
         if record.tpm_pid:
             process: ProcessId | None = ProcessId(record.tpm_pid, record.tpm_start_ticks)
         else:
@@ -376,7 +379,7 @@ def _new_record(what: Launch, resolved: Resolved, argv: Sequence[str]) -> Record
 
 
 def _own_scope(record: Record, files: GuestFiles, kind: str) -> list[str]:
-    """Return what starts it out of the node daemon's control group, where systemd would end both together."""
+    """Return the prefix that starts it outside of the node daemon's control group, which systemd ends as a whole."""
     if not Path("/run/systemd/system").is_dir() or (PROC / "1/comm").read_text() != "systemd\n":
         return []
     # Both ends of a migration may be virtual nodes of one host.

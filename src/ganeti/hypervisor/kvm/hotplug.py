@@ -1,8 +1,8 @@
-"""Devices that come and go while the guest runs.
+"""Addition and removal of devices while the guest runs.
 
-QEMU gets every file as an open descriptor, never as a name, because a confined one can open nothing.
-The record of the guest is written before a device is plugged in, and after one was taken out, so
-that it never lacks a device that the guest has; `reconciled` strikes out what turned out to be gone.
+QEMU gets every file as an open descriptor, never as a name, because a confined one can open nothing. The guest's record
+is written before a device is added, and after one was removed, so it never lacks a device of the guest;
+`reconciled` removes devices that do not exist.
 """
 
 import asyncio
@@ -40,21 +40,21 @@ from ganeti.model.limits import MAX_DISKS, MAX_NICS
 
 MIB = 1024 * 1024
 LET_GO_S = 60.0
-"""How long a guest may take to let a device go."""
+"""The time for a guest to release a device."""
 ASK_AGAIN_S = 5.0
 """A booting guest ignores the request to release a device, so the request is repeated."""
 LOOK_EVERY_S = 0.1
 CLOSE_S = 10.0
-"""How long QEMU may hold a disk whose device is gone."""
+"""The time for QEMU to close a disk whose device is gone."""
 BALLOON_S = 10.0
-"""How long to watch a guest return memory; it continues afterwards."""
+"""The time for which returned memory is observed; the guest continues afterwards."""
 
 _FDSET_BASE = 0x47000
-"""Sets of descriptors for disks are numbered from here, so that they meet no others."""
+"""Sets of descriptors for disks are numbered from here, different from all others."""
 
 
 class KvmHotplug(Hotplug):
-    """Plugs devices into running QEMU processes."""
+    """Adds devices to, and removes them from, running QEMU processes."""
 
     def __init__(self, paths: Paths, run: Run, guests: Guests) -> None:
         self._paths, self._run, self._guests = paths, run, guests
@@ -65,10 +65,10 @@ class KvmHotplug(Hotplug):
             return []
         problems = []
         if not complete(guest.instance.hvparams)["acpi"]:
-            problems.append("the guest has no ACPI (acpi=false), which hotplug needs")
+            problems.append("the guest has no ACPI (acpi=false), which hotplug requires")
         status = await guest.status()
         if status != "running":
-            problems.append(f"the guest stands still (QEMU says {status}), so it cannot answer")
+            problems.append(f"the guest is paused (QEMU reports {status}), so it cannot answer")
         if guest.record.is_incoming:
             problems.append("the guest's migration is not finished")
         return problems
@@ -79,9 +79,7 @@ class KvmHotplug(Hotplug):
                 return
             await self._check(guest)
             if complete(guest.instance.hvparams)["disk_type"] == "ide":
-                raise HypervisorError(
-                    "IDE disks (disk_type=ide) cannot be plugged into a running guest"
-                )
+                raise HypervisorError("IDE disks (disk_type=ide) cannot be hotplugged")
             if await self._has(guest, "disk", disk.uuid):
                 return
             await self._add_disk(self._record_disk(guest, disk), disk, path)
@@ -148,7 +146,7 @@ class KvmHotplug(Hotplug):
             given = {**now, drive: image, "image_directories": wanted["image_directories"]}
             if not now[drive] or not await change_medium(guest.ask, drive, given):
                 return False
-            # Not "no drive": the guest keeps it, and QEMU on another node must make it, too.
+            # Not "no drive": the guest keeps it, and QEMU on another node must create it, too.
             own = {**guest.instance.hvparams, drive: image or EMPTY}
             self._change(guest, replace(guest.instance, hvparams=own))
             return True
@@ -169,7 +167,7 @@ class KvmHotplug(Hotplug):
             return actual
 
     async def reconciled(self, guest: Guest) -> Guest:
-        """The guest, with a record of the devices that it really has; its lock is held.
+        """Return the guest with a record of its real devices; its lock is held.
 
         A guest may have released a device long after the request was abandoned.
         """
@@ -191,7 +189,7 @@ class KvmHotplug(Hotplug):
             await self._plug_disk(guest, disk, path)
         except BaseException:
             if not await self._may_have(guest, "disk", disk.uuid):
-                with contextlib.suppress(HypervisorError):  # the next attempt begins with that
+                with contextlib.suppress(HypervisorError):  # the next attempt repeats this first
                     await self._drop_nodes(guest, disk)
                 self._forget(guest, without_disk(guest.instance, disk.uuid), disk.uuid)
             raise
@@ -228,7 +226,7 @@ class KvmHotplug(Hotplug):
                 await asyncio.sleep(LOOK_EVERY_S)
 
     async def _refusal_to_drop(self, guest: Guest, name: str) -> CommandRefused | None:
-        """Remove a node; why it is still there, or None if it is not."""
+        """Remove a node; return why it still exists, or None."""
         try:
             await guest.ask("blockdev-del", {"node-name": name})
         except CommandRefused as err:
@@ -277,7 +275,7 @@ class KvmHotplug(Hotplug):
         return await self._drop_nic(guest, nic)
 
     async def _put_back(self, files: GuestFiles, nic: NicSpec, error: HypervisorError) -> None:
-        """Give a guest the NIC again that was to be exchanged; HypervisorError if it stays without."""
+        """Restore the NIC that was to be replaced; HypervisorError if that fails."""
         guest = self._guests.peek(files)
         if guest is None or await self._may_have(guest, "nic", nic.uuid):
             return
@@ -285,12 +283,12 @@ class KvmHotplug(Hotplug):
             await self._add_nic(await self._drop_nic(guest, nic), nic)
         except HypervisorError as second:
             raise HypervisorError(
-                f"{error}; and NIC {nic.index} could not be put back ({second}): the guest is without it"
+                f"{error}; and NIC {nic.index} could not be restored ({second}): the guest has no such NIC"
                 " until its next start"
             ) from error
 
     async def _drop_nic(self, guest: Guest, nic: NicSpec) -> Guest:
-        """Remove the host's side of a NIC that the guest has no more."""
+        """Remove the host's side of a NIC that the guest no longer has."""
         await self._drop_netdev(guest, nic)
         await remove_taps(self._run, [self._tap(nic)])
         guest = self._forget(guest, without_nic(guest.instance, nic.uuid), nic.uuid)
@@ -298,7 +296,7 @@ class KvmHotplug(Hotplug):
         return self._guests.change(guest, taps=taps)
 
     async def _drop_netdev(self, guest: Guest, nic: NicSpec) -> None:
-        with contextlib.suppress(CommandRefused):  # it is not there
+        with contextlib.suppress(CommandRefused):  # it does not exist
             await guest.ask("netdev_del", {"id": netdev_id(nic)})
 
     def _tap(self, nic: NicSpec) -> str:
@@ -308,7 +306,7 @@ class KvmHotplug(Hotplug):
 
     @contextlib.asynccontextmanager
     async def _guest(self, instance: InstanceSpec) -> AsyncIterator[Guest | None]:
-        """The live guest, for us alone; None if it does not run here."""
+        """Give the live guest, under its lock; None if it does not run here."""
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
             guest = self._guests.peek(files)
@@ -326,14 +324,14 @@ class KvmHotplug(Hotplug):
         return device_id(kind, uuid) in await self._devices(guest)
 
     async def _may_have(self, guest: Guest, kind: str, uuid: str) -> bool:
-        """Return whether a device may be there, after something went wrong."""
+        """Return whether a device may exist after a failure."""
         try:
             return await self._has(guest, kind, uuid)
         except HypervisorError:
             return True
 
     async def _unplug(self, guest: Guest, kind: str, uuid: str, what: str) -> None:
-        """Tell the guest to let a device go, and wait until QEMU has it no more."""
+        """Request the release of a device, and wait until QEMU has removed it."""
         if not await self._has(guest, kind, uuid):
             return
         await self._check(guest)
@@ -344,7 +342,7 @@ class KvmHotplug(Hotplug):
                 with contextlib.suppress(CommandRefused):  # requested before
                     await guest.ask("device_del", {"id": device_id(kind, uuid)})
                 tell_at = loop.time() + ASK_AGAIN_S
-            # The event would be missed if this daemon ended, and keep others from the monitor.
+            # An event would be lost if this daemon ended, and would block other users of the monitor.
             await asyncio.sleep(LOOK_EVERY_S)
             if not await self._has(guest, kind, uuid):
                 return
@@ -375,7 +373,7 @@ class KvmHotplug(Hotplug):
 
 @contextlib.contextmanager
 def _opened(path: str, *, read_only: bool) -> Iterator[int]:
-    """A disk's file, for the time of a block."""
+    """Open a disk's file, for the time of a block."""
     flags = (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC
     try:
         file = os.open(path, flags)

@@ -1,7 +1,7 @@
-"""Images of CDs and floppies: which files may be used, and how they are given to QEMU.
+"""Images of CDs and floppies: the allowed files, and their options of QEMU.
 
-They are opened read-only and as raw; only files below the cluster's `image_directories` are taken,
-so that no parameter can show a guest the node's own files (A45).
+They are opened read-only and as raw. Only files below the cluster's `image_directories` are allowed, so that no
+parameter can show a guest the node's own files (A45).
 """
 
 from pathlib import Path
@@ -41,7 +41,7 @@ def image_problem(name: str, hvparams: Params) -> str | None:
 
 
 def outside_problem(name: str, real: Path, hvparams: Params) -> str | None:
-    """Return why an image that really is at this path cannot be used: it is in no directory for images."""
+    """Return why an image with this real path cannot be used: it is in no directory for images."""
     directories = [word for word in str(hvparams["image_directories"]).split(":") if word]
     homes = [Path(one).resolve() for one in directories if not image_directory_problem(one)]
     if not any(real.is_relative_to(home) for home in homes):
@@ -54,27 +54,27 @@ def outside_problem(name: str, real: Path, hvparams: Params) -> str | None:
 
 
 def image_directory_problem(directory: str) -> str | None:
-    """Return why no image may be in a directory, as this node has it: links are followed. None if it may."""
+    """Return why a directory of this node may hold no image: links are followed. None if it may."""
     try:
         real = Path(directory).resolve()
         if real.exists() and not real.is_dir():
             return f"image_directories: {directory} is not a directory"
     except OSError as err:
-        return f"image_directories: {directory} cannot be looked at: {err.strerror}"
+        return f"image_directories: {directory} cannot be examined: {err.strerror}"
     if wrong := unfit_for_images(str(real)):
         return f"image_directories: {directory}: {wrong}"
     return None
 
 
 def ide_address(number: int, machine: str) -> dict[str, str | int | bool]:
-    """Bus and unit of the disk or drive with this number."""
+    """Return bus and unit of the disk or drive with this number."""
     if is_q35(machine):
         return {"bus": f"ide.{number}", "unit": 0}
     return {"bus": f"ide.{number // 2}", "unit": number % 2}
 
 
 def image_words(machine: str, hvparams: Params, disks: int) -> list[str]:
-    """The drives that have an image; `disks` is how many places of IDE are taken already."""
+    """Return the drives that have an image; `disks` is the number of IDE positions in use."""
     words: list[str] = []
     number = 0
     for index, name in enumerate(CDS):
@@ -115,14 +115,14 @@ def _cd(index: int, machine: str, hvparams: Params, place: int) -> str:
     places = SATA_PORTS if is_q35(machine) else IDE_UNITS
     if place >= places:
         raise HypervisorError(
-            f"there are {places} places for disks and drives of type ide, and more are wanted; set"
+            f"only {places} disks and drives of type ide are possible; set"
             " cdrom_disk_type=scsi or disk_type=paravirtual"
         )
     return option("ide-cd", **pairs, **ide_address(place, machine))
 
 
 def _floppy(machine: str, hvparams: Params) -> list[str]:
-    """In the drive of the board; q35 has none, and gets a controller."""
+    """Return the floppy in the board's drive; q35 has none, and gets a controller."""
     words = _drive("floppy0", str(hvparams[_FLOPPY]))
     first = {"bootindexA": 1} if boots_from(hvparams, "floppy") else {}
     if is_q35(machine):

@@ -1,4 +1,4 @@
-"""Whether the networks that NICs ask for exist on this node: bridges, routing tables, switches."""
+"""The check whether the networks of NICs exist on this node: bridges, routing tables, switches."""
 
 import shutil
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def wrong_nics(
     tables: Sequence[Path] = TABLES,
     search_path: str = CLEAN_ENVIRONMENT["PATH"],
 ) -> list[str]:
-    """Return what is missing on this node, a sentence for each NIC."""
+    """Return the missing networks of this node, a sentence for each NIC."""
     problems = []
     for nic in nics:
         if nic.mode == "bridged":
@@ -48,10 +48,10 @@ def _wrong_bridge(nic: NicSpec, devices: Path) -> str:
     if not nic.link or "/" in nic.link or not device.exists():
         return f"the bridge {nic.link!r:.40} does not exist; create it, or change the NIC's link"
     if not (device / "bridge").is_dir():
-        return f"{nic.link} is a network device, but no bridge"
+        return f"{nic.link} is a network device, but not a bridge"
     if nic.vlan and not _is_one(device / "bridge" / "vlan_filtering"):
         return (
-            f"bridge {nic.link} does not keep VLANs apart, so {nic.vlan} cannot be had;"
+            f"bridge {nic.link} does not filter VLANs, so {nic.vlan} is not possible;"
             f" run: ip link set dev {nic.link} type bridge vlan_filtering 1"
         )
     return ""
@@ -59,14 +59,18 @@ def _wrong_bridge(nic: NicSpec, devices: Path) -> str:
 
 def _wrong_route(nic: NicSpec, tables: Sequence[Path], devices: Path) -> str:
     if nic.ip is None:
-        return "it is routed and needs an IP address"
+        return "a routed NIC needs an IP address"
     if nic.vlan:
         return "a routed NIC has no VLAN"
     link = nic.link
     if link in BUILT_IN_TABLES:
         return ""
     if link.isascii() and link.isdecimal():
-        return "" if 0 < int(link) <= GREATEST_TABLE else f"{link} is not a routing table's number"
+        return (
+            ""
+            if 0 < int(link) <= GREATEST_TABLE
+            else f"{link} is not the number of a routing table"
+        )
     if link in _named_tables(tables):
         return ""
     if link and "/" not in link and (devices / link).exists():
@@ -83,10 +87,10 @@ def _wrong_route(nic: NicSpec, tables: Sequence[Path], devices: Path) -> str:
 
 def _wrong_switch(nic: NicSpec, search_path: str) -> str:
     if nic.mode != "openvswitch":
-        return f"the mode {nic.mode!r:.20} is not known"
+        return f"the mode {nic.mode!r:.20} is unknown"
     if shutil.which(SWITCH_PROGRAM, path=search_path) is None:
         return (
-            f"the mode openvswitch needs Open vSwitch, and this node has no {SWITCH_PROGRAM};"
+            f"the mode openvswitch needs Open vSwitch, but this node has no {SWITCH_PROGRAM};"
             " install openvswitch-switch, or use bridged or routed"
         )
     return ""

@@ -1,7 +1,7 @@
 """The guest's board: machine type, firmware, CPUs, memory, clock; pure.
 
-A UEFI guest has its firmware as two flash chips: the code, which all guests share, and the
-variables, a file of its own.
+The firmware of a UEFI guest is two flash chips: the code, which all guests share, and the variables, a file of
+its own.
 """
 
 import shlex
@@ -32,7 +32,7 @@ class Firmware:
 
 
 def machine_words(machine: str, hvparams: Params, firmware: Firmware | None) -> list[str]:
-    """`-machine`, and the flash chips that it refers to."""
+    """Return `-machine`, and its flash chips."""
     pairs: dict[str, str | int | bool] = {
         "type": machine or DEFAULT_MACHINE,
         "acpi": bool(hvparams["acpi"]),
@@ -50,7 +50,7 @@ def machine_words(machine: str, hvparams: Params, firmware: Firmware | None) -> 
 
 
 def accelerator_option(accelerator: str, instance: InstanceSpec) -> str:
-    """KVM, or emulation with a cache for translated code that fits a small guest."""
+    """Return KVM, or emulation with a code cache that fits a small guest."""
     if accelerator == "kvm":
         return "kvm"
     small = instance.memory <= _SMALL_GUEST_MIB
@@ -60,7 +60,7 @@ def accelerator_option(accelerator: str, instance: InstanceSpec) -> str:
 
 
 def cpu_words(instance: InstanceSpec, hvparams: Params) -> list[str]:
-    """`-smp` with the topology that was asked for, and `-cpu`."""
+    """Return `-smp` with the configured topology, and `-cpu`."""
     topology = {name: int(hvparams[f"cpu_{name}"]) for name in ("sockets", "cores", "threads")}
     given = {name: count for name, count in topology.items() if count}
     product = 1
@@ -75,13 +75,13 @@ def cpu_words(instance: InstanceSpec, hvparams: Params) -> list[str]:
         )
     words = ["-smp", option(str(instance.vcpus), **given)]
     if hvparams["cpu_type"]:
-        # Checked in its form (model and features); its commas are wanted.
+        # Checked in its form (model and features); its commas are intended.
         words += ["-cpu", str(hvparams["cpu_type"])]
     return words
 
 
 def memory_words(instance: InstanceSpec, accelerator: str, hvparams: Params) -> list[str]:
-    """`-m`, from huge pages if wanted."""
+    """Return `-m`, with huge pages if configured."""
     if hvparams["mem_path"]:
         return [
             *("-m", option(size=f"{instance.memory}M")),
@@ -91,7 +91,7 @@ def memory_words(instance: InstanceSpec, accelerator: str, hvparams: Params) -> 
 
 
 def clock_words(hvparams: Params) -> list[str]:
-    """`-rtc`, and what becomes of a guest that reboots or shuts itself down."""
+    """Return `-rtc`, and the action when a guest reboots or shuts itself down."""
     words = ["-rtc", option(base="localtime" if hvparams["use_localtime"] else "utc")]
     if hvparams["reboot_behavior"] == "exit":
         words.append("-no-reboot")
@@ -101,7 +101,7 @@ def clock_words(hvparams: Params) -> list[str]:
 
 
 def extra_words(hvparams: Params) -> list[str]:
-    """`kvm_extra`, taken apart as a shell would, without one."""
+    """Split `kvm_extra` as a shell would, without a shell."""
     try:
         return shlex.split(str(hvparams["kvm_extra"]))
     except ValueError as err:
@@ -120,6 +120,6 @@ def _flash(name: str, path: Path, *, read_only: bool) -> list[str]:
 def _memory(instance: InstanceSpec, accelerator: str) -> str:
     if accelerator == "kvm":
         return f"{instance.memory}M"
-    # Under emulation QEMU 7.2 loses memory writes while it migrates a guest whose memory it can
-    # look through in whole words of its dirty bitmap (256 KiB); see docs/design/hypervisor.md.
+    # Under emulation QEMU 7.2 loses memory writes while it migrates a guest whose memory it can scan in
+    # whole words of its dirty bitmap (256 KiB); see docs/design/hypervisor.md.
     return f"{instance.memory * 1024 - _LESS_KIB}k"

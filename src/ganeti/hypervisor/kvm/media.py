@@ -1,7 +1,7 @@
-"""Changing the CD of a running guest.
+"""Changes of the CD of a running guest.
 
-QEMU gets the image as an open descriptor, because a confined one can open nothing; the descriptor's
-own path is held to the directories for images, so that no link can be exchanged between (A45).
+QEMU gets the image as an open descriptor, because a confined one can open nothing. The check uses the descriptor's own
+path, so that no link can be swapped in between (A45).
 """
 
 import asyncio
@@ -26,9 +26,9 @@ _PAUSE_S = 0.25
 
 
 async def change_medium(ask: Talk, drive: str, hvparams: Params) -> bool:
-    """Put what `hvparams` say into the drive, or take its medium out; False if this guest has no such drive.
+    """Insert the medium of `hvparams` into the drive, or eject it; False if this guest has no such drive.
 
-    The medium that was there stays if QEMU cannot open the new one. HypervisorError.
+    The former medium remains if QEMU cannot open the new one. HypervisorError.
     """
     device = f"cdrom{CDS.index(drive)}"
     block = await _block(ask, device)
@@ -46,9 +46,9 @@ async def change_medium(ask: Talk, drive: str, hvparams: Params) -> bool:
 
 
 async def _reach(ask: Talk, device: str, file: str, change: Callable[[], Awaitable[None]]) -> None:
-    """Change a drive until it holds this file ("" for none), as QEMU says, and is closed if the guest lets it.
+    """Change a drive until QEMU reports this file ("" for none), and a closed tray if the guest permits it.
 
-    QEMU does each change at once, but between two questions the guest may open and close the tray.
+    QEMU does each change at once, but between two queries the guest may open and close the tray.
     """
     refusal: CommandRefused | None = None
     holds_it = False
@@ -65,14 +65,14 @@ async def _reach(ask: Talk, device: str, file: str, change: Callable[[], Awaitab
         if block is not None and holds_it and not block.get("tray_open"):
             return
     if not holds_it:
-        why = str(refusal or "the guest takes the medium out each time")
+        why = str(refusal or "the guest ejects the medium each time")
         raise HypervisorError(
-            f"{device} of the guest could not be changed: {why}; let the guest release its drive, and try again"
+            f"{device} of the guest could not be changed: {why}; release the drive in the guest, and try again"
         )
 
 
 async def _empty(ask: Talk, device: str) -> None:
-    """Open the tray, also one that the guest has locked, and take out what is in it, in one step."""
+    """Open the tray, even if the guest has locked it, and remove its medium, in one step."""
     await ask("eject", {"id": device, "force": True}, timeout_s=_TRAY_S)
 
 
@@ -89,7 +89,7 @@ async def _fill(ask: Talk, device: str, fdset: int, file: int) -> None:
 
 
 async def _free_fdset(ask: Talk) -> int:
-    """A number that no set of descriptors has: that of the medium before may still be open."""
+    """Return an unused number of a set of descriptors: the former medium may still be open."""
     taken = {int(one["fdset-id"]) for one in await ask("query-fdsets")}
     return next(number for number in itertools.count(_FDSET_BASE) if number not in taken)
 
@@ -99,15 +99,15 @@ def _fdset_path(fdset: int) -> str:
 
 
 async def _forget(ask: Talk, node: str) -> None:
-    """Remove the nodes of the medium that the guest began with; QEMU removes its own ("#...") itself."""
+    """Remove the nodes of the guest's first medium; QEMU removes its own ("#...") automatically."""
     if node.startswith("cdrom"):
         for name in (node, node.replace("-raw", "-file")):
-            with contextlib.suppress(CommandRefused):  # it is not there
+            with contextlib.suppress(CommandRefused):  # it does not exist
                 await ask("blockdev-del", {"node-name": name})
 
 
 async def _block(ask: Talk, device: str) -> dict[str, Any] | None:
-    """Return what QEMU says about a drive; None if the guest has it not."""
+    """Return QEMU's report about a drive; None if the guest does not have it."""
     found: list[dict[str, Any]] = await ask("query-block")
     places = (device, f"/machine/peripheral/{device}")
     for block in found:
@@ -127,7 +127,7 @@ def _file(block: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _opened(drive: str, hvparams: Params) -> Iterator[int]:
-    """An image's file for the time of a block, if it may be shown to guests."""
+    """Open an image's file for the time of a block, if guests may see it."""
     if problem := image_problem(drive, hvparams):
         raise HypervisorError(problem)
     path = str(hvparams[drive])
@@ -136,7 +136,7 @@ def _opened(drive: str, hvparams: Params) -> Iterator[int]:
     except OSError as err:
         raise HypervisorError(f"{drive}: {path} cannot be opened: {err.strerror}") from err
     try:
-        # What was looked at by name may be another file by now.
+        # The file at the checked name may be different by now.
         real = Path(f"/proc/self/fd/{file}").readlink()
         if problem := outside_problem(drive, real, hvparams):
             raise HypervisorError(problem)

@@ -1,8 +1,8 @@
-"""Sending a guest to another host, as questions to QEMU's monitors.
+"""The transfer of a guest to another host, by commands to QEMU's monitors.
 
-The target never resumes a guest on its own: QEMU starts with `-S`, and opens the disks for
-writing only on command (`late-block-activate`). So the guest runs on one node at most,
-whatever is lost on the way: until `activate` the source may take it back (G5, F20).
+The target never resumes a guest without a command: QEMU starts with `-S`, and opens the disks for writing only on
+command (`late-block-activate`). So the guest runs on at most one node, whatever is lost on the way: until
+`activate` the source may resume it (G5, F20).
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from ganeti.rpc.procedures.migration import MigrationInfo, MigrationResult
 
 LOOK_EVERY_S = 0.05
 NO_PROGRESS_S = 30.0
-"""A migration without progress for so long is given up: the other node is out of reach."""
+"""A migration without progress for this time is ended: the other node is unreachable."""
 HOPELESS_PASSES, HOPELESS_S = 50, 60.0
-"""A guest that after so many passes, and so long, still writes faster than it is sent never gets there."""
+"""A guest that after these passes and this time still writes faster than the transfer never converges."""
 ARRIVAL_S = 10.0
 CANCEL_S = 20.0
 _UNDER_WAY = frozenset(
@@ -34,17 +34,17 @@ _LEAVING = frozenset(("finish-migrate", _GONE))
 
 @dataclass(frozen=True)
 class Limits:
-    """What a migration may take."""
+    """The limits of a migration."""
 
     bandwidth_mib_s: int
     downtime_ms: int
     capabilities: Sequence[str] = ()
-    """Further ones of QEMU's, the same on both ends."""
+    """Further capabilities of QEMU, the same on both ends."""
 
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a guest is sent; without a link, over a connection that was agreed on before."""
+    """The target's address; without a link, over a connection agreed on before."""
 
     address: str
     port: int
@@ -52,16 +52,16 @@ class Destination:
 
 
 BeforeSwitchover = Callable[[], Awaitable[None]]
-"""Work to be done while the guest stands still, before the last of its memory is sent."""
+"""Work to be done while the guest is paused, before the last of its memory is sent."""
 
 
 def uri(address: str, port: int) -> str:
-    """A TCP address as QEMU writes it."""
+    """Return a TCP address in QEMU's form."""
     return f"tcp:[{address}]:{port}" if ":" in address else f"tcp:{address}:{port}"
 
 
 def check_compatible(info: MigrationInfo, *, accelerator: str, version: str) -> None:
-    """HypervisorError unless a guest of the node that sent `info` can continue here."""
+    """Raise HypervisorError unless a guest of the node that sent `info` can continue here."""
     if info.accelerator != accelerator:
         raise HypervisorError(
             f"the guest runs with {info.accelerator} on its node and would get {accelerator}"
@@ -78,7 +78,7 @@ def check_compatible(info: MigrationInfo, *, accelerator: str, version: str) -> 
 async def listen(
     ask: Ask, address: str, port: int, link: Link, capabilities: Sequence[str] = ()
 ) -> int:
-    """Wait for a guest at `address`, on `port` if it is free; returns the port."""
+    """Wait for a guest at `address`, on `port` if it is free; return the port."""
     await set_capabilities(ask, further=capabilities)
     await ask("migrate-set-parameters", link.migration_parameters())
     try:
@@ -89,13 +89,13 @@ async def listen(
 
 
 async def has_begun(ask: Ask) -> bool:
-    """On the source: whether the guest is being sent, or was."""
-    # `completed` says nothing here: QEMU also says it of the guest's arrival on this node.
+    """On the source: return whether the guest is being sent, or was."""
+    # `completed` proves nothing here: QEMU also reports it for the guest's arrival on this node.
     return await _status(ask) == _GONE or await _is_under_way(ask)
 
 
 async def is_over(ask: Ask, *, is_incoming: bool) -> bool:
-    """On either end: whether the guest runs here, and is neither being sent nor waited for."""
+    """On either end: return whether the guest runs here, outside of any migration."""
     status = await _status(ask)
     if is_incoming:
         return status == "running"
@@ -112,9 +112,9 @@ async def send(
     limits: Limits,
     before_switchover: BeforeSwitchover | None = None,
 ) -> MigrationResult:
-    """Send the guest, or join the sending that is under way; returns how it ended.
+    """Send the guest, or join the transfer that is under way; return its result.
 
-    Once this returns anything but `completed`, the guest runs here as it did before.
+    After any result but `completed`, the guest runs here as before.
     """
     if await _status(ask) == _GONE:
         return await _completed(ask)
@@ -133,7 +133,7 @@ async def send(
     answer = await ask("query-migrate")
     if answer["status"] == "completed":
         return await _completed(ask)
-    error = why or str(answer.get("error-desc") or f"QEMU says: {answer['status']}")
+    error = why or str(answer.get("error-desc") or f"QEMU reports: {answer['status']}")
     return MigrationResult(
         status=answer["status"],
         total_ms=0,
@@ -144,13 +144,13 @@ async def send(
 
 
 async def stop_sending(ask: Ask) -> None:
-    """End a sending that is under way, if one is; the guest runs on here."""
+    """End a transfer that is under way, if there is one; the guest continues here."""
     if await _is_under_way(ask):
         await cancel(ask)
 
 
 async def check_arrived(ask: Ask) -> None:
-    """On the target: HypervisorError unless all of the guest is here."""
+    """On the target: raise HypervisorError unless all of the guest is here."""
     if await _arrived(ask) == "inmigrate":
         raise HypervisorError(
             "the guest has not arrived here; the migration did not succeed: finish it as failed"
@@ -169,10 +169,10 @@ async def activate(ask: Ask, *, resume: bool) -> None:
 
 
 async def take_back(ask: Ask, *, resume: bool, was_stopped: bool = False) -> None:
-    """On the source: make the guest run here again; `was_stopped` if it was stopped for the move.
+    """On the source: resume the guest here; `was_stopped` if it was stopped for the move.
 
-    Only for a caller who knows that the target does not have it: after
-    `MigrationEnd.END_TARGET` on the target, or with that node surely dead.
+    The caller must know that the target does not have it: after `MigrationEnd.END_TARGET` on the target, or if that
+    node is certainly dead.
     """
     await stop_sending(ask)
     stands = _LEAVING | {"paused"} if was_stopped else _LEAVING
@@ -181,7 +181,7 @@ async def take_back(ask: Ask, *, resume: bool, was_stopped: bool = False) -> Non
 
 
 async def has_left(ask: Ask) -> bool:
-    """On the source: whether the guest was sent completely and stands still here."""
+    """On the source: return whether the guest was sent completely and is paused here."""
     for _ in range(round(ARRIVAL_S / LOOK_EVERY_S)):
         status = await _status(ask)
         if status not in _LEAVING or status == _GONE:
@@ -191,7 +191,7 @@ async def has_left(ask: Ask) -> bool:
 
 
 async def cancel(ask: Ask) -> None:
-    """End a migration that is under way; the guest runs on here."""
+    """End a migration that is under way; the guest continues here."""
     await ask("migrate_cancel")
     for _ in range(round(CANCEL_S / LOOK_EVERY_S)):
         if (await ask("query-migrate")).get("status") in _OVER:
@@ -201,7 +201,7 @@ async def cancel(ask: Ask) -> None:
 
 
 async def _watch(ask: Ask, before_switchover: BeforeSwitchover | None) -> str:
-    """Wait for the end of a migration; returns why it was given up, or ''."""
+    """Wait for the end of a migration; return why it was ended early, or ''."""
     loop = asyncio.get_running_loop()
     began = moved = loop.time()
     seen: Any = None
@@ -225,14 +225,14 @@ async def _watch(ask: Ask, before_switchover: BeforeSwitchover | None) -> str:
 
 
 def _report(memory: Mapping[str, Any]) -> None:
-    """Say how much of the memory is there: pages of zeros count, pages that were written to again do not."""
+    """Report the transferred share of the memory: pages of zeros count, rewritten pages do not."""
     if total := memory.get("total"):
         report(total - memory.get("remaining", 0), total, "memory")
 
 
 def _hopeless(answer: Mapping[str, Any], *, standing_s: float, running_s: float) -> str:
     if standing_s >= NO_PROGRESS_S:
-        return f"nothing was sent for {NO_PROGRESS_S:g} s: is the other node reachable?"
+        return f"nothing was sent for {NO_PROGRESS_S:g} s; check that the other node is reachable"
     passes = answer.get("ram", {}).get("dirty-sync-count", 0)
     if passes >= HOPELESS_PASSES and running_s >= HOPELESS_S:
         return (
@@ -249,7 +249,7 @@ def _progress(answer: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 async def _completed(ask: Ask) -> MigrationResult:
-    """The figures: QEMU can say `completed` a moment before it fills them in, and stands still."""
+    """Return the figures: QEMU may report `completed` a moment before it has them, and is then paused."""
     await has_left(ask)
     answer = await ask("query-migrate")
     for _ in range(20):
@@ -266,7 +266,7 @@ async def _completed(ask: Ask) -> MigrationResult:
 
 
 async def _arrived(ask: Ask) -> str:
-    """The run state once the last bytes were read; `inmigrate` if they do not come."""
+    """Return the run state once the last bytes were read; `inmigrate` if they do not arrive."""
     status = await _status(ask)
     for _ in range(round(ARRIVAL_S / LOOK_EVERY_S)):
         if status != "inmigrate":

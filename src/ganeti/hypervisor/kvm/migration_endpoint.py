@@ -1,4 +1,4 @@
-"""The two ends of a migration: the commands for QEMU to move a guest, and perhaps its disks."""
+"""The two ends of a migration: QEMU's commands to move a guest, with its disks if required."""
 
 import contextlib
 import logging
@@ -23,15 +23,15 @@ class MigrationEndpoint:
         self._tls = MigrationTls(paths)
 
     def certificate(self, instance_uuid: str) -> str:
-        """Return what a guest that is about to be sent will show to the other end: new each time."""
+        """Return the certificate that a guest to be sent will show to the other end: new each time."""
         return self._tls.identity(instance_uuid)
 
     def over(self, instance_uuid: str) -> None:
-        """No migration of this guest is under way from here."""
+        """Forget the identity: no migration of this guest is under way from here."""
         self._tls.discard(instance_uuid)
 
     async def clean_up(self, guests: Guests) -> None:
-        """Keys that an earlier daemon was about to take from guests, or to remove, are removed now."""
+        """Remove keys that an earlier daemon left in guests or files."""
         short_uuids = {files.short_uuid for files in guests.known()}
         for short_uuid in sorted(short_uuids | set(self._tls.leftovers())):
             files = guests.files(short_uuid)
@@ -43,14 +43,14 @@ class MigrationEndpoint:
                     elif await migration.is_over(guest.ask, is_incoming=guest.record.is_incoming):
                         await self._tls.clean_up(guest)
                 except HypervisorError as err:
-                    logger.warning("keys of an earlier migration may be left: %s", err)
+                    logger.warning("keys of an earlier migration may remain: %s", err)
 
     async def listen(self, guest: Guest, wanted: IncomingArgs) -> Incoming:
         """Wait for a guest from the one end whose certificate came with the request."""
         peer = wanted.info.certificate
         if not peer:
             raise HypervisorError(
-                "the guest's node did not name itself; both nodes must run the same version"
+                "the guest's node sent no certificate; both nodes must run the same version"
             )
         if wanted.copies_disks:
             mirror.check_can_copy(guest.instance.disks)
@@ -74,9 +74,10 @@ class MigrationEndpoint:
         )
 
     async def send(self, guest: Guest, where: MigrateArgs) -> MigrationResult:
-        """Send a guest, with its disks if these are waited for, and wait for the end.
+        """Send a guest, with its disks if the target expects them, and wait for the end.
 
-        What is under way, or done, is joined. After anything but `completed` the guest is here alone.
+        A migration that is under way, or done, is joined. After any result but `completed` only this node has the
+        guest.
         """
         hvparams = complete(where.instance.hvparams)
         limits = Limits(
@@ -103,12 +104,12 @@ class MigrationEndpoint:
             )
         if disks:
             await mirror.clear(ask, disks)
-        with contextlib.suppress(HypervisorError):  # it may have ended, with all that it had
+        with contextlib.suppress(HypervisorError):  # it may have ended
             await self._tls.forget(ask)
         return result
 
     async def _prepare(self, guest: Guest, where: MigrateArgs, limits: Limits) -> Link:
-        """Make the encrypted connection possible, and bring the disks in step."""
+        """Prepare the encrypted connection, and synchronise the disks."""
         link = await self._tls.sending(guest, where.certificate)
         disks = guest.instance.disks
         if where.disks_port:
@@ -124,7 +125,7 @@ class MigrationEndpoint:
         await self._tls.forget(guest.ask)
 
     async def take_back(self, guest: Guest) -> None:
-        """On the source: make the guest run here again, with its own disks alone."""
+        """On the source: resume the guest here, with only its own disks."""
         record = guest.record
         await migration.take_back(
             guest.ask, resume=record.resume, was_stopped=record.stopped_to_move

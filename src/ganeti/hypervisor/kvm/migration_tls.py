@@ -1,13 +1,12 @@
-"""TLS between the two QEMU processes of one migration, with keys that are good for nothing else.
+"""TLS between the two QEMU processes of one migration, with keys for this migration only.
 
-Each end makes a key and a certificate that signs itself, for this migration of this instance. The
-certificates travel by the master's own calls; each end accepts the other's very certificate and no
-other. So a guest that has taken over its QEMU gains nothing from them: no authority has
-signed it, and it is in no list of candidates (G22, G23).
+Each end makes a key and a self-signed certificate, for this migration of this instance. The master's own calls transfer
+the certificates; each end accepts exactly the other's certificate. So a guest that has compromised its QEMU gains
+nothing from them: no authority has signed them, and no list of candidates contains them (G22, G23).
 
-The source's key waits in this daemon's memory from `identity` to `sending`; the target's is made
-when it is needed. QEMU reads the files at the command that names them, so they exist only for that
-moment, readable by that process alone (A62).
+The source's key is in this daemon's memory from `identity` to `sending`; the target's is made when it is needed. QEMU
+reads the files at the command that names them, so they exist only for that moment, readable by that process
+alone (A62).
 """
 
 import contextlib
@@ -30,10 +29,9 @@ CREDENTIALS = "migration-credentials"
 """Name of the object in QEMU."""
 SOURCE, TARGET = "source", "target"
 SHARED_DIRECTORY = Path("/run/ganeti-kvm-tls")
-"""Where QEMU processes without an empty root of their own find the files.
+"""The directory of the files for QEMU processes without an empty root of their own.
 
-The way to it is open for every user, which that to a local cluster's own directory is not. Only root
-can make anything here.
+Every user may reach it, unlike a local cluster's own directory. Only root can create files in it.
 """
 DH_PARAMETERS = b"""-----BEGIN DH PARAMETERS-----
 MIIBCAKCAQEA//////////+t+FRYortKmq/cViAnPTzx2LnFg84tNpWp4TZBFGQz
@@ -44,20 +42,20 @@ YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi
 ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
 -----END DH PARAMETERS-----
 """
-"""The public group ffdhe2048 (RFC 7919). Without it, a receiving QEMU looks for a prime of its own,
-and stands still for up to some seconds meanwhile."""
+"""The public group ffdhe2048 (RFC 7919). Without it, a receiving QEMU searches a prime of its own, which pauses it for
+up to some seconds."""
 SEARCHABLE, FILE_MODE = 0o711, 0o400
 
 
 @dataclass(frozen=True)
 class Link:
-    """One end of an encrypted connection, as QEMU's commands want it."""
+    """One end of an encrypted connection, in the form of QEMU's commands."""
 
     hostname: str = ""
     """The name in the other end's certificate; '' at the receiving end."""
 
     def migration_parameters(self) -> dict[str, str]:
-        """The arguments of `migrate-set-parameters`."""
+        """Return the arguments of `migrate-set-parameters`."""
         return {"tls-creds": CREDENTIALS, "tls-hostname": self.hostname}
 
 
@@ -76,7 +74,7 @@ class _Identity:
 
 
 class MigrationTls:
-    """Makes, hands over and forgets what the QEMU processes of this node show each other."""
+    """Makes, passes on and forgets the certificates that QEMU processes of this node show each other."""
 
     def __init__(
         self,
@@ -91,13 +89,13 @@ class MigrationTls:
         self._sources: dict[str, _Identity] = {}
 
     def identity(self, instance_uuid: str) -> str:
-        """A new certificate (PEM) for a guest that is about to be sent; its key waits in memory."""
+        """Return a new certificate (PEM) for a guest to be sent; its key is kept in memory."""
         made = _Identity.new(SOURCE, instance_uuid, self._now())
         self._sources[instance_uuid] = made
         return made.certificate.decode("ascii")
 
     async def receiving(self, guest: Guest, peer: str) -> tuple[Link, str]:
-        """Let a QEMU accept the one peer that has this certificate; and the certificate it will show."""
+        """Let a QEMU accept the one peer with this certificate; return the certificate that it will show."""
         accepted = _checked(peer, SOURCE, guest.instance.uuid)
         made = _Identity.new(TARGET, guest.instance.uuid, self._now())
         await self.forget(guest.ask)
@@ -111,7 +109,7 @@ class MigrationTls:
         made = self._sources.get(uuid)
         if made is None:
             raise HypervisorError(
-                "the node daemon was restarted since this migration began, and its key is gone;"
+                "the node daemon was restarted since this migration began, and its key is lost;"
                 " nothing has moved: repeat the migration"
             )
         await self.forget(guest.ask)
@@ -124,15 +122,15 @@ class MigrationTls:
             await ask("object-del", {"id": CREDENTIALS})
 
     def discard(self, instance_uuid: str) -> None:
-        """Forget the key of a migration that is over."""
+        """Forget the key of a finished migration."""
         self._sources.pop(instance_uuid, None)
 
     def leftovers(self) -> list[str]:
-        """The short UUIDs of guests for which files were put down and not yet removed."""
+        """Return the short UUIDs of guests whose files still exist."""
         return [path.name.rpartition(f"{self._node}-")[2] for path in self._placed("*")]
 
     def remove_files(self, short_uuid: str) -> None:
-        """Remove the files of a guest that reads none now; no-op if there are none."""
+        """Remove the files of a guest that does not read them now; no-op if there are none."""
         for path in self._placed(short_uuid):
             _remove(path)
 
@@ -140,17 +138,17 @@ class MigrationTls:
         return sorted(self._shared.glob(f"tls-{self._node}-{short_uuid}"))
 
     async def clean_up(self, guest: Guest) -> None:
-        """Take out of a live guest, which is in no migration, what an earlier daemon left there."""
+        """Remove an earlier daemon's settings from a live guest that is in no migration."""
         _remove(self._directory(guest))
         objects = await guest.ask("qom-list", {"path": "/objects"})
         if any(one["name"] == CREDENTIALS for one in objects):
             await self.forget(guest.ask)
 
     async def _install(self, guest: Guest, endpoint: str, own: _Identity, accepted: bytes) -> None:
-        """Hand certificates and key to the process.
+        """Pass certificates and key to the process.
 
-        Our own checks decide who is accepted; those that QEMU makes of its files beforehand do not
-        know that a peer's certificate can stand for itself.
+        Our own checks decide whom to accept; QEMU's preliminary checks of its files do not support self-signed
+        certificates of a peer.
         """
         files = {
             "ca-cert.pem": accepted,
@@ -171,7 +169,7 @@ class MigrationTls:
             await guest.ask("object-add", arguments)
 
     def _directory(self, guest: Guest) -> Path:
-        """Return where this guest's process finds the files, as this daemon sees it."""
+        """Return the directory of the files of this guest's process, in this daemon's view."""
         name = f"tls-{self._node}-{guest.files.short_uuid}"
         if _root_of(guest) == Path("/"):
             return self._shared / name
@@ -179,7 +177,7 @@ class MigrationTls:
 
     @contextlib.contextmanager
     def _readable_by(self, guest: Guest, files: Mapping[str, bytes]) -> Iterator[str]:
-        """Have files that only the guest's process can read; yields their directory as that process sees it."""
+        """Write files that only the guest's process can read; give their directory in that process's view."""
         try:
             directory = self._directory(guest)
             is_shared = directory.parent == self._shared
@@ -201,7 +199,7 @@ class MigrationTls:
 
 
 def _checked(peer: str, end: str, instance_uuid: str) -> bytes:
-    """The other end's certificate; HypervisorError unless it is for this end and instance."""
+    """Return the other end's certificate; HypervisorError unless it is for this end and instance."""
     pem = peer.encode()
     try:
         is_right = certificates.is_for_migration(pem, end, instance_uuid)
@@ -215,7 +213,7 @@ def _checked(peer: str, end: str, instance_uuid: str) -> bytes:
 
 
 def _root_of(guest: Guest) -> Path:
-    """Return what the guest's process has as the root of all files."""
+    """Return the root directory of the guest's process."""
     try:
         return (PROC / str(guest.record.pid) / "root").readlink()
     except OSError as err:
@@ -225,7 +223,7 @@ def _root_of(guest: Guest) -> Path:
 
 
 def _owner(process: Path) -> tuple[int, int]:
-    """The user and group with whose rights a process opens files."""
+    """Return the user and group with which a process opens files."""
     found = re.findall(
         r"^[UG]id:(?:\s+\d+){3}\s+(\d+)$", (process / "status").read_text(), re.MULTILINE
     )
@@ -234,7 +232,7 @@ def _owner(process: Path) -> tuple[int, int]:
 
 
 def _fill(directory: Path, files: Mapping[str, bytes], uid: int, gid: int) -> None:
-    """The directory stays root's, so that the files' owner cannot put anything in the way."""
+    """Create the directory as root's, so that the files' owner cannot block it."""
     opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         for name, content in files.items():

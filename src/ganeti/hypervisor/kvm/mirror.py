@@ -1,12 +1,12 @@
-"""Taking disks along in a live migration, as questions to QEMU's monitors.
+"""The transfer of disks in a live migration, by commands to QEMU's monitors.
 
-    target: NBD server with an export for each disk; nothing else reads or writes these
-    source: a mirror for each disk; when all are in step, the memory is sent
-    source: stands still before the last bit: the mirrors end, so both sides hold the same
+    target: NBD server with an export for each disk; no other program reads or writes these
+    source: a mirror for each disk; when all are synchronised, the memory is sent
+    source: is paused before the last bit: the mirrors end, so both sides hold the same
     target: the exports end before the guest resumes
 
-The mirrors run in the background: a guest never waits for a link that may be dead. Each is ended
-from here, with an error, if it makes no headway.
+The mirrors run in the background: a guest never waits for a link that may be dead. This module ends a mirror, with an
+error, if it makes no progress.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from ganeti.rpc.meters import report
 LOOK_EVERY_S = 0.05
 NO_PROGRESS_S = 30.0
 BURST_MIB = 64
-"""QEMU sends so much at once and then rests, as long as the limit asks for; till then it hears no error."""
+"""QEMU sends this amount at once and then pauses as the limit requires; until then it notices no error."""
 END_S = 20.0
 PORT_TRIES = 5
 MIB = 1024 * 1024
@@ -36,7 +36,7 @@ _IN_STEP = frozenset(("ready", "standby"))
 
 @dataclass(frozen=True)
 class Receiver:
-    """Where the disks are waited for, and how much may be sent for each."""
+    """The target's address for the disks, and the amount to send for each."""
 
     address: str
     port: int
@@ -45,7 +45,7 @@ class Receiver:
 
 
 def check_can_copy(disks: Sequence[DiskSpec]) -> None:
-    """HypervisorError if a disk cannot move with the running guest."""
+    """Raise HypervisorError if a disk cannot move with the running guest."""
     for disk in disks:
         if disk.mode != "rw":
             raise HypervisorError(
@@ -58,7 +58,7 @@ def check_can_copy(disks: Sequence[DiskSpec]) -> None:
 
 
 async def offer(ask: Ask, address: str, disks: Sequence[DiskSpec]) -> int:
-    """Wait at `address` for the contents of all disks; the port."""
+    """Wait at `address` for the contents of all disks; return the port."""
     port = await _serve(ask, address)
     for disk in disks:
         export = {
@@ -92,7 +92,7 @@ async def _serve_at(ask: Ask, address: str, port: int) -> None:
 
 
 def free_port(address: str) -> int:
-    """An unused port of this address."""
+    """Return an unused port of this address."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -118,7 +118,7 @@ async def withdraw(ask: Ask, disks: Sequence[DiskSpec]) -> None:
 
 
 async def bring_in_step(ask: Ask, disks: Sequence[DiskSpec], to: Receiver) -> None:
-    """Begin to mirror all disks, and return once the other side has all but what is being written."""
+    """Begin to mirror all disks, and return once the other side has all but the latest writes."""
     for disk in disks:
         try:
             await _begin(ask, disk, to)
@@ -166,7 +166,7 @@ async def _begin(ask: Ask, disk: DiskSpec, to: Receiver) -> None:
 
 
 async def finish(ask: Ask, disks: Sequence[DiskSpec]) -> None:
-    """While the guest stands still: send what is left, and end all mirrors; HypervisorError if one fails."""
+    """While the guest is paused: send the rest, and end all mirrors; HypervisorError if one fails."""
     for disk in disks:
         await ask("block-job-cancel", {"device": _name("mirror", disk), "force": False})
     loop = asyncio.get_running_loop()
@@ -179,24 +179,24 @@ async def finish(ask: Ask, disks: Sequence[DiskSpec]) -> None:
             moved, seen = loop.time(), done
         if loop.time() - moved >= END_S:
             raise HypervisorError(f"the last of the disks was not sent within {END_S:g} s")
-        await asyncio.sleep(LOOK_EVERY_S / 10)  # the guest stands still
+        await asyncio.sleep(LOOK_EVERY_S / 10)  # the guest is paused
 
 
 async def _jobs(ask: Ask, disks: Sequence[DiskSpec]) -> list[dict[str, Any]]:
-    """The mirrors of these disks; HypervisorError if one has failed or is gone."""
+    """Return the mirrors of these disks; HypervisorError if one has failed or ended."""
     found = {job["id"]: job for job in await ask("query-jobs")}
     jobs = []
     for disk in disks:
         job = found.get(_name("mirror", disk))
         if job is None or job.get("error"):
-            why = job["error"] if job else "it is gone"
+            why = job["error"] if job else "its mirror does not exist"
             raise HypervisorError(f"disk {disk.index} could not be sent: {why}")
         jobs.append(job)
     return jobs
 
 
 async def clear(ask: Ask, disks: Sequence[DiskSpec]) -> None:
-    """Cancel all mirrors by force; the guest keeps running on its own disks."""
+    """Cancel all mirrors by force; the guest continues on its own disks."""
     known = {job["id"]: job for job in await ask("query-jobs")}
     for disk in disks:
         if _name("mirror", disk) in known:
@@ -207,7 +207,7 @@ async def clear(ask: Ask, disks: Sequence[DiskSpec]) -> None:
 
 
 async def _end_by_force(ask: Ask, disk: DiskSpec) -> None:
-    # A connection that is dead would hold the job for as long as TCP is patient.
+    # A dead connection would hold the job until TCP times out.
     instance = {"type": "block-node", "node-name": _name("copy", disk)}
     name = _name("mirror", disk)
     with contextlib.suppress(CommandRefused):
@@ -230,5 +230,5 @@ async def _end_by_force(ask: Ask, disk: DiskSpec) -> None:
 
 
 def _name(kind: str, disk: DiskSpec) -> str:
-    """A name in QEMU, within its 31 bytes."""
+    """Return a name in QEMU, within its 31 bytes."""
     return f"{kind}-{disk.uuid.replace('-', '')[:20]}"

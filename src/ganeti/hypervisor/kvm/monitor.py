@@ -1,8 +1,7 @@
-"""QEMU's monitor (QMP): one question, one answer, each within a deadline.
+"""QEMU's monitor (QMP): one command, one answer, each within a deadline.
 
-QEMU serves one client at a time on a socket, so every question opens the connection, asks and
-closes it. Nothing is held between questions: there is nothing to lose when this daemon dies, and
-no question waits behind a long one.
+QEMU serves one client at a time on a socket, so every command opens the connection, asks and closes it. No connection
+is kept between commands: nothing is lost when this daemon dies, and no command waits behind a long one.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from qemu.qmp import ExecuteError, Message, QMPClient, QMPError
 from ganeti.base.errors import HypervisorError
 
 ANSWER_S = 20.0
-"""How long QEMU may take for one answer; its main loop never waits."""
+"""The time for one answer of QEMU; its main loop never waits."""
 ANSWER_LIMIT = 4 << 20
 """Bytes; the longest answers, lists of options, are far below."""
 
@@ -25,11 +24,11 @@ logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
 
 
 class MonitorGone(HypervisorError):
-    """No process listens, or the connection ended: QEMU has ended, or is about to."""
+    """No process listens, or the connection ended: QEMU has ended, or is about to end."""
 
 
 class MonitorSilent(HypervisorError):
-    """QEMU took the connection, or nearly so, but did not answer in time."""
+    """QEMU accepted the connection, or nearly so, but did not answer in time."""
 
 
 class CommandRefused(HypervisorError):
@@ -37,7 +36,7 @@ class CommandRefused(HypervisorError):
 
 
 class Ask(Protocol):
-    """Asks one monitor; raises MonitorGone, MonitorSilent or CommandRefused."""
+    """Sends commands to one monitor; raises MonitorGone, MonitorSilent or CommandRefused."""
 
     async def __call__(
         self,
@@ -49,26 +48,26 @@ class Ask(Protocol):
 
 
 class Talk(Ask, Protocol):
-    """Asks, and hands open files over."""
+    """Sends commands, and passes open files."""
 
     async def with_files(
         self, files: Sequence[int], commands: Sequence[tuple[str, Mapping[str, Any]]]
     ) -> None:
-        """Commands in one conversation; the first ones get a descriptor each, which stays open here."""
+        """Send commands in one conversation; the first ones get a descriptor each, which stays open here."""
         ...
 
 
 class _Client(QMPClient):
-    """A client that a QEMU in a guest's hands cannot fill or keep busy (A64)."""
+    """A client that a compromised QEMU cannot fill or keep busy (A64)."""
 
     def __init__(self) -> None:
         super().__init__(readbuflen=ANSWER_LIMIT)
 
     async def _do_recv(self) -> Message:
-        """One answer; in a flood of events, others have their turn in between.
+        """Read one answer; in a flood of events, other tasks run in between.
 
-        The library takes whatever comes first for the answer to its greeting, and QEMU may say
-        meanwhile that the guest was reset.
+        The library treats whatever comes first as the answer to its greeting, but QEMU may report in between that the
+        guest was reset.
         """
         while True:
             await asyncio.sleep(0)
@@ -81,7 +80,7 @@ class _Client(QMPClient):
 
 
 class Monitor:
-    """The monitor of one QEMU process; questions are asked one after the other."""
+    """The monitor of one QEMU process; commands are sent one after the other."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -94,7 +93,7 @@ class Monitor:
         *,
         timeout_s: float = ANSWER_S,
     ) -> Any:
-        """The `return` of one QMP command."""
+        """Return the `return` value of one QMP command."""
         async with self._talking(command, timeout_s) as client:
             return await client.execute(command, dict(arguments) if arguments else None)
 
@@ -114,7 +113,7 @@ class Monitor:
 
     @contextlib.asynccontextmanager
     async def _talking(self, what: str, timeout_s: float) -> AsyncIterator[QMPClient]:
-        """A conversation of our own, whose errors are those of `Ask`."""
+        """A conversation of our own, with the errors of `Ask`."""
         try:
             async with asyncio.timeout(timeout_s), self._turn, self._connected() as client:
                 yield client
@@ -125,7 +124,7 @@ class Monitor:
         except (QMPError, OSError, EOFError) as err:
             why = (err.strerror if isinstance(err, OSError) else None) or str(err)
             raise MonitorGone(
-                f"QEMU's monitor is gone (asked for {what}: {why}): its process has ended, or is about to;"
+                f"QEMU's monitor is closed (asked for {what}: {why}): its process has ended, or is about to end;"
                 " start the guest again with gnt-instance startup"
             ) from err
 

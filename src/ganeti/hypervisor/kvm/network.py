@@ -1,7 +1,7 @@
-"""Tap devices, which join a guest's network cards to the host.
+"""Tap devices, which connect a guest's network cards to the host.
 
-A script connects each one: the default one (`kvm-ifup` beside this file), or the administrator's,
-`/etc/ganeti/kvm-vif-bridge`, in its place. Both get all values in their environment.
+A script connects each one: the default (`kvm-ifup` beside this file), or the administrator's
+`/etc/ganeti/kvm-vif-bridge` instead. Both get all values in their environment.
 """
 
 import hashlib
@@ -17,41 +17,41 @@ from ganeti.model.instance_spec import InstanceSpec, NicSpec
 INTERFACE_NAME_LIMIT = 15
 OWN_SCRIPT = Path(__file__).with_name("kvm-ifup")
 CUSTOM_SCRIPT = "kvm-vif-bridge"
-"""In the directory of the node's settings; replaces the default script if it is executable."""
+"""A file in the directory of the node's settings; it replaces the default script if it is executable."""
 RULE_FAMILIES = ("-4", "-6")
 _PREFIX = "gnt"
 _MODES = ("bridged", "routed", "openvswitch")
 
 
 def tap_name(root: Path, nic: NicSpec) -> str:
-    """The same on every start; differs between virtual nodes of one host, which share its names."""
+    """Return a name that is the same on every start, and different between virtual nodes of one host."""
     digest = hashlib.sha256(f"{root}\0{nic.uuid}".encode()).hexdigest()
     return _PREFIX + digest[: INTERFACE_NAME_LIMIT - len(_PREFIX)]
 
 
 def tap_names(root: Path, instance: InstanceSpec) -> tuple[str, ...]:
-    """The taps that an instance has while it runs, in the order of its NICs."""
+    """Return the taps of a running instance, in the order of its NICs."""
     return tuple(tap_name(root, nic) for nic in instance.nics)
 
 
 def tap_add(tap: str, *, queues: int = 1) -> list[str]:
-    """Make a tap device; one of several queues takes as many as its user opens."""
+    """Return the command that makes a tap device; a multi-queue one has as many queues as its user opens."""
     words = ["ip", "tuntap", "add", "dev", tap, "mode", "tap"]
     return [*words, "multi_queue"] if queues > 1 else words
 
 
 def tap_remove(tap: str) -> list[str]:
-    """Remove it, and with it the routes that lead to it."""
+    """Return the command that removes it, and with it the routes that lead to it."""
     return ["ip", "link", "delete", "dev", tap]
 
 
 def rule_remove(tap: str, family: str) -> list[str]:
-    """Remove what sends its packets to a routing table; it would outlive the device."""
+    """Return the command that removes its rule for a routing table, which would outlive the device."""
     return ["ip", family, "rule", "delete", "iif", tap]
 
 
 def nic_environment(tap: str, nic: NicSpec, instance: InstanceSpec) -> dict[str, str]:
-    """The variables of the script (upstream's names)."""
+    """Return the variables of the script (upstream's names)."""
     given = {
         "INTERFACE": tap,
         "INTERFACE_INDEX": str(nic.index),
@@ -73,7 +73,7 @@ def nic_environment(tap: str, nic: NicSpec, instance: InstanceSpec) -> dict[str,
 
 
 def script_words(settings: Path) -> list[str]:
-    """The command that connects a tap: the administrator's script if there is one."""
+    """Return the command that connects a tap: the administrator's script if there is one."""
     custom = settings / CUSTOM_SCRIPT
     try:
         status = custom.stat()
@@ -85,7 +85,7 @@ def script_words(settings: Path) -> list[str]:
         return ["/bin/sh", str(OWN_SCRIPT)]
     if status.st_uid not in (0, os.geteuid()) or status.st_mode & stat.S_IWOTH:
         raise HypervisorError(
-            f"{custom} would run as root, but others can change it; give it to root, mode 0755"
+            f"{custom} would run as root, but other users can change it; change its owner to root, mode 0755"
         )
     return [str(custom)]
 
@@ -93,7 +93,7 @@ def script_words(settings: Path) -> list[str]:
 async def make_taps(
     run: Run, root: Path, instance: InstanceSpec, settings: Path, *, queues: int = 1
 ) -> tuple[str, ...]:
-    """One tap device for each NIC, connected; on failure none is left."""
+    """Make and connect one tap device for each NIC; on failure none is left."""
     taps = tap_names(root, instance)
     await remove_taps(run, taps)
     try:
@@ -106,7 +106,7 @@ async def make_taps(
 
 
 async def remove_taps(run: Run, taps: Sequence[str]) -> None:
-    """Remove those that exist, and what was made for them."""
+    """Remove existing tap devices, and their rules."""
     for tap in taps:
         await run(tap_remove(tap), check=False)
         for family in RULE_FAMILIES:
@@ -122,7 +122,7 @@ async def make_tap(
     *,
     queues: int = 1,
 ) -> None:
-    """Make one tap device and connect it; after a failure it may be there."""
+    """Make one tap device and connect it; after a failure it may exist."""
     try:
         await run(tap_add(tap, queues=queues))
     except HostError as err:
@@ -133,13 +133,13 @@ async def make_tap(
 async def connect_tap(
     run: Run, tap: str, nic: NicSpec, instance: InstanceSpec, settings: Path
 ) -> None:
-    """Join an existing tap device to the network that the NIC asks for."""
+    """Connect an existing tap device to the NIC's network."""
     if nic.mode not in _MODES:
         raise HypervisorError(
-            f"NIC {nic.index} has the mode {nic.mode!r:.20}, which KVM cannot offer"
+            f"NIC {nic.index} has the mode {nic.mode!r:.20}, which KVM does not support"
         )
     if nic.mode == "routed" and nic.ip is None:
-        raise HypervisorError(f"NIC {nic.index} is routed, but has no IP address; give it one")
+        raise HypervisorError(f"NIC {nic.index} is routed, but has no IP address; set one")
     environment = nic_environment(tap, nic, instance)
     try:
         await run(script_words(settings), env=environment)

@@ -1,7 +1,7 @@
-"""What a guest's board remembers while the guest is down: its UEFI variables and its TPM's state.
+"""The memory of a guest's board while the guest is down: its UEFI variables and its TPM's state.
 
-Both go with the instance: `read` on one node, `write` on another, `forget` where it was. What lies
-beside disks that all nodes see stays there. All but `NvramFiles` blocks, and raises HypervisorError.
+Both move with the instance: `read` on one node, `write` on another, `forget` on the former. Data beside disks that all
+nodes see stays there. All but `NvramFiles` blocks, and raises HypervisorError.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from ganeti.model.instance_spec import InstanceSpec
 
 
 class _Nvram(msgspec.Struct, frozen=True, kw_only=True):
-    """The form in which it travels; the master does not look into it."""
+    """The form in which it travels; the master does not interpret it."""
 
     uefi: bytes | None = None
     tpm: bytes | None = None
 
 
 class NvramFiles(KeepsNvram):
-    """What this node keeps for the boards of its guests."""
+    """This node's data for the boards of its guests."""
 
     def __init__(self, paths: Paths, guests: Guests) -> None:
         self._paths, self._guests = paths, guests
@@ -52,7 +52,7 @@ class NvramFiles(KeepsNvram):
 
 
 def read(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> bytes | None:
-    """Return what only this node has, or None if that is nothing."""
+    """Return the data that only this node has, or None if there is none."""
     is_shared = firmware.lies_beside_disks(paths, instance, disk_paths)
     found = _Nvram(
         uefi=None if is_shared else firmware.read(paths, instance, disk_paths),
@@ -62,7 +62,7 @@ def read(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> byt
 
 
 def write(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str], content: bytes) -> None:
-    """Put here what another node has read."""
+    """Store the data that another node has read."""
     try:
         found = wire.decode(content, _Nvram, what="the NVRAM of a guest")
     except InputError as err:
@@ -76,7 +76,7 @@ def write(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str], conte
 def forget(
     paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str], *, everywhere: bool
 ) -> None:
-    """Remove what only this node has; with `everywhere` also what all nodes see."""
+    """Remove the data that only this node has; with `everywhere` also data that all nodes see."""
     if everywhere or not firmware.lies_beside_disks(paths, instance, disk_paths):
         firmware.forget(paths, instance, disk_paths)
     tpm.forget(paths, instance.uuid)

@@ -9,7 +9,7 @@ _FIRST_PRINTABLE, _DELETE = 32, 127
 
 
 def option(*words: str, **pairs: str | int | bool) -> str:
-    """One option's value: leading words, then `name=value`; in a name `_` stands for `-` and `__` for `_`."""
+    """Return one option's value: leading words, then `name=value`; in a name `_` stands for `-` and `__` for `_`."""
     parts = [_escaped(word) for word in words]
     parts += [f"{_name(name)}={_escaped(_text(value))}" for name, value in pairs.items()]
     return ",".join(parts)
@@ -22,7 +22,7 @@ def _name(word: str) -> str:
 def _escaped(value: str) -> str:
     if any(ord(c) < _FIRST_PRINTABLE or ord(c) == _DELETE for c in value):
         raise HypervisorError(
-            f"{value!r:.80} contains a control character; QEMU cannot be given that"
+            f"{value!r:.80} contains a control character, which QEMU does not accept"
         )
     return value.replace(",", ",,")
 

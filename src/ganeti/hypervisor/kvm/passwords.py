@@ -1,4 +1,4 @@
-"""Passwords of displays: read from files of the node, given to QEMU through its monitor only (G23)."""
+"""Passwords of displays: read from files of the node, passed to QEMU only through its monitor (G23)."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ _PARAMETERS = (
 
 
 def password_files(hvparams: Params) -> list[tuple[str, str, str]]:
-    """Protocol, parameter and file of each password that a guest with these parameters needs."""
+    """Return protocol, parameter and file of each password that a guest with these parameters needs."""
     return [
         (protocol, name, str(hvparams[name]))
         for protocol, address, name in _PARAMETERS
@@ -26,7 +26,7 @@ def password_files(hvparams: Params) -> list[tuple[str, str, str]]:
 
 
 def read_password(paths: Paths, name: str, path: str) -> str:
-    """The first line of a file that only root can read; HypervisorError never shows any of it. Blocks."""
+    """Return the first line of a file that only root can read; HypervisorError never shows any of it. Blocks."""
     try:
         descriptor = os.open(
             paths.below(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -35,16 +35,14 @@ def read_password(paths: Paths, name: str, path: str) -> str:
         raise HypervisorError(
             f"{name}: the password cannot be read from {path}: {err.strerror}; write it there (mode 0600) on the"
             f" master and run gnt-cluster redist-conf, which copies it to all nodes if it is in {paths.shared_files};"
-            f" or set {name} empty for none"
+            f" or set {name} to empty for no password"
         ) from err
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise HypervisorError(f"{name}: {path} is not a regular file")
         if stat.S_IMODE(status.st_mode) & 0o077:
-            raise HypervisorError(
-                f"{name}: others than its owner may use {path}; close it: chmod 600 {path}"
-            )
+            raise HypervisorError(f"{name}: other users may access {path}; run: chmod 600 {path}")
         content = os.read(descriptor, SIZE_LIMIT)
     finally:
         os.close(descriptor)
@@ -59,7 +57,7 @@ def read_password(paths: Paths, name: str, path: str) -> str:
 
 
 async def set_passwords(paths: Paths, hvparams: Params, ask: Ask) -> None:
-    """Tell QEMU the passwords, before the guest's first instruction."""
+    """Send QEMU the passwords, before the guest's first instruction."""
     for protocol, name, path in password_files(hvparams):
         password = await asyncio.to_thread(read_password, paths, name, path)
         await ask("set_password", {"protocol": protocol, "password": password})

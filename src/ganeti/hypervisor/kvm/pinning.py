@@ -1,4 +1,4 @@
-"""Which CPUs of the host a guest may use: `cpu_mask`."""
+"""The host CPUs that a guest may use: `cpu_mask`."""
 
 import os
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from ganeti.hypervisor.kvm.monitor import Ask
 
 
 def cpu_sets(mask: str) -> list[frozenset[int] | None]:
-    """One set for the whole guest, or one for each of its CPUs; None leaves it alone."""
+    """Return one set for the whole guest, or one for each of its CPUs; None sets no binding."""
     return [None if part == "all" else _numbers(part) for part in mask.split(":")]
 
 
@@ -22,10 +22,10 @@ def _numbers(text: str) -> frozenset[int]:
 
 
 def mask_problem(mask: str, vcpus: int | None, online: Iterable[int]) -> str | None:
-    """Return why a guest with so many CPUs (None: not known yet) cannot have this mask on this host."""
+    """Return why a guest with this number of CPUs (None: not known yet) cannot have this mask on this host."""
     sets = cpu_sets(mask)
     if vcpus is not None and len(sets) not in (1, vcpus):
-        return f"cpu_mask: {mask} is for {len(sets)} CPUs, and the guest has {vcpus}"
+        return f"cpu_mask: {mask} is for {len(sets)} CPUs, but the guest has {vcpus}"
     wanted: set[int] = set().union(*(one for one in sets if one is not None))
     if absent := sorted(wanted - set(online)):
         text = ", ".join(str(number) for number in absent[:8])
@@ -34,7 +34,7 @@ def mask_problem(mask: str, vcpus: int | None, online: Iterable[int]) -> str | N
 
 
 async def pin(ask: Ask, pid: int, mask: str, vcpus: int) -> None:
-    """Bind a new QEMU, or each thread of its CPUs; HypervisorError if the host has not these CPUs."""
+    """Bind a new QEMU, or each thread of its CPUs; HypervisorError if the host lacks these CPUs."""
     sets = cpu_sets(mask)
     if sets == [None]:
         return

@@ -1,8 +1,7 @@
-"""QEMU processes as seen from a node daemon that they outlive.
+"""QEMU processes in the view of a node daemon that they outlive.
 
-A process is known by its id together with the moment it was started, so that an id which the
-kernel has reused is never mistaken for it. One that ended, but for which no process
-has waited yet (state Z), counts as ended.
+A process is identified by its id and its start time, so that a reused id is never mistaken for it. A zombie (state Z)
+counts as ended.
 """
 
 import asyncio
@@ -20,19 +19,19 @@ from ganeti.base.process import CLEAN_ENVIRONMENT
 
 PROC = Path("/proc")
 _STATE, _USER_TICKS, _SYSTEM_TICKS, _THREADS, _START_TICKS = 0, 11, 12, 17, 19
-"""Places in /proc/PID/stat, counted after the program's name."""
+"""Positions in /proc/PID/stat, counted after the program's name."""
 
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process and no other: `start_ticks` is when it was started, in clock ticks since boot."""
+    """One process: `start_ticks` is its start time, in clock ticks since boot."""
 
     pid: int
     start_ticks: int
 
 
 class Processes(Protocol):
-    """What the driver does to processes, as a port."""
+    """The driver's operations on processes, as a port."""
 
     def spawn(self, argv: Sequence[str], log_path: Path, *, keep: Sequence[int] = ()) -> ProcessId:
         """Start a program in a session of its own, its output appended to `log_path`; it inherits `keep`."""
@@ -41,15 +40,15 @@ class Processes(Protocol):
     def is_alive(self, process: ProcessId) -> bool: ...
 
     def find(self, argv: Sequence[str]) -> ProcessId | None:
-        """The live process that was started with exactly these words."""
+        """Return the live process that was started with exactly these words."""
         ...
 
     def kill(self, process: ProcessId) -> None:
-        """End it by force; harmless if it has ended."""
+        """Kill it; no-op if it has ended."""
         ...
 
     async def ended_within(self, process: ProcessId, timeout_s: float) -> bool:
-        """Wait for its end; False if it still runs after `timeout_s`."""
+        """Wait for its end; return False if it still runs after `timeout_s`."""
         ...
 
     def cpu_time_s(self, process: ProcessId) -> float: ...
@@ -87,7 +86,7 @@ class HostProcesses:
         if fields[_STATE] in ("Z", "X") and int(fields[_THREADS]) <= 1:
             _reap(process.pid)
             return False
-        # A main thread that ended before the others: they still hold the disks.
+        # The main thread has ended before the others: they still hold the disks.
         return True
 
     def find(self, argv: Sequence[str]) -> ProcessId | None:
@@ -120,14 +119,14 @@ class HostProcesses:
 
     @contextlib.contextmanager
     def _opened(self, process: ProcessId) -> Iterator[int | None]:
-        """A descriptor that stays with this very process; None if it has ended."""
+        """Return a descriptor of this very process; None if it has ended."""
         try:
             descriptor = os.pidfd_open(process.pid)
         except ProcessLookupError:
             yield None
             return
         try:
-            # Looked at after opening: from here on the id cannot change its owner.
+            # Checked after opening: from here on the id belongs to this process.
             yield descriptor if self.is_alive(process) else None
         finally:
             os.close(descriptor)
@@ -147,7 +146,7 @@ async def _readable_within(descriptor: int, timeout_s: float) -> None:
 
 
 def _stat_fields(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat after the program's name, which may contain anything."""
+    """Return the fields of /proc/PID/stat after the program's name, which may contain anything."""
     text = _read(PROC / str(pid) / "stat").decode(errors="replace")
     return text.rpartition(")")[2].split() or None
 
@@ -160,6 +159,6 @@ def _read(path: Path) -> bytes:
 
 
 def _reap(pid: int) -> None:
-    """Wait for an ended process, if it is a child of this one."""
+    """Collect an ended process, if it is a child of this one."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)

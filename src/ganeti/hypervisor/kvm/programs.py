@@ -1,4 +1,4 @@
-"""The QEMU program of this node: where it is, its version, and the virtual hardware that it knows."""
+"""The QEMU program of this node: its path, its version, and its virtual hardware."""
 
 import re
 import shutil
@@ -16,7 +16,7 @@ PROGRAM = "qemu-system-x86_64"
 
 
 class Programs(PinsMachine):
-    """What QEMU programs say of themselves."""
+    """The facts that QEMU programs report about themselves."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -34,7 +34,7 @@ class Programs(PinsMachine):
         return found
 
     async def version_of(self, program: str) -> str:
-        """Return QEMU's version; a program is asked again only when it was replaced."""
+        """Return QEMU's version; a program is queried again only after its replacement."""
         identity = _identity(program)
         if identity not in self._versions:
             self._versions = {identity: await self._said_version(program)}
@@ -44,7 +44,7 @@ class Programs(PinsMachine):
         try:
             text = (await self._run([program, "--version"])).text
         except HostError as err:
-            raise HypervisorError(f"QEMU cannot be asked for its version: {err}") from err
+            raise HypervisorError(f"the version of QEMU cannot be queried: {err}") from err
         found = re.search(r"version (\d+(?:\.\d+)+)", text)
         if found is None:
             raise HypervisorError(f"{program} reports no version: {text!r:.80}")
@@ -58,7 +58,7 @@ class Programs(PinsMachine):
 
 
 def _identity(program: str) -> tuple[str, int, int]:
-    """Changes when the program is replaced."""
+    """Return a value that changes when the program is replaced."""
     try:
         status = Path(program).stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Which parameters contradict each other, whatever node they are for; pure."""
+"""Contradictions between parameters, independent of the node; pure."""
 
 from ipaddress import ip_address
 
@@ -14,7 +14,7 @@ _THROUGH_THE_CACHE = ("writeback", "writethrough")
 
 
 def contradictions(hvparams: Params) -> list[str]:
-    """Return what is wrong, a sentence each that names the parameter first; `hvparams` are complete."""
+    """Return the contradictions, a sentence each that names the parameter first; `hvparams` are complete."""
     return [
         *_boot(hvparams),
         *_vnc(hvparams),
@@ -26,7 +26,7 @@ def contradictions(hvparams: Params) -> list[str]:
 
 
 def accelerator(hvparams: Params) -> str:
-    """`auto`, `kvm` or `tcg`; upstream's kvm_flag says it too."""
+    """Return `auto`, `kvm` or `tcg`; upstream's kvm_flag is an alternative."""
     flag = {"enabled": "kvm", "disabled": "tcg"}.get(str(hvparams["kvm_flag"]))
     return flag or str(hvparams["accelerator"])
 
@@ -39,7 +39,7 @@ def _boot(hvparams: Params) -> list[str]:
     found = []
     for order, image in (("cdrom", "cdrom_image_path"), ("floppy", "floppy_image_path")):
         if hvparams["boot_order"] == order and not hvparams[image]:
-            found.append(f"boot_order: nothing is in the drive; {order} needs {image}")
+            found.append(f"boot_order: the drive is empty; {order} needs {image}")
     if hvparams["boot_order"] == "floppy" and hvparams["firmware"] == "uefi":
         found.append("boot_order: firmware=uefi does not boot from floppies")
     return found

@@ -1,8 +1,7 @@
-"""What a node keeps about each guest while it runs: one durable record, sockets and logs.
+"""A node's data about each running guest: one durable record, sockets and logs.
 
-The record is written before QEMU is started, so that no crash of the node daemon leaves a guest
-that has no record: a record without a process id is completed by looking for a process with
-its very words.
+The record is written before QEMU is started, so that no crash of the node daemon leaves a guest without a record. A
+record without a process id is completed by a search for a process with its exact words.
 """
 
 import contextlib
@@ -21,7 +20,7 @@ from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.wire import decode, encode
 
 SOCKET_PATH_LIMIT = 107
-"""Bytes that the kernel leaves for the name of a unix socket."""
+"""The kernel's limit in bytes for the name of a unix socket."""
 SHORT_UUID = 13
 """Characters of an instance's UUID in the names of its files: socket names must be short."""
 LOG_LIMIT = 16 * 1024 * 1024
@@ -30,7 +29,7 @@ LOG_KEPT = 1024 * 1024
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One guest on this node; `pid` 0 means that its process has to be looked for."""
+    """One guest on this node; `pid` 0 requires a search for its process."""
 
     instance: InstanceSpec
     argv: tuple[str, ...]
@@ -41,33 +40,36 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     qemu_version: str = ""
     taps: tuple[str, ...] = ()
     pool_uid: int = 0
-    """The user id that it has from the pool; 0 without one."""
+    """Its user id from the pool; 0 if it has none."""
     tpm_argv: tuple[str, ...] = ()
-    """The words of its TPM's process, where it has one."""
+    """The words of its TPM's process, if it has one."""
     tpm_pid: int = 0
     tpm_start_ticks: int = 0
     slots: dict[str, int] = msgspec.field(name="places", default_factory=dict)
-    """UUID of a disk or NIC -> its slot (`ganeti.hypervisor.kvm.pci_slots`); the name is that of records of running guests."""
+    """UUID of a disk or NIC -> its slot (`ganeti.hypervisor.kvm.pci_slots`); existing records use this name."""
     memory: int = 0
-    """MiB that were left to the running guest; 0: all that it was started with."""
+    """MiB that the running guest still has; 0: all of its memory at the start."""
     is_adopted: bool = False
-    """Upstream has started it (`ganeti.hypervisor.kvm.adoption`), so its devices have other names."""
+    """True if upstream has started it (`ganeti.hypervisor.kvm.adoption`), so its devices have other names."""
     is_prepared: bool = False
-    """Got all commands that must come before the guest's first instruction."""
+    """True once QEMU got all commands that must precede the guest's first instruction."""
     is_incoming: bool = False
-    """Waits for a guest from another node, or has it and was not resumed yet."""
+    """True while it waits for a guest from another node, or has it and has not resumed it."""
     resume: bool = True
-    """Whether a guest that came was running where it came from."""
+    """True if an incoming guest was running on its former node."""
     stopped_to_move: bool = False
-    """A guest that ran stands still because it is being moved."""
+    """True if a running guest is paused for a move."""
     thaw_at: float = 0
-    """The latest time at which frozen file systems of the guest are thawed (seconds since the epoch); 0: none are frozen."""
+    """The latest time at which frozen file systems of the guest are thawed (seconds since the epoch).
+
+    0: none are frozen.
+    """
     port: int = 0
-    """Where an incoming guest is waited for."""
+    """The address for an incoming guest."""
     disks_port: int = 0
-    """Where its disks are waited for."""
+    """The address for its disks."""
     certificate: str = ""
-    """What it shows to the guest's node (PEM)."""
+    """The certificate for the guest's node (PEM)."""
     pid: int = 0
     start_ticks: int = 0
 
@@ -86,7 +88,7 @@ class GuestFiles:
 
     @classmethod
     def of(cls, paths: Paths, instance_uuid: str) -> "GuestFiles":
-        """Return where this node keeps the files of an instance."""
+        """Return this node's files of an instance."""
         return cls(paths.kvm, paths.log / "kvm", instance_uuid[:SHORT_UUID])
 
     @property
@@ -109,27 +111,27 @@ class GuestFiles:
 
     @property
     def guest_agent(self) -> Path:
-        """The way to QEMU's agent in the guest, where there is one."""
+        """The socket of QEMU's agent in the guest, if there is one."""
         return self.directory / f"{self.short_uuid}.a"
 
     @property
     def tpm(self) -> Path:
-        """Where the guest's TPM waits for QEMU."""
+        """The socket at which the guest's TPM waits for QEMU."""
         return self.directory / f"{self.short_uuid}.t"
 
     @property
     def chroot(self) -> Path:
-        """What a confined QEMU sees as the root of all files."""
+        """The root directory of a confined QEMU."""
         return self.directory / f"{self.short_uuid}.root"
 
     @property
     def console_log(self) -> Path:
-        """Everything that the guest said; stays when the guest ends."""
+        """The output of the guest's console; kept after the guest's end."""
         return self.logs / f"{self.short_uuid}.console"
 
     @property
     def qemu_log(self) -> Path:
-        """What QEMU itself said; stays when the guest ends."""
+        """The output of QEMU; kept after the guest's end."""
         return self.logs / f"{self.short_uuid}.log"
 
     @property
@@ -137,16 +139,16 @@ class GuestFiles:
         return (self.monitor, self.people_monitor, self.console, self.guest_agent, self.tpm)
 
     def check_lengths(self) -> None:
-        """HypervisorError if a socket's name is too long for the kernel."""
+        """Raise HypervisorError if a socket's name is too long for the kernel."""
         longest = max(len(os.fsencode(path)) for path in self.sockets)
         if longest > SOCKET_PATH_LIMIT:
             raise HypervisorError(
-                f"the names of sockets in {self.directory} would have {longest} bytes, and the kernel"
-                f" takes {SOCKET_PATH_LIMIT}; use a directory with a shorter name (GANETI_ROOTDIR)"
+                f"the names of sockets in {self.directory} would have {longest} bytes, but the kernel's"
+                f" limit is {SOCKET_PATH_LIMIT}; use a directory with a shorter name (GANETI_ROOTDIR)"
             )
 
     def prepare(self) -> None:
-        """Make the directories and empty logs, for root's eyes only; old sockets go."""
+        """Make the directories and empty logs, accessible to root only; remove old sockets."""
         for directory in (self.directory, self.logs):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.directory.chmod(0o700)
@@ -156,7 +158,7 @@ class GuestFiles:
         self.remove_sockets()
 
     def restrict(self) -> None:
-        """Close the sockets to everybody but root, whatever umask QEMU had."""
+        """Restrict the sockets to root, whatever umask QEMU had."""
         for path in self.sockets:
             with contextlib.suppress(FileNotFoundError):
                 path.chmod(0o600)
@@ -170,7 +172,7 @@ class GuestFiles:
         write_atomically(self.record, encode(record))
 
     def read(self) -> Record | None:
-        """The record, or None; HypervisorError if it is damaged."""
+        """Return the record, or None; HypervisorError if it is damaged."""
         try:
             data = self.record.read_bytes()
         except FileNotFoundError:
@@ -184,21 +186,21 @@ class GuestFiles:
             ) from err
 
     def forget(self) -> None:
-        """Remove the record and the sockets; the logs stay."""
+        """Remove the record and the sockets; the logs are kept."""
         self.remove_sockets()
         if self.record.exists():
             self.record.unlink()
             sync_directory(self.directory)
 
     def qemu_said(self, limit: int = 800) -> str:
-        """The end of QEMU's own log, for an error message."""
+        """Return the end of QEMU's own log, for an error message."""
         try:
             return self.qemu_log.read_text(errors="replace")[-limit:].strip()
         except FileNotFoundError:
             return ""
 
     def shorten_logs(self) -> None:
-        """Keep the end of each log that has grown too big; QEMU keeps appending."""
+        """Keep only the end of each large log; QEMU continues to append."""
         for log in (self.console_log, self.qemu_log):
             with contextlib.suppress(FileNotFoundError):
                 _shorten(log)
@@ -217,12 +219,12 @@ def _shorten(path: Path) -> None:
 
 
 def all_guest_files(paths: Paths) -> Iterator[GuestFiles]:
-    """The files of every guest that has a record here."""
+    """Return the files of every guest that has a record here."""
     if paths.kvm.is_dir():
         for path in sorted(paths.kvm.glob("*.json")):
             yield GuestFiles.of(paths, path.stem)
 
 
 def boot_id() -> str:
-    """Changes when the host is booted: processes of an earlier boot are gone."""
+    """Return a value that changes when the host is booted: processes of an earlier boot are gone."""
     return (PROC / "sys/kernel/random/boot_id").read_text().strip()

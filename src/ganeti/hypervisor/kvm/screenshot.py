@@ -1,4 +1,4 @@
-"""What a guest's screen shows now, as a PNG picture."""
+"""The present picture of a guest's screen, as PNG."""
 
 import asyncio
 import contextlib
@@ -13,9 +13,9 @@ from ganeti.hypervisor.kvm.monitor import CommandRefused
 from ganeti.model.instance_spec import InstanceSpec
 
 SIZE_LIMIT = 8 * 1024 * 1024
-"""Bytes of a picture; more is refused, because a guest chooses the size of its screen."""
+"""The limit of a picture in bytes, because a guest chooses the size of its screen."""
 _FDSET = 0x46000
-"""Below those of disks; used for one conversation at a time."""
+"""A number below those of disks; used for one conversation at a time."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -30,7 +30,7 @@ class Screens(TakesScreenshots):
 
 
 async def screenshot(guest: Guest) -> bytes:
-    """Let QEMU draw the screen into a file that we opened (a confined one can open none), and take it from there."""
+    """Let QEMU draw the screen into a file that we opened (a confined one can open none), and return it."""
     path = guest.files.directory / f"{guest.files.short_uuid}.{secrets.token_hex(4)}.png"
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -45,8 +45,8 @@ async def screenshot(guest: Guest) -> bytes:
         return await asyncio.to_thread(_taken, path, guest.instance.name)
     except CommandRefused as err:
         raise HypervisorError(
-            f"{guest.instance.name} shows no screen: {err}; it needs a graphics card, as"
-            " gnt-instance modify -H vga=std gives it at its next start"
+            f"{guest.instance.name} has no screen: {err}; it needs a graphics card, which"
+            " gnt-instance modify -H vga=std adds at its next start"
         ) from err
     finally:
         os.close(file)

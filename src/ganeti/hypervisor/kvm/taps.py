@@ -1,4 +1,4 @@
-"""Tap devices of guests that run: opened here and handed over, taken from one network to another."""
+"""Tap devices of running guests: opened here and passed on, moved from one network to another."""
 
 import contextlib
 import fcntl
@@ -20,7 +20,7 @@ _REQUEST = struct.Struct("16sH22x")
 
 @contextlib.contextmanager
 def open_tap(tap: str, *, queues: int = 1, has_header: bool = True) -> Iterator[list[int]]:
-    """An existing tap device, opened as QEMU would, once for each queue, for the time of a block."""
+    """Open an existing tap device as QEMU would, once for each queue, for the time of a block."""
     flags = _IFF_TAP | _IFF_NO_PI
     flags |= _IFF_VNET_HDR if has_header else 0
     flags |= _IFF_MULTI_QUEUE if queues > 1 else 0
@@ -35,7 +35,7 @@ def open_tap(tap: str, *, queues: int = 1, has_header: bool = True) -> Iterator[
 
 @contextlib.contextmanager
 def open_vhost(count: int) -> Iterator[list[int]]:
-    """The kernel's helper for paravirtual NICs, once for each queue, for the time of a block."""
+    """Open the kernel's helper for paravirtual NICs, once for each queue, for the time of a block."""
     with _opened(_VHOST, count) as files:
         yield files
 
@@ -47,7 +47,7 @@ def _opened(path: str, count: int) -> Iterator[list[int]]:
         try:
             for _ in range(count):
                 file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
-                files.append(file)  # at once: what was opened before an error must be closed
+                files.append(file)  # at once: files opened before an error must be closed
         except OSError as err:
             raise HypervisorError(f"{path} cannot be opened: {err.strerror}") from err
         yield files
@@ -57,7 +57,7 @@ def _opened(path: str, count: int) -> Iterator[list[int]]:
 
 
 def disconnect_commands(tap: str, nic: NicSpec) -> list[list[str]]:
-    """Return what takes a tap device from the network that its NIC was connected to; all may fail."""
+    """Return the commands that disconnect a tap device from its NIC's network; all may fail."""
     if nic.mode == "openvswitch":
         return [["ovs-vsctl", "--if-exists", "del-port", tap]]
     if nic.mode == "bridged":

@@ -1,11 +1,10 @@
-"""TPM 2.0: a process of swtpm beside each guest that has one, and its state on the node.
+"""TPM 2.0: a process of swtpm beside each guest with one, and its state on the node.
 
-swtpm runs as the user that QEMU gets, has no right from its first instruction, and opens nothing by a
-path that it would have to be let through: the socket on which it waits for QEMU and the directory of
-its state are descriptors that it inherits. It ends when QEMU ends.
+swtpm runs as QEMU's user, without privileges from its first instruction, and opens nothing by a path: the socket on
+which it waits for QEMU and the directory of its state are inherited descriptors. It ends when QEMU ends.
 
-The state is a directory of each instance on its node, 0700. It goes along with a guest that is moved
-while it is down (`read`, `write`); in a live migration QEMU carries it, and the target begins with none.
+The state is a directory of each instance on its node, 0700. It moves with a guest that is down (`read`, `write`); in a
+live migration QEMU transfers it, and the target begins with none.
 """
 
 import contextlib
@@ -27,28 +26,28 @@ from ganeti.hypervisor.kvm.runtime import GuestFiles
 
 PROGRAM = "swtpm"
 STATE = "tpm2-00.permall"
-"""What swtpm calls the state that survives a guest; all that needs to be kept of it."""
+"""swtpm's name of the persistent state, the only data to keep."""
 SIZE_LIMIT = 1024 * 1024
 _OWN_NAMES = re.compile(r"\.lock|tpm2-00\.[a-z]+|TMP2-00\.[a-z]+")
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How swtpm is started, by whom, and with what it inherits."""
+    """The start of swtpm: its words, its user, and its inherited descriptors."""
 
     words: Sequence[str]
-    """Its own words, by which it is found again."""
+    """Its own words, which identify its process."""
     launcher: Sequence[str]
     descriptors: Sequence[int]
 
 
 def missing() -> str:
-    """The sentence for a node without swtpm; '' if it is there."""
+    """Return the sentence for a node without swtpm; '' if it is installed."""
     return "" if _program() else "tpm: swtpm is not installed on this node; install swtpm"
 
 
 def tpm_words(files: GuestFiles) -> list[str]:
-    """The options of QEMU."""
+    """Return the options of QEMU."""
     return [
         *("-chardev", option("socket", id="tpm-control", path=str(files.tpm))),
         *("-tpmdev", option("emulator", id="tpm0", chardev="tpm-control")),
@@ -60,7 +59,7 @@ def tpm_words(files: GuestFiles) -> list[str]:
 def prepared(
     paths: Paths, files: GuestFiles, instance_uuid: str, owner: tuple[int, int], *, is_new: bool
 ) -> Iterator[Launch]:
-    """What starts the TPM of a guest, with its descriptors open for the time of a block. Blocks shortly.
+    """Give the start of a guest's TPM, with its descriptors open for the time of a block. Blocks shortly.
 
     With `is_new` the TPM has no state: the incoming guest brings it. HypervisorError.
     """
@@ -83,7 +82,7 @@ def prepared(
             *(program, "socket", "--tpm2", "--terminate"),
             *("--tpmstate", f"dir=/proc/self/fd/{directory},mode=0600"),
             *("--ctrl", f"type=unixio,fd={server.fileno()}"),
-            # It also makes the words those of this guest's process alone.
+            # It also makes the words unique to this guest's process.
             *(
                 "--log",
                 f"fd={log.fileno()},level=1,prefix=tpm of {files.tpm.stem} in {files.directory}: ",
@@ -93,7 +92,7 @@ def prepared(
 
 
 def read(paths: Paths, instance_uuid: str) -> bytes | None:
-    """The state of an instance that is down, or None if it has none here. Blocks. HypervisorError."""
+    """Return the state of an instance that is down, or None if it has none here. Blocks. HypervisorError."""
     path = _directory(paths, instance_uuid) / STATE
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -103,7 +102,7 @@ def read(paths: Paths, instance_uuid: str) -> bytes | None:
         raise HypervisorError(f"{path} cannot be read: {err.strerror}") from err
     with os.fdopen(file, "rb") as opened:
         if not _is_plain(file):
-            raise HypervisorError(f"{path} is not a file of its own; remove it for a new TPM")
+            raise HypervisorError(f"{path} is not a separate regular file; remove it for a new TPM")
         content = opened.read(SIZE_LIMIT + 1)
     if len(content) > SIZE_LIMIT:
         raise HypervisorError(
@@ -113,7 +112,7 @@ def read(paths: Paths, instance_uuid: str) -> bytes | None:
 
 
 def write(paths: Paths, instance_uuid: str, content: bytes) -> None:
-    """Put the state of an instance here, which is down, in place of what there is. Blocks. HypervisorError."""
+    """Store the state of a stopped instance here, replacing any other. Blocks. HypervisorError."""
     if not 0 < len(content) <= SIZE_LIMIT:
         raise HypervisorError(f"{len(content)} bytes are not the state of a TPM")
     forget(paths, instance_uuid)
@@ -142,7 +141,7 @@ def _directory(paths: Paths, instance_uuid: str) -> Path:
 
 @contextlib.contextmanager
 def _opened(directory: Path, owner: tuple[int, int], *, is_new: bool) -> Iterator[int]:
-    """The directory of a guest's state, which belongs to its user now, with all that is in it."""
+    """Return the directory of a guest's state, which with all its content now belongs to its user."""
     if is_new and directory.exists():
         shutil.rmtree(directory)
     directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -156,7 +155,7 @@ def _opened(directory: Path, owner: tuple[int, int], *, is_new: bool) -> Iterato
 
 
 def _give(directory: int, owner: tuple[int, int]) -> None:
-    """Give a directory to a user; its former owner may have put anything there."""
+    """Change the owner of a directory; its former owner may have put anything there."""
     for name in os.listdir(directory):
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
@@ -184,7 +183,7 @@ def _is_plain(file: int) -> bool:
 
 
 def _launcher(owner: tuple[int, int]) -> list[str]:
-    """The command prefix that starts a program without rights; only root has rights to drop."""
+    """Return the command prefix that starts a program without privileges; only root has privileges to drop."""
     if os.geteuid() != 0:
         return []
     uid, gid = owner

@@ -1,4 +1,4 @@
-"""What is done for guests without a request: when the daemon starts, and from time to time."""
+"""Maintenance of guests without a request: at the daemon's start, and at intervals."""
 
 import asyncio
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from ganeti.hypervisor.kvm.programs import Programs
 
 @dataclass(frozen=True)
 class Upkeep(WarmsUp, LooksAfterGuests):
-    """Remnants of migrations, what this host can do, logs, and file systems that were frozen."""
+    """Remnants of migrations, facts about this host, logs, and file systems that were frozen too long."""
 
     guests: Guests
     programs: Programs

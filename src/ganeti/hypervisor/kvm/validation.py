@@ -1,4 +1,4 @@
-"""What keeps a guest with certain parameters from running on this node."""
+"""Faults that prevent a guest with certain parameters from running on this node."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ _NAME = re.compile(r'^name "([^"]+)"(?:.*alias "([^"]+)")?', re.MULTILINE)
 
 
 async def problems_here(paths: Paths, run: Run, program: str, hvparams: Params) -> list[str]:
-    """A sentence for each; `hvparams` are complete."""
+    """Return a sentence for each fault; `hvparams` are complete."""
     found = [*contradictions(hvparams), *user_problems(hvparams)]
     found += await asyncio.to_thread(_files, paths, hvparams)
     found += await _known_to_qemu(run, program, hvparams)
@@ -43,7 +43,7 @@ async def problems_here(paths: Paths, run: Run, program: str, hvparams: Params) 
 
 
 async def machines(run: Run, program: str) -> dict[str, str]:
-    """Names of machine types, each with the versioned name that it stands for now."""
+    """Return names of machine types, each with its present versioned name."""
     text = await _help(run, program, "-machine")
     found = {}
     for line in text.splitlines()[1:]:
@@ -54,7 +54,7 @@ async def machines(run: Run, program: str) -> dict[str, str]:
 
 
 async def spice_address(run: Run, hvparams: Params) -> str:
-    """Return where SPICE is served: an address, or the first one of an interface."""
+    """Return the address of SPICE: given, or the first one of an interface."""
     bind, version = str(hvparams["spice_bind"]), int(hvparams["spice_ip_version"])
     try:
         return str(ip_address(bind))
@@ -75,7 +75,7 @@ async def spice_address(run: Run, hvparams: Params) -> str:
 
 def _files(paths: Paths, hvparams: Params) -> list[str]:
     found = [
-        f"{name}: {hvparams[name]} is not a file that can be read on this node"
+        f"{name}: {hvparams[name]} is not a readable file on this node"
         for name in ("kernel_path", "initrd_path")
         if hvparams[name] and not _is_readable_file(Path(str(hvparams[name])))
     ]
@@ -106,20 +106,20 @@ def _certificates(paths: Paths, hvparams: Params) -> list[str]:
         wanted += [("vnc_x509_path", directory / name) for name in _VNC_FILES]
     if has_spice(hvparams) and hvparams["spice_use_tls"]:
         found += [
-            f"spice_use_tls: {path} is not there; put {what} into it (PEM, mode 0600) on the master,"
+            f"spice_use_tls: {path} does not exist; put {what} into it (PEM, mode 0600) on the master,"
             " and run: gnt-cluster redist-conf"
             for name, what in _SPICE_WANTED.items()
             if not _is_readable_file(path := paths.data / name)
         ]
     return found + [
-        f"{name}: {path} is not a file that can be read on this node"
+        f"{name}: {path} is not a readable file on this node"
         for name, path in wanted
         if not _is_readable_file(path)
     ]
 
 
 def _places(hvparams: Params) -> list[str]:
-    """Directories and users of the host."""
+    """Check directories and users of the host."""
     found = []
     address, memory = str(hvparams["vnc_bind_address"]), str(hvparams["mem_path"])
     for name, path in (("vnc_bind_address", address), ("mem_path", memory)):
@@ -152,7 +152,7 @@ async def _known_to_qemu(run: Run, program: str, hvparams: Params) -> list[str]:
             for device in sorted(needed - known)
         ]
     if has_spice(hvparams) and "spice" not in (await _help(run, program, "-audiodev")).split():
-        found.append(f"spice_bind: {program} is without SPICE on this node; use VNC")
+        found.append(f"spice_bind: {program} does not support SPICE on this node; use VNC")
     return found
 
 
@@ -160,7 +160,7 @@ async def _help(run: Run, program: str, option: str) -> str:
     try:
         return (await run([program, option, "help"])).text
     except HostError as err:
-        raise HypervisorError(f"QEMU cannot be asked what it knows: {err}") from err
+        raise HypervisorError(f"the devices of QEMU cannot be queried: {err}") from err
 
 
 def _is_readable_file(path: Path) -> bool:

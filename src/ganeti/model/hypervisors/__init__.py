@@ -1,4 +1,4 @@
-"""What each hypervisor is, apart from its driver: a module for each declares a `HypervisorRow`."""
+"""The facts about each hypervisor, apart from its driver: a module for each declares a `HypervisorRow`."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from ganeti.model.hypervisor_param import HypervisorRow
 
 
 def find_rows() -> Iterator[HypervisorRow]:
-    """The rows that the modules of this package declare."""
+    """Return the rows that the modules of this package declare."""
     for module in modules_below(__name__):
         yield from (one for one in vars(module).values() if isinstance(one, HypervisorRow))
 
@@ -15,4 +15,4 @@ def find_rows() -> Iterator[HypervisorRow]:
 HYPERVISORS: dict[str, HypervisorRow] = {
     row.name: row for row in sorted(find_rows(), key=lambda row: not row.runs_guests)
 }
-"""By name, those that only pretend last."""
+"""By name, simulated ones last."""

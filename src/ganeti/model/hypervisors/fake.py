@@ -1,4 +1,4 @@
-"""The fake hypervisor, which pretends that guests run: for tests and trials."""
+"""The fake hypervisor, which simulates guests: for tests and trials."""
 
 from ganeti.model.hypervisor_param import HypervisorParam, HypervisorRow
 
@@ -6,7 +6,10 @@ FAKE = HypervisorRow(
     name="fake",
     params=(
         HypervisorParam(
-            "migration_mode", "live", "accepted and ignored", choices=("live", "non-live")
+            "migration_mode",
+            "live",
+            "ignored; kept for compatibility with Ganeti 3",
+            choices=("live", "non-live"),
         ),
     ),
     runs_guests=False,

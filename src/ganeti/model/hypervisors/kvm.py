@@ -1,7 +1,7 @@
 """The kvm hypervisor: its parameters, under the names that Ganeti's administrators know.
 
-`KVM.upstream_lacks` has the parameters that are new here. `touches_host` marks what
-reaches beyond the guest: files, programs, devices, listening sockets and users of the host.
+`KVM.upstream_lacks` has the parameters that are new here. `touches_host` marks parameters that reach beyond the guest:
+files, programs, devices, listening sockets and users of the host.
 """
 
 from ganeti.model.hypervisor_param import (
@@ -31,8 +31,8 @@ from ganeti.model.limits import MAX_DISKS, MAX_NICS
 
 SPICE_FILES = ("/var/lib/ganeti/spice.pem", "/var/lib/ganeti/spice-ca.pem")
 """Key and certificate of SPICE servers, and the authority that signed it; the same on all nodes."""
-VNC_PASSWORD_FILE = "/etc/ganeti/vnc-cluster-password"  # noqa: S105 - where it is, not what
-"""Where the password of all VNC consoles is, unless a parameter names another file (S72)."""
+VNC_PASSWORD_FILE = "/etc/ganeti/vnc-cluster-password"  # noqa: S105 - the path, not the password
+"""The password file of all VNC consoles, unless a parameter names another file (S72)."""
 MOST_CPUS = 1024
 
 _DISK_KINDS = ("paravirtual", "scsi", "scsi-hd", "ide")
@@ -50,7 +50,7 @@ def _file(name: str, doc: str) -> HypervisorParam:
 def _cd(name: str, which: str) -> HypervisorParam:
     doc = (
         f"image in the {which} CD drive, in one of image_directories; a running guest's is changed at"
-        " once; 'empty' is a drive without one, the empty text no drive"
+        " once; 'empty' is a drive without a medium, the empty text no drive"
     )
     return HypervisorParam(name, "", doc, is_path=True, touches_host=True, check=cd_image)
 
@@ -65,13 +65,13 @@ _BOOT = (
     HypervisorParam(
         "boot_order",
         "disk",
-        "what to boot from without kernel_path",
+        "boot device without kernel_path",
         choices=("disk", "cdrom", "network", "floppy"),
     ),
     HypervisorParam(
         "firmware",
         "bios",
-        "what starts the guest; uefi keeps its variables in a file with the instance",
+        "firmware of the guest; uefi stores its variables in a file with the instance",
         choices=("bios", "uefi"),
     ),
     HypervisorParam(
@@ -80,15 +80,15 @@ _BOOT = (
     HypervisorParam(
         "machine_version",
         "",
-        "QEMU machine type, as pc, q35 or pc-q35-7.2; pinned to a version when an instance is made",
+        "QEMU machine type, for example pc, q35 or pc-q35-7.2; pinned to a version at the instance's creation",
         check=word_or_empty,
     ),
-    HypervisorParam("acpi", True, "offer ACPI to the guest, so that it can be asked to shut down"),
+    HypervisorParam("acpi", True, "offer ACPI to the guest, which a clean shutdown requires"),
     HypervisorParam("use_localtime", False, "start the guest's clock in local time, not UTC"),
     HypervisorParam(
         "reboot_behavior",
         "reboot",
-        "what becomes of a guest that reboots itself: it reboots, or ends",
+        "action when the guest reboots itself: it reboots, or ends",
         choices=("reboot", "exit"),
     ),
     HypervisorParam(
@@ -103,13 +103,13 @@ _IMAGES = (
     HypervisorParam(
         "cdrom_disk_type",
         "",
-        "how the guest sees its CD drives; empty is ide",
+        "bus of the guest's CD drives; empty is ide",
         choices=("", "paravirtual", "scsi", "ide"),
     ),
     HypervisorParam(
         "image_directories",
         "/srv/ganeti/images",
-        "directories of the nodes in which images of CDs and floppies may be, with ':' between them",
+        "directories of the nodes that hold images of CDs and floppies, with ':' between them",
         is_global=True,
         touches_host=True,
         check=image_directories,
@@ -117,9 +117,7 @@ _IMAGES = (
 )
 
 _DISKS = (
-    HypervisorParam(
-        "disk_type", "paravirtual", "how the guest sees its disks", choices=_DISK_KINDS
-    ),
+    HypervisorParam("disk_type", "paravirtual", "bus of the guest's disks", choices=_DISK_KINDS),
     HypervisorParam(
         "disk_cache",
         "default",
@@ -129,7 +127,7 @@ _DISKS = (
     HypervisorParam(
         "disk_aio",
         "threads",
-        "how the host reads and writes disks; native needs disks without host cache",
+        "host's interface for disk I/O; native requires disk_cache=none",
         choices=("threads", "native", "io_uring"),
     ),
     HypervisorParam(
@@ -153,19 +151,19 @@ _DISKS = (
 )
 
 _NETWORK = (
-    HypervisorParam("nic_type", "paravirtual", "how the guest sees its network", choices=_NICS),
+    HypervisorParam(
+        "nic_type", "paravirtual", "model of the guest's network interfaces", choices=_NICS
+    ),
     HypervisorParam(
         "vhost_net",
         False,
-        "let the host's kernel move packets; needs paravirtual",
+        "move packets in the host's kernel; requires nic_type=paravirtual",
         touches_host=True,
     ),
     HypervisorParam(
         "virtio_net_queues", 1, "queues of a paravirtual interface", check=between(1, 8)
     ),
-    HypervisorParam(
-        "vnet_hdr", True, "let guest and host leave checksums and segmentation to each other"
-    ),
+    HypervisorParam("vnet_hdr", True, "offload checksums and segmentation between guest and host"),
 )
 
 _DISPLAY = (
@@ -175,7 +173,7 @@ _DISPLAY = (
     HypervisorParam(
         "serial_speed",
         38400,
-        "speed of the serial console, as told to the kernel",
+        "speed of the serial console, passed to the kernel",
         check=one_of(9600, 19200, 38400, 57600, 115200),
     ),
     HypervisorParam(
@@ -187,7 +185,7 @@ _DISPLAY = (
     ),
     HypervisorParam("vnc_tls", False, "encrypt VNC", touches_host=True),
     _file("vnc_x509_path", "directory with server-cert.pem, server-key.pem and ca-cert.pem for VNC"),
-    HypervisorParam("vnc_x509_verify", False, "ask VNC clients for a certificate of vnc_x509_path", touches_host=True),
+    HypervisorParam("vnc_x509_verify", False, "require a certificate of vnc_x509_path from VNC clients", touches_host=True),
     HypervisorParam(
         "vnc_password_file",
         VNC_PASSWORD_FILE,
@@ -198,14 +196,14 @@ _DISPLAY = (
         check=password_file,
     ),
     HypervisorParam(
-        "vga", "", "the graphics card; empty is the usual one where there is a display",
+        "vga", "", "graphics card; empty is the default if the guest has a display",
         choices=("", "none", "std", "cirrus", "vmware", "qxl", "virtio"),
     ),
     HypervisorParam(
-        "soundhw", "", "the sound card; empty is none",
+        "soundhw", "", "sound card; empty is none",
         choices=("", "ac97", "hda", "es1370", "sb16", "adlib", "cs4231a", "gus", "pcspk"),
     ),
-    HypervisorParam("keymap", "", "keyboard layout of VNC, as en-us", check=word_or_empty),
+    HypervisorParam("keymap", "", "keyboard layout of VNC, for example en-us", check=word_or_empty),
     HypervisorParam("usb_mouse", "", "a USB pointer", choices=("", "mouse", "tablet")),
     HypervisorParam(
         "usb_devices",
@@ -227,7 +225,7 @@ _SPICE = (
     HypervisorParam(
         "spice_ip_version",
         0,
-        "which address of the interface spice_bind: 4, 6, or 0 for either",
+        "address family of the interface spice_bind: 4, 6, or 0 for either",
         check=one_of(0, 4, 6),
     ),
     HypervisorParam(
@@ -244,7 +242,7 @@ _SPICE = (
         "spice_zlib_glz_wan_compression", "", "zlib compression on slow links", choices=_WAN
     ),
     HypervisorParam(
-        "spice_streaming_video", "", "how videos are found", choices=("", "off", "all", "filter")
+        "spice_streaming_video", "", "detection of videos", choices=("", "off", "all", "filter")
     ),
     HypervisorParam("spice_playback_compression", True, "compress sound"),
     HypervisorParam("spice_use_tls", False, "encrypt SPICE with the cluster's SPICE certificate", touches_host=True),
@@ -262,7 +260,7 @@ _CPU = (
     HypervisorParam(
         "cpu_mask",
         "all",
-        "CPUs of the host for the guest, as 0-2,4; with ':' one set for each CPU of the guest",
+        "CPUs of the host for the guest, for example 0-2,4; with ':' one set for each CPU of the guest",
         touches_host=True,
         check=cpu_mask,
     ),
@@ -285,7 +283,7 @@ _MIGRATION = (
     HypervisorParam(
         "migration_port",
         8102,
-        "TCP port on which a node receives a guest; another free one if taken",
+        "TCP port on which a node receives a guest; another free one if it is in use",
         is_global=True,
         touches_host=True,
         check=port,
@@ -293,24 +291,27 @@ _MIGRATION = (
     HypervisorParam(
         "migration_bandwidth",
         32,
-        "MiB per second at most while migrating",
+        "maximum MiB per second of a migration",
         is_global=True,
         check=positive,
     ),
     HypervisorParam(
-        "migration_downtime", 30, "milliseconds a guest may stand still at the end", check=positive
+        "migration_downtime",
+        30,
+        "maximum pause of the guest at the end of a migration, in milliseconds",
+        check=positive,
     ),
     HypervisorParam(
         "migration_mode",
         "live",
-        "whether a guest runs on while it is migrated",
+        "whether a guest keeps running while it is migrated",
         is_global=True,
         choices=("live", "non-live"),
     ),
     HypervisorParam(
         "migration_caps",
         "",
-        "further capabilities of QEMU's to migrate with, as xbzrle, with ':' between them",
+        "further migration capabilities of QEMU, for example xbzrle, with ':' between them",
         check=capabilities,
     ),
 )
@@ -319,7 +320,7 @@ _HOST = (
     HypervisorParam(
         "security_model",
         "none",
-        "as whom QEMU runs: root, the user security_domain, or one of the cluster's uid pool",
+        "user of QEMU: root, the user security_domain, or one of the cluster's uid pool",
         touches_host=True,
         choices=("none", "user", "pool"),
     ),
@@ -330,24 +331,22 @@ _HOST = (
         touches_host=True,
         check=user_or_empty,
     ),
-    HypervisorParam(
-        "use_chroot", False, "run QEMU in an empty directory of its own", touches_host=True
-    ),
+    HypervisorParam("use_chroot", False, "run QEMU in an empty root directory", touches_host=True),
     HypervisorParam(
         "use_guest_agent",
         False,
-        "offer the guest a channel for QEMU's agent, which says its addresses and shuts it down",
+        "offer the guest a channel for QEMU's agent, which reports addresses and shuts the guest down",
     ),
     HypervisorParam(
         "accelerator",
         "auto",
-        "auto uses KVM where it works and software emulation elsewhere",
+        "auto uses KVM if it works and software emulation otherwise",
         choices=("auto", "kvm", "tcg"),
     ),
     HypervisorParam(
         "kvm_flag",
         "",
-        "enabled insists on KVM, disabled on software emulation; accelerator says it too",
+        "enabled requires KVM, disabled requires software emulation; accelerator is the modern form",
         choices=("", "enabled", "disabled"),
     ),
     HypervisorParam(

@@ -1,1 +1,1 @@
-"""What can be asked about each kind of thing: one table of fields a kind."""
+"""The fields of each kind of objects: one table a kind."""

@@ -10,14 +10,14 @@ from ganeti.query.fields.field import field_table as table
 
 @dataclass(frozen=True)
 class ExportRow:
-    """One export; of a node that did not say what it has, a row says why."""
+    """One export; for a node without a report, a row with the reason."""
 
     node: Node
     export: str | Missing
 
 
 def export_rows(context: QueryContext) -> list[ExportRow]:
-    """Every export of every node, by the nodes' names."""
+    """Return every export of every node, by the nodes' names."""
     rows = []
     for node in sorted(context.snapshot.nodes.values(), key=lambda one: one.name):
         found = OFFLINE if node.offline else context.live.exports.get(node.uuid, NO_DATA)

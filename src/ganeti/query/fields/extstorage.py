@@ -1,4 +1,4 @@
-"""Fields of providers of external storage, as the nodes have them."""
+"""Fields of providers of external storage on the nodes."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ EXTSTORAGE_FIELDS = table(_field(*one) for one in _DECLARED)
 
 
 def extstorage_rows(context: QueryContext) -> list[dict[str, Any]]:
-    """A row for each provider that a node has, by name; nodes that say nothing cannot use any."""
+    """Return a row for each provider of any node, by name; nodes without a report cannot use any."""
     snapshot = context.snapshot
     nodes = [node for node in snapshot.online_nodes() if node.vm_capable]
     answers = {

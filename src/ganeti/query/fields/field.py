@@ -1,4 +1,4 @@
-"""How a field is declared."""
+"""The declaration of a field."""
 
 import enum
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 class ValueKind(enum.StrEnum):
-    """How a value is to be shown; `unit` is MiB, `timestamp` seconds since the epoch."""
+    """The presentation of a value; `unit` is MiB, `timestamp` seconds since the epoch."""
 
     TEXT = "text"
     BOOL = "bool"
@@ -26,7 +26,7 @@ class ValueKind(enum.StrEnum):
 
 
 class Need(enum.Enum):
-    """What must be asked of the nodes before a field has a value."""
+    """The data that nodes must report before a field has a value."""
 
     NODES = "nodes"
     INSTANCES = "instances"
@@ -38,7 +38,7 @@ class Need(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Stands for a value that is not there, and says why."""
+    """Stands for a missing value, with the reason."""
 
     status: ResultStatus
 
@@ -50,7 +50,7 @@ OFFLINE = Missing(ResultStatus.OFFLINE)
 
 @dataclass(frozen=True, slots=True)
 class Field(Generic[R]):
-    """One column: its name, heading and kind, what it means, and how it is got from a row."""
+    """One column: its name, heading and kind, its meaning, and its source in a row."""
 
     name: str
     title: str
@@ -60,10 +60,10 @@ class Field(Generic[R]):
     """Returns the value, or a Missing."""
     needs: frozenset[Need] = frozenset()
     is_host_name: bool = False
-    """Filters may leave out the last labels of its values."""
+    """True if filters may omit the last labels of its values."""
 
     def definition(self) -> dict[str, str]:
-        """Return what QueryFields and the head of an answer say about it."""
+        """Return its entry in QueryFields and in the head of an answer."""
         return {
             "name": self.name,
             "title": self.title,
@@ -73,7 +73,7 @@ class Field(Generic[R]):
 
 
 def field_table(*groups: Iterable[Field[R]]) -> dict[str, Field[R]]:
-    """Fields by name, in the order of names; two of one name are a mistake in the code."""
+    """Return fields by name, in the order of names; a duplicate name is a mistake in the code."""
     table: dict[str, Field[R]] = {}
     for field in sorted(
         (one for group in groups for one in group), key=lambda one: natural_key(one.name)
@@ -93,12 +93,12 @@ _KINDS_OF_TYPES = {
 
 
 def kind_of_param(param: Param) -> ValueKind:
-    """Return how a parameter's value is to be shown; texts are "other", as some of them may be none."""
+    """Return the presentation of a parameter's value; texts are "other", because some may be None."""
     return ValueKind.UNIT if param.is_size else _KINDS_OF_TYPES[type(param.default)]
 
 
 def split_time(seconds: float | None) -> list[int] | None:
-    """`[seconds, microseconds]`, as LUXI shows the times of jobs."""
+    """Return `[seconds, microseconds]`, LUXI's form of the times of jobs."""
     if seconds is None:
         return None
     whole, micro = divmod(round(seconds * 1_000_000), 1_000_000)

@@ -1,4 +1,4 @@
-"""Fields of hypervisor parameters: of the hypervisors that there are, and of those that only Ganeti 3 has."""
+"""Fields of hypervisor parameters: of the supported hypervisors, and of those that only Ganeti 3 has."""
 
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.query.fields.field import UNAVAILABLE, Field, ValueKind, kind_of_param
@@ -17,7 +17,7 @@ _TITLES = {
     "pci_pass": "pci_pass",
     "vnc_bind_address": "VNC_bind_address",
 }
-"""Headings of Ganeti 3 where they are not the field's name."""
+"""Headings of Ganeti 3 that differ from the field's name."""
 
 _OF_OTHERS = {
     ValueKind.BOOL: ("pae", "use_bootloader", "viridian"),
@@ -32,7 +32,7 @@ _OF_OTHERS = {
 
 
 def hypervisor_param_fields() -> list[Field[InstanceRow]]:
-    """A field for each parameter that an instance can have here (S83), or has in Ganeti 3."""
+    """Return a field for each parameter that an instance can have here (S83), or has in Ganeti 3."""
     found: dict[str, Field[InstanceRow]] = {}
     for params in HYPERVISOR_PARAMS.values():
         for param in params.values():

@@ -72,7 +72,7 @@ _FIRST_VNC_PORT = 5900
 
 
 def console_dictionary(instance: str, node: str, console: ConsoleInfo) -> dict[str, Any]:
-    """Return how to reach a console, in the words that clients of Ganeti know (`ssh`, `vnc`, `spice`, `msg`)."""
+    """Return the parameters of a console, in the words that clients of Ganeti know (`ssh`, `vnc`, `spice`, `msg`)."""
     if console.kind in ("vnc", "spice"):
         found = {
             "instance": instance,
@@ -319,7 +319,7 @@ _OLD_NAMES = {
 
 
 def _old_names() -> list[Field[InstanceRow]]:
-    """The same fields under the names that Ganeti once had for them."""
+    """Return the same fields under the names that Ganeti once had for them."""
     fields = {one.name: one for one in (*disk_fields(), *nic_fields())}
     return [replace(fields[name], name=old) for old, name in _OLD_NAMES.items()]
 

@@ -16,7 +16,7 @@ _TEXT, _NUMBER, _UNIT, _OTHER = (
     ValueKind.OTHER,
 )
 
-# One entry per property of a disk: field for all disks, field for one, and how it is got.
+# One entry per property of a disk: field for all disks, field for one, and its source.
 _DISK_PROPERTIES: tuple[tuple[str, str, str, str, ValueKind, Callable[[Disk], Any]], ...] = (
     ("size", "sizes", "Disk_sizes", "Disk", _UNIT, lambda disk: disk.size),
     ("name", "names", "Disk_names", "DiskName", _TEXT, lambda disk: disk.name),
@@ -80,7 +80,7 @@ def _all_nics(get: _NicGetter) -> Callable[[InstanceRow], Any]:
 
 
 def disk_fields() -> list[Field[InstanceRow]]:
-    """Fields about disks: `disk_usage`, `disk.sizes`, `disk.size/0` and so on."""
+    """Return fields about disks: `disk_usage`, `disk.sizes`, `disk.size/0` and so on."""
     fields: list[Field[InstanceRow]] = [
         Field(
             "disk_usage",
@@ -118,7 +118,7 @@ def disk_fields() -> list[Field[InstanceRow]]:
 
 
 def nic_fields() -> list[Field[InstanceRow]]:
-    """Fields about network interfaces: `nic.macs`, `nic.mac/0` and so on."""
+    """Return fields about network interfaces: `nic.macs`, `nic.mac/0` and so on."""
     fields: list[Field[InstanceRow]] = [
         Field(
             "nic.count",

@@ -1,4 +1,4 @@
-"""An instance as the fields see it."""
+"""An instance in the form for its fields."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +17,7 @@ _SAYS = {"shutdown": PrimaryNode.SHUT_DOWN, "paused": PrimaryNode.STANDS_STILL}
 
 @dataclass
 class InstanceRow:
-    """One instance in its context; what costs something is worked out once."""
+    """One instance in its context; expensive values are computed once."""
 
     context: QueryContext
     instance: Instance
@@ -42,7 +42,7 @@ class InstanceRow:
         return fill.filled_nicparams(snapshot.cluster, nic, group)
 
     def network_name(self, nic: Nic) -> str | None:
-        """The name of an interface's network."""
+        """Return the name of an interface's network."""
         network = self.context.snapshot.networks.get(nic.network) if nic.network else None
         return None if network is None else network.name
 
@@ -55,14 +55,14 @@ class InstanceRow:
         return [self.context.node_name(uuid) for uuid in self.instance.secondary_nodes]
 
     def group_of(self, node_uuid: str) -> tuple[str, str]:
-        """Name and UUID of a node's group."""
+        """Return name and UUID of a node's group."""
         node = self.context.snapshot.nodes.get(node_uuid)
         group = self.context.snapshot.groups.get(node.group) if node else None
         return ("", "") if group is None else (group.name, group.uuid)
 
     @cached_property
     def on_primary(self) -> RunningInstance | Missing | None:
-        """How the instance runs on its primary node; None if it does not."""
+        """The instance's state on its primary node; None if it is not there."""
         node = self.context.nodes.get(self.instance.primary_node)
         running = NO_DATA if node is None else self.context.running_on(node)
         return running if isinstance(running, Missing) else running.get(self.instance.uuid)

@@ -23,7 +23,7 @@ class JobContext:
 
 
 def shown_opcode(op: OpCode) -> dict[str, Any]:
-    """An opcode as plain values, without what must stay secret (G23)."""
+    """Return an opcode as plain values, without secrets (G23)."""
     shown: dict[str, Any] = wire.plain(op)
     for name in (*op.secret_fields, "osparams_private"):
         if shown.get(name):

@@ -16,7 +16,7 @@ _TEXT, _OTHER, _NUMBER = ValueKind.TEXT, ValueKind.OTHER, ValueKind.NUMBER
 
 @dataclass
 class NetworkRow:
-    """One network in its context; what costs something is worked out once."""
+    """One network in its context; expensive values are computed once."""
 
     context: QueryContext
     network: Network
@@ -27,12 +27,12 @@ class NetworkRow:
 
     @cached_property
     def reserved(self) -> list[int]:
-        """Numbers of addresses that no interface can have."""
+        """The numbers of addresses that no interface can have."""
         return self.pool.reserved()
 
     @property
     def taken(self) -> list[str]:
-        """Addresses that interfaces have."""
+        """The addresses of interfaces."""
         users = self.context.network_users.get(self.network.uuid, ())
         return [nic.ip for _instance, nic in users if nic.ip]
 
@@ -47,7 +47,7 @@ class NetworkRow:
 
     @property
     def groups(self) -> list[list[str]]:
-        """Name, mode, link and VLAN of each group."""
+        """The name, mode, link and VLAN of each group."""
         found = [
             [group.name, params.get("mode", ""), params.get("link", ""), params.get("vlan", "")]
             for group in self.context.snapshot.groups.values()

@@ -64,7 +64,7 @@ def _live(
 
 
 def _storage(row: NodeRow) -> StorageSpace | Missing:
-    """The space for the first enabled disk template that the node reported."""
+    """Return the space for the first enabled disk template, from the node's report."""
     info = row.context.node_info(row.node)
     if isinstance(info, Missing):
         return info
@@ -87,7 +87,7 @@ def _space(name: str, title: str, doc: str, value: Callable[[StorageSpace], int]
 def _spindles(
     name: str, title: str, doc: str, value: Callable[[StorageSpace], int]
 ) -> Field[NodeRow]:
-    """As in upstream, 0 where disks share devices, or without volumes."""
+    """As in upstream Ganeti, 0 if disks share devices, or without volumes."""
 
     def get(row: NodeRow) -> Any:
         space, snapshot = _storage(row), row.context.snapshot

@@ -1,4 +1,4 @@
-"""Fields of OS definitions, as the nodes have them."""
+"""Fields of OS definitions on the nodes."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ OS_FIELDS = table(_field(*one) for one in _DECLARED)
 
 
 def os_rows(context: QueryContext) -> list[dict[str, Any]]:
-    """A row for each OS that a node has, by name."""
+    """Return a row for each OS of any node, by name."""
     snapshot = context.snapshot
     answers = {
         snapshot.nodes[uuid].name: found

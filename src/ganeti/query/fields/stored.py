@@ -20,7 +20,7 @@ TaggedObject = Cluster | Node | NodeGroup | Instance | Network
 
 
 def stored_fields(what: str, object_of: Callable[[R], TaggedObject]) -> list[Field[R]]:
-    """`uuid`, `serial_no`, `ctime`, `mtime` and `tags` of the object behind a row."""
+    """Return `uuid`, `serial_no`, `ctime`, `mtime` and `tags` of the object of a row."""
 
     def getter(name: str) -> Callable[[R], Any]:
         return lambda row: getattr(object_of(row), name)

@@ -1,6 +1,6 @@
 """Command lines of `drbdsetup` and `drbdmeta` as lists of words: pure.
 
-No word comes from outside but numbers, paths of layers below, addresses, and parameters whose form
+Outside input is limited to numbers, paths of layers below, addresses, and parameters whose form
 `ganeti.model.disk_params` has checked. The secret is never a word (`netlink.py`).
 """
 
@@ -20,7 +20,7 @@ SECRET_OPTIONS = ("shared-secret", "cram-hmac-alg")
 
 
 def device(minor: int) -> str:
-    """The path of a minor."""
+    """Return the path of a minor."""
     return f"/dev/drbd{minor}"
 
 
@@ -30,27 +30,27 @@ def _meta(minor: int, meta: str, *verb: str) -> Words:
 
 
 def create_md(minor: int, meta: str) -> Words:
-    """Makes metadata of a copy that has no data yet."""
+    """Make metadata of a copy that has no data yet."""
     return _meta(minor, meta, "create-md")
 
 
 def apply_al(minor: int, meta: str) -> Words:
-    """Return what a crash has left in the activity log is marked as to be copied."""
+    """Mark as out of sync the blocks that a crash left in the activity log."""
     return _meta(minor, meta, "apply-al")
 
 
 def new_resource(resource: str) -> Words:
-    """An empty resource."""
+    """Make an empty resource."""
     return ["drbdsetup", "new-resource", resource]
 
 
 def new_minor(resource: str, minor: int) -> Words:
-    """The device of a resource, without a disk yet."""
+    """Make the device of a resource, without a disk yet."""
     return ["drbdsetup", "new-minor", resource, str(minor), "0"]
 
 
 def attach(minor: int, data: str, meta: str, size_mib: int, params: Params) -> Words:
-    """A failed disk is detached at once: the guest continues with the other copy."""
+    """Attach a disk; on failure it is detached at once, and the guest continues with the other copy."""
     return [
         *("drbdsetup", "attach", str(minor), data, meta, "flexible"),
         *("--on-io-error=detach", f"--size={size_mib}m"),
@@ -61,7 +61,7 @@ def attach(minor: int, data: str, meta: str, size_mib: int, params: Params) -> W
 
 
 def _flush_options(params: Params) -> Iterator[str]:
-    """Yield what is switched off (S77): letters of `disk-barriers`, or a flush that was said not to be needed."""
+    """Yield the disabled options (S77): letters of `disk-barriers`, or a flush that is marked as not needed."""
     off = set(str(params.get("disk-barriers", "n"))) & _BARRIERS.keys()
     if not params.get("data_flushes", True):
         off.add("f")
@@ -71,12 +71,12 @@ def _flush_options(params: Params) -> Iterator[str]:
 
 
 def disk_options(minor: int, params: Params) -> Words:
-    """Gives a device that is attached the rates of its synchronisation."""
+    """Set the synchronisation rates of an attached device."""
     return ["drbdsetup", "disk-options", str(minor), *sync_options(params)]
 
 
 def sync_options(params: Params) -> Words:
-    """Rates in KiB/s: one rate, or one that the controller finds between two."""
+    """Return rates in KiB/s: one rate, or one that the controller chooses between two."""
     if not params.get("dynamic-resync", False):
         return ["--c-plan-ahead=0", f"--resync-rate={int(params.get('resync-rate', 61440))}"]
     names = ("c-plan-ahead", "c-delay-target", "c-fill-target", "c-max-rate", "c-min-rate")
@@ -84,7 +84,7 @@ def sync_options(params: Params) -> Words:
 
 
 def connection_options(params: Params) -> dict[str, int | str]:
-    """The parameter `net-custom` by names; StorageError for what is unknown or not to be set."""
+    """Return the parameter `net-custom` by names; StorageError for unknown or forbidden ones."""
     found: dict[str, int | str] = {}
     for word in str(params.get("net-custom", "")).split():
         name, _, value = word.removeprefix("--").partition("=")
@@ -107,12 +107,12 @@ def _host(host: str) -> str:
 
 
 def disconnect(own: Endpoint, peer: Endpoint) -> Words:
-    """Ends a connection, or the tries to make it."""
+    """End a connection, or the attempts to make it."""
     return ["drbdsetup", "disconnect", *_ends(own, peer)]
 
 
 def two_primaries(own: Endpoint, peer: Endpoint, *, allowed: bool) -> Words:
-    """Return whether both nodes may write, as a migration needs for a moment."""
+    """Set whether both nodes may write, which a migration needs for a moment."""
     return [
         "drbdsetup",
         "net-options",
@@ -122,17 +122,17 @@ def two_primaries(own: Endpoint, peer: Endpoint, *, allowed: bool) -> Words:
 
 
 def primary(minor: int, *, force: bool = False) -> Words:
-    """`force` is for a disk that was never written."""
+    """Promote; `force` is for a disk that was never written."""
     return ["drbdsetup", "primary", str(minor), *(["--force"] if force else [])]
 
 
 def secondary(minor: int) -> Words:
-    """Refused while something has the device open."""
+    """Demote; refused while a program has the device open."""
     return ["drbdsetup", "secondary", str(minor)]
 
 
 def outdate(minor: int) -> Words:
-    """Refused for a primary, and while it is connected."""
+    """Outdate this copy; refused for a primary, and while it is connected."""
     return ["drbdsetup", "outdate", str(minor)]
 
 
@@ -142,33 +142,33 @@ def detach(minor: int) -> Words:
 
 
 def down(resource: str) -> Words:
-    """Ends a resource; refused while its device is open."""
+    """End a resource; refused while its device is open."""
     return ["drbdsetup", "down", resource]
 
 
 def resize(minor: int, size_mib: int, *, alone: bool) -> Words:
-    """`alone` if the other node is known to be dead."""
+    """Start a new generation; `alone` if the other node is known to be dead."""
     trust = ["--assume-peer-has-space"] if alone else []
     return ["drbdsetup", "resize", str(minor), f"--size={size_mib}m", *trust]
 
 
 def generations(minor: int) -> Words:
-    """`drbdsetup` that shows the identifiers of the data's generations."""
+    """Show the identifiers of the data's generations."""
     return ["drbdsetup", "get-gi", str(minor)]
 
 
 def events() -> Words:
-    """The state of all resources, a thing a line."""
+    """Report the state of all resources, an object a line."""
     return ["drbdsetup", "events2", "--now", "--statistics"]
 
 
 def show(resource: str) -> Words:
-    """The settings of a resource, its secret among them: what it prints is never kept or told."""
+    """Show the settings of a resource, including its secret: the output is never stored or reported."""
     return ["drbdsetup", "show", resource]
 
 
 def values(line: str) -> dict[str, Any]:
-    """The words `name:value` of a line of events."""
+    """Return the words `name:value` of a line of events."""
     return {
         name: value
         for name, colon, value in (word.partition(":") for word in line.split())

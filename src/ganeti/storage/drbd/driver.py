@@ -1,10 +1,10 @@
 """Disks that are mirrored over the network by DRBD 8.4: template `drbd`, over a volume for data and one for metadata.
 
-The resource in the kernel has the UUID of the disk as its name, so a minor tells whose it is; one that the
-upstream has opened keeps upstream's name until it is closed. A node is
-promoted only where its data is known to be the newest, or it reads what it lacks from its peer (G13): after a
-handshake; without one if the peer is marked offline, or if the master has compared both copies (`open_alone`).
-Copies that have parted stay as they are until an administrator chooses one (`discard`).
+The resource in the kernel has the UUID of the disk as its name, so a minor identifies its disk; a resource that
+upstream opened keeps upstream's name until it is closed. A node is promoted only if its data is known to be the
+newest, or it reads missing data from its peer (G13): after a handshake; without one if the peer is marked offline, or
+if the master has compared both copies (`open_alone`). Diverged copies are unchanged until an administrator chooses
+one (`discard`).
 """
 
 import asyncio
@@ -40,7 +40,7 @@ VERSION = "8.4"
 
 @dataclass(frozen=True)
 class Kernel:
-    """How the driver reaches DRBD."""
+    """The driver's access to DRBD."""
 
     run: Run = run
     connect: Callable[[netlink.Connection], None] = netlink.connect
@@ -48,27 +48,27 @@ class Kernel:
     helper: Path = Path("/sys/module/drbd/parameters/usermode_helper")
 
     async def do(self, words: commands.Words, *, what: str, check: bool = True) -> Completed:
-        """Run one command; StorageError. Its output may hold a secret only where it is not shown."""
+        """Run one command; StorageError. Output that may hold a secret is never shown."""
         try:
             return await self.run(words, check=check)
         except HostError as err:
             raise StorageError(f"{what}: {err.message}") from err
 
     async def resources(self) -> dict[str, Resource]:
-        """All resources of this node by their names."""
+        """Return all resources of this node by their names."""
         done = await self.do(commands.events(), what="the state of DRBD cannot be read")
         return status.parse_events(done.stdout.decode(errors="replace"))
 
     async def settings(self, resource: str) -> Settings:
-        """Return what a resource is made of."""
+        """Return the settings of a resource."""
         try:
             done = await self.run(commands.show(resource))
-        except HostError:  # its text would have what was printed so far
+        except HostError:  # its text would contain the output so far
             raise StorageError(f"the settings of resource {resource} cannot be read") from None
         return status.parse_show(done.stdout.decode(errors="replace"))
 
     def module(self) -> tuple[str, str]:
-        """Its version, and the helper that it asks; two empty texts where it is not loaded; blocks."""
+        """Return its version and its helper; two empty texts if it is not loaded; blocks."""
         if not self.proc.exists():
             return "", ""
         first = metadata.read_text(self.proc).partition("\n")[0]
@@ -79,7 +79,7 @@ class Kernel:
         """Refuse another version, and helpers that would interfere; blocks."""
         first = metadata.read_text(self.proc).partition("\n")[0]
         if f"version: {VERSION}" not in first:
-            raise StorageError(f"DRBD {VERSION} is needed, this node has: {first[:80]}")
+            raise StorageError(f"DRBD {VERSION} is required, this node has: {first[:80]}")
         helper = metadata.read_text(self.helper).strip()
         if helper not in DRBD_HELPERS_OFF:
             raise StorageError(
@@ -98,7 +98,7 @@ class _Layers:
 
 @dataclass
 class _Seen:
-    """What is in the kernel now."""
+    """Return the present state in the kernel."""
 
     resource: Resource | None
     settings: Settings = field(default_factory=Settings)
@@ -117,7 +117,7 @@ class DrbdDisk(BlockDevice):
         kernel: Kernel | None = None,
     ) -> None:
         self._disk, self._kernel = disk, kernel or Kernel()
-        self._name = disk.uuid  # of the resource, as it was seen last
+        self._name = disk.uuid  # of the resource, when last seen
         match disk.own_id, disk.logical_id, disk.children, disk.peers:
             case (int(minor),), (int(port), *_), (data, meta), (peer,):
                 self._minor, self._port, self._peer = minor, port, peer
@@ -144,7 +144,7 @@ class DrbdDisk(BlockDevice):
     # --- making and removing ---
 
     async def create(self, size_mib: int) -> None:
-        """The volume for data comes last: with it, and the mark on the metadata, the disk is complete."""
+        """Make the volume for data last: with it, and the mark on the metadata, the disk is complete."""
         await asyncio.to_thread(self._kernel.check_module)
         self._check_minor(await self._kernel.resources())
         below = self._below
@@ -252,7 +252,7 @@ class DrbdDisk(BlockDevice):
             raise StorageError(
                 f"{self._what}: the metadata on {meta} is damaged; run replace-disks"
             )
-        # It may have been grown by a job that broke off before the configuration followed.
+        # An interrupted job may have grown it before the configuration followed.
         size = max(self._below.data_spec.size, block.size_sectors // 2048)
         await self._do(commands.apply_al(self._minor, meta))
         await self._do(commands.attach(self._minor, data, meta, size, self._disk.params))
@@ -262,7 +262,7 @@ class DrbdDisk(BlockDevice):
         own, peer = self._ends()
         has = seen.settings
         connection = seen.resource.connection if seen.resource else status.STAND_ALONE
-        # Upstream connects in another way: it would not accept a peer that this driver opened.
+        # Upstream connects differently: it would not accept a peer that this driver opened.
         is_good = self._name == self._disk.uuid or connection == status.CONNECTED
         is_there = (has.own, has.peer) == (own, peer) and connection != status.STAND_ALONE
         if is_there and is_good and not discard:
@@ -286,12 +286,12 @@ class DrbdDisk(BlockDevice):
         return (self._disk.address, self._port), (self._peer.address, self._port)
 
     async def _settled(self) -> Resource:
-        """The state after the handshake with the peer, which is waited for unless it is marked offline."""
+        """Return the state after the handshake with the peer, which is awaited unless it is marked offline."""
         loop = asyncio.get_running_loop()
         end = loop.time() + HANDSHAKE_S
         while True:
             now = await self._resource()
-            # A peer that has just died is missed only after some seconds.
+            # The loss of a peer is noticed only after some seconds.
             is_missed = not (self._peer.offline and now.peer_role == status.PRIMARY)
             if now.settled and (is_missed or loop.time() >= end):
                 return now
@@ -325,14 +325,14 @@ class DrbdDisk(BlockDevice):
         reads_there = now.settled and now.peer_disk == status.UP_TO_DATE
         if not (is_new or has_all or reads_there):
             raise StorageError(
-                f"{self._what}: no copy is known to have all that was written ({now.words});"
-                f" bring {self._peer.name} back. To go on without the writes that are missing here, name this node:"
+                f"{self._what}: no copy is known to have all writes ({now.words});"
+                f" bring {self._peer.name} back. To continue without the writes that are missing here, name this node:"
                 " gnt-instance repair-disks --keep=NODE"
             )
         await self._do(commands.primary(self._minor, force=is_new))
 
     async def _is_unwritten(self, now: Resource) -> bool:
-        """Two copies that were made and never used: connected, they would not agree if one had data."""
+        """Return whether both copies were made and never used: with data in one, the connected copies would differ."""
         if not now.settled or (now.disk, now.peer_disk) != (status.INCONSISTENT,) * 2:
             return False
         return (await self._generations())[:1] == (status.JUST_CREATED,)
@@ -351,7 +351,7 @@ class DrbdDisk(BlockDevice):
             await self._do(commands.two_primaries(*self._ends(), allowed=True))
 
     async def _forbid_two(self) -> None:
-        """Dual primary lasts only as long as a migration."""
+        """Allow or forbid dual primary, which lasts only as long as a migration."""
         settings = await self._kernel.settings(self._name)
         if settings.two_primaries and settings.own and settings.peer:
             await self._do(commands.two_primaries(settings.own, settings.peer, allowed=False))
@@ -376,7 +376,7 @@ class DrbdDisk(BlockDevice):
         return await self._kernel.do(words, what=self._what)
 
     async def _look(self, *, optional: bool = False) -> _Seen:
-        """Return what the kernel has of this disk; with `optional` DRBD need not be there at all."""
+        """Return the kernel's resource of this disk; with `optional` DRBD itself may be missing."""
         if optional and not await asyncio.to_thread(self._kernel.proc.exists):
             return _Seen(None)
         resources = await self._kernel.resources()
@@ -387,7 +387,7 @@ class DrbdDisk(BlockDevice):
         return seen
 
     async def _own(self, resources: dict[str, Resource]) -> _Seen:
-        """The resource of this disk; one with upstream's name must also have this disk's data volume."""
+        """Return the resource of this disk; one with upstream's name must also have this disk's data volume."""
         found = resources.get(self._disk.uuid)
         if found is not None:
             return _Seen(found, await self._kernel.settings(found.name))
@@ -399,12 +399,12 @@ class DrbdDisk(BlockDevice):
         return _Seen(None)
 
     def _check_minor(self, resources: dict[str, Resource]) -> None:
-        """The minor that the configuration gave to this disk is not another's on this node (F25)."""
+        """Refuse if another resource of this node has the minor that the configuration gave to this disk (F25)."""
         for other in resources.values():
             if other.minor == self._minor and other.name != self._name:
                 raise StorageError(
-                    f"{self._what}: minor {self._minor} is that of resource {other.name}, which is no disk of the"
-                    f" cluster here; look at it, and end it: drbdsetup down {other.name}"
+                    f"{self._what}: minor {self._minor} is that of resource {other.name}, which is not a disk of the"
+                    f" cluster here; examine it, and end it: drbdsetup down {other.name}"
                 )
         own = resources.get(self._name)
         if own is not None and own.minor not in (None, self._minor):
@@ -440,7 +440,7 @@ class DrbdDisk(BlockDevice):
         await self._below.meta.check_identity()
         is_believed = self._disk.imported and await self._superblock() is not None
         if not (is_believed or await self._is_marked()):
-            raise StorageError(f"{self._what}: the metadata is not that of this disk")
+            raise StorageError(f"{self._what}: the metadata belongs to another disk")
         await self._look()
 
     async def sync_status(self) -> SyncStatus | None:
@@ -469,7 +469,7 @@ class DrbdDisk(BlockDevice):
         )
 
     async def at_rest(self) -> SyncStatus | None:
-        """The metadata says it; what cannot be read, or has another disk's mark, says nothing."""
+        """Read it from the metadata; unreadable metadata, or another disk's, counts as unknown."""
         try:
             if not (self._disk.imported or await self._is_marked()):
                 return None
@@ -492,7 +492,7 @@ class DrbdDisk(BlockDevice):
 
 
 async def mirrored_devices(kernel: Kernel | None = None) -> list[MirroredDevice]:
-    """All devices of this node; none where DRBD is not loaded. StorageError."""
+    """Return all devices of this node; none if DRBD is not loaded. StorageError."""
     found = kernel or Kernel()
     if not await asyncio.to_thread(found.proc.exists):
         return []

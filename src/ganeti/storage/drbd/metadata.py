@@ -1,7 +1,7 @@
-"""DRBD's metadata on its volume, and the mark that says for which disk it was made. Blocks.
+"""DRBD's metadata on its volume, and the mark with its disk's UUID. Blocks.
 
-A volume may lie where another disk's metadata was. What has not our mark is never believed: it is made
-again, as that of a copy without data, which is then filled from the other node.
+A volume may reuse the space of another disk's metadata. So metadata without our mark is not trusted: it is recreated,
+as that of a copy without data, which is then filled from the other node.
 """
 
 import os
@@ -11,29 +11,29 @@ from ganeti.base.errors import StorageError
 from ganeti.storage.drbd.status import SUPERBLOCK_SIZE, Superblock, parse_superblock
 
 MARK_SIZE = 4096
-"""At the end of the volume, behind all that DRBD uses: see `ganeti.layouts.mirrors.metadata_mib`."""
+"""At the end of the volume, after all that DRBD uses: see `ganeti.layouts.mirrors.metadata_mib`."""
 CLEARED = 1 << 20
 _WORD = b"ganeti disk "
 
 
 def read_superblock(path: str) -> Superblock | None:
-    """Return what the metadata says, if it is not in use; None if there is none."""
+    """Return the metadata, if it is not in use; None if there is none."""
     return parse_superblock(_read(path, 0, SUPERBLOCK_SIZE))
 
 
 def is_marked(path: str, disk: str) -> bool:
-    """Return whether the metadata was made for this disk, to its end."""
+    """Return whether the metadata was completed for this disk."""
     return _read(path, -MARK_SIZE, MARK_SIZE) == _mark(disk)
 
 
 def clear(path: str) -> None:
-    """Take away what the volume held before: mark first, then what DRBD reads first."""
+    """Erase the former content: first the mark, then the first part that DRBD reads."""
     _write(path, -MARK_SIZE, bytes(MARK_SIZE))
     _write(path, 0, bytes(CLEARED))
 
 
 def set_mark(path: str, disk: str) -> None:
-    """Say that the metadata is complete."""
+    """Mark the metadata as complete."""
     _write(path, -MARK_SIZE, _mark(disk))
 
 
@@ -45,7 +45,7 @@ def _read(path: str, at: int, size: int) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            # Another descriptor, or the kernel itself, may have written since it was read last.
+            # Another descriptor, or the kernel itself, may have written since the last read.
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             return os.pread(descriptor, size, _offset(descriptor, at))
         finally:
@@ -74,7 +74,7 @@ def _offset(descriptor: int, at: int) -> int:
 
 
 def read_text(path: Path) -> str:
-    """A file of the kernel; StorageError if DRBD is not there."""
+    """Read a file of the kernel; StorageError if DRBD is not loaded."""
     try:
         return path.read_text()
     except OSError as err:

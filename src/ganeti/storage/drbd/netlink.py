@@ -1,6 +1,6 @@
-"""Connecting a resource to its peer by netlink: `drbdsetup` takes the secret as a word, which every user could read (G23).
+"""Connection of a resource to its peer by netlink: every user could read a secret among words of `drbdsetup` (G23).
 
-The message is what `drbdsetup connect` of DRBD 8.4 sends. Making and reading messages is pure; `ask_kernel` does the rest.
+The message is that of `drbdsetup connect` of DRBD 8.4. Making and reading messages is pure; `ask_kernel` does the I/O.
 """
 
 import os
@@ -22,12 +22,12 @@ FAMILY = "drbd"
 CONNECT = 10
 WHOLE_RESOURCE = 0xFFFFFFFF
 DONE = (1, 101)
-"""A change of state, and a change of settings, that succeeded."""
+"""Success codes: a change of state, and a change of settings."""
 NESTED = 0x8000
 HEAD, DRBD_HEAD = 4, 12
 """Bytes before an attribute's value, and before the attributes of a message."""
 REPLY, CONTEXT, NET = 1, 2, 5
-"""Nested attributes: what the kernel says, which connection, how it is to be."""
+"""Nested attributes: the kernel's report, the connection, and its settings."""
 PROTOCOLS = {"A": 1, "B": 2, "C": 3}
 AFTER_SPLIT_BRAIN = {"disconnect": 0}
 ANSWER_S = 30.0
@@ -62,7 +62,7 @@ FLAGS = {TWO_PRIMARIES: 24, DISCARD: 25}
 
 @dataclass(frozen=True)
 class Connection:
-    """What a resource is to be connected to; the secret never appears in a text."""
+    """The peer of a resource; the secret never appears in a text."""
 
     resource: str
     own: tuple[str, int]
@@ -71,19 +71,19 @@ class Connection:
     secret: str = field(repr=False)
     two_primaries: bool = False
     discard: bool = False
-    """If the copies have parted, this one is filled from the peer's."""
+    """If the copies have diverged, this one is filled from the peer's."""
     options: Mapping[str, int | str] = field(default_factory=dict)
-    """Further ones, by the names in NUMBERS and TEXTS."""
+    """Further settings, by the names in NUMBERS and TEXTS."""
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """One attribute, padded."""
+    """Return one attribute, padded."""
     head = struct.pack("=HH", HEAD + len(value), kind)
     return head + value + bytes(-len(value) % 4)
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
-    """Return what a list of attributes holds; the last of each kind."""
+    """Return the values of a list of attributes; the last of each kind."""
     found: dict[int, bytes] = {}
     at = 0
     while at + HEAD <= len(data):
@@ -96,7 +96,7 @@ def attributes(data: bytes) -> dict[int, bytes]:
 
 
 def connect_message(connection: Connection) -> bytes:
-    """The body of the request, behind the header of netlink."""
+    """Return the body of the request, after the header of netlink."""
     context = attribute(2, connection.resource.encode() + b"\0")
     context += attribute(3, _address(connection.own)) + attribute(4, _address(connection.peer))
     texts: dict[str, int | str] = {"shared-secret": connection.secret, "cram-hmac-alg": "sha256"}
@@ -125,7 +125,7 @@ def _address(address: tuple[str, int]) -> bytes:
 
 
 def refusal(body: bytes) -> str:
-    """Return why the kernel refused, '' if it did not; `body` is its answer behind the header of netlink."""
+    """Return the kernel's reason for a refusal, '' if it did not refuse; `body` follows the header of netlink."""
     if len(body) < DRBD_HEAD:
         return "the kernel's answer is too short"
     (code,) = struct.unpack_from("=i", body, 8)
@@ -136,12 +136,12 @@ def refusal(body: bytes) -> str:
 
 
 def family_message() -> bytes:
-    """Asks for the number of DRBD's family."""
+    """Return the query for the number of DRBD's family."""
     return struct.pack("=BBxx", GET_FAMILY, 1) + attribute(FAMILY_NAME, FAMILY.encode() + b"\0")
 
 
 def family_number(body: bytes) -> int:
-    """The number in the answer."""
+    """Return the number in the answer."""
     number = attributes(body[4:]).get(FAMILY_ID, b"")
     if not number:
         raise StorageError("the kernel has no DRBD 8.4; load its module: modprobe drbd")
@@ -158,7 +158,7 @@ def connect(connection: Connection) -> None:
             why = refusal(_ask(channel, family, connect_message(connection)))
         except OSError as err:
             raise StorageError(
-                f"the kernel cannot be asked to connect: {err.strerror or err}"
+                f"the request to connect cannot be sent to the kernel: {err.strerror or err}"
             ) from err
     if why:
         raise StorageError(
@@ -167,7 +167,7 @@ def connect(connection: Connection) -> None:
 
 
 def _ask(channel: socket.socket, kind: int, body: bytes) -> bytes:
-    """The body of the answer to one request; OSError."""
+    """Return the body of the answer to one request; OSError."""
     number = int.from_bytes(os.urandom(3), "big") + 1
     channel.send(struct.pack("=IHHII", 16 + len(body), kind, REQUEST, number, 0) + body)
     while True:

@@ -1,4 +1,4 @@
-"""What DRBD says of its devices: `drbdsetup events2`, `drbdsetup show`, `/proc/drbd`, and its metadata; pure."""
+"""DRBD's reports about its devices: `drbdsetup events2`, `drbdsetup show`, `/proc/drbd`, and its metadata; pure."""
 
 import re
 import struct
@@ -30,7 +30,7 @@ _ADDRESS = re.compile(r"address\s+ipv[46]\s+\[?([0-9a-fA-F.:]+?)\]?:(\d+);")
 _DISK = re.compile(r'^\s+(disk|meta-disk)\s+"([^"]*)";', re.MULTILINE)
 _SUPERBLOCK = struct.Struct(">QQQQQQQIII")
 MAGIC = (0x8374026B, 0x8374026C)
-"""Of metadata of 8.4 that was shut down in order, or not."""
+"""Metadata of 8.4 after a clean shutdown, or without one."""
 SUPERBLOCK_SIZE = 4096
 JUST_CREATED = f"{4:016X}"
 """The generation of data that was never written."""
@@ -59,12 +59,12 @@ class Resource:
 
     @property
     def consistent(self) -> bool:
-        """Whether its data is that of one moment."""
+        """True if its data is that of one moment."""
         return self.disk in (UP_TO_DATE, OUTDATED, CONSISTENT)
 
     @property
     def settled(self) -> bool:
-        """Whether it is connected, and has compared its data with its peer's."""
+        """True if it is connected, and has compared its data with its peer's."""
         return self.connection == CONNECTED and self.replication in SETTLED
 
     @property
@@ -73,7 +73,7 @@ class Resource:
 
     @property
     def words(self) -> str:
-        """Its state for people."""
+        """The state in words for people."""
         own = f"{self.role}, {self.disk}"
         if self.connection != CONNECTED:
             return f"{own}, {self.connection}"
@@ -81,7 +81,7 @@ class Resource:
 
 
 def parse_events(text: str) -> dict[str, Resource]:
-    """All resources by their names."""
+    """Return all resources by their names."""
     found: dict[str, Resource] = {}
     for line in text.splitlines():
         what, _, rest = line.partition(" ")
@@ -123,7 +123,7 @@ def _number(text: str | None, default: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a resource is made of."""
+    """The settings of a resource."""
 
     data: str = ""
     meta: str = ""
@@ -133,7 +133,7 @@ class Settings:
 
 
 def parse_show(text: str) -> Settings:
-    """The settings of the one resource in the text; its secret is not looked at."""
+    """Return the settings of the one resource in the text; its secret is skipped."""
     disks = dict(_DISK.findall(text))
     ends: dict[str, tuple[str, int]] = {}
     for host in ("_this_host", "_remote_host"):
@@ -152,7 +152,7 @@ def parse_show(text: str) -> Settings:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a synchronisation is; rate in KiB/s."""
+    """The progress of a synchronisation; rate in KiB/s."""
 
     percent: float
     seconds_left: float | None = None
@@ -160,7 +160,7 @@ class Progress:
 
 
 def parse_progress(text: str, minor: int) -> Progress | None:
-    """The progress of a minor in `/proc/drbd`; None if it says none."""
+    """Return the progress of a minor in `/proc/drbd`; None if there is none."""
     found: Progress | None = None
     is_own = False
     for line in text.splitlines():
@@ -177,18 +177,18 @@ def parse_progress(text: str, minor: int) -> Progress | None:
 
 @dataclass(frozen=True)
 class Superblock:
-    """What metadata on a volume that is not in use says."""
+    """The content of metadata on a volume that is not in use."""
 
     size_sectors: int
-    """That both nodes agreed on; 0 if it was never used."""
+    """The size that both nodes agreed on; 0 if it was never used."""
     generations: tuple[str, ...] = ()
     consistent: bool = False
     up_to_date: bool = False
-    """Whether the copy had all data when it was last in use."""
+    """True if the copy had all data when it was last in use."""
 
 
 def parse_superblock(block: bytes) -> Superblock | None:
-    """None without metadata of 8.4."""
+    """Read metadata; None if it is not of 8.4."""
     if len(block) < _SUPERBLOCK.size:
         return None
     size, *found, _device, _reserved, flags, magic, _md_size = _SUPERBLOCK.unpack_from(block)
@@ -200,12 +200,12 @@ def parse_superblock(block: bytes) -> Superblock | None:
 
 
 def _generation(number: int) -> str:
-    """The lowest bit only says whether the node is primary."""
+    """The lowest bit only tells whether the node is primary."""
     return f"{number & ~1:016X}"
 
 
 def parse_generations(text: str) -> tuple[str, ...]:
-    """The generation of the data on this node, and those that it comes from, as `drbdsetup get-gi` shows them."""
+    """Return the generation of the data on this node, and its ancestors, as `drbdsetup get-gi` prints them."""
     found = []
     for word in text.strip().split(":")[:4]:
         if not re.fullmatch(r"[0-9A-Fa-f]{16}", word):

@@ -1,1 +1,1 @@
-"""Disks that programs of others keep: providers of external storage."""
+"""Disks of foreign programs: providers of external storage."""

@@ -15,7 +15,7 @@ from ganeti.rpc.procedures.external import ProviderInfo
 
 REQUIRED = ("create", "attach", "detach", "remove", "grow", "setinfo")
 OPTIONAL = ("snapshot", "open", "close", "verify")
-"""`verify` is never run, as upstream never runs it: a provider may lack it."""
+"""`verify` is never run, as in upstream Ganeti: a provider may lack it."""
 PARAMETERS = "parameters.list"
 
 _FILE_LIMIT = 64 * 1024
@@ -33,12 +33,12 @@ class Provider:
 
 
 def provider_name(text: str, field: str) -> str:
-    """`text`, if it can name a provider; else InputError."""
+    """Return `text` if it can name a provider; else InputError."""
     return plain_name(text, field)
 
 
 def find_all(search_path: Sequence[Path]) -> list[ProviderInfo]:
-    """Every provider, usable or not, by name; of two with one name the first found counts. Blocks."""
+    """Return every provider, usable or not, by name; of two with one name the first in the path counts. Blocks."""
     found: dict[str, ProviderInfo] = {}
     for directory in search_path:
         try:
@@ -52,7 +52,7 @@ def find_all(search_path: Sequence[Path]) -> list[ProviderInfo]:
 
 
 def load(search_path: Sequence[Path], name: str) -> Provider:
-    """A usable provider; StorageError says what is wrong with it, or where it was looked for. Blocks."""
+    """Return a usable provider; StorageError gives its fault, or the searched directories. Blocks."""
     if not _is_name(name):
         raise StorageError(f"{name!r:.80} cannot be the name of a provider of external storage")
     directory = next((one / name for one in search_path if (one / name).is_dir()), None)
@@ -68,7 +68,7 @@ def load(search_path: Sequence[Path], name: str) -> Provider:
 def environment(
     provider: Provider, disk: DiskSpec, more: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return what every script gets: VOL_NAME, VOL_UUID, VOL_CNAME, EXTP_*, and the variables of its own action.
+    """Return the variables of every script: VOL_NAME, VOL_UUID, VOL_CNAME, EXTP_*, and those of its own action.
 
     Names of parameters are those that the provider declares, so that none can become another variable.
     """
@@ -83,7 +83,9 @@ def environment(
         if name in disk.params:
             value = str(disk.params[name])
             if "\0" in value or len(value) > _VALUE_LIMIT:
-                raise StorageError(f"parameter {name} has a value that no program could get")
+                raise StorageError(
+                    f"parameter {name} has a value that cannot be passed to a program"
+                )
             found[f"EXTP_{name.upper()}"] = value
     return found
 
@@ -128,7 +130,7 @@ def _read(directory: Path) -> Provider:
 
 
 def _lines(directory: Path) -> dict[str, str]:
-    """Name -> description, of the parameters that a provider declares."""
+    """Return name -> description, of the parameters that a provider declares."""
     path = directory / PARAMETERS
     try:
         text = path.read_text("utf-8", "replace")[:_FILE_LIMIT]
@@ -146,9 +148,9 @@ def _lines(directory: Path) -> dict[str, str]:
 
 
 def _check_trusted(path: Path) -> None:
-    """Scripts run as root, so no other user may be able to change them (B6)."""
+    """Require that no other user can change scripts, because they run as root (B6)."""
     status = path.stat()
     if status.st_uid not in (0, os.geteuid()):
         raise StorageError(f"{path} belongs to user {status.st_uid}; change its owner to root")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise StorageError(f"{path} can be written by others; run chmod go-w on it")
+        raise StorageError(f"{path} is writable by other users; run chmod go-w on it")

@@ -1,4 +1,4 @@
-"""Disks that a provider's scripts keep: template `ext`. The interface is upstream's (ganeti-extstorage-interface)."""
+"""Disks of a provider's scripts: template `ext`. The interface is upstream's (ganeti-extstorage-interface)."""
 
 import asyncio
 import contextlib
@@ -65,17 +65,17 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
 
     @property
     def path(self) -> str:
-        """A link to the device that the provider named last; attaching makes it."""
+        """A link to the device that the provider last returned; attaching makes it."""
         return str(self._link)
 
     async def create(self, size_mib: int) -> None:
         if size_mib <= 0:
-            raise StorageError(f"disk {self._disk.index}: a size of {size_mib} MiB is not a size")
+            raise StorageError(f"disk {self._disk.index}: a size of {size_mib} MiB is not possible")
         async with self._naming("create"):
             await self._script(await self._loaded(), "create", VOL_SIZE=str(size_mib))
 
     async def remove(self) -> None:
-        """A volume that this node can attach is detached first: some providers refuse to remove it otherwise."""
+        """Detach first a volume that this node can attach: otherwise some providers refuse to remove it."""
         async with self._naming("remove"), self._attaching():
             provider = await self._loaded()
             with contextlib.suppress(_NotThere):
@@ -107,7 +107,7 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
             await self._detach(provider)
 
     async def grow(self, size_mib: int) -> None:
-        """The script is run only for a size that is larger than the present one, as upstream promises it."""
+        """Run the script only for a size that is larger than the present one, as upstream promises it."""
         async with self._naming("grow"):
             present = await self._size()
             if present < size_mib:
@@ -115,7 +115,7 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
                 await self._script(await self._loaded(), "grow", **sizes)
 
     async def size_mib(self) -> int | None:
-        """Return what the attached device has; one that the provider cannot attach does not exist."""
+        """Return the size of the attached device; a volume that the provider cannot attach does not exist."""
         async with self._naming("look at"):
             try:
                 return await self._size()
@@ -127,7 +127,7 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
             await self._size()
 
     async def set_info(self, text: str) -> None:
-        """The characters and the length are those that upstream allows."""
+        """Return a name; characters and length are those that upstream allows."""
         async with self._naming("describe"):
             text = _NOT_IN_INFO.sub("_", text)[:_INFO_LIMIT]
             await self._script(await self._loaded(), "setinfo", VOL_METADATA=text)
@@ -142,7 +142,7 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
         async with self._naming("make a snapshot of"):
             provider, snapshot = await self._loaded(), self._snapshot(name)
             if "snapshot" not in provider.scripts:
-                raise StorageError(f"provider {self._provider} makes no snapshots")
+                raise StorageError(f"provider {self._provider} does not support snapshots")
             what = {
                 "VOL_SNAPSHOT_NAME": name,
                 "VOL_SNAPSHOT_SIZE": str(self._disk.size),
@@ -179,7 +179,7 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
 
     @asynccontextmanager
     async def _naming(self, verb: str) -> AsyncIterator[None]:
-        """Say which disk an error is about."""
+        """Name the disk in an error."""
         what = f"cannot {verb} disk {self._disk.index} ({self._provider}/{self._name})"
         try:
             yield
@@ -194,13 +194,13 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
     async def _script(
         self, provider: Provider, action: str, disk: DiskSpec | None = None, /, **more: str
     ) -> Completed:
-        """Run one script to its end, for a snapshot if one is passed; CommandFailed has what it printed."""
+        """Run one script to its end, for a snapshot if one is passed; CommandFailed has its output."""
         env = environment(provider, disk or self._disk, more)
         words, where = [str(provider.path / action)], str(provider.path)
         return await run_endable(words, timeout_s=TIMEOUT_S, env=env, cwd=where)
 
     async def _size(self) -> int:
-        """The present size in MiB; a volume that is not open here is detached again. _NotThere."""
+        """Return the present size in MiB; a volume that is not open here is detached again. _NotThere."""
         async with self._attaching():
             provider = await self._loaded()
             device = await self._attached(provider, self._disk)
@@ -216,7 +216,7 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
 
     @asynccontextmanager
     async def _attaching(self) -> AsyncIterator[None]:
-        """Attach and detach in turn: a look at a volume that is closed must not detach what is just opened."""
+        """Serialise attach and detach: a query of a closed volume must not detach one that was just opened."""
         lock = _ATTACHING.setdefault(self._disk.uuid, asyncio.Lock())
         async with lock:
             yield
@@ -231,7 +231,7 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
             raise
 
     async def _attached(self, provider: Provider, disk: DiskSpec) -> str:
-        """Attach a volume; the device that its script names in its first line."""
+        """Attach a volume; return the device in the first line of its script's output."""
         said = await self._attach(provider, disk)
         first = (said.stdout.decode(errors="replace").splitlines() or [""])[0].strip()
         if not is_absolute_path(first) or not first.startswith("/dev/"):
@@ -243,7 +243,7 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
 
 
 class _NotThere(StorageError):
-    """The provider's script `attach` ended with an error: upstream takes such a volume as one that does not exist."""
+    """The provider's script `attach` ended with an error: upstream treats such a volume as missing."""
 
 
 def _was_refused(err: CommandFailed) -> bool:
@@ -260,7 +260,7 @@ def _point_at(link: Path, device: str) -> None:
 
 
 def _size_of(path: str) -> int:
-    """Bytes of a block device; blocks."""
+    """Return the bytes of a block device; blocks."""
     with Path(path).open("rb") as device:
         if not stat.S_ISBLK(Path(path).stat().st_mode):
             raise StorageError(f"{path} is not a block device")

@@ -1,7 +1,7 @@
 """Command lines of LVM as lists of words: pure.
 
-No word comes from outside but names that `checked` has seen, numbers, and tags made here; names stand
-behind `--`, so that none can be an option (A48-A50, G24).
+Outside input is limited to names that `checked` has checked, numbers, and tags made here; names follow `--`, so that
+none can be an option (A48-A50, G24).
 """
 
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ _RESERVED_PARTS = (
     *("_cdata", "_cmeta", "_corig", "_cpool", "_cvol", "_imeta", "_iorig", "_mimage", "_mlog", "_pmspare"),
     *("_rimage", "_rmeta", "_tdata", "_tmeta", "_vdata", "_vorigin", "_wcorig"),
 )  # fmt: skip
-"""LVM keeps names with these for its own parts of volumes."""
+"""LVM reserves names with these for its own parts of volumes."""
 
 
 def checked(name: str, what: str) -> str:
-    """A name of a volume or group; StorageError if it could be anything else."""
+    """Return a name of a volume or group; StorageError if it could be anything else."""
     try:
         return volume_name(name, what)
     except InputError as err:
@@ -39,15 +39,15 @@ def checked(name: str, what: str) -> str:
 
 
 def checked_volume(name: str) -> str:
-    """The name of a logical volume that LVM does not keep for itself."""
+    """Return the name of a logical volume that LVM does not reserve."""
     checked(name, "volume")
     if name.startswith(_RESERVED_STARTS) or any(part in name for part in _RESERVED_PARTS):
-        raise StorageError(f"volume {name}: LVM keeps such names for its own parts of volumes")
+        raise StorageError(f"volume {name}: LVM reserves such names for its own parts of volumes")
     return name
 
 
 def checked_device(path: str) -> str:
-    """The path of a physical volume; StorageError if it is none below /dev."""
+    """Return the path of a physical volume; StorageError if it is not below /dev."""
     if not is_absolute_path(path) or not path.startswith("/dev/"):
         raise StorageError(f"{path!r:.200} is not the path of a device below /dev")
     return path
@@ -55,7 +55,7 @@ def checked_device(path: str) -> str:
 
 @dataclass(frozen=True)
 class VolumeName:
-    """A checked name of a logical volume."""
+    """Return a checked name of a logical volume."""
 
     group: str
     name: str
@@ -69,7 +69,7 @@ class VolumeName:
 
 
 def list_volumes(group: str, names: Sequence[str] = ()) -> Words:
-    """`lvs` of some volumes of a group by their names, which need not exist, or of all."""
+    """Return `lvs` of some volumes of a group by their names, which may not exist, or of all."""
     wanted = " || ".join(f'lv_name="{checked(name, "volume")}"' for name in names)
     select = ["--select", wanted] if names else []
     columns = ",".join(VOLUME_COLUMNS)
@@ -77,18 +77,18 @@ def list_volumes(group: str, names: Sequence[str] = ()) -> Words:
 
 
 def list_parts(group: str = "") -> Words:
-    """`lvs` of all volumes with the physical volumes that they lie on: a row a segment."""
+    """Return `lvs` of all volumes with their physical volumes: a row a segment."""
     where = [checked(group, "volume group")] if group else []
     return ["lvs", *_REPORT, "--options", ",".join(PART_COLUMNS), "--", *where]
 
 
 def list_groups() -> Words:
-    """`vgs` of all groups."""
+    """Return `vgs` of all groups."""
     return ["vgs", *_REPORT, "--options", ",".join(GROUP_COLUMNS)]
 
 
 def list_physical() -> Words:
-    """`pvs` of all physical volumes."""
+    """Return `pvs` of all physical volumes."""
     return ["pvs", *_REPORT, "--options", ",".join(PHYSICAL_COLUMNS)]
 
 
@@ -101,7 +101,10 @@ def create(
     clear: bool,
     on: Sequence[str] = (),
 ) -> Words:
-    """`lvcreate`; `stripes` are their number and KiB each, `clear` lets LVM clear the first blocks, `on` names devices."""
+    """Return `lvcreate`.
+
+    `stripes` are their number and KiB each, `clear` lets LVM clear the first blocks, `on` is devices.
+    """
     count, kib = stripes
     striped = ["--stripes", str(count), "--stripesize", f"{kib}k"] if count > 1 else []
     marked = [word for tag in tags for word in ("--addtag", tag)]
@@ -114,7 +117,7 @@ def create(
 
 
 def snapshot(origin: VolumeName, name: str, size_bytes: int, tags: Sequence[str]) -> Words:
-    """`lvcreate` of a snapshot that can take so much of what is written meanwhile."""
+    """Return `lvcreate` of a snapshot with this space for later writes."""
     marked = [word for tag in tags for word in ("--addtag", tag)]
     return [
         *("lvcreate", "--yes", "--snapshot", "--size", f"{size_bytes}b", *marked),
@@ -123,48 +126,48 @@ def snapshot(origin: VolumeName, name: str, size_bytes: int, tags: Sequence[str]
 
 
 def extend(volume: VolumeName, size_bytes: int, on: Sequence[str] = ()) -> Words:
-    """`lvextend` to a size, without touching a file system."""
+    """Return `lvextend` to a size, without touching a file system."""
     devices = map(checked_device, on)
     return ["lvextend", "--size", f"{size_bytes}b", "--", str(volume), *devices]
 
 
 def remove(volume: VolumeName) -> Words:
-    """`lvremove`; it refuses a volume that something holds open."""
+    """Return `lvremove`, which refuses an open volume."""
     return ["lvremove", "--force", "--", str(volume)]
 
 
 def rename(volume: VolumeName, name: str) -> Words:
-    """`lvrename` within the group."""
+    """Return `lvrename` within the group."""
     return ["lvrename", "--", volume.group, volume.name, checked_volume(name)]
 
 
 def activate(volume: VolumeName) -> Words:
-    """`lvchange` that makes the device appear."""
+    """Return `lvchange` that makes the device appear."""
     return ["lvchange", "--activate", "y", "--", str(volume)]
 
 
 def retag(volume: VolumeName, *, add: Sequence[str] = (), drop: Sequence[str] = ()) -> Words:
-    """`lvchange` of tags, all at once."""
+    """Return `lvchange` of tags, all at once."""
     added = [word for tag in add for word in ("--addtag", tag)]
     dropped = [word for tag in drop for word in ("--deltag", tag)]
     return ["lvchange", *added, *dropped, "--", str(volume)]
 
 
 def set_allocatable(device: str, *, allocatable: bool) -> Words:
-    """`pvchange` of whether new volumes may lie on a physical volume (S4)."""
+    """Return `pvchange` that allows or forbids new volumes on a physical volume (S4)."""
     return ["pvchange", "--allocatable", "y" if allocatable else "n", "--", checked_device(device)]
 
 
 def create_physical(device: str) -> Words:
-    """`pvcreate`, whatever was on the device."""
+    """Return `pvcreate`, which overwrites the device."""
     return ["pvcreate", "--yes", "-ff", "--", checked_device(device)]
 
 
 def create_group(group: str, devices: Sequence[str]) -> Words:
-    """`vgcreate` of physical volumes."""
+    """Return `vgcreate` of physical volumes."""
     return ["vgcreate", "--", checked(group, "volume group"), *map(checked_device, devices)]
 
 
 def drop_missing(group: str) -> Words:
-    """`vgreduce` that drops missing physical volumes, and the volumes that were on them (S6)."""
+    """Return `vgreduce` that drops missing physical volumes, and their volumes (S6)."""
     return ["vgreduce", "--removemissing", "--force", "--", checked(group, "volume group")]

@@ -1,4 +1,4 @@
-"""The device of a logical volume, and whether it is that of this very volume."""
+"""The device of a logical volume, and the check that it belongs to this very volume."""
 
 import os
 from collections.abc import Iterator
@@ -14,22 +14,22 @@ from ganeti.storage.wipe import device_size
 
 
 class VolumeDevices(Protocol):
-    """Where volumes appear on the host."""
+    """The directory of volumes on the host."""
 
     def path(self, name: VolumeName) -> str: ...
 
     def check(self, volume: Volume, descriptor: int) -> None:
-        """StorageError unless an open device is the one of this volume."""
+        """Raise StorageError unless an open device belongs to this volume."""
         ...
 
     def size(self, descriptor: int) -> int:
-        """Bytes of an open device."""
+        """Return the bytes of an open device."""
         ...
 
 
 @dataclass(frozen=True)
 class DeviceMapper(VolumeDevices):
-    """As device-mapper and udev show them."""
+    """The paths of device-mapper and udev."""
 
     dev: Path = Path("/dev")
     sys: Path = Path("/sys")
@@ -50,7 +50,7 @@ class DeviceMapper(VolumeDevices):
         if found != volume.device_mapper_uuid:
             raise StorageError(
                 f"device {where} is another volume ({found:.100}) than {volume.group}/{volume.name}; run"
-                " 'vgmknodes' and look at the links below /dev"
+                " 'vgmknodes' and check the links below /dev"
             )
         if volume.device is not None and volume.device != (os.major(number), os.minor(number)):
             raise StorageError(f"{volume.group}/{volume.name} has another device than {where}")
@@ -63,7 +63,7 @@ class DeviceMapper(VolumeDevices):
 def opened(
     devices: VolumeDevices, name: VolumeName, volume: Volume, *, alone: bool
 ) -> Iterator[int]:
-    """The volume's device, open for writing, after a look at what it is; blocks.
+    """Open the checked device of a volume for writing; blocks.
 
     `alone` refuses one that is mounted or below another device, because a new volume must be unused.
     """

@@ -1,4 +1,4 @@
-"""Which physical volumes a disk gets for itself alone, where no two disks may share one (exclusive storage): pure."""
+"""Choice of physical volumes for one disk alone, if no two disks may share one (exclusive storage): pure."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -8,7 +8,7 @@ from ganeti.storage.lvm.reports import Part, Physical, Volume
 
 MIB = 1024 * 1024
 MOST_DIFFERENCE = 0.02
-"""How far the sizes of physical volumes may be apart before spindles mean different things."""
+"""The tolerated difference between sizes of physical volumes; beyond it spindles are not comparable."""
 
 
 def unused(devices: Iterable[Physical]) -> list[Physical]:
@@ -19,10 +19,10 @@ def unused(devices: Iterable[Physical]) -> list[Physical]:
 def devices_alone(
     devices: Sequence[Physical], group: str, size: int, own: Collection[str] = (), spindles: int = 0
 ) -> list[str]:
-    """The physical volumes for `size` bytes: its `own`, or unused ones.
+    """Choose the physical volumes for `size` bytes: its `own`, or unused ones.
 
-    As many as `spindles`, the same amount of data on each; without that as few as possible, one that is large enough
-    alone before several. StorageError if there are too few.
+    As many as `spindles`, the same amount of data on each; the default is as few as possible, and one that is large
+    enough before several. StorageError if there are too few.
     """
     usable = [one for one in devices if one.group == group and not one.is_missing]
     kept = [one for one in usable if one.name in own]
@@ -41,7 +41,7 @@ def devices_alone(
         if sum(other.size for other in chosen) >= size:
             return [other.name for other in chosen]
     raise StorageError(
-        f"volume group {group} has too few unused physical volumes: a disk of this node has its own"
+        f"volume group {group} has too few unused physical volumes: a disk of this node needs its own"
         " (exclusive_storage); add some, or choose another node"
     )
 
@@ -60,8 +60,8 @@ def _as_many(
     fitting = sorted((one for one in empty if one.size >= each), key=_by_size)
     if len(fitting) < spindles:
         raise StorageError(
-            f"volume group {group} has {len(fitting)} physical volumes of at least {-(-each // MIB)} MiB that nobody"
-            f" uses, of {spindles} that are needed (exclusive_storage); ask for other spindles, or choose another node"
+            f"volume group {group} has {len(fitting)} unused physical volumes of at least {-(-each // MIB)} MiB but"
+            f" needs {spindles} (exclusive_storage); request other spindles, or choose another node"
         )
     return [one.name for one in fitting[:spindles]]
 
@@ -71,14 +71,14 @@ def _by_size(one: Physical) -> tuple[int, str]:
 
 
 def check_alone(parts: Sequence[Part], source: str, spindles: int) -> None:
-    """StorageError unless a volume lies on as many physical volumes as `spindles`, and no other on any of them."""
+    """Raise StorageError unless a volume uses `spindles` physical volumes, and no other volume uses any of them."""
     own = next((one.devices for one in parts if one.name == source), ())
     others = sorted(one.name for one in parts if one.name != source and {*one.devices} & {*own})
     why = ""
     if others:
-        why = f"it shares physical volumes with {', '.join(others)}, and a disk of this node has its own"
+        why = f"it shares physical volumes with {', '.join(others)}, and a disk of this node needs its own"
     elif len(own) != spindles:
-        why = f"it lies on {len(own)} physical volumes: say so (spindles={len(own)})"
+        why = f"it uses {len(own)} physical volumes: pass spindles={len(own)}"
     if why:
         raise StorageError(f"volume {source} cannot be adopted: {why} (exclusive_storage)")
 
@@ -86,14 +86,14 @@ def check_alone(parts: Sequence[Part], source: str, spindles: int) -> None:
 def sharing(
     devices: Sequence[Physical], parts: Sequence[Part], volumes: Sequence[Volume]
 ) -> list[str]:
-    """Return where disks of one group share physical volumes, or these differ in size, a sentence each."""
+    """Return the disks of one group that share physical volumes, and differences in size, a sentence each."""
     disks = {one.name: one.disk or one.snapshot_of or one.name for one in volumes}
     users: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for part in parts:
         for device in part.devices:
             users[device].setdefault(disks.get(part.name, part.name), part.name)
     wrong = [
-        f"physical volume {device} is shared by {', '.join(sorted(names.values()))}, and each disk should have its own"
+        f"physical volume {device} is shared by {', '.join(sorted(names.values()))}, but each disk should have its own"
         " (exclusive_storage)"
         for device, names in sorted(users.items())
         if len(names) > 1

@@ -37,7 +37,7 @@ class VolumeGroups(StorageKind, Repair):
         return [state(group, devices) for group in groups]
 
     async def space(self, paths: Paths, unit: StorageUnit) -> StorageSpace:
-        """Return what new volumes can have: the free part of the physical volumes that take any."""
+        """Return the space for new volumes: the free part of the physical volumes that accept any."""
         del paths
         devices = [one for one in await self._lvm.physical() if one.group == unit.key]
         if not devices:
@@ -66,7 +66,7 @@ class VolumeGroups(StorageKind, Repair):
         return sharing(devices, await self._lvm.parts(unit.key), await self._lvm.volumes(unit.key))
 
     async def repair(self, paths: Paths, key: str) -> list[str]:
-        """Drop missing physical volumes, with the volumes that were on them (S6)."""
+        """Drop missing physical volumes, with their volumes (S6)."""
         del paths
         found = next((one for one in await self._lvm.groups() if one.name == key), None)
         if found is None:
@@ -80,17 +80,17 @@ class VolumeGroups(StorageKind, Repair):
             raise StorageError(
                 f"volume group {key} still lacks physical volumes; check vgs and pvs"
             )
-        said = [f"{found.missing} physical volumes that are gone were given up"]
+        said = [f"{found.missing} missing physical volumes were dropped"]
         return [*said, *(f"volume {key}/{name} is lost" for name in lost)]
 
 
 def free(devices: Sequence[Physical]) -> int:
-    """Bytes that new volumes can have on some physical volumes."""
+    """Return the bytes for new volumes on some physical volumes."""
     return sum(one.free for one in devices if one.is_allocatable and not one.is_missing)
 
 
 def state(group: Group, devices: Sequence[Physical]) -> UnitState:
-    """A group as it is listed."""
+    """Return a group in the form of lists."""
     own = [one for one in devices if one.group == group.name]
     problem = ""
     if group.is_partial:

@@ -46,5 +46,7 @@ def _state(one: Physical) -> UnitState:
         used=one.used // MIB,
         free=one.free // MIB,
         allocatable=one.is_allocatable,
-        problem=f"a physical volume of volume group {one.group} is gone" if one.is_missing else "",
+        problem=f"a physical volume of volume group {one.group} is missing"
+        if one.is_missing
+        else "",
     )

@@ -1,4 +1,4 @@
-"""What LVM reports, from its JSON: pure. Sizes are bytes."""
+"""LVM's reports, from its JSON: pure. Sizes are bytes."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -11,20 +11,20 @@ T = TypeVar("T")
 Row = Mapping[str, str]
 
 DISK_TAG = "ganeti.disk."
-"""Before the UUID of the disk that a volume is."""
+"""The prefix of the UUID of a volume's disk."""
 UNWIPED_TAG = "ganeti.unwiped."
-"""Before the first byte from which a volume is still to be filled with zeros."""
+"""The prefix of the first byte that must still be filled with zeros."""
 WAS_TAG = "ganeti.was."
-"""Before the name that an adopted volume had."""
+"""The prefix of the former name of an adopted volume."""
 SNAPSHOT_TAG = "ganeti.snapshot."
-"""Before the UUID of the snapshot's origin."""
+"""The prefix of the UUID of the snapshot's origin."""
 
 _TYPE, _STATE, _OPEN, _HEALTH = 0, 4, 5, 8
-"""Places in lv_attr."""
+"""Positions in lv_attr."""
 _ALLOCATABLE, _MISSING = 0, 2
-"""Places in pv_attr."""
+"""Positions in pv_attr."""
 _PARTIAL = 3
-"""Place in vg_attr."""
+"""Position in vg_attr."""
 
 
 @dataclass(frozen=True)
@@ -48,32 +48,32 @@ class Volume:
 
     @property
     def is_open(self) -> bool:
-        """Whether something on the host uses the device."""
+        """True if a program or device of the host uses the device."""
         return self.attr[_OPEN : _OPEN + 1] == "o"
 
     @property
     def is_partial(self) -> bool:
-        """Whether a physical volume with a part of it is gone."""
+        """True if a physical volume with a part of it is missing."""
         return self.attr[_HEALTH : _HEALTH + 1] == "p"
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is neither a snapshot, nor the origin of one, a mirror, a pool, nor a part of such."""
+        """True if it is not a snapshot, the origin of one, a mirror, a pool, or a part of such."""
         return self.attr[_TYPE : _TYPE + 1] == "-"
 
     def tagged(self, prefix: str) -> str | None:
-        """Return what stands behind `prefix` in one of the tags."""
+        """Return the text after `prefix` in one of the tags."""
         found = (tag.removeprefix(prefix) for tag in self.tags if tag.startswith(prefix))
         return next(found, None)
 
     @property
     def disk(self) -> str | None:
-        """UUID of the disk that it says to be."""
+        """The UUID of its disk, from its tag."""
         return self.tagged(DISK_TAG)
 
     @property
     def snapshot_of(self) -> str | None:
-        """UUID of the disk whose snapshot it is."""
+        """The UUID of the disk of this snapshot."""
         return self.tagged(SNAPSHOT_TAG)
 
     @property
@@ -84,7 +84,7 @@ class Volume:
 
     @property
     def device_mapper_uuid(self) -> str:
-        """How device-mapper calls it."""
+        """The name in device-mapper."""
         return f"LVM-{self.group_uuid.replace('-', '')}{self.uuid.replace('-', '')}"
 
 
@@ -105,7 +105,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Physical:
-    """A physical volume; `group` is '' if it is in none."""
+    """A physical volume; `group` is '' if it is in no group."""
 
     name: str
     group: str
@@ -125,7 +125,7 @@ class Physical:
 
 @dataclass(frozen=True)
 class Part:
-    """A volume with the physical volumes that it lies on."""
+    """A volume with its physical volumes."""
 
     group: str
     name: str
@@ -134,7 +134,7 @@ class Part:
 
 
 def volumes(output: bytes) -> list[Volume]:
-    """Return what `commands.list_volumes` printed."""
+    """Parse the output of `commands.list_volumes`."""
     return _made(output, "lv", _volume)
 
 
@@ -155,7 +155,7 @@ def _volume(row: Row) -> Volume:
 
 
 def groups(output: bytes) -> list[Group]:
-    """Return what `commands.list_groups` printed."""
+    """Parse the output of `commands.list_groups`."""
     return _made(
         output,
         "vg",
@@ -170,7 +170,7 @@ def groups(output: bytes) -> list[Group]:
 
 
 def physical(output: bytes) -> list[Physical]:
-    """Return what `commands.list_physical` printed; one that is gone has its group and no name that could be used."""
+    """Parse the output of `commands.list_physical`; a missing one has its group and no usable name."""
     return _made(
         output,
         "pv",
@@ -186,7 +186,7 @@ def physical(output: bytes) -> list[Physical]:
 
 
 def parts(output: bytes) -> list[Part]:
-    """Return what `commands.list_parts` printed, a volume once."""
+    """Parse the output of `commands.list_parts`, each volume once."""
     found: dict[tuple[str, str], Part] = {}
     for one in _made(output, "lv", _part):
         earlier = found[key].devices if (key := (one.group, one.name)) in found else ()
@@ -206,11 +206,11 @@ def _part(row: Row) -> Part:
 
 
 def _made(output: bytes, kind: str, make: Callable[[Row], T]) -> list[T]:
-    """An object of each row of a report; StorageError if it is none, or lacks a column."""
+    """Return an object of each row of a report; StorageError if the form is wrong, or a column is missing."""
     try:
         found = json.loads(output)["report"]
         return [make(row) for report in found for row in report.get(kind, ())]
     except (ValueError, KeyError, TypeError, AttributeError) as err:
         raise StorageError(
-            f"LVM's report cannot be read ({err!r:.200}); this needs lvm2 2.02.158 or later"
+            f"LVM's report cannot be read ({err!r:.200}); lvm2 2.02.158 or later is required"
         ) from err

@@ -1,4 +1,4 @@
-"""Asking LVM on this host, and having it act."""
+"""Queries and commands of LVM on this host."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ class LvmMissing(StorageError):
 
 @dataclass(frozen=True)
 class Lvm:
-    """LVM's own programs; `options` stand right behind each program's name."""
+    """LVM's own programs; `options` follow each program's name."""
 
     run: Run = run
     options: tuple[str, ...] = ()
 
     async def act(self, words: Sequence[str]) -> Completed:
-        """Run one command to its end; StorageError has what it said."""
+        """Run one command to its end; StorageError contains its output."""
         program, *rest = words
         try:
             return await self.run([program, *self.options, *rest], timeout_s=TIMEOUT_S)
@@ -40,16 +40,16 @@ class Lvm:
             raise StorageError(err.message) from err
 
     async def volume(self, name: VolumeName) -> Volume | None:
-        """A volume, or None; StorageError if its group is not there."""
+        """Return a volume, or None; StorageError if its group does not exist."""
         found = await self.volumes(name.group, [name.name])
         return found[0] if found else None
 
     async def volumes(self, group: str, names: Sequence[str] = ()) -> list[Volume]:
-        """Volumes of a group by their names, or all."""
+        """Return volumes of a group by their names, or all."""
         return reports.volumes((await self.act(commands.list_volumes(group, names))).stdout)
 
     async def parts(self, group: str = "") -> list[Part]:
-        """All volumes with what they lie on."""
+        """Return all volumes with their physical volumes."""
         return reports.parts((await self.act(commands.list_parts(group))).stdout)
 
     async def groups(self) -> list[Group]:

@@ -1,7 +1,7 @@
 """Disks that are logical volumes: template `plain`.
 
-A volume carries the UUID of its disk as a tag, so that another's is neither taken, written nor removed,
-and while it has space that may hold another's data, a tag that says from which byte on.
+A volume carries the UUID of its disk as a tag, so that another disk's volume is neither used, written nor removed.
+While it has space that may hold another's data, a second tag names the first byte of that space.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
     async def create(self, size_mib: int) -> None:
         async with self._naming("create"):
             if size_mib <= 0:
-                raise StorageError(f"a size of {size_mib} MiB is not a size")
+                raise StorageError(f"a size of {size_mib} MiB is not possible")
             volume = await self._volume()
             if volume is None:
                 await self._make(size_mib * MIB)
@@ -93,7 +93,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
             raise
 
     async def _stripes(self) -> tuple[int, int]:
-        """Return how many stripes of how many KiB; no more than there are physical volumes to lie on."""
+        """Return the number of stripes and their KiB; at most as many as there are physical volumes."""
         wanted = self._spindles or int(self._disk.params.get("stripes", 1))
         if wanted > 1:
             usable = [one for one in await self._lvm.physical() if one.group == self._name.group]
@@ -101,7 +101,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
         return wanted, int(self._disk.params.get("stripe_size", 64))
 
     async def _alone(self, size: int) -> list[str]:
-        """The physical volumes that the disk must have for itself; empty if it may lie anywhere."""
+        """Return the physical volumes that the disk must have for itself; empty if any will do."""
         if not self._disk.exclusive:
             return []
         parts = await self._lvm.parts(self._name.group)
@@ -111,11 +111,11 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
 
     @property
     def _spindles(self) -> int:
-        """How many physical volumes the disk is to have for itself; 0 where that was not said."""
+        """Return the number of physical volumes for the disk alone; 0 if unspecified."""
         return int(self._disk.params.get("spindles", 0)) if self._disk.exclusive else 0
 
     async def _forget(self) -> None:
-        """Remove what a failed creation has left; what fails here is for the next call of `remove`."""
+        """Remove the remains of a failed creation; the next call of `remove` does what fails here."""
         try:
             volume = await self._own()
             if volume is not None and volume.unwiped_from == 0:
@@ -129,7 +129,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
                 await self._act_when_idle(commands.remove(self._name))
 
     async def open(self, role: DiskRole) -> None:
-        """Any role is the same here: it is another layer that keeps copies."""
+        """Any role is the same here: another layer makes copies."""
         del role
         async with self._naming("use"):
             volume = self._whole(await self._own())
@@ -139,7 +139,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
                 await self._lvm.act(commands.activate(self._name))
 
     async def close(self) -> None:
-        """The volume stays active: no other node sees it."""
+        """Do nothing: the volume stays active, because no other node sees it."""
 
     async def grow(self, size_mib: int) -> None:
         async with self._naming("grow"):
@@ -149,7 +149,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
                 return
             on = await self._alone(size_mib * MIB)
             if self._disk.wipe:
-                # Said before there is any new space, so that no crash can leave some unnoticed.
+                # Recorded before any new space exists, so that no crash can leave some unnoticed.
                 mark = f"{UNWIPED_TAG}{volume.size}"
                 await self._lvm.act(commands.retag(self._name, add=[mark]))
             await self._lvm.act(commands.extend(self._name, size_mib * MIB, on))
@@ -239,7 +239,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
 
     @asynccontextmanager
     async def _naming(self, verb: str) -> AsyncIterator[None]:
-        """Say which disk an error is about."""
+        """Name the disk in an error."""
         try:
             yield
         except StorageError as err:
@@ -251,25 +251,25 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
             ) from err
 
     async def _volume(self) -> Volume | None:
-        """Return what has our name."""
+        """Return the volume of our name."""
         return await self._lvm.volume(self._name)
 
     async def _own(self) -> Volume | None:
-        """The disk's own volume; one that says nothing is believed, as those of Ganeti do."""
+        """Return the disk's own volume; one without a mark is accepted, for example one of upstream Ganeti."""
         volume = await self._volume()
         return volume if volume is not None and volume.disk in (None, self._disk.uuid) else None
 
     def _whole(self, volume: Volume | None) -> Volume:
-        """StorageError unless the volume is there with all its data."""
+        """Raise StorageError unless the volume exists with all its data."""
         if volume is None:
             raise StorageError("the disk has no such volume")
         if volume.is_partial:
-            raise StorageError("a physical volume with a part of it is gone: data is missing")
+            raise StorageError("a physical volume with a part of it is missing, and so is its data")
         check_size("it", volume.size // MIB, self._disk.size)
         return volume
 
     async def _finish(self) -> None:
-        """Fill with zeros what is still to be filled, if anything is."""
+        """Fill with zeros the rest that must be filled, if there is any."""
         volume = await self._own()
         if volume is None or (start := volume.unwiped_from) is None:
             return
@@ -301,18 +301,18 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
 
 
 def _adoptable(volume: Volume | None, source: str) -> int:
-    """Bytes of a volume that may become a disk; StorageError says why one may not (A48)."""
+    """Return the bytes of a volume that may become a disk; StorageError says why it may not (A48)."""
     why = ""
     if volume is None:
-        why = "there is none of this name"
+        why = "it does not exist"
     elif volume.disk is not None:
         why = f"it is disk {volume.disk} of an instance"
     elif not volume.is_plain or volume.origin:
         why = "it is a snapshot, the origin of one, a mirror, a pool or a part of such"
     elif volume.is_open:
-        why = "something on the node uses it"
+        why = "a program or device of the node uses it"
     elif volume.is_partial:
-        why = "a physical volume with a part of it is gone"
+        why = "a physical volume with a part of it is missing"
     elif volume.size < MIB:
         why = "it is smaller than 1 MiB"
     if volume is None or why:

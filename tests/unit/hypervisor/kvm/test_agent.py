@@ -175,5 +175,5 @@ async def test_a_shutdown_is_not_answered(
 
 
 async def test_nobody_listens(path: Path) -> None:
-    with pytest.raises(AgentSilent, match="cannot be asked"):
+    with pytest.raises(AgentSilent, match="cannot be reached"):
         await GuestAgent(path).info()

@@ -276,7 +276,7 @@ async def test_a_guest_in_an_unfinished_migration_is_not_started(
 ) -> None:
     await kvm.start(INSTANCE, [])
     host.state = state
-    with pytest.raises(HypervisorError, match="not finished"):
+    with pytest.raises(HypervisorError, match="unfinished"):
         await kvm.start(INSTANCE, [])
     assert host.asked.count("cont") == 1
 

@@ -361,7 +361,7 @@ async def test_a_nic_that_cannot_be_put_back_is_said_to_be_out(host: Host) -> No
     await add_nic(host)
     host.fails = "kvm-ifup"
     with pytest.raises(
-        HypervisorError, match=r"NIC 0 could not be put back .* until its next start"
+        HypervisorError, match=r"NIC 0 could not be restored .* until its next start"
     ):
         await change_mac(host)
     host.check()
@@ -416,7 +416,7 @@ async def test_a_guest_that_boots_meanwhile_lets_go_when_it_is_told_again(host: 
     ("state", "text"),
     [
         ({"hvparams": {"acpi": False}}, "acpi=false"),
-        ({"status": "paused"}, "stands still"),
+        ({"status": "paused"}, "is paused"),
         ({"is_incoming": True}, "migration is not finished"),
     ],
 )

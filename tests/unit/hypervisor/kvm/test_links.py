@@ -52,7 +52,7 @@ def test_what_is_there_is_accepted(host: Path, fields: dict[str, Any]) -> None:
         ({"link": "br9"}, "the bridge 'br9' does not exist; create it"),
         ({"link": ""}, "the bridge '' does not exist"),
         ({"link": "../net/br0"}, "the bridge '../net/br0' does not exist"),
-        ({"link": "eth0"}, "eth0 is a network device, but no bridge"),
+        ({"link": "eth0"}, "eth0 is a network device, but not a bridge"),
         ({"link": "br0", "vlan": ".10"}, "vlan_filtering 1"),
         ({"mode": "routed", "link": "7"}, "needs an IP address"),
         (
@@ -64,11 +64,14 @@ def test_what_is_there_is_accepted(host: Path, fields: dict[str, Any]) -> None:
             "neither a routing table nor an interface",
         ),
         ({"mode": "routed", "ip": "2001:db8::1", "link": "eth0"}, "needs an IPv4 address"),
-        ({"mode": "routed", "ip": "192.0.2.1", "link": "0"}, "not a routing table's number"),
-        ({"mode": "routed", "ip": "192.0.2.1", "link": "4294967296"}, "table's number"),
+        ({"mode": "routed", "ip": "192.0.2.1", "link": "0"}, "not the number of a routing table"),
+        (
+            {"mode": "routed", "ip": "192.0.2.1", "link": "4294967296"},
+            "the number of a routing table",
+        ),
         ({"mode": "routed", "ip": "192.0.2.1", "link": "7", "vlan": ".1"}, "has no VLAN"),
         ({"mode": "openvswitch", "link": "switch1"}, "no ovs-vsctl; install openvswitch-switch"),
-        ({"mode": "loud"}, "the mode 'loud' is not known"),
+        ({"mode": "loud"}, "the mode 'loud' is unknown"),
     ],
 )
 def test_what_is_missing_is_named(host: Path, fields: dict[str, Any], text: str) -> None:

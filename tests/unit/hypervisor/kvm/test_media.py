@@ -153,7 +153,7 @@ async def test_a_guest_that_lets_no_medium_stay_is_an_error(images: Path) -> Non
 
     qemu = Qemu()
     qemu.guest = takes_out
-    with pytest.raises(HypervisorError, match="the guest takes the medium out"):
+    with pytest.raises(HypervisorError, match="the guest ejects the medium"):
         await change_medium(qemu, CDS[0], with_cd(images, "b.iso"))
 
 

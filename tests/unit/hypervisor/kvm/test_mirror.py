@@ -112,7 +112,7 @@ async def test_a_disk_that_did_not_arrive_is_an_error_at_the_switchover() -> Non
 
     with pytest.raises(HypervisorError, match=r"disk 1 .*No space left"):
         await mirror.finish(Failing(), DISKS)
-    with pytest.raises(HypervisorError, match=r"disk 0 .*is gone"):
+    with pytest.raises(HypervisorError, match=r"disk 0 .*does not exist"):
         await mirror.finish(Qemu({"status": "ready"}), DISKS)
 
 

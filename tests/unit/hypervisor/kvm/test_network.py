@@ -109,7 +109,7 @@ def test_a_value_that_would_become_more_than_a_value_is_refused(link: str) -> No
     ("nic", "text"),
     [
         (NicSpec(uuid="n", index=0, mac="m", mode="routed"), "has no IP address"),
-        (NicSpec(uuid="n", index=0, mac="m", mode="x"), "which KVM cannot offer"),
+        (NicSpec(uuid="n", index=0, mac="m", mode="x"), "which KVM does not support"),
     ],
 )
 async def test_a_nic_that_cannot_be_connected_is_refused(nic: NicSpec, text: str) -> None:
@@ -150,5 +150,5 @@ def test_a_script_that_others_can_change_is_not_run(tmp_path: Path) -> None:
     own = tmp_path / "kvm-vif-bridge"
     own.write_text("#!/bin/sh\n")
     own.chmod(0o757)
-    with pytest.raises(HypervisorError, match="others can change it"):
+    with pytest.raises(HypervisorError, match="other users can change it"):
         script_words(tmp_path)

@@ -58,8 +58,8 @@ def test_a_mask_is_one_set_or_one_for_each_cpu(mask: str, sets: list[Any]) -> No
 @pytest.mark.parametrize(
     ("mask", "vcpus", "said"),
     [
-        ("0:1", 3, "is for 2 CPUs, and the guest has 3"),
-        ("0:1", 1, "is for 2 CPUs, and the guest has 1"),
+        ("0:1", 3, "is for 2 CPUs, but the guest has 3"),
+        ("0:1", 1, "is for 2 CPUs, but the guest has 1"),
         ("4-6", 1, "this node has no CPU 4, 5, 6"),
         ("all:7", 2, "this node has no CPU 7"),
     ],

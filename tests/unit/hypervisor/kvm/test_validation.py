@@ -82,8 +82,8 @@ async def test_what_this_node_can_do_has_no_problems(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"kernel_path": "/nowhere/k"}, "kernel_path: /nowhere/k is not a file that can be read"),
-        ({"initrd_path": "/"}, "initrd_path: / is not a file that can be read"),
+        ({"kernel_path": "/nowhere/k"}, "kernel_path: /nowhere/k is not a readable file"),
+        ({"initrd_path": "/"}, "initrd_path: / is not a readable file"),
         ({"machine_version": "pc-9"}, "machine_version: /usr/bin/qemu has no machine 'pc-9'"),
         ({"cpu_type": "Z80,+x"}, "cpu_type: /usr/bin/qemu has no CPU 'Z80'"),
         ({"mem_path": "/nowhere"}, "mem_path: /nowhere is not a directory"),
@@ -112,12 +112,12 @@ async def test_firmware_that_is_missing_is_named(
 async def test_a_qemu_without_spice_says_so(host: Host, tmp_path: Path) -> None:
     host.help["-audiodev"] = "none\n"
     found = await problems(host, tmp_path, spice_bind="10.0.0.1")
-    assert any("is without SPICE" in problem for problem in found), found
+    assert any("does not support SPICE" in problem for problem in found), found
 
 
 async def test_a_qemu_that_cannot_be_asked_is_an_error(host: Host, tmp_path: Path) -> None:
     host.has_qemu = False
-    with pytest.raises(HypervisorError, match="cannot be asked what it knows"):
+    with pytest.raises(HypervisorError, match="cannot be queried"):
         await problems(host, tmp_path, cpu_type="qemu64")
 
 

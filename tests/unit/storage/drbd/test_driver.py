@@ -361,7 +361,7 @@ async def test_drbd_without_its_module_or_with_helpers_is_refused(pair: Pair) ->
     with pytest.raises(StorageError, match="usermode_helper"):
         await disk.create(SIZE)
     (pair.nodes["one"].directory / "proc").write_text("version: 9.1.0 (api:2)\n")
-    with pytest.raises(StorageError, match=r"DRBD 8\.4 is needed"):
+    with pytest.raises(StorageError, match=r"DRBD 8\.4 is required"):
         await disk.create(SIZE)
     (pair.nodes["one"].directory / "proc").unlink()
     with pytest.raises(StorageError, match="modprobe drbd"):

@@ -72,13 +72,13 @@ async def test_the_copy_that_missed_something_is_still_the_older_one(pair: Pair)
     """The two are told apart by their metadata: it must not look like that of new disks."""
     pair.world.copies[str(meta_of(pair, "one"))].outdated = True
     pair.offline = {"two"}
-    with pytest.raises(StorageError, match="no copy is known to have all that was written"):
+    with pytest.raises(StorageError, match="no copy is known to have all writes"):
         await pair.disk("one").open(DiskRole.PRIMARY)
 
 
 async def test_metadata_that_is_damaged_is_not_made_anew(pair: Pair) -> None:
     meta_of(pair, "one").write_bytes(bytes(2 << 20))
-    with pytest.raises(StorageError, match="is not that of this disk"):
+    with pytest.raises(StorageError, match="belongs to another disk"):
         await pair.disk("one").check_identity()
     with pytest.raises(StorageError, match="is damaged; run replace-disks"):
         await pair.disk("one").open(DiskRole.PRIMARY)

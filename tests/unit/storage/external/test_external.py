@@ -191,7 +191,7 @@ async def test_a_provider_without_the_script_snapshot_makes_none(provider: Path)
     assert await disk(provider).can_take()
     (provider / "snapshot").unlink()
     assert not await disk(provider).can_take()
-    with pytest.raises(StorageError, match="provider shelf makes no snapshots"):
+    with pytest.raises(StorageError, match="provider shelf does not support snapshots"):
         await disk(provider).take("copy")
 
 
@@ -243,7 +243,7 @@ def test_only_a_provider_of_the_search_path_is_taken(provider: Path, name: str, 
 
 def test_scripts_that_others_can_write_are_not_run(provider: Path) -> None:
     (provider / "create").chmod(0o777)
-    with pytest.raises(StorageError, match="can be written by others"):
+    with pytest.raises(StorageError, match="is writable by other users"):
         load([provider.parent], "shelf")
     (provider / "create").chmod(0o755)
     (provider / "parameters.list").write_text("BAD=NAME x\n")

@@ -52,7 +52,7 @@ async def test_a_disk_lies_on_as_many_as_it_has_spindles_and_never_on_others(
     assert model.volumes[KEY].on == ("/dev/sdb", "/dev/sdc")
     with pytest.raises(StorageError, match="its 2 physical volumes are too small for 40 MiB"):
         await disk(model, two).grow(40)
-    with pytest.raises(StorageError, match="has 1 physical volumes of at least 4 MiB that nobody"):
+    with pytest.raises(StorageError, match="has 1 unused physical volumes of at least 4 MiB"):
         await disk(model, replace(NEXT, params={"spindles": 2})).create(8)
     # Where disks share devices nothing of that is so.
     shared = replace(NEXT, exclusive=False, params={"spindles": 2})
@@ -80,7 +80,7 @@ def test_the_smallest_that_are_large_enough_are_chosen(
     other = Physical("other", "vg2", 64, 64, 0, "a--")
     everything = [*devices, used, closed, gone, other]
     if chosen is None:
-        with pytest.raises(StorageError, match="that nobody uses"):
+        with pytest.raises(StorageError, match="but needs"):
             devices_alone(everything, "vg", wanted, spindles=spindles)
     else:
         assert devices_alone(everything, "vg", wanted, spindles=spindles) == chosen
@@ -88,7 +88,7 @@ def test_the_smallest_that_are_large_enough_are_chosen(
 
 async def test_what_is_adopted_shares_nothing_and_says_on_how_many_it_lies(model: ModelLvm) -> None:
     model.add("xenvg", "data1", 8 * MIB, on=("/dev/sdb", "/dev/sdc"))
-    with pytest.raises(StorageError, match=r"lies on 2 physical volumes: say so \(spindles=2\)"):
+    with pytest.raises(StorageError, match=r"uses 2 physical volumes: pass spindles=2"):
         await disk(model, ALONE).adoptable_mib("data1")
     two = replace(ALONE, params={"spindles": 2})
     assert await disk(model, two).adoptable_mib("data1") == 8

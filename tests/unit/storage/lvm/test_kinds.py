@@ -63,9 +63,9 @@ async def test_a_group_that_lost_a_device_is_found_and_repaired(model: ModelLvm)
     model.devices["/dev/sdb"].missing = True
     model.add("xenvg", "lost", partial=True)
     assert "lacks 1 physical volumes" in await kind.check(Paths(), "xenvg")
-    assert "is gone" in await PhysicalVolumes(model.lvm).check(Paths(), "/dev/sdb")
+    assert "is missing" in await PhysicalVolumes(model.lvm).check(Paths(), "/dev/sdb")
     said = await kind.repair(Paths(), "xenvg")
-    assert said == ["1 physical volumes that are gone were given up", "volume xenvg/lost is lost"]
+    assert said == ["1 missing physical volumes were dropped", "volume xenvg/lost is lost"]
     assert model.acts()[-1] == "vgreduce"
     assert model.ran[-2][-2:] == ["--", "xenvg"]
     assert await kind.check(Paths(), "xenvg") == ""

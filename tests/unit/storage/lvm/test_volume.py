@@ -165,7 +165,7 @@ async def test_a_removal_waits_for_what_looks_at_the_device_and_gives_up_in_the_
     ("changes", "why"),
     [
         ({"size": EXTENT}, "has 4 MiB instead of 8 MiB"),
-        ({"partial": True}, "a physical volume with a part of it is gone"),
+        ({"partial": True}, "a physical volume with a part of it is missing"),
     ],
 )
 async def test_a_volume_that_is_not_whole_is_not_used(
@@ -307,13 +307,13 @@ async def test_an_adoption_that_breaks_off_is_gone_on_with_or_undone(
     ("fields", "why"),
     [
         ({"tags": [f"ganeti.disk.{OTHER}"]}, "it is disk 2222"),
-        ({"is_open": True}, "something on the node uses it"),
+        ({"is_open": True}, "a program or device of the node uses it"),
         ({"kind": "s", "origin": "x"}, "a snapshot"),
         ({"kind": "o"}, "the origin of one"),
         ({"kind": "m"}, "a mirror"),
         ({"kind": "t"}, "a pool"),
-        ({"partial": True}, "is gone"),
-        (None, "there is none of this name"),
+        ({"partial": True}, "is missing"),
+        (None, "it does not exist"),
     ],
 )
 async def test_what_is_used_or_anothers_is_not_adopted(
