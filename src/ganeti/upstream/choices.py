@@ -1,4 +1,4 @@
-"""What an administrator has said about an import, and decisions by it."""
+"""An administrator's choices for an import, and the decisions by them."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -11,7 +11,7 @@ from ganeti.upstream.report import Judge
 
 RENAMED_KINDS = ("cluster", "group", "instance", "network", "node")
 NOTHING: tuple[Any, ...] = (None, "", (), [], {}, False, 0)
-"""Values that say nothing, where a field is not known."""
+"""Empty values, for an unknown field."""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9.-]+")
 
 Check = Callable[[str, str], str]
@@ -25,11 +25,11 @@ class Choices:
     names: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Kind and old name -> new name."""
     hypervisors: Mapping[str, str] = field(default_factory=dict)
-    """Hypervisor -> the one that its instances get."""
+    """Hypervisor -> the replacement that its instances get."""
 
 
 def parse_names(given: Collection[str]) -> dict[tuple[str, str], str]:
-    """`KIND:OLD=NEW` each, as a command has them; InputError."""
+    """Parse `KIND:OLD=NEW` each, as in the command; InputError."""
     found = {}
     for text in given:
         kind, colon, rest = text.partition(":")
@@ -50,21 +50,21 @@ def parse_hypervisors(given: Collection[str], known: Collection[str]) -> dict[st
         old, equals, new = text.partition("=")
         if not equals or not old or new not in known:
             raise InputError(
-                f"{text!r:.80} is not OLD=NEW with a new one of {', '.join(known)}", "hypervisor"
+                f"{text!r:.80} is not OLD=NEW with a new hypervisor of {', '.join(known)}", "hypervisor"
             )
         found[old] = new
     return found
 
 
 class Reading(Judge):
-    """An import that continues."""
+    """An import in progress."""
 
     def __init__(self, choices: Choices) -> None:
         super().__init__(keep_unknown=choices.keep_unknown)
         self.choices = choices
 
     def name(self, kind: str, old: Any, check: Check) -> str:
-        """The name here; one that no object can have is refused, and comes back as it is."""
+        """Return the name here; a name that no object can have is refused, and returned unchanged."""
         new = self.choices.names.get((kind, str(old)), old)
         try:
             fit, why = check(str(new), "name"), "must be in lower case"
@@ -91,7 +91,7 @@ class Reading(Judge):
     def params(
         self, what: str, field: str, given: Any, check: Callable[[dict[str, Any]], Params]
     ) -> Params:
-        """Those parameters that the check takes, as they are stored; the others are judged one by one."""
+        """Return the parameters that pass the check, in stored form; the others are reported one by one."""
         if not isinstance(given, Mapping):
             if given not in NOTHING:
                 self.refuse(what, field, "must be an object")
@@ -107,6 +107,6 @@ class Reading(Judge):
                     self.unknown(what, f"{field}.{name}", err.message)
                 else:
                     self.change(
-                        what, f"{field}.{name}", f"is as if it were not named: {err.message}"
+                        what, f"{field}.{name}", f"is treated as unset: {err.message}"
                     )
         return found

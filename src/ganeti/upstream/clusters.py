@@ -1,4 +1,4 @@
-"""The cluster itself, in and out."""
+"""Import and export of the cluster itself."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -52,23 +52,23 @@ _TRANSLATED = {
 PLAIN_PARAMS = {
     ours: theirs for ours, theirs in UPSTREAM_NAMES.items() if theirs and ours not in _TRANSLATED
 }
-"""Our name -> upstream's, where the value is the same."""
+"""Our name -> upstream's, if the value is the same."""
 _COMPRESSIONS = ("gzip", "gzip-fast", "gzip-slow")
 """Upstream's default compression tools."""
 _ABSENT = {"prealloc_wipe_disks": False}
-"""What a field means that is not there, where our default says something else."""
+"""The meaning of a missing field, if our default differs."""
 _READ = {
     *filter(None, UPSTREAM_NAMES.values()),
     *STORED,
     *("cluster_name", "master_node", "master_ip", "enabled_user_shutdown"),
 }
 _DERIVED = {"primary_ip_family", "tcpudp_port_pool", "highest_used_port"}
-"""Here they follow from something else."""
+"""Fields that follow from other data here."""
 _WITHOUT_MEANING = {
     "candidate_certs": "certificates are new",
-    "disk_state_static": "nodes say it themselves",
+    "disk_state_static": "nodes report it themselves",
     "gluster_storage_dir": "Gluster disks are not supported",
-    "hv_state_static": "nodes say it themselves",
+    "hv_state_static": "nodes report it themselves",
     "max_tracked_jobs": "jobs need no process each",
     "modify_etc_hosts": "/etc/hosts is never changed",
     "modify_ssh_setup": "ssh is never set up",
@@ -98,11 +98,11 @@ _DEFAULTS = {
     field.name: field.default for field in msgspec.structs.fields(Cluster) if not field.required
 }
 IPV4, IPV6 = 2, 10
-"""Address families, as upstream writes them."""
+"""Address families in upstream's form."""
 
 
 def read_cluster(reading: Reading, given: Document) -> Cluster:
-    """The cluster of a document in the form of 3.0."""
+    """Return the cluster of a document in the form of 3.0."""
     base = Cluster(
         **read_stored(reading, "cluster", given),
         name=reading.name("cluster", given.get("cluster_name"), host_name),
@@ -177,7 +177,7 @@ def _hypervisors(reading: Reading, given: Document) -> tuple[str, ...]:
             "cluster",
             "enabled_hypervisors",
             f"none of them is supported; supported: {', '.join(HYPERVISOR_PARAMS)}",
-            "--hypervisor=OLD=kvm says what its instances are to have",
+            "--hypervisor=OLD=kvm chooses the hypervisor of its instances",
         )
     return tuple(found)
 
@@ -190,7 +190,7 @@ def _templates(reading: Reading, given: Document) -> tuple[str, ...]:
         named += ["sharedfile"] * bool(given.get("shared_file_storage_dir"))
         named.append("diskless")
         reading.change(
-            "cluster", "enabled_disk_templates", f"are not named; these are now: {', '.join(named)}"
+            "cluster", "enabled_disk_templates", f"are missing; enabled now: {', '.join(named)}"
         )
     known = [name for name in named if name in DISK_TEMPLATES]
     for name in named:
@@ -210,7 +210,7 @@ def _compressions(reading: Reading, given: Document) -> tuple[str, ...]:
 
 
 def _layers(reading: Reading, given: Document) -> dict[str, Any]:
-    """Parameters below all others; what is our default anyway is left out."""
+    """Return parameters below all others, without those that equal our defaults."""
 
     def of(
         field: str, own: Any, defaults: Mapping[str, Any], check: Callable[[Params], Params]
@@ -232,12 +232,12 @@ def _layers(reading: Reading, given: Document) -> dict[str, Any]:
 
 
 def check_nic(given: Params) -> Params:
-    """Parameters of an interface as they are stored; InputError."""
+    """Return parameters of an interface in stored form; InputError."""
     return check_params(NIC_PARAMS, given, "nicparams", "NIC")
 
 
 def check_node(given: Params) -> Params:
-    """Parameters of nodes as they are stored; InputError."""
+    """Return parameters of nodes in stored form; InputError."""
     speed = given.get("cpu_speed")
     return check_node_params(
         {**given, "cpu_speed": float(speed)} if isinstance(speed, int) else given
@@ -247,7 +247,7 @@ def check_node(given: Params) -> Params:
 def read_disk_params(
     reading: Reading, what: str, given: Any, *, bare: bool = False
 ) -> dict[str, Params]:
-    """Template -> parameters; `bare` leaves out what is our default."""
+    """Return template -> parameters; `bare` omits those that equal our defaults."""
     found = {}
     for template, params in (given or {}).items():
         if template not in TEMPLATES:
@@ -274,7 +274,7 @@ def _collectors(reading: Reading, given: Any) -> dict[str, Any]:
     intervals: dict[str, int] = {}
     for name, one in (given or {}).items():
         if name not in NAMES:
-            continue  # of a hypervisor that is not here
+            continue  # of an unsupported hypervisor
         if one.get("active") is False:
             enabled[name] = False
         interval = int(one.get("interval") or DEFAULT_INTERVAL_US)
@@ -287,7 +287,7 @@ def _collectors(reading: Reading, given: Any) -> dict[str, Any]:
 
 
 def written_cluster(judge: Judge, cluster: Cluster) -> Document:
-    """The cluster in the form of 3.0, without its ports."""
+    """Return the cluster in the form of 3.0, without its ports."""
     for name, theirs in UPSTREAM_NAMES.items():
         if not theirs and getattr(cluster, name) != _DEFAULTS[name]:
             judge.keep("cluster", name, "upstream Ganeti has no such parameter")
@@ -335,7 +335,7 @@ OUR_DISK_PARAMS = {
 def written_disk_params(
     judge: Judge, what: str, given: Mapping[str, Params], *, whole: bool = False
 ) -> dict[str, Params]:
-    """Parameters of templates, with a value for each of upstream's names if it is the `whole` layer."""
+    """Return parameters of templates, with a value for each of upstream's names if it is the `whole` layer."""
     found = {}
     for name in TEMPLATES if whole else given:
         ours = OUR_DISK_PARAMS.get(name, ())
@@ -354,6 +354,6 @@ def _allocator(judge: Judge, text: str) -> str:
     first = names[0] if names else ""
     if first != text:
         judge.change(
-            "cluster", "default_iallocator", f"is {first}, not {text}: there is one for all"
+            "cluster", "default_iallocator", f"is {first}, not {text}: upstream has one allocator for all requests"
         )
     return first

@@ -1,8 +1,8 @@
-"""Disks, in and out.
+"""Import and export of disks.
 
-A mirrored disk of upstream names nodes, port, minors and secret in its `logical_id`, and both nodes
-call the volumes below alike. Here the port is what all share, each node has parts of its own, and volumes
-that were made here have another name on each node.
+The `logical_id` of upstream's mirrored disks names nodes, port, minors and secret, and the volumes have the same
+names on both nodes. Here all parts share the port, each node has its own parts, and volumes that were created here
+have different names on each node.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +35,7 @@ _MODES = ("rw", "ro")
 _PORTS, _MINORS = range(1, 1 << 16), range(1 << 20)
 
 Layers = Callable[[str], Params]
-"""Template -> its parameters where the disk is, all layers together."""
+"""Template -> its parameters for the disk, all layers together."""
 
 
 class NotOurs(InputError):
@@ -43,7 +43,7 @@ class NotOurs(InputError):
 
 
 def read_disk(reading: Reading, what: str, given: Document, layers: Layers) -> Disk:
-    """One disk; NotOurs if this implementation does not support it."""
+    """Return one disk; NotOurs if this implementation does not support it."""
     kind = str(given.get("dev_type"))
     if kind not in DISK_TEMPLATES:
         raise NotOurs(f"disks of the kind {kind} are not supported")
@@ -77,7 +77,7 @@ def read_disk(reading: Reading, what: str, given: Document, layers: Layers) -> D
 
 
 def device_name(reading: Reading, what: str, given: Document) -> str | None:
-    """The name of a disk or an interface, if it has one."""
+    """Return the name of a disk or an interface, if it has one."""
     name = given.get("name") or None
     try:
         return name and plain_name(name, "name")
@@ -96,7 +96,7 @@ def _single(given: Document, layers: Layers) -> dict[str, Any]:
         raise NotOurs(f"{second!r:.200} is not a path below {form.root}")
     if not form.root:
         form.checked_name(second, "logical_id")
-    # Parameters that upstream reads from the cluster stay with the disk here.
+    # Parameters that upstream reads from the cluster are stored with the disk here.
     own: Params = {
         name: str(layers(kind)[name])
         for name in row.fixed_params
@@ -139,7 +139,7 @@ def _mirrored(given: Document, layers: Layers) -> dict[str, Any]:
                 "secret": secret,
                 "imported": True,
             }
-    raise NotOurs("is not two nodes, a port, two minors and a secret over two volumes")
+    raise NotOurs("must be two nodes, a port, two minors and a secret over two volumes")
 
 
 def _volume(given: Document, nodes: Iterable[str], stripes: int) -> Document:
@@ -159,7 +159,7 @@ def _volume(given: Document, nodes: Iterable[str], stripes: int) -> Document:
 def disk_layers(
     of_cluster: Mapping[str, Params], of_group: Mapping[str, Params]
 ) -> Callable[[str], Params]:
-    """The parameters of a template, with our defaults below those of cluster and group."""
+    """Return the parameters of a template, with our defaults below those of cluster and group."""
 
     def layers(name: str) -> Params:
         return layered(TEMPLATES[name].params, of_cluster.get(name, {}), of_group.get(name, {}))
@@ -170,7 +170,7 @@ def disk_layers(
 def written_disk(
     judge: Judge, instance: Instance, index: int, names: Mapping[NodeUuid, str]
 ) -> Document:
-    """A disk in the form of 3.0."""
+    """Return a disk in the form of 3.0."""
     disk = instance.disks[index]
     nodes = _nodes_of(instance, disk)
     found = {
@@ -198,7 +198,7 @@ def written_disk(
 def written_detached(
     judge: Judge, detached: DetachedDisk, names: Mapping[NodeUuid, str]
 ) -> Document:
-    """A disk that no instance has, in the form of 3.0."""
+    """Return a disk without an instance, in the form of 3.0."""
     nodes = detached.nodes or (NodeUuid(""),)
     last = Instance(
         uuid=InstanceUuid(""),
@@ -215,7 +215,7 @@ def written_detached(
 
 
 def read_detached(reading: Reading, given: Document, layers: Layers) -> DetachedDisk | None:
-    """A disk that no instance has; None if this implementation does not support it, which is reported."""
+    """Return a disk without an instance; None if this implementation does not support it, which is reported."""
     what = f"disk {given.get('name') or given.get('uuid')}"
     try:
         disk = read_disk(reading, what, given, layers)
@@ -225,7 +225,7 @@ def read_detached(reading: Reading, given: Document, layers: Layers) -> Detached
     nodes = tuple(NodeUuid(str(node)) for node in given.get("nodes") or ())
     is_shared = DISK_TEMPLATES[disk.template].shared
     if not nodes and not is_shared:
-        reading.refuse(what, "nodes", "does not say on which node it is")
+        reading.refuse(what, "nodes", "does not name its node")
     stored = read_stored(reading, what, given)
     return DetachedDisk(**stored, name=disk.name or "", disk=disk, nodes=() if is_shared else nodes)
 
@@ -255,7 +255,7 @@ def _nodes_of(instance: Instance, disk: Disk) -> list[NodeUuid]:
 def _judge_names(
     judge: Judge, what: str, volume: Disk, nodes: list[NodeUuid], names: Mapping[NodeUuid, str]
 ) -> None:
-    """Upstream needs one name of a volume on both nodes."""
+    """Report volumes with different names on the two nodes: upstream needs one name."""
     first = volume.part(nodes[0])
     for node in nodes[1:]:
         group, old = volume.part(node)
@@ -264,7 +264,7 @@ def _judge_names(
         judge.change(
             what,
             "disks",
-            f"its volume {group}/{old} on {names[node]} must be called {first[1]} there",
+            f"its volume {group}/{old} on {names[node]} must have the name {first[1]} there",
             f"before upstream Ganeti starts, on {names[node]}: lvrename {group} {old} {first[1]}",
         )
         if group != first[0]:

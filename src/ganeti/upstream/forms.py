@@ -1,9 +1,9 @@
-"""A `config.data` of any version from 2.7 to 3.1 in one form, that of 3.0; pure.
+"""Conversion of a `config.data` of any version from 2.7 to 3.1 to the form of 3.0; pure.
 
-What differs: nodes and instances were known by name until 2.8, disks were inside of instances until 2.12
-(with a `physical_id`, and other words for their types until 2.8), the template was the instance's until
-2.13, policies had one `min` and `max` until 2.8, filters came with 2.13, disks have `nodes` since 2.14.
-UUIDs that old files lack are derived from those of the owner, so that a file gives the same ones each time.
+Differences: nodes and instances had references by name until 2.8, disks were inside of instances until 2.12 (with a
+`physical_id`, and other words for their types until 2.8), the template was the instance's until 2.13, policies
+had one `min` and `max` until 2.8, filters came with 2.13, disks have `nodes` since 2.14. Missing UUIDs are derived
+from those of the owner, so that a file always yields the same ones.
 """
 
 import uuid
@@ -27,12 +27,12 @@ NEW_TYPES = {"lvm": "plain", "drbd8": "drbd"}
 DRBD_NODES = 2
 """A mirrored disk names its two nodes first."""
 LARGEST = 256 << 20
-"""Bytes of a file; 10,000 instances have a tenth of it."""
+"""The limit of a file in bytes; 10,000 instances need a tenth of it."""
 _DERIVED = uuid.UUID("0e56f1c3-5a86-5a49-9a3c-6c0e0d9f7b21")
 
 
 def parse(data: bytes) -> Document:
-    """A file as a document in the form of 3.0; InputError says what it is instead."""
+    """Parse a file as a document in the form of 3.0; InputError says why it is not one."""
     document = _json(data)
     if not isinstance(document, dict) or not isinstance(document.get("cluster"), dict):
         raise InputError("this is not a config.data of Ganeti: it has no cluster", "configuration")
@@ -51,7 +51,7 @@ def parse(data: bytes) -> Document:
 
 
 def version_of(data: bytes) -> int:
-    """The number of a file's version, as VERSION_3_0; InputError says what it is instead."""
+    """Return the number of a file's version, as VERSION_3_0; InputError says why it has none."""
     document = _json(data)
     version = document.get("version") if isinstance(document, dict) else None
     _check_version(version)
@@ -68,7 +68,7 @@ def _json(data: bytes) -> Any:
 
 @contextmanager
 def damage_named(what: str) -> Iterator[None]:
-    """What has another shape than anything of Ganeti is an InputError, not an error of this program."""
+    """Report a malformed part as InputError, not as an error of this program."""
     try:
         yield
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as err:
@@ -81,19 +81,19 @@ def _check_version(version: Any) -> None:
     found = version // _MAJOR, version % _MAJOR // _MINOR
     if not (OLDEST <= found <= NEWEST_2 or (3, 0) <= found <= NEWEST):
         raise InputError(
-            f"is {found[0]}.{found[1]}; versions 2.7 to 3.1 can be read: let cfgupgrade of such a version"
-            " bring an older file up to date",
+            f"is {found[0]}.{found[1]}; versions 2.7 to 3.1 can be read: update an older file with"
+            " cfgupgrade of such a version",
             "version",
         )
 
 
 def derived_uuid(owner: str, part: str) -> str:
-    """The UUID of a part that the file gives none."""
+    """Return the UUID of a part without one in the file."""
     return str(uuid.uuid5(_DERIVED, f"{owner} {part}"))
 
 
 def in_form_of_3_0(document: Document) -> Document:
-    """The same configuration; the document itself is used up."""
+    """Return the same configuration; the document itself is consumed."""
     new = dict(document)
     nodes = _by_uuid(document["nodes"], "node")
     keys = {key: node["uuid"] for key, node in document["nodes"].items()}
@@ -117,9 +117,9 @@ def in_form_of_3_0(document: Document) -> Document:
 
 
 def _with_uuid(table: str, key: str, one: Document) -> Document:
-    """Return what stands under its UUID."""
+    """Return the object with its UUID."""
     if one.get("uuid") not in (None, key):
-        raise InputError(f"{one['uuid']!r:.80} stands under the UUID {key!r:.80}", table)
+        raise InputError(f"{one['uuid']!r:.80} is stored under the UUID {key!r:.80}", table)
     return {**one, "uuid": key}
 
 
@@ -170,7 +170,7 @@ def _instance(
     known = [one for one in given if isinstance(one, str)]
     for number, disk in inside:
         made = _disk({"uuid": derived_uuid(uuid, f"disk/{number}"), **disk}, nodes)
-        # The word "file" was once for both templates in files.
+        # The word "file" once denoted both templates in files.
         if made["dev_type"] == "file" and instance.get("disk_template") == "sharedfile":
             made["dev_type"] = "sharedfile"
         disks[made["uuid"]] = made

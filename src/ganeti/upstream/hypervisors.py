@@ -1,4 +1,4 @@
-"""Hypervisor parameters in and out: names are the same on both sides, defaults and some values are not."""
+"""Import and export of hypervisor parameters: the names are equal, defaults and some values are not."""
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import PurePosixPath
@@ -24,7 +24,7 @@ _DIRECTORIES = "image_directories"
 
 
 def read_of_cluster(reading: Reading, given: Any, *, shutdown_counts: bool) -> dict[str, Params]:
-    """Hypervisor -> parameters that are not our defaults."""
+    """Hypervisor -> parameters that differ from our defaults."""
     layers = given if isinstance(given, Mapping) else {}
     found = {}
     for name, row in HYPERVISORS.items():
@@ -68,7 +68,7 @@ def read(
     shutdown_counts: bool,
     of_instance: bool = False,
 ) -> Params:
-    """The supported parameters of one layer."""
+    """Return the supported parameters of one layer."""
     known = HYPERVISOR_PARAMS[hypervisor]
     own = dict(_an_object(given))
     if of_instance:
@@ -96,7 +96,7 @@ def own_layers(cluster: Cluster, instances: Iterable[Instance], hypervisor: str)
 
 
 def with_images(reading: Reading, cluster: Cluster, instances: Collection[Instance]) -> Cluster:
-    """The cluster, which allows the directories in which images for its guests are."""
+    """Return the cluster with the allowed directories of images for its guests."""
     hvparams = dict(cluster.hvparams)
     for name, params in HYPERVISOR_PARAMS.items():
         if _DIRECTORIES not in params:
@@ -109,7 +109,7 @@ def with_images(reading: Reading, cluster: Cluster, instances: Collection[Instan
 
 
 def _image_directories(reading: Reading, layers: list[Params], default: str) -> str:
-    """The directories in which images of all these layers are: what the cluster must allow; '' for the default."""
+    """Return the directories of images in all these layers, which the cluster must allow; '' for the default."""
     found: dict[str, None] = {}
     for params in layers:
         for name in _IMAGES:
@@ -124,12 +124,12 @@ def _image_directories(reading: Reading, layers: list[Params], default: str) -> 
     if not found:
         return ""
     text = ":".join([default, *sorted(found)])
-    reading.change("cluster", _DIRECTORIES, f"is {text}, as images are there")
+    reading.change("cluster", _DIRECTORIES, f"is {text}, the directories of the images")
     return text
 
 
 def written(judge: Judge, what: str, hypervisor: str, params: Mapping[str, Any]) -> Params:
-    """One layer in upstream's form."""
+    """Return one layer in upstream's form."""
     lacks, base = HYPERVISORS[hypervisor].upstream_lacks, hypervisor_defaults(hypervisor)
     new = {name: value for name, value in params.items() if name not in lacks}
     for name, changes_machine in lacks.items():
@@ -148,7 +148,7 @@ def written(judge: Judge, what: str, hypervisor: str, params: Mapping[str, Any])
 
 
 def written_of_cluster(judge: Judge, layers: Mapping[str, Params]) -> dict[str, Params]:
-    """Every hypervisor of this implementation with a value for each parameter."""
+    """Return every hypervisor of this implementation with a value for each parameter."""
     return {
         name: written(judge, "cluster", name, hypervisor_defaults(name) | layers.get(name, {}))
         for name in HYPERVISOR_PARAMS

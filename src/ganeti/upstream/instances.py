@@ -1,4 +1,4 @@
-"""Instances and their interfaces, in and out."""
+"""Import and export of instances and their interfaces."""
 
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
@@ -32,7 +32,7 @@ _NO_TEMPLATE = "diskless"
 
 
 class InstanceReader:
-    """Reads instances of one document; what one of them must know of the rest is given here."""
+    """Reads instances of one document, with the necessary facts about the rest."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class InstanceReader:
         self._group_of, self._layers_of = group_of, layers_of
 
     def read(self, given: Document) -> Instance | None:
-        """An instance; None if this implementation does not support it, which is reported."""
+        """Return an instance; None if this implementation does not support it, which is reported."""
         reading, what = self._reading, f"instance {given.get('name')}"
         if given.get("forthcoming"):
             reading.unknown(what, "forthcoming", "forthcoming instances are not supported")
@@ -67,7 +67,7 @@ class InstanceReader:
         if hypervisor != given_hypervisor:
             reading.change(what, "hypervisor", f"{given_hypervisor} is {hypervisor} now")
             if own := sorted(given.get("hvparams") or ()):
-                reading.keep(what, "hvparams", f"{', '.join(own)} were of {given_hypervisor}")
+                reading.keep(what, "hvparams", f"{', '.join(own)} belong to {given_hypervisor}")
             fields["hvparams"] = {}
         instance: Instance = wire.convert(fields, Instance, what=what)
         return instance
@@ -161,7 +161,7 @@ class InstanceReader:
             wanted = written_connection(group.networks.get(network, {}) if group else {})
             if params and written_connection(params) != wanted:
                 reading.unknown(
-                    what, "nicparams", "an interface in a network has mode, link and VLAN of that"
+                    what, "nicparams", "an interface in a network uses its mode, link and VLAN"
                 )
             params = {}
         address = given.get("ip") or None
@@ -202,11 +202,11 @@ def _os_params(given: Params) -> Params:
 def written_instance(
     judge: Judge, instance: Instance, group: NodeGroup | None, names: Mapping[NodeUuid, str]
 ) -> tuple[Document, dict[str, Document]]:
-    """An instance in the form of 3.0, and its disks by UUID; `names` are those of the nodes."""
+    """Return an instance in the form of 3.0, and its disks by UUID; `names` are those of the nodes."""
     what = f"instance {instance.name}"
     if instance.migrating_to is not None:
         judge.refuse(
-            what, "migration", "it is on its way", f"gnt-instance migrate --cleanup {instance.name}"
+            what, "migration", "its migration is unfinished", f"gnt-instance migrate --cleanup {instance.name}"
         )
     disks = {
         disk.uuid: written_disk(judge, instance, index, names)

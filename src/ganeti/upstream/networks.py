@@ -21,12 +21,12 @@ _READ = {
     *("reservations", "ext_reservations"),
 }
 _FORMER = {"network_type", "family", "size"}
-"""Of versions before 2.7, without effect."""
+"""Fields of versions before 2.7, without effect."""
 MARK = "1"
 
 
 def read_network(reading: Reading, given: Document) -> Network | None:
-    """A network; None if nothing can be made of its subnet."""
+    """Return a network; None if its subnet cannot be used."""
     what = f"network {given.get('name')}"
     reading.rest(what, given, _READ | _FORMER)
     prefix = given.get("mac_prefix")
@@ -67,7 +67,7 @@ def read_network(reading: Reading, given: Document) -> Network | None:
 
 
 def written_network(judge: Judge, network: Network, taken: Iterable[str]) -> Document | None:
-    """A network in the form of 3.0, and which of its addresses interfaces have; None if it is of IPv6."""
+    """Return a network in the form of 3.0, and its addresses in use; None for IPv6."""
     what = f"network {network.name}"
     pool = AddressPool(network)
     if pool.subnet.version != 4:  # noqa: PLR2004 - IPv4

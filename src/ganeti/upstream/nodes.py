@@ -1,4 +1,4 @@
-"""Nodes, their groups and the filters of jobs, in and out."""
+"""Import and export of nodes, their groups and job filters."""
 
 from collections.abc import Mapping
 from ipaddress import ip_address
@@ -32,7 +32,7 @@ _FILTER = {*STORED, "watermark", "priority", "predicates", "action", "reason_tra
 
 
 def read_node(reading: Reading, given: Document) -> Node:
-    """A node, without a certificate: it has not joined anything here."""
+    """Return a node without a certificate: it has not joined this cluster."""
     what = f"node {given.get('name')}"
     reading.rest(what, given, _NODE)
     _keep_states(reading, what, given)
@@ -58,7 +58,7 @@ def read_node(reading: Reading, given: Document) -> Node:
 
 
 def _address(reading: Reading, what: str, field: str, given: Any) -> str:
-    """As addresses are written, so that two of the same are found."""
+    """Return an address in canonical form, so that equal ones are recognised."""
     try:
         return str(ip_address(str(given)))
     except ValueError:
@@ -69,7 +69,7 @@ def _address(reading: Reading, what: str, field: str, given: Any) -> str:
 def _keep_states(reading: Reading, what: str, given: Document) -> None:
     for name in sorted(_STATES):
         if given.get(name):
-            reading.keep(what, name, "nodes say it themselves")
+            reading.keep(what, name, "nodes report it themselves")
 
 
 def _given(value: Any, *, default: bool) -> Any:
@@ -77,12 +77,12 @@ def _given(value: Any, *, default: bool) -> Any:
 
 
 def apart(node: Node) -> Node:
-    """A node of an imported cluster that has not joined this one: no process may expect anything of it."""
+    """Return whether an imported node has not joined this cluster, so that it must not be used."""
     return replace(node, offline=True, drained=False, master_candidate=False)
 
 
 def written_node(node: Node) -> Document:
-    """A node in the form of 3.0."""
+    """Return a node in the form of 3.0."""
     return {
         **written_stored(node),
         **{name: getattr(node, name) for name in FLAGS},
@@ -95,7 +95,7 @@ def written_node(node: Node) -> Document:
 
 
 def read_group(reading: Reading, given: Document) -> NodeGroup:
-    """A node group."""
+    """Return a node group."""
     what = f"group {given.get('name')}"
     reading.rest(what, given, _GROUP)
     _keep_states(reading, what, given)
@@ -126,7 +126,7 @@ def _connection(reading: Reading, what: str, uuid: str, given: Any) -> Params:
 
 
 def written_group(judge: Judge, group: NodeGroup) -> Document:
-    """A group in the form of 3.0."""
+    """Return a group in the form of 3.0."""
     return {
         **written_stored(group),
         "name": group.name,
@@ -141,12 +141,12 @@ def written_group(judge: Judge, group: NodeGroup) -> Document:
 
 
 def written_connection(params: Mapping[str, Any]) -> Params:
-    """Return how a group is connected to a network; upstream has all three parameters."""
+    """Return the connection of a group to a network; upstream has all three parameters."""
     return layered({"vlan": NIC_DEFAULTS["vlan"]}, params)
 
 
 def read_filter(reading: Reading, given: Document) -> JobFilter | None:
-    """A job filter, whose name is its UUID."""
+    """Return a job filter, whose name is its UUID."""
     what = f"filter {given.get('uuid')}"
     reading.rest(what, given, _FILTER)
     try:
@@ -172,7 +172,7 @@ def read_filter(reading: Reading, given: Document) -> JobFilter | None:
 
 
 def written_filter(job_filter: JobFilter) -> Document:
-    """A filter in the form of 3.0, which has no times of filters."""
+    """Return a filter in the form of 3.0, which has no times of filters."""
     return {
         "uuid": job_filter.uuid,
         "watermark": job_filter.watermark,

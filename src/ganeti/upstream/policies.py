@@ -1,4 +1,4 @@
-"""Instance policies, in and out."""
+"""Import and export of instance policies."""
 
 from typing import Any
 
@@ -19,12 +19,12 @@ DEFAULTS: Params = {
     "vcpu-ratio": 4.0,
     "spindle-ratio": 32.0,
 }
-"""What a part of a policy is that the cluster does not name."""
+"""The default of a part that the cluster's policy does not name."""
 _TEMPLATES = "disk-templates"
 
 
 def read_policy(reading: Reading, what: str, given: Any, *, of_group: bool) -> Params:
-    """The cluster's whole policy without what is our default, or what a group has of its own."""
+    """Return the cluster's whole policy without our defaults, or the parts that a group overrides."""
     policy: Params = {
         **({} if of_group else DEFAULTS),
         **(given if isinstance(given, dict) else {}),
@@ -38,7 +38,7 @@ def read_policy(reading: Reading, what: str, given: Any, *, of_group: bool) -> P
     found: Params = {}
     for name, value in policy.items():
         try:
-            # Bounds and standard count together: the one is within the other.
+            # Bounds and standard belong together: the standard is within the bounds.
             together = {"std": policy["std"]} if name == "minmax" and "std" in policy else {}
             if name != "std" or "minmax" not in policy:
                 changed_policy({}, {name: value, **together}, "ipolicy", of_group=of_group)
@@ -67,7 +67,7 @@ def _filled(pair: Any) -> Any:
 
 
 def written_policy(policy: Params, *, of_group: bool) -> Document:
-    """Groups of upstream have no `std` of their own."""
+    """Remove `std`: groups of upstream have none of their own."""
     if of_group:
         return {name: value for name, value in policy.items() if name != "std"}
     return layered(IPOLICY_DEFAULTS, policy)

@@ -24,7 +24,7 @@ _HEAD = ("version", "cluster", "serial_no", "ctime", "mtime")
 
 @dataclass(frozen=True)
 class Imported:
-    """What a document says, in our words; not to be used while the report refuses something."""
+    """The content of a document, in our terms; it must not be used while the report refuses something."""
 
     cluster: Cluster
     others: tuple[Stored, ...]
@@ -38,7 +38,7 @@ class Imported:
 
 
 def translate(document: Document, choices: Choices | None = None) -> Imported:
-    """Everything that a document (of `forms.parse`) has; InputError if it is damaged."""
+    """Return everything in a document (of `forms.parse`); InputError if it is damaged."""
     reading = Reading(choices or Choices())
     reading.rest("configuration", document, {*TABLES, *_HEAD})
     with damage_named("cluster"):
@@ -97,7 +97,7 @@ def _all(document: Document, table: str, read: Callable[[Document], T | None]) -
 
 
 def _judge_times(reading: Reading, document: Document) -> None:
-    """Times of disks, of which many configurations have thousands."""
+    """Report times of disks, of which many configurations have thousands."""
     used = [uuid for one in document["instances"].values() for uuid in one.get("disks") or ()]
     timed = [uuid for uuid in used if document["disks"].get(uuid, {}).get("ctime")]
     if timed:
@@ -112,7 +112,7 @@ def _judge_addresses(
     networks: Mapping[str, Network],
     instances: Mapping[str, Instance],
 ) -> None:
-    """Addresses that a network says are taken, and that no interface has."""
+    """Return a network's reserved addresses that no interface has."""
     taken: dict[str, set[str]] = {}
     for instance in instances.values():
         for nic in instance.nics:
@@ -128,5 +128,5 @@ def _judge_addresses(
             reading.keep(
                 f"network {network.name}",
                 "reservations",
-                f"{len(lost)} addresses that no interface has are free, as {pool.address(lost[0])}",
+                f"{len(lost)} addresses that no interface has are free, for example {pool.address(lost[0])}",
             )

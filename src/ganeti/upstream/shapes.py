@@ -1,7 +1,6 @@
-"""What kind of value each field of a configuration has, in any version; a wrong type is an error with the name of the field.
+"""The types of the fields of a configuration, in any version; a wrong type is an error with the name of the field.
 
-Names that are not here are judged where they are read. All may be absent or null: what that means is the
-readers' business.
+Other names are checked where they are read. All may be absent or null: the readers decide what that means.
 """
 
 from collections.abc import Mapping
@@ -145,11 +144,11 @@ _TABLES: Mapping[str, tuple[str, Any]] = {
     "networks": ("network", _Network),
     "filters": ("filter", _Filter),
 }
-"""Table -> the word for one of its objects, and the shape of that."""
+"""Table -> the word for one of its objects, and their shape."""
 
 
 def check_shapes(document: Mapping[str, Any]) -> None:
-    """InputError names the first object and field that is something else than it can be."""
+    """Raise InputError that names the first object and field of a wrong type."""
     wire.convert(document, _Whole, what="configuration")
     wire.convert(document["cluster"], _Cluster, what="cluster")
     for table, (word, shape) in _TABLES.items():

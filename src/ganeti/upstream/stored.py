@@ -1,4 +1,4 @@
-"""What every object has, in and out."""
+"""Import and export of the common part of every object."""
 
 from typing import Any
 
@@ -19,12 +19,12 @@ KIND_WORDS: dict[type[Stored], str] = {
     DetachedDisk: "detached disks",
     JobFilter: "filters",
 }
-"""What a report calls things of a type."""
+"""The names of types in a report."""
 STORED = {"uuid", "serial_no", "ctime", "mtime", "tags"}
 
 
 def read_stored(reading: Reading, what: str, given: Document) -> dict[str, Any]:
-    """UUID, serial number and times."""
+    """Return UUID, serial number and times."""
     uuid = given.get("uuid")
     if not isinstance(uuid, str) or not is_uuid(uuid):
         reading.refuse(what, "uuid", f"{uuid!r:.60} is not a UUID")
@@ -42,7 +42,7 @@ def _time(given: Any) -> float:
 
 
 def read_tags(reading: Reading, what: str, given: Document) -> tuple[str, ...]:
-    """Tags, in order of the alphabet."""
+    """Return tags, in alphabetical order."""
     found = set()
     for tag in given.get("tags") or ():
         try:
@@ -53,7 +53,7 @@ def read_tags(reading: Reading, what: str, given: Document) -> tuple[str, ...]:
 
 
 def written_stored(thing: Stored) -> Document:
-    """UUID, serial number, times, tags."""
+    """Return UUID, serial number, times, tags."""
     return {
         "uuid": thing.uuid,
         "serial_no": thing.serial_no,

@@ -21,19 +21,19 @@ from ganeti.upstream.report import Judge, Report
 from ganeti.upstream.stored import KIND_WORDS
 
 PORTS = range(11000, 15000)
-"""Ports that upstream hands out."""
+"""The ports that upstream assigns."""
 _PORT_WORD = 2
-"""Where the port is in the `logical_id` of a mirrored disk."""
+"""The position of the port in the `logical_id` of a mirrored disk."""
 _NOWHERE = object()
 
 
 def document_of(
     objects: Iterable[Stored], original: Document | None = None, *, keep_unknown: bool = False
 ) -> tuple[Document, Report]:
-    """A configuration that upstream reads.
+    """Return a configuration for upstream.
 
-    With the document that was imported (`forms.parse`), what has not changed since is as it was there, and
-    what had no meaning here is there again.
+    With the imported document (`forms.parse`), everything that has not changed since is written as it was there, and
+    fields without a meaning here are written again.
     """
     judge = Judge(keep_unknown=keep_unknown)
     objects = tuple(objects)
@@ -42,7 +42,7 @@ def document_of(
         theirs, ours = original["cluster"].get("uuid"), new["cluster"]["uuid"]
         if theirs != ours:
             raise InputError(
-                f"belongs to another cluster ({theirs}, not {ours}): give the one that was taken over",
+                f"belongs to another cluster ({theirs}, not {ours}): pass the file of the takeover",
                 "original",
             )
         before = translate(original, Choices(keep_unknown=True))
@@ -55,7 +55,7 @@ def document_of(
 
 
 def _as_imported(before: Iterable[Stored], objects: Iterable[Stored]) -> tuple[Stored, ...]:
-    """Upstream's objects as the import made them: nodes that have not joined since are still separate."""
+    """Return upstream's objects as the import made them: nodes that have not joined since are separate."""
     waiting = {one.uuid for one in objects if isinstance(one, Node) and not one.certificate}
     return tuple(
         apart(one) if isinstance(one, Node) and one.uuid in waiting else one for one in before
@@ -65,7 +65,7 @@ def _as_imported(before: Iterable[Stored], objects: Iterable[Stored]) -> tuple[S
 def _written(judge: Judge, objects: tuple[Stored, ...]) -> Document:
     clusters = [one for one in objects if isinstance(one, Cluster)]
     if len(clusters) != 1:
-        raise InputError(f"there are {len(clusters)} clusters instead of one", "configuration")
+        raise InputError(f"the document has {len(clusters)} clusters instead of one", "configuration")
     (cluster,) = clusters
     groups = {one.uuid: one for one in objects if isinstance(one, NodeGroup)}
     nodes = {one.uuid: one for one in objects if isinstance(one, Node)}
@@ -114,7 +114,7 @@ def _write_others(
 
 
 def _addresses_of(instances: Iterable[Instance]) -> dict[str, list[str]]:
-    """Network -> the addresses of it that interfaces have."""
+    """Return network -> its addresses in use."""
     taken: dict[str, list[str]] = {}
     for instance in instances:
         for nic in instance.nics:
@@ -124,7 +124,7 @@ def _addresses_of(instances: Iterable[Instance]) -> dict[str, list[str]]:
 
 
 def merged(original: Any, old: Any, new: Any) -> Any:
-    """`new`, but values that it lacks, or has as `old` has them, stay as they are in `original`."""
+    """Return `new`, with the values of `original` for fields that it lacks or that equal `old`."""
     if new == old:
         return original if original is not _NOWHERE else new
     if not (isinstance(original, dict) and isinstance(old, dict) and isinstance(new, dict)):
@@ -139,7 +139,7 @@ def merged(original: Any, old: Any, new: Any) -> Any:
 
 
 def _number_ports(judge: Judge, document: Document) -> None:
-    """List the free ports: all that were handed out and are unused."""
+    """List the free ports: assigned earlier, and unused now."""
     used: dict[int, str] = {}
     claims = [
         (one["network_port"], f"instance {one.get('name')}")

@@ -178,6 +178,6 @@ def test_its_configuration_is_merged_as_one_of_ours() -> None:
 def test_what_an_import_refuses_stops_the_merge() -> None:
     theirs = opened_original(sample.encoded(sample.document()), Choices())
     plan = planned(Opened(cluster(1), (), 40), [theirs], MergeOptions(default=Choice.OURS))
-    refused = [one.text for one in plan.errors if "--keep-unknown leaves it behind" in one.text]
+    refused = [one.text for one in plan.errors if "--keep-unknown omits it" in one.text]
     assert refused
     assert {one.cluster for one in plan.errors} == {"cluster.example.com"}

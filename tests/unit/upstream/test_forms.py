@@ -108,5 +108,5 @@ def test_two_with_one_uuid_are_refused_and_none_is_lost() -> None:
         forms.parse(sample.encoded(document))
     document = sample.document()
     document["disks"][sample.PLAIN]["uuid"] = sample.DISK
-    with pytest.raises(InputError, match="stands under the UUID"):
+    with pytest.raises(InputError, match="is stored under the UUID"):
         forms.parse(sample.encoded(document))
