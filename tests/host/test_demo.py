@@ -68,7 +68,7 @@ def test_the_demo_shows_a_virtual_machine_and_leaves_nothing_behind(directory: P
     assert boots == ["1", "2", "3"]
     assert "ERROR" not in said
     assert "Traceback" not in said
-    assert "gnt-instance console web1.example.com" in said.partition("To go on:")[2]
+    assert "gnt-instance console web1.example.com" in said.partition("To continue:")[2]
 
     running = processes_of(directory)
     assert sum("qemu-system" in command for command in running.values()) == 1

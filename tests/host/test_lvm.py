@@ -176,7 +176,7 @@ async def test_disks_become_a_group_unless_they_are_open(host: HostLvm) -> None:
     await host.lvm.act(["pvcreate", "-y", devices[1]])
     held = os.open(devices[1], os.O_RDWR | os.O_EXCL)
     try:
-        with pytest.raises(PrereqError, match="in use by something"):
+        with pytest.raises(PrereqError, match="in use by an unknown program"):
             await create(host.lvm, group, disks)
     finally:
         os.close(held)
@@ -185,5 +185,5 @@ async def test_disks_become_a_group_unless_they_are_open(host: HostLvm) -> None:
     size = await create(host.lvm, group, disks, said.append)
     assert 180 * MIB < size < 192 * MIB
     assert said[-1] == f"vgcreate -- {group} {' '.join(devices)}"
-    with pytest.raises(PrereqError, match=f"there is a volume group {group}"):
+    with pytest.raises(PrereqError, match=f"volume group {group} exists already"):
         await create(host.lvm, group, disks)

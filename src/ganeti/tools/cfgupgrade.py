@@ -1,7 +1,7 @@
-"""`cfgupgrade`: a `config.data` of Ganeti 2.7 to 2.17 in the form of 3.0.
+"""`cfgupgrade`: convert a `config.data` of Ganeti 2.7 to 2.17 to the form of 3.0.
 
-Nothing of this version needs it: its own state is brought up to date by the daemon that opens it, and `gnt-cluster
-import` reads every one of these forms. It is for files that are kept, and for scripts of upgrades that call it.
+This implementation does not need it: the daemon that opens the state upgrades it, and `gnt-cluster import` reads all
+these forms. It is for archived files, and for scripts of upgrades that call it.
 """
 
 import argparse
@@ -26,27 +26,27 @@ FILE = "config.data"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 also where there is nothing to do; 1 with the reason."""
+    """Return 0 (also if there is nothing to do), or 1 after an error message."""
     args = parser().parse_args(argv)
     return ended(PROG, lambda: _upgrade(args, Paths.from_environment()))
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options, with Ganeti's names."""
+    """Return the parser of the options, with Ganeti's names."""
     made = Parser(
-        prog=PROG, description="Bring a config.data of Ganeti 2.7 to 2.17 into the form of 3.0."
+        prog=PROG, description="Convert a config.data of Ganeti 2.7 to 2.17 to the form of 3.0."
     )
     made.add_argument("--dry-run", action="store_true", help="write nothing")
-    made.add_argument("-f", "--force", action="store_true", help="do not ask")
+    made.add_argument("-f", "--force", action="store_true", help="skip the confirmation prompt")
     made.add_argument("-d", "--debug", action="store_true", help="as --verbose")
-    made.add_argument("-v", "--verbose", action="store_true", help="say what becomes of what")
+    made.add_argument("-v", "--verbose", action="store_true", help="report every change")
     made.add_argument(
         "--ignore-hostname",
         action="store_true",
         help="continue although this host is not the master",
     )
     made.add_argument(
-        "--path", metavar="DIRECTORY", help="where config.data is (default: /var/lib/ganeti)"
+        "--path", metavar="DIRECTORY", help="directory of config.data (default: /var/lib/ganeti)"
     )
     made.add_argument(
         "--confdir", metavar="DIRECTORY", help="ignored; kept for compatibility with Ganeti 3"
@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--no-verify",
         action="store_true",
-        help="do not look whether the new form says the same",
+        help="skip the check that the new form has the same content",
     )
     made.add_argument(
         "--downgrade", action="store_true", help="refused: older forms are not written"
@@ -68,9 +68,9 @@ def _upgrade(args: argparse.Namespace, paths: Paths) -> int:
         raise PrereqError("older forms than that of 3.0 are not written", ErrorCode.WRONG_INPUT)
     if not args.path and not path.exists():
         if any(one.exists() for one in (paths.register, paths.state, paths.node_certificate)):
-            say("The state of this cluster is brought up to date by its daemons: nothing to do.")
+            say("The daemons of this cluster upgrade its state: nothing to do.")
             return 0
-        raise PrereqError(f"there is no {path}", ErrorCode.UNKNOWN_ENTITY)
+        raise PrereqError(f"{path} does not exist", ErrorCode.UNKNOWN_ENTITY)
     content = read(path)
     new, report = upgraded(content, verify=not args.no_verify)
     if new is None:
@@ -90,9 +90,9 @@ def _upgrade(args: argparse.Namespace, paths: Paths) -> int:
 
 
 def upgraded(content: bytes, *, verify: bool = True) -> tuple[dict[str, Any] | None, list[str]]:
-    """The document in the form of 3.0, None if it has that or a newer one; and what became of what.
+    """Return the document in the form of 3.0, or None if it needs no conversion; and the changes.
 
-    InputError if it is not a configuration, PrereqError if the new form would be read as something else.
+    InputError if it is not a configuration, PrereqError if the new form would have another meaning.
     """
     from ganeti.upstream.forms import VERSION_3_0, parse, version_of  # noqa: PLC0415 - heavy
     from ganeti.upstream.reading import translate  # noqa: PLC0415
@@ -111,7 +111,7 @@ def upgraded(content: bytes, *, verify: bool = True) -> tuple[dict[str, Any] | N
 def _verify(before: "Imported", after: "Imported") -> None:
     if before.objects != after.objects:
         raise PrereqError(
-            "the new form would be read as something else than the old one; nothing was written",
+            "the new form would have another meaning than the old one; nothing was written",
             ErrorCode.INTERNAL,
         )
 
@@ -120,7 +120,7 @@ def _check_host(document: dict[str, Any], *, ignore: bool) -> None:
     master = document["nodes"].get(document["cluster"].get("master_node"), {}).get("name")
     if master != hostname() and not ignore:
         raise PrereqError(
-            f"this host is {hostname()}, and the master is {master}: run it there, or with --ignore-hostname",
+            f"this host is {hostname()}, but the master is {master}: run it there, or with --ignore-hostname",
             ErrorCode.WRONG_STATE,
         )
 
@@ -136,7 +136,7 @@ def _agrees(path: Path) -> bool:
 
 
 def _replace(path: Path, old: bytes, new: dict[str, Any]) -> Path:
-    """Write both files, readable by root only; the old one's new path."""
+    """Write both files, readable by root only; return the old one's new path."""
     from ganeti.base.files import write_atomically  # noqa: PLC0415
 
     moment = time.strftime("%Y-%m-%dT%H_%M_%S", time.localtime())

@@ -1,4 +1,4 @@
-"""`check-cert-expired`: for scripts that remove what has expired."""
+"""`check-cert-expired`: a test for scripts that remove expired certificates."""
 
 import argparse
 import sys
@@ -12,21 +12,21 @@ from ganeti.tools.program import ended, read
 
 PROG = "check-cert-expired"
 CLOCK_SKEW_S = 300.0
-"""So much later than here it may be where a certificate was made."""
+"""The tolerated difference from the clock of the certificate's creator."""
 VALID = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 if the certificate does not count; 1 if it does, or cannot be read."""
+    """Return 0 if the certificate is not valid; 1 if it is, or cannot be read."""
     path = Path(parser().parse_args(argv).file)
     return ended(PROG, lambda: _judge(path, time.time()))
 
 
 def parser() -> argparse.ArgumentParser:
-    """The only argument."""
+    """Return the parser of the only argument."""
     made = Parser(
         prog=PROG,
-        description="End with 0 if a certificate has expired or is not valid yet, and with 1 if it is valid"
+        description="Exit with 0 if a certificate has expired or is not valid yet, and with 1 if it is valid"
         " or cannot be read.",
     )
     made.add_argument("file", help="a certificate in PEM form")

@@ -1,4 +1,4 @@
-"""`ganeti-cleaner`: a timer runs it once a day on every node, to remove what is old."""
+"""`ganeti-cleaner`: a timer runs it once a day on every node, to remove old data."""
 
 import argparse
 import asyncio
@@ -19,13 +19,13 @@ from ganeti.tools.leftovers import forget_image_work, forget_old_keys, forget_te
 LOG_DIRECTORIES = {"node": "cleaner", "master": "master-cleaner"}
 KEEP_JOBS_DAYS = 21
 KEEP_LOGS = 50
-"""One a run, and so one a day."""
+"""The number of logs to keep: one a run, and so one a day."""
 
 log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """One run; 0 also on a host that is in no cluster."""
+    """Do one run; return 0 also on a host that is in no cluster."""
     what = parser().parse_args(argv).what
     paths, now = Paths.from_environment(), time.time()
     if not paths.node_certificate.exists():
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         moment = time.strftime("%Y-%m-%dT%H_%M", time.localtime(now))
         with exclusive_file(paths.run / f"{place.name}.lock") as is_ours:
             if not is_ours:
-                return 0  # a run before this one is not over
+                return 0  # an earlier run is still active
             with logging_to(place / f"cleaner-{moment}.{os.getpid()}.log", "ganeti-cleaner"):
                 _tell(forget_old_logs(place))
                 _tell(
@@ -53,22 +53,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The only argument."""
+    """Return the parser of the only argument."""
     made = Parser(
         prog="ganeti-cleaner",
-        description="Remove what is old on this node; for a timer, once a day.",
+        description="Remove old data on this node; for a timer, once a day.",
     )
     made.add_argument(
         "what",
         choices=tuple(LOG_DIRECTORIES),
-        help="node: expired keys and what was interrupted;"
+        help="node: expired keys and leftovers of interrupted work;"
         f" master: archived jobs that ended more than {KEEP_JOBS_DAYS} days ago",
     )
     return made
 
 
 def clean_node(paths: Paths, now: float) -> list[str]:
-    """Remove what every node may have; what was done."""
+    """Remove old data that every node may have; return the removals."""
     done = forget_old_keys(paths, now)
     done += forget_temporary_files(paths, now)
     return done + forget_image_work(paths, now)

@@ -1,4 +1,4 @@
-"""`ensure-dirs`: every file of this node belongs to whom it should."""
+"""`ensure-dirs`: restore the owner and mode of every file of this node."""
 
 import argparse
 import sys
@@ -15,19 +15,19 @@ PROG = "ensure-dirs"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0, or 1 if something could not be put right."""
+    """Return 0, or 1 if a file could not be corrected."""
     args = parser().parse_args(argv)
     return ended(PROG, lambda: _mend(Paths.from_environment(), verbose=args.verbose or args.debug))
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options, with Ganeti's names."""
+    """Return the parser of the options, with Ganeti's names."""
     made = Parser(
         prog=PROG,
         description="Give every file and directory of this node its owner and mode, as daemons do when they start.",
     )
     made.add_argument("-d", "--debug", action="store_true", help="as --verbose")
-    made.add_argument("-v", "--verbose", action="store_true", help="say what was done")
+    made.add_argument("-v", "--verbose", action="store_true", help="report every change")
     made.add_argument(
         "-f",
         "--full-run",

@@ -1,4 +1,4 @@
-"""`fmtjson`: JSON for people."""
+"""`fmtjson`: formats JSON for people."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ PROG = "fmtjson"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0, or 1 if standard input is not JSON."""
+    """Return 0, or 1 if standard input is not JSON."""
     Parser(
         prog=PROG,
         description="Read JSON from standard input, and write it sorted and indented to standard output.",

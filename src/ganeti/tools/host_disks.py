@@ -1,4 +1,4 @@
-"""The disks of this host, what uses them, and which of them may become volumes' room; reads `/sys` and `/proc`."""
+"""The disks of this host, their uses, and whether they may become physical volumes; reads `/sys` and `/proc`."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -7,23 +7,23 @@ from pathlib import Path
 from ganeti.base.errors import ErrorCode, PrereqError
 
 SECTOR = 512
-"""What sysfs counts sizes in, whatever the disk has."""
+"""The unit of sizes in sysfs, independent of the disk."""
 VIRTUAL = ("loop", "ram", "zram", "dm-", "sr", "fd", "drbd", "nbd", "rbd", "mtdblock")
 """Prefixes of devices that are not disks."""
 _NUMBER, _PLACE, _SOURCE = 2, 4, 2
-"""Where they are in a line of mountinfo, the last of them counted from the line's separator."""
+"""Positions in a line of mountinfo, the last of them counted from the line's separator."""
 
 
 @dataclass(frozen=True)
 class HostDisk:
-    """A whole disk; `uses` say what it is used for, or why it cannot be."""
+    """A whole disk; `uses` are its uses, or the reasons against it."""
 
     name: str
     size: int
     """Bytes."""
     is_removable: bool = False
     parts: tuple[str, ...] = ()
-    """The names of its partitions."""
+    """Return the names of its partitions."""
     uses: tuple[str, ...] = ()
 
     @property
@@ -32,7 +32,7 @@ class HostDisk:
 
 
 def disks_of(root: Path, groups: Mapping[str, str]) -> list[HostDisk]:
-    """All disks, by name; `groups` are physical volumes (names below /dev) with their groups."""
+    """Return all disks, by name; `groups` are physical volumes (names below /dev) with their groups."""
     blocks = root / "sys" / "block"
     names = [
         one for one in sorted(path.name for path in blocks.iterdir()) if not one.startswith(VIRTUAL)
@@ -83,7 +83,7 @@ def _uses(
 
 
 def _device(name: str) -> str:
-    """Return what sysfs writes as ! is a directory of /dev."""
+    """Return the path of a device: a ! in sysfs is a directory separator of /dev."""
     return name.replace("!", "/")
 
 
@@ -95,7 +95,7 @@ def _read(path: Path) -> str:
 
 
 def _mounts(root: Path) -> dict[str, str]:
-    """Device number and path of what is mounted -> where."""
+    """Return device number and path of mounts -> mount point."""
     found: dict[str, str] = {}
     for line in _read(root / "proc" / "self" / "mountinfo").splitlines():
         words = line.split()
@@ -112,7 +112,7 @@ def _swaps(root: Path) -> set[str]:
 def chosen(
     disks: Iterable[HostDisk], names: Collection[str] | None, *, removable: bool
 ) -> list[HostDisk]:
-    """The named disks, or (None) all that are unused; PrereqError if one cannot be taken, or there is none."""
+    """Return the named disks, or (None) all unused ones; PrereqError if one is in use, or there is none."""
     known = {disk.name: disk for disk in disks}
     if names is None:
         found = [disk for disk in known.values() if not problem_of(disk, removable=removable)]
@@ -122,14 +122,14 @@ def chosen(
     wanted = dict.fromkeys(name.removeprefix("/dev/") for name in names)
     for name in wanted:
         if name not in known:
-            raise PrereqError(f"there is no disk {name}: see diskinfo", ErrorCode.UNKNOWN_ENTITY)
+            raise PrereqError(f"disk {name} does not exist: see diskinfo", ErrorCode.UNKNOWN_ENTITY)
         if why := problem_of(known[name], removable=removable):
-            raise PrereqError(f"{name} cannot be taken: {why}", ErrorCode.WRONG_STATE)
+            raise PrereqError(f"{name} cannot be used: {why}", ErrorCode.WRONG_STATE)
     return [known[name] for name in wanted]
 
 
 def problem_of(disk: HostDisk, *, removable: bool) -> str:
-    """Return why it must not be written over; '' if it may."""
+    """Return why the disk must not be overwritten; '' if it may."""
     uses = list(disk.uses)
     if disk.is_removable and not removable:
         uses.append("is removable (--allow-removable)")

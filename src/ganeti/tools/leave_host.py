@@ -1,4 +1,4 @@
-"""What the programs have written on this host goes when they are removed: `python -m ganeti.tools.leave_host`."""
+"""Removal of the programs' data on this host, before the programs are removed: `python -m ganeti.tools.leave_host`."""
 
 import argparse
 import shutil
@@ -16,13 +16,13 @@ PROG = "leave_host"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0, or 1 with the reason."""
+    """Return 0, or 1 after an error message."""
     args = parser().parse_args(argv)
     return ended(PROG, lambda: _leave(Paths(args.root), only_check=args.check))
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the parser of the options."""
     made = Parser(
         prog=PROG,
         description="Remove logs, sockets and caches of this host; it must be in no cluster.",
@@ -45,7 +45,7 @@ def _leave(paths: Paths, *, only_check: bool) -> int:
         )
     if guests := sorted(paths.kvm.glob("*.json")):
         raise PrereqError(
-            f"{len(guests)} guests of KVM run on this host, as {guests[0]} says: stop them first",
+            f"{len(guests)} guests of KVM run on this host (see {guests[0]}): stop them first",
             ErrorCode.WRONG_STATE,
         )
     if only_check:
@@ -67,7 +67,7 @@ _LASTING = (Lifetime.GUESTS, Lifetime.COPIES, Lifetime.ADMINISTRATOR)
 
 
 def host_paths(paths: Paths) -> list[Path]:
-    """What a removal of the programs removes; for the scripts of the package, which cannot call them any more."""
+    """Return the data that belongs to the programs; for the scripts of the package, which cannot call them any more."""
     found = {one.path for one in node_files(paths) if one.lifetime is Lifetime.HOST}
     found -= {paths.etc, paths.data}
     return sorted(path for path in found if not found.intersection(path.parents))

@@ -9,26 +9,26 @@ from pathlib import Path
 from ganeti.base.paths import Paths
 
 DAY_S = 24 * 3600.0
-"""So long the certificates of transfers count, and nothing is written longer than this."""
+"""The validity of a transfer's certificate, and the longest time to write a file."""
 _TEMPORARY = re.compile(r"[.].+[.][0-9a-f]{16}", re.ASCII)
-"""What `base.files.AtomicFile` calls a file that has no place yet."""
+"""The pattern of unfinished files of `base.files.AtomicFile`."""
 
 
 def forget_old_keys(paths: Paths, now: float) -> list[str]:
-    """The keys of transfers whose certificates have expired (S219).
+    """Remove the keys of transfers whose certificates have expired (S219).
 
-    A move's first step makes one on the instance's node; if the step that uses it never comes, no job does this.
-    The instance at the destination is a matter of that cluster's job, which waits so long and not longer.
+    A move's first step makes one on the instance's node; if the step that uses it never comes, no job removes it. The
+    instance at the destination belongs to that cluster's job, which waits for the same time at most.
     """
     done = []
     for key in _old(paths.transfer_keys, now):
         shutil.rmtree(key, ignore_errors=True)
-        done.append(f"removed {key.name}, the key of a transfer that was never finished")
+        done.append(f"removed {key.name}, the key of an unfinished transfer")
     return done
 
 
 def forget_temporary_files(paths: Paths, now: float) -> list[str]:
-    """Files that a process died while writing them."""
+    """Remove files whose writer died."""
     done = []
     for place in (paths.data, paths.etc):
         for path in _old(place, now):
@@ -39,17 +39,17 @@ def forget_temporary_files(paths: Paths, now: float) -> list[str]:
 
 
 def forget_image_work(paths: Paths, now: float) -> list[str]:
-    """Images of machines that were being written to disks when this host went down."""
+    """Remove images of machines that were being written to disks when this host went down."""
     done = []
     for work in _old(paths.image_work, now):
         if all(now - file.lstat().st_mtime > DAY_S for file in work.rglob("*")):
             shutil.rmtree(work, ignore_errors=True)
-            done.append(f"removed {work}, an image that was not written to its end")
+            done.append(f"removed {work}, an image that was not written completely")
     return done
 
 
 def _old(place: Path, now: float) -> Iterator[Path]:
-    """Yield what has not changed for a day, without links."""
+    """Yield entries that have not changed for a day, without links."""
     try:
         found = sorted(place.iterdir())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""`ganeti-listrunner`: a command or a program on many hosts, by ssh."""
+"""`ganeti-listrunner`: runs a command or a program on many hosts, by ssh."""
 
 import argparse
 import asyncio
@@ -17,21 +17,21 @@ BATCH_SIZE = 15
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 also if hosts failed, which is printed; 1 if no host could be started."""
+    """Return 0 even if hosts failed, which is printed; 1 if no host could be started."""
     args = parser().parse_args(argv)
     return ended(PROG, lambda: _run(args))
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options, with Ganeti's names: -h is for hosts."""
+    """Return the parser of the options, with Ganeti's names: -h is for hosts."""
     made = Parser(
         prog=PROG,
-        description="Run a command, or a program of this host, on many hosts by ssh; a log for each of them.",
+        description="Run a command, or a program of this host, on many hosts by ssh; write a log for each host.",
         add_help=False,
     )
-    made.add_argument("--help", action="help", help="show this")
+    made.add_argument("--help", action="help", help="show this help")
     made.add_argument(
-        "-l", dest="logs", metavar="DIRECTORY", required=True, help="where the logs go"
+        "-l", dest="logs", metavar="DIRECTORY", required=True, help="directory of the logs"
     )
     work = made.add_mutually_exclusive_group(required=True)
     work.add_argument("-c", dest="command", metavar="COMMAND", help="a line of shell to run there")
@@ -41,20 +41,23 @@ def parser() -> argparse.ArgumentParser:
     hosts.add_argument("-h", dest="hosts", metavar="HOST,...", help="hosts")
     made.add_argument(
         "-a", dest="files", metavar="FILE", action="append", default=[],
-        help="a file to copy to the directory that the work is run in; may be repeated",
+        help="a file to copy to the working directory; may be repeated",
     )  # fmt: skip
     made.add_argument("--args", default="", help="arguments of the program, for a shell")
     made.add_argument(
         "-b", dest="batch", type=int, default=BATCH_SIZE, metavar="N",
-        help="how many hosts at a time (default: %(default)s)",
+        help="number of hosts at a time (default: %(default)s)",
     )  # fmt: skip
     made.add_argument("-u", dest="user", default="root", help="user (default: %(default)s)")
     login = made.add_mutually_exclusive_group()
     login.add_argument(
-        "-p", dest="password", help="password; without it and without -A it is asked for"
+        "-p", dest="password", help="password (default: ask for it, unless -A is given)"
     )
     login.add_argument(
-        "-A", dest="agent", action="store_true", help="keys of an agent and of this user instead"
+        "-A",
+        dest="agent",
+        action="store_true",
+        help="use the keys of an agent and of this user instead",
     )
     return made
 
@@ -78,21 +81,21 @@ def _run(args: argparse.Namespace) -> int:
     failed = asyncio.run(
         run_on_all(hosts, work, Login(args.user, password), logs, at_a_time=args.batch)
     )
-    say(f"{len(hosts) - len(failed)} of {len(hosts)} hosts ended well; logs are in {logs}")
+    say(f"{len(hosts) - len(failed)} of {len(hosts)} hosts succeeded; logs are in {logs}")
     for host, why in sorted(failed.items()):
         say(f"{host}: {why}", file=sys.stderr)
     return 0
 
 
 def hosts_of(text: str) -> list[str]:
-    """Names or addresses, each once; InputError if one could be anything else."""
+    """Return names or addresses, each once; InputError if one could be anything else."""
     lines = (line.strip() for line in text.splitlines())
     found = list(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
     for host in found:
         if host.startswith("-") or not all(one.isalnum() or one in ".:-_%" for one in host):
             raise InputError(f"{host!r:.80} is not the name of a host", "hosts")
     if not found:
-        raise InputError("there is none", "hosts")
+        raise InputError("the list is empty", "hosts")
     return found
 
 

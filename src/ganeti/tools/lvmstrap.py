@@ -1,4 +1,4 @@
-"""`lvmstrap`: unused disks of this host become a volume group."""
+"""`lvmstrap`: makes a volume group of unused disks of this host."""
 
 import argparse
 import asyncio
@@ -27,36 +27,34 @@ _READ_PARTITIONS_AGAIN = 0x125F
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0, or 1 with the reason."""
+    """Return 0, or 1 after an error message."""
     args = parser().parse_args(argv)
     return ended(PROG, lambda: asyncio.run(_run(args, Path("/"))))
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options, with Ganeti's names."""
-    made = Parser(prog=PROG, description="Make a volume group of disks that nothing uses.")
+    """Return the parser of the options, with Ganeti's names."""
+    made = Parser(prog=PROG, description="Make a volume group of unused disks.")
     made.add_argument(
         "command",
         choices=("diskinfo", "create"),
-        help="diskinfo: show the disks, and what uses them; create: write over disks, and make the group",
+        help="diskinfo: show the disks and their uses; create: overwrite disks, and make the group",
     )
     which = made.add_mutually_exclusive_group()
     which.add_argument(
         "-d",
         "--disks",
         metavar="NAME,...",
-        help="these disks, as sdb,sdc; all that is on them is lost",
+        help="use these disks, for example sdb,sdc; all data on them is lost",
     )
     which.add_argument(
         "--alldisks",
         action="store_true",
-        help="all disks that nothing uses; all that is on them is lost",
+        help="use all unused disks; all data on them is lost",
     )
-    made.add_argument(
-        "-r", "--allow-removable", action="store_true", help="removable disks may be taken, too"
-    )
+    made.add_argument("-r", "--allow-removable", action="store_true", help="allow removable disks")
     made.add_argument("-g", "--vg-name", default=GROUP, metavar="NAME", help="default: %(default)s")
-    made.add_argument("-v", "--verbose", action="store_true", help="say each step")
+    made.add_argument("-v", "--verbose", action="store_true", help="report each step")
     made.add_argument(
         "--use-sfdisk",
         action="store_true",
@@ -74,7 +72,7 @@ async def _run(args: argparse.Namespace, root: Path) -> int:
         _show(disks, removable=args.allow_removable)
         return 0
     if not args.disks and not args.alldisks:
-        raise PrereqError("say which: --disks or --alldisks", ErrorCode.WRONG_INPUT)
+        raise PrereqError("name the disks: --disks or --alldisks", ErrorCode.WRONG_INPUT)
     names = args.disks.split(",") if args.disks else None
     taken = chosen(disks, names, removable=args.allow_removable)
     size = await create(lvm, args.vg_name, taken, say if args.verbose else None)
@@ -83,7 +81,7 @@ async def _run(args: argparse.Namespace, root: Path) -> int:
 
 
 def _groups(found: Sequence["Physical"]) -> dict[str, str]:
-    """Name of a device -> the group that it is in."""
+    """Return name of a device -> its volume group."""
     return {os.path.realpath(one.name).removeprefix("/dev/"): one.group for one in found}
 
 
@@ -98,21 +96,21 @@ def _show(disks: Sequence[HostDisk], *, removable: bool) -> None:
 async def create(
     lvm: "Lvm", group: str, disks: Sequence[HostDisk], tell: Callable[[str], None] | None = None
 ) -> int:
-    """Write over the disks and make a group of them; its size in bytes.
+    """Overwrite the disks and make a group of them; return its size in bytes.
 
-    PrereqError before anything is written if the group exists or a disk is open somewhere. After a StorageError the disks
-    have lost what was on them, and it may be repeated.
+    PrereqError before anything is written if the group exists or a disk is open. After a StorageError the data of the
+    disks is lost, and the command may be repeated.
     """
     from ganeti.storage.lvm import commands  # noqa: PLC0415
 
     if any(one.name == group for one in await lvm.groups()):
-        raise PrereqError(f"there is a volume group {group}", ErrorCode.EXISTS)
+        raise PrereqError(f"volume group {group} exists already", ErrorCode.EXISTS)
     made = commands.create_group(group, [disk.path for disk in disks])
     for disk in disks:
         _erase(disk, only_look=True)
     for disk in disks:
         if tell:
-            tell(f"writing over {disk.path}")
+            tell(f"overwriting {disk.path}")
         _erase(disk)
         await lvm.act(commands.create_physical(disk.path))
     if tell:
@@ -122,14 +120,14 @@ async def create(
 
 
 def _erase(disk: HostDisk, *, only_look: bool = False) -> None:
-    """Nothing finds what was on the disk: both ends of it, and of its partitions, are zeros."""
+    """Erase the signatures on the disk: fill both ends of it, and of its partitions, with zeros."""
     for name in (*disk.parts, disk.name):
         try:
             descriptor = os.open(f"/dev/{name}", os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
         except OSError as err:
             if err.errno == errno.EBUSY:
                 raise PrereqError(
-                    f"{name} is in use by something that it does not tell", ErrorCode.WRONG_STATE
+                    f"{name} is in use by an unknown program", ErrorCode.WRONG_STATE
                 ) from err
             raise HostError(f"cannot open /dev/{name}: {err.strerror}") from err
         try:

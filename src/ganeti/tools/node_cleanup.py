@@ -1,4 +1,4 @@
-"""`node-cleanup`: take from this node what it has of a cluster that it has left."""
+"""`node-cleanup`: remove the data of a former cluster from this node."""
 
 import argparse
 import asyncio
@@ -18,12 +18,12 @@ PROG = "node-cleanup"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0, or 1 with the reason."""
+    """Return 0, or 1 after an error message."""
     args = parser().parse_args(argv)
     if not args.yes_do_it:
         say(
             f"{PROG}: this ends all daemons here, and removes this node's keys, state and archive of jobs;"
-            " give --yes-do-it to do it",
+            " pass --yes-do-it to confirm",
             file=sys.stderr,
         )
         return 1
@@ -31,11 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options, with Ganeti's names."""
+    """Return the parser of the options, with Ganeti's names."""
     made = Parser(
         prog=PROG,
-        description="End the daemons of this node, and remove what it has of a cluster. Guests, their disks"
-        " and logs stay.",
+        description="End the daemons of this node, and remove the data of its cluster. Guests, their disks"
+        " and logs are kept.",
     )
     made.add_argument(
         "-d", "--debug", action="store_true", help="ignored; kept for compatibility with Ganeti 3"
@@ -43,9 +43,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "-v", "--verbose", action="store_true", help="ignored; kept for compatibility with Ganeti 3"
     )
-    made.add_argument("--yes-do-it", "--ya-rly", action="store_true", help="really do it")
+    made.add_argument("--yes-do-it", "--ya-rly", action="store_true", help="confirm the removal")
     made.add_argument(
-        "--no-backup", dest="backup", action="store_false", help="keep no copies of what is removed"
+        "--no-backup",
+        dest="backup",
+        action="store_false",
+        help="keep no copies of the removed files",
     )
     return made
 
@@ -57,17 +60,17 @@ async def _clean(paths: Paths, *, backup: bool) -> int:
     await stop_daemons(Daemons(paths))
     found = existing(paths, Lifetime.CLUSTER)
     if not found:
-        say("This node has nothing of a cluster.")
+        say("This node has no data of a cluster.")
         return 0
     if backup:
-        say(f"What is removed was copied to {_keep(paths, found)}; keys are in it.")
+        say(f"The removed files were copied to {_keep(paths, found)}, including keys.")
     forget_cluster(paths)
     say(f"This node has left its cluster: {len(found)} files and directories were removed.")
     return 0
 
 
 def _keep(paths: Paths, found: Iterable[Path]) -> Path:
-    """Copy them, for root only; where to."""
+    """Copy them, for root only; return the path of the copy."""
     moment = time.strftime("%Y-%m-%dT%H_%M_%S", time.localtime())
     copies = paths.left_clusters
     place = copies.with_name(copies.name.replace("*", f"{moment}.{os.getpid()}"))

@@ -1,4 +1,4 @@
-"""How a tool ends."""
+"""The common exit path of tools."""
 
 import sys
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from ganeti.base.terminal import say
 
 
 def ended(prog: str, work: Callable[[], int]) -> int:
-    """The exit status of `work`; 1 for an error, which is printed."""
+    """Return the exit status of `work`; 1 for an error, which is printed."""
     try:
         return work()
     except GanetiError as err:
@@ -20,7 +20,7 @@ def ended(prog: str, work: Callable[[], int]) -> int:
 
 
 def read(path: Path) -> bytes:
-    """The content of a file; HostError says why there is none."""
+    """Return the content of a file; HostError says why it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as err:

@@ -50,7 +50,8 @@ def parse_hypervisors(given: Collection[str], known: Collection[str]) -> dict[st
         old, equals, new = text.partition("=")
         if not equals or not old or new not in known:
             raise InputError(
-                f"{text!r:.80} is not OLD=NEW with a new hypervisor of {', '.join(known)}", "hypervisor"
+                f"{text!r:.80} is not OLD=NEW with a new hypervisor of {', '.join(known)}",
+                "hypervisor",
             )
         found[old] = new
     return found
@@ -106,7 +107,5 @@ class Reading(Judge):
                 if value not in NOTHING:
                     self.unknown(what, f"{field}.{name}", err.message)
                 else:
-                    self.change(
-                        what, f"{field}.{name}", f"is treated as unset: {err.message}"
-                    )
+                    self.change(what, f"{field}.{name}", f"is treated as unset: {err.message}")
         return found

@@ -354,6 +354,8 @@ def _allocator(judge: Judge, text: str) -> str:
     first = names[0] if names else ""
     if first != text:
         judge.change(
-            "cluster", "default_iallocator", f"is {first}, not {text}: upstream has one allocator for all requests"
+            "cluster",
+            "default_iallocator",
+            f"is {first}, not {text}: upstream has one allocator for all requests",
         )
     return first

@@ -206,7 +206,10 @@ def written_instance(
     what = f"instance {instance.name}"
     if instance.migrating_to is not None:
         judge.refuse(
-            what, "migration", "its migration is unfinished", f"gnt-instance migrate --cleanup {instance.name}"
+            what,
+            "migration",
+            "its migration is unfinished",
+            f"gnt-instance migrate --cleanup {instance.name}",
         )
     disks = {
         disk.uuid: written_disk(judge, instance, index, names)

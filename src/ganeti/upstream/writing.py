@@ -65,7 +65,9 @@ def _as_imported(before: Iterable[Stored], objects: Iterable[Stored]) -> tuple[S
 def _written(judge: Judge, objects: tuple[Stored, ...]) -> Document:
     clusters = [one for one in objects if isinstance(one, Cluster)]
     if len(clusters) != 1:
-        raise InputError(f"the document has {len(clusters)} clusters instead of one", "configuration")
+        raise InputError(
+            f"the document has {len(clusters)} clusters instead of one", "configuration"
+        )
     (cluster,) = clusters
     groups = {one.uuid: one for one in objects if isinstance(one, NodeGroup)}
     nodes = {one.uuid: one for one in objects if isinstance(one, Node)}

@@ -1,4 +1,4 @@
-"""`make demo`: a newcomer's first look, by the real commands, on a cluster that stays up."""
+"""`make demo`: a first tour with the real commands, on a cluster that stays up."""
 
 import re
 import subprocess
@@ -23,7 +23,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def build_guest() -> Path:
-    """The test guest of this checkout, built if it is not there yet."""
+    """Return the test guest of this checkout, built if necessary."""
     builder = CHECKOUT / "guest" / "build.py"
     if not builder.exists():
         raise ExecError(f"{builder} is missing: the demo runs from a checkout of the project")
@@ -39,7 +39,7 @@ KERNEL_SAYS = re.compile(r"\[ *\d+\.\d+\] ")
 
 
 class Demo:
-    """The commands, in the order in which a newcomer would meet them."""
+    """Return the commands, in the order of a first tour."""
 
     def __init__(self, cluster: VirtualCluster) -> None:
         self._cluster = cluster
@@ -50,7 +50,7 @@ class Demo:
         self._commands.run(self._cluster.master, argv)
 
     def run(self) -> None:
-        """Everything after the cluster is up."""
+        """Run everything after the cluster is up."""
         self._master("gnt-cluster", "info")
         self._master("gnt-node", "list")
         self._master("gnt-os", "list")
@@ -61,7 +61,7 @@ class Demo:
         )  # fmt: skip
         self._master("gnt-instance", "list")
         self._show_console()
-        _title("Live migration: the heartbeat goes on")
+        _title("Live migration: the heartbeat continues")
         self._master("gnt-instance", "migrate", "-f", INSTANCE)
         self._master("gnt-instance", "list")
         self._show_console()
@@ -76,7 +76,7 @@ class Demo:
         self._master("gnt-cluster", "verify")
 
     def _show_console(self) -> None:
-        """The last lines that the guest has said, once it has said something new."""
+        """Print the last lines of the guest's console, once it has printed something new."""
         announce(f"\nnode1# gnt-instance console --log {INSTANCE}   (the last lines)")
         before = self._console_log()
         end = time.monotonic() + BOOT_LIMIT_S
@@ -88,7 +88,7 @@ class Demo:
             time.sleep(LOOK_INTERVAL_S)
         if HEARTBEAT not in new:
             raise ExecError(f"{INSTANCE} printed nothing on its console: {said[-500:]}")
-        # Its kernel may still find out about clocks after the guest is ready.
+        # Its kernel may still detect clocks after the guest is ready.
         lines = [line for line in said.splitlines() if not KERNEL_SAYS.match(line)]
         for line in lines[-4:]:
             announce(f"    {line}")
@@ -108,7 +108,7 @@ def _title(text: str) -> None:
 
 
 def up(directory: Path) -> None:
-    """Make the demonstration cluster, or see to it that it runs."""
+    """Create the demonstration cluster, or start it again."""
     begun = time.monotonic()
     cluster, is_new = lifecycle.ensure(
         directory, lambda: _planned(directory), announce, lambda made: Demo(made).run()
@@ -134,7 +134,7 @@ def _hints(cluster: VirtualCluster) -> None:
     end = "make demo-down" if is_default else f"{program} --dir {cluster.directory} down"
     announce(
         f"""
-To go on:
+To continue:
   {program} --dir {cluster.directory} shell     a shell on the master node; then, for example:
       gnt-instance list
       gnt-instance console {INSTANCE}        (Ctrl-] leaves it)

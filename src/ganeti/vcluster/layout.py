@@ -22,9 +22,9 @@ from ganeti.uidpool import DIRECTORY_VARIABLE
 DOMAIN = "vcluster.test"
 MAX_NODES = 100
 MAX_DIRECTORY = 60
-"""Characters; unix sockets below it must stay shorter than 108."""
+"""The limit of characters; unix sockets below it must stay shorter than 108."""
 VOLUMES_MIB = 2048
-"""Of a machine's volume group; the file is sparse."""
+"""The size of a machine's volume group; the file is sparse."""
 VOLUME_GROUP = "xenvg"
 STATE = "vcluster.json"
 UID_LOCKS = Path("/run/ganeti-uid-pool")
@@ -38,13 +38,13 @@ class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     address: str
     namespace: str = ""
-    """The network namespace that the node lives in; '' with loopback addresses."""
+    """The network namespace of the node; '' with loopback addresses."""
     has_confd: bool = False
     """True if it runs the query daemon while it is a candidate."""
     has_rest: bool = False
     """True if it runs a REST server while it is the master."""
     tap: str = ""
-    """The cable of a node that is a virtual machine of its own; '' for one that is only a directory."""
+    """The network cable of a node that is a virtual machine of its own; '' for one that is only a directory."""
 
     @property
     def paths(self) -> Paths:
@@ -54,7 +54,7 @@ class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
         """Return the environment that binds a command or daemon to this node."""
         programs = str(Path(sys.executable).parent)
         python = {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
-        # An environment may hold another checkout: its programs run the code that this one runs.
+        # An environment may contain another checkout: its programs run the code of this one.
         imports = [
             str(Path(ganeti.__file__).resolve().parents[1]),
             os.environ.get("PYTHONPATH", ""),
@@ -75,12 +75,12 @@ class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def words(self, argv: list[str]) -> list[str]:
-        """A command of this node as words for the machine."""
+        """Return a command of this node as words for the machine."""
         return ["ip", "netns", "exec", self.namespace, *argv] if self.namespace else argv
 
 
 class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole cluster, as its state file has it."""
+    """A whole cluster, in the form of its state file."""
 
     directory: str
     hypervisor: str
@@ -88,9 +88,9 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
     bridge: str = ""
     """The bridge between the nodes' namespaces; '' with loopback addresses."""
     domain: str = DOMAIN
-    """Of all names: clusters that are to know each other need different ones."""
+    """The domain of all names: clusters that know each other need different ones."""
     guest_bridge: str = ""
-    """What the guests' interfaces are put into: on this host, or in each namespace; '' where there is none."""
+    """The bridge of the guests' interfaces: on this host, or in each namespace; '' if there is none."""
     guest: str = ""
     """Directory of the test guest's kernel and OS definition; '' if unset."""
     has_monitoring: bool = False
@@ -98,7 +98,7 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
     state: str = EMBEDDED
     """The cluster's state back end (`STATE_KINDS`)."""
     init_options: tuple[str, ...] = ()
-    """Further ones of `gnt-cluster init`."""
+    """Further options of `gnt-cluster init`."""
     volumes_mib: int = 0
     """The size of the disk for the volume group of each machine."""
     is_complete: bool = False
@@ -106,7 +106,7 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Name of the cluster."""
+        """The name of the cluster."""
         return f"cluster.{self.domain}"
 
     @property
@@ -124,7 +124,7 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(node for node in self.nodes if node.tap)
 
     def node_called(self, text: str) -> VirtualNode:
-        """The node with this number (from 1), name, or first part of its name; InputError."""
+        """Return the node with this number (from 1), name, or first part of its name; InputError."""
         for number, node in enumerate(self.nodes, 1):
             if text in (str(number), node.name, node.name.partition(".")[0]):
                 return node
@@ -145,12 +145,12 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
         return self.directory_path / STATE
 
     def save(self) -> None:
-        """Remember the cluster, so that `down` ends what `up` began."""
+        """Record the cluster, so that `down` ends what `up` began."""
         write_atomically(self.state_file, wire.encode(self), mode=0o600)
 
 
 def load(directory: Path) -> VirtualCluster | None:
-    """The cluster that was made in `directory`, or None."""
+    """Return the cluster in `directory`, or None."""
     try:
         data = (directory / STATE).read_bytes()
     except FileNotFoundError:
@@ -173,11 +173,11 @@ def plan(  # noqa: PLR0913 - each is an option of the command
     machines: int = 0,
     domain: str = DOMAIN,
 ) -> VirtualCluster:
-    """A cluster of `count` nodes in `directory` with addresses that nobody uses, and of `machines` more that are virtual machines."""
+    """Plan a cluster of `count` nodes in `directory` with unused addresses, and `machines` more as virtual machines."""
     netns = netns or machines > 0
     if machines and not guest:
         raise InputError(
-            "is needed for --storage-vms: the directory that guest/build.py created", "--guest"
+            "is required for --storage-vms: the directory that guest/build.py created", "--guest"
         )
     local, count = count, count + machines
     if not 1 <= count <= MAX_NODES:
@@ -220,7 +220,7 @@ def plan(  # noqa: PLR0913 - each is an option of the command
 
 
 def _private_addresses(tag: str, count: int) -> list[str]:
-    """Addresses inside the cluster's own namespaces; nothing outside them sees these."""
+    """Return addresses inside the cluster's own namespaces, which are invisible outside."""
     return [f"10.{int(tag[:2], 16)}.{int(tag[2:4], 16)}.{number}" for number in range(1, count + 1)]
 
 

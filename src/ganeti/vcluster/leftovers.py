@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 
 async def end_guests(node: VirtualNode, say: Say) -> list[str]:
-    """End all guests of a node whose daemon is down, whatever their hypervisor; why some could not be ended."""
+    """End all guests of a node whose daemon is down, whatever their hypervisor; return why some could not be ended."""
     with _uid_locks_of(node):
         drivers = hypervisors(node.paths, run)
     problems = []
@@ -41,7 +41,7 @@ async def end_guests(node: VirtualNode, say: Say) -> list[str]:
 
 @contextlib.contextmanager
 def _uid_locks_of(node: VirtualNode) -> Iterator[None]:
-    """Find the lock files of user ids where the node's daemon had them, so that those of its guests go."""
+    """Find the lock files of user ids that the node's daemon used, so that those of its guests are removed."""
     before = os.environ.get(DIRECTORY_VARIABLE)
     try:
         os.environ |= {
@@ -55,21 +55,21 @@ def _uid_locks_of(node: VirtualNode) -> Iterator[None]:
 
 
 def end_tasks(paths: Paths, node: str, say: Say) -> None:
-    """End the programs that outlive a node's daemon, with all that they have started."""
+    """End the programs that outlive a node's daemon, with all their children."""
     _end_all(lambda pid: _holds(pid, paths.tasks), f"scripts of {node}", say)
 
 
 def end_commands(paths: Paths, node: str, say: Say) -> None:
-    """End every process of a node: commands and daemons that an interrupted `up` has begun.
+    """End every process of a node: commands and daemons of an interrupted `up`.
 
-    Not for a finished cluster, where a person may have a shell on the node.
+    Not for a finished cluster, where a user may have a shell on the node.
     """
     mark = f"GANETI_ROOTDIR={paths.root}".encode()
     _end_all(lambda pid: _is_marked(pid, mark), f"commands of {node}", say)
 
 
 def _only_known(guest: RunningInstance) -> InstanceSpec:
-    """As much of an instance as its own node remembers; enough to end it."""
+    """Return as much of an instance as its own node records; enough to end it."""
     return InstanceSpec(
         name=guest.name,
         uuid=guest.uuid,
@@ -91,7 +91,7 @@ def _end_all(is_meant: Callable[[int], bool], what: str, say: Say) -> None:
 
 
 def _all() -> Iterator[int]:
-    """All processes but this one."""
+    """Return all processes but this one."""
     own = os.getpid()
     numbers = (int(entry.name) for entry in PROCESSES.iterdir() if entry.name.isdecimal())
     return (number for number in numbers if number != own)
@@ -110,7 +110,7 @@ def _target(entry: Path) -> Path:
     try:
         return entry.readlink()
     except OSError:
-        return Path()  # closed meanwhile, which says nothing about the process's other files
+        return Path()  # closed meanwhile; the process's other files are unknown
 
 
 def _is_marked(pid: int, mark: bytes) -> bool:
@@ -121,7 +121,7 @@ def _is_marked(pid: int, mark: bytes) -> bool:
 
 
 def _end(pid: int, is_meant: Callable[[int], bool]) -> bool:
-    """Kill a process and wait until it has ended; False if it had before."""
+    """Kill a process and wait until it has ended; return False if it had ended before."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Making and ending a cluster on one machine, by the commands that an administrator would use."""
+"""Creation and removal of a cluster on one machine, by the commands that an administrator would use."""
 
 import asyncio
 import contextlib
@@ -34,17 +34,17 @@ from ganeti.vcluster.leftovers import Say, end_commands, end_guests, end_tasks
 
 DOWN = "down"
 MACHINE = "machine"
-"""What is shown in place of a daemon for a node that is a virtual machine."""
+"""Stands for a daemon in the status of a node that is a virtual machine."""
 START_ORDER = (NODED, *STATE_DAEMONS, MASTERD, CONFD, MOND)
 JOIN_WAIT_S = 60.0
 LOG_LINES = 15
 TOKEN_LENGTH = 100
-"""Characters; nothing else that ganeti-node-join says is one word as long as this."""
+"""The length of the token: no other word in the output of ganeti-node-join is as long."""
 
 
 @dataclass(frozen=True)
 class Commands:
-    """Runs commands as a node of the cluster, showing each as an administrator would type it."""
+    """Runs commands as a node of the cluster, and prints each as an administrator would type it."""
 
     cluster: VirtualCluster
     say: Say
@@ -83,7 +83,7 @@ class Commands:
 
 @contextlib.contextmanager
 def at_work(directory: Path) -> Iterator[None]:
-    """Make the directory of a cluster, and be the only one who changes what is in it; PrereqError."""
+    """Make the directory of a cluster, with an exclusive lock; PrereqError."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -106,7 +106,7 @@ def at_work(directory: Path) -> Iterator[None]:
             yield
         finally:
             with contextlib.suppress(OSError):
-                directory.rmdir()  # it stays if there is a cluster in it
+                directory.rmdir()  # it remains if it contains a cluster
     finally:
         os.close(opened)
 
@@ -117,9 +117,9 @@ def ensure(
     say: Say,
     finish: Callable[[VirtualCluster], None] | None = None,
 ) -> tuple[VirtualCluster, bool]:
-    """The running cluster in `directory`, and whether it was made now.
+    """Return the running cluster in `directory`, and whether it was made now.
 
-    A new one is `planned`, made, and given to `finish`; if anything fails, nothing of it remains.
+    A new one is `planned`, made, and passed to `finish`; after any failure nothing of it remains.
     """
     with at_work(directory):
         existing = load(directory)
@@ -127,7 +127,7 @@ def ensure(
             start(existing, say)
             return existing, False
         if existing is not None:
-            say(f"The cluster in {directory} was never finished: removing what there is of it.")
+            say(f"The creation of the cluster in {directory} was interrupted: removing its files.")
             _remove(existing, say)
         cluster = planned()
         try:
@@ -135,9 +135,9 @@ def ensure(
             if finish is not None:
                 finish(cluster)
         except BaseException:
-            say("\nThis did not work. The last lines of the logs:")
+            say("\nThe creation failed. The last lines of the logs:")
             _show_logs(cluster, say)
-            say("\nRemoving what was made:")
+            say("\nRemoving the incomplete cluster:")
             _remove(cluster, say)
             raise
         complete = msgspec.structs.replace(cluster, is_complete=True)
@@ -146,7 +146,7 @@ def ensure(
 
 
 def end(directory: Path, say: Say) -> bool:
-    """End and remove the cluster in `directory`; False if there is none."""
+    """End and remove the cluster in `directory`; return False if there is none."""
     if load(directory) is None:
         return False
     with at_work(directory):
@@ -166,7 +166,7 @@ def _remove(cluster: VirtualCluster, say: Say) -> None:
 
 
 def up(cluster: VirtualCluster, say: Say) -> None:
-    """Make the cluster and all its nodes; whatever fails, `down` removes what was made."""
+    """Create the cluster and all its nodes; after a failure, `down` removes everything."""
     if cluster.bridge and os.geteuid() != 0:
         raise PrereqError(
             "--netns needs root; omit --netns to use loopback addresses", ErrorCode.ENVIRONMENT
@@ -212,7 +212,7 @@ def start_machines(cluster: VirtualCluster, say: Say) -> "list[NodeMachine]":
 
 
 def start(cluster: VirtualCluster, say: Say) -> None:
-    """Start those daemons of a cluster that do not run; ExecError where that is not possible."""
+    """Start the daemons of a cluster that do not run; ExecError if that is not possible."""
     missing = [row for row in status(cluster) if row[2] == DOWN]
     if not missing:
         return
@@ -224,7 +224,7 @@ def start(cluster: VirtualCluster, say: Say) -> None:
             f"daemons of the cluster in {cluster.directory} do not run; remove it with"
             f" 'ganeti-vcluster --dir {cluster.directory} down' and create it again"
         )
-    _try_all(network.guest_bridges(cluster))  # after a reboot it is gone
+    _try_all(network.guest_bridges(cluster))  # it does not survive a reboot
     nodes = {node.name: node for node in cluster.nodes}
     for node_name, name, _down in sorted(missing, key=lambda row: START_ORDER.index(row[1])):
         _start(nodes[node_name], name, say)
@@ -237,7 +237,7 @@ def _start(node: VirtualNode, name: str, say: Say) -> None:
 
 
 def _with_guest_bridge(cluster: VirtualCluster, say: Say) -> VirtualCluster:
-    """The cluster, without a bridge for its guests where none can be made."""
+    """Return the cluster, without a bridge for its guests if none can be made."""
     try:
         _make_network(network.guest_bridges(cluster))
     except ExecError as err:
@@ -259,7 +259,7 @@ def _make_network(commands: Sequence[Sequence[str]]) -> None:
 
 
 def _try_all(commands: Sequence[Sequence[str]]) -> None:
-    """Run commands of which each may fail, also because this host has no such program."""
+    """Run commands, each of which may fail, also because this host has no such program."""
     for command in commands:
         with contextlib.suppress(FileNotFoundError):
             subprocess.run(command, check=False, stderr=subprocess.DEVNULL)
@@ -273,7 +273,7 @@ def _show_logs(cluster: VirtualCluster, say: Say) -> None:
 
 
 def init_command(cluster: VirtualCluster) -> list[str]:
-    """The command that makes the cluster on its first node."""
+    """Return the command that creates the cluster on its first node."""
     words = [
         "gnt-cluster", "init",
         f"--enabled-hypervisors={cluster.hypervisor}",
@@ -311,7 +311,7 @@ def _kernel_args(guest: Path) -> str:
 
 
 def join(commands: Commands, node: VirtualNode) -> None:
-    """Take a node into the cluster by a token: it listens, the master calls."""
+    """Add a node to the cluster by a token: it listens, the master calls."""
     listener = subprocess.Popen(
         node.words(["ganeti-node-join"]),
         env=node.environment(),
@@ -341,7 +341,7 @@ def join(commands: Commands, node: VirtualNode) -> None:
 
 
 def _token(listener: "subprocess.Popen[str]") -> tuple[str, str]:
-    """The token that the listener prints, and everything that it said before it."""
+    """Return the token that the listener prints, and all output before it."""
     said = ""
     for line in listener.stdout or ():
         word = line.strip()
@@ -352,7 +352,7 @@ def _token(listener: "subprocess.Popen[str]") -> tuple[str, str]:
 
 
 def _furnish(cluster: VirtualCluster, node: VirtualNode) -> None:
-    """Give a node the files that a package or an administrator would."""
+    """Give a node the files that a package or an administrator would install."""
     paths = node.paths
     for path in (
         paths.etc,
@@ -406,7 +406,7 @@ async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:
             if pid := one.machine.pid:
                 one.machine.cut_power()
                 say(f"switched off {one.node.name} (process {pid})")
-    # Node daemons before masters: a master that is elected meanwhile starts the daemons of candidates.
+    # Node daemons before masters: a newly elected master would start the daemons of candidates.
     for name in (RAPI, MOND, NODED, CONFD, MASTERD, *STATE_DAEMONS, RAPI):
         for node in cluster.local_nodes:
             daemons = Daemons(node.paths, environment=node.environment())
@@ -423,7 +423,7 @@ async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:
 
 
 def _daemons_of(cluster: VirtualCluster, node: VirtualNode) -> list[str]:
-    """Those that should run on a node, after what it has been made."""
+    """Return the daemons that should run on a node."""
     names = [NODED]
     if node.paths.authority_key.exists():
         names.insert(0, MASTERD)
@@ -437,7 +437,7 @@ def _daemons_of(cluster: VirtualCluster, node: VirtualNode) -> list[str]:
 
 
 def status(cluster: VirtualCluster) -> list[tuple[str, str, str]]:
-    """(node, daemon, process or DOWN) of every daemon that should be there."""
+    """Return (node, daemon, process or DOWN) of every daemon that should run."""
     rows = []
     for node in cluster.local_nodes:
         for name in _daemons_of(cluster, node):

@@ -1,7 +1,7 @@
-"""The system of a virtual machine that is a node with volume groups and DRBD: this checkout, its Python, Debian's tools.
+"""The system of a virtual machine that is a node with volume groups and DRBD: checkout, Python, Debian's tools.
 
-Nothing is installed on this machine: packages are fetched and unpacked. The base is kept in a cache; the
-project's own code is a disk of its own, made anew for each cluster.
+Nothing is installed on this machine: packages are downloaded and unpacked. The base is cached; the project's own code
+is a separate disk, created again for each cluster.
 """
 
 import compileall
@@ -24,7 +24,7 @@ from ganeti.base.errors import ErrorCode, ExecError, PrereqError
 PACKAGES = ("lvm2", "drbd-utils")
 """Packages that a node with volumes needs, without their libraries."""
 FROM_HOST = ("libc6", "libgcc-s1", "libcrypt1", "libc6-dev")
-"""The Python of this machine brings these along."""
+"""Packages whose content the Python of this machine provides."""
 WITH_LIBRARIES = re.compile(r"lib[a-z0-9]|dmsetup$|dmeventd$")
 NOT_NEEDED = ("test", "tests", "idlelib", "tkinter", "ensurepip", "lib2to3", "site-packages", "*.a")
 NOT_ON_NODES = (
@@ -105,14 +105,14 @@ while :; do
     sh /run/script >/run/said 2>&1 </dev/null 3<&-
     echo "$number $? $(base64 -w 0 /run/said)" >&3
   done
-  sleep 0.1 # nobody is at the other end
+  sleep 0.1 # no client is connected
 done
 """
 
 
 @dataclass(frozen=True)
 class MachineImage:
-    """Read-only image from which all machines are started."""
+    """The read-only image from which all machines are started."""
 
     kernel: Path
     initrd: Path
@@ -123,9 +123,9 @@ class MachineImage:
 
 
 def build_image(guest: Path, directory: Path) -> MachineImage:
-    """The image for the machines of a cluster in `directory`; `guest` is what guest/build.py made.
+    """Return the image for the machines of a cluster in `directory`; `guest` is the output of guest/build.py.
 
-    The base comes from the cache where it fits. ExecError, PrereqError.
+    The base comes from the cache if it matches. ExecError, PrereqError.
     """
     modules = guest / "storage-modules"
     if not modules.exists():
@@ -149,17 +149,17 @@ def build_image(guest: Path, directory: Path) -> MachineImage:
     with tempfile.TemporaryDirectory(dir=directory) as name:
         source = Path(ganeti.__file__).resolve().parent
         shutil.copytree(source, Path(name) / "ganeti", symlinks=True)
-        # What a machine compiles it cannot keep, and under emulation that takes as long as all the rest of a start.
+        # A machine cannot store compiled files, and under emulation compiling takes as long as the rest of a start.
         compileall.compile_dir(name, quiet=1, stripdir=name, prependdir="/src")
         _add_agent(Path(name))
-        # Machines that run keep the one that they have.
+        # Running machines keep their image.
         made = make_disk(code.with_suffix(".new"), _size_mib(Path(name)), Path(name))
         made.rename(code)
     return MachineImage(guest / "vmlinuz", initrd, base, code)
 
 
 def _digest() -> str:
-    """Changes with whatever the base is made of."""
+    """Return a digest that changes with every part of the base."""
     made_of = (
         PACKAGES,
         FROM_HOST,
@@ -195,7 +195,7 @@ def _size_mib(tree: Path) -> int:
 
 
 def prepare_tree(tree: Path) -> None:
-    """An empty system."""
+    """Make an empty system."""
     for name in DIRECTORIES:
         (tree / name).mkdir(parents=True)
     for name in MERGED:
@@ -207,7 +207,7 @@ def prepare_tree(tree: Path) -> None:
 
 
 def copy_python(tree: Path, skipped: Sequence[str]) -> None:
-    """This Python, what is installed for it, the project's commands, and the libraries that all that needs."""
+    """Copy this Python, its installed packages, the project's commands, and their libraries."""
     copy_tree(Path(sysconfig.get_path("stdlib")), tree, NOT_NEEDED)
     for site in site_packages():
         copy_tree(Path(site), tree, skipped)
@@ -229,7 +229,7 @@ def site_packages() -> list[str]:
 
 
 def _add_settings(tree: Path) -> None:
-    """What a node's administrator would set up, and the place of a program that DRBD may not need."""
+    """Write the settings of a node's administrator, and the path of a program that DRBD may not need."""
     (tree / "usr/bin/true").symlink_to("/run/bin/true")
     (tree / "etc/lvm").mkdir(exist_ok=True)
     (tree / "etc/lvm/lvmlocal.conf").write_text(LVM_SETTINGS)
@@ -278,7 +278,7 @@ def _put(path: Path, target: Path) -> None:
 
 
 def _closure(names: Iterable[str]) -> list[str]:
-    """These packages, and all libraries that they need."""
+    """Return these packages, and all libraries that they need."""
     found: dict[str, None] = {}
     waiting = list(names)
     while waiting:
@@ -308,7 +308,7 @@ def _run(argv: Sequence[str], cwd: Path) -> str:
 
 
 def make_disk(path: Path, mib: int, content: Path | None = None) -> Path:
-    """A file system in a file; without checksums, for which the small kernel has no module."""
+    """Make a file system in a file; without checksums, for which the small kernel has no module."""
     with path.open("wb") as file:
         file.truncate(mib * 2**20)
     words = ["mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum,^64bit"]
@@ -318,14 +318,14 @@ def make_disk(path: Path, mib: int, content: Path | None = None) -> Path:
 
 
 def copy_tree(place: Path, tree: Path, skipped: Sequence[str]) -> None:
-    """A directory of this machine, where it is."""
+    """Copy a directory of this machine to the same path."""
     target = tree / place.relative_to("/")
     ignore = shutil.ignore_patterns(*skipped)
     shutil.copytree(place, target, ignore=ignore, dirs_exist_ok=True, symlinks=True)
 
 
 def copy_file(path: Path, tree: Path) -> None:
-    """A file of this machine, where it is, unless it is there."""
+    """Copy a file of this machine to the same path, unless it exists."""
     target = tree / path.relative_to("/")
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.exists():
@@ -340,7 +340,7 @@ def _libraries(files: list[Path]) -> set[str]:
 
 
 def archive(files: dict[str, bytes]) -> bytes:
-    """A cpio archive in the form that the kernel unpacks; what comes later replaces what was there."""
+    """Return a cpio archive in the form that the kernel unpacks; later entries replace earlier ones."""
     out = bytearray()
     for number, (name, data) in enumerate([*files.items(), ("TRAILER!!!", b"")], start=900001):
         mode = 0o100755 if data else 0

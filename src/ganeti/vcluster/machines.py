@@ -1,6 +1,6 @@
-"""A virtual machine that is a node: started, asked to run commands, its power cut.
+"""A virtual machine that is a node: it can be started, run commands, and lose its power.
 
-It runs under emulation where the processor offers nothing better, with 256 MiB. Its disks: the system and
+It runs under emulation if the processor supports nothing better, with 256 MiB. Its disks: the system and
 the code, which it shares with others and never writes; its own state; the disk of its volume group.
 """
 
@@ -17,7 +17,7 @@ from ganeti.base.errors import ExecError
 from ganeti.vcluster.machine_image import MachineImage, make_disk
 
 CPU = "max,-erms,-fsrm"
-"""One with `rep movsb` for whole blocks (as `max`) would have that emulated byte by byte: memory is copied at a third."""
+"""Without `rep movsb` for whole blocks (part of `max`): its emulation byte by byte slows copies to a third."""
 MEMORY_MIB = 288
 STATE_MIB = 96
 BOOT_S = 240.0
@@ -26,7 +26,7 @@ CALL_S = 300.0
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine; `directory` has its disks, its socket, its process id, and what its console said."""
+    """One machine; `directory` has its disks, its socket, its process id, and the output of its console."""
 
     directory: Path
     name: str
@@ -48,7 +48,7 @@ class Machine:
         return self.directory / "console"
 
     def words(self, image: MachineImage) -> list[str]:
-        """The command line of its QEMU."""
+        """Return the command line of its QEMU."""
         octets = [int(part) for part in self.address.split(".")]
         mac = "52:54:" + ":".join(f"{octet:02x}" for octet in octets)
         drives = [
@@ -103,7 +103,7 @@ class Machine:
 
     @property
     def pid(self) -> int | None:
-        """The process, if it is on."""
+        """Return the process, if it is on."""
         try:
             pid = int(self.pid_file.read_text())
             words = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -112,7 +112,7 @@ class Machine:
         return pid if str(self.pid_file).encode() in words else None
 
     def cut_power(self) -> None:
-        """End it without notice."""
+        """Power it off without notice."""
         pid = self.pid
         if pid is None:
             return
@@ -122,7 +122,7 @@ class Machine:
             time.sleep(0.02)
 
     def agent(self, timeout_s: float = BOOT_S) -> "MachineAgent":
-        """A connection, once it has booted; ExecError."""
+        """Return a connection, once it has booted; ExecError."""
         end = time.monotonic() + timeout_s
         while not self.socket.exists() and time.monotonic() < end:
             time.sleep(0.05)
@@ -138,7 +138,7 @@ class Machine:
             ) from err
 
     def last_words(self) -> str:
-        """The end of what its console said."""
+        """Return the end of its console output."""
         try:
             lines = self.console.read_text(errors="replace").splitlines()
         except OSError:
@@ -154,7 +154,7 @@ class MachineAgent:
         self._wait_ready(end)
 
     def _wait_ready(self, end: float) -> None:
-        """The first word of a new machine is `ready`; one that is up answers a question."""
+        """Wait for the boot: a new machine first sends `ready`; one that is up answers a query."""
         while True:
             self._channel.settimeout(2.0)
             try:
@@ -165,7 +165,7 @@ class MachineAgent:
                     raise ExecError("it does not boot") from None
 
     def call(self, script: str, timeout_s: float | None = None) -> tuple[int, str]:
-        """Run a script; its status and what it said."""
+        """Run a script; return its status and its output."""
         self._number += 1
         text = base64.b64encode(script.encode()).decode()
         self._channel.sendall(f"{self._number} {text}\n".encode())
@@ -178,7 +178,7 @@ class MachineAgent:
                 return int(words[1]), said
 
     def run(self, script: str, timeout_s: float = CALL_S) -> str:
-        """Run a script that must succeed; what it said. ExecError."""
+        """Run a script that must succeed; return its output. ExecError."""
         status, said = self.call(script, timeout_s)
         if status:
             raise ExecError(

@@ -11,7 +11,7 @@ def host_end(node: VirtualNode) -> str:
 
 
 def setup(cluster: VirtualCluster) -> list[Command]:
-    """Commands that make the network of a cluster."""
+    """Return commands that make the network of a cluster."""
     commands = [
         ["ip", "link", "add", cluster.bridge, "type", "bridge"],
         ["ip", "link", "set", cluster.bridge, "up"],
@@ -47,7 +47,7 @@ def setup(cluster: VirtualCluster) -> list[Command]:
 
 
 def guest_bridges(cluster: VirtualCluster) -> list[Command]:
-    """Commands that make what the guests' interfaces are put into; nothing else is in it."""
+    """Return commands that make the bridge of the guests' interfaces, which is otherwise empty."""
     if not cluster.guest_bridge:
         return []
     places = [["ip", "-n", node.namespace] for node in cluster.local_nodes if node.namespace]
@@ -61,14 +61,14 @@ def guest_bridges(cluster: VirtualCluster) -> list[Command]:
 
 
 def teardown(cluster: VirtualCluster) -> list[Command]:
-    """Commands that remove it; each may fail because its thing is gone already."""
+    """Return commands that remove it; each may fail because its object does not exist any more."""
     commands = []
     for node in cluster.nodes:
         if node.tap:
             commands.append(["ip", "link", "del", node.tap])
         if not node.namespace:
             continue
-        # The cable first: a namespace that is removed gives its interfaces up only later.
+        # The cable first: a removed namespace releases its interfaces only later.
         commands += [["ip", "link", "del", host_end(node)], ["ip", "netns", "del", node.namespace]]
     return [
         *commands,

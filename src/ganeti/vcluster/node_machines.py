@@ -1,4 +1,4 @@
-"""The nodes of a virtual cluster that are virtual machines: their volume group, how they join, commands in them."""
+"""The nodes of a virtual cluster that are virtual machines: their volume group, their joining, commands in them."""
 
 import shlex
 import sys
@@ -17,7 +17,7 @@ DISK = "/dev/vdd"
 JOIN_S = 900.0
 """Under emulation everything takes ten times as long."""
 LOOK_EVERY_S = 2.0
-"""Each look costs the machine a fifth of a second of what it has to start by."""
+"""The interval of checks: each costs the booting machine a fifth of a second."""
 TOKEN_LENGTH = 100
 
 
@@ -57,11 +57,11 @@ class NodeMachine:
         self.machine.cut_power()
 
     def furnish(self, group: str) -> None:
-        """Give it its volume group."""
+        """Create its volume group."""
         self.agent.run(f"pvcreate -q -y {DISK} && vgcreate -q {shlex.quote(group)} {DISK}")
 
     def join(self, commands: Runner) -> None:
-        """Take it into the cluster by a token, as any node. ExecError."""
+        """Add it to the cluster by a token, as any node. ExecError."""
         self.agent.run("ganeti-node-join >/run/join 2>&1 </dev/null & echo $! >/run/join.pid")
         token = self._wait_token()
         # Under emulation a candidate's daemons would take minutes to start.
@@ -94,7 +94,7 @@ def node_machines(cluster: VirtualCluster) -> list[NodeMachine]:
 
 
 def run_in_machine(cluster: VirtualCluster, node: VirtualNode, words: Sequence[str]) -> int:
-    """Run a command in a machine and show what it says; its status. InputError without one."""
+    """Run a command in a machine and print its output; return its status. InputError without a command."""
     given = list(words[1:] if words[:1] == ["--"] else words)
     if not given:
         raise InputError(
