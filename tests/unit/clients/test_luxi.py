@@ -91,7 +91,7 @@ def test_a_master_whose_daemon_is_down_says_what_to_do(paths: Paths) -> None:
 def test_a_line_that_breaks_leaves_the_outcome_open(paths: Paths) -> None:
     with running_master(paths.luxi_socket) as master, LuxiClient(paths) as client:
         master.raw = b""
-        with pytest.raises(ConnectionBrokenError, match=r"during SubmitJob .* not known"):
+        with pytest.raises(ConnectionBrokenError, match=r"during SubmitJob .* unknown"):
             client.submit_job([])
         master.raw = None
         master.replies["SubmitJob"] = 3

@@ -60,7 +60,7 @@ def test_a_new_name_changes_the_name_only() -> None:
     )
     assert {**new, "meta-data": b""} == {**old, "meta-data": b""}
     for files in ({}, {"meta-data": b"{"}, {"meta-data": b"[1]"}):
-        with pytest.raises(InputError, match="not what this"):
+        with pytest.raises(InputError, match="not written by this"):
             renamed(files, ENVIRONMENT)
 
 

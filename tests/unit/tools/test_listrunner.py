@@ -98,7 +98,7 @@ def test_a_command_runs_everywhere_and_each_host_has_its_log(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(home, "-p", PASSWORD, "-h", HOSTS, "-c", "echo out; echo err >&2; exit 0") == 0
-    assert "2 of 2 hosts ended well" in capsys.readouterr().out
+    assert "2 of 2 hosts succeeded" in capsys.readouterr().out
     for host in HOSTS.split(","):
         assert sorted(log(home, host).split()) == ["err", "out"]
 

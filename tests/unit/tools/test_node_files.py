@@ -60,7 +60,7 @@ def test_a_node_leaves_with_a_copy_of_what_it_had(
     assert (kept / "state.db").read_text() == "state.db"
     assert existing(paths, Lifetime.CLUSTER) == []
     assert node_cleanup.main(["--yes-do-it"]) == 0
-    assert "nothing of a cluster" in capsys.readouterr().out
+    assert "no data of a cluster" in capsys.readouterr().out
     assert list(paths.data.glob("left-cluster-*")) == [kept]
 
 

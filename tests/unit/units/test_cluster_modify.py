@@ -97,7 +97,7 @@ def spec(value: int) -> dict[str, int]:
         ({"vg_name": "-xenvg"}, "vg_name: '-xenvg' is not the name of a volume"),
         ({"reserved_lvs": ["xenvg/(swap"]}, "is not a regular expression"),
         ({"enabled_hypervisors": []}, "enabled_hypervisors: must name at least one"),
-        ({"enabled_hypervisors": ["xen"]}, "enabled_hypervisors: 'xen' is not known"),
+        ({"enabled_hypervisors": ["xen"]}, "enabled_hypervisors: 'xen' is unknown"),
         ({"enabled_hypervisors": []}, "at least one"),
         ({"enabled_disk_templates": ["tape"]}, "enabled_disk_templates: 'tape'"),
         ({"candidate_pool_size": 0}, "candidate_pool_size: must be from 1"),

@@ -181,7 +181,7 @@ async def test_the_mode_says_whom_the_allocator_is_asked_about(
     [
         ([[], [["web1.example.com", "no room"]], []], "web1.example.com: no room"),
         ([[["web9", "default", []]], [], []], "'web9' is not an instance of the request"),
-        ([[], [], [[{"OP_ID": "OP_NODE_REMOVE", "node_name": "node2"}]]], "may ask for"),
+        ([[], [], [[{"OP_ID": "OP_NODE_REMOVE", "node_name": "node2"}]]], "may return"),
         ({"jobs": []}, "wrong result"),
     ],
 )

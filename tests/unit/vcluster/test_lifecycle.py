@@ -63,7 +63,7 @@ def test_a_cluster_that_was_never_finished_is_made_anew(
     said: list[str] = []
     assert ensure(planned, said) is True
     assert made == ["down", "up"]
-    assert "never finished" in said[0]
+    assert "was interrupted" in said[0]
 
 
 def test_a_failure_at_the_end_removes_what_was_made(
