@@ -106,7 +106,11 @@ def test_all_means_all_that_nothing_uses() -> None:
 def test_a_named_disk_is_taken_or_refused_with_the_reason() -> None:
     assert chosen(ALL, ["/dev/sda", "sda"], removable=False) == [FREE]
     assert chosen(ALL, ["sda", "sdc"], removable=True) == [FREE, REMOVABLE]
-    for names, why in ((["sdb"], "mounted at /"), (["sdc"], "removable"), (["sdz"], "disk sdz does not exist")):
+    for names, why in (
+        (["sdb"], "mounted at /"),
+        (["sdc"], "removable"),
+        (["sdz"], "disk sdz does not exist"),
+    ):
         with pytest.raises(PrereqError, match=why):
             chosen(ALL, ["sda", *names], removable=False)
 
