@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 NO_NODE = -1
 TIE = 1e-12
 """Scores that differ by less are equal."""
-SLACK = 1e-9
-"""The amount by which rounding may lift the lower bound of a score above the score."""
+SLACK = 1e-6
+"""Rounding may lift the lower bound of a score above the score by less.
+
+The deviation of equal values is the root of what rounding leaves, up to 1e-7.
+"""
 ALLOCATION_ORDER = {"preferred": 0, "last_resort": 1, "unallocable": 2}
 CAPACITY_TRIES = 2000
 """The placements that are tried before the group is reported as not redundant afterwards."""
