@@ -32,7 +32,7 @@ from ganeti.store.backend import StateHistory
 from ganeti.store.interface import Delete, LogEntry, NotInLog, Operation, Position, Put
 
 GATHER_S = 0.02
-"""Minimum interval between two reads of the log."""
+"""Minimum interval between two reads of the log. The first change after a quiet time is read at once."""
 PASSING_LIMIT = 1_000
 NUMBER = re.compile(r"([0-9]{1,10})-([0-9]{1,10})(?:-([0-9]{1,6}))?")
 
@@ -59,6 +59,7 @@ class EventLog:
         self._passed = 0
         self._acknowledged = store.statistics().position
         self._timer: asyncio.TimerHandle | None = None
+        self._next_look = 0.0
         self._stop_following: Callable[[], None] | None = None
 
     async def last(self) -> str:
@@ -147,10 +148,12 @@ class EventLog:
     def stir(self) -> None:
         """Handle a write, finished or in progress."""
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._look)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(max(self._next_look, loop.time()), self._look)
 
     def _look(self) -> None:
         self._timer = None
+        self._next_look = asyncio.get_running_loop().time() + GATHER_S
         self._wake()
         if self._store.statistics().waiting_bytes:
             self.stir()

@@ -16,6 +16,7 @@ from ganeti.base.errors import (
     Refused,
 )
 from ganeti.base.identifiers import plain_name
+from ganeti.base.staggered_waker import StaggeredWaker
 from ganeti.base.yield_every import YieldEvery
 from ganeti.config.config import Config
 from ganeti.jobs.archiving import Archive, Archiver
@@ -96,6 +97,8 @@ class JobQueue:
             config, make_rulebook, self._jobs, self._scheduler, self._reject_soon
         )
         self._filtering.follow(self._background, self._pump_soon)
+        self._answering = StaggeredWaker()
+        """Lets other work run between the answers to many clients that wait for the same job."""
         self._is_open = False
         self._pump_is_due = False
         self._rejecting: set[int] = set()
@@ -345,6 +348,7 @@ class JobQueue:
             self._journal.check()
             if not await job.watch.wait(deadline):
                 return None
+            await self._answering.turn()
 
     @property
     def degraded(self) -> bool:

@@ -76,7 +76,7 @@ class EventHub:
         self._place: _Place = (0, 0, 0, 0)
         """The position of the last event."""
         self._passing = self._losses = 0
-        self._news: asyncio.Future[None] | None = None
+        self._waiters: set[asyncio.Future[None]] = set()
         self._heard = asyncio.get_running_loop().time()
         self._is_closed = False
         self.subscribers = 0
@@ -117,9 +117,9 @@ class EventHub:
         self._wake()
 
     def _wake(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
-        self._news = None
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            _wake(waiter)
 
     async def close(self) -> None:
         """End all subscriptions."""
@@ -128,9 +128,15 @@ class EventHub:
 
     async def news(self, timeout_s: float) -> None:
         """Return when there is a new event, or after the time limit."""
-        if self._news is None:
-            self._news = asyncio.get_running_loop().create_future()
-        await asyncio.wait((self._news,), timeout=timeout_s)
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiters.add(waiter)
+        timer = loop.call_later(timeout_s, _wake, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiters.discard(waiter)
 
     async def events(self, last: str | None) -> AsyncIterator[list[tuple[Event, bytes]]]:
         """Yield the events after `last` (None: from now on) as they arrive; an empty list keeps the connection alive."""
@@ -188,6 +194,11 @@ class EventHub:
         jobs = [dict(zip(names, row, strict=True)) for row in rows if row]
         found += [Event(None, "job", one) for one in jobs]
         return [*found, Event(last, "complete", {})]
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _place(number: str) -> _Place:
