@@ -10,6 +10,7 @@ from typing import Any
 
 from local_cluster import connected, local_cluster, loop_block_ms
 from machine import spin_ms, sync_ms
+from processor_time import measured
 
 from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.store.register import RegisterFile
@@ -84,8 +85,11 @@ def main() -> None:
     quick = parser.parse_args().quick
     with local_cluster() as cluster:
         socket = cluster.master.paths.luxi_socket
-        per_second = asyncio.run(throughput(socket, 400 if quick else 10_000))
-        taken = asyncio.run(latencies(socket, 40 if quick else 200))
+        many, few = (400, 40) if quick else (10_000, 200)
+        with measured(cluster) as in_bulk:
+            per_second = asyncio.run(throughput(socket, many))
+        with measured(cluster) as one_by_one:
+            taken = asyncio.run(latencies(socket, few))
         submitted = asyncio.run(submissions(socket, 800 if quick else 10_000))
         register = RegisterFile(cluster.master.paths.register).read()
         assert register is not None
@@ -93,6 +97,9 @@ def main() -> None:
         figures = {
             "sync_set": len(register.accepted.sync_set),
             "jobs_per_second": round(per_second, 1),
+            "cpu_us_per_job": in_bulk.us_per(many)["master"],
+            "cpu_us_per_job_all_daemons": in_bulk.us_per(many)["all"],
+            "cpu_us_per_single_job": one_by_one.us_per(few)["master"],
             "job_latency_p50_ms": round(statistics.median(taken), 2),
             "job_latency_p90_ms": round(statistics.quantiles(taken, n=10)[-1], 2),
             "submit_p99_ms": round(statistics.quantiles(submitted, n=100)[-1], 2),

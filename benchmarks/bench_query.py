@@ -16,10 +16,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from commands import Cost, cost_of
 from machine import spin_ms, sync_ms
@@ -198,12 +198,19 @@ def master(instances: int) -> Iterator[Path]:
             process.join()
 
 
+class Peer(NamedTuple):
+    """The LUXI socket of another master, and the kind and the name of an object that it has."""
+
+    path: Path
+    thing: Sequence[str]
+
+
 class Client:
     """A blocking connection that reads no more of an answer than its end."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(os.fspath(Paths(root).luxi_socket))
+        self.socket.connect(os.fspath(path))
 
     def ask(self, request: bytes) -> None:
         """Send a request, and wait for the end of its answer."""
@@ -214,7 +221,7 @@ class Client:
 
 def query_ms(root: Path, request: bytes, runs: int, pause_s: float = 0.0) -> float:
     """Milliseconds of one query (median)."""
-    client = Client(root)
+    client = Client(Paths(root).luxi_socket)
     client.ask(request)
     taken = []
     for _ in range(runs):
@@ -226,10 +233,11 @@ def query_ms(root: Path, request: bytes, runs: int, pause_s: float = 0.0) -> flo
     return round(statistics.median(taken), 2)
 
 
-def small_per_second(root: Path, seconds: float) -> float:
-    """Answers a second to 16 clients that each ask for one name, again and again."""
-    request = encode_request("Query", ["instance", ["name"], ["=", "name", "web7.example.com"]])
-    clients = [Client(root) for _ in range(CLIENTS)]
+def small_per_second(path: Path, count: int, seconds: float, thing: Sequence[str]) -> float:
+    """Answers a second to so many clients that each ask for one name of a kind, again and again."""
+    kind, name = thing
+    request = encode_request("Query", [kind, ["name"], ["=", "name", name]])
+    clients = [Client(path) for _ in range(count)]
     ready = selectors.EpollSelector()
     for client in clients:
         ready.register(client.socket, selectors.EVENT_READ)
@@ -255,7 +263,23 @@ def list_cost(root: Path, runs: int) -> Cost:
     return cost_of(command, environment, runs)
 
 
-def measure(*, quick: bool) -> dict[str, float]:
+def small(own: Path, peer: Peer | None, *, quick: bool) -> dict[str, float]:
+    """Rates of small queries, and the shares of the peer's rates, measured in turn with this implementation."""
+    rounds, seconds = (2, 0.5) if quick else (5, 1.0)
+    figures: dict[str, float] = {}
+    for clients, key in ((1, "luxi_small_1"), (CLIENTS, "luxi_small")):
+        rates, shares = [], []
+        for _ in range(rounds):
+            rates.append(small_per_second(own, clients, seconds, ("instance", "web7.example.com")))
+            if peer is not None:
+                shares.append(rates[-1] / small_per_second(peer.path, clients, seconds, peer.thing))
+        figures[f"{key}_per_second"] = statistics.median(rates)
+        if shares:
+            figures[f"{key}_of_peer"] = round(statistics.median(shares), 2)
+    return figures
+
+
+def measure(peer: Peer | None, *, quick: bool) -> dict[str, float]:
     """All figures."""
     runs = 5 if quick else 30
     stored = encode_request("Query", ["instance", DEFAULT_FIELDS, None])
@@ -265,7 +289,7 @@ def measure(*, quick: bool) -> dict[str, float]:
         figures["luxi_instances_1000_ms"] = query_ms(root, stored, runs)
         # So that no query may use the answers that the last one got from the nodes.
         figures["luxi_live_1000_ms"] = query_ms(root, live, runs // 3, pause_s=1.1)
-        figures["luxi_small_per_second"] = small_per_second(root, 1.0 if quick else 5.0)
+        figures |= small(Paths(root).luxi_socket, peer, quick=quick)
         figures |= list_cost(root, runs).figures("cli_list_1000")
     with master(10_000) as root:
         figures["luxi_instances_10000_ms"] = query_ms(root, stored, runs)
@@ -279,7 +303,13 @@ def main() -> None:
     """Print the figures as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    print(json.dumps(measure(quick=parser.parse_args().quick)))
+    parser.add_argument(
+        "--peer", nargs=3, metavar=("SOCKET", "KIND", "NAME"),
+        help="also measure another master, by queries for this object of its own",
+    )  # fmt: skip
+    args = parser.parse_args()
+    peer = args.peer and Peer(Path(args.peer[0]), args.peer[1:])
+    print(json.dumps(measure(peer, quick=args.quick)))
 
 
 if __name__ == "__main__":
