@@ -36,7 +36,7 @@ AT_ONCE_BYTES = 4 * 1024
 """A longer message is never answered without a task."""
 AT_ONCE_A_TURN = 64
 """Maximum number of requests that are answered in one turn of the loop; each takes less than 0.1 ms."""
-PARTS_A_TURN = 4
+PARTS_A_TURN = 1
 """Number of parts of large answers that are encoded in one turn of the loop, for all clients together."""
 READ_BYTES = 64 * 1024
 """Bytes per read.

@@ -18,6 +18,9 @@ class Event(enum.Enum):
     FAIL = "an opcode failed"
     STOP = "it ends because it was cancelled"
 
+    # A member is equal to itself only, and the hash of `Enum` is a Python function.
+    __hash__ = object.__hash__
+
 
 _S = JobStatus
 TRANSITIONS: dict[tuple[JobStatus, Event], JobStatus] = {
@@ -41,6 +44,9 @@ TRANSITIONS: dict[tuple[JobStatus, Event], JobStatus] = {
 }
 
 
+_SUCCESS_ONLY = frozenset((_S.SUCCESS,))
+
+
 def after(status: JobStatus, event: Event) -> JobStatus:
     """Return the state after an event; IllegalTransition for a pair that is not in the table."""
     try:
@@ -53,11 +59,11 @@ def after(status: JobStatus, event: Event) -> JobStatus:
 
 def status_of(job: StoredJob) -> JobStatus:
     """Return the state of a stored job; transient states are not stored."""
-    states = [op.status for op in job.ops]
+    states = {op.status for op in job.ops}
     for final in (_S.ERROR, _S.CANCELED):
         if final in states:
             return final
-    if all(state is _S.SUCCESS for state in states):
+    if states <= _SUCCESS_ONLY:
         return _S.SUCCESS if job.ops or job.end is not None else _S.QUEUED
     if _S.RUNNING in states or _S.SUCCESS in states:
         return _S.RUNNING

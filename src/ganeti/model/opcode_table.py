@@ -27,8 +27,8 @@ def parse_opcode(value: Any, *, what: str = "opcode") -> OpCode:
     Unknown opcodes, unknown fields and wrong types are refused (A22).
     """
     # msgspec inspects a union at each call, which takes 0.1 ms; a single opcode needs no inspection.
-    kind = _kind_of(value) or AnyOpCode
-    op: OpCode = wire.convert(_without_nulls(value), kind, what=what)
+    kind = _kind_of(value)
+    op: OpCode = wire.convert(_without_nulls(value, kind), kind or AnyOpCode, what=what)
     if op.priority not in SUBMITTABLE_PRIORITIES:
         known = ", ".join(map(str, SUBMITTABLE_PRIORITIES))
         raise InputError(f"must be one of {known}", f"{what}.priority")
@@ -40,10 +40,9 @@ def _kind_of(value: Any) -> type[OpCode] | None:
     return OPCODES.get(name) if isinstance(name, str) else None
 
 
-def _without_nulls(value: Any) -> Any:
+def _without_nulls(value: Any, kind: type[OpCode] | None) -> Any:
     """Return the message without nulls that stand for a default, including nested ones."""
-    kind = _kind_of(value)
-    if kind is None:
+    if kind is None or (kind.nested_field is None and None not in value.values()):
         return value
     found = {
         name: one
@@ -52,5 +51,5 @@ def _without_nulls(value: Any) -> Any:
     }
     nested = found.get(kind.nested_field) if kind.nested_field else None
     if isinstance(nested, list):
-        found[str(kind.nested_field)] = [_without_nulls(one) for one in nested]
+        found[str(kind.nested_field)] = [_without_nulls(one, _kind_of(one)) for one in nested]
     return found

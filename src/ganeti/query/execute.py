@@ -42,8 +42,8 @@ FIELDS_LIMIT = 1_000
 NAMES_AT_ONCE = 4
 """A query with more names than this is split over turns of the event loop."""
 PLANS_KEPT = 256
-SLICE = 25
-"""Rows per turn of the event loop, of all large queries together: one or two milliseconds."""
+SLICE = 12
+"""Rows per turn of the event loop, of all large queries together: less than a millisecond."""
 ARCHIVED_AT_ONCE = 100
 """Ids of archived jobs that are read at once."""
 
