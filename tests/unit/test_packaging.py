@@ -98,7 +98,8 @@ def test_every_page_has_a_name_and_a_summary(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["debian/postinst", "debian/prerm", "debian/postrm"])
 def test_maintainer_scripts_are_sound(name: str) -> None:
-    subprocess.run(["sh", "-n", str(TOP / "packaging" / name)], check=True)
+    done = subprocess.run(["sh", "-n", str(TOP / "packaging" / name)], check=False)
+    assert done.returncode == 0
 
 
 def test_removing_the_package_keeps_what_belongs_to_a_cluster() -> None:

@@ -139,8 +139,10 @@ class RestCluster:
                 # Its name in this interface.
                 fields["destination"] = fields.pop("target_node")
                 return int(self._ask("PUT", _instance(name, "export"), fields))
-            case unknown:
-                raise NotImplementedError(unknown)
+            case other:
+                raise ExecError(
+                    f"{other} cannot be submitted by the REST interface of upstream Ganeti"
+                )
 
     def watch(self, job_id: int) -> Iterator[JobUpdate]:
         status: list[str] | None = None

@@ -440,7 +440,10 @@ def test_the_socket_of_a_dead_daemon_is_replaced(tmp_path: Path) -> None:
     dead = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     dead.bind(str(tmp_path / "luxi"))
     dead.close()
-    Listener(tmp_path / "luxi").close()
+    listener = Listener(tmp_path / "luxi")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        assert client.connect_ex(str(tmp_path / "luxi")) == 0
+    listener.close()
 
 
 def test_the_socket_of_a_living_daemon_is_not_taken(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_version_is_answered_without_the_modules_of_a_command() -> None:
         "try: start('gnt-instance', 'ganeti.cli.gnt_instance')\n"
         "except SystemExit: sys.exit('argparse' in sys.modules or 'ganeti.cli' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", source], check=True)
+    assert subprocess.run([sys.executable, "-c", source], check=False).returncode == 0
 
 
 def test_compiled_programs_are_the_placement_commands() -> None:

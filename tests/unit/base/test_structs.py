@@ -16,4 +16,4 @@ import typing_extensions
 
 
 def test_msgspec_decodes_without_typing_extensions_which_others_can_import_later() -> None:
-    subprocess.run([sys.executable, "-c", PROGRAM], check=True)
+    assert subprocess.run([sys.executable, "-c", PROGRAM], check=False).returncode == 0

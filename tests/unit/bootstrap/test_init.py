@@ -28,8 +28,13 @@ def options(**changes: Any) -> InitOptions:
     return replace(GOOD, params=params, **changes)
 
 
-def test_the_defaults_are_sound() -> None:
-    check_options(GOOD)
+def test_valid_options_are_accepted() -> None:
+    refusal = ""
+    try:
+        check_options(GOOD)
+    except InputError as err:
+        refusal = err.message
+    assert refusal == ""
 
 
 @pytest.mark.parametrize(

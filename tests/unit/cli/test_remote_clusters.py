@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from ganeti.base.errors import PrereqError
+from ganeti.base.errors import ExecError, PrereqError
 from ganeti.cli.remote_clusters import RestAccess, RestCluster
 from ganeti.model.opcodes.backup import OpBackupExport
 from ganeti.model.opcodes.base import DiskRequest
-from ganeti.model.opcodes.instance import OpInstanceCreate
+from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceStartup
 
 UPSTREAM = "ganeti.example.com"
 
@@ -140,3 +140,8 @@ def test_the_reason_of_a_refusal_of_upstream_is_in_its_message(server: Server) -
     server.answer = {"code": 400, "message": "Bad Request", "explain": "there is no x"}
     with pytest.raises(PrereqError, match=r"refuses \(400\): there is no x"):
         server.connect(server.trusted).cancel(3)
+
+
+def test_operation_that_a_move_does_not_need_is_refused(server: Server) -> None:
+    with pytest.raises(ExecError, match="OP_INSTANCE_STARTUP cannot be submitted"):
+        server.connect(server.trusted).submit(OpInstanceStartup(instance_name="web1.example.com"))

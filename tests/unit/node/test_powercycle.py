@@ -64,8 +64,11 @@ def test_without_the_trigger_the_kernel_is_called(tmp_path: Path) -> None:
     assert called == [True]
 
 
-def test_a_virtual_node_never_calls_the_kernel(tmp_path: Path) -> None:
+def test_virtual_node_logs_a_missing_trigger_and_calls_no_kernel(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     restart_host(tmp_path / "nosuch", None)
+    assert "No such file" in caplog.text
 
 
 async def test_a_virtual_node_without_a_trigger_says_that_it_cannot(tmp_path: Path) -> None:

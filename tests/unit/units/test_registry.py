@@ -1,5 +1,6 @@
 """Every opcode has a unit, and every step that units record can be undone."""
 
+import inspect
 import re
 from typing import Any
 
@@ -27,18 +28,23 @@ def test_every_unit_has_a_docstring_and_lies_with_its_subject(
     assert unit.__doc__ != LogicalUnit.__doc__
     subject = re.match(r"LU([A-Z][a-z]+)", unit.__name__)
     assert subject is not None
-    # What looks at mirrored disks and mends them is one subject, whatever an opcode names.
-    # The same holds for what brings instances and their disks to other nodes.
+    # Checks and repairs of mirrored disks are one subject, whatever an opcode names; so are
+    # the moves of instances and their disks to other nodes.
     packages = (subject[1].lower(), "mirrors", "relocation")
     assert unit.__module__.startswith(tuple(f"ganeti.units.{one}." for one in packages))
 
 
 def test_every_kind_of_undo_step_can_be_read_back_from_a_record() -> None:
-    kinds: list[type[Step]] = [Step]
+    kinds = Step.__subclasses__()
     for kind in kinds:
         kinds += kind.__subclasses__()
     named = {kind.kind: kind for kind in kinds if "kind" in vars(kind) and kind.kind != "unknown"}
     assert named == STEPS
+
+
+def test_undo_step_without_its_methods_cannot_be_created() -> None:
+    assert Step.__abstractmethods__ == {"run", "concerns"}
+    assert not any(inspect.isabstract(kind) for kind in STEPS.values())
 
 
 # Stored jobs have these names and fields: what is here may be added to, and is never changed.

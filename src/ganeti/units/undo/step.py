@@ -5,6 +5,7 @@ while the locks of its job are held (`run`), or *deferred*, after the job has en
 the same objects (`run_deferred`).
 """
 
+from abc import ABCMeta, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
@@ -26,13 +27,16 @@ class Concerned:
     nodes: set[str] = field(default_factory=set)
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class _AbstractStruct(msgspec.StructMeta, ABCMeta):
+    """The metaclass of a struct with abstract methods."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, metaclass=_AbstractStruct):
     """One act to undo; its fields are those of the record, so a new one needs a default."""
 
     blocks_moves: ClassVar[bool] = True
     """True if the step must run before any of its guests may be moved."""
 
-    # `run` and `concerns` are abstract; msgspec's structs cannot be declared so.
     kind: ClassVar[str]
     """Its name in records; never changed, since stored jobs contain it."""
 
@@ -46,9 +50,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         step: Self = wire.convert(arguments, cls, what=f"undo step {cls.kind}")
         return step
 
+    @abstractmethod
     async def run(self, services: Services, key: str) -> None:
         """Undo; `key` is that of its calls. Succeeds if there is nothing to undo; else GanetiError."""
-        raise NotImplementedError
 
     async def run_deferred(self, services: Services, key: str) -> None:
         """Undo beside other jobs, under the locks of its subjects, unless it is superseded."""
@@ -62,9 +66,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         del snapshot
         return False
 
+    @abstractmethod
     def concerns(self, snapshot: Snapshot) -> Concerned:
         """Return the locks for a deferred run, by the former and the present names."""
-        raise NotImplementedError
 
     def uses_disk(self, disk: str) -> bool:
         """Return whether the remains of this step may use the disk of this UUID, which must then be kept."""

@@ -252,12 +252,14 @@ def of_guest(**facts: str) -> MigrationInfo:
         ({"accelerator": "tcg", "qemu_version": "8.0.1"}, "older"),
     ],
 )
-def test_a_guest_that_could_not_go_on_here_is_refused(info: dict[str, str], said: str) -> None:
+def test_incompatible_guest_is_refused(info: dict[str, str], said: str) -> None:
     with pytest.raises(HypervisorError, match=said):
         migration.check_compatible(of_guest(**info), accelerator="tcg", version="7.2.22")
 
 
 @pytest.mark.parametrize("version", ["7.2.1", "7.2.22", "8.0.0", "10.0.0"])
-def test_a_guest_moves_to_the_same_or_a_newer_qemu(version: str) -> None:
+def test_guest_moves_to_the_same_or_a_newer_qemu_only(version: str) -> None:
     info = of_guest(accelerator="tcg", qemu_version="7.2.22")
     migration.check_compatible(info, accelerator="tcg", version=version)
+    with pytest.raises(HypervisorError, match="older"):
+        migration.check_compatible(info, accelerator="tcg", version="7.1.50")
