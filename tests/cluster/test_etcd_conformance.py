@@ -99,6 +99,6 @@ class TestEtcdBackend(StoreConformance):
 
 
 # It is elected a moment after it is opened, without being asked.
-for name in ("test_a_new_store_is_empty_and_follows", "test_role_changes_are_told_in_order"):
+for name in ("test_a_new_store_is_empty_and_follows", "test_role_changes_are_reported_in_order"):
     assert hasattr(StoreConformance, name), f"{name} is not in the suite any more"
     setattr(TestEtcdBackend, name, None)

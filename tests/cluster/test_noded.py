@@ -503,7 +503,7 @@ async def test_a_node_without_the_authority_adds_nobody(world: World) -> None:
             await join(token, paths=Paths(world.nodes.directory / "elsewhere"))
 
 
-async def test_a_second_daemon_and_a_host_in_no_cluster_are_told_so(world: World) -> None:
+async def test_second_daemon_and_host_outside_of_a_cluster_are_refused(world: World) -> None:
     second = await world.master.start_command("ganeti.daemons.noded")
     _, err = await second.communicate()
     assert second.returncode == 1

@@ -45,7 +45,7 @@ def written(path: Path) -> list[dict[str, Any]]:
         ("ReplaceFilter", [None, 1, [], "ACCEPT", []], "uuid", "1 ACCEPT", []),
     ],
 )  # fmt: skip
-def test_who_asked_for_what_is_a_line(
+def test_each_request_is_one_audit_line(
     audit: MasterAudit, path: Path, method: str, args: Any, result: Any, path_: str, jobs: Any
 ) -> None:
     audit.asked(CALLER, Request(method, args), Answer(True, result))
@@ -96,7 +96,7 @@ def test_what_a_job_changed_is_recorded_without_secrets(audit: MasterAudit, path
     assert "hunter2" not in path.read_text()
 
 
-async def test_requests_that_change_something_are_told_and_questions_are_not() -> None:
+async def test_changing_requests_are_recorded_and_queries_are_not() -> None:
     master = Master()
     methods = master.methods()
     assert methods.names >= AUDITED

@@ -101,7 +101,7 @@ def test_a_recorded_datagram_brings_no_stream_of_answers(line: Line) -> None:
 
 
 @pytest.mark.requirement("S63")
-def test_who_knows_nothing_yet_is_silent() -> None:
+def test_server_without_facts_is_silent() -> None:
     server = ConfdServer(socket.socket(), (KEY,), ClusterCopy)
     assert server.reply(query("a"), NOW) is None
     server._socket.close()

@@ -29,7 +29,7 @@ def numbers(answer: dict[str, Any]) -> list[str]:
     return [one[0] for one in answer["events"]]
 
 
-async def test_events_are_numbered_by_the_position_before_and_each_is_told_once() -> None:
+async def test_events_are_numbered_and_sent_once() -> None:
     history = StateHistory(5)
     log = history.events
     history.happens(job_row(job(1)), job_row(job(2)))
@@ -46,7 +46,7 @@ async def test_events_are_numbered_by_the_position_before_and_each_is_told_once(
     assert await log.after("5-3") == {"last": "5-3", "is_lost": False, "events": [], "passing": 0}
 
 
-async def test_the_next_master_tells_the_same_events() -> None:
+async def test_next_master_sends_the_same_events() -> None:
     history = StateHistory(5)
     for one in range(30):
         history.job_happens(job(one))
@@ -63,7 +63,7 @@ async def test_the_next_master_tells_the_same_events() -> None:
 
 
 @pytest.mark.parametrize("number", ["4-3", "6-0", "5-4", "5-0", "x", "5-", "-1", "5-1-"])
-async def test_what_is_not_known_any_more_is_said_to_be_lost(number: str) -> None:
+async def test_unknown_events_are_reported_as_lost(number: str) -> None:
     history = StateHistory(5)
     for one in range(3):
         history.job_happens(job(one))
@@ -72,7 +72,7 @@ async def test_what_is_not_known_any_more_is_said_to_be_lost(number: str) -> Non
     assert found == {"last": "5-3", "is_lost": True, "events": [], "passing": 0}
 
 
-async def test_who_waits_is_woken_by_the_next_event() -> None:
+async def test_next_event_wakes_waiting_clients() -> None:
     history = StateHistory(1)
     waiting = asyncio.create_task(history.events.wait("0-0", 40))
     await asyncio.sleep(3)
@@ -101,7 +101,7 @@ async def test_what_is_still_being_written_is_waited_for() -> None:
     assert numbers(await waiting) == ["0-0-1"]
 
 
-async def test_a_job_that_waits_for_locks_is_told_without_a_number_while_it_does() -> None:
+async def test_job_waiting_for_locks_is_sent_without_a_number() -> None:
     history = StateHistory(1)
     ops = (OpState(op=OpTestDelay(duration=1.0)),)
     stored = StoredJob(id=4, ops=ops, received=1.0)

@@ -59,5 +59,5 @@ async def test_answer_that_was_read_when_the_lease_ended_is_not_given_out() -> N
     assert not (await leased(Lease(ends_while_asked=True)).answer(READ, CALLER)).success
 
 
-async def test_success_that_is_durable_is_said_although_the_lease_has_ended() -> None:
+async def test_durable_success_is_reported_after_the_lease_ended() -> None:
     assert (await leased(Lease(ends_while_asked=True)).answer(SUBMIT, CALLER)).success

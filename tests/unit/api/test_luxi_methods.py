@@ -98,7 +98,7 @@ async def test_value_that_an_earlier_job_may_make_right_is_left_to_the_job(
 
 
 @pytest.mark.requirement("F16")
-async def test_known_key_gives_its_job_whatever_the_configuration_says_now(
+async def test_known_key_gives_its_job_despite_configuration_changes(
     master: Master,
 ) -> None:
     assert (await as_anna(master, WRONG)).result == 1
@@ -112,7 +112,7 @@ async def test_a_job_is_picked_up_without_doing_anything(master: Master) -> None
     assert (await ask(master, "PickupJob", 6)).result[0] == "JobLost"
 
 
-async def test_a_job_is_submitted_with_who_asked_for_it(master: Master) -> None:
+async def test_job_is_submitted_with_its_caller(master: Master) -> None:
     given = {**DELAY, "reason": [["gnt:client:gnt-debug", "delay", 7]]}
     assert await result(master, "SubmitJob", [given]) == 1
     [[op]] = master.queue.submitted
@@ -244,7 +244,7 @@ async def test_an_ended_job_has_its_last_news_at_once(master: Master) -> None:
     assert master.queue.waited == []
 
 
-async def test_the_end_of_a_job_that_said_nothing_needs_no_task(master: Master) -> None:
+async def test_end_of_a_silent_job_needs_no_task(master: Master) -> None:
     line = (1, (7, 0), "message", "a")
     master.queue.live = [job(5), job(6, JobStatus.RUNNING), job(7, log=[[line]])]
 
@@ -366,11 +366,13 @@ async def test_cluster_info_has_what_the_h_tools_read(master: Master) -> None:
         ("group", "default", []),
     ],
 )
-async def test_tags_are_told(master: Master, kind: str, name: str | None, tags: list[str]) -> None:
+async def test_tags_are_returned(
+    master: Master, kind: str, name: str | None, tags: list[str]
+) -> None:
     assert await result(master, "QueryTags", kind, name) == tags
 
 
-async def test_every_answer_says_that_the_state_has_one_copy_only(master: Master) -> None:
+async def test_every_answer_reports_a_degraded_state(master: Master) -> None:
     master.config.degraded = True
     assert (await ask(master, "QueryClusterInfo")).degraded
     assert (await ask(master, "NoSuch")).degraded
@@ -419,7 +421,7 @@ async def test_a_backup_goes_to_an_absolute_path_and_only_for_root() -> None:
     assert methods.is_abandonable("BackupState")
 
 
-async def test_what_is_left_undone_is_shown_and_given_up(master: Master) -> None:
+async def test_pending_undo_is_listed_and_abandoned(master: Master) -> None:
     master.queue.undo.pending.append(
         PendingStep(
             7, "TEST", UndoStep("x", {}), "why", ident="x-1", what="a disk", next_try_s=3.04

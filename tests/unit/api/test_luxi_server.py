@@ -162,7 +162,7 @@ async def test_half_a_message_and_a_hang_up_leave_nothing(start: Start) -> None:
 
 @pytest.mark.requirement("A20")
 @pytest.mark.parametrize("data", [b"\x00\xff\xfe" * 100, b"hello", b"[]", b"{}", b""])
-async def test_garbage_is_answered_and_the_connection_goes_on(start: Start, data: bytes) -> None:
+async def test_garbage_is_answered_and_the_connection_continues(start: Start, data: bytes) -> None:
     server = await start()
     async with wire_to(server) as (reader, writer):
         writer.write(data + END + encode_request("Then", []))
@@ -220,7 +220,7 @@ async def test_idle_connections_have_no_task(start: Start) -> None:
     await until(lambda: not server.connections)
 
 
-async def test_more_clients_than_allowed_are_told_so(start: Start) -> None:
+async def test_too_many_clients_get_an_error(start: Start) -> None:
     server = await start(clients=1)
     async with wire_to(server):
         await until(lambda: len(server.connections) == 1)
@@ -230,7 +230,7 @@ async def test_more_clients_than_allowed_are_told_so(start: Start) -> None:
     assert server.statistics().refused == 1
 
 
-async def test_a_failure_of_ours_is_said_and_the_daemon_lives(
+async def test_internal_error_is_reported_and_the_daemon_continues(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = await start()
@@ -244,7 +244,7 @@ async def test_a_failure_of_ours_is_said_and_the_daemon_lives(
         assert (await read_answer(reader))["result"] == ["JobLost", ["there is no job 7"]]
 
 
-async def test_who_waits_for_news_and_hangs_up_is_forgotten(start: Start, echo: Echo) -> None:
+async def test_disconnected_waiting_client_is_forgotten(start: Start, echo: Echo) -> None:
     server = await start()
     async with wire_to(server) as (_reader, writer):
         writer.write(encode_request("Wait", []))
@@ -306,7 +306,7 @@ async def test_what_can_be_answered_at_once_is_in_its_order_and_without_a_task(
         assert echo.callers[-1] == Caller(os.geteuid(), os.getegid(), os.getpid())
 
 
-async def test_a_failure_at_once_is_left_to_the_task_that_says_it(start: Start) -> None:
+async def test_immediate_failure_is_answered_by_the_task(start: Start) -> None:
     server = await start()
     async with wire_to(server) as (reader, writer):
         writer.write(encode_request("Blunder", []))
@@ -314,7 +314,7 @@ async def test_a_failure_at_once_is_left_to_the_task_that_says_it(start: Start) 
 
 
 @pytest.mark.parametrize("method", ["Huge", "HugeSoon"])
-async def test_an_answer_that_nobody_reads_is_given_up(start: Start, method: str) -> None:
+async def test_unread_answer_ends_the_connection(start: Start, method: str) -> None:
     server = await start(drain_s=0.05)
     async with wire_to(server) as (_reader, writer):
         writer.write(encode_request(method, []))
@@ -367,7 +367,7 @@ async def test_requests_ahead_of_their_turn_are_not_hoarded(start: Start, echo: 
 
 
 @pytest.mark.requirement("S192")
-async def test_many_who_wait_cost_no_thread(tmp_path: Path) -> None:
+async def test_many_waiting_clients_cost_no_thread(tmp_path: Path) -> None:
     import threading
 
     master = Master()
@@ -390,7 +390,7 @@ async def test_many_who_wait_cost_no_thread(tmp_path: Path) -> None:
     await server.close()
 
 
-async def test_the_asynchronous_client_raises_what_the_master_says(start: Start) -> None:
+async def test_asynchronous_client_raises_the_master_error(start: Start) -> None:
     server = await start()
     client = await AsyncLuxiClient.connect(server.path)
     with pytest.raises(JobLost, match="no job 7"):
@@ -453,7 +453,7 @@ def test_the_socket_of_a_living_daemon_is_not_taken(tmp_path: Path) -> None:
     first.close()
 
 
-def test_a_socket_that_somebody_else_made_meanwhile_is_left(tmp_path: Path) -> None:
+def test_socket_of_another_process_is_not_removed(tmp_path: Path) -> None:
     first = Listener(tmp_path / "luxi")
     (tmp_path / "luxi").unlink()
     (tmp_path / "other").touch()

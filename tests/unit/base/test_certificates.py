@@ -81,7 +81,7 @@ def test_a_certificate_for_one_end_of_a_migration_is_for_nothing_else(
 
 
 @pytest.mark.requirement("A24")
-def test_another_authority_of_the_same_name_has_signed_nothing_of_ours(
+def test_authority_of_the_same_name_is_not_accepted(
     authority: tuple[bytes, bytes],
 ) -> None:
     key = ca.new_key()

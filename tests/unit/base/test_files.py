@@ -42,7 +42,7 @@ def test_the_content_is_synced_before_the_name_and_the_name_before_the_answer(
 
 
 @pytest.mark.requirement("G3", "F1")
-def test_what_is_given_up_leaves_the_old_file(tmp_path: Path) -> None:
+def test_discarded_file_leaves_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "register"
     path.write_bytes(b"old")
     file = AtomicFile(path)

@@ -15,7 +15,7 @@ assert context.cert_store_stats() == {"x509": 0, "crl": 0, "x509_ca": 0}
 """
 
 
-def test_a_connection_without_a_context_of_its_own_trusts_nobody() -> None:
+def test_connection_without_its_own_context_trusts_no_authority() -> None:
     # A process of its own: another test may have imported aiohttp in its own way.
     done = subprocess.run([sys.executable, "-c", PROGRAM], check=False)
     assert done.returncode == 0

@@ -14,7 +14,7 @@ def record(text: str, *args: object) -> logging.LogRecord:
 
 
 @pytest.mark.requirement("A56")
-def test_a_long_record_is_cut_and_says_by_how_much() -> None:
+def test_long_record_is_cut_with_the_number_of_dropped_characters() -> None:
     line = LineFormatter("ganeti-test").format(record("x" * (1 << 20)))
     assert len(line) < RECORD_LIMIT + 200
     assert line.endswith(f"[{(1 << 20) - RECORD_LIMIT} more characters]")
@@ -56,7 +56,7 @@ def test_the_level_can_be_lowered(tmp_path: Path) -> None:
 
 
 @pytest.mark.sampled(0)
-def test_a_flood_is_cut_off_and_the_process_goes_on(tmp_path: Path) -> None:
+def test_flood_of_records_is_cut_off_and_the_process_continues(tmp_path: Path) -> None:
     with logging_to(tmp_path / "daemon.log", "ganeti-test"):
         for number in range(20_000):
             logging.getLogger("x").info("%d", number)

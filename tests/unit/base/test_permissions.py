@@ -49,7 +49,7 @@ def test_no_path_is_named_twice_and_secrets_are_closed(paths: Paths) -> None:
 
 
 @pytest.mark.requirement("S224", "S226", "F40")
-def test_what_was_mended_has_no_problems_and_its_owners(paths: Paths) -> None:
+def test_repaired_paths_have_no_problems_and_their_owners(paths: Paths) -> None:
     assert problems(paths, USERS)
     assert repair(paths, USERS)
     assert problems(paths, USERS) == []
@@ -63,7 +63,7 @@ def test_what_was_mended_has_no_problems_and_its_owners(paths: Paths) -> None:
 
 
 @pytest.mark.requirement("S224", "G23", "F40")
-def test_each_wrong_owner_and_mode_is_told(paths: Paths) -> None:
+def test_each_wrong_owner_and_mode_is_reported(paths: Paths) -> None:
     repair(paths, USERS)
     os.chown(paths.register, 61803, 61810)
     paths.authority_key.chmod(0o640)
@@ -74,7 +74,7 @@ def test_each_wrong_owner_and_mode_is_told(paths: Paths) -> None:
 
 
 @pytest.mark.requirement("G23")
-def test_with_a_single_user_only_open_secrets_are_told(paths: Paths) -> None:
+def test_single_user_setup_reports_only_readable_secrets(paths: Paths) -> None:
     for directory in (paths.kvm, EtcdFiles(paths).directory):
         directory.chmod(0o700)
     assert problems(paths, None) == []
@@ -85,9 +85,7 @@ def test_with_a_single_user_only_open_secrets_are_told(paths: Paths) -> None:
 
 @pytest.mark.requirement("G24")
 @pytest.mark.parametrize("how", ["link", "second name"])
-def test_what_somebody_has_put_there_is_not_given_away(
-    paths: Paths, tmp_path: Path, how: str
-) -> None:
+def test_foreign_links_are_not_repaired(paths: Paths, tmp_path: Path, how: str) -> None:
     precious = tmp_path / "precious"
     precious.touch(mode=0o600)
     paths.register.unlink()
@@ -138,7 +136,7 @@ def test_the_node_daemon_puts_the_paths_right_and_stays_root(
 @pytest.mark.parametrize(
     ("uid", "match"), [(61803, "only root or masterd"), (61801, "run 'ganeti-users-setup'")]
 )
-def test_a_daemon_that_others_started_refuses_what_it_cannot_mend(
+def test_daemon_started_by_another_user_refuses_wrong_owners(
     paths: Paths, monkeypatch: pytest.MonkeyPatch, uid: int, match: str
 ) -> None:
     monkeypatch.setattr(ServiceUsers, "of_node", lambda _paths: USERS)

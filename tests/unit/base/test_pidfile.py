@@ -44,7 +44,7 @@ def test_a_daemon_that_ends_serves_no_more_and_lives(tmp_path: Path) -> None:
     assert living_process(path) is None
 
 
-def test_a_second_daemon_is_refused_and_told_about_the_first(tmp_path: Path) -> None:
+def test_second_daemon_is_refused_and_names_the_first(tmp_path: Path) -> None:
     path = tmp_path / "daemon.pid"
     with holding_pid_file(path, "ganeti-test") as held:
         held.serves()
@@ -56,7 +56,7 @@ def test_a_second_daemon_is_refused_and_told_about_the_first(tmp_path: Path) -> 
         assert serving_process(path) is not None
 
 
-def test_the_file_of_a_killed_daemon_names_nobody(tmp_path: Path) -> None:
+def test_pid_file_of_a_killed_daemon_names_no_process(tmp_path: Path) -> None:
     path = tmp_path / "daemon.pid"
     script = (
         "import os, sys; from pathlib import Path; from ganeti.base.pidfile import holding_pid_file\n"
@@ -72,7 +72,7 @@ def test_the_file_of_a_killed_daemon_names_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "garbage", "12", "-1 5", "1 2 3", "999999999 1"])
-def test_damaged_content_names_nobody(tmp_path: Path, content: str) -> None:
+def test_damaged_pid_file_names_no_process(tmp_path: Path, content: str) -> None:
     path = tmp_path / "daemon.pid"
     with holding_pid_file(path, "ganeti-test"):
         path.write_text(content)
@@ -85,7 +85,7 @@ def test_a_process_that_has_ended_has_no_identity() -> None:
     assert identity_of(process.pid) is None
 
 
-def test_a_daemon_starts_though_somebody_looks_at_its_file(tmp_path: Path) -> None:
+def test_daemon_starts_while_another_process_checks_its_file(tmp_path: Path) -> None:
     path = tmp_path / "pid"
     path.touch()
     with path.open() as looking:

@@ -16,7 +16,7 @@ async def test_output_and_errors_are_kept_apart() -> None:
     assert done.text == "out\nerr"
 
 
-async def test_more_output_than_the_limit_is_dropped_and_the_program_goes_on() -> None:
+async def test_output_beyond_the_limit_is_dropped_and_the_program_continues() -> None:
     done = await run(["sh", "-c", "head -c 5000000 /dev/zero; echo done >&2; exit 0"])
     assert len(done.stdout) == OUTPUT_LIMIT
     assert done.stderr == b"done\n"
@@ -27,7 +27,7 @@ async def test_input_is_given_and_need_not_be_read() -> None:
     assert (await run(["true"], stdin=b"x" * 1_000_000)).status == 0
 
 
-async def test_a_program_that_says_much_and_does_not_end_is_killed_with_its_children() -> None:
+async def test_program_with_endless_output_is_killed_with_its_children() -> None:
     with pytest.raises(CommandFailed, match=r"did not end within 0\.2 s"):
         await asyncio.wait_for(run(["sh", "-c", "yes; true"], timeout_s=0.2), 10)
 

@@ -32,7 +32,7 @@ async def test_what_comes_while_some_are_woken_comes_after_them() -> None:
     assert first[-1].done()
 
 
-async def test_one_that_was_given_up_is_passed_over() -> None:
+async def test_cancelled_waiter_is_skipped() -> None:
     loop, waking = asyncio.get_running_loop(), StaggeredWaker()
     given_up, other = loop.create_future(), loop.create_future()
     waking.resolve(given_up, 1)
@@ -41,7 +41,7 @@ async def test_one_that_was_given_up_is_passed_over() -> None:
     assert await other == 2
 
 
-async def test_those_who_ask_for_a_turn_get_it_in_their_order() -> None:
+async def test_turns_are_given_in_the_order_of_requests() -> None:
     waking, order = StaggeredWaker(), []
 
     async def ask(number: int) -> None:

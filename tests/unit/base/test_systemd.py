@@ -9,7 +9,7 @@ from ganeti.base.systemd import SOCKET_VARIABLE, notify
 
 
 @pytest.mark.parametrize("is_abstract", [False, True])
-def test_it_is_told_at_its_socket(
+def test_notification_reaches_the_socket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_abstract: bool
 ) -> None:
     path = f"{tmp_path.name}-notify" if is_abstract else str(tmp_path / "notify")
@@ -22,7 +22,7 @@ def test_it_is_told_at_its_socket(
 
 
 @pytest.mark.parametrize("address", ["", "relative", "/nowhere/at/all", "vsock:2:1"])
-def test_where_nobody_listens_nothing_is_said(
+def test_notification_without_a_listener_is_ignored(
     monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setenv(SOCKET_VARIABLE, address)

@@ -111,7 +111,7 @@ def in_child(function: object) -> str:
 
 
 @pytest.mark.requirement("S227")
-def test_the_rights_of_root_are_given_up_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rights_of_root_are_dropped_permanently(monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root has rights to give up")
     monkeypatch.setattr(os, "access", lambda _path, _mode: True)
@@ -129,7 +129,7 @@ def test_the_rights_of_root_are_given_up_for_good(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.requirement("S227")
-def test_a_program_that_its_user_cannot_read_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_program_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root has rights to give up")
     monkeypatch.setattr(os, "access", lambda _path, _mode: False)
@@ -137,7 +137,7 @@ def test_a_program_that_its_user_cannot_read_is_told_so(monkeypatch: pytest.Monk
 
 
 @pytest.mark.requirement("S227")
-def test_whoever_is_not_root_cannot_become_another() -> None:
+def test_only_root_can_become_another_user() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can try this")
 

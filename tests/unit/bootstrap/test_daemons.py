@@ -80,7 +80,7 @@ async def test_a_daemon_that_ends_is_waited_for_and_another_one_started(
     await daemons.stop("test-daemon")
 
 
-async def test_two_who_start_a_daemon_at_the_same_time_get_the_same_one(daemons: Daemons) -> None:
+async def test_concurrent_starts_give_the_same_daemon(daemons: Daemons) -> None:
     one, other = await asyncio.gather(
         daemons.start("test-daemon", ["slow"]), daemons.start("test-daemon", ["slow"])
     )
@@ -88,7 +88,9 @@ async def test_two_who_start_a_daemon_at_the_same_time_get_the_same_one(daemons:
     await daemons.stop("test-daemon")
 
 
-async def test_a_daemon_that_ends_as_it_starts_is_told_with_its_own_words(daemons: Daemons) -> None:
+async def test_daemon_that_ends_during_its_start_is_reported_with_its_output(
+    daemons: Daemons,
+) -> None:
     with pytest.raises(HostError, match="ended as it started: no luck: nothing inherited"):
         await daemons.start("test-daemon", ["fail"])
 
@@ -104,7 +106,7 @@ async def test_a_daemon_that_starts_is_ended_as_one_that_serves(daemons: Daemons
         await starting
 
 
-async def test_a_daemon_that_has_locked_its_file_and_not_said_who_it_is_is_waited_for(
+async def test_daemon_that_has_not_written_its_pid_yet_is_awaited(
     daemons: Daemons, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = await daemons.start("test-daemon")
@@ -141,7 +143,7 @@ async def test_on_a_host_with_systemd_its_units_are_asked(tmp_path: Path) -> Non
 
 
 @pytest.mark.requirement("G23")
-def test_a_daemon_inherits_only_what_says_where_it_is() -> None:
+def test_daemon_inherits_only_variables_of_its_location() -> None:
     given = {"PATH": "/x", "GANETI_ROOTDIR": "/r", "SECRET": "s", "LD_PRELOAD": "l"}
     found = daemon_environment(given)
     assert (found["PATH"], found["GANETI_ROOTDIR"]) == ("/x", "/r")

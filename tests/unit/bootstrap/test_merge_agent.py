@@ -99,7 +99,7 @@ def test_the_first_type_of_keys_that_is_there_is_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("S37")
-def test_the_watcher_rests_and_goes_on_as_it_was(tmp_path: Path) -> None:
+def test_watcher_is_paused_and_restored(tmp_path: Path) -> None:
     paths = Paths(tmp_path)
     paths.data.mkdir(parents=True)
     assert agent.paused(paths) is None
@@ -134,14 +134,14 @@ def test_requests_are_answered_in_turn_and_one_that_makes_no_sense_with_an_error
     assert errors[-1] == "line: must be one line"
 
 
-def test_an_answer_of_somebody_else_is_refused_with_its_name() -> None:
+def test_foreign_answer_is_refused_with_its_name() -> None:
     with pytest.raises(PrereqError, match=r"node1 gave an unexpected answer"):
         agent.parse_answer(b"Welcome!\n", "node1")
     with pytest.raises(PrereqError, match="node1: no such luck"):
         agent.parse_answer(b'{"error": "no such luck"}', "node1")
 
 
-def test_the_options_are_as_the_page_says() -> None:
+def test_options_match_the_manual_page() -> None:
     page = (Path(__file__).parents[3] / "docs/man/ganeti-cluster-merge.md").read_text()
     for action in parser()._actions:
         if action.help != "==SUPPRESS==":

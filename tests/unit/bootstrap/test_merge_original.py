@@ -138,7 +138,7 @@ async def test_its_daemons_are_started_by_its_own_program_the_node_daemon_first(
         await one.start_daemons(["ganeti-masterd2"])
 
 
-async def test_it_is_put_aside_with_the_watcher_at_rest_and_nothing_of_it_goes_on(
+async def test_files_are_moved_with_the_watcher_paused_and_no_daemon_running(
     paths: Paths,
 ) -> None:
     paths.watcher_pause.write_text("2000000000\n")
@@ -154,7 +154,7 @@ async def test_it_is_put_aside_with_the_watcher_at_rest_and_nothing_of_it_goes_o
 
 
 @pytest.mark.requirement("S40", "S41", "S49")
-def test_its_configuration_is_merged_as_one_of_ours() -> None:
+def test_upstream_configuration_is_merged_like_any_other() -> None:
     mine = Opened(cluster(1), (), 40)
     theirs = opened_original(sample.encoded(sample.document()), Choices(keep_unknown=True))
     assert not theirs.unfinished

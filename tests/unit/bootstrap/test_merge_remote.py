@@ -165,7 +165,7 @@ async def test_one_program_on_a_node_answers_all_requests_and_another_one_when_i
             await remote.call(paused)
 
 
-async def test_a_node_whose_connection_was_lost_is_reached_anew(tmp_path: Path) -> None:
+async def test_lost_connection_to_a_node_is_made_again(tmp_path: Path) -> None:
     async with server(tmp_path) as (port, known):
         paths = ssh(tmp_path, port, known)[0].paths
         session = Session(paths, lambda _contact: PASSWORD)
@@ -186,7 +186,7 @@ async def test_a_node_whose_connection_was_lost_is_reached_anew(tmp_path: Path) 
         ("Welcome 3.0\n", r"is this version installed there\?"),
     ],
 )
-async def test_a_node_without_our_programs_is_told_what_it_needs(
+async def test_node_without_this_implementation_is_refused_with_a_remedy(
     tmp_path: Path, said: str, why: str
 ) -> None:
     async def shell(process: "asyncssh.SSHServerProcess[bytes]") -> None:
@@ -215,7 +215,7 @@ async def test_a_key_goes_before_the_password(tmp_path: Path) -> None:
         assert asked == []
 
 
-async def test_a_wrong_password_is_said_and_asked_for_again(tmp_path: Path) -> None:
+async def test_wrong_password_is_reported_and_requested_again(tmp_path: Path) -> None:
     async with server(tmp_path) as (port, known):
         reach, asked = ssh(tmp_path, port, known, "wrong", PASSWORD)
         with pytest.raises(PrereqError, match="does not let root in"):
@@ -250,7 +250,7 @@ async def test_without_the_check_the_first_key_is_the_only_one(tmp_path: Path) -
         assert asked == []
 
 
-async def test_nobody_there_is_an_error_with_the_name(tmp_path: Path) -> None:
+async def test_unreachable_host_is_an_error_with_its_name(tmp_path: Path) -> None:
     reach, _ = ssh(tmp_path, 1, "", PASSWORD)
     with pytest.raises(PrereqError, match=r"127\.0\.0\.1: the connection by ssh failed"):
         await reach(HOST)

@@ -37,7 +37,7 @@ OURS = HostFacts(
 
 
 @pytest.mark.requirement("S34")
-def test_each_cluster_has_its_own_line_of_passwords_whoever_is_asked(
+def test_each_cluster_has_its_own_password_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     args = parser().parse_args(["--password-stdin", "c2", "c3"])
@@ -58,7 +58,9 @@ def test_each_cluster_has_its_own_line_of_passwords_whoever_is_asked(
         ({"jobs": [7, 8]}, "2 jobs have not ended there, for example 7"),
     ],
 )
-def test_a_cluster_that_cannot_be_merged_is_told_why(changes: dict[str, object], why: str) -> None:
+def test_cluster_that_cannot_be_merged_is_refused_with_the_reason(
+    changes: dict[str, object], why: str
+) -> None:
     theirs = replace(OURS, cluster="theirs", uuid="2")
     check_cluster(theirs, "host", OURS)
     with pytest.raises(PrereqError, match=why):
@@ -72,7 +74,7 @@ def test_names_are_given_as_pairs() -> None:
             _names([wrong], "--group")
 
 
-def test_a_host_without_a_state_is_told_where_to_run_it(
+def test_host_without_a_state_is_referred_to_the_master(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
@@ -197,7 +199,7 @@ def test_a_disk_that_is_full_is_an_error_and_no_traceback(
 
 
 @pytest.mark.parametrize("option", ["--shutdown-timeout=-5", "--ssh-port=0", "--ssh-port=65536"])
-def test_numbers_that_are_none_are_refused_before_anybody_is_contacted(option: str) -> None:
+def test_invalid_numbers_are_refused_before_any_contact(option: str) -> None:
     args = parser().parse_args([option, "c2"])
     with pytest.raises(InputError, match=option.partition("=")[0]):
         _choices(args)

@@ -358,7 +358,7 @@ async def test_wherever_it_is_killed_before_a_node_leaves_it_goes_back_or_on(
 @pytest.mark.sampled(1)
 @pytest.mark.requirement("S46")
 @pytest.mark.parametrize("kind", [PrereqError, Cut])
-async def test_after_the_first_node_has_left_it_only_goes_on(
+async def test_merge_cannot_roll_back_after_the_first_node_left(
     tmp_path: Path, kind: type[Exception]
 ) -> None:
     total, first = await count_of_calls(tmp_path / "count")
@@ -433,7 +433,7 @@ async def test_all_nodes_are_called_at_once_and_each_that_fails_is_named(
 
 @pytest.mark.requirement("S46", "S47")
 @pytest.mark.parametrize("dies_at", [Action.PAUSE, Action.STOP_DAEMONS])
-async def test_a_node_that_dies_keeps_nobody_else_down(
+async def test_dead_node_does_not_block_the_rollback_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_at: Action
 ) -> None:
     world = World(cluster(1), cluster(2))
@@ -666,7 +666,7 @@ def _reach(world: World) -> Any:
     return reach
 
 
-async def test_the_merged_state_has_the_rest_of_ours(tmp_path: Path) -> None:
+async def test_merged_state_keeps_the_rest_of_the_local_state(tmp_path: Path) -> None:
     world = a_world()
     ours = await world.backup_of(world.ours)
     plan = merge(world.ours, [world.theirs])
@@ -675,7 +675,7 @@ async def test_the_merged_state_has_the_rest_of_ours(tmp_path: Path) -> None:
     assert state.snapshot.tables == plan.snapshot.tables
 
 
-def test_every_step_says_what_it_does() -> None:
+def test_every_step_has_a_title() -> None:
     assert len({step.name for step in STEPS}) == len(STEPS)
     assert all(step.title[0].isupper() and not step.title.endswith(".") for step in STEPS)
     past = [step.can_undo for step in STEPS]

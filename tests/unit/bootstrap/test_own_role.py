@@ -103,7 +103,7 @@ def is_told(
 
 @pytest.mark.requirement("G23", "A57")
 @pytest.mark.parametrize("role", list(Role))
-async def test_node_of_a_role_holds_and_runs_what_the_table_says(paths: Paths, role: Role) -> None:
+async def test_node_of_a_role_matches_the_table(paths: Paths, role: Role) -> None:
     daemons = FakeDaemons(paths, list(MODULES))
     kept = {path.name for path in paths.data.iterdir()}
     done = await enforce_role(paths, daemons, role)
@@ -155,7 +155,7 @@ async def test_only_nodes_that_are_not_candidates_hold_a_copy_and_only_by_option
 
 
 @pytest.mark.requirement("S238")
-async def test_confd_that_answers_from_an_allowed_copy_goes_on(paths: Paths) -> None:
+async def test_confd_with_an_allowed_copy_keeps_running(paths: Paths) -> None:
     await enforce_role(paths, FakeDaemons(paths, ()), Role.REGULAR)
     daemons = answers_from_copy(paths)
     is_told(paths, confd_on_all=True)

@@ -72,7 +72,7 @@ def test_a_new_cluster_has_a_secret_and_a_certificate_for_its_name_and_address(
 
 
 @pytest.mark.requirement("S206")
-def test_those_of_somebody_else_are_taken_as_they_are(paths: Paths, tmp_path: Path) -> None:
+def test_files_of_another_owner_are_used_unchanged(paths: Paths, tmp_path: Path) -> None:
     key = certificates.new_key()
     pair = tmp_path / "pair.pem"
     pair.write_bytes(key + certificates.self_signed(key, "x", NOW, 1e9))

@@ -159,7 +159,7 @@ def ceiling_of(rows: dict[tuple[str, str], bytes]) -> int:
 
 
 @pytest.mark.requirement("G8")
-def test_epochs_and_job_ids_go_on_far_beyond_all_known_ones(paths: Paths) -> None:
+def test_epochs_and_job_ids_continue_far_beyond_all_known_ones(paths: Paths) -> None:
     lines = restored(paths, backup_of(content()))
     rows = state_of(paths)
     found = present_state_at(paths.state, IDENTITY)
@@ -307,7 +307,7 @@ def test_only_a_regular_file_is_read(paths: Paths) -> None:
             asyncio.run(restore(paths, paths.root / name, clock=FrozenClock(), ask_nodes=ask))
 
 
-def test_newer_states_are_given_up_only_on_demand(paths: Paths) -> None:
+def test_newer_states_are_discarded_only_on_request(paths: Paths) -> None:
     newer = [Row("instance", "i", b'{"name": "web9"}'), row_of(job(77, JobStatus.SUCCESS))]
     replace_state(paths.state, IDENTITY, History(Position(5, 9), b"x" * 16), newer)
     data = backup_of(content())
@@ -355,7 +355,7 @@ def test_others_that_had_the_last_state_come_first(paths: Paths) -> None:
 
 
 @pytest.mark.requirement("G2", "G4")
-def test_while_a_node_hears_another_master_nothing_is_restored(paths: Paths) -> None:
+def test_restore_is_refused_while_a_node_has_contact_with_another_master(paths: Paths) -> None:
     before = RegisterFile(paths.register).read()
     nodes = Nodes(
         {NODES[0]: None, NODES[1]: None, NODES[2]: LastContact(NODES[1], SILENCE_S - 0.1)}
@@ -374,7 +374,7 @@ def test_a_master_that_is_gone_or_was_here_is_no_obstacle(paths: Paths, heard: L
     assert not any("did not report whether" in line for line in lines)
 
 
-def test_it_is_said_who_could_not_be_asked(paths: Paths) -> None:
+def test_restore_reports_nodes_without_an_answer(paths: Paths) -> None:
     offline = sample_node(3, offline=True)
     put = put_row(offline)
     rows = [Row(put.kind, put.key, put.value) if row.key == NODES[2] else row for row in content()]
@@ -384,7 +384,7 @@ def test_it_is_said_who_could_not_be_asked(paths: Paths) -> None:
     assert any("node2.example.com did not report" in line for line in lines)
 
 
-def test_a_state_that_cannot_be_opened_is_moved_aside(paths: Paths) -> None:
+def test_unreadable_state_is_moved_away(paths: Paths) -> None:
     paths.state.write_bytes(b"no database" * 1000)
     with pytest.raises(PrereqError, match="cannot be opened"):
         restored(paths, backup_of(content()))
@@ -430,7 +430,7 @@ def test_wherever_writing_fails_the_old_state_stays_and_a_second_try_succeeds(
 
 
 @pytest.mark.requirement("G8", "G11")
-def test_a_death_before_the_register_is_written_is_mended_by_doing_it_again(
+def test_repeated_restore_repairs_a_crash_before_the_register(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Death(Exception):

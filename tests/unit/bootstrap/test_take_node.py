@@ -143,7 +143,7 @@ async def test_a_second_way_back_works_as_the_first(paths: Paths) -> None:
 
 
 @pytest.mark.parametrize(("ours", "serial"), [(3, "7"), (2000, "2000"), (None, "7")])
-async def test_the_originals_jobs_go_on_above_the_ids_of_this_version(
+async def test_upstream_jobs_continue_above_the_present_ids(
     paths: Paths, ours: int | None, serial: str
 ) -> None:
     await Node(paths).take()
@@ -172,7 +172,7 @@ async def test_guests_keep_their_variables_and_removed_clusters_their_copies(pat
 
 @pytest.mark.requirement("G28")
 @pytest.mark.parametrize("renames", range(6))
-async def test_a_way_back_that_was_killed_goes_on(
+async def test_killed_return_continues(
     paths: Paths, monkeypatch: pytest.MonkeyPatch, renames: int
 ) -> None:
     before = contents(paths.data)
@@ -207,14 +207,14 @@ async def test_what_is_in_the_way_is_named_before_anything_changes(paths: Paths)
 
 
 @pytest.mark.requirement("G28")
-async def test_who_goes_back_to_an_old_configuration_is_told_so(paths: Paths) -> None:
+async def test_return_to_an_old_configuration_is_reported(paths: Paths) -> None:
     await Node(paths).take()
     assert "is as of the takeover" in (await Node(paths, is_dry=True).give_back(None))[-1]
     assert not any("takeover" in line for line in await Node(paths, is_dry=True).give_back(b"{}"))
     assert "is as of the takeover" in (await Node(paths).give_back(None))[0]
 
 
-async def test_a_process_that_only_has_the_number_is_left_alone(
+async def test_process_with_a_reused_id_is_not_stopped(
     paths: Paths, luxid: "subprocess.Popen[bytes]"
 ) -> None:
     (paths.run / "ganeti-luxid.pid").rename(paths.run / "ganeti-noded.pid")
@@ -222,7 +222,7 @@ async def test_a_process_that_only_has_the_number_is_left_alone(
     assert luxid.poll() is None
 
 
-async def test_another_node_is_told_to_join(paths: Paths) -> None:
+async def test_remaining_node_gets_instructions_to_join(paths: Paths) -> None:
     (paths.data / "ssconf_master_node").write_text("elsewhere.example.com\n")
     assert "ganeti-node-join" in (await Node(paths).take())[-1]
     assert not (paths.data / "rapi_users").exists()
@@ -235,7 +235,7 @@ async def test_where_there_is_no_original_nothing_is_done(tmp_path: Path) -> Non
         await Node(Paths(tmp_path)).give_back(None)
 
 
-async def test_a_member_of_a_cluster_of_ours_is_not_taken_over(paths: Paths) -> None:
+async def test_member_of_a_present_cluster_is_not_taken_over(paths: Paths) -> None:
     paths.node_certificate.write_text("x")
     with pytest.raises(PrereqError, match="already"):
         await Node(paths).take()

@@ -94,7 +94,7 @@ def test_a_filter_that_would_be_passed_over_is_refused() -> None:
 
 
 @pytest.mark.parametrize("state", [{"offline": True}, {"drained": True}, {"master_capable": False}])
-def test_what_becomes_of_the_state_of_the_new_master_is_said(state: dict[str, bool]) -> None:
+def test_effect_on_the_state_of_the_new_master_is_reported(state: dict[str, bool]) -> None:
     document = sample.document()
     document["nodes"][sample.NODES[1]] |= state
     assert f"changed: node {HOST}: {next(iter(state))}: is" in said(planned(document))

@@ -106,7 +106,7 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("S238", "S51")
-def test_key_of_a_node_says_nothing_of_other_keys(tmp_path: Path) -> None:
+def test_key_of_a_node_discloses_no_other_key(tmp_path: Path) -> None:
     paths = Paths(tmp_path)
     paths.data.mkdir(parents=True)
     cluster_key = b"k" * 64

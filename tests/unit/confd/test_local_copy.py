@@ -70,7 +70,7 @@ async def test_each_transaction_is_followed_with_its_serial(candidate: Candidate
 
 
 @pytest.mark.requirement("S53")
-async def test_who_was_away_for_longer_than_the_log_reads_all_again(candidate: Candidate) -> None:
+async def test_reader_behind_the_log_reads_all_again(candidate: Candidate) -> None:
     for number in range(100):
         candidate.put(sample_instance(3 + number % 5))
     assert candidate.database.log_entries < 100

@@ -127,7 +127,7 @@ async def test_all_rows_are_read_and_each_transaction_is_followed(following: Fol
     assert copy.facts.position == Position(2, 1).as_int()
 
 
-async def test_a_broken_watch_goes_on_where_it_was(following: Following) -> None:
+async def test_broken_watch_continues_at_its_revision(following: Following) -> None:
     etcd = following.etcd
     etcd.news.put_nowait(Unanswered("the line broke"))
     await asyncio.sleep(0.1)
@@ -140,7 +140,7 @@ async def test_a_broken_watch_goes_on_where_it_was(following: Following) -> None
     assert etcd.watches[-1] == 4
 
 
-async def test_what_is_compacted_is_read_anew(following: Following) -> None:
+async def test_compacted_revision_causes_a_full_read(following: Following) -> None:
     etcd = following.etcd
     etcd.write(Position(1, 2), sample_instance(3))
     etcd.news = asyncio.Queue()
@@ -175,7 +175,7 @@ async def test_a_state_that_is_being_put_there_is_not_shown(following: Following
     assert following.copy.facts.position == Position(2, 1).as_int()
 
 
-async def test_a_damaged_row_is_said_and_all_is_read_again(
+async def test_damaged_row_is_logged_and_all_is_read_again(
     following: Following, caplog: pytest.LogCaptureFixture
 ) -> None:
     etcd = following.etcd

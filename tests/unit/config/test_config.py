@@ -160,7 +160,7 @@ async def test_what_was_on_its_way_before_a_refused_change_stays() -> None:
     await store.close()
 
 
-async def test_after_an_unknown_commit_nobody_may_use_the_configuration() -> None:
+async def test_unknown_commit_ends_use_of_the_configuration() -> None:
     store, config = await sample_config()
     lost: list[Exception] = []
     config.on_lost = lost.append
@@ -418,7 +418,7 @@ def test_limits_of_disks_and_interfaces_hold() -> None:
         _finished(lambda draft: draft.put(sample_instance(9, nics=nics)))
 
 
-def test_what_was_given_up_can_be_taken_by_another_in_the_same_change() -> None:
+def test_released_claim_can_be_taken_in_the_same_change() -> None:
     def swap(draft: Draft) -> None:
         draft.remove(sample_instance(1))
         draft.put(sample_instance(9, name="web1.example.com", nics=sample_instance(1).nics))
@@ -447,7 +447,7 @@ def test_a_rename_touches_one_object() -> None:
     assert len(snapshot.instances_on(NODES[0])) == 3
 
 
-async def test_what_was_changed_for_a_job_is_told_when_it_is_durable() -> None:
+async def test_changes_of_a_job_are_reported_once_durable() -> None:
     store, config = await sample_config()
     told: list[tuple[int | None, list[str]]] = []
     config.on_changed = lambda job_id, objects: told.append(

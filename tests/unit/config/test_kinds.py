@@ -80,7 +80,7 @@ async def test_it_is_stored_read_back_and_brought_up_to_date() -> None:
     assert again.snapshot.table(Rack) == {}
 
 
-def test_what_it_claims_nobody_else_has() -> None:
+def test_claims_are_unique() -> None:
     change = draft()
     change.put(BLUE)
     green = Rack(uuid=UUID.replace("1", "2"), name="green", vlan=7)

@@ -207,7 +207,7 @@ def _in(nic: Nic, network: Network) -> Nic:
     return replace(nic, ip=network.network.replace("0/24", address.rpartition(".")[2]))
 
 
-def test_ranges_that_overlap_must_be_said_to_be_apart() -> None:
+def test_overlapping_ranges_must_be_declared_separate() -> None:
     ours, theirs = cluster(1, instances=0), cluster(2, instances=0)
     (other,) = theirs.networks.values()
     theirs = changed(theirs, replace(other, network="10.1.0.0/16"))
@@ -275,9 +275,7 @@ def test_a_name_in_an_option_that_nothing_has_stops_the_merge(what: str) -> None
 @pytest.mark.parametrize(
     ("choice", "vlan"), [(Choice.STRICT, None), (Choice.KEEP, ".7"), (Choice.OURS, "")]
 )
-def test_interfaces_keep_their_vlan_where_their_group_becomes_one_with_ours(
-    choice: Choice, vlan: str | None
-) -> None:
+def test_interfaces_keep_their_vlan_in_a_merged_group(choice: Choice, vlan: str | None) -> None:
     ours, theirs = cluster(1), changed(cluster(2), nicparams={"default": {"vlan": ".7"}})
     options = MergeOptions(
         group_names={"group2": "group1"},
@@ -331,7 +329,7 @@ def effective(snapshot: Snapshot, uuid: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", sorted(DIFFERENT))
-def test_a_parameter_that_differs_is_said_and_kept_or_given_up(name: str) -> None:
+def test_differing_parameter_is_reported_and_resolved(name: str) -> None:
     ours, theirs = cluster(1), cluster(2)
     theirs = changed(
         theirs,
@@ -358,7 +356,7 @@ def test_a_parameter_that_differs_is_said_and_kept_or_given_up(name: str) -> Non
             assert effective(plan.snapshot, uuid) == effective(ours, uuid)
 
 
-def test_what_our_cluster_has_and_theirs_has_not_cannot_be_taken_away() -> None:
+def test_parameter_set_only_in_the_local_cluster_cannot_be_unset() -> None:
     ours, theirs = cluster(1), cluster(2)
     ours = changed(ours, osparams={"debian": {"mirror": "here"}})
     theirs = changed(theirs, *(replace(one, os="debian") for one in theirs.instances.values()))
@@ -414,7 +412,7 @@ def test_an_unsettled_migration_stops_the_merge() -> None:
     assert "is not settled" in only_error(merge(cluster(1), [theirs]))
 
 
-def test_when_no_port_is_left_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exhausted_ports_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ganeti.config.merging.merge.PORTS", range(11000, 11001))
     plan = merge(cluster(1, instances=0), [cluster(2, instances=12)])
     assert any("no port from 11000 to 11000 is left" in one.text for one in plan.errors)

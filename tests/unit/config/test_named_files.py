@@ -53,7 +53,7 @@ def test_an_empty_name_is_no_file() -> None:
 
 
 @pytest.mark.requirement("A45")
-def test_what_a_former_check_let_in_is_sent_to_nobody() -> None:
+def test_value_from_an_earlier_check_is_not_distributed() -> None:
     found = snapshot()
     cluster = replace(
         found.cluster,

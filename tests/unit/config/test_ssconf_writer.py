@@ -139,7 +139,7 @@ async def test_a_node_that_does_not_answer_is_tried_again_and_delays_no_other() 
     await distributor.close()
 
 
-async def test_offline_nodes_are_left_alone_and_caught_up_when_they_return() -> None:
+async def test_offline_nodes_get_the_latest_set_on_return() -> None:
     config, nodes, distributor = await begin()
     offline = msgspec.structs.replace(sample_node(3), offline=True, master_candidate=False)
     await config.change(put(offline))
@@ -155,7 +155,7 @@ async def test_offline_nodes_are_left_alone_and_caught_up_when_they_return() -> 
 
 
 @pytest.mark.requirement("F29")
-async def test_a_node_that_is_marked_offline_is_told_so_once() -> None:
+async def test_node_marked_offline_is_notified_once() -> None:
     config, nodes, distributor = await begin()
     offline = msgspec.structs.replace(sample_node(3), offline=True, master_candidate=False)
     nodes.sent.clear()
@@ -174,7 +174,7 @@ async def test_a_node_that_is_marked_offline_is_told_so_once() -> None:
 
 
 @pytest.mark.requirement("F29")
-async def test_a_node_that_cannot_be_reached_is_told_when_it_can() -> None:
+async def test_unreachable_node_is_notified_later() -> None:
     config, nodes, distributor = await begin()
     offline = msgspec.structs.replace(sample_node(3), offline=True, master_candidate=False)
     nodes.broken = {NAMES[2]}
@@ -191,7 +191,7 @@ async def test_a_node_that_cannot_be_reached_is_told_when_it_can() -> None:
 
 
 @pytest.mark.requirement("F29")
-async def test_a_node_that_stays_away_is_given_up_until_another_master_begins() -> None:
+async def test_node_that_stays_away_is_not_retried_by_this_master() -> None:
     config, nodes, distributor = await begin()
     offline = msgspec.structs.replace(sample_node(3), offline=True, master_candidate=False)
     nodes.broken = {NAMES[2]}
@@ -212,7 +212,7 @@ async def test_a_node_that_stays_away_is_given_up_until_another_master_begins() 
 
 @pytest.mark.requirement("F29")
 @pytest.mark.parametrize("away_s", [3, 3600, TRY_FOR_S + 1])
-async def test_a_node_that_is_back_for_a_moment_is_told_of_both(away_s: float) -> None:
+async def test_node_back_for_a_moment_is_notified_again(away_s: float) -> None:
     config, nodes, distributor = await begin()
     offline = msgspec.structs.replace(sample_node(3), offline=True, master_candidate=False)
     nodes.broken = {NAMES[2]} if away_s > 3 else set()
@@ -231,7 +231,7 @@ async def test_a_node_that_is_back_for_a_moment_is_told_of_both(away_s: float) -
 
 
 @pytest.mark.requirement("F29")
-async def test_an_answer_before_the_first_try_does_not_keep_a_node_from_being_told() -> None:
+async def test_early_answer_does_not_prevent_the_notification() -> None:
     offline, told = sample_node(3, offline=True, master_candidate=False), []
 
     async def tell(node: Node) -> None:
@@ -247,7 +247,7 @@ async def test_an_answer_before_the_first_try_does_not_keep_a_node_from_being_to
     await notifier.close()
 
 
-async def test_a_new_node_can_be_told_at_once() -> None:
+async def test_new_node_gets_its_set_at_once() -> None:
     config, nodes, distributor = await begin()
     nodes.sent.clear()
     await distributor.push_now(sample_node(2))
@@ -271,7 +271,7 @@ async def test_settling_waits_until_all_nodes_have_the_last_change() -> None:
     await distributor.close()
 
 
-async def test_settling_ends_in_time_and_names_who_is_late() -> None:
+async def test_settling_ends_in_time_and_names_late_nodes() -> None:
     config, nodes, distributor = await begin()
     nodes.broken.add(NAMES[1])
     await config.change(put(sample_instance(7)))

@@ -98,7 +98,7 @@ def candidates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Candidates:
 
 
 @pytest.mark.requirement("G22")
-async def test_verify_is_told_of_nothing_while_all_servers_are_well(candidates: Candidates) -> None:
+async def test_healthy_servers_give_verify_no_fault(candidates: Candidates) -> None:
     assert await candidates.faults() == []
 
 
@@ -150,7 +150,7 @@ async def test_a_node_that_does_not_answer_is_not_taken_for_one_without_data(
     assert await candidates.servers.lost(NODE_LIST) == frozenset()
 
 
-async def test_servers_of_somebody_else_are_named_by_their_addresses(
+async def test_external_servers_are_named_by_their_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     candidates = Candidates(tmp_path, monkeypatch, is_managed=False)

@@ -62,7 +62,7 @@ async def test_a_former_master_gives_it_up(monkeypatch: pytest.MonkeyPatch) -> N
     await master.end()
 
 
-async def test_a_former_master_is_told_first_where_a_script_does_it() -> None:
+async def test_former_master_is_asked_first_before_a_script() -> None:
     master = await with_address("eth0")
     await master.change(
         lambda draft: draft.put(replace(draft.cluster, use_external_mip_script=True))
@@ -89,7 +89,7 @@ async def test_nothing_is_done_without_an_interface() -> None:
     await master.end()
 
 
-async def test_it_is_given_up_when_the_master_ends() -> None:
+async def test_address_retries_end_with_the_master() -> None:
     master = await with_address("eth0")
     del master.rpc.nodes["node1.example.com"]
     address = MasterAddress(master.config, master.rpc, epoch=3)

@@ -216,7 +216,7 @@ async def test_a_candidate_that_is_none_any_more_when_all_know_it_stays_none(
 
 
 @pytest.mark.virtual_time
-async def test_who_could_not_be_told_to_go_and_comes_back_is_not_told_any_more(
+async def test_returning_candidate_is_no_longer_stopped(
     tmp_path: Path,
 ) -> None:
     async def settle(_limit_s: float) -> list[str]:
@@ -263,7 +263,7 @@ async def test_enforcing_gives_candidates_their_keys_and_takes_them_from_others(
 
 @pytest.mark.virtual_time
 @pytest.mark.requirement("G22")
-async def test_a_server_that_lost_its_data_begins_anew_and_is_asked_for_now_and_then(
+async def test_server_that_lost_its_data_is_replaced(
     tmp_path: Path,
 ) -> None:
     async def settle(limit_s: float) -> list[str]:
@@ -287,7 +287,7 @@ async def test_a_server_that_lost_its_data_begins_anew_and_is_asked_for_now_and_
 
 @pytest.mark.virtual_time
 @pytest.mark.requirement("F39")
-async def test_a_master_that_missed_a_new_key_of_confd_gives_its_own_to_nobody(
+async def test_outdated_key_of_confd_is_never_distributed(
     tmp_path: Path,
 ) -> None:
     async def settle(_limit_s: float) -> list[str]:

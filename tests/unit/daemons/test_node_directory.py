@@ -13,7 +13,7 @@ DIRECTORY.take([sample_node(1), sample_node(2)])
 NODE1, NODE2 = "node1.example.com", "node2.example.com"
 
 
-def test_an_administrator_reads_names_where_the_store_says_uuids() -> None:
+def test_administrator_sees_names_instead_of_uuids() -> None:
     behind = joined(" and ", (NODES[0], NODES[2]))
     why = NotMaster(Reason("{} do not follow {} (in {} s)", behind, NODES[1], "{3}"))
     assert str(why) == f"{NODES[0]} and {NODES[2]} do not follow {NODES[1]} (in {{3}} s)"
@@ -22,7 +22,7 @@ def test_an_administrator_reads_names_where_the_store_says_uuids() -> None:
     assert with_names("plain {} text", DIRECTORY.name) == "plain {} text"
 
 
-def test_what_another_node_says_is_told_with_names_too() -> None:
+def test_text_of_another_node_is_shown_with_names() -> None:
     text = f"epoch 3 is promised to {NODES[1]}, {{not}} to {NODES[2]}"
     assert naming(text, [NODES[1]]) == text
     assert with_names(naming(text, [NODES[1]]), DIRECTORY.name) == text.replace(NODES[1], NODE2)

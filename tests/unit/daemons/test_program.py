@@ -14,7 +14,7 @@ from ganeti.base.pidfile import is_ending, pid_file, serving_process
 from ganeti.daemons.program import DaemonProgram, Ending
 
 
-def test_a_daemon_says_that_it_serves_and_that_it_ends(tmp_path: Path) -> None:
+def test_daemon_reports_that_it_serves_and_ends(tmp_path: Path) -> None:
     program = DaemonProgram("ganeti-test", "For a test.", "test.log")
     paths = Paths(tmp_path)
     paths.log.mkdir(parents=True)
@@ -64,7 +64,7 @@ def test_signals_that_end_other_programs_do_not_end_a_daemon(
     assert "keeping the previous files: the file is damaged" in caplog.text
 
 
-def test_a_daemon_that_cannot_go_on_ends_with_1(tmp_path: Path) -> None:
+def test_failing_daemon_ends_with_1(tmp_path: Path) -> None:
     program = DaemonProgram("ganeti-test", "For a test.", "test.log")
     paths = Paths(tmp_path)
     paths.log.mkdir(parents=True)

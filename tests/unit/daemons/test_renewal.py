@@ -217,7 +217,7 @@ async def test_a_node_that_is_down_is_named_and_gets_its_own_when_it_is_back(wor
     assert world.nodes[2].certificate != world.first[2]
 
 
-async def test_nobody_switches_to_a_new_authority_that_a_node_does_not_know(world: World) -> None:
+async def test_no_node_switches_before_all_accept_the_new_authority(world: World) -> None:
     world.nodes[1].is_down = True
     late = await world.renewal.renew(authority=True)
     assert "node2.example.com" in late
@@ -246,7 +246,7 @@ async def test_a_node_that_is_marked_offline_is_not_waited_for(world: World) -> 
 @pytest.mark.sampled(0)
 @pytest.mark.parametrize("authority", [False, True])
 @pytest.mark.parametrize("next_master", [pytest.param(0, marks=pytest.mark.soak), 1])
-async def test_whoever_is_the_master_next_goes_on_where_the_last_one_died(
+async def test_next_master_continues_an_interrupted_renewal(
     tmp_path: Path, authority: bool, next_master: int
 ) -> None:
     """Dead before each call and each change in turn; certificates that nobody accepts would be seen by `call`."""

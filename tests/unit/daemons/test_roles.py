@@ -174,7 +174,7 @@ async def a_daemon(last_master: NodeUuid | None = None) -> AsyncIterator[Daemon]
 
 @pytest.mark.requirement("G2", "G4")
 @pytest.mark.parametrize("turns", range(2 * TURNS))
-async def test_a_master_that_is_replaced_while_it_begins_serves_nobody(turns: int) -> None:
+async def test_master_replaced_during_its_start_answers_no_client(turns: int) -> None:
     """Found by a real history: the store handed over while the one was still being opened."""
     async with a_daemon() as daemon:
         task = asyncio.create_task(daemon.roles.force())
@@ -278,7 +278,7 @@ async def test_a_master_that_has_a_successor_waits_for_nothing() -> None:
         assert not daemon.roles.waiting_reason
 
 
-async def test_services_that_cannot_go_on_ends_the_epoch_and_the_next_one_begins() -> None:
+async def test_failed_services_end_the_epoch_and_the_next_one_begins() -> None:
     async with a_daemon(ME) as daemon:
         await daemon.roles.resume()
         daemon.opened[0].lost("a commit of unknown outcome")
@@ -295,7 +295,7 @@ async def test_a_master_that_cannot_begin_gives_its_epoch_back() -> None:
         daemon.check()
 
 
-async def test_who_was_no_master_stays_a_follower() -> None:
+async def test_node_that_was_not_the_master_stays_a_follower() -> None:
     async with a_daemon(OTHER) as daemon:
         await daemon.roles.resume()
         await asyncio.sleep(60)
@@ -311,7 +311,7 @@ async def test_a_take_over_asks_the_master_first() -> None:
 
 
 @pytest.mark.requirement("G19")
-async def test_a_take_over_that_is_refused_says_so_in_time() -> None:
+async def test_refused_take_over_is_reported_in_time() -> None:
     async with a_daemon(OTHER) as daemon:
         daemon.store.refusal = "no majority"
         loop = asyncio.get_running_loop()
@@ -339,7 +339,7 @@ async def test_a_take_over_is_refused_when_the_daemon_stops_meanwhile(
             await asking
 
 
-async def test_a_take_over_goes_on_without_the_connection_that_asked_for_it() -> None:
+async def test_take_over_continues_after_a_disconnect() -> None:
     async with a_daemon(OTHER) as daemon:
         asking = asyncio.create_task(daemon.roles.take_over())
         await asyncio.sleep(0)

@@ -44,7 +44,7 @@ async def test_both_ends_find_out_that_the_other_system_is_gone() -> None:
 
 
 @pytest.mark.requirement("G17", "F18")
-async def test_what_nobody_takes_is_read_ahead_only_so_far(
+async def test_read_ahead_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(candidates, "AHEAD_BYTES", 1 << 20)

@@ -170,7 +170,7 @@ def test_an_alarm_while_the_loop_logs_never_lets_it_wait_for_itself(tmp_path: Pa
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("how", ["waits_for_itself", "is_in_c_code"])
-def test_a_loop_that_stands_still_ends_its_daemon_and_says_where(tmp_path: Path, how: str) -> None:
+def test_stalled_loop_ends_its_daemon_and_logs_the_position(tmp_path: Path, how: str) -> None:
     log = tmp_path / "log"
     done = subprocess.run(
         [sys.executable, "-c", STANDS_STILL, log, how],

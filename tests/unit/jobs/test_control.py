@@ -112,9 +112,7 @@ async def test_a_cancel_is_answered_once_it_is_durable() -> None:
 
 
 @pytest.mark.requirement("G9")
-async def test_a_job_that_can_still_succeed_is_not_cancelled_and_its_answer_says_how_to_end_it() -> (
-    None
-):
+async def test_cancel_of_a_job_that_may_succeed_is_refused_and_mentions_kill() -> None:
     rig = await Rig.loaded()
     gate = rig.executor.hold("slow")
     job_id = await rig.queue.submit([act(), act(comment="slow")])
@@ -156,7 +154,7 @@ async def test_a_cancel_that_is_accepted_at_any_moment_never_ends_in_success(
     await rig.end()
 
 
-async def test_what_a_killed_job_waits_for_is_ended_and_its_log_says_by_whom() -> None:
+async def test_kill_ends_the_awaited_work_and_is_logged() -> None:
     rig = await Rig.loaded()
     ended = asyncio.Event()
 
@@ -193,7 +191,7 @@ async def test_a_unit_that_asks_stops_in_between() -> None:
 
 
 @pytest.mark.requirement("G9", "G16")
-async def test_a_cancel_that_cannot_be_written_is_refused_and_the_job_goes_on() -> None:
+async def test_unwritable_cancel_is_refused_and_the_job_continues() -> None:
     rig = await Rig.loaded()
     await rig.config.change(lambda draft: limit(draft, 0))
     job_id = await rig.queue.submit([act()])
@@ -210,7 +208,7 @@ async def test_a_cancel_that_cannot_be_written_is_refused_and_the_job_goes_on() 
 
 @pytest.mark.requirement("G9", "G16")
 @pytest.mark.parametrize("running", [False, True])
-async def test_a_cancel_that_is_refused_takes_nothing_back_that_another_one_has_said(
+async def test_refused_cancel_does_not_revoke_another_answer(
     running: bool,
 ) -> None:
     rig = await Rig.loaded()

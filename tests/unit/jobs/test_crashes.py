@@ -200,7 +200,7 @@ async def _half_done(run: OpRun) -> Outcome:
 
 
 @pytest.mark.virtual_time
-async def test_an_undo_that_fails_is_told_and_stays_recorded() -> None:
+async def test_failed_undo_is_reported_and_stays_recorded() -> None:
     rig = await Rig.loaded()
     rig.executor.behaviours["half"] = _half_done
     job_id = await rig.queue.submit([act(comment="half")])
@@ -244,7 +244,7 @@ async def test_no_job_starts_before_half_done_work_is_undone() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_a_job_between_two_opcodes_goes_on_with_the_next_master() -> None:
+async def test_job_between_two_opcodes_continues_under_the_next_master() -> None:
     rig = await Rig.loaded()
     rig.executor.hold("slow")
     job_id = await rig.queue.submit([act("a"), delay(comment="slow"), act("b")])

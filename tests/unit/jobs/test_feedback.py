@@ -29,7 +29,7 @@ def test_times_are_seconds_and_microseconds() -> None:
     assert timestamp(1.9999999) == (2, 0)
 
 
-async def test_a_log_that_is_full_ends_with_a_line_that_says_so() -> None:
+async def test_full_log_ends_with_a_notice() -> None:
     rig = await Rig.loaded()
 
     async def talk(run: OpRun) -> Outcome:
@@ -54,7 +54,7 @@ async def test_a_log_that_is_full_ends_with_a_line_that_says_so() -> None:
 
 
 @pytest.mark.requirement("G16", "S199")
-async def test_lines_wait_for_a_full_disk_and_nobody_waits_for_them() -> None:
+async def test_log_lines_wait_for_a_full_disk_without_blocking_jobs() -> None:
     rig = await Rig.loaded()
     said = asyncio.Event()
 

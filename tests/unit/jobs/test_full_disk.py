@@ -66,7 +66,7 @@ async def test_room_that_was_not_there_at_the_beginning_is_kept_later() -> None:
     await rig.end()
 
 
-async def test_the_room_file_takes_space_until_it_is_given_up(tmp_path: Path) -> None:
+async def test_room_file_reserves_space_until_it_is_removed(tmp_path: Path) -> None:
     worker = Worker("room")
     path = tmp_path / "state.room"
     room = RoomFile(path, worker, (1 << 16,))

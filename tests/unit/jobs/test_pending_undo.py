@@ -77,7 +77,7 @@ async def test_a_step_that_failed_is_run_again_until_it_is_done(fail: bool) -> N
     await rig.end()
 
 
-async def test_the_next_master_tries_at_once_and_nobody_forgets_a_step() -> None:
+async def test_next_master_retries_every_step_at_once() -> None:
     rig, job_id = await with_pending_undo()
     stuck = dict(rig.executor.stuck)
     world = await rig.crash()
@@ -97,7 +97,7 @@ async def test_the_next_master_tries_at_once_and_nobody_forgets_a_step() -> None
     await rig.end()
 
 
-async def test_what_a_running_job_has_locked_is_left_alone() -> None:
+async def test_pending_undo_waits_for_locks_of_running_jobs() -> None:
     rig, _ = await with_pending_undo()
     rig.executor.stuck.clear()
     tries = len(rig.world.undone)
@@ -165,7 +165,7 @@ async def test_a_full_disk_makes_no_step_be_forgotten_and_no_good_job_be_undone(
     await rig.end()
 
 
-async def test_a_step_that_can_never_be_undone_is_shown_and_given_up() -> None:
+async def test_step_that_always_fails_is_listed_and_abandoned() -> None:
     rig, job_id = await with_pending_undo()
     rig.executor.stuck["second"] = WHY
     await asyncio.sleep(A_WHILE_S)
@@ -196,7 +196,7 @@ async def test_a_step_that_can_never_be_undone_is_shown_and_given_up() -> None:
     await rig.end()
 
 
-async def test_a_step_is_given_up_only_under_its_locks() -> None:
+async def test_step_is_abandoned_only_under_its_locks() -> None:
     rig, job_id = await with_pending_undo()
     await asyncio.sleep(A_WHILE_S)
     [step] = rig.queue.undo.listing()

@@ -40,7 +40,7 @@ def test_a_job_waits_for_all_of_its_dependencies() -> None:
     assert scheduler.take(10) == [3]
 
 
-def test_whoever_can_never_start_is_named() -> None:
+def test_unsatisfiable_job_is_named() -> None:
     scheduler = Scheduler()
     scheduler.add(1, 0, {})
     scheduler.add(2, 0, {1: SUCCESS})

@@ -130,7 +130,7 @@ async def test_nothing_pushed_means_nothing_recorded() -> None:
     assert run.events == []
 
 
-async def test_a_step_that_fails_stays_recorded_and_is_told() -> None:
+async def test_failed_step_stays_recorded_and_is_reported() -> None:
     run = FakeRun()
     with pytest.raises(ExecError) as caught:
         await work(run, "a", "b!", "c", then=ExecError("late"))
@@ -186,7 +186,7 @@ async def test_a_cancelled_task_still_undoes_to_the_end() -> None:
 
 @pytest.mark.requirement("G4", "G7")
 @pytest.mark.parametrize("error", [NotMaster("over"), CommitUnknown("who knows")])
-async def test_whoever_is_not_the_master_any_more_leaves_the_steps_to_the_next_one(
+async def test_former_master_leaves_steps_to_the_next_one(
     error: Exception,
 ) -> None:
     run = FakeRun()
@@ -291,7 +291,7 @@ async def test_the_steps_of_an_outer_block_stay_recorded_within_an_inner_one(fai
     assert run.events == ["record outer", "record outer,inner", *ends, "record "]
 
 
-async def test_a_change_of_unknown_outcome_is_undone_by_nobody() -> None:
+async def test_change_of_unknown_outcome_is_not_undone() -> None:
     run = FakeRun()
     run.change_error = CommitUnknown("the disk is broken")
 

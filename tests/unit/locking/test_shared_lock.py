@@ -85,7 +85,7 @@ async def test_shared_owners_share_and_exclusive_ones_do_not(scene: Scene) -> No
 
 
 @pytest.mark.requirement("S11")
-async def test_nonblocking_acquire_gives_up_at_once(scene: Scene) -> None:
+async def test_nonblocking_acquire_returns_at_once(scene: Scene) -> None:
     scene.lock.try_acquire(1, EXCLUSIVE)
     assert not await scene.lock.acquire(2, SHARED, timeout_s=0)
     assert elapsed() == 0
@@ -94,7 +94,7 @@ async def test_nonblocking_acquire_gives_up_at_once(scene: Scene) -> None:
 
 @pytest.mark.requirement("S11")
 @pytest.mark.parametrize("mode", [SHARED, EXCLUSIVE])
-async def test_acquire_gives_up_after_its_timeout(scene: Scene, mode: Mode) -> None:
+async def test_acquire_returns_after_its_timeout(scene: Scene, mode: Mode) -> None:
     scene.lock.try_acquire(1, EXCLUSIVE)
     assert not await scene.lock.acquire(2, mode, timeout_s=0.2)
     assert elapsed() == pytest.approx(0.2)
@@ -177,7 +177,7 @@ async def test_a_condition_stays_until_its_last_waiter_leaves(scene: Scene) -> N
 
 
 @pytest.mark.requirement("S21")
-async def test_nobody_is_served_before_its_condition_is_on_top(scene: Scene) -> None:
+async def test_no_waiter_is_served_before_its_condition_is_first(scene: Scene) -> None:
     await scene.start(1, SHARED)
     await scene.start(2, EXCLUSIVE)
     await scene.start(3, SHARED)  # the holders would admit it
@@ -186,7 +186,7 @@ async def test_nobody_is_served_before_its_condition_is_on_top(scene: Scene) -> 
 
 
 @pytest.mark.requirement("S21", "S23")
-async def test_readers_behind_a_writer_that_gives_up_go_on_at_once(scene: Scene) -> None:
+async def test_timeout_of_a_writer_releases_the_readers_behind_it(scene: Scene) -> None:
     await scene.start(1, SHARED)
     await scene.start(2, EXCLUSIVE, timeout_s=3)
     await scene.start(3, SHARED)
@@ -266,7 +266,7 @@ async def test_a_lock_held_shared_cannot_be_deleted_by_its_holder(scene: Scene) 
 
 
 @pytest.mark.requirement("S26")
-async def test_deleting_waits_for_other_readers_and_gives_up_after_its_timeout(
+async def test_delete_waits_for_readers_until_its_timeout(
     scene: Scene,
 ) -> None:
     await scene.start(1, SHARED)
@@ -461,7 +461,7 @@ async def test_notifying_uses_no_descriptors(scene: Scene) -> None:
 
 
 @pytest.mark.requirement("S27")
-async def test_an_hour_of_many_waiters_wakes_nobody(scene: Scene) -> None:
+async def test_many_waiters_cause_no_wakeup_for_an_hour(scene: Scene) -> None:
     await scene.start(0, EXCLUSIVE)
     for owner in range(1, 200):
         await scene.start(owner, SHARED if owner % 2 else EXCLUSIVE)
@@ -483,7 +483,7 @@ async def test_one_job_cannot_own_or_wait_twice(scene: Scene) -> None:
     assert scene.lock.owners == {1}
 
 
-async def test_statistics_say_who_holds_and_who_waits_since_when(scene: Scene) -> None:
+async def test_statistics_list_holders_and_waiters(scene: Scene) -> None:
     await scene.start(1, EXCLUSIVE)
     await asyncio.sleep(7)
     await scene.start(2, SHARED)

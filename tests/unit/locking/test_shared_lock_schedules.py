@@ -125,7 +125,7 @@ def random_schedule(source: random.Random) -> list[Step]:
         max_size=60,
     )
 )
-def test_any_schedule_keeps_the_rules_and_leaves_nobody_behind(schedule: list[Step]) -> None:
+def test_any_schedule_keeps_the_rules_and_serves_all(schedule: list[Step]) -> None:
     run_virtual(play(schedule))
 
 

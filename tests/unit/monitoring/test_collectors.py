@@ -59,7 +59,7 @@ async def test_a_report_is_kept_for_the_collector_s_interval(node: Node) -> None
     assert node.runs == ["lvs", "lvs"]
 
 
-async def test_a_collector_that_fails_says_why_and_harms_no_other(node: Node) -> None:
+async def test_failed_collector_reports_the_reason_and_affects_no_other(node: Node) -> None:
     node.output = None
     assert "cannot be started" in (await node.data("lv"))["error"]
     status = (await node.data("drbd"))["status"]

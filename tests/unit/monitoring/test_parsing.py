@@ -50,7 +50,7 @@ def test_one_moment_is_no_load(samples: tuple[tuple[float, dict[str, float]], ..
         processors.load_data(window(*samples).rates(), 100)
 
 
-def test_a_counter_that_begins_anew_is_counted_from_there() -> None:
+def test_restarted_counter_is_counted_from_its_restart() -> None:
     fell = window((0, {"vm": 900.0}), (10, {"vm": 1000.0}), (20, {"vm": 5.0}), (120, {"vm": 105.0}))
     assert fell.rates() == {"vm": 1.0}
     assert fell.rates(least_s=processors.XEN_LEAST_S) == {"vm": 1.0}

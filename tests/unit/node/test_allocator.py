@@ -69,7 +69,7 @@ def test_the_default_search_path_is_that_of_the_packages(monkeypatch: pytest.Mon
 
 
 @pytest.mark.requirement("S162")
-async def test_a_bad_end_is_told_with_the_full_output(node: Node) -> None:
+async def test_failure_is_reported_with_the_full_output(node: Node) -> None:
     node.script("echo partly; echo broken >&2; exit 1")
     assert await node.ask() == AllocatorOutput(
         found=True, status=1, stdout="partly\n", stderr="broken\n"
@@ -115,7 +115,7 @@ async def test_a_program_of_another_user_is_not_run(node: Node) -> None:
         await node.ask()
 
 
-async def test_a_program_that_cannot_be_started_is_told(node: Node) -> None:
+async def test_program_that_cannot_start_is_reported(node: Node) -> None:
     node.script("true").write_text("#!/no/such/interpreter\n")
     answer = await node.ask()
     assert answer.status == 127
@@ -127,7 +127,7 @@ async def test_endless_output_is_bounded(node: Node) -> None:
     assert len((await node.ask()).stdout) == OUTPUT_LIMIT
 
 
-async def test_the_deadline_is_told_and_the_message_removed(tmp_path: Path, node: Node) -> None:
+async def test_deadline_is_reported_and_the_message_removed(tmp_path: Path, node: Node) -> None:
     async def impatient(argv: Sequence[str], **options: object) -> Completed:
         assert options["timeout_s"] == 120
         return await run(argv, timeout_s=0.05)

@@ -288,7 +288,7 @@ async def error_of(call: Awaitable[Any]) -> str:
 # --- the node itself ---
 
 
-async def test_the_node_says_who_it_is_and_what_it_has(bench: Bench) -> None:
+async def test_node_reports_its_identity_and_resources(bench: Bench) -> None:
     version = await bench.node.call(VERSION, Nothing())
     assert (version.protocol, version.cluster_uuid) == (1, CLUSTER)
     nothing = await bench.node.call(NODE_INFO, NodeInfoArgs(hypervisors=[]))
@@ -352,7 +352,7 @@ async def test_a_later_master_supersedes_the_earlier_one(bench: Bench) -> None:
     await bench.node.call(WRITE_FILE, args, epoch=2, master="second")
 
 
-async def test_a_restart_of_the_host_is_said_beforehand(bench: Bench) -> None:
+async def test_restart_of_the_host_is_announced(bench: Bench) -> None:
     assert (await bench.node.call(NODE_POWERCYCLE, Nothing())).delay_s == 5
 
 
@@ -745,7 +745,7 @@ async def test_a_running_guest_keeps_what_it_was_started_with(bench: Bench) -> N
     assert (await bench.on_guest(INSTANCE_INFO, spec)).memory == 128
 
 
-async def test_a_paused_guest_goes_on_when_it_is_started(bench: Bench) -> None:
+async def test_start_resumes_a_paused_guest(bench: Bench) -> None:
     spec = bench.spec()
     await bench.start(spec, paused=True)
     assert await bench.state(spec) == "paused"
@@ -994,7 +994,7 @@ async def test_no_end_of_a_migration_is_ended_while_the_guest_runs_there(bench: 
     assert await error_of(bench.finish(spec, 0, success=False)) == "HypervisorError", "it is gone"
 
 
-async def test_a_guest_that_is_not_there_cannot_arrive_or_go_on(bench: Bench) -> None:
+async def test_missing_guest_can_neither_arrive_nor_resume(bench: Bench) -> None:
     spec = bench.spec()
     assert await error_of(bench.finish(spec, 1, success=True)) == "HypervisorError"
     assert await error_of(bench.finish(spec, 0, success=False)) == "HypervisorError"

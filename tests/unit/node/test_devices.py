@@ -54,7 +54,7 @@ class Changing(Node):
         return [disk.uuid for disk in now.disks], [nic.link for nic in now.nics]
 
 
-async def test_a_disk_is_made_usable_before_and_given_up_after(tmp_path: Path) -> None:
+async def test_disk_is_opened_before_and_closed_after(tmp_path: Path) -> None:
     node = Changing(tmp_path)
     await node.begin()
     await node.disk(DeviceAction.ADD)

@@ -72,7 +72,7 @@ def test_a_master_without_files_has_none_to_share(paths: Paths) -> None:
     assert (found.files, found.problems) == ([], [])
 
 
-def test_what_cannot_be_shared_is_said(paths: Paths) -> None:
+def test_unshareable_files_are_reported(paths: Paths) -> None:
     put(paths, "/etc/real")
     paths.below("/etc/link").symlink_to("real")
     paths.below("/etc/dir").mkdir()

@@ -137,7 +137,7 @@ async def test_memory_counts_the_page_cache_as_free_and_processors_are_counted(n
     assert answer.storage == []
 
 
-async def test_directories_that_can_be_used_have_their_space_told(node: Node) -> None:
+async def test_usable_directories_report_their_space(node: Node) -> None:
     args = NodeInfoArgs(
         hypervisors=[],
         storage=[
@@ -195,7 +195,7 @@ async def test_verifying_names_the_states_of_old_masters(node: Node) -> None:
 
 
 @pytest.mark.virtual_time
-async def test_verifying_tells_every_problem(node: Node) -> None:
+async def test_verification_reports_every_problem(node: Node) -> None:
     node.paths.run.rmdir()
     (node.paths.fake_hypervisor).mkdir(parents=True)
     (node.paths.fake_hypervisor / "fail-verify").write_text("no accelerator")

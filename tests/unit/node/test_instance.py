@@ -185,7 +185,7 @@ async def test_a_start_that_fails_leaves_a_guest_that_lives_its_disks(
     assert [one for one in node.done if one.startswith("shutdown")] == []
 
 
-async def test_a_start_that_fails_leaves_the_disks_while_nobody_knows_whether_the_guest_lives(
+async def test_failed_start_keeps_disks_active_while_the_guest_may_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = Node(tmp_path, start="QEMU died")
@@ -199,7 +199,7 @@ async def test_a_start_that_fails_leaves_the_disks_while_nobody_knows_whether_th
     assert node.done == ["assemble d0", "assemble d1"]
 
 
-async def test_a_disk_that_cannot_be_assembled_gives_up_those_before_it(node: Node) -> None:
+async def test_failed_assembly_closes_the_earlier_disks(node: Node) -> None:
     node.failing = {"assemble d1", "shutdown d0"}
     with pytest.raises(StorageError, match="assemble failed"):
         await node.call(INSTANCE_START, StartArgs(instance=SPEC))
@@ -207,7 +207,7 @@ async def test_a_disk_that_cannot_be_assembled_gives_up_those_before_it(node: No
     assert await node.running() == []
 
 
-async def test_stopping_gives_up_every_disk_also_if_one_fails_and_says_so(node: Node) -> None:
+async def test_stop_closes_every_disk_and_reports_a_failure(node: Node) -> None:
     node.failing = {"shutdown d1"}
     await node.call(INSTANCE_START, StartArgs(instance=SPEC))
     with pytest.raises(StorageError, match="shutdown failed"):

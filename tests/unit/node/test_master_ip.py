@@ -51,13 +51,13 @@ class Commands:
         return done
 
 
-async def test_an_address_that_nobody_has_is_configured_and_announced() -> None:
+async def test_free_address_is_configured_and_announced() -> None:
     commands = Commands()
     await handlers(commands)["master_ip_up"](ADDRESS, Call())
     assert commands.run_words == [SHOW, PROBE, ADD, TELL]
 
 
-async def test_an_address_that_somebody_has_is_left_alone() -> None:
+async def test_used_address_is_not_configured() -> None:
     commands = Commands(arping=1)
     with pytest.raises(PrereqError, match=r"another host answers at .* 192\.0\.2\.99"):
         await handlers(commands)["master_ip_up"](ADDRESS, Call())

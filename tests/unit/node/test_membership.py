@@ -62,7 +62,7 @@ def test_a_list_with_anything_else_in_it_is_none(text: str) -> None:
 
 
 @pytest.mark.requirement("A25")
-def test_a_list_that_becomes_damaged_admits_nobody_until_it_is_whole(
+def test_damaged_list_of_candidates_admits_no_caller(
     paths: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:
     allowed = CandidateCertificates(paths)

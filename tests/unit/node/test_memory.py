@@ -37,7 +37,7 @@ def test_the_process_and_what_it_forks_are_locked_and_programs_are_not() -> None
     assert done.stdout.split() == ["True", "True", "True", "0"]
 
 
-def test_a_process_that_may_not_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_without_the_capability_gets_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "may_lock", lambda: False)
     monkeypatch.setattr(memory, "_lock", lambda: pytest.fail("must not be tried"))
     with pytest.raises(HostError, match=r"CAP_IPC_LOCK.*--no-mlock"):

@@ -114,7 +114,7 @@ async def test_a_repeated_create_does_not_run_the_script_again(node: Node) -> No
     assert first.tail == "ran"
 
 
-async def test_a_failing_create_tells_what_the_script_said(node: Node) -> None:
+async def test_failing_create_reports_the_script_output(node: Node) -> None:
     await node.make_disk()
     node.script("create", "echo I cannot >&2; exit 5")
     with pytest.raises(GuestOsError, match=r"ended with exit status 5(?s:.*)I cannot$"):
@@ -150,7 +150,7 @@ async def test_validation_asks_the_verify_script(node: Node) -> None:
         await node.call(OS_VALIDATE.name, msgspec.structs.replace(args, osparams={"ns1": "x"}))
 
 
-async def test_a_reinstallation_is_told_to_the_script(node: Node) -> None:
+async def test_reinstallation_is_passed_to_the_script(node: Node) -> None:
     await node.make_disk()
     node.script("create", 'echo "again=${INSTANCE_REINSTALL-no}" >&2')
     assert (await node.call(OS_CREATE.name, CREATE)).tail == "again=no"
@@ -158,7 +158,7 @@ async def test_a_reinstallation_is_told_to_the_script(node: Node) -> None:
     assert (await node.call(OS_CREATE.name, again, Call(key="5/0/1"))).tail == "again=1"
 
 
-async def test_a_rename_tells_the_script_both_names(node: Node) -> None:
+async def test_rename_passes_both_names_to_the_script(node: Node) -> None:
     await node.make_disk()
     node.script("rename", 'echo "$OLD_INSTANCE_NAME to $INSTANCE_NAME on $DISK_COUNT disk" >&2')
     done = await node.call(OS_RENAME.name, RENAME)
@@ -167,7 +167,7 @@ async def test_a_rename_tells_the_script_both_names(node: Node) -> None:
 
 
 @pytest.mark.requirement("S126")
-async def test_a_definition_without_a_rename_script_says_so(node: Node) -> None:
+async def test_definition_without_a_rename_script_is_reported(node: Node) -> None:
     await node.make_disk()
     with pytest.raises(GuestOsError, match="OS tiny has no script rename"):
         await node.call(OS_RENAME.name, RENAME)

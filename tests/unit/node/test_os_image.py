@@ -130,7 +130,7 @@ def test_what_a_full_disk_takes_in_part_is_written_again_or_fails(
 
 
 @pytest.mark.requirement("A51", "A52")
-def test_what_is_missing_or_may_not_be_read_is_said_and_a_manifest_may_be_missing(
+def test_missing_or_unreadable_files_are_reported_except_the_manifest(
     bench: Bench,
 ) -> None:
     place = "/srv/ganeti/images"
@@ -185,7 +185,7 @@ def test_user_data_may_be_a_file(bench: Bench) -> None:
         ({**RAW, "user_data_file": "/srv/ganeti/images/disk.raw"}, "bytes"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_written(
+def test_errors_are_reported_before_any_write(
     bench: Bench, parameters: dict[str, str], why: str
 ) -> None:
     (bench.images / "link").symlink_to("/etc/shadow")
@@ -258,7 +258,7 @@ def site(tmp_path: Path) -> Iterator[tuple[str, ssl.SSLContext]]:
     server.server_close()
 
 
-def test_a_file_comes_by_https_from_who_is_trusted(
+def test_file_is_fetched_by_https_from_a_trusted_server(
     site: tuple[str, ssl.SSLContext], tmp_path: Path
 ) -> None:
     address, trusting = site

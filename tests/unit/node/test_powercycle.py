@@ -51,7 +51,7 @@ async def test_only_the_master_restarts_a_host() -> None:
     assert not restarted.is_set()
 
 
-def test_the_kernel_is_told_by_its_trigger(tmp_path: Path) -> None:
+def test_trigger_file_restarts_the_host(tmp_path: Path) -> None:
     trigger = tmp_path / "sysrq-trigger"
     trigger.touch()
     restart_host(trigger, lambda: pytest.fail("not needed"))
@@ -71,7 +71,7 @@ def test_virtual_node_logs_a_missing_trigger_and_calls_no_kernel(
     assert "No such file" in caplog.text
 
 
-async def test_a_virtual_node_without_a_trigger_says_that_it_cannot(tmp_path: Path) -> None:
+async def test_virtual_node_without_a_trigger_refuses_a_restart(tmp_path: Path) -> None:
     one = host_powercycle(Paths(tmp_path), anybody)
     with pytest.raises(HostError, match=r"a virtual node without .* cannot be restarted"):
         await one.powercycle(Nothing(), FROM_MASTER)
@@ -131,7 +131,7 @@ async def test_a_master_is_known_although_the_disk_hangs(monkeypatch: pytest.Mon
 
 
 @pytest.mark.requirement("S31")
-async def test_without_any_memory_of_a_master_nobody_is_one() -> None:
+async def test_node_that_never_saw_a_master_accepts_none() -> None:
     disk = FailingDisk()
     disk.has_failed = True
     register = NodeRegister(disk, lambda _epoch: [])

@@ -124,7 +124,7 @@ async def test_an_epoch_is_promised_once() -> None:
 
 
 @pytest.mark.requirement("G8")
-async def test_a_vote_says_all_that_a_candidate_must_know() -> None:
+async def test_vote_has_all_facts_for_a_candidate() -> None:
     node = joined(3)
     state = await node.promise(4, OTHER)
     assert wire.decode(wire.encode(state), RegisterAnswer) == state

@@ -104,9 +104,7 @@ async def test_making_and_removing_one_disk_at_once_ends_in_one_of_the_two(
     assert not (await ask(handlers)).exists
 
 
-async def test_a_disk_grows_and_is_made_usable_and_given_up(
-    handlers: Handlers, paths: Paths
-) -> None:
+async def test_disk_grows_and_is_opened_and_closed(handlers: Handlers, paths: Paths) -> None:
     path = str(paths.below(f"{ROOT}/web1/disk0"))
     await handlers[BLOCKDEV_CREATE.name](ARGS, CALL)
     grow = GrowDiskArgs(instance_name="web1", disk=DISK, size=3)

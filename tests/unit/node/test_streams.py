@@ -197,7 +197,7 @@ async def test_receiver_learns_why_the_sender_stopped(nodes: tuple[Node, Node]) 
 
 
 @pytest.mark.requirement("A61")
-async def test_damaged_data_is_refused_and_the_sender_hears_it(nodes: tuple[Node, Node]) -> None:
+async def test_damaged_data_is_refused_and_the_sender_is_notified(nodes: tuple[Node, Node]) -> None:
     nodes[0].fill(b"not what was exported")
     nodes[1].fill(b"")
     with pytest.raises(GanetiError, match="the dump is damaged"):
@@ -251,7 +251,7 @@ async def test_what_a_script_leaves_behind_is_ended_and_the_data_is_whole(
 
 
 @pytest.mark.requirement("S204", "A43", "A60")
-async def test_a_stranger_is_hung_up_on_and_the_right_peer_still_gets_through(
+async def test_unexpected_caller_is_disconnected_and_the_expected_one_accepted(
     nodes: tuple[Node, Node], disk_path: Path
 ) -> None:
     source, target = nodes
@@ -396,7 +396,7 @@ async def test_no_name_leads_out_and_no_link_is_followed(
 
 
 @pytest.mark.requirement("G14")
-async def test_a_held_sender_hears_of_success_only_when_the_receiver_may_keep_it(
+async def test_held_sender_gets_its_answer_only_after_the_commit(
     nodes: tuple[Node, Node],
 ) -> None:
     source, target = nodes

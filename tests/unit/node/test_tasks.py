@@ -152,7 +152,7 @@ async def test_a_program_that_does_not_exist_has_the_shells_status(bench: Bench)
     assert "/no/such/program" in bench.log.read_text()
 
 
-async def test_a_task_whose_supervisor_and_program_were_killed_is_said_to_be_interrupted(
+async def test_task_with_killed_supervisor_and_program_is_reported_as_interrupted(
     bench: Bench,
 ) -> None:
     tasks = bench.daemon()

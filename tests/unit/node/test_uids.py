@@ -25,7 +25,9 @@ async def test_free_ids_have_no_conflicts() -> None:
 
 
 @pytest.mark.requirement("S107", "A65")
-async def test_ids_of_people_services_and_groups_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ids_of_users_services_and_groups_are_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def user(name: str, uid: int, shell: str) -> pwd.struct_passwd:
         return pwd.struct_passwd((name, "x", uid, uid, "", "/", shell))
 
@@ -45,7 +47,7 @@ async def test_ids_of_people_services_and_groups_are_told(monkeypatch: pytest.Mo
     ]
 
 
-def test_ids_of_processes_are_told(own_user_ids: range) -> None:
+def test_ids_of_processes_are_reported(own_user_ids: range) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can run a process under another user id")
     with subprocess.Popen(["sleep", "60"], user=own_user_ids[3]) as process:

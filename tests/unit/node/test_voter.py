@@ -41,7 +41,7 @@ def write(paths: Paths, candidate: str, offline: str = "") -> None:
         (OTHER, NAME, "", "offline", False),
     ],
 )
-def test_a_node_says_which_role_it_has(
+def test_node_reports_its_role(
     paths: Paths, candidate: str, offline: str, heard: str, role: str, capable: bool
 ) -> None:
     write(paths, candidate, offline)
@@ -56,7 +56,7 @@ def test_a_candidate_without_the_key_is_not_capable(paths: Paths) -> None:
     assert not VoterFacts(paths)("").master_capable
 
 
-def test_a_node_without_facts_says_what_it_can(paths: Paths) -> None:
+def test_node_without_facts_reports_the_known_ones(paths: Paths) -> None:
     assert VoterFacts(paths)("").role == ""
     paths.node_certificate.write_text("nonsense")
     voter = VoterFacts(paths)("")

@@ -27,7 +27,7 @@ class Curious(FakeHypervisor, WarmsUp):
         raise HypervisorError("there is no QEMU")
 
 
-async def test_only_hypervisors_of_the_cluster_look_and_failures_wait_for_who_needs_them(
+async def test_only_hypervisors_of_the_cluster_warm_up_and_failures_are_deferred(
     tmp_path: Path,
 ) -> None:
     paths = Paths(tmp_path)

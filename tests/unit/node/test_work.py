@@ -111,7 +111,7 @@ async def test_a_stopped_program_is_ended_too(bench: Bench) -> None:
     assert await caller == TERMINATED
 
 
-async def test_what_cannot_be_ended_is_said_with_its_instance(
+async def test_surviving_work_is_reported_with_its_instance(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = bench.start(FOREVER)
@@ -146,7 +146,7 @@ async def test_a_program_that_has_ended_keeps_its_status(bench: Bench) -> None:
     assert await bench.start("exit 4") == 4
 
 
-async def test_calls_are_waited_for_and_those_that_go_on_are_said(bench: Bench) -> None:
+async def test_calls_are_awaited_and_running_ones_reported(bench: Bench) -> None:
     gate = asyncio.Event()
 
     async def wait() -> None:

@@ -134,7 +134,7 @@ async def test_a_call_that_changes_nothing_is_tried_once_more() -> None:
 
 
 @pytest.mark.requirement("A32")
-async def test_a_node_that_never_answers_is_given_up_at_the_deadline() -> None:
+async def test_call_to_a_silent_node_ends_at_the_deadline() -> None:
     loop = asyncio.get_running_loop()
     before = loop.time()
     with pytest.raises(RpcUnknown):

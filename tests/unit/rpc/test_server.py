@@ -258,7 +258,7 @@ async def test_a_call_to_a_former_certificate_does_not_cut_off_what_is_under_way
         assert await client.call(world.node, LEAVE_CLUSTER, LEAVE) == Nothing()
 
 
-async def test_a_refused_connection_is_told_from_an_unknown_outcome(world: World) -> None:
+async def test_refused_connection_differs_from_an_unknown_outcome(world: World) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         nobody = changed(world.node, port=closed.getsockname()[1])

@@ -107,7 +107,7 @@ async def test_a_node_is_asked_once_before_the_first_act_on_an_instance() -> Non
     assert call.epoch == 5
 
 
-async def test_an_instance_that_earlier_work_concerns_is_left_alone_and_others_are_not() -> None:
+async def test_earlier_work_blocks_calls_of_its_instance_only() -> None:
     bench = Bench()
     bench.unfinished = [UnfinishedWork(what="task 1/0/3", instance="a")]
     with pytest.raises(RpcFailed, match="task 1/0/3 for an earlier master") as failed:
@@ -122,7 +122,7 @@ async def test_an_instance_that_earlier_work_concerns_is_left_alone_and_others_a
     await bench.remove("a")
 
 
-async def test_work_of_which_nobody_knows_the_instance_is_in_the_way_of_all() -> None:
+async def test_earlier_work_of_an_unknown_instance_blocks_all() -> None:
     bench = Bench()
     bench.unfinished = [UnfinishedWork(what="something")]
     for instance in ("a", "b"):
@@ -168,7 +168,7 @@ async def test_the_sweep_asks_until_nothing_is_left() -> None:
     assert len(bench.asked) == 2
 
 
-async def test_a_program_of_which_nobody_knows_how_it_ended_is_ended_before_the_next_act() -> None:
+async def test_program_of_unknown_outcome_is_ended_before_the_next_act() -> None:
     bench = Bench()
     os_create = OsCreateArgs(instance=spec("a"), os="tiny", osparams={})
     bench.rpc.fail(1, Fault.LOST_CALL)

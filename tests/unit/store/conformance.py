@@ -115,7 +115,7 @@ class StoreConformance:
         await store.close()
 
     @pytest.mark.requirement("S192")
-    async def test_what_was_written_after_a_position_is_told_also_by_the_next_master(
+    async def test_next_master_returns_the_same_log_after_a_position(
         self, harness: Harness
     ) -> None:
         store, lease = await master(harness)
@@ -237,7 +237,7 @@ class StoreConformance:
         assert (await become_master(store, VOTE)).epoch > lease.epoch
         await store.close()
 
-    async def test_role_changes_are_told_in_order(self, harness: Harness) -> None:
+    async def test_role_changes_are_reported_in_order(self, harness: Harness) -> None:
         store = await harness.open()
         async with aclosing(store.role_changes()) as roles:
             assert isinstance(await anext(roles), Follower)
@@ -252,7 +252,7 @@ class StoreConformance:
                 await anext(roles)
 
     @pytest.mark.requirement("G3", "F7")
-    async def test_load_is_one_snapshot_while_writing_goes_on(self, harness: Harness) -> None:
+    async def test_load_is_one_snapshot_during_writes(self, harness: Harness) -> None:
         store, lease = await master(harness)
         for start in range(0, 1200, 100):
             operations = (Put("m", f"{n:04}", b"old") for n in range(start, start + 100))
@@ -308,7 +308,7 @@ class StoreConformance:
         assert len(await keys_of(again)) == 30
         await again.close()
 
-    async def test_a_closed_store_says_so(self, harness: Harness) -> None:
+    async def test_closed_store_reports_that_it_is_closed(self, harness: Harness) -> None:
         store, lease = await master(harness)
         await store.close()
         await store.close()
@@ -416,7 +416,7 @@ class StoreConformance:
         await store.close()
 
     @pytest.mark.requirement("G8")
-    async def test_job_ids_go_on_above_every_ceiling(self, harness: Harness) -> None:
+    async def test_job_ids_continue_above_every_ceiling(self, harness: Harness) -> None:
         store, lease = await master(harness)
         ids = JobIdAllocator((await store.members()).job_id_ceiling)
         ceiling = ids.ceiling_for(3)
@@ -512,7 +512,7 @@ class EmbeddedConformance:
         assert not (await store.commit(voted, put("a"))).degraded
         await store.close()
 
-    async def test_the_digest_tells_histories_apart(self, harness: Harness) -> None:
+    async def test_digest_distinguishes_histories(self, harness: Harness) -> None:
         store, lease = await master(harness)
         digests = []
         for value in ("1", "2", "1"):

@@ -77,7 +77,7 @@ async def test_the_archive_survives_a_restart_and_is_private(worker: Worker, pat
 
 
 @pytest.mark.requirement("G16")
-async def test_a_full_disk_refuses_and_the_archive_goes_on(worker: Worker, path: Path) -> None:
+async def test_full_disk_refuses_and_archive_continues(worker: Worker, path: Path) -> None:
     script = Script()
     archive = await JobArchive.open(path, worker, script.connect)
     for statement in ("COMMIT", "PRAGMA wal_checkpoint"):

@@ -257,7 +257,7 @@ async def test_where_any_candidate_is_next_half_of_them_and_all_that_are_connect
 
 
 @pytest.mark.requirement("G17")
-async def test_nobody_waits_for_a_node_whose_archive_is_damaged(candidates: Candidates) -> None:
+async def test_node_with_a_damaged_archive_delays_no_other(candidates: Candidates) -> None:
     """It cannot be the master until it has all of this one's."""
     archive = await candidates.begin()
     await candidates.are_fed()

@@ -110,7 +110,7 @@ async def test_a_place_that_is_not_there_is_named(worker: Worker, tmp_path: Path
 
 
 @pytest.mark.requirement("F35", "A59")
-async def test_nobody_else_can_read_a_backup_at_any_moment(worker: Worker, tmp_path: Path) -> None:
+async def test_backup_is_never_readable_by_other_users(worker: Worker, tmp_path: Path) -> None:
     """Not while it is written, whatever the umask is, and not where an open one was before."""
     path = tmp_path / "backup"
     path.touch(0o644)

@@ -63,7 +63,7 @@ async def two() -> tuple[ElectingStore, ElectingStore]:
 
 
 @pytest.mark.requirement("G4")
-async def test_who_steps_down_lets_another_be_elected_that_nobody_asked() -> None:
+async def test_stepping_down_lets_another_candidate_be_elected() -> None:
     first, second = await two()
     role = first.statistics().role
     assert isinstance(role, Master)

@@ -59,7 +59,7 @@ NEWER = Accepted(3, 0, A, frozenset((A, B)), 0, ALL, "4.2.1")
         (upgraded(software="nonsense"), True),
     ],
 )
-def test_nobody_follows_a_master_of_newer_software_without_force(
+def test_older_software_needs_force_after_a_newer_master(
     electing: Electing, is_refused: bool
 ) -> None:
     ballot = {node: Vote(True, register(3, NEWER)) for node in ALL}
@@ -140,7 +140,7 @@ def test_refusal_names_the_register_that_is_ignored_and_the_command_that_repairs
 
 
 @pytest.mark.requirement("A26")
-def test_candidate_whose_own_register_is_beyond_all_others_says_so() -> None:
+def test_candidate_with_a_register_out_of_bounds_reports_it() -> None:
     ballot = {
         A: Vote(True, register(3)),
         B: Vote(True, register(MAX_EPOCH)),
@@ -197,7 +197,7 @@ def test_what_earlier_masters_left_running_is_known_by_node() -> None:
         (FORCE, LastContact(A, 0.1), True),
     ],
 )
-def test_a_node_does_not_vote_against_a_master_that_it_hears(
+def test_node_does_not_vote_against_a_master_with_recent_contact(
     kind: CampaignKind, heard: LastContact | None, granted: bool
 ) -> None:
     answer = election.vote(register(3), PromiseRequest("cluster", 4, B), kind, heard)
@@ -219,7 +219,7 @@ def test_there_is_an_end_of_epochs() -> None:
     assert isinstance(election.judge_survey(by_vote(), ballot, 0), Refusal)
 
 
-def test_force_leaves_room_for_those_whom_it_skips() -> None:
+def test_force_leaves_epochs_for_skipped_nodes() -> None:
     epochs = set()
     for node in ALL:
         ballot = {node: Vote(True, register(3))}
@@ -230,7 +230,7 @@ def test_force_leaves_room_for_those_whom_it_skips() -> None:
     assert len(epochs) == 3
 
 
-def test_a_survey_without_a_majority_asks_for_nothing_and_names_who_is_missing() -> None:
+def test_survey_without_a_majority_names_missing_nodes() -> None:
     ballot: dict[NodeUuid, Vote | NoVote] = {
         A: NoVote("no route"),
         B: Vote(True, register(3)),
@@ -244,14 +244,14 @@ def test_a_survey_without_a_majority_asks_for_nothing_and_names_who_is_missing()
     assert not refusal.may_pass
 
 
-def test_a_survey_that_hears_a_master_may_be_repeated() -> None:
+def test_survey_refused_by_a_live_master_may_be_repeated() -> None:
     ballot = {node: Vote(True, register(3), heard=LastContact(A, 1.0)) for node in ALL}
     refusal = election.judge_survey(by_vote(), ballot, 0)
     assert isinstance(refusal, Refusal)
     assert refusal.may_pass
 
 
-def test_two_nodes_are_told_about_force_and_a_third_voter() -> None:
+def test_refusal_with_two_nodes_mentions_force_and_a_third_voter() -> None:
     two = Electing(B, VOTE, frozenset((A, B)))
     refusal = election.judge_survey(two, {A: NoVote("off"), B: Vote(True, register(3))}, 0)
     assert isinstance(refusal, Refusal)

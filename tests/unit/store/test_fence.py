@@ -42,7 +42,7 @@ class Nodes:
         self.replicas.registers[node].decide(lambda old: check_epoch(old, epoch, other))
 
 
-async def test_a_majority_promises_the_epoch_and_the_others_hear_of_it_later(
+async def test_majority_promises_the_epoch_and_others_learn_it_later(
     tmp_path: Path,
 ) -> None:
     nodes = Nodes(tmp_path, "a", "b", "c")
@@ -55,7 +55,7 @@ async def test_a_majority_promises_the_epoch_and_the_others_hear_of_it_later(
     assert await nodes.fence.greatest_promised(0) == 5
 
 
-async def test_no_majority_is_no_promise_and_says_who_lacks(
+async def test_missing_majority_is_refused_and_names_missing_nodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fence_module, "PROMISE_S", 3.0)

@@ -124,7 +124,7 @@ async def test_unreadable_state_has_no_contents(state: State) -> None:
 
 
 @pytest.mark.requirement("G2")
-async def test_whoever_has_less_of_an_epoch_has_a_beginning_of_it(state: State) -> None:
+async def test_shorter_history_of_an_epoch_is_a_prefix_of_the_longer(state: State) -> None:
     for epoch in (1, 1, 1, 3, 3, 3, 3, 3, 3):
         state.write(epoch)
     entries = {history.position: history for history in state.history}

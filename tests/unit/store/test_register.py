@@ -344,7 +344,7 @@ def test_a_register_may_be_removed_when_the_node_leaves(path: Path) -> None:
     assert register.read() is None
 
 
-async def test_the_voter_of_this_node_says_why_it_refuses_and_answers_for_no_other() -> None:
+async def test_local_voter_gives_its_reason_and_answers_only_for_itself() -> None:
     keeper = MemoryRegister()
     voter = LocalVoter(A, keeper)
     assert await voter.read(A) == NoVote("the node has not joined a cluster")

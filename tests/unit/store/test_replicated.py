@@ -266,7 +266,7 @@ async def test_another_takes_over_with_everything_and_the_old_master_follows(
 
 
 @pytest.mark.requirement("G1", "F3")
-async def test_at_healing_it_is_said_what_of_which_side_is_dropped(
+async def test_healed_partition_logs_the_dropped_changes(
     replicas: Replicas, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An administrator forced the third node while the others went on."""
@@ -373,7 +373,7 @@ async def test_a_silent_member_is_dropped_and_returns(replicas: Replicas) -> Non
 
 
 @pytest.mark.requirement("G1", "F2")
-async def test_a_master_that_hears_nobody_leaves_the_set_as_it_is(
+async def test_master_without_answers_keeps_its_sync_set(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others hear it; with a set of it alone in their registers they could not replace it."""
@@ -400,7 +400,7 @@ async def test_a_master_that_hears_nobody_leaves_the_set_as_it_is(
         await writing
 
 
-async def test_a_master_that_is_alone_says_so_and_needs_a_member_to_be_replaced(
+async def test_lone_master_is_degraded_and_replaced_only_by_a_member(
     replicas: Replicas,
 ) -> None:
     store, lease = await three(replicas)
@@ -651,7 +651,7 @@ async def test_candidate_that_promised_the_epoch_to_a_loser_of_the_vote_follows_
 
 
 @pytest.mark.requirement("G1")
-async def test_nobody_counts_on_a_former_candidate_once_it_is_told(replicas: Replicas) -> None:
+async def test_former_candidate_is_not_awaited_after_its_demotion(replicas: Replicas) -> None:
     """Whoever demotes it stops its daemon then; the registers must not name it any more."""
     store, lease = await three(replicas)
     await store.change_members(lease, MemberChange(N3, is_voter=True, is_candidate=False))
@@ -671,7 +671,7 @@ async def test_a_change_of_members_whose_caller_is_gone_is_registered(five: Repl
 
 
 @pytest.mark.requirement("G1")
-async def test_whoever_waits_for_a_change_of_members_hears_that_the_store_is_closed(
+async def test_closing_the_store_ends_a_wait_for_a_change_of_members(
     five: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, lease = await three(five)
@@ -902,7 +902,7 @@ async def test_space_that_returns_during_a_snapshot_is_no_broken_disk(replicas: 
 
 
 @pytest.mark.requirement("G8", "G16")
-async def test_a_master_that_cannot_write_its_register_refuses_job_ids_and_goes_on_later(
+async def test_master_without_a_writable_register_refuses_job_ids_until_it_is_writable(
     replicas: Replicas,
 ) -> None:
     store, lease = await three(replicas)
@@ -924,7 +924,7 @@ async def test_a_master_that_cannot_write_its_register_refuses_job_ids_and_goes_
     ("code", "error", "is_master"),
     [(sqlite3.SQLITE_READONLY, NotMaster, False), (sqlite3.SQLITE_FULL, Refused, True)],
 )
-async def test_a_register_that_cannot_be_written_tells_of_a_broken_disk_and_of_a_full_one(
+async def test_unwritable_register_distinguishes_a_broken_from_a_full_disk(
     replicas: Replicas, code: int, error: type[GanetiError], *, is_master: bool
 ) -> None:
     script = Script()

@@ -229,7 +229,7 @@ async def test_a_broken_disk_before_the_sync_is_surely_not_written(harness: Sqli
 @pytest.mark.requirement("G16")
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE])
 @pytest.mark.parametrize("statement", ["BEGIN", "INSERT INTO log", "INSERT INTO rows", "COMMIT"])
-async def test_no_space_at_any_step_refuses_and_goes_on(
+async def test_full_disk_at_any_step_refuses_and_store_continues(
     harness: SqliteHarness, statement: str, code: int
 ) -> None:
     store, lease = await opened(harness)
@@ -261,7 +261,7 @@ async def test_log_of_sqlite_is_used_again_where_it_has_no_space_to_grow(
     await store.close()
 
 
-async def test_a_locked_database_refuses_and_goes_on(harness: SqliteHarness) -> None:
+async def test_locked_database_refuses_and_store_continues(harness: SqliteHarness) -> None:
     store, lease = await opened(harness)
     harness.script.failures["BEGIN"] = sqlite_error(sqlite3.SQLITE_BUSY, "database is locked")
     with pytest.raises(Refused, match="locked"):

@@ -29,7 +29,7 @@ def test_a_write_waits_for_every_member() -> None:
     assert made.acked(B, at(3), 0.2) == at(3)
 
 
-def test_nobody_waits_for_those_outside() -> None:
+def test_nodes_outside_of_the_sync_set_delay_no_write() -> None:
     made = set_of(A, B)
     made.acked(C, at(0), 0.1)
     made.written(at(1))
@@ -50,7 +50,7 @@ def test_a_silent_member_is_dropped_once_that_is_registered() -> None:
     assert made.members == frozenset((M, A))
 
 
-def test_nobody_waits_for_a_new_member_that_fell_silent() -> None:
+def test_silent_new_member_delays_no_write() -> None:
     """Its write is acknowledged without another one that would look again."""
     made = set_of()
     made.acked(A, at(0), 0.5)

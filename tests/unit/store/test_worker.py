@@ -30,7 +30,7 @@ async def test_calls_run_in_order_on_one_other_thread() -> None:
     await worker.close()
 
 
-async def test_an_error_comes_to_the_caller_and_the_thread_goes_on() -> None:
+async def test_error_reaches_the_caller_and_the_thread_continues() -> None:
     worker = Worker("test")
     with pytest.raises(ZeroDivisionError):
         await worker.call(lambda: 1 // 0)

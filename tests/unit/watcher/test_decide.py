@@ -50,7 +50,7 @@ def test_what_is_started(one: Instance, is_started: bool) -> None:
 
 
 @pytest.mark.requirement("G20", "F27")
-def test_what_a_job_holds_is_left_alone() -> None:
+def test_locked_instance_is_skipped() -> None:
     assert abouts(decide(facts(instance(), locked=frozenset({"web1"})), Memory(), NOW)) == []
 
 
@@ -81,7 +81,7 @@ def test_eight_hours_of_a_guest_that_crashes_at_once() -> None:
 
 
 @pytest.mark.requirement("G20")
-def test_a_guest_that_runs_for_a_while_before_it_crashes_does_not_begin_anew() -> None:
+def test_short_run_does_not_reset_the_count_of_starts() -> None:
     memory, started = Memory(), 0
     for run in range(int(WINDOW_S / RUN_S)):
         status = "ERROR_down" if run % 2 else "running"
@@ -92,7 +92,7 @@ def test_a_guest_that_runs_for_a_while_before_it_crashes_does_not_begin_anew() -
 
 
 @pytest.mark.requirement("F28")
-def test_that_one_is_given_up_is_said_once() -> None:
+def test_abandoned_instance_is_reported_once() -> None:
     memory = Memory(starts={"web1": [NOW - 60.0 * one for one in range(MOST_STARTS)]})
     first = decide(facts(instance()), memory, NOW)
     assert len(first.remarks) == 1

@@ -67,7 +67,7 @@ async def test_eight_hours_of_a_crashing_guest(
 
 
 @pytest.mark.requirement("G20", "F28")
-async def test_tries_go_on_being_counted_under_the_next_master(
+async def test_starts_are_counted_across_masters(
     world: World,
 ) -> None:
     watcher = Watcher(await Master.begin(world), RoundOptions(verify_disks=False))

@@ -133,7 +133,7 @@ class FakeDriver:
 
 
 @pytest.mark.requirement("F20")
-async def test_an_offline_node_ends_its_guests_if_that_is_wanted(paths: Paths) -> None:
+async def test_offline_node_ends_its_guests_if_configured(paths: Paths) -> None:
     assert not await is_to_be_empty(paths)
     for health, offline, empty in (
         ("False", NAME, False),

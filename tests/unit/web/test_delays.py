@@ -89,7 +89,7 @@ async def test_a_right_password_does_not_end_the_delays_of_its_address() -> None
     assert guesses <= 6 + SECONDS / LONGEST_S
 
 
-async def test_who_was_right_before_does_not_wait_for_the_guesses_of_others() -> None:
+async def test_known_credentials_are_not_delayed_by_other_guesses() -> None:
     one = Passwords()
     assert await one.guess("192.0.2.1", "anna", "right") == "anna"
     guessing = asyncio.create_task(

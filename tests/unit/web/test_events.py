@@ -94,7 +94,7 @@ async def test_a_subscriber_that_is_cut_off_again_and_again_gets_each_event_once
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize("seed", range(3))
-async def test_who_is_cut_off_while_masters_change_knows_everything_in_the_end(
+async def test_disconnected_subscriber_misses_no_event_across_masters(
     rig: RestRig, seed: int, *, is_known: bool
 ) -> None:
     await ready(rig)
@@ -165,7 +165,7 @@ async def test_what_the_server_has_forgotten_the_master_knows(
         assert await one.ids(1) == [21]
 
 
-async def test_what_no_master_knows_any_more_comes_as_everything_anew(rig: RestRig) -> None:
+async def test_forgotten_events_cause_a_reset(rig: RestRig) -> None:
     rig.master.queue.live.append(_job())
     job(rig, 6)
     async with subscribed(rig, "2-77") as one:
@@ -188,7 +188,7 @@ def _job(number: int = 7, status: JobStatus = JobStatus.SUCCESS) -> Any:
     return made(number, status)
 
 
-async def test_kinds_are_chosen_and_a_restricted_user_sees_what_is_theirs(rig: RestRig) -> None:
+async def test_events_are_filtered_by_kind_and_scope(rig: RestRig) -> None:
     await ready(rig)
     last = str(rig.hub._last)
     job(rig, 1)
@@ -226,7 +226,7 @@ async def test_many_listen_to_one_request_at_the_master(rig: RestRig) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_the_hub_says_how_long_the_master_is_silent(rig: RestRig) -> None:
+async def test_hub_reports_the_silence_of_the_master(rig: RestRig) -> None:
     await ready(rig)
     assert rig.hub.silent_s() < 5
     assert isinstance(rig.hub, EventHub)

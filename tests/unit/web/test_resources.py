@@ -47,7 +47,7 @@ def name_of(operation: Operation) -> str:
 
 
 @pytest.mark.requirement("A1", "G21")
-async def test_nothing_is_done_or_told_without_a_name_and_a_password(rig: RestRig) -> None:
+async def test_every_request_needs_a_name_and_a_password(rig: RestRig) -> None:
     for operation in OPERATIONS:
         for user in (None, "stranger"):
             if user and operation.method != "GET":
@@ -61,7 +61,7 @@ async def test_nothing_is_done_or_told_without_a_name_and_a_password(rig: RestRi
 
 
 @pytest.mark.requirement("A2", "G21")
-async def test_who_may_only_read_changes_nothing(rig: RestRig) -> None:
+async def test_read_only_user_changes_nothing(rig: RestRig) -> None:
     rig.master.queue.live.append(job(1))
     for operation in OPERATIONS:
         if operation.right in (Right.WRITE, Right.OPERATE):
@@ -316,7 +316,7 @@ def test_what_asks_nodes_is_declared_so(listed: Listed) -> None:
     assert listed.is_live is any(kind.fields[name].needs for name in listed.fields)
 
 
-async def test_the_tag_of_what_the_configuration_says_is_its_position(rig: RestRig) -> None:
+async def test_entity_tag_of_configuration_data_is_its_position(rig: RestRig) -> None:
     for path in ("/2/groups?bulk=1", "/2/instances", "/2/groups/default", "/2/nodes"):
         first = await rig.ask("GET", path)
         known = {"If-None-Match": first.headers["etag"]}
@@ -467,7 +467,7 @@ async def test_parameters_that_reach_the_host_are_forbidden_at_once(
 
 
 @pytest.mark.requirement("G21")
-async def test_a_restricted_user_sees_and_does_only_what_is_theirs(rig: RestRig) -> None:
+async def test_restricted_user_is_limited_to_own_objects(rig: RestRig) -> None:
     names = (await rig.ask("GET", "/2/instances", user=TENANT)).json
     assert [one["id"] for one in names] == ["web1.example.com"]
     whole = (await rig.ask("GET", "/2/instances?bulk=1", user=TENANT)).json
@@ -555,7 +555,7 @@ async def test_what_would_change_something_is_in_the_audit_log(rig: RestRig) -> 
     assert "hunter2" not in text
 
 
-async def test_figures_are_told_to_prometheus(rig: RestRig) -> None:
+async def test_metrics_have_all_figures(rig: RestRig) -> None:
     text = (await rig.ask("GET", "/metrics", user=READER)).body.decode()
     assert 'ganeti_jobs{state="queued"} 1' in text
     assert 'ganeti_rpc_seconds_bucket{procedure="node_info",le="+Inf"} 3' in text
@@ -566,7 +566,7 @@ async def test_figures_are_told_to_prometheus(rig: RestRig) -> None:
 
 
 @pytest.mark.requirement("F34")
-async def test_no_answer_tells_the_secrets_of_the_configuration(rig: RestRig) -> None:
+async def test_no_answer_contains_secrets_of_the_configuration(rig: RestRig) -> None:
     shown = rig.master.config.snapshot
     [(uuid, one)] = [pair for pair in shown.instances.items() if pair[1].disks]
     disk = msgspec.structs.replace(one.disks[0], secret="of-drbd-4711")

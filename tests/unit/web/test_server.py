@@ -133,12 +133,12 @@ async def test_a_client_that_sends_too_much_first_reads_the_refusal(
 
 
 @pytest.mark.requirement("A9")
-async def test_a_stranger_that_sends_a_long_body_first_reads_the_refusal(rig: RestRig) -> None:
+async def test_unknown_client_with_a_long_body_reads_the_refusal(rig: RestRig) -> None:
     assert (await answer_to(rig, "nobody", 12_000_000)).status == 401
 
 
 @pytest.mark.requirement("A9")
-async def test_a_body_of_a_hundred_thousand_disks_holds_nobody_up(rig: RestRig) -> None:
+async def test_large_body_delays_no_other_request(rig: RestRig) -> None:
     assert (await rig.ask("GET", "/version")).status == 200
     for disks, status in ((100_000, 413), (15_000, 400)):
         body = {**NEW, "disks": [{"size": 1024, "mode": "rw"}] * disks}
@@ -168,7 +168,7 @@ async def longest_pause(asking: Awaitable[Answer], status: int) -> float:
 
 
 @pytest.mark.requirement("A9")
-async def test_a_stranger_need_not_be_listened_to(rig: RestRig) -> None:
+async def test_body_of_an_unknown_client_is_not_read(rig: RestRig) -> None:
     """Who has not logged in is refused before the body is read."""
     head = (
         b"PUT /2/modify HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9000000\r\n"
@@ -214,7 +214,7 @@ async def test_a_body_must_say_that_it_is_json(rig: RestRig) -> None:
     assert parsed(data).status == 415
 
 
-async def test_a_client_that_asks_first_is_told_to_go_on(rig: RestRig) -> None:
+async def test_expect_header_gets_a_continue(rig: RestRig) -> None:
     reader, writer = await rig.connect()
     head = b"PUT /2/redistribute-config HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
     writer.write(head + HOST + LOGIN + b"Expect: 100-continue\r\n\r\n")
@@ -251,7 +251,7 @@ async def test_queries_are_bounded(rig: RestRig) -> None:
 
 
 @pytest.mark.requirement("A18")
-async def test_a_fault_of_ours_tells_nothing_of_us(
+async def test_internal_error_discloses_nothing(
     rig: RestRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_args: Any) -> Any:
@@ -291,7 +291,7 @@ async def tight(tmp_path: Path) -> AsyncIterator[RestRig]:
 
 
 @pytest.mark.requirement("A7")
-async def test_who_sends_headers_too_slowly_is_cut_off(tight: RestRig) -> None:
+async def test_slow_headers_end_the_connection(tight: RestRig) -> None:
     slow = [await tight.connect() for _ in range(4)]
     for _, writer in slow:
         writer.write(b"GET /version HT")
@@ -319,7 +319,7 @@ async def test_one_address_cannot_take_all_connections(tight: RestRig) -> None:
 
 
 @pytest.mark.requirement("A7")
-async def test_a_body_that_drips_is_given_up(rig: RestRig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_body_is_refused(rig: RestRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "GRACE_S", 0.2)
     head = b"PUT /2/modify HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9000\r\n"
     data = await rig.raw(head + HOST + LOGIN + b"\r\n{")
@@ -365,7 +365,7 @@ async def test_the_clients_right_to_guess_is_limited(rig: RestRig) -> None:
     await serves_others(rig)
 
 
-async def test_a_user_who_was_just_added_may_log_in_at_once(rig: RestRig) -> None:
+async def test_new_user_may_log_in_at_once(rig: RestRig) -> None:
     assert (await rig.ask("GET", "/version", user="mover")).status == 401
     rig.users.write_text(rig.users.read_text() + "mover secret write\n")
     assert (await rig.ask("GET", "/version", user="mover")).status == 200

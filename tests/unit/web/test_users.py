@@ -45,9 +45,7 @@ def enters(one: Users, name: str, password: str) -> bool:
         f"anna {{sha256}}{hashlib.sha256(b'secret').hexdigest()}",
     ],
 )
-def test_all_forms_of_passwords_let_their_user_in_and_nobody_else(
-    tmp_path: Path, line: str
-) -> None:
+def test_each_form_of_password_admits_only_its_user(tmp_path: Path, line: str) -> None:
     one = users(tmp_path, f"# people\n\n{line}\n")
     assert enters(one, "anna", "secret")
     assert not enters(one, "anna", "Secret")
@@ -72,14 +70,14 @@ def test_all_forms_of_passwords_let_their_user_in_and_nobody_else(
         "an:na secret write",
     ],
 )
-def test_a_line_that_is_wrong_lets_nobody_in(tmp_path: Path, text: str) -> None:
+def test_invalid_line_admits_no_user(tmp_path: Path, text: str) -> None:
     one = users(tmp_path, text + "\nbob right read\n")
     for password in ("secret", "other", "", "{cleartext}", HA1):
         assert not enters(one, "anna", password)
     assert enters(one, "bob", "right")
 
 
-def test_problems_are_said_without_any_password() -> None:
+def test_problems_are_reported_without_passwords() -> None:
     _, problems = parse_users("anna hunter2 king\nbob {x}hunter2\ncarl {HA1}hunter2\n")
     assert len(problems) == 3
     assert "hunter2" not in " ".join(problems)

@@ -141,7 +141,7 @@ async def test_what_is_cut_or_changed_on_the_way_fails_at_both_ends(
 
 
 @pytest.mark.requirement("A61")
-async def test_after_the_right_caller_nobody_is_heard(nodes: tuple[Node, Node]) -> None:
+async def test_no_caller_is_accepted_after_the_expected_one(nodes: tuple[Node, Node]) -> None:
     source, target = nodes
     data = source.fill(b"data")
     target.fill(b"")
@@ -235,7 +235,7 @@ def test_no_disk_is_stored_anywhere_on_its_way(tmp_path: Path, form: str) -> Non
 
 
 @pytest.mark.requirement("F32", "G14")
-def test_a_disk_that_is_full_in_the_middle_is_told_to_the_sender(tmp_path: Path) -> None:
+def test_full_disk_is_reported_to_the_sender(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(os.urandom(8 * MIB))
     parts: dict[str, dict[str, Any]] = {
@@ -369,7 +369,7 @@ async def test_a_key_that_was_made_for_one_instance_moves_no_other(
 
 
 @pytest.mark.requirement("A61")
-def test_who_says_nothing_is_given_up(tmp_path: Path) -> None:
+def test_silent_peer_is_disconnected(tmp_path: Path) -> None:
     now = time.time()
     own, other = pair(tmp_path, "a", now), pair(tmp_path, "b", now)
     heard: list[str] = []

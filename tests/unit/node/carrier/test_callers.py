@@ -72,7 +72,7 @@ def listener(tmp_path: Path) -> Iterator[Listener]:
 
 
 @pytest.mark.requirement("A61")
-def test_the_right_one_is_heard_while_strangers_are_silent(
+def test_expected_caller_is_accepted_while_others_are_silent(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(callers, "SAY_S", 1000.0)
@@ -89,7 +89,7 @@ def test_the_right_one_is_heard_while_strangers_are_silent(
 
 
 @pytest.mark.requirement("A61")
-def test_who_is_silent_for_too_long_or_says_the_wrong_thing_is_hung_up_on(
+def test_silent_or_wrong_caller_is_disconnected(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(callers, "SAY_S", 1000.0)

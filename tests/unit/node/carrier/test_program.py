@@ -42,7 +42,7 @@ def test_copy_reports_its_length(tmp_path: Path) -> None:
         ({"source": {"argv": ["false"]}, "sink": {"path": "target"}}, "exit status 1"),
     ],
 )
-def test_copy_that_fails_says_why(
+def test_failed_copy_reports_the_reason(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], ends: dict[str, Any], text: str
 ) -> None:
     (tmp_path / "short").write_bytes(b"short")

@@ -59,7 +59,7 @@ def test_total_of_a_script_is_unknown(argv: tuple[str, ...], total: int) -> None
     assert StreamOrder(size=50, sink=EndOrder(argv=argv)).total == total
 
 
-async def test_a_call_can_be_asked_how_far_it_is_while_it_goes_on() -> None:
+async def test_running_call_reports_its_progress() -> None:
     meters, go_on = Meters(), asyncio.Event()
 
     async def create(args: Any, call: Call) -> Any:

@@ -102,7 +102,7 @@ class TestEtcdBackend(StoreConformance):
 
 
 # It is elected a moment after it is opened, without being asked.
-for name in ("test_a_new_store_is_empty_and_follows", "test_role_changes_are_told_in_order"):
+for name in ("test_a_new_store_is_empty_and_follows", "test_role_changes_are_reported_in_order"):
     assert hasattr(StoreConformance, name), f"{name} is not in the suite any more"
     setattr(TestEtcdBackend, name, None)
 
@@ -251,7 +251,7 @@ async def test_another_master_while_an_answer_is_lost_makes_the_outcome_unknown(
 
 
 @pytest.mark.requirement("G19")
-async def test_a_hand_over_makes_the_one_who_asks_the_master_and_nobody_else(
+async def test_hand_over_makes_only_the_requesting_node_the_master(
     harness: MemoryHarness,
 ) -> None:
     first, lease, second = await harness.two()
@@ -283,7 +283,7 @@ async def test_a_candidate_that_is_none_any_more_is_not_elected(harness: MemoryH
 
 @pytest.mark.requirement("G19")
 @pytest.mark.parametrize("mark", [KEYS.incomplete, KEYS.moved], ids=["incomplete", "moved"])
-async def test_nobody_is_elected_where_the_state_is_not_whole_or_gone(
+async def test_incomplete_or_moved_state_prevents_elections(
     harness: MemoryHarness, mark: bytes
 ) -> None:
     harness.etcd.txn([], [put_key(mark, b"node-9")], [])

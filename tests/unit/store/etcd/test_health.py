@@ -13,7 +13,7 @@ def said(seen: Seen, url: str = TWO, quota: int = 4 << 30) -> list[tuple[str, bo
     return [(trouble.text, trouble.is_error) for trouble in server_problems(seen, url, quota)]
 
 
-def test_servers_that_go_on_together_have_no_trouble() -> None:
+def test_healthy_servers_have_no_problems() -> None:
     behind = StatusAnswer(leader=7, raftIndex=5_000 - LAG_ENTRIES)
     assert said({ONE: GOOD, TWO: behind}) == []
     assert said({ONE: GOOD, TWO: behind}, ONE) == []

@@ -188,7 +188,7 @@ def heard_and_hearing_nobody(rules: Rules) -> Script:
 
 
 @pytest.mark.parametrize(("rules", "is_safe"), [(Rules, True), (ServesWithoutAMajority, False)])
-def test_R9_a_master_that_is_heard_and_hears_nobody_ends(  # noqa: N802 - the rule's name
+def test_R9_master_that_sends_but_receives_nothing_ends(  # noqa: N802 - the rule's name
     rules: type[Rules], is_safe: bool
 ) -> None:
     with short_times():
@@ -198,7 +198,7 @@ def test_R9_a_master_that_is_heard_and_hears_nobody_ends(  # noqa: N802 - the ru
 
 
 @pytest.mark.parametrize(("rules", "is_followed"), [(Rules, True), (RegistersUnheard, False)])
-def test_R5_a_master_that_hears_nobody_leaves_the_set_as_it_is(  # noqa: N802 - the rule's name
+def test_R5_master_without_answers_keeps_its_sync_set(  # noqa: N802 - the rule's name
     rules: type[Rules], is_followed: bool
 ) -> None:
     """Or the others would take it for the only one that surely has the last state, and need force."""
