@@ -13,10 +13,11 @@ from ganeti.base.errors import CommitUnknown, NotMaster, Refused
 from ganeti.model.objects import NodeUuid
 from ganeti.store.backend import StateBackend, become_master
 from ganeti.store.etcd.backend import EtcdBackend
-from ganeti.store.etcd.gateway import Access, Gateway
+from ganeti.store.etcd.gateway import Gateway
 from ganeti.store.etcd.keys import Keys
 from ganeti.store.etcd.messages import KeyValue
 from ganeti.store.etcd.messages import put as put_key
+from ganeti.store.etcd.settings import Access
 from ganeti.store.etcd.upkeep import LEASE_S, EtcdOptions
 from ganeti.store.interface import (
     META_KIND,

@@ -7,9 +7,10 @@ import pytest
 
 from ganeti.store.backend import StateBackend
 from ganeti.store.etcd.backend import EtcdBackend
-from ganeti.store.etcd.gateway import REQUEST_S, Access, Full, Gateway
+from ganeti.store.etcd.gateway import REQUEST_S, Full, Gateway
 from ganeti.store.etcd.keys import Keys
 from ganeti.store.etcd.messages import Compare, Request, TxnAnswer
+from ganeti.store.etcd.settings import Access
 from ganeti.store.etcd.upkeep import EtcdOptions
 from ganeti.store.interface import Identity
 from tests.support.etcd_servers import EtcdServers, etcd_servers

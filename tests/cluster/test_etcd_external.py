@@ -9,8 +9,9 @@ import pytest
 from ganeti.base import tls
 from ganeti.bootstrap.daemons import MASTERD
 from ganeti.store.etcd.files import EtcdFiles
-from ganeti.store.etcd.gateway import Access, Gateway, Nothing
+from ganeti.store.etcd.gateway import Gateway, Nothing
 from ganeti.store.etcd.messages import put
+from ganeti.store.etcd.settings import Access
 from ganeti.store.settings import state_settings
 from tests.support.etcd_servers import SecuredEtcd, secured_etcd
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until

@@ -7,16 +7,9 @@ from contextlib import aclosing
 
 import pytest
 
-from ganeti.store.etcd.gateway import (
-    Access,
-    Compacted,
-    Full,
-    Gateway,
-    NotSent,
-    Rejected,
-    Unanswered,
-)
+from ganeti.store.etcd.gateway import Compacted, Full, Gateway, NotSent, Rejected, Unanswered
 from ganeti.store.etcd.messages import Compare, delete, get, put, range_end
+from ganeti.store.etcd.settings import Access
 from tests.support.etcd_servers import EtcdServers, etcd_servers, free_ports
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

@@ -19,10 +19,11 @@ from ganeti.base.paths import Paths
 from ganeti.base.pidfile import pid_file, serving_process
 from ganeti.model.objects import NodeUuid
 from ganeti.store.etcd.files import EtcdFiles
-from ganeti.store.etcd.gateway import Access, Gateway, GatewayError, NotSent, Rejected, Unanswered
+from ganeti.store.etcd.gateway import Gateway, GatewayError, NotSent, Rejected, Unanswered
 from ganeti.store.etcd.messages import put
 from ganeti.store.etcd.server import ensure_certificate
 from ganeti.store.etcd.settings import (
+    Access,
     ServerSettings,
     access,
     client_url,

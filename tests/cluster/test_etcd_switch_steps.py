@@ -29,9 +29,10 @@ from ganeti.store.backend import StateBackend, become_master
 from ganeti.store.backends import join_cluster, open_state
 from ganeti.store.etcd.back_end import EtcdBackEnd
 from ganeti.store.etcd.backend import EtcdBackend
-from ganeti.store.etcd.gateway import Access, Gateway
+from ganeti.store.etcd.gateway import Gateway
 from ganeti.store.etcd.keys import Keys
 from ganeti.store.etcd.messages import put
+from ganeti.store.etcd.settings import Access
 from ganeti.store.etcd.upkeep import EtcdOptions
 from ganeti.store.interface import (
     META_KIND,

@@ -19,9 +19,9 @@ from typing import Any
 
 import msgspec
 
-from ganeti.base.http import web
 from ganeti.base.http_server import HttpServer, Limits
 from ganeti.base.http_server import serving as http_serving
+from ganeti.base.http_web import web
 from ganeti.monitoring.collectors import Collectors
 from ganeti.monitoring.report import NO_CATEGORY, Description, brief
 

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def _nothing_is_read() -> Iterator[None]:
+def nothing_is_read() -> Iterator[None]:
+    """Import parts of aiohttp in this context."""
     load, known = ssl.SSLContext.load_default_certs, mimetypes.knownfiles
     ssl.SSLContext.load_default_certs = lambda *_args: None  # type: ignore[method-assign]  # for the imports only
     mimetypes.knownfiles = []
@@ -22,11 +23,7 @@ def _nothing_is_read() -> Iterator[None]:
         mimetypes.knownfiles = known
 
 
-with _nothing_is_read():
+with nothing_is_read():
     import aiohttp
-    from aiohttp import web
-    from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
-    from aiohttp.streams import StreamReader
-    from aiohttp.web_protocol import RequestHandler
 
-__all__ = ["HttpProcessingError", "LineTooLong", "RequestHandler", "StreamReader", "aiohttp", "web"]
+__all__ = ["aiohttp"]

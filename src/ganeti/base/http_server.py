@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from ganeti.base.http import LineTooLong, RequestHandler, StreamReader, web
+from ganeti.base.http_web import LineTooLong, RequestHandler, StreamReader, web
 
 LOOK_INTERVAL_S = 1.0
 COMPLETE_S = 0.05

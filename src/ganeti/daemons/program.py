@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import asyncio.sslproto
 import logging
 import signal
 import sys
@@ -23,6 +24,8 @@ from ganeti.base.terminal import Parser, say
 from ganeti.daemons.watchdog import StallGuard
 
 EXIT_NOT_A_NODE = 5
+TLS_BUFFER_BYTES = 64 * 1024
+"""Of each connection by TLS: asyncio keeps 256 KiB for each, though a record of TLS has at most 16."""
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +143,7 @@ def _reload(guard: StallGuard, ending: Ending) -> None:
 
 
 async def _until_the_end(serve: Serve, held: HeldPidFile, guard: StallGuard) -> int:
+    asyncio.sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
     guard.watch()
     ending = Ending(held.ends)
     loop = asyncio.get_running_loop()

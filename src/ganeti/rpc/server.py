@@ -21,9 +21,9 @@ import msgspec
 
 from ganeti.base.call_programs import CallPrograms
 from ganeti.base.errors import GanetiError, InputError, PrereqError
-from ganeti.base.http import web
 from ganeti.base.http_server import HttpServer, Limits
 from ganeti.base.http_server import serving as http_serving
+from ganeti.base.http_web import web
 from ganeti.base.tls import peer_fingerprint
 from ganeti.model import wire
 from ganeti.rpc.calls import Call, Checks, Handlers, concerned_instance

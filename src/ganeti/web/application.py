@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from ganeti.base.errors import GanetiError, InputError
-from ganeti.base.http import web
+from ganeti.base.http_web import web
 from ganeti.model import wire
 from ganeti.web.audit import Audit
 from ganeti.web.bodies import read_body

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Any
 
 from ganeti.base.errors import InputError
-from ganeti.base.http import HttpProcessingError, web
+from ganeti.base.http_web import HttpProcessingError, web
 from ganeti.model import wire
 from ganeti.web.operations import BODY_LIMIT
 from ganeti.web.refusals import Refusal, bad_request

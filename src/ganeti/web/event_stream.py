@@ -4,7 +4,7 @@ from contextlib import aclosing
 from http import HTTPStatus
 
 from ganeti.base.errors import GanetiError
-from ganeti.base.http import web
+from ganeti.base.http_web import web
 from ganeti.web.events import KINDS, SUBSCRIBERS_LIMIT, is_number, seen_by
 from ganeti.web.operations import Call
 from ganeti.web.refusals import Refusal, bad_request

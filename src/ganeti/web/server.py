@@ -5,8 +5,8 @@ from http import HTTPStatus
 from pathlib import Path
 
 from ganeti.base.errors import HostError
-from ganeti.base.http import web
 from ganeti.base.http_server import HttpServer, Limits
+from ganeti.base.http_web import web
 from ganeti.web.application import Application, refused
 from ganeti.web.refusals import Refusal
 

@@ -4,8 +4,6 @@ import base64
 import datetime as dt
 import ipaddress
 import ssl
-import subprocess
-import sys
 
 import pytest
 from cryptography import x509
@@ -103,12 +101,3 @@ def test_damaged_certificate_is_refused_or_read_but_never_crashes(data: st.DataO
             read(pem)
         except InputError as err:
             assert "certificate" in err.message  # noqa: PT017 - both outcomes are right
-
-
-@pytest.mark.parametrize("daemon", ["masterd", "noded", "confd", "mond"])
-def test_daemon_starts_without_the_library_for_certificates(daemon: str) -> None:
-    program = f"import sys, ganeti.daemons.{daemon}; print('cryptography' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "False\n"

@@ -3,7 +3,7 @@ import ssl
 import subprocess
 import sys
 
-from ganeti.base import http
+from ganeti.base import http_web
 
 PROGRAM = """
 import ssl
@@ -22,6 +22,6 @@ def test_connection_without_its_own_context_trusts_no_authority() -> None:
 
 
 def test_after_the_import_all_is_as_before() -> None:
-    assert "web" in http.__all__
+    assert "web" in http_web.__all__
     assert ssl.SSLContext.load_default_certs.__module__ == "ssl"
     assert "/etc/mime.types" in mimetypes.knownfiles

@@ -11,8 +11,8 @@ import pytest
 
 from ganeti.api import monitoring_server
 from ganeti.base import http_server
-from ganeti.base.http import web
 from ganeti.base.http_server import HttpServer, Limits, Refuse, serving
+from ganeti.base.http_web import web
 from ganeti.rpc import server as rpc_server
 from ganeti.web import server as rest_server
 

@@ -11,7 +11,6 @@ import contextlib
 import io
 import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -35,6 +34,7 @@ from ganeti.store.etcd.messages import (
     decode,
     get,
 )
+from ganeti.store.etcd.settings import Access
 
 REQUEST_S = 3.0
 CONNECT_S = 1.0
@@ -92,17 +92,6 @@ class Rejected(GatewayError):
 
 class Compacted(Rejected):
     """The requested revision is compacted."""
-
-
-@dataclass(frozen=True)
-class Access:
-    """The addresses of an etcd cluster, and the credentials for it."""
-
-    endpoints: tuple[str, ...]
-    """URLs such as https://192.0.2.1:1819, the nearest first."""
-    tls: ssl.SSLContext | None = None
-    user: str = ""
-    password: str = ""
 
 
 class Gateway:

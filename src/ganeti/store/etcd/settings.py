@@ -2,6 +2,7 @@
 
 import shutil
 import ssl
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -12,11 +13,21 @@ from ganeti.base.errors import ConfigurationError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
 from ganeti.store.etcd.files import EtcdFiles
-from ganeti.store.etcd.gateway import Access
 from ganeti.store.settings import StateSettings, read_settings
 
 CLIENT_PORT = 1818
 PEER_PORT = 1819
+
+
+@dataclass(frozen=True)
+class Access:
+    """The addresses of an etcd cluster, and the credentials for it."""
+
+    endpoints: tuple[str, ...]
+    """URLs such as https://192.0.2.1:1819, the nearest first."""
+    tls: ssl.SSLContext | None = None
+    user: str = ""
+    password: str = ""
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
