@@ -459,11 +459,12 @@ class KvmHypervisor(Hypervisor):
         self._endpoint.over(instance.uuid)
         if guest is None:
             return
-        if not await migration.has_left(guest.ask):
-            raise HypervisorError(
-                f"{instance.name} still runs on the node that should have sent it; it was not ended"
-            )
-        await self._guests.end(guest)
+        async with guest.ask.conversation():
+            if not await migration.has_left(guest.ask):
+                raise HypervisorError(
+                    f"{instance.name} still runs on the node that should have sent it; it was not ended"
+                )
+            await self._guests.end(guest)
 
     async def _resume_source(self, files: GuestFiles, instance: InstanceSpec) -> None:
         guest = await self._guests.live(files)

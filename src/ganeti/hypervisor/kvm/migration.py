@@ -13,16 +13,20 @@ from typing import Any
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm.capabilities import set_capabilities
 from ganeti.hypervisor.kvm.migration_tls import Link
-from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused
+from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused, Conversing
 from ganeti.rpc.meters import report
 from ganeti.rpc.procedures.migration import MigrationInfo, MigrationResult
 
 LOOK_EVERY_S = 0.05
+SHORTEST_LOOK_S = 0.005
+"""The pause between two looks near the end, so that the guest is not kept waiting."""
+FIRST_PAUSE_S = 0.001
 NO_PROGRESS_S = 30.0
 """A migration without progress for this time is ended: the other node is unreachable."""
 HOPELESS_PASSES, HOPELESS_S = 50, 60.0
 """A guest that after these passes and this time still writes faster than the transfer never converges."""
 ARRIVAL_S = 10.0
+FIGURES_S = 1.0
 CANCEL_S = 20.0
 _UNDER_WAY = frozenset(
     ("setup", "active", "postcopy-active", "pre-switchover", "device", "wait-unplug", "cancelling")
@@ -107,7 +111,7 @@ async def _is_under_way(ask: Ask) -> bool:
 
 
 async def send(
-    ask: Ask,
+    ask: Conversing,
     to: Destination,
     limits: Limits,
     before_switchover: BeforeSwitchover | None = None,
@@ -116,23 +120,16 @@ async def send(
 
     After any result but `completed`, the guest runs here as before.
     """
-    if await _status(ask) == _GONE:
-        return await _completed(ask)
-    if not await _is_under_way(ask):
-        pauses = before_switchover is not None
-        await set_capabilities(ask, further=limits.capabilities, pauses=pauses)
-        parameters: dict[str, int | str] = {
-            "max-bandwidth": limits.bandwidth_mib_s * 1024 * 1024,
-            "downtime-limit": limits.downtime_ms,
-        }
-        if to.link is not None:
-            parameters |= to.link.migration_parameters()
-        await ask("migrate-set-parameters", parameters)
-        await ask("migrate", {"uri": uri(to.address, to.port)})
+    async with ask.conversation():
+        if await _status(ask) == _GONE:
+            return await _completed(ask)
+        if not await _is_under_way(ask):
+            await _begin(ask, to, limits, pauses=before_switchover is not None)
     why = await _watch(ask, before_switchover)
-    answer = await ask("query-migrate")
-    if answer["status"] == "completed":
-        return await _completed(ask)
+    async with ask.conversation():
+        answer = await ask("query-migrate")
+        if answer["status"] == "completed":
+            return await _completed(ask)
     error = why or str(answer.get("error-desc") or f"QEMU reports: {answer['status']}")
     return MigrationResult(
         status=answer["status"],
@@ -141,6 +138,18 @@ async def send(
         transferred=_transferred(answer),
         error=error,
     )
+
+
+async def _begin(ask: Ask, to: Destination, limits: Limits, *, pauses: bool) -> None:
+    await set_capabilities(ask, further=limits.capabilities, pauses=pauses)
+    parameters: dict[str, int | str] = {
+        "max-bandwidth": limits.bandwidth_mib_s * 1024 * 1024,
+        "downtime-limit": limits.downtime_ms,
+    }
+    if to.link is not None:
+        parameters |= to.link.migration_parameters()
+    await ask("migrate-set-parameters", parameters)
+    await ask("migrate", {"uri": uri(to.address, to.port)})
 
 
 async def stop_sending(ask: Ask) -> None:
@@ -182,22 +191,20 @@ async def take_back(ask: Ask, *, resume: bool, was_stopped: bool = False) -> Non
 
 async def has_left(ask: Ask) -> bool:
     """On the source: return whether the guest was sent completely and is paused here."""
-    for _ in range(round(ARRIVAL_S / LOOK_EVERY_S)):
+    looks = _Looks(ARRIVAL_S)
+    while True:
         status = await _status(ask)
-        if status not in _LEAVING or status == _GONE:
-            break
-        await asyncio.sleep(LOOK_EVERY_S)
-    return status == _GONE
+        if status not in _LEAVING or status == _GONE or not await looks.again():
+            return status == _GONE
 
 
 async def cancel(ask: Ask) -> None:
     """End a migration that is under way; the guest continues here."""
     await ask("migrate_cancel")
-    for _ in range(round(CANCEL_S / LOOK_EVERY_S)):
-        if (await ask("query-migrate")).get("status") in _OVER:
-            return
-        await asyncio.sleep(LOOK_EVERY_S)
-    raise HypervisorError(f"QEMU did not cancel the migration within {CANCEL_S:g} s")
+    looks = _Looks(CANCEL_S)
+    while (await ask("query-migrate")).get("status") not in _OVER:
+        if not await looks.again():
+            raise HypervisorError(f"QEMU did not cancel the migration within {CANCEL_S:g} s")
 
 
 async def _watch(ask: Ask, before_switchover: BeforeSwitchover | None) -> str:
@@ -221,7 +228,30 @@ async def _watch(ask: Ask, before_switchover: BeforeSwitchover | None) -> str:
             await cancel(ask)
             return why
         # QEMU's events would need a connection of their own for as long as the migration lasts.
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(_until_next_look(answer.get("ram", {})))
+
+
+class _Looks:
+    """The pauses between looks at QEMU; they begin short, because the guest is paused meanwhile."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._end = asyncio.get_running_loop().time() + limit_s
+        self._pause_s = FIRST_PAUSE_S
+
+    async def again(self) -> bool:
+        """Wait for the next look; False if the time is over."""
+        if asyncio.get_running_loop().time() >= self._end:
+            return False
+        await asyncio.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, LOOK_EVERY_S)
+        return True
+
+
+def _until_next_look(memory: Mapping[str, Any]) -> float:
+    """Return the seconds in which half of what is left can be sent, within bounds."""
+    bits_per_s = memory.get("mbps", 0) * 1e6
+    left_s = memory.get("remaining", 0) * 8 / bits_per_s if bits_per_s else 0.0
+    return min(max(left_s / 2, SHORTEST_LOOK_S), LOOK_EVERY_S)
 
 
 def _report(memory: Mapping[str, Any]) -> None:
@@ -251,11 +281,9 @@ def _progress(answer: Mapping[str, Any]) -> tuple[Any, ...]:
 async def _completed(ask: Ask) -> MigrationResult:
     """Return the figures: QEMU may report `completed` a moment before it has them, and is then paused."""
     await has_left(ask)
+    looks = _Looks(FIGURES_S)
     answer = await ask("query-migrate")
-    for _ in range(20):
-        if "total-time" in answer and "downtime" in answer:
-            break
-        await asyncio.sleep(LOOK_EVERY_S)
+    while not {"total-time", "downtime"} <= answer.keys() and await looks.again():
         answer = await ask("query-migrate")
     return MigrationResult(
         status="completed",
@@ -267,14 +295,12 @@ async def _completed(ask: Ask) -> MigrationResult:
 
 async def _arrived(ask: Ask) -> str:
     """Return the run state once the last bytes were read; `inmigrate` if they do not arrive."""
-    status = await _status(ask)
-    for _ in range(round(ARRIVAL_S / LOOK_EVERY_S)):
-        if status != "inmigrate":
-            break
+    looks = _Looks(ARRIVAL_S)
+    while (status := await _status(ask)) == "inmigrate":
         if (await ask("query-migrate")).get("status") not in _UNDER_WAY | {"completed"}:
             break
-        await asyncio.sleep(LOOK_EVERY_S)
-        status = await _status(ask)
+        if not await looks.again():
+            break
     return status
 
 

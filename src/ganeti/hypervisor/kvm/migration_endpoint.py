@@ -59,13 +59,14 @@ class MigrationEndpoint:
         disks_port = 0
         if wanted.copies_disks:
             disks_port = await mirror.offer(guest.ask, wanted.address, guest.instance.disks)
-        port = await migration.listen(
-            guest.ask,
-            wanted.address,
-            int(hvparams["migration_port"]),
-            link,
-            capabilities.names(str(hvparams["migration_caps"])),
-        )
+        async with guest.ask.conversation():
+            port = await migration.listen(
+                guest.ask,
+                wanted.address,
+                int(hvparams["migration_port"]),
+                link,
+                capabilities.names(str(hvparams["migration_caps"])),
+            )
         return Incoming(
             address=wanted.address,
             port=port,
@@ -136,8 +137,9 @@ class MigrationEndpoint:
 
     async def activate(self, guest: Guest) -> None:
         """On the target: resume the guest that arrived, with its own disks."""
-        await migration.check_arrived(guest.ask)
-        if guest.record.disks_port:
-            await mirror.withdraw(guest.ask, guest.instance.disks)
-        await migration.activate(guest.ask, resume=guest.record.resume)
-        await self._tls.forget(guest.ask)
+        async with guest.ask.conversation():
+            await migration.check_arrived(guest.ask)
+            if guest.record.disks_port:
+                await mirror.withdraw(guest.ask, guest.instance.disks)
+            await migration.activate(guest.ask, resume=guest.record.resume)
+            await self._tls.forget(guest.ask)

@@ -1,13 +1,15 @@
 """QEMU's monitor (QMP): one command, one answer, each within a deadline.
 
-QEMU serves one client at a time on a socket, so every command opens the connection, asks and closes it. No connection
-is kept between commands: nothing is lost when this daemon dies, and no command waits behind a long one.
+QEMU serves one client at a time on a socket, so every command opens the connection, asks and closes it, which takes
+3 ms. Only the commands of a `conversation`, which follow one another at once, share a connection. No connection is
+kept beyond it: nothing is lost when this daemon dies, and no command waits behind a long one.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,7 +49,15 @@ class Ask(Protocol):
     ) -> Any: ...
 
 
-class Talk(Ask, Protocol):
+class Conversing(Ask, Protocol):
+    """Sends commands, also several over one connection."""
+
+    def conversation(self) -> AbstractAsyncContextManager[None]:
+        """Return a block whose commands share one connection; it must not wait for anything else."""
+        ...
+
+
+class Talk(Conversing, Protocol):
     """Sends commands, and passes open files."""
 
     async def with_files(
@@ -85,6 +95,8 @@ class Monitor:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._turn = asyncio.Lock()
+        self._conversations = 0
+        self._kept: _Client | None = None
 
     async def __call__(
         self,
@@ -129,11 +141,40 @@ class Monitor:
             ) from err
 
     @contextlib.asynccontextmanager
-    async def _connected(self) -> AsyncIterator[QMPClient]:
-        client = _Client()
+    async def conversation(self) -> AsyncIterator[None]:
+        """Keep the connection for the commands of the block; those of other tasks use it, too."""
+        self._conversations += 1
         try:
-            await client.connect(str(self._path))
-            yield client
+            yield
         finally:
-            with contextlib.suppress(QMPError, OSError, EOFError):
-                await client.disconnect()
+            self._conversations -= 1
+            if not self._conversations:
+                async with self._turn:
+                    client, self._kept = self._kept, None
+                    if client is not None:
+                        await _closed(client)
+
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> AsyncIterator[QMPClient]:
+        client, self._kept = self._kept, None
+        answered = False
+        try:
+            if client is None:
+                client = _Client()
+                await client.connect(str(self._path))
+            try:
+                yield client
+            except ExecuteError:
+                answered = True
+                raise
+            answered = True
+        finally:
+            if answered and self._conversations:
+                self._kept = client
+            elif client is not None:
+                await _closed(client)
+
+
+async def _closed(client: QMPClient) -> None:
+    with contextlib.suppress(QMPError, OSError, EOFError):
+        await client.disconnect()

@@ -16,11 +16,12 @@ from ganeti.hypervisor.kvm.capabilities import (
 )
 from ganeti.hypervisor.kvm.migration import Destination, Limits
 from ganeti.hypervisor.kvm.migration_tls import Link
+from tests.support.single_questions import SingleQuestions
 
 OLD_QEMU = ("xbzrle", "auto-converge", "late-block-activate", "pause-before-switchover", "events")
 
 
-class Qemu:
+class Qemu(SingleQuestions):
     """Remembers what each capability was set to last."""
 
     def __init__(self) -> None:

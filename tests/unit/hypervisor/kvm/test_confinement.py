@@ -26,6 +26,7 @@ from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.hypervisor_params import hypervisor_defaults
+from tests.support.single_questions import SingleQuestions
 from tests.unit.hypervisor.kvm.test_driver import INSTANCE, UUID, Host, no_commands
 
 POOLED = replace(
@@ -249,7 +250,7 @@ async def test_during_a_start_nobody_else_gets_the_id(host: Host, paths: Paths) 
     assert all(asked.seen)
 
 
-class Watched:
+class Watched(SingleQuestions):
     """A monitor during whose every answer somebody else wants the only id."""
 
     def __init__(self, host: Host, paths: Paths) -> None:

@@ -24,6 +24,7 @@ from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs, MigrationEnd, MigrationInfo
+from tests.support.single_questions import SingleQuestions
 
 pytestmark = pytest.mark.virtual_time
 
@@ -44,7 +45,7 @@ def executed(argv: Sequence[str]) -> Sequence[str]:
     return argv[argv.index("--") + 1 :] if argv[0] == SETPRIV else argv
 
 
-class Host:
+class Host(SingleQuestions):
     """One pretended host: a process is a number, and each guest answers questions."""
 
     def __init__(self) -> None:

@@ -22,6 +22,7 @@ from ganeti.hypervisor.kvm.pci_slots import device_id
 from ganeti.hypervisor.kvm.processes import ProcessId
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, boot_id
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+from tests.support.single_questions import SingleQuestions
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("S229", "F23")]
 
@@ -46,7 +47,7 @@ LIMIT = 20
 HOW = ("refused", "silent", "silent, but done", "gone")
 
 
-class Qemu:
+class Qemu(SingleQuestions):
     """Answers as QEMU would, about what is plugged into it; one answer may go wrong."""
 
     def __init__(self) -> None:

@@ -29,6 +29,7 @@ from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationEnd
+from tests.support.single_questions import SingleQuestions
 from tests.unit.hypervisor.kvm.test_driver import executed
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("G5", "G11", "F20", "F23")]
@@ -109,7 +110,7 @@ class Qemu:
         }.get(command, {})
 
 
-class Host:
+class Host(SingleQuestions):
     """A node: its processes, its files, and a daemon that can be killed at a question."""
 
     def __init__(self, root: Path) -> None:

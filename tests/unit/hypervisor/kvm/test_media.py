@@ -11,11 +11,12 @@ from ganeti.hypervisor.kvm.images import CDS, EMPTY
 from ganeti.hypervisor.kvm.media import change_medium
 from ganeti.hypervisor.kvm.monitor import CommandRefused
 from ganeti.model.params import Params
+from tests.support.single_questions import SingleQuestions
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("A45")]
 
 
-class Qemu:
+class Qemu(SingleQuestions):
     """A monitor with one drive; after each question the guest may do something with the tray."""
 
     def __init__(self) -> None:

@@ -1,5 +1,6 @@
 """The decisions of a migration, with a scripted QEMU and virtual time."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from ganeti.hypervisor.kvm.migration_tls import Link
 from ganeti.hypervisor.kvm.monitor import CommandRefused
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.rpc.procedures.migration import MigrationInfo
+from tests.support.single_questions import SingleQuestions
 
 pytestmark = pytest.mark.virtual_time
 LIMITS = Limits(bandwidth_mib_s=32, downtime_ms=30)
@@ -22,7 +24,7 @@ LINK = Link("node2.example.com")
 DONE = {"status": "completed", "total-time": 300, "downtime": 12, "ram": {"transferred": 5}}
 
 
-class Qemu:
+class Qemu(SingleQuestions):
     """Says the next of its scripted answers to query-migrate; the last one for ever."""
 
     def __init__(self, *answers: Mapping[str, Any], state: str = "running") -> None:
@@ -91,6 +93,47 @@ async def test_the_call_shows_how_much_of_the_memory_is_sent(
 async def test_figures_that_come_late_are_asked_for_again() -> None:
     qemu = Qemu({}, {"status": "completed"}, {"status": "completed"}, {"status": "completed"}, DONE)
     assert (await migration.send(qemu, TO, LIMITS)).total_ms == 300
+
+
+@pytest.mark.parametrize(
+    ("memory", "pause_s"),
+    [
+        ({}, migration.SHORTEST_LOOK_S),
+        ({"remaining": 1 << 30, "mbps": 800.0}, migration.LOOK_EVERY_S),
+        ({"remaining": 2_000_000, "mbps": 800.0}, 0.01),
+        ({"remaining": 1000, "mbps": 800.0}, migration.SHORTEST_LOOK_S),
+    ],
+)
+async def test_looks_become_frequent_near_the_end(memory: dict[str, Any], pause_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    qemu = Qemu({}, {"status": "active", "ram": memory}, DONE)
+    await migration.send(qemu, TO, LIMITS)
+    assert loop.time() - begun == pytest.approx(pause_s)
+
+
+async def test_guest_that_arrives_a_moment_later_waits_for_a_moment_only() -> None:
+    class Late(Qemu):
+        looks = 0
+
+        async def __call__(
+            self,
+            command: str,
+            arguments: Mapping[str, Any] | None = None,
+            *,
+            timeout_s: float = 20.0,
+        ) -> Any:
+            if command == "query-status":
+                self.looks += 1
+                self.state = (
+                    "inmigrate" if self.looks < 4 else self.state.replace("inmigrate", "paused")
+                )
+            return await super().__call__(command, arguments, timeout_s=timeout_s)
+
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    await migration.activate(Late({"status": "active"}, state="inmigrate"), resume=True)
+    assert loop.time() - begun < migration.LOOK_EVERY_S / 5
 
 
 async def test_a_migration_under_way_is_joined() -> None:

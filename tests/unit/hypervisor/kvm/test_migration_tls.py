@@ -18,6 +18,7 @@ from ganeti.hypervisor.kvm.migration_tls import CREDENTIALS, MigrationTls
 from ganeti.hypervisor.kvm.monitor import CommandRefused
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import InstanceSpec
+from tests.support.single_questions import SingleQuestions
 
 pytestmark = pytest.mark.requirement("A62")
 
@@ -31,7 +32,7 @@ class Died(BaseException):
     """This daemon."""
 
 
-class Qemu:
+class Qemu(SingleQuestions):
     """Reads what it is pointed at, as QEMU does: at once, and never again."""
 
     def __init__(self) -> None:

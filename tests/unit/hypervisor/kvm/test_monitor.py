@@ -103,6 +103,32 @@ async def test_many_questions_take_turns_on_the_one_connection(path: Path, serve
     assert server.most == 1
 
 
+async def test_questions_of_a_conversation_share_one_connection(path: Path, server: Server) -> None:
+    monitor = Monitor(path)
+    async with monitor.conversation():
+        await monitor("query-status")
+        with pytest.raises(CommandRefused):
+            await monitor("stop")
+        await asyncio.gather(*(monitor("query-status") for _ in range(3)))
+        assert len(server.served) == 1
+    await monitor("query-status")
+    assert len(server.served) == 2
+
+
+async def test_conversation_connects_again_after_a_silent_question(
+    path: Path, server: Server
+) -> None:
+    """The late answer to one question must not be taken for that to the next."""
+    monitor = Monitor(path)
+    async with monitor.conversation():
+        with pytest.raises(MonitorSilent):
+            await monitor("hang", timeout_s=0.2)
+        assert await monitor("query-status") == {"status": "running"}
+        with pytest.raises(MonitorGone):
+            await monitor("quit")
+        assert await monitor("query-status") == {"status": "running"}
+
+
 async def test_each_way_to_fail_has_its_error(path: Path, server: Server) -> None:
     monitor = Monitor(path)
     with pytest.raises(CommandRefused, match="refused stop: not now"):
