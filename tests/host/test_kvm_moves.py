@@ -200,7 +200,7 @@ async def test_who_does_not_say_who_it_is_is_not_waited_for(
     install(guest, disk, instance.name)
     await here.driver.start(instance, [str(disk)])
     info = await here.driver.migration_info(instance)
-    with pytest.raises(HypervisorError, match="did not name itself"):
+    with pytest.raises(HypervisorError, match="sent no certificate"):
         await accept(there, instance, copy, replace(info, certificate=""), copies_disks=True)
     with pytest.raises(HypervisorError, match="certificate is invalid"):
         await accept(there, instance, copy, replace(info, certificate="no PEM"), copies_disks=True)
