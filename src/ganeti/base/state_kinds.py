@@ -54,9 +54,9 @@ class StateKind(NamedTuple):
 
     module: str
     title: str
-    """Where `gnt-cluster info` says that the state is."""
+    """The location of the state in the output of `gnt-cluster info`."""
     summary: str
-    """What `--help` says about it."""
+    """Its description in `--help`."""
     server: StateServer | None = None
 
 
@@ -106,7 +106,7 @@ STATE_KINDS = {
         ETCD_SERVER,
     ),
 }
-"""By the name that `--state` and `StateSettings.kind` have."""
+"""The back ends by the name in `--state` and `StateSettings.kind`."""
 
 
 def state_servers() -> Iterator[StateServer]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 LIKENESS = 0.6
-"""How alike two words must be, from 0 to 1; difflib's measure."""
+"""The least similarity of two words, from 0 to 1; difflib's measure."""
 LONGEST = 100
 """Characters; longer words are not typing errors, and take long to compare."""
 

@@ -70,7 +70,7 @@ class Content:
     cluster: Cluster | None = None
     nodes: dict[str, Node] = field(default_factory=dict)
     jobs: dict[int, bool] = field(default_factory=dict)
-    """Whether each job had ended."""
+    """True if each job had ended."""
     keys: set[tuple[str, str]] = field(default_factory=set)
     """Objects of the kinds that are compared with the present state."""
     ceiling: int = 0

@@ -51,7 +51,7 @@ CONNECT_S = 3.0
 HANDSHAKE_S = 10.0
 VOTE_S = 2.0
 AHEAD_BYTES, AHEAD_MESSAGES = 16 << 20, 64
-"""How much a channel reads ahead of its receiver."""
+"""Bytes that a channel reads ahead of its receiver."""
 
 _log = logging.getLogger(__name__)
 
@@ -203,7 +203,7 @@ class TlsChannel(asyncio.Protocol):
         self._can_write = asyncio.Event()
         self._can_write.set()
         self._ended = ""
-        """Why no further message arrives; '' while the connection is open."""
+        """The reason why no further message arrives; '' while the connection is open."""
 
     @property
     def transport(self) -> asyncio.Transport:

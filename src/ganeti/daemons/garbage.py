@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 THRESHOLDS = 5000, 1, 1_000_000
 """`gc` thresholds of the three generations; a pass over 10,000 objects takes 1 to 3 ms."""
 SECOND = 1
-"""What has survived a pass over this generation is left alone: it was looked at once or twice."""
+"""Objects that survive a pass over this generation are not visited again: they were visited once or twice."""
 SWEEP_EVERY_S = 3600.0
 GROWTH = 2.0
 """A sweep waits until the number of objects has grown by this factor since the last sweep."""

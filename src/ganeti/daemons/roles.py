@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class ElectableStore(Protocol):
-    """What of a `StateBackend` decides which node is the master."""
+    """The part of a `StateBackend` that decides which node is the master."""
 
     def role_changes(self) -> AsyncGenerator[Role, None]: ...
     async def campaign(self, how: Campaign) -> None: ...
@@ -57,7 +57,7 @@ class ElectableStore(Protocol):
 
 
 class LeaseServices(Protocol):
-    """What runs on a node under one lease; `start` closes it where that fails or is cancelled."""
+    """The services of a node under one lease; `start` closes them if it fails or is cancelled."""
 
     async def start(self) -> Dispatcher: ...
     async def close(self) -> None: ...
@@ -161,7 +161,7 @@ class Roles:
             for event in (RoleSeen(self._store.statistics().role), *events):
                 for instruction in self._core.handle(event, now):
                     self._carry_out(instruction)
-        except Exception as err:  # noqa: BLE001 - a daemon that does not follow its role must not go on
+        except Exception as err:  # noqa: BLE001 - a daemon that does not follow its role must end
             self._fail(err)
         self._set_timer()
 

@@ -87,7 +87,7 @@ class LoopWatchdog:
             self._queue.close()
 
     def _next_turn(self, timeout: float | None = None) -> Any:
-        """In place of the selector's `select`, which the loop calls between two turns."""
+        """The replacement of the selector's `select`, which the loop calls between two turns."""
         self._end_turn()
         select = type(self._selector).select
         if timeout is not None and timeout <= 0:

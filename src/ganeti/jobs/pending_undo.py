@@ -40,7 +40,7 @@ class PendingStep:
     ident: str = ""
     """Identifies the step among those of its job."""
     what: str = ""
-    """What the step would undo, and on which node."""
+    """The effect of the step, and its node."""
     next_try_s: float = 0.0
     """Seconds until the next attempt; 0 during an attempt."""
 

@@ -10,7 +10,7 @@ STORAGE, INSTANCE = "storage", "instance"
 
 
 class ReportKind(IntEnum):
-    """Whether a collector reports figures or a status."""
+    """The kind of a collector's report: figures or a status."""
 
     PERFORMANCE = 0
     STATUS = 1

@@ -56,7 +56,7 @@ class NodeHooks:
         try:
             return report(filled(self._hooks))
         except HostError:
-            return None  # whoever then asks gets the error
+            return None  # the next request gets the error
 
     async def run(self, args: HooksArgs, _call: Call) -> list[HookResult]:
         """Run the programs of one directory, one after the other by name."""

@@ -3,7 +3,7 @@
 EPOCH_HEADER, MASTER_HEADER, KEY_HEADER = "X-Ganeti-Epoch", "X-Ganeti-Master", "X-Ganeti-Key"
 
 HOOKS_HEADER = "X-Ganeti-Hooks"
-"""In the answer to a call that has a key: the hook directories of the node (`rpc/hook_reports.py`)."""
+"""The header of an answer to a call with a key: the hook directories of the node (`rpc/hook_reports.py`)."""
 
 EPOCH_REFUSED = "EpochError"
 """The `wire_error` of a call by a master whose epoch is over."""

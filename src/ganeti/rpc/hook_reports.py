@@ -1,4 +1,4 @@
-"""What nodes report about their hook directories, beside their answers to other calls (docs/design/hooks.md)."""
+"""The reports of nodes about their hook directories, sent with other answers (docs/design/hooks.md)."""
 
 import itertools
 

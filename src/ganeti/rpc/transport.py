@@ -85,7 +85,7 @@ class _Progress:
     held: list[asyncio.Semaphore] = field(default_factory=list)
     is_connected: bool = False
     is_queued: bool = False
-    """Whether it waits for one of the node's connections."""
+    """True if it waits for one of the node's connections."""
 
     async def take_slots(self) -> None:
         for place in self.handshakes:

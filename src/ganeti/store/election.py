@@ -104,7 +104,7 @@ Ballot: TypeAlias = Mapping[NodeUuid, Vote | NoVote]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why there is no new master; `missing` are the voters that could change that."""
+    """The reason why there is no new master; `missing` are the voters that could change that."""
 
     reason: str
     missing: frozenset[NodeUuid] = frozenset()
@@ -251,8 +251,8 @@ def judge_survey(
     # within it.
     bound = BOUND // 2 if electing.kind is CampaignKind.FORCE else BOUND
     asked = {**(others or {}), **ballot}
-    everybody = without_outliers(asked, own_epoch, electing.voters, bound=bound)
-    ballot = {node: everybody[node] for node in ballot}
+    judged = without_outliers(asked, own_epoch, electing.voters, bound=bound)
+    ballot = {node: judged[node] for node in ballot}
     if isinstance(own, Vote) and isinstance(without := ballot[electing.candidate], NoVote):
         return Refusal(Reason("this node cannot be the master: {}", without.reason))
     answered = _votes(ballot)
@@ -268,7 +268,7 @@ def judge_survey(
                 return Refusal(Reason("node {}: {}", node, why), may_pass=True)
     if electing.kind is not CampaignKind.FORCE and not is_majority(answered, voters):
         return _no_majority(ballot, answered, voters)
-    epoch = max([own_epoch, *promised_epochs(everybody).values()]) + 1
+    epoch = max([own_epoch, *promised_epochs(judged).values()]) + 1
     if electing.kind is CampaignKind.FORCE:
         epoch = forced_epoch(electing.candidate, epoch)
     if epoch > MAX_EPOCH:
@@ -300,7 +300,7 @@ def _is_unfit(electing: Electing, answered: Mapping[NodeUuid, Vote]) -> Refusal 
 
 
 def is_demoted(electing: Electing, candidates: Collection[NodeUuid]) -> Refusal | None:
-    """Return why this node may not go on with the state that it has now: that state names it no candidate.
+    """Return why this node may not continue with its present state, which does not name it as a candidate.
 
     A demotion that was written may not have been registered. The registers know no voter that is not a candidate
     any more, so such a master could not return after a restart. Force ignores this.

@@ -36,7 +36,7 @@ class Feed:
         self.entries: deque[EncodedEntry] = deque()
         self.is_live = False
         self.is_asked = True
-        """Whether the follower gets a ping when there is nothing else to send."""
+        """True if the follower gets a ping when there is nothing else to send."""
         self.news = asyncio.Event()
         self._bytes = 0
 

@@ -4,7 +4,7 @@ NotMaster      not written: this store, or this lease, is not (or no longer) the
 NotYet         a campaign was refused that may be granted a little later
 Refused        not written: a limit, a full disk; the text says which
 CommitUnknown  perhaps written (R13): campaign again and load
-NotInLog       the log does not go on from there; load a snapshot
+NotInLog       the log does not continue that position; load a snapshot
 StoreError     the data cannot be read: broken disk, corrupt content, closed store
 """
 

@@ -454,8 +454,8 @@ class LeaderTerm:
         """Confirm once to all voters that this node is still the master; NotMaster if it has ended."""
         if self._forced:
             await self._seek_majority()
-        everybody = self._accepted.voters
-        await self._ask_to_renew(lambda agreed: everybody <= agreed)
+        voters = self._accepted.voters
+        await self._ask_to_renew(lambda agreed: voters <= agreed)
         if self._over is not None:
             raise NotMaster(self._over)
 

@@ -34,7 +34,7 @@ NOT_BEGUN = "this node could not begin as the master"
 
 
 class RequestKind(enum.Enum):
-    """Why this node asks for the role."""
+    """The reason for which this node asks for the role."""
 
     START = "start"
     """The daemon starts on the node that was the last master."""
@@ -169,7 +169,7 @@ class CloseServices:
 
     lease: Lease
     is_serving: bool
-    """Whether clients were answered as by the master; they are answered as by a follower afterwards."""
+    """True if clients were answered as by the master; they are answered as by a follower afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ Instruction: TypeAlias = (
 
 
 class Phase(enum.Enum):
-    """How far the services of a lease are."""
+    """The progress of the services of a lease."""
 
     CLOSED = "closed"
     FENCING = "fencing"
@@ -238,7 +238,7 @@ TRANSITIONS: dict[tuple[Phase, type[ServiceEvent]], Phase] = {
     (Phase.CLOSING, StartFailed): Phase.CLOSING,
     (Phase.CLOSING, ServicesClosed): Phase.CLOSED,
 }
-"""What a report about the services changes; every other pair is an IllegalTransition."""
+"""The effect of each report about the services; every other pair is an IllegalTransition."""
 
 
 @dataclass

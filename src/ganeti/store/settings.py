@@ -26,7 +26,7 @@ class StateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     endpoints: tuple[str, ...] = ()
     """URLs of the servers with the state; the node's own server first."""
     is_managed: bool = True
-    """Whether the candidates run the servers; otherwise an administrator does."""
+    """True if the candidates run the servers; otherwise an administrator does."""
     authority: str = ""
     """For unmanaged servers: the file with the certificates of their authority; '' for plain HTTP."""
     credentials: str = ""

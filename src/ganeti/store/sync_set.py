@@ -1,7 +1,7 @@
 """The nodes that must hold a write before it is acknowledged, and how they change (R4-R6). Pure.
 
-    steady --(a member is silent, or one more is wanted)--> joint: old and new set acknowledge
-    joint: gathering --(the new set has all that was written when it began)--> registering
+    steady --(a member is silent, or another one is needed)--> joint: old and new set acknowledge
+    joint: gathering --(the new set has everything written before its start)--> registering
            gathering --(a new member falls silent)--> steady, as before
            registering --(a majority of the voters has the new set)--> steady, with the new set
 

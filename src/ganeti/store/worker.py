@@ -108,7 +108,7 @@ class WorkerExecutor(ThreadPoolExecutor):
 
 
 def tell(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: object) -> None:
-    """Call on the loop from a thread; a loop that is closed has nobody left to tell."""
+    """Call a function on the loop from a thread; does nothing if the loop is closed."""
     try:
         loop.call_soon_threadsafe(function, *args)
     except RuntimeError:

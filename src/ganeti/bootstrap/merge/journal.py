@@ -78,7 +78,7 @@ class Journal(msgspec.Struct, kw_only=True):
     pause: str | None = None
     """The pause that the local watcher had before the merge."""
     has_pauses: bool = False
-    """Whether the pauses of all nodes are recorded."""
+    """True if the pauses of all nodes are recorded."""
     begun: list[str] = []
     done: list[str] = []
     drained: list[str] = []

@@ -26,7 +26,7 @@ class Action(enum.StrEnum):
     BACKUP = "backup"
     """On a running master: return a backup of its state."""
     STATE = "state"
-    """Where the master daemon is stopped: return a backup of its state."""
+    """Return a backup of the state of a node whose master daemon is stopped."""
     STOP_INSTANCES = "stop-instances"
     START_INSTANCES = "start-instances"
     DAEMONS = "daemons"

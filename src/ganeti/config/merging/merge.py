@@ -137,7 +137,7 @@ def _say_of_nodes(theirs: Snapshot, findings: Findings) -> None:
 
 
 def _placed(instance: Instance, networks: Networks) -> Instance:
-    """With its interfaces in the networks as they are afterwards."""
+    """Return the instance with its interfaces in the merged networks."""
     nics = tuple(
         replace(nic, network=networks[nic.network].uuid) if nic.network in networks else nic
         for nic in instance.nics

@@ -89,7 +89,7 @@ def parse_choices(text: str) -> tuple[Choice, dict[Part, Choice]]:
 
 
 class Severity(enum.StrEnum):
-    """How much a finding matters."""
+    """The importance of a finding."""
 
     ERROR = "error"
     """It prevents the merge."""
@@ -119,7 +119,7 @@ class MergePlan:
     joining: tuple[NodeUuid, ...] = ()
     """Nodes to add again: their clusters had them online. All new nodes are marked offline until then."""
     drained: tuple[NodeUuid, ...] = ()
-    """Those of them that were drained, and are to be drained again."""
+    """The new nodes that were drained, and are to be drained again."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -52,7 +52,7 @@ class Link:
     """One end of an encrypted connection, in the form of QEMU's commands."""
 
     hostname: str = ""
-    """The name in the other end's certificate; '' at the receiving end."""
+    """The name in the peer's certificate; '' at the receiving end."""
 
     def migration_parameters(self) -> dict[str, str]:
         """Return the arguments of `migrate-set-parameters`."""
@@ -199,7 +199,7 @@ class MigrationTls:
 
 
 def _checked(peer: str, end: str, instance_uuid: str) -> bytes:
-    """Return the other end's certificate; HypervisorError unless it is for this end and instance."""
+    """Return the peer's certificate; HypervisorError unless it is for this end and instance."""
     pem = peer.encode()
     try:
         is_right = certificates.is_for_migration(pem, end, instance_uuid)

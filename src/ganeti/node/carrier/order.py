@@ -1,6 +1,6 @@
 """The order of a carrier program: a file for root alone, with the program's results in files beside it.
 
-.port, .key, .peer       from the node daemon: the open port, the key of the call, the other end's certificate
+.port, .key, .peer       from the node daemon: the open port, the key of the call, the peer's certificate
 .progress                from the program: how far it is
 .result or .error        how it ended
 .received, .commit       of a receiver that holds its answer: all is synced; the answer may be sent

@@ -36,9 +36,9 @@ class SyncStatus(Message, frozen=True, kw_only=True):
     """The state of a mirrored disk's copies, as one node sees them."""
 
     up_to_date: bool
-    """Whether the copy on this node has every write."""
+    """True if the copy on this node has every write."""
     connected: bool
-    """Whether the peer accepts writes."""
+    """True if the peer accepts writes."""
     percent: float | None = None
     """The percentage in sync, while a copy is resynchronised."""
     seconds_left: float | None = None
@@ -49,13 +49,13 @@ class SyncStatus(Message, frozen=True, kw_only=True):
     generations: tuple[str, ...] = ()
     """The generation of this copy's data, then its ancestors; empty if unknown."""
     consistent: bool = True
-    """Whether this copy is consistent: not before the end of a first or interrupted synchronisation."""
+    """True if this copy is consistent: not before the end of a first or interrupted synchronisation."""
     attached: bool = True
-    """Whether the driver still uses the volumes of this copy: it detaches a failed volume."""
+    """True if the driver still uses the volumes of this copy: it detaches a failed volume."""
     dropped: bool = False
-    """Whether this node has ended the connection and does not reconnect."""
+    """True if this node has ended the connection and does not reconnect."""
     writing: bool = False
-    """Whether this node may write to the disk."""
+    """True if this node may write to the disk."""
     missed_kib: int = 0
     """Amount that the other copy lacks, as far as this node knows."""
 

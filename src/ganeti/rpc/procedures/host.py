@@ -54,7 +54,7 @@ class VerifyArgs(Message, frozen=True, kw_only=True):
     files: list[str] = []
     """Files to compute the checksums of."""
     exclusive: bool = False
-    """Whether two disks must not share a physical device."""
+    """True if two disks must not share a physical device."""
 
 
 _WIRE_NAMES = {"preserved_states": "states_aside", "preserved_contents": "asides_hold"}
@@ -77,7 +77,7 @@ class VerifyReport(Message, frozen=True, kw_only=True, rename=_WIRE_NAMES):
     writable_problems: list[str]
     """Directories of this node that the daemon cannot write."""
     ssconf_checksum: str = ""
-    """Of the current set (`ganeti.ssconf.checksum`); '' if it cannot be read."""
+    """Checksum of the current set (`ganeti.ssconf.checksum`); '' if it cannot be read."""
     file_checksums: dict[str, str] = {}
     """SHA-256 of the requested files that exist here."""
     permission_problems: list[str] = []

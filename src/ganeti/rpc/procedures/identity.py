@@ -7,7 +7,7 @@ class KeyRequest(Message, frozen=True, kw_only=True):
     """The certificate request for a node's next key; the key itself stays on the node."""
 
     fingerprint: str
-    """Of the certificate that the node has now."""
+    """Fingerprint of the node's present certificate."""
     request: str
     """PEM"""
 

@@ -63,7 +63,7 @@ class RebootArgs(Message, frozen=True, kw_only=True):
 
 
 class ConsoleInfo(Message, frozen=True, kw_only=True):
-    """How to reach a console.
+    """The address of a console.
 
     `kind` is `socket` (a path on the node), `vnc` or `spice` (a port of `host`, or of the node
     where that is empty), or `msg` (the reason why there is none).

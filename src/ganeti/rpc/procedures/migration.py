@@ -16,7 +16,7 @@ class MigrationInfo(Message, frozen=True, kw_only=True):
     running: bool
     """False: the guest is paused, and stays paused."""
     mirrors_disks: bool = False
-    """Whether the hypervisor can copy disks during the migration."""
+    """True if the hypervisor can copy disks during the migration."""
     memory: int = 0
     """Memory in MiB at its start, if it has changed since."""
     machine: str = ""

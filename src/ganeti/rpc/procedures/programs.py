@@ -28,7 +28,7 @@ class OsCreateArgs(Message, frozen=True, kw_only=True):
     debug: int = 0
     force_variant: bool = False
     reinstall: bool = False
-    """Whether the disks had an earlier installation."""
+    """True if the disks had an earlier installation."""
     facts: OsFacts = OsFacts()
 
 

@@ -11,7 +11,7 @@ class EndWorkArgs(Message, frozen=True, kw_only=True):
 
     keys: list[str] = []
     older: bool = False
-    """Whether to end all work of masters before the caller's epoch, too."""
+    """True to end all work of masters before the caller's epoch, too."""
     wait_s: float = 5.0
     """Time to wait for calls that run no program, and end on their own."""
 

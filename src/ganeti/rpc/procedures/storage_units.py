@@ -28,7 +28,7 @@ class ChangeUnitArgs(Message, frozen=True, kw_only=True):
     unit: StorageUnit
     allocatable: bool | None = None
     present: bool | None = None
-    """Whether the unit must exist: it is created if it is missing, or deleted if it is empty."""
+    """True if the unit must exist: it is created if it is missing, or deleted if it is empty."""
 
 
 class UnitArgs(Message, frozen=True, kw_only=True):

@@ -82,9 +82,9 @@ class ReceiveArgs(_End, frozen=True, kw_only=True):
 class Receiving(Message, frozen=True, kw_only=True):
     port: int
     sealed: bool = True
-    """Whether the sender must seal its frames; a node of an older version always requires it."""
+    """True if the sender must seal its frames; a node of an older version always requires it."""
     inflates: bool = False
-    """Whether frames may be compressed one by one; a node of an older version does not support it."""
+    """True if frames may be compressed one by one; a node of an older version does not support it."""
 
 
 class SendArgs(_End, frozen=True, kw_only=True):

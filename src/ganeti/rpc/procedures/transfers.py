@@ -34,7 +34,7 @@ class DiskSendArgs(Message, frozen=True, kw_only=True):
     token: str
     compress: str = "none"
     leaves_out_zeros: bool | None = None
-    """Whether unsent ranges of the new disk certainly read as zeros; None: like disks of this template."""
+    """True if unsent ranges of the new disk certainly read as zeros; None: like disks of this template."""
 
 
 class DiskSent(Message, frozen=True, kw_only=True):

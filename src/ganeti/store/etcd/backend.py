@@ -52,7 +52,7 @@ RENEW_S = 1.5
 STAND_BACK_S = 3.0
 """Time for which a candidate that has stepped down leaves the election to others."""
 HAND_OVER_S = 10
-"""How long a hand-over request is valid after the last contact with its node."""
+"""Time for which a hand-over request is valid after the last contact with its node."""
 ASK_AGAIN_S = 2.0
 CAMPAIGN_S = LEASE_S + 6.0
 PAGE_ROWS = 500
@@ -101,9 +101,9 @@ class EtcdBackend(LeasedStore):
         self._ended.set()
         self._stand_back_until = 0.0
         self._obstacle = ""
-        """Why this node does not become the master now; '' while it is the master."""
+        """The reason why this node does not become the master now; '' while it is the master."""
         self._end_reason = ""
-        """Why the last lease ended; '' while this node is the master."""
+        """The reason why the last lease ended; '' while this node is the master."""
         self._ceiling = 0
         self._history = History(gateway, self._keys)
         self._upkeep = Upkeep(gateway, self._keys, identity.node_uuid, self._options)

@@ -28,7 +28,7 @@ async def leaving(paths: Paths, identity: Identity, settings: StateSettings) -> 
 
 
 async def resume(paths: Paths, identity: Identity, settings: StateSettings) -> None:
-    """Cancel the move of the state; if there is no master, this node becomes the next one."""
+    """Cancel the move of the state; without a master, this node becomes the next one."""
     keys = Keys(identity.cluster_uuid)
     back = delete(keys.moved)
     async with _opened(paths, settings) as gateway:
