@@ -57,10 +57,15 @@ class Candidates:
         self.cluster = str(uuid.uuid4())
         self.opened: list[EtcdBackend] = []
         self.promised = 0
+        self.gone: set[NodeUuid] = set()
+        """Nodes that say that no master daemon runs there."""
         self.lease_s = LEASE_S
 
     async def _promised(self, _taken: int) -> int:
         return self.promised
+
+    async def _is_gone(self, node: NodeUuid) -> bool:
+        return node in self.gone
 
     async def open(self, node: NodeUuid) -> EtcdBackend:
         number = NODES.index(node)
@@ -69,6 +74,7 @@ class Candidates:
             Gateway(Access(endpoints[number:] + endpoints[:number])),
             Identity(self.cluster, node),
             highest_promised=self._promised,
+            is_gone=self._is_gone,
             options=EtcdOptions(is_managed=False, lease_s=self.lease_s),
         )
         await backend.start()
@@ -170,6 +176,21 @@ async def test_a_master_that_ends_in_order_is_followed_at_once(candidates: Candi
     await first.close()
     successor, _lease = await master_among(*others)
     assert successor in others
+
+
+@pytest.mark.requirement("G4", "G19")
+async def test_master_whose_daemon_is_gone_is_followed_at_once(candidates: Candidates) -> None:
+    """As soon as its node says so: a connection that has ended proves nothing."""
+    candidates.lease_s = LONG_S
+    first, second, third = await candidates.all()
+    lease = await become_master(first)
+    await second.master_hung_up()
+    assert first.holds(lease.epoch)
+    await die(first)
+    candidates.gone.add(NODES[0])
+    await second.master_hung_up()
+    _next, next_lease = await master_among(second, third)
+    assert next_lease.epoch > lease.epoch
 
 
 async def test_a_daemon_that_comes_back_does_not_wait_for_its_own_lease(

@@ -260,8 +260,10 @@ class Links:
 
     def _heard(self, node: NodeUuid) -> LastContact | None:
         found = self._all.heard.get(node)
-        return (
-            LastContact(found[0], asyncio.get_running_loop().time() - found[1]) if found else None
+        if found is None:
+            return None
+        return LastContact(
+            found[0], asyncio.get_running_loop().time() - found[1], election.SILENCE_S
         )
 
     def _reaches(self, node: NodeUuid) -> bool:

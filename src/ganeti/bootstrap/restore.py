@@ -36,7 +36,7 @@ from ganeti.store.archive import JobArchive
 from ganeti.store.backend import PresentState, Restoration, StateRestorer
 from ganeti.store.backends import state_restorer
 from ganeti.store.backup import BackupHeader, read_backup
-from ganeti.store.election import SILENCE_S, LastContact, forced_ceiling, forced_epoch
+from ganeti.store.election import LastContact, forced_ceiling, forced_epoch
 from ganeti.store.encoding import DIGEST_BYTES, MemberList, decode_ceiling, encode_ceiling
 from ganeti.store.epochs import EXHAUSTED
 from ganeti.store.interface import (
@@ -288,13 +288,13 @@ def _check_no_master(
     """Raise PrereqError if any node knows another live master; return the nodes that did not answer."""
     for node in asked:
         last = heard.get(node.uuid)
-        if last is None or last.master == identity.node_uuid or last.seconds >= SILENCE_S:
+        if last is None or last.master == identity.node_uuid or last.seconds >= last.silence_s:
             continue
         master = content.nodes.get(last.master)
         name = master.name if master else last.master
         raise PrereqError(
             f"{name} is the master: its last contact with {node.name} was {last.seconds:.1f} s ago. Stop ganeti-masterd"
-            f" there first, and repeat this {SILENCE_S:g} s later; or restore the backup there",
+            f" there first, and repeat this {last.silence_s:g} s later; or restore the backup there",
             ErrorCode.WRONG_STATE,
         )
     silent = {node.uuid: node.name for node in asked if node.uuid not in heard}

@@ -11,7 +11,7 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ganeti import __version__
 from ganeti.base.connections import watch_other_end
@@ -32,7 +32,7 @@ from ganeti.rpc.procedures.mastership import (
     RenewArgs,
 )
 from ganeti.store.backend import StateBackend
-from ganeti.store.election import NoVote, Vote, Voter
+from ganeti.store.election import SILENCE_S, NoVote, Vote, Voter
 from ganeti.store.interface import CampaignKind, Position, Row
 from ganeti.store.register import AcceptRequest, PromiseRequest
 from ganeti.store.stream import (
@@ -121,11 +121,17 @@ class RpcVoters:
         """The answer of each node to the master's last renewal of its epoch."""
 
     async def read(self, node: NodeUuid) -> Vote | NoVote:
-        if node == self._own:
-            return await self._local.read(node)
-        return await self._asked(
+        answer = await self._asked(
             node, lambda target: self._rpc.call(target, REGISTER_READ, Nothing())
         )
+        if node != self._own:
+            return answer
+        own = await self._local.read(node)
+        if isinstance(own, Vote) and isinstance(answer, Vote):
+            return replace(
+                own, heard=answer.heard
+            )  # the node daemon is what a master renews its epoch with
+        return own
 
     async def promise(
         self, node: NodeUuid, request: PromiseRequest, kind: CampaignKind
@@ -144,7 +150,9 @@ class RpcVoters:
         return await self._asked(node, lambda target: self._rpc.call(target, REGISTER_ACCEPT, args))
 
     async def renew(self, node: NodeUuid, cluster_uuid: str, epoch: int) -> Vote | NoVote:
-        args = RenewArgs(cluster_uuid=cluster_uuid, epoch=epoch, master_uuid=self._own)
+        args = RenewArgs(
+            cluster_uuid=cluster_uuid, epoch=epoch, master_uuid=self._own, silence_s=SILENCE_S
+        )
         asked_at = asyncio.get_running_loop().time()
         # The local node daemon learns the epoch too, because other nodes ask it for votes.
         answer = await self._asked(

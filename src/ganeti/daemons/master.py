@@ -60,7 +60,8 @@ from ganeti.store.archive_feed import ArchiveFeed, ReplicatedArchive
 from ganeti.store.backend import Fence, StateBackend
 from ganeti.store.backends import StateServers
 from ganeti.store.backup_file import BackupFiles
-from ganeti.store.interface import Identity, Lease
+from ganeti.store.interface import Identity, Lease, Master
+from ganeti.store.lease_gate import LeaseGate
 from ganeti.store.room import RoomFile
 from ganeti.store.settings import state_settings
 from ganeti.store.stream import Peers
@@ -108,6 +109,10 @@ class MasterServices:
         self._paths = node.paths
         self._lease = lease
         self._lost = lost
+        self._gate = LeaseGate(
+            lambda: node.fence.holds(lease.epoch),
+            lambda: node.store.statistics().role != Master(lease),
+        )
         self._clock = SystemClock()
         self._ids = RandomIds()
         self._audit = MasterAudit(node.paths.log / MASTER_AUDIT_LOG, self._clock)
@@ -117,9 +122,8 @@ class MasterServices:
 
     async def start(self) -> Dispatcher:
         """Start, and return the object that answers clients; GanetiError gives the reason of a failure."""
-        fence, epoch = self._node.fence, self._lease.epoch
         try:
-            return LeasedDispatcher(await self._start(), lambda: fence.holds(epoch), AUDITED)
+            return LeasedDispatcher(await self._start(), self._gate, AUDITED)
         except BaseException:
             await self.close()
             raise
@@ -346,7 +350,9 @@ class MasterServices:
         # Nodes of a virtual cluster on loopback addresses identify each other by their real
         # addresses this way.
         transport = HttpsTransport(context, own if is_loopback(own) else None)
-        return RpcClient(transport, lambda: (lease.epoch, identity.node_uuid), self._superseded)
+        return RpcClient(
+            transport, lambda: (lease.epoch, identity.node_uuid), self._superseded, self._gate
+        )
 
     def _superseded(self, why: str) -> None:
         self._lost(f"another master has taken over: {why}")

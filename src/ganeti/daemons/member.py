@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -30,7 +30,7 @@ from ganeti.store.interface import Lease
 from ganeti.store.ports import LocalVoter, Ports
 from ganeti.store.reason import with_names
 from ganeti.store.register import RegisterFile
-from ganeti.store.stream import StreamServer
+from ganeti.store.stream import Handler, Purpose, StreamServer
 from ganeti.store.worker import Worker, WorkerExecutor
 
 _log = logging.getLogger(__name__)
@@ -119,18 +119,8 @@ class Member:
             _log.warning("the state cannot be read yet: %s", err)
         parts = (store, directory, worker, peers, voters, state.fence, archive)
         self._parts = CandidateParts(self._paths, identity, *parts)
-        server = StreamServer(
-            identity.cluster_uuid,
-            {**state.handlers, "archive": ArchiveServer(register, archive, worker).serve},
-        )
-        await self._opened.enter_async_context(
-            listening(
-                tls.server_context(*files),
-                address or self._own_address(identity.node_uuid),
-                CandidateCertificates(self._paths),
-                server.serve,
-            )
-        )
+        archives = ArchiveServer(register, archive, worker, ended=state.master_hung_up)
+        await self._answer_candidates({**state.handlers, "archive": archives.serve})
         self._opened.push_async_callback(self._close_server)
         await self._answer_with(NotMasterMethods(self._where, self._take_over))
         callbacks = RoleCallbacks(
@@ -142,6 +132,17 @@ class Member:
         )
         self._roles = Roles(identity.node_uuid, store, state.fence, callbacks)
         self._roles.watch()
+
+    async def _answer_candidates(self, handlers: Mapping[Purpose, Handler]) -> None:
+        """Answer the daemons of other candidates."""
+        paths, identity = self._paths, self._require_parts().identity
+        context = tls.server_context(
+            paths.node_certificate, paths.node_key, paths.authority_certificate
+        )
+        address = address_of_environment() or self._own_address(identity.node_uuid)
+        serve = StreamServer(identity.cluster_uuid, handlers).serve
+        server = listening(context, address, CandidateCertificates(paths), serve)
+        await self._opened.enter_async_context(server)
 
     async def _open_archive(self, worker: Worker) -> JobArchive | None:
         """Return None if the archive is damaged: a follower can work without it, only a master cannot."""

@@ -23,7 +23,7 @@ from ganeti.rpc.procedures.mastership import (
     RegisterAnswer,
     RenewArgs,
 )
-from ganeti.store.election import SILENCE_S, LastContact, Vote, Voter, vote
+from ganeti.store.election import FORMER_SILENCE_S, SILENCE_S, LastContact, Vote, Voter, vote
 from ganeti.store.register import (
     Answer,
     Register,
@@ -56,7 +56,9 @@ class NodeRegister:
         self._older_calls = older_calls
         self._clock = clock or SystemClock()
         self._voter = voter or (lambda _heard_master: Voter(software=__version__))
-        self._heard: tuple[NodeUuid, float] | None = None
+        self._began_at = self._clock.monotonic()
+        self._heard: tuple[NodeUuid, float, float] | None = None
+        """The last master that a renewal or a registration came from, when, and after which silence it may go."""
         self._last_read: Register | None = None
         self._worker = Worker("register")
 
@@ -94,7 +96,9 @@ class NodeRegister:
     async def _promise(self, args: PromiseArgs, _call: Call) -> RegisterAnswer:
         heard = self._last_contact()
         return await self._whole_answer(
-            await self._decide(lambda old: vote(old, args.request, args.kind, heard))
+            await self._decide(
+                lambda old: vote(old, args.request, args.kind, heard or self._perhaps_heard(old))
+            )
         )
 
     async def _renew(self, args: RenewArgs, _call: Call) -> RegisterAnswer:
@@ -108,19 +112,33 @@ class NodeRegister:
 
         answer = await self._decide(rule)
         if answer.granted:
-            self._heard = master, self._clock.monotonic()
+            self._hears(master, args.silence_s)
         return self._answer(answer)
+
+    def _hears(self, master: NodeUuid, silence_s: float) -> None:
+        self._heard = master, self._clock.monotonic(), min(silence_s, FORMER_SILENCE_S)
 
     def _last_contact(self) -> LastContact | None:
         if self._heard is None:
             return None
-        return LastContact(self._heard[0], self._clock.monotonic() - self._heard[1])
+        master, at, silence_s = self._heard
+        return LastContact(master, self._clock.monotonic() - at, silence_s)
+
+    def _perhaps_heard(self, register: Register | None) -> LastContact | None:
+        """A daemon that was restarted may have confirmed the lease of the last master just before."""
+        if register is None or register.accepted is None:
+            return None
+        since = self._clock.monotonic() - self._began_at
+        return LastContact(register.accepted.master, since, SILENCE_S)
 
     async def _accept(self, args: AcceptArgs, _call: Call) -> RegisterAnswer:
         accepted = args.request.accepted
         shown = replace(accepted, software=accepted.software[:SOFTWARE_LENGTH])
         request = replace(args.request, accepted=shown)
-        return self._answer(await self._decide(lambda old: accept(old, request)))
+        answer = await self._decide(lambda old: accept(old, request))
+        if answer.granted:
+            self._hears(accepted.master, SILENCE_S)  # its lease begins with that
+        return self._answer(answer)
 
     async def _decide(self, rule: Callable[[Register | None], Answer]) -> Answer:
         answer = await self._worker.call(lambda: self._keeper.decide(rule))
@@ -130,7 +148,7 @@ class NodeRegister:
     async def _whole_answer(self, answer: Answer) -> RegisterAnswer:
         """Add the node's report about itself, made after its promise so that it is not older."""
         heard = self._last_contact()
-        current = heard.master if heard and heard.seconds < SILENCE_S else ""
+        current = heard.master if heard and heard.seconds < heard.silence_s else ""
         return self._answer(answer, await self._worker.call(lambda: self._voter(current)))
 
     def _answer(self, answer: Answer, voter: Voter = UNSEEN) -> RegisterAnswer:

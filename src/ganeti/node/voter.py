@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from ganeti import __version__
 from ganeti.base.certificate_facts import node_identity
 from ganeti.base.errors import GanetiError
+from ganeti.base.files import is_locked
 from ganeti.base.paths import Paths
+from ganeti.base.pidfile import pid_file
 from ganeti.base.roles import Role
+from ganeti.bootstrap.daemons import MASTERD
 from ganeti.bootstrap.own_role import own_role
 from ganeti.store.election import Voter
 from ganeti.store.stored_tail import read_stored_tail
@@ -32,6 +35,7 @@ class VoterFacts:
             tail=stored.tail if stored else None,
             last_job_id=stored.last_job_id if stored else 0,
             software=__version__,
+            has_master_daemon=is_locked(pid_file(self.paths.run, MASTERD)),
         )
 
     def _role(self, recent_master: str) -> str:

@@ -33,11 +33,13 @@ from ganeti.rpc.hook_reports import HookReports
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.timings import Timing
 from ganeti.rpc.transport import Answer, NoAnswer, NotSent, Transport
+from ganeti.store.lease_gate import LeaseGate
 
 A = TypeVar("A", bound=msgspec.Struct)
 R = TypeVar("R")
 
 NODES_AT_ONCE = 30
+NO_LEASE = "was not called: this node is not the master any more"
 REATTACH_TRIES = 30
 REATTACH_DELAY_S = 2.0
 log = logging.getLogger(__name__)
@@ -66,10 +68,13 @@ class RpcClient:
         transport: Transport,
         leader_term: Callable[[], tuple[int, str]],
         superseded: Callable[[str], None] | None = None,
+        gate: LeaseGate | None = None,
     ) -> None:
+        """Calls that change a node wait for `gate`, the lease of this master."""
         self._transport = transport
         self._leader_term = leader_term
         self._superseded = superseded
+        self._gate = gate
         self._fan_out = asyncio.Semaphore(NODES_AT_ONCE)
         self.changes = 0
         """Number of finished changing calls, successful or not."""
@@ -81,6 +86,8 @@ class RpcClient:
         """Return the result; raise RpcOffline, RpcFailed or RpcUnknown within the procedure's deadline."""
         if node.offline:
             raise RpcOffline(node.name, "it is marked offline")
+        if procedure.changes and self._gate is not None and not await self._gate.wait():
+            raise RpcFailed(node.name, NO_LEASE, UNREACHABLE)
         headers = self._headers(key)
         body = wire.encode(args)
         begun, is_answered = asyncio.get_running_loop().time(), False

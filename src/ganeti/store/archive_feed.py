@@ -239,10 +239,19 @@ class ArchiveServer:
     """A candidate's side: stores the jobs that the master of the greatest epoch sends."""
 
     def __init__(
-        self, register: RegisterKeeper, archive: JobArchive | None, worker: Worker | None = None
+        self,
+        register: RegisterKeeper,
+        archive: JobArchive | None,
+        worker: Worker | None = None,
+        *,
+        ended: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`archive` is None if it cannot be opened; `worker` is the thread that decides the register."""
+        """`archive` is None if it cannot be opened; `worker` is the thread that decides the register.
+
+        `ended` is called when the connection of a master has ended, which it keeps for its whole term.
+        """
         self._register, self._archive, self._worker = register, archive, worker
+        self._ended = ended
 
     async def serve(self, channel: Channel, hello: Hello) -> None:
         """Serve until the connection closes; StoreError if this archive cannot be written."""
@@ -255,7 +264,12 @@ class ArchiveServer:
             await channel.send(Reject(answer.reason, promised))
             return
         await channel.send(HelloAcknowledged(0, b""))
-        await serve_archive(channel, self._archive)
+        try:
+            await serve_archive(channel, self._archive)
+        except ChannelClosed:
+            if self._ended is not None:
+                await self._ended()
+            raise
 
     async def _check_epoch(self, epoch: int, master: NodeUuid) -> Answer:
         """Write down a greater epoch before anything else (R2)."""

@@ -5,8 +5,8 @@ survey -> promises -> tails of the last sync set, fenced -> copy -> own epoch ->
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ganeti import __version__
@@ -25,6 +25,10 @@ from ganeti.store.register import Accepted, AcceptRequest, PromiseRequest
 from ganeti.store.stream import Channel, ChannelClosed, Done, Hello, HelloAcknowledged, Pull
 
 T = TypeVar("T")
+A = TypeVar("A", Vote, Tail)
+
+LATE_S = 0.5
+"""How long a round waits for more answers once there are enough."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +42,14 @@ class Candidate:
     log: LocalLog
     session: FollowerSession
     highest: HighestEpoch
+    asking: set[asyncio.Task[None]] = field(default_factory=set)
+    """Questions that are not answered yet, also those of rounds that have gone on without them."""
+
+    async def close(self) -> None:
+        """Ask no more."""
+        for task in self.asking:
+            task.cancel()
+        await asyncio.gather(*self.asking, return_exceptions=True)
 
     @property
     def node(self) -> NodeUuid:
@@ -55,6 +67,8 @@ class Elected:
     accepted: Accepted
     forced: bool
     """True if no majority has registered it yet (R10)."""
+    registered_at: float
+    """Time at which the voters were asked to register it, by the clock of the event loop."""
 
 
 async def run_campaign(mine: Candidate, kind: CampaignKind, last: Accepted | None) -> Elected:
@@ -70,16 +84,18 @@ async def run_campaign(mine: Candidate, kind: CampaignKind, last: Accepted | Non
     electing = Electing(mine.node, kind, members.voters, __version__)
     known = last.voters | last.sync_set if last else frozenset()
     asked = electing.voters | known | {mine.node}
-    survey = await _ask(asked | mine.ports.nodes(), voters.read)
-    others = {node: vote for node, vote in survey.items() if node not in asked}
-    ballot = mine.session.with_local_heartbeat({node: survey[node] for node in asked})
-    taken = max(log.epoch, log.tail.position.epoch)
-    epoch = _judged(election.judge_survey(electing, ballot, taken, others))
-    for node, found in election.without_outliers(survey, taken, electing.voters).items():
-        if isinstance(found, NoVote) and isinstance(survey[node], Vote):
-            _log.warning("node %s: %s", node, found.reason)
+    epoch, survey = await _survey(mine, electing, asked)
+    if kind is CampaignKind.VOTE and election.has_gone_master(survey):
+        kind = CampaignKind.HAND_OVER  # as if it had agreed
     request = PromiseRequest(mine.identity.cluster_uuid, epoch, mine.node)
-    ballot = await _ask(frozenset(ballot), lambda node: voters.promise(node, request, kind))
+    ballot = await _ask(
+        mine,
+        electing,
+        asked,
+        lambda node: voters.promise(node, request, kind),
+        lambda votes: election.judge_promises(electing, votes),
+        responsive=_answered(survey),
+    )
     accepted = _judged(election.judge_promises(electing, ballot))
     for node, calls in election.older_calls(ballot).items():
         _log.info("node %s still carries out calls of an earlier master: %s", node, calls)
@@ -87,7 +103,7 @@ async def run_campaign(mine: Candidate, kind: CampaignKind, last: Accepted | Non
     await mine.session.end()
     # The members may have been read before a snapshot was complete.
     await log.read_members()
-    tails = await _tails(mine, electing, accepted, epoch)
+    tails = await _tails(mine, electing, accepted, epoch, _answered(ballot))
     source = _judged(election.choose_source(electing, accepted, tails))
     if source != mine.node:
         await _copy(mine, source, epoch)
@@ -99,33 +115,116 @@ async def run_campaign(mine: Candidate, kind: CampaignKind, last: Accepted | Non
     await log.keep_epoch(epoch)
     ceiling = election.greatest_ceiling(ballot, await log.stored_ceiling())
     first = election.first_registration(electing, epoch, accepted, tails, ceiling)
-    is_elected = await _register(mine, electing, first)
+    registered_at = asyncio.get_running_loop().time()
+    is_elected = await _register(mine, electing, first, _answered(ballot))
     mine.highest.check(epoch)
-    return Elected(first, forced=not is_elected)
+    return Elected(first, forced=not is_elected, registered_at=registered_at)
+
+
+async def _survey(
+    mine: Candidate, electing: Electing, asked: frozenset[NodeUuid]
+) -> tuple[int, Ballot]:
+    """Return the epoch to ask for, and the registers; NotMaster."""
+    log = mine.log
+    taken = max(log.epoch, log.tail.position.epoch)
+
+    def judge(survey: Ballot) -> int | Refusal:
+        others = {node: vote for node, vote in survey.items() if node not in asked}
+        ballot = mine.session.with_local_heartbeat({node: survey[node] for node in asked})
+        return election.judge_survey(electing, ballot, taken, others)
+
+    everyone = asked | mine.ports.nodes()
+    survey = await _ask(
+        mine, electing, everyone, mine.ports.voters.read, judge, responsive=everyone
+    )
+    epoch = _judged(judge(survey))
+    for node, found in election.without_outliers(survey, taken, electing.voters).items():
+        if isinstance(found, NoVote) and isinstance(survey[node], Vote):
+            _log.warning("node %s: %s", node, found.reason)
+    return epoch, survey
 
 
 async def _ask(
-    nodes: frozenset[NodeUuid], question: Callable[[NodeUuid], Awaitable[Vote | NoVote]]
-) -> Ballot:
-    asked = sorted(nodes)
-    votes = await asyncio.gather(*(question(node) for node in asked))
-    return dict(zip(asked, votes, strict=True))
+    mine: Candidate,
+    electing: Electing,
+    nodes: Collection[NodeUuid],
+    question: Callable[[NodeUuid], Awaitable[A | NoVote]],
+    judge: Callable[[Mapping[NodeUuid, A | NoVote]], object],
+    *,
+    responsive: Collection[NodeUuid],
+) -> dict[NodeUuid, A | NoVote]:
+    """Return the answers: all of them, or enough, and those of `responsive` nodes that come within `LATE_S`.
+
+    There are enough when `judge` gives no refusal, or one that only time changes. A silent node is asked in each
+    round and holds up none. Force waits for all: any node may have more of the state.
+    """
+    is_forced = electing.kind is CampaignKind.FORCE
+    answers: dict[NodeUuid, A | NoVote] = dict.fromkeys(nodes, NoVote("no answer yet"))
+    asking = {
+        node: asyncio.create_task(_answer(question, node, answers), name=f"ask {node}")
+        for node in sorted(nodes)
+    }
+    for task in asking.values():
+        mine.asking.add(task)
+        task.add_done_callback(mine.asking.discard)
+    while pending := [task for task in asking.values() if not task.done()]:
+        if not is_forced and _is_enough(judge(answers)):
+            late = [task for node, task in asking.items() if node in responsive]
+            if late:
+                await asyncio.wait(late, timeout=LATE_S)
+            break
+        await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+    for task in asking.values():
+        if task.done():
+            task.result()
+    return dict(answers)
+
+
+def _answered(ballot: Ballot) -> frozenset[NodeUuid]:
+    return frozenset(node for node, vote in ballot.items() if isinstance(vote, Vote))
+
+
+def _is_enough(verdict: object) -> bool:
+    return not isinstance(verdict, Refusal) or verdict.passes_in_s is not None
+
+
+async def _answer(
+    question: Callable[[NodeUuid], Awaitable[A | NoVote]],
+    node: NodeUuid,
+    answers: dict[NodeUuid, A | NoVote],
+) -> None:
+    answers[node] = await question(node)
 
 
 async def _tails(
-    mine: Candidate, electing: Electing, accepted: Accepted | None, epoch: int
+    mine: Candidate,
+    electing: Electing,
+    accepted: Accepted | None,
+    epoch: int,
+    responsive: Collection[NodeUuid],
 ) -> dict[NodeUuid, Tail]:
     """Fence the members of the last sync set, and return the ends of their histories (R7)."""
     wanted = accepted.sync_set if accepted else frozenset[NodeUuid]()
     if electing.kind is CampaignKind.FORCE:
         wanted |= mine.log.members.candidates
-    others = sorted(wanted - {mine.node})
-    found = await asyncio.gather(*(_fenced_tail(mine, node, epoch) for node in others))
-    tails = {node: tail for node, tail in zip(others, found, strict=True) if tail is not None}
-    return {**tails, mine.node: mine.tail}
+
+    def known(answers: Mapping[NodeUuid, Tail | NoVote]) -> dict[NodeUuid, Tail]:
+        tails = {node: tail for node, tail in answers.items() if isinstance(tail, Tail)}
+        return {**tails, mine.node: mine.tail}
+
+    return known(
+        await _ask(
+            mine,
+            electing,
+            wanted - {mine.node},
+            lambda node: _fenced_tail(mine, node, epoch),
+            lambda answers: election.choose_source(electing, accepted, known(answers)),
+            responsive=responsive,
+        )
+    )
 
 
-async def _fenced_tail(mine: Candidate, node: NodeUuid, epoch: int) -> Tail | None:
+async def _fenced_tail(mine: Candidate, node: NodeUuid, epoch: int) -> Tail | NoVote:
     try:
         channel = await mine.ports.peers.connect(node)
         try:
@@ -133,8 +232,9 @@ async def _fenced_tail(mine: Candidate, node: NodeUuid, epoch: int) -> Tail | No
         finally:
             channel.close()
     except (ChannelClosed, TimeoutError) as err:
-        _log.info("candidate %s cannot be fenced: %s", node, str(err) or "no answer")
-        return None
+        why = str(err) or "no answer"
+        _log.info("candidate %s cannot be fenced: %s", node, why)
+        return NoVote(why)
 
 
 async def _greet(mine: Candidate, channel: Channel, epoch: int) -> Tail:
@@ -169,20 +269,33 @@ async def _copy(mine: Candidate, source: NodeUuid, epoch: int) -> None:
         raise NotMaster(why) from err
 
 
-async def _register(mine: Candidate, electing: Electing, first: Accepted) -> bool:
+async def _register(
+    mine: Candidate, electing: Electing, first: Accepted, responsive: Collection[NodeUuid]
+) -> bool:
     """Return whether a majority has registered it; a master by force may lack one."""
     request = AcceptRequest(mine.identity.cluster_uuid, first)
     voters = mine.ports.voters
-    ballot = await _ask(first.voters | {mine.node}, lambda node: voters.accept(node, request))
+    by_vote = replace(electing, kind=CampaignKind.VOTE)
+    ballot = await _ask(
+        mine,
+        electing,
+        first.voters | {mine.node},
+        lambda node: voters.accept(node, request),
+        lambda votes: election.judge_accepts(by_vote, votes, first.voters),
+        responsive=responsive,
+    )
     refusal = election.judge_accepts(electing, ballot, first.voters)
     if refusal is not None:
         raise NotMaster(refusal.reason)
-    by_vote = replace(electing, kind=CampaignKind.VOTE)
     return election.judge_accepts(by_vote, ballot, first.voters) is None
 
 
 def _judged(verdict: T | Refusal) -> T:
     """Return the judgement; NotMaster with the reason of a refusal."""
-    if isinstance(verdict, Refusal):
-        raise NotYet(verdict.reason) if verdict.may_pass else NotMaster(verdict.reason)
-    return verdict
+    if not isinstance(verdict, Refusal):
+        return verdict
+    if verdict.passes_in_s is None:
+        raise NotMaster(verdict.reason)
+    not_yet = NotYet(verdict.reason)
+    not_yet.passes_in_s = verdict.passes_in_s
+    raise not_yet

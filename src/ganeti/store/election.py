@@ -11,6 +11,7 @@ Safety is in `promise`, `accept` and `check_epoch` of the registers and in these
 decide when to ask (R14).
 """
 
+import math
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -36,18 +37,23 @@ from ganeti.store.register import (
     promise,
 )
 
-SILENCE_S = 10.0
-"""Time limit of silence, in seconds.
+LEASE_S = 2.75
+"""Time for which a master acts on the confirmation of a majority, counted from its question (R9)."""
+SILENCE_S = 3.0
+"""Time after its last confirmation after which a node votes for another master (R8).
 
-A node votes for another master after this time without contact (R8), and a master steps down
-after this time without a majority (R9).
+It is longer than the lease, because the clocks of two nodes differ.
 """
+FORMER_SILENCE_S = 10.0
+"""The same for a master of an earlier release, which does not send its own value."""
+ENDS_AFTER_S = 10.0
+"""Time without a majority after which a term ends (R9). Without a lease the master waits meanwhile."""
 TWO = 2
 FORCED_STRIDE = 1000
-FORCED_IDS, FORCED_PLACES = 100_000, 97
+FORCED_IDS, FORCED_PLACES = 100_000, 997
 """Number of job ids that force skips: skipped nodes may have given out some of them (G8).
 
-The number differs between nodes, since both sides of a partition may be forced.
+The number differs between nodes, since both sides of a partition may be forced. It is the same for 1 in 1,000 pairs.
 """
 
 
@@ -57,6 +63,8 @@ class LastContact:
 
     master: NodeUuid
     seconds: float
+    silence_s: float = FORMER_SILENCE_S
+    """After how many seconds another master may be elected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,8 @@ class Voter:
     software: str = ""
     older_calls: tuple[str, ...] = ()
     """Calls of masters of older epochs that still run there (R11)."""
+    has_master_daemon: bool = True
+    """False if certainly no master daemon runs there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +118,8 @@ class Refusal:
 
     reason: str
     missing: frozenset[NodeUuid] = frozenset()
-    may_pass: bool = False
-    """True if the same request may succeed a little later without intervention."""
+    passes_in_s: float | None = None
+    """Seconds after which the same request may succeed without intervention; None if it does not."""
 
 
 _NO_VOTE = Refusal("this node no longer has a vote: it was removed, or marked offline")
@@ -143,7 +153,7 @@ def vote(
 def _recent_master(heard: LastContact | None, candidate: NodeUuid, kind: CampaignKind) -> str:
     if kind is not CampaignKind.VOTE or heard is None or heard.master == candidate:
         return ""
-    if heard.seconds >= SILENCE_S:
+    if heard.seconds >= heard.silence_s:
         return ""
     return Reason(
         f"the last contact with the master {{}} was {heard.seconds:.1f} s ago", heard.master
@@ -262,10 +272,8 @@ def judge_survey(
         return _NO_VOTE
     if refusal := _is_unfit(electing, answered) or is_outdated(electing, accepted):
         return refusal
-    if electing.kind is CampaignKind.VOTE:
-        for node, found in sorted(answered.items()):
-            if why := _recent_master(found.heard, electing.candidate, electing.kind):
-                return Refusal(Reason("node {}: {}", node, why), may_pass=True)
+    if refusal := _living_master(electing, answered):
+        return refusal
     if electing.kind is not CampaignKind.FORCE and not is_majority(answered, voters):
         return _no_majority(ballot, answered, voters)
     epoch = max([own_epoch, *promised_epochs(judged).values()]) + 1
@@ -274,6 +282,38 @@ def judge_survey(
     if epoch > MAX_EPOCH:
         return Refusal(EXHAUSTED)
     return epoch
+
+
+def _living_master(electing: Electing, answered: Mapping[NodeUuid, Vote]) -> Refusal | None:
+    """Return why a vote must wait: a master was heard that may live."""
+    waiting = [
+        (found.heard.silence_s - found.heard.seconds, node, why)
+        for node, found in answered.items()
+        if found.heard
+        and not is_gone(found.heard.master, answered)
+        and (why := _recent_master(found.heard, electing.candidate, electing.kind))
+    ]
+    if not waiting:
+        return None
+    seconds, node, why = max(waiting)
+    return Refusal(Reason("node {}: {}", node, why), passes_in_s=seconds)
+
+
+def is_gone(master: NodeUuid, ballot: Ballot) -> bool:
+    """Return whether the node of a master says that no master daemon runs there.
+
+    A process that has ended acts in none of its epochs again. A daemon that starts there after this answer needs
+    a new epoch, which is as great as the one that a candidate asks for after this survey: one of the two fails.
+    """
+    own = ballot.get(master)
+    return isinstance(own, Vote) and not own.voter.has_master_daemon
+
+
+def has_gone_master(ballot: Ballot) -> bool:
+    """Return whether a master was heard that is certainly gone: its silence need not be waited for."""
+    return any(
+        vote.heard and is_gone(vote.heard.master, ballot) for vote in _votes(ballot).values()
+    )
 
 
 def forced_epoch(candidate: NodeUuid, epoch: int) -> int:
@@ -545,7 +585,7 @@ def _refusal_reason(found: Vote | NoVote | None) -> str:
 
 
 class QuorumLease:
-    """Tracks whether a master still has a majority (R9).
+    """Tracks until when a master may act, and when its term ends (R9).
 
     It uses the times at which the master asked the voters that agreed.
     """
@@ -553,10 +593,12 @@ class QuorumLease:
     def __init__(
         self, master: NodeUuid, voters: frozenset[NodeUuid], *, forced: bool, now: float
     ) -> None:
+        """`now` is the time at which a majority was asked that has registered this master."""
         self._master = master
         self._forced = forced
-        self._agreed_at: dict[NodeUuid, float] = dict.fromkeys(voters, now)
-        self.voters = voters
+        self._agreed_at: dict[NodeUuid, float] = {}
+        self._confirmed_at = now
+        self.voters_are(voters, now)
 
     def voters_are(self, voters: frozenset[NodeUuid], now: float) -> None:
         """Replace the voters.
@@ -565,17 +607,34 @@ class QuorumLease:
         """
         self._agreed_at = {node: self._agreed_at.get(node, now) for node in voters}
         self.voters = voters
+        self._confirm()
 
     def is_elected(self) -> None:
         """A majority has registered this master by force: from now on it needs a majority."""
         self._forced = False
+        self._confirm()
 
     def agreed(self, node: NodeUuid, asked_at: float) -> None:
         """Record that a voter has confirmed this master when it was asked at that time."""
-        if node in self._agreed_at:
-            self._agreed_at[node] = max(self._agreed_at[node], asked_at)
+        if asked_at > self._agreed_at.get(node, asked_at):
+            self._agreed_at[node] = asked_at
+            self._confirm()
+
+    def _confirm(self) -> None:
+        """Find the time since which a majority has confirmed this master; it agrees itself at any time."""
+        if self._forced or len(self.voters) <= TWO:
+            self._confirmed_at = math.inf
+            return
+        others = sorted(
+            (self._agreed_at[node] for node in self.voters - {self._master}), reverse=True
+        )
+        needed = len(self.voters) // TWO + 1 - (self._master in self.voters)
+        self._confirmed_at = others[needed - 1]
+
+    def holds(self, now: float) -> bool:
+        """Return whether surely no other master is elected yet, without force."""
+        return now - self._confirmed_at < LEASE_S
 
     def is_over(self, now: float) -> bool:
-        """Return whether no majority has answered for so long that another master may exist."""
-        fresh = {node for node, at in self._agreed_at.items() if now - at < SILENCE_S}
-        return not has_quorum(fresh | {self._master}, self.voters, forced=self._forced)
+        """Return whether no majority has answered for so long that the term must end."""
+        return now - self._confirmed_at >= ENDS_AFTER_S

@@ -137,7 +137,9 @@ class EmbeddedStore(LeasedStore):
         )
         self._released = None
         self._registered_ceiling = elected.accepted.job_id_ceiling
-        self._term = LeaderTerm(ports, elected.accepted, forced=elected.forced)
+        self._term = LeaderTerm(
+            ports, elected.accepted, forced=elected.forced, registered_at=elected.registered_at
+        )
         self._term.start(self._local.members)
         self._roles.change(Master(Lease(elected.accepted.epoch)))
 
@@ -492,6 +494,7 @@ class EmbeddedStore(LeasedStore):
             changing.cancel()
         await asyncio.gather(*self._changing, *self._ending, return_exceptions=True)
         await self._session.close()
+        await self._candidate.close()
         self._roles.is_closed = True
         await self._local.close()
         self._roles.close()

@@ -15,7 +15,7 @@ BOUND = 100_000
 LEAP = 1 << 24
 """Maximum increase of a register's promise by one request."""
 CEILING_BOUND = 1_000_000_000
-"""Maximum distance of a job id ceiling from that of a majority; force jumps by 10,000,000 at most."""
+"""Maximum distance of a job id ceiling from that of a majority; force jumps by 100,000,000 at most."""
 
 EXHAUSTED = (
     "no epochs are left: the register of this node has promised one of the last epochs (of "

@@ -155,10 +155,15 @@ class RegisterFence:
 
 
 async def keep_promised(fence: Fence, epoch: int) -> str:
-    """Renew until a renewal fails, and return the reason: the master then steps down."""
+    """Renew until a renewal fails, and return the reason: the master then steps down.
+
+    A renewal that waits for a silent node must not make the lease run out: the next one begins on time.
+    """
+    loop = asyncio.get_running_loop()
     try:
         while True:
+            begun = loop.time()
             await fence.renew(epoch)
-            await asyncio.sleep(RENEW_S)
+            await asyncio.sleep(max(0.0, begun + RENEW_S - loop.time()))
     except GanetiError as err:
         return err.message

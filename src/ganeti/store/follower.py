@@ -11,7 +11,7 @@ from dataclasses import replace
 from ganeti.base.errors import NotMaster, Refused
 from ganeti.model.objects import NodeUuid
 from ganeti.store.database import History, HistoryDiffers
-from ganeti.store.election import Ballot, LastContact, Vote
+from ganeti.store.election import SILENCE_S, Ballot, LastContact, Vote
 from ganeti.store.encoding import EncodedEntry
 from ganeti.store.interface import Position, Row
 from ganeti.store.local_log import LocalLog
@@ -96,7 +96,9 @@ class FollowerSession:
         vote = ballot.get(self._own)
         if self.master is None or not isinstance(vote, Vote):
             return ballot
-        heard = LastContact(self.master, asyncio.get_running_loop().time() - self._heard_at)
+        heard = LastContact(
+            self.master, asyncio.get_running_loop().time() - self._heard_at, SILENCE_S
+        )
         if vote.heard is not None and vote.heard.seconds < heard.seconds:
             return ballot
         return {**ballot, self._own: replace(vote, heard=heard)}

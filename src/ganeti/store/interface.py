@@ -31,6 +31,9 @@ JOB_ID_CEILING_KEY = "job_id_ceiling"
 class NotYet(NotMaster):
     """Not now; the same campaign may succeed a little later."""
 
+    passes_in_s: float | None = None
+    """When to ask again, where that is known."""
+
 
 class NotInLog(StoreError):
     """The log does not contain this position, or never had it: load a snapshot."""

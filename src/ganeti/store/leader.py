@@ -72,14 +72,17 @@ class LeaderPorts:
 class LeaderTerm:
     """One leader term: the epoch of one master."""
 
-    def __init__(self, ports: LeaderPorts, accepted: Accepted, *, forced: bool) -> None:
+    def __init__(
+        self, ports: LeaderPorts, accepted: Accepted, *, forced: bool, registered_at: float
+    ) -> None:
+        """`registered_at` is the time at which the voters were asked to register this master."""
         now = asyncio.get_running_loop().time()
         self._ports = ports
         self._accepted = accepted
         self._forced = forced
         master = ports.identity.node_uuid
         self._sync = SyncSet(master, accepted.sync_set, ports.log.tail.position, now)
-        self._quorum = QuorumLease(master, accepted.voters, forced=forced, now=now)
+        self._quorum = QuorumLease(master, accepted.voters, forced=forced, now=registered_at)
         self._version = accepted.version
         self._members = MemberList(accepted.voters, accepted.sync_set)
         """The voters and possible followers in the state; the registers may not know all voters yet."""
@@ -448,7 +451,7 @@ class LeaderTerm:
     def holds(self) -> bool:
         """Return whether a majority has confirmed this master so recently that no other master can exist."""
         now = asyncio.get_running_loop().time()
-        return self._over is None and not self._quorum.is_over(now)
+        return self._over is None and self._quorum.holds(now)
 
     async def renew(self) -> None:
         """Confirm once to all voters that this node is still the master; NotMaster if it has ended."""

@@ -477,7 +477,8 @@ class MastershipCore(TracedCore):
                 limit_s = TAKE_OVER_S if isinstance(error, NotYet) else OVERTAKEN_S
                 if now <= request.begun + limit_s:
                     self._do(Notify(f"waiting: {error}"))
-                    self._requeue(request, now + RETRY_S)
+                    passes_in_s = error.passes_in_s if isinstance(error, NotYet) else None
+                    self._requeue(request, now + (RETRY_S if passes_in_s is None else passes_in_s))
                 else:
                     self._finish(request, error)
                     # Once this node is registered, no other candidate starts on its own: keep

@@ -1,6 +1,6 @@
 """The connections of a back end to other nodes and to its own node's register; `daemons` creates them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -49,6 +49,8 @@ class OpenedState:
     fence: Fence
     handlers: Mapping[Purpose, Handler]
     """The handlers of calls from other candidates, by purpose."""
+    master_hung_up: Callable[[], Awaitable[None]] | None = None
+    """Called when a connection from the master's daemon has ended: that daemon may be gone."""
 
 
 class LocalVoter:

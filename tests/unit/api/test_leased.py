@@ -1,10 +1,13 @@
 """Clients are answered under a valid lease or not at all (F6)."""
 
+import asyncio
+
 import pytest
 
 from ganeti.api.leased import LeasedDispatcher
 from ganeti.api.luxi_server import Caller
 from ganeti.protocols.luxi import Answer, Request
+from ganeti.store.lease_gate import LeaseGate
 
 CALLER = Caller(0, 0, 1)
 READ, SUBMIT = Request("QueryJobs", []), Request("SubmitJob", [])
@@ -16,6 +19,7 @@ class Lease:
 
     def __init__(self, *, ends_while_asked: bool = False) -> None:
         self.is_valid, self.asked = True, 0
+        self.is_over = ends_while_asked
         self.ends_while_asked = ends_while_asked
 
     def is_abandonable(self, method: str) -> bool:
@@ -34,7 +38,8 @@ class Lease:
 
 
 def leased(lease: Lease) -> LeasedDispatcher:
-    return LeasedDispatcher(lease, lambda: lease.is_valid, {"SubmitJob"})
+    gate = LeaseGate(lambda: lease.is_valid, lambda: lease.is_over)
+    return LeasedDispatcher(lease, gate, {"SubmitJob"})
 
 
 async def test_valid_lease_answers() -> None:
@@ -46,13 +51,25 @@ async def test_valid_lease_answers() -> None:
 
 async def test_master_that_wakes_without_a_lease_answers_nothing() -> None:
     lease = Lease()
+    lease.is_valid, lease.is_over = False, True
+    one = leased(lease)
+    assert one.answer_at_once(READ, CALLER) is None
+    answer = await one.answer(SUBMIT, CALLER)
+    assert not answer.success
+    assert "not the master" in str(answer.result)
+    assert lease.asked == 0
+
+
+async def test_request_waits_until_the_lease_is_confirmed_again() -> None:
+    lease = Lease()
     lease.is_valid = False
     one = leased(lease)
-    for answer in (one.answer_at_once(READ, CALLER), await one.answer(SUBMIT, CALLER)):
-        assert answer is not None
-        assert not answer.success
-        assert "not the master" in str(answer.result)
+    answering = asyncio.create_task(one.answer(READ, CALLER))
+    await asyncio.sleep(0.05)
+    assert not answering.done()
     assert lease.asked == 0
+    lease.is_valid = True
+    assert await answering == Answer(True, "later")
 
 
 async def test_answer_that_was_read_when_the_lease_ended_is_not_given_out() -> None:

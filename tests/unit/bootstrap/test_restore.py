@@ -32,7 +32,7 @@ from ganeti.store.archive import JobArchive
 from ganeti.store.backup import read_backup, write_backup
 from ganeti.store.database import History
 from ganeti.store.database_reader import LogReader
-from ganeti.store.election import FORCED_IDS, FORCED_STRIDE, SILENCE_S, LastContact
+from ganeti.store.election import FORCED_IDS, FORCED_STRIDE, FORMER_SILENCE_S, LastContact
 from ganeti.store.encoding import MemberList, decode_ceiling, encode_ceiling
 from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
@@ -358,7 +358,7 @@ def test_others_that_had_the_last_state_come_first(paths: Paths) -> None:
 def test_restore_is_refused_while_a_node_has_contact_with_another_master(paths: Paths) -> None:
     before = RegisterFile(paths.register).read()
     nodes = Nodes(
-        {NODES[0]: None, NODES[1]: None, NODES[2]: LastContact(NODES[1], SILENCE_S - 0.1)}
+        {NODES[0]: None, NODES[1]: None, NODES[2]: LastContact(NODES[1], FORMER_SILENCE_S - 0.1)}
     )
     with pytest.raises(
         PrereqError, match=r"node2\S* is the master: its last contact with node3\S* was 9\.9 s ago"
@@ -368,7 +368,9 @@ def test_restore_is_refused_while_a_node_has_contact_with_another_master(paths: 
     assert RegisterFile(paths.register).read() == before
 
 
-@pytest.mark.parametrize("heard", [LastContact(NODES[1], SILENCE_S), LastContact(NODES[0], 0.0)])
+@pytest.mark.parametrize(
+    "heard", [LastContact(NODES[1], FORMER_SILENCE_S), LastContact(NODES[0], 0.0)]
+)
 def test_a_master_that_is_gone_or_was_here_is_no_obstacle(paths: Paths, heard: LastContact) -> None:
     lines = restored(paths, backup_of(content()), nodes=Nodes(dict.fromkeys(NODES, heard)))
     assert not any("did not report whether" in line for line in lines)

@@ -20,7 +20,15 @@ from ganeti.rpc.procedures.mastership import (
     RegisterAnswer,
     RenewArgs,
 )
-from ganeti.store.election import NoVote, Tail, Vote, Voter
+from ganeti.store.election import (
+    FORMER_SILENCE_S,
+    SILENCE_S,
+    LastContact,
+    NoVote,
+    Tail,
+    Vote,
+    Voter,
+)
 from ganeti.store.interface import Position
 from ganeti.store.register import (
     Accepted,
@@ -59,6 +67,19 @@ class Node:
     async def promise(self, epoch: int, who: str) -> RegisterAnswer:
         args = PromiseArgs(request=PromiseRequest(CLUSTER, epoch, NodeUuid(who)))
         return await self.call(REGISTER_PROMISE.name, args)
+
+
+class StoppedClock:
+    """Time that passes where a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
 
 
 def joined(epoch: int = 3) -> Node:
@@ -185,3 +206,44 @@ async def test_a_master_of_another_cluster_is_refused() -> None:
     assert state.vote is not None
     assert not state.vote.granted
     assert CLUSTER in state.vote.reason
+
+
+@pytest.mark.requirement("G4", "F6")
+@pytest.mark.parametrize("how", ["renewed", "registered", "restarted"])
+async def test_node_votes_for_another_master_after_the_silence_of_the_last(how: str) -> None:
+    """Also where it may have confirmed a lease just before its daemon was restarted."""
+    clock = StoppedClock()
+    register = Register(CLUSTER, Promise(3, NodeUuid(MASTER)), accepting())
+    node = NodeRegister(MemoryRegister(register), lambda _epoch: [], clock)
+    handlers = node.handlers()
+    clock.now += 100 if how != "restarted" else 0
+    if how == "renewed":
+        renewal = RenewArgs(cluster_uuid=CLUSTER, epoch=3, master_uuid=MASTER, silence_s=SILENCE_S)
+        await handlers[REGISTER_RENEW.name](renewal, Call())
+    elif how == "registered":
+        again = AcceptArgs(request=AcceptRequest(CLUSTER, accepting(version=1)))
+        await handlers[REGISTER_ACCEPT.name](again, Call())
+    args = PromiseArgs(request=PromiseRequest(CLUSTER, 4, NodeUuid(OTHER)))
+    granted = []
+    for passed_s in (SILENCE_S - 0.1, 0.2):
+        clock.now += passed_s
+        answer = await handlers[REGISTER_PROMISE.name](args, Call())
+        assert isinstance(answer, RegisterAnswer)
+        assert answer.vote is not None
+        granted.append(answer.vote.granted)
+    await node.close()
+    assert granted == [False, True]
+
+
+@pytest.mark.requirement("G4", "F6")
+async def test_master_of_an_earlier_release_has_the_longer_lease_of_that_release() -> None:
+    clock = StoppedClock()
+    node = NodeRegister(
+        MemoryRegister(Register(CLUSTER, Promise(3, NodeUuid(MASTER)))), lambda _: [], clock
+    )
+    renewal = RenewArgs(cluster_uuid=CLUSTER, epoch=3, master_uuid=MASTER)
+    answer = await node.handlers()[REGISTER_RENEW.name](renewal, Call())
+    await node.close()
+    assert isinstance(answer, RegisterAnswer)
+    assert answer.vote is not None
+    assert answer.vote.heard == LastContact(NodeUuid(MASTER), 0.0, FORMER_SILENCE_S)

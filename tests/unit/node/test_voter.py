@@ -5,6 +5,8 @@ import pytest
 from ganeti import __version__, ssconf
 from ganeti.base import certificates
 from ganeti.base.paths import Paths
+from ganeti.base.pidfile import holding_pid_file, pid_file
+from ganeti.bootstrap.daemons import MASTERD
 from ganeti.node.voter import VoterFacts
 
 OWN = "11111111-1111-4111-8111-111111111111"
@@ -61,3 +63,11 @@ def test_node_without_facts_reports_the_known_ones(paths: Paths) -> None:
     paths.node_certificate.write_text("nonsense")
     voter = VoterFacts(paths)("")
     assert (voter.role, voter.master_capable, voter.last_job_id) == ("", False, 0)
+
+
+def test_node_says_that_no_master_daemon_runs_only_while_its_pid_file_is_free(paths: Paths) -> None:
+    paths.run.mkdir(parents=True)
+    assert not VoterFacts(paths)("").has_master_daemon
+    with holding_pid_file(pid_file(paths.run, MASTERD), MASTERD):
+        assert VoterFacts(paths)("").has_master_daemon
+    assert not VoterFacts(paths)("").has_master_daemon

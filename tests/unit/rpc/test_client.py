@@ -22,6 +22,7 @@ from ganeti.rpc.procedures.instances import INSTANCES_INFO
 from ganeti.rpc.procedures.mastership import REGISTER_READ
 from ganeti.rpc.procedures.programs import OS_CREATE, ScriptResult
 from ganeti.rpc.transport import Answer, NoAnswer, NotSent
+from ganeti.store.lease_gate import LeaseGate
 from tests.unit.rpc.nodes import node
 
 pytestmark = pytest.mark.virtual_time
@@ -223,3 +224,23 @@ async def test_calls_take_lanes_by_how_long_they_may_take() -> None:
         with pytest.raises(RpcFailed):
             await client(script).call(node(), procedure, args)
     assert [lane for _, lane in script.lanes] == [Lane.QUICK, Lane.NORMAL, Lane.LONG]
+
+
+@pytest.mark.requirement("G4")
+async def test_changing_call_waits_for_the_lease_and_is_not_sent_without_one() -> None:
+    holds, is_over = False, False
+    script = Script(ok({}))
+    gate = LeaseGate(lambda: holds, lambda: is_over)
+    rpc = RpcClient(script, lambda: (7, "master-uuid"), None, gate)
+    await rpc.call(node(1), REGISTER_READ, Nothing())  # changes nothing
+    waiting = asyncio.create_task(rpc.call(node(1), LEAVE_CLUSTER, LEAVE))
+    await asyncio.sleep(5)
+    assert [sent[1] for sent in script.sent] == [REGISTER_READ.name]
+    holds = True
+    await waiting
+    assert script.sent[-1][1] == LEAVE_CLUSTER.name
+    holds, is_over = False, True
+    with pytest.raises(RpcFailed) as caught:
+        await rpc.call(node(1), LEAVE_CLUSTER, LEAVE)
+    assert caught.value.wire_error == UNREACHABLE
+    assert len(script.sent) == 2

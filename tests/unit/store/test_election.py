@@ -1,5 +1,7 @@
 """The decisions of a campaign, one by one (R3, R7, R8, R9, R10)."""
 
+from dataclasses import replace
+
 import pytest
 
 from ganeti.model.objects import NodeUuid
@@ -241,14 +243,31 @@ def test_survey_without_a_majority_names_missing_nodes() -> None:
     assert refusal.missing == frozenset((A, C))
     assert "no route" in refusal.reason
     assert "if certainly none of them is still the master, use --no-voting" in refusal.reason
-    assert not refusal.may_pass
+    assert refusal.passes_in_s is None
 
 
 def test_survey_refused_by_a_live_master_may_be_repeated() -> None:
-    ballot = {node: Vote(True, register(3), heard=LastContact(A, 1.0)) for node in ALL}
+    seconds = {A: 1.0, B: 0.5, C: 2.0}
+    ballot = {
+        node: Vote(True, register(3), heard=LastContact(A, seconds[node], 3.0)) for node in ALL
+    }
     refusal = election.judge_survey(by_vote(), ballot, 0)
     assert isinstance(refusal, Refusal)
-    assert refusal.may_pass
+    assert refusal.passes_in_s == 2.5
+
+
+def test_master_whose_daemon_is_gone_is_not_waited_for() -> None:
+    """Its node says that; another node cannot know it."""
+    heard, gone = LastContact(A, 1.0, 3.0), Voter(has_master_daemon=False)
+    ballot = {node: Vote(True, register(3), heard=heard) for node in ALL}
+    unknown = {**ballot, C: replace(ballot[C], voter=gone)}
+    assert isinstance(election.judge_survey(by_vote(), unknown, 0), Refusal)
+    assert not election.has_gone_master(unknown)
+    known = {**ballot, A: replace(ballot[A], voter=gone)}
+    assert election.judge_survey(by_vote(), known, 0) == 4
+    assert election.has_gone_master(known)
+    other = {**known, B: replace(ballot[B], heard=LastContact(C, 0.1, 3.0))}
+    assert isinstance(election.judge_survey(by_vote(), other, 0), Refusal)
 
 
 def test_refusal_with_two_nodes_mentions_force_and_a_third_voter() -> None:
@@ -326,10 +345,28 @@ def test_a_new_master_registers_those_that_have_it_all() -> None:
     assert forced.job_id_ceiling >= 102_000
 
 
-def test_a_quorum_lease_ends_ten_seconds_after_the_last_majority() -> None:
+def test_lease_and_term_last_from_the_time_at_which_a_majority_was_asked() -> None:
     lease = QuorumLease(A, ALL, forced=False, now=0.0)
     lease.agreed(B, 5.0)
-    assert not lease.is_over(14.9)
-    assert lease.is_over(15.0)
+    assert lease.holds(5.0 + election.LEASE_S - 0.1)
+    assert not lease.holds(5.0 + election.LEASE_S)
+    assert not lease.is_over(5.0 + election.ENDS_AFTER_S - 0.1)
+    assert lease.is_over(5.0 + election.ENDS_AFTER_S)
+    five = QuorumLease(A, ALL | {NodeUuid("d"), NodeUuid("e")}, forced=False, now=0.0)
+    five.agreed(B, 5.0)
+    assert not five.holds(election.LEASE_S)  # two of five are no majority
+    five.agreed(C, 4.0)
+    assert five.holds(4.0 + election.LEASE_S - 0.1)
+    assert not five.holds(4.0 + election.LEASE_S)
+    five.voters_are(ALL, 6.0)
+    assert five.holds(5.0 + election.LEASE_S - 0.1)
+
+
+def test_lease_is_over_before_a_node_votes_for_another_master() -> None:
+    """The difference is what the clocks of two nodes may differ by in that time."""
+    assert election.LEASE_S * 1.05 < election.SILENCE_S < election.ENDS_AFTER_S
+
+
+def test_master_by_force_and_one_of_two_need_no_lease() -> None:
     assert not QuorumLease(A, ALL, forced=True, now=0.0).is_over(100.0)
     assert not QuorumLease(A, frozenset((A, B)), forced=False, now=0.0).is_over(100.0)

@@ -1,6 +1,7 @@
 """The fence of back ends that elect without the registers: a majority has promised, and goes on to."""
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,24 @@ async def test_nodes_that_come_and_go_are_counted_from_then_on(tmp_path: Path) -
         await nodes.fence.renew(5)
     nodes.counted = frozenset((A,))
     await nodes.fence.renew(5)
+
+
+async def test_silent_node_does_not_delay_the_next_renewal(tmp_path: Path) -> None:
+    """The lease of the master would run out meanwhile."""
+    nodes = Nodes(tmp_path, "a", "b", "c")
+    await nodes.fence.promise(5)
+    nodes.replicas.hush(C)
+    asked: list[float] = []
+    renew = nodes.fence.renew
+
+    async def counted(epoch: int) -> None:
+        asked.append(asyncio.get_running_loop().time())
+        await renew(epoch)
+
+    nodes.fence.renew = counted  # type: ignore[method-assign] # looks at the time of each
+    keeping = asyncio.create_task(keep_promised(nodes.fence, 5))
+    await asyncio.sleep(9)
+    keeping.cancel()
+    await asyncio.wait((keeping,))
+    assert all(later - earlier < 2.1 for earlier, later in pairwise(asked))
+    assert len(asked) >= 4

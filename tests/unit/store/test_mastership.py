@@ -376,3 +376,14 @@ def test_no_order_of_events_opens_two_leases_or_leaves_a_caller_waiting(moves: l
 def test_every_phase_but_the_closed_one_is_left_by_a_report() -> None:
     left = {phase for (phase, _), following in TRANSITIONS.items() if following is not phase}
     assert left == {Phase.FENCING, Phase.OPENING, Phase.CLOSING}, "OPEN is left by the role alone"
+
+
+@pytest.mark.requirement("G19")
+def test_take_over_is_tried_again_when_the_refusal_says_that_it_passes() -> None:
+    core = MastershipCore(ME)
+    core.handle(RoleSeen(Follower()), 0.0)
+    core.handle(RoleRequested(1, RequestKind.TAKE_OVER), 0.0)
+    refusal = NotYet("a master was heard")
+    refusal.passes_in_s = 2.5
+    core.handle(Campaigned(refusal), 1.0)
+    assert core.next_due == 3.5

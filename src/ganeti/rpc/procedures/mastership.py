@@ -4,7 +4,7 @@ import msgspec
 
 from ganeti.model.objects import Cluster
 from ganeti.rpc.procedures.form import NORMAL_S, QUICK_S, Message, Nothing, Procedure
-from ganeti.store.election import Vote
+from ganeti.store.election import FORMER_SILENCE_S, Vote
 from ganeti.store.interface import CampaignKind
 from ganeti.store.register import AcceptRequest, PromiseRequest
 
@@ -28,6 +28,8 @@ class RenewArgs(Message, frozen=True, kw_only=True):
     cluster_uuid: str
     epoch: int
     master_uuid: str
+    silence_s: float = FORMER_SILENCE_S
+    """After how many seconds without a renewal another master may be elected."""
 
 
 class RegisterAnswer(Message, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from ganeti.base.errors import NotMaster, ProtocolError, StoreError
+from ganeti.model.objects import NodeUuid
 from ganeti.store.encoding import MemberList
 from ganeti.store.epochs import EXHAUSTED
 from ganeti.store.etcd.election import obstacle, superseded
@@ -46,9 +47,12 @@ from ganeti.store.interface import (
 from ganeti.store.leased_store import LeasedStore
 from ganeti.store.waiting import WaitingTransactions
 
-MARGIN_S = 1.0
+MARGIN_S = 0.25
 """Time by which the master stops before its lease ends in etcd."""
-RENEW_S = 1.5
+RENEW_S = 0.75
+LEAVE_S = 1.0
+"""Time limit for a master that ends to revoke its lease."""
+KEEP_ALIVE_AGAIN_S = 0.1
 STAND_BACK_S = 3.0
 """Time for which a candidate that has stepped down leaves the election to others."""
 HAND_OVER_S = 10
@@ -67,7 +71,15 @@ NO_FORCE = (
     "other candidate run 'gnt-node modify --master-candidate=no', then '=yes'"
 )
 
+GONE_TRIES, GONE_AGAIN_S = 4, 0.15
+"""A process that ends closes its connections a moment before its pid file is free."""
+
 _log = logging.getLogger(__name__)
+
+
+async def not_known(_node: NodeUuid) -> bool:
+    """For a cluster whose nodes are not asked whether a master daemon runs there."""
+    return False
 
 
 async def no_registers(_taken: int) -> int:
@@ -84,14 +96,19 @@ class EtcdBackend(LeasedStore):
         identity: Identity,
         *,
         highest_promised: Callable[[int], Awaitable[int]] = no_registers,
+        is_gone: Callable[[NodeUuid], Awaitable[bool]] = not_known,
         options: EtcdOptions | None = None,
     ) -> None:
-        """`highest_promised` returns the greatest epoch of the answering registers, given a taken one."""
+        """Open a follower.
+
+        `highest_promised` returns the greatest epoch of the answering registers, given a taken one.
+        `is_gone` returns whether certainly no master daemon runs on a node now.
+        """
         super().__init__(identity)
         self._gateway = gateway
         self._options = options or EtcdOptions()
         self._keys = Keys(identity.cluster_uuid)
-        self._highest_promised = highest_promised
+        self._highest_promised, self._is_gone = highest_promised, is_gone
         self._view = View(gateway, self._keys, identity.node_uuid)
         self._writer: Writer | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -129,10 +146,30 @@ class EtcdBackend(LeasedStore):
     async def _end_earlier_life(self) -> None:
         """End the lease of a previous process on this node: a node runs one daemon at a time."""
         leader = self._view.leader
-        if leader is None or leader.node != self._identity.node_uuid:
-            return
-        is_its = Compare(self._keys.leader, create_revision=self._view.token)
+        if leader is not None and leader.node == self._identity.node_uuid:
+            await self._remove_leader(self._view.token)
+
+    async def _remove_leader(self, token: int) -> None:
+        """Remove the leader's key of a daemon that is gone; not the key of any later one."""
+        is_its = Compare(self._keys.leader, create_revision=token)
         await self._gateway.txn([is_its], [delete(self._keys.leader)])
+
+    async def master_hung_up(self) -> None:
+        """Remove the leader's key if the master's node says that its daemon is gone.
+
+        Otherwise the lease decides, as where the whole node is silent.
+        """
+        for _ in range(GONE_TRIES):
+            # In this order: what the node says then is about the daemon that has this token.
+            leader, token = self._view.leader, self._view.token
+            if leader is None or leader.node == self._identity.node_uuid or self._roles.is_closed:
+                return
+            if await self._is_gone(leader.node):
+                _log.info("the daemon of the master %s is gone", leader.node)
+                with contextlib.suppress(GatewayError, ProtocolError):
+                    await self._remove_leader(token)
+                return
+            await asyncio.sleep(GONE_AGAIN_S)
 
     async def close(self) -> None:
         if self._roles.is_closed:
@@ -211,7 +248,7 @@ class EtcdBackend(LeasedStore):
             raise StoreError(EXHAUSTED)
         asked = asyncio.get_running_loop().time()
         number = await self._gateway.grant_lease(self._options.lease_s)
-        counter = view.epoch_value
+        counter, members = view.epoch_value, view.members_value
         compare = [
             Compare(keys.leader, create_revision=0),
             Compare(keys.incomplete, create_revision=0),
@@ -219,6 +256,10 @@ class EtcdBackend(LeasedStore):
             Compare(keys.epoch, value=counter)
             if counter
             else Compare(keys.epoch, create_revision=0),
+            # A node that was demoted may not know that yet.
+            Compare(keys.members, value=members)
+            if members
+            else Compare(keys.members, create_revision=0),
             # Read again: a watch may report the free place before the hand-over request.
             Compare(keys.hand_over, value=own.encode())
             if view.hand_over == own
@@ -292,7 +333,7 @@ class EtcdBackend(LeasedStore):
             self._add_totals(writer)
         self._writer = self._end = None
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(MARGIN_S):
+            async with asyncio.timeout(LEAVE_S):
                 await self._give_back(number)
         self._stand_back_until = asyncio.get_running_loop().time() + STAND_BACK_S
         self._ended.set()
@@ -317,29 +358,39 @@ class EtcdBackend(LeasedStore):
         self._roles.change(Follower(why))
 
     async def _renew(self, number: int, end: "asyncio.Future[str]") -> None:
-        """Keep the lease for as long as etcd answers."""
+        """Keep the lease for as long as etcd answers; a late answer does not delay the next question."""
         loop = asyncio.get_running_loop()
-        while not end.done():
-            await asyncio.sleep(max(0.0, min(RENEW_S, self._valid_until - loop.time())))
-            why = ""
-            while not why:
-                asked, left = loop.time(), self._valid_until - loop.time()
-                if left <= 0:
-                    why = (
-                        f"the lease in etcd could not be renewed in time ({self._view.unreachable})"
-                    )
-                    break
-                try:
-                    if not await self._gateway.keep_alive(number, timeout_s=min(2.0, left)):
-                        why = "the lease in etcd has ended"
-                        break
-                except (GatewayError, ProtocolError):
-                    await asyncio.sleep(0.1)
-                    continue
-                self._valid_until = asked + self._options.lease_s - MARGIN_S
-                break
-            if why:
-                self._lost_lease(why)
+        asking: set[asyncio.Task[None]] = set()
+        try:
+            while (left := self._valid_until - loop.time()) > 0 and not end.done():
+                await asyncio.sleep(min(RENEW_S, left))
+                task = asyncio.create_task(self._keep_alive(number), name="etcd-keep-alive")
+                asking.add(task)
+                task.add_done_callback(asking.discard)
+            self._lost_lease(
+                f"the lease in etcd could not be renewed in time ({self._view.unreachable})"
+            )
+        finally:
+            for task in asking:
+                task.cancel()
+            if asking:
+                await asyncio.wait(asking)
+
+    async def _keep_alive(self, number: int) -> None:
+        """Renew the lease once, with several tries, before it ends."""
+        loop = asyncio.get_running_loop()
+        asked, is_renewed = loop.time(), None
+        while is_renewed is None and (left := self._valid_until - loop.time()) > 0:
+            asked = loop.time()
+            try:
+                is_renewed = await self._gateway.keep_alive(number, timeout_s=left)
+            except (GatewayError, ProtocolError):
+                await asyncio.sleep(KEEP_ALIVE_AGAIN_S)
+        if is_renewed:
+            until = asked + self._options.lease_s - MARGIN_S
+            self._valid_until = max(self._valid_until, until)
+        elif is_renewed is False:
+            self._lost_lease("the lease in etcd has ended")
 
     async def _look_at_view(self, end: "asyncio.Future[str]", token: int) -> None:
         """End the lease if another node is the master, or requests a hand-over."""

@@ -8,6 +8,8 @@ import msgspec
 from ganeti.base.clock import SystemClock
 from ganeti.base.errors import ConfigurationError, HostError, StoreError
 from ganeti.base.paths import Paths
+from ganeti.model.objects import NodeUuid
+from ganeti.store.election import Vote
 from ganeti.store.etcd.backend import EtcdBackend
 from ganeti.store.etcd.gateway import Gateway
 from ganeti.store.etcd.server import ensure_certificate
@@ -54,6 +56,10 @@ async def open_etcd(paths: Paths, identity: Identity, ports: Ports) -> OpenedSta
     async def counted() -> Membership:
         return await backend.members()
 
+    async def is_gone(node: NodeUuid) -> bool:
+        vote = await ports.voters.read(node)
+        return isinstance(vote, Vote) and not vote.voter.has_master_daemon
+
     fence = RegisterFence(
         identity,
         ports.voters,
@@ -65,6 +71,7 @@ async def open_etcd(paths: Paths, identity: Identity, ports: Ports) -> OpenedSta
         open_gateway(paths, settings),
         identity,
         highest_promised=fence.greatest_promised,
+        is_gone=is_gone,
         options=EtcdOptions(is_managed=settings.is_managed, endpoints_are=endpoints_are),
     )
     try:
@@ -72,4 +79,4 @@ async def open_etcd(paths: Paths, identity: Identity, ports: Ports) -> OpenedSta
     except BaseException:
         await asyncio.shield(backend.close())
         raise
-    return OpenedState(backend, fence, {})
+    return OpenedState(backend, fence, {}, backend.master_hung_up)

@@ -11,7 +11,7 @@ from ganeti.model.objects import NodeUuid
 from ganeti.store.etcd.gateway import Gateway, GatewayError
 from ganeti.store.etcd.keys import Keys
 
-LEASE_S = 6
+LEASE_S = 3
 """Time after a master's last contact after which another candidate takes its place."""
 LOOK_AT_MEMBERS_S = 10.0
 COMPACT_S = 300.0

@@ -95,6 +95,11 @@ class View:
         return MemberList.decode(row, self._node)
 
     @property
+    def members_value(self) -> bytes | None:
+        """The stored form of `members`; None before there is one."""
+        return self._value(self._keys.members)
+
+    @property
     def job_id_ceiling(self) -> int:
         value = self._value(self._keys.ceiling)
         return decode_ceiling(

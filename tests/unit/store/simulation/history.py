@@ -28,12 +28,15 @@ class Violation(Exception):
 @contextmanager
 def short_times() -> Iterator[None]:
     """Safety does not depend on any of these (R14), and histories are shorter with them."""
-    kept = election.SILENCE_S, sync_set.SILENT_AFTER_S, sync_set.RETURNS_AFTER_S
-    election.SILENCE_S, sync_set.SILENT_AFTER_S, sync_set.RETURNS_AFTER_S = 2.0, 0.5, 2.0
+    kept = election.LEASE_S, election.SILENCE_S, election.ENDS_AFTER_S
+    kept_of_sets = sync_set.SILENT_AFTER_S, sync_set.RETURNS_AFTER_S
+    election.LEASE_S, election.SILENCE_S, election.ENDS_AFTER_S = 1.8, 2.0, 6.0
+    sync_set.SILENT_AFTER_S, sync_set.RETURNS_AFTER_S = 0.5, 2.0
     try:
         yield
     finally:
-        election.SILENCE_S, sync_set.SILENT_AFTER_S, sync_set.RETURNS_AFTER_S = kept
+        election.LEASE_S, election.SILENCE_S, election.ENDS_AFTER_S = kept
+        sync_set.SILENT_AFTER_S, sync_set.RETURNS_AFTER_S = kept_of_sets
 
 
 class Checker(Observer):
@@ -114,6 +117,16 @@ class Checker(Observer):
             newer = self.newer & {entry.digest for entry in member.log}
             if newer:
                 self.violated(f"{member.uuid} is too old for what {len(newer)} writes mean")
+        for other in self.members.values():
+            term = other.term
+            if kind is not CampaignKind.VOTE or other is member or term is None:
+                continue
+            if (
+                term.forced or len(term.voters) <= 2
+            ):  # these have no lease: force alone replaces them
+                continue
+            if term.quorum.holds(self.world.now):
+                self.violated(f"{other.uuid} answers clients although {member.uuid} is the master")
         self.when_elected(member)
 
     def look(self) -> None:
@@ -122,7 +135,7 @@ class Checker(Observer):
             term = member.term
             if term is None or term.forced or len(term.voters) <= 2:
                 continue
-            since = self.world.now - election.SILENCE_S - 1.5
+            since = self.world.now - election.ENDS_AFTER_S - 1.5
             fresh = {node for node, at in term.answered.items() if at > since} | {member.uuid}
             if term.began_at < since and not election.is_majority(fresh, term.voters):
                 self.violated(f"{member.uuid} serves without a majority")

@@ -20,6 +20,7 @@ CLUSTER = "c"
 BLOCK = 4
 OLDER, NEWER = "1.0.7", "1.1.0"
 RENEW_S, TICK_S, PING_S = 0.5, 0.2, 0.2
+HOUR_S = 3600.0
 
 
 class Entry(NamedTuple):
@@ -82,6 +83,7 @@ class Member:
         self.own_epoch = 0
         self.sync_s = 0.001
         self.heard: tuple[NodeUuid, float] | None = None
+        self.began_at = -HOUR_S
         self.term: LeaderTerm | None = None
         self.is_campaigning = False
         self.fence = 0
@@ -101,7 +103,7 @@ class Member:
         self.register = self.kept_register
 
     def live(self) -> None:
-        self.process.is_up = True
+        self.process.is_up, self.began_at = True, self.world.now
         if self.is_upgraded_next:
             self.software = NEWER
         self.fence = self.register.promised.epoch
@@ -166,7 +168,9 @@ class Member:
     # The voter (node daemon)
 
     def _vote(self, *, granted: bool, reason: str = "") -> Vote:
-        heard = self.heard and LastContact(self.heard[0], self.world.now - self.heard[1])
+        heard = self.heard and LastContact(
+            self.heard[0], self.world.now - self.heard[1], election.SILENCE_S
+        )
         return Vote(granted, self.register, reason, heard or None)
 
     async def read(self) -> Vote:
@@ -174,6 +178,10 @@ class Member:
 
     async def promise(self, request: PromiseRequest, kind: CampaignKind) -> Vote:
         heard = self._vote(granted=True).heard
+        accepted = self.register.accepted
+        if heard is None and accepted:
+            since = self.world.now - self.began_at
+            heard = LastContact(accepted.master, since, election.SILENCE_S)
         answer = self.rules.vote(self.register, request, kind, heard)
         if answer.granted and answer.register:
             self.observer.granted(self, request, kind)
@@ -184,6 +192,7 @@ class Member:
         answer = self.rules.accept(self.register, request)
         if answer.granted and answer.register:
             self.keep(answer.register)
+            self.heard = request.accepted.master, self.world.now
         return self._vote(granted=answer.granted, reason=answer.reason)
 
     async def renew(self, epoch: int, master: NodeUuid) -> Vote:
@@ -327,7 +336,7 @@ class Member:
         self.own_epoch = max(self.own_epoch, epoch)
         ceiling = election.greatest_ceiling(ballot, self.last_id)
         first = rules.first_registration(electing, epoch, accepted, tails, ceiling)
-        register = AcceptRequest(CLUSTER, first)
+        register, registered_at = AcceptRequest(CLUSTER, first), world.now
         if rules.registers_before_writing:
             refusal = await self._registered(electing, register)
             if refusal:
@@ -336,7 +345,7 @@ class Member:
             world.spawn(self.process, self._registered(electing, register))
         if self.fence > epoch or (self.register.promised.epoch > epoch and rules.fences_followers):
             return Refusal("a greater epoch")
-        self._begin_term(first, kind, first.job_id_ceiling)
+        self._begin_term(first, kind, registered_at)
         return None
 
     def _known_voters(self) -> list[frozenset[NodeUuid]]:
@@ -370,13 +379,14 @@ class Member:
 
     # The leader term
 
-    def _begin_term(self, first: Accepted, kind: CampaignKind, ceiling: int) -> None:
+    def _begin_term(self, first: Accepted, kind: CampaignKind, registered_at: float) -> None:
+        ceiling = first.job_id_ceiling
         now, forced = self.world.now, kind is CampaignKind.FORCE
         ids = JobIdAllocator(ceiling, block_size=BLOCK)
         if not self.rules.registers_ceilings:
             ids = JobIdAllocator(10**9, self.last_id + 1)
         sync = self.rules.sync_set(self.uuid, first.sync_set, self.log[-1].position, now)
-        quorum = self.rules.quorum(self.uuid, first.voters, forced=forced, now=now)
+        quorum = self.rules.quorum(self.uuid, first.voters, forced=forced, now=registered_at)
         term = LeaderTerm(
             first.epoch, sync, 0, first.voters, quorum, ids, ceiling, forced, forced, began_at=now
         )

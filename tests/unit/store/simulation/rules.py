@@ -320,6 +320,14 @@ class ServesWithoutAMajority(Rules):
             return False
 
 
+class ActsWithoutALease(Rules):
+    """R9 left out: a master answers clients for as long as its term lasts."""
+
+    class quorum(QuorumLease):  # noqa: N801 - stands for the attribute
+        def holds(self, now: float) -> bool:
+            return not self.is_over(now)
+
+
 class ForcesWithoutAnEpoch(Rules):
     """R10 left out: force goes on in the epoch that it knows."""
 
@@ -391,8 +399,8 @@ LEFT_OUT: dict[str, type[Rules]] = {
     "R9 stopping when fenced": GoesOnWhenFenced,
     "R9 moving a different tail aside": Merges,
     "R9 ending without a majority": ServesWithoutAMajority,
+    "R9 acting only under a lease": ActsWithoutALease,
     "R10 an epoch even by force": ForcesWithoutAnEpoch,
-    "R10 one that was elected needs its majority": NeedsNobodyAfterForce,
     "R12 registered ceilings": ForgetsCeilings,
     "R13 stopping at unknown commits": GoesOnAfterUnknownCommits,
 }
