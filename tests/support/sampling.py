@@ -15,10 +15,10 @@ from collections.abc import Iterable
 import hypothesis
 import pytest
 
-USUAL = 3
+USUAL = 2
 """Cases of a test that says nothing else."""
 
-EXAMPLES = 20
+EXAMPLES = 10
 """Instead of a hundred."""
 
 

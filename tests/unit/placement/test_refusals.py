@@ -19,6 +19,7 @@ def answered(given: Cluster, request: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("S237")
+@pytest.mark.sampled(0)
 def test_a_refusal_by_a_thousand_nodes_is_short() -> None:
     wanted = clusters.allocation("plain") | {"memory": 16384}
     given = clusters.cluster(1000)

@@ -464,6 +464,7 @@ def test_names_are_sorted_as_people_do() -> None:
 
 
 @pytest.mark.requirement("S189")
+@pytest.mark.sampled(0)
 async def test_a_round_of_the_loop_has_a_bounded_number_of_rows_however_many_clients_ask() -> None:
     rows_done = 0
 

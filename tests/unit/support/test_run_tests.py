@@ -45,7 +45,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def start(folder: Path) -> "subprocess.Popen[str]":
-    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "PYTEST_ADDOPTS": ""}
+    own = {"XDG_CACHE_HOME": str(folder / "cache"), "PYTEST_ADDOPTS": ""}
+    # The plugins of the project's own tests take most of a start.
+    environment = {**os.environ, **own, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     words = [sys.executable, str(SCRIPT), "-q", "-p", "no:xdist"]
     return subprocess.Popen(
         words, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

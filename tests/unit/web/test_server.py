@@ -138,6 +138,7 @@ async def test_unknown_client_with_a_long_body_reads_the_refusal(rig: RestRig) -
 
 
 @pytest.mark.requirement("A9")
+@pytest.mark.sampled(0)
 async def test_large_body_delays_no_other_request(rig: RestRig) -> None:
     assert (await rig.ask("GET", "/version")).status == 200
     for disks, status in ((100_000, 413), (15_000, 400)):
