@@ -55,7 +55,7 @@ lint: $(STAMP) ## form, rules, types, layers and the table of mutations, without
 	$(BIN)/python scripts/mutations.py --check
 
 unit: $(STAMP) ## the tests that need no daemon and no virtual machine; of many like cases some
-	$(PYTEST) -n auto --dist worksteal -m 'not soak' --sampled tests/unit
+	$(PYTEST) -n $$(($$(nproc) * 3 / 2)) --dist worksteal -m 'not soak' --sampled tests/unit
 
 check: $(STAMP) ## the inner loop: lint and unit tests side by side, of many like cases some
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going lint unit
