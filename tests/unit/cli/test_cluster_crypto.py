@@ -91,7 +91,7 @@ def test_rest_clients_find_the_new_certificate_when_the_command_ends(
             1,
             "create a new one or pass a file",
         ),
-        (["--force", "--spice-certificate=x"], 1, "belong together"),
+        (["--force", "--spice-certificate=x"], 1, "must be passed together"),
         (["--force", "--cluster-domain-secret=/nowhere"], 1, "/nowhere"),
     ],
     ids=str,
