@@ -100,7 +100,7 @@ def options(*words: str) -> BurninOptions:
     return options_of(parser().parse_args(["-o", "noop", *words, "b1"]))
 
 
-def test_every_option_of_the_original_is_taken() -> None:
+def test_every_option_of_upstream_is_taken() -> None:
     known = {flag for action in parser()._actions for flag in action.option_strings}
     assert set(ORIGINAL.split()) - known == set()
 

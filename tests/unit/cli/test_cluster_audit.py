@@ -48,7 +48,7 @@ def test_the_log_is_a_table_that_steers_no_terminal(log: Path, run: Run) -> None
     assert "\x1b" not in out
 
 
-def test_what_is_wanted_can_be_said(log: Path, run: Run) -> None:
+def test_desired_states_can_be_set(log: Path, run: Run) -> None:
     assert users(run(table, "audit", "--user", "anna")[1]) == ["anna", "anna"]
     assert users(run(table, "audit", "--since", "1h")[1]) == ["bob", "anna"]
     assert users(run(table, "audit", "--job", "7")[1]) == ["anna"]

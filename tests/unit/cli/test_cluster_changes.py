@@ -105,7 +105,7 @@ def test_tags_are_searched_and_shown(master: FakeMaster, run: Run) -> None:
     assert run(table, "search-tags", "x")[0] == 1
 
 
-def test_the_watcher_rests_and_goes_on(master: FakeMaster, run: Run) -> None:
+def test_the_watcher_rests_and_continues(master: FakeMaster, run: Run) -> None:
     master.replies["SetWatcherPause"] = lambda until: until
     master.replies["QueryConfigValues"] = [1_700_000_000.0]
     code, out, _ = run(table, "watcher", "pause", "30m")
@@ -144,9 +144,7 @@ def test_a_pool_that_cannot_be_read_is_refused_before_anything_is_sent(
     assert master.requests == []
 
 
-def test_options_of_the_original_that_mean_nothing_here_say_so(
-    master: FakeMaster, run: Run
-) -> None:
+def test_ignored_options_of_upstream_are_marked(master: FakeMaster, run: Run) -> None:
     for words in (("modify", "--max-tracked-jobs=25"), ("renew-crypto", "--new-ssh-keys", "-f")):
         code, _out, err = run(table, *words)
         assert code == 0, err

@@ -13,7 +13,7 @@ def test_sizes_that_were_wrong_are_shown(master: FakeMaster, run: Run) -> None:
     assert (ops[0]["OP_ID"], ops[0]["instances"]) == ("OP_CLUSTER_REPAIR_DISK_SIZES", ["web1"])
 
 
-def test_that_all_are_right_is_said(master: FakeMaster, run: Run) -> None:
+def test_all_correct_sizes_are_reported(master: FakeMaster, run: Run) -> None:
     master.job(result=[])
     assert run(table, "repair-disk-sizes")[1] == "All recorded disk sizes are correct.\n"
 

@@ -146,7 +146,7 @@ def test_errors_have_their_form_and_exit_code(
     assert capsys.readouterr().err == (f"{text}\n" if text else "")
 
 
-def test_a_drained_queue_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_drained_queue_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert "drained" in format_error(JobQueueDrained("x"))
 
 

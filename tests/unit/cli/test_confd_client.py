@@ -45,7 +45,7 @@ def test_answers_are_printed(port: int, capsys: pytest.CaptureFixture[str]) -> N
         (["ping", "--hmac-file", "/nowhere"], "only root can read it"),
     ],
 )
-def test_errors_say_what_to_do(
+def test_errors_name_the_remedy(
     port: int, capsys: pytest.CaptureFixture[str], words: list[str], wanted: str
 ) -> None:
     assert run(port, *words) == 1
@@ -61,7 +61,7 @@ def test_another_key_is_met_by_silence(
 
 
 @pytest.mark.requirement("S238")
-def test_regular_node_is_asked_with_its_own_key_by_itself_and_by_candidates(
+def test_regular_node_answers_itself_and_candidates_with_its_own_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))

@@ -17,7 +17,7 @@ def submitted(master: FakeMaster) -> dict[str, Any]:
     return op
 
 
-def test_an_export_says_where_and_how(master: FakeMaster, run: Run) -> None:
+def test_an_export_reports_where_and_how(master: FakeMaster, run: Run) -> None:
     master.job()
     master.replies["QueryInstances"] = [["web1.example.com"]]
     words = ["-n", "node2", "--compress=zstd", "--noshutdown", "--long-sleep", "web1"]
@@ -49,7 +49,7 @@ def test_an_import_leaves_the_rest_to_the_export(master: FakeMaster, run: Run) -
     assert not op.get("nics")
 
 
-def test_an_image_is_on_the_master_unless_said(master: FakeMaster, run: Run) -> None:
+def test_an_image_is_on_the_master_by_default(master: FakeMaster, run: Run) -> None:
     master.job()
     master.replies["QueryClusterInfo"] = {"master": "node1.example.com"}
     assert run(table, "import", "--image=/srv/ganeti/images/a.ova", "web2")[0] == 0

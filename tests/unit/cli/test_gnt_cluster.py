@@ -48,7 +48,7 @@ def test_verify_follows_the_jobs_that_its_job_submits(
 
 
 @pytest.mark.parametrize("is_degraded", [False, True])
-def test_a_ping_says_whether_the_state_has_one_copy_only(
+def test_a_ping_reports_whether_the_state_has_one_copy_only(
     master: FakeMaster, run: Run, is_degraded: bool
 ) -> None:
     master.replies["QueryConfigValues"] = ["cluster.example.com"]
@@ -86,7 +86,7 @@ def test_info_begins_as_ever(master: FakeMaster, run: Run) -> None:
     assert "  mac prefix: aa:00:00" in lines
 
 
-def test_info_says_what_keeps_the_state(master: FakeMaster, run: Run) -> None:
+def test_info_reports_what_keeps_the_state(master: FakeMaster, run: Run) -> None:
     for kind, shown in (("etcd", "etcd"), ("embedded", "the candidates")):
         state = {"kind": kind, "holders": ["node1.example.com", "node2.example.com"]}
         master.replies["QueryClusterInfo"] = cluster_info(snapshot(), degraded=False, state=state)
@@ -97,7 +97,7 @@ def test_info_says_what_keeps_the_state(master: FakeMaster, run: Run) -> None:
     assert "State kept by: etcd (on other hosts)" in run(table, "info")[1]
 
 
-def test_info_says_if_the_state_has_one_copy_only(master: FakeMaster, run: Run) -> None:
+def test_info_reports_if_the_state_has_one_copy_only(master: FakeMaster, run: Run) -> None:
     master.replies["QueryClusterInfo"] = cluster_info(snapshot(), degraded=True)
     assert "State: degraded: held by the master alone" in run(table, "info")[1]
 
@@ -162,7 +162,7 @@ def founded(monkeypatch: pytest.MonkeyPatch) -> list[InitOptions]:
     return given
 
 
-def test_init_passes_on_what_was_said(
+def test_init_passes_the_options_on(
     master: FakeMaster, run: Run, founded: list[InitOptions]
 ) -> None:
     master.job()
@@ -211,7 +211,7 @@ def test_init_takes_the_address_of_a_virtual_node(
     assert founded[0].primary_ip == "127.0.9.1"
 
 
-def test_a_wrong_init_says_what_is_wrong(run: Run, founded: list[InitOptions]) -> None:
+def test_a_wrong_init_names_the_fault(run: Run, founded: list[InitOptions]) -> None:
     words = ["init", "--primary-ip=192.0.2.1", "--enabled-hypervisors=nosuch", "cluster.invalid"]
     code, _out, err = run(table, *words)
     assert code == 1

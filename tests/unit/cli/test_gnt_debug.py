@@ -23,7 +23,7 @@ def test_jobs_from_files_are_submitted_together(
     assert master.args_of("SubmitManyJobs")[0] == [OPS, OPS]
 
 
-def test_jobs_may_come_by_standard_input_each_by_itself(
+def test_jobs_from_standard_input_are_separate(
     master: FakeMaster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     master.job()
@@ -77,7 +77,7 @@ def test_of_secrets_only_the_length_is_shown(master: FakeMaster, run: Run) -> No
     assert run(table, *words)[:2] == (0, "root: 7 characters\n")
 
 
-def test_the_original_s_flush_of_the_configuration_asks_whether_the_master_serves(
+def test_upstreams_flush_of_the_configuration_asks_whether_the_master_serves(
     master: FakeMaster, run: Run
 ) -> None:
     master.replies["QueryClusterInfo"] = {"master": "node1"}

@@ -75,7 +75,7 @@ def test_filters_are_shown_and_deleted(master: FakeMaster, run: Run) -> None:
     assert master.args_of("DeleteFilter") == [UUID]
 
 
-def test_a_list_has_the_fields_of_the_original(master: FakeMaster, run: Run) -> None:
+def test_a_list_has_the_fields_of_upstream(master: FakeMaster, run: Run) -> None:
     names = ["uuid", "watermark", "priority", "predicates", "action", "reason_trail"]
     fields = [{"name": one, "title": one, "kind": "other", "doc": ""} for one in names]
     master.replies["Query"] = {"fields": fields, "data": [[[0, value] for value in ROW]]}

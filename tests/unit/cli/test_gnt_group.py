@@ -111,7 +111,7 @@ def test_modify_shows_what_changed(master: FakeMaster, run: Run) -> None:
     assert submitted(master)["ipolicy"] is None
 
 
-def test_modify_without_a_wish_asks_for_one(master: FakeMaster, run: Run) -> None:
+def test_modify_without_a_request_asks_for_one(master: FakeMaster, run: Run) -> None:
     code, _out, err = run(gnt_group, "modify", "rack2")
     assert code == 1
     assert "nothing to change: pass at least one option" in err
@@ -174,7 +174,7 @@ def test_the_moves_of_a_balance_are_a_table(master: FakeMaster, run: Run) -> Non
     assert submitted(master)["max_moves"] == 3
 
 
-def test_a_balanced_cluster_is_left_alone(master: FakeMaster, run: Run) -> None:
+def test_a_balanced_cluster_is_not_touched(master: FakeMaster, run: Run) -> None:
     master.job(result={"moved": [], "jobs": []})
     code, out, _err = run(gnt_cluster, "balance", "-f")
     assert (code, "no move would improve it" in out) == (0, True)

@@ -47,7 +47,7 @@ def submitted(master: FakeMaster) -> dict[str, Any]:
     return found
 
 
-def test_add_sends_the_opcode_of_the_original(master: FakeMaster, run: Run) -> None:
+def test_add_sends_the_opcode_of_upstream(master: FakeMaster, run: Run) -> None:
     master.job(result=["peernode1"])
     assert run(table, *ADD.split())[0] == 0
     ours = {"explain": False, "src_format": None, "no_nics": False}
@@ -131,7 +131,7 @@ def test_remove_asks_first(master: FakeMaster, run: Run, monkeypatch: pytest.Mon
     assert submitted(master)["instance_name"] == "web1.example.com"
 
 
-def test_info_says_what_to_do_about_a_broken_migration() -> None:
+def test_info_names_the_remedy_for_a_broken_migration() -> None:
     [line] = [one for one in INSTANCE_KIND.info if one.label == "Migration"]
     assert described([line], {"name": "web1", "migrating_to": None}) == []
     [said] = described([line], {"name": "web1", "migrating_to": "node2"})
@@ -170,7 +170,7 @@ def test_all_of_a_node_can_be_chosen_and_is_confirmed(
 
 
 @pytest.mark.parametrize("words", [[], ["--all", "web1"], ["--node", "n1", "--all"]])
-def test_who_is_meant_must_be_said_once(master: FakeMaster, run: Run, words: list[str]) -> None:
+def test_the_selection_must_be_unique(master: FakeMaster, run: Run, words: list[str]) -> None:
     assert run(table, "startup", *words)[0] == 1
     assert master.requests == []
 
@@ -196,7 +196,7 @@ INFO = {
 
 
 @pytest.mark.requirement("A64")
-def test_info_shows_what_the_agent_in_the_guest_says(master: FakeMaster, run: Run) -> None:
+def test_info_shows_what_the_agent_in_the_guest_reports(master: FakeMaster, run: Run) -> None:
     said = {
         "host_name": "web1\x1b[2J", "os": "Debian GNU/Linux 12", "kernel": "",
         "interfaces": [{"name": "lo", "mac": "", "addresses": []},
@@ -279,7 +279,7 @@ def test_the_command_of_a_console_can_be_shown(master: FakeMaster, run: Run) -> 
     assert out.startswith("ssh -q -oEscapeChar=none -t root@node2.example.com 'socat STDIO,raw")
 
 
-def test_a_graphical_console_is_said_to_a_person_and_to_a_script(
+def test_a_graphical_console_is_shown_to_an_administrator_and_to_a_script(
     master: FakeMaster, run: Run
 ) -> None:
     found = {"instance": "web1", "kind": "vnc", "host": "::1", "port": 11003, "display": 5103}
@@ -304,7 +304,7 @@ def test_a_picture_of_the_screen_is_saved_whole(
     assert "cannot write the screenshot" in err
 
 
-def test_a_hypervisor_without_a_console_says_so(master: FakeMaster, run: Run) -> None:
+def test_a_hypervisor_without_a_console_reports_it(master: FakeMaster, run: Run) -> None:
     message = {"instance": "web1", "kind": "msg", "message": "no console"}
     master.replies["QueryInstances"] = [["web1", message, None, True]]
     assert run(table, "console", "web1") == (0, "no console\n", "")
@@ -318,7 +318,7 @@ def test_a_hypervisor_without_a_console_says_so(master: FakeMaster, run: Run) ->
         (["web1", found_console("/nosuch", "node1.example.com"), None, True], "does not exist"),
     ],
 )
-def test_a_console_that_cannot_be_reached_says_why(
+def test_a_console_that_cannot_be_reached_explains_why(
     master: FakeMaster, run: Run, row: list[Any], text: str
 ) -> None:
     master.replies["QueryInstances"] = [row]
@@ -375,7 +375,9 @@ def pumped(guest: Guest, typed: bytes, *, escape: int | None = None) -> bytes:
     return shown
 
 
-def test_a_script_hears_the_guest_after_its_input_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_receives_the_guests_output_after_its_input_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(console, "SILENCE_S", 0.05)
     guest = Guest(b"hello\r\n")
     assert pumped(guest, b"uptime\n") == b"hello\r\n"
@@ -524,7 +526,7 @@ def test_recreate_disks_takes_disks_with_other_sizes_and_nodes(
         ("-I hail", "replace_new_secondary", {"iallocator": "hail"}),
     ],
 )
-def test_replace_disks_says_what_and_where_to(
+def test_replace_disks_reports_what_and_where_to(
     master: FakeMaster, run: Run, words: str, mode: str, others: dict[str, Any]
 ) -> None:
     master.job()

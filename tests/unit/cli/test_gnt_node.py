@@ -91,7 +91,7 @@ def test_a_token_may_come_by_standard_input(
     assert joins[0][0] == "secret-token"
 
 
-def test_no_token_at_all_is_said(
+def test_no_token_at_all_is_reported(
     cluster: FakeMaster, run: Run, joins: Joins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))

@@ -20,7 +20,7 @@ def test_headings_can_be_left_out(master: FakeMaster, run: Run) -> None:
     assert run(table, "list", "--no-headers")[1] == "tiny+a\n"
 
 
-def test_diagnose_says_why_not(master: FakeMaster, run: Run) -> None:
+def test_diagnose_explains_why_not(master: FakeMaster, run: Run) -> None:
     status = {
         "node1": [["/srv/ganeti/os/tiny", True, "", ["a"], [], [20], True]],
         "node2": [["/srv/ganeti/os/tiny", False, "no create script", [], [], [], True]],
@@ -68,7 +68,7 @@ def test_info_shows_parameters(master: FakeMaster, run: Run) -> None:
     )
 
 
-def test_a_definition_that_nobody_has_is_an_error(master: FakeMaster, run: Run) -> None:
+def test_a_missing_definition_is_an_error(master: FakeMaster, run: Run) -> None:
     master.job(result=[])
     code, _out, err = run(table, "diagnose", "nosuch")
     assert code == 1
@@ -114,7 +114,7 @@ def test_modify_sets_what_the_cluster_has_for_an_os(
         (["-H", "acpi=false", "tiny"], "must be NAME:key=value"),
     ],
 )
-def test_a_modification_that_says_nothing_is_refused(
+def test_an_empty_modification_is_refused(
     master: FakeMaster, run: Run, words: list[str], text: str
 ) -> None:
     code, _out, err = run(table, "modify", *words)

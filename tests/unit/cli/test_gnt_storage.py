@@ -17,7 +17,7 @@ def test_parameters_of_a_provider_are_shown(master: FakeMaster, run: Run) -> Non
     assert "      - pool: Where it lies" in out
 
 
-def test_diagnosis_says_where_a_provider_is_not_usable(master: FakeMaster, run: Run) -> None:
+def test_diagnosis_reports_where_a_provider_is_not_usable(master: FakeMaster, run: Run) -> None:
     master.job(result=[["shelf", STATUS, {"default": False}]])
     code, out, _err = run(table, "diagnose", "shelf")
     assert code == 1

@@ -95,7 +95,7 @@ def test_a_file_that_is_not_there_is_a_failure(
 
 
 @pytest.mark.parametrize("tool", ["hail", "hbal", "hcheck", "hinfo", "hroller", "hscan", "hspace"])
-def test_a_command_says_what_it_can_do_without_loading_numpy(tool: str) -> None:
+def test_help_loads_no_numpy(tool: str) -> None:
     code = f"""
 import sys
 from ganeti.cli.{tool} import main

@@ -155,13 +155,13 @@ def test_without_permission_nothing_is_done_or_written(
     assert cluster.jobs == {}
 
 
-def test_a_suspension_that_is_over_is_removed(cluster: Cluster) -> None:
+def test_a_suspension_that_has_ended_is_removed(cluster: Cluster) -> None:
     cluster.tags["instance"] = [f"{PREFIX}suspend:1000"]
     main([])
     assert cluster.tags["instance"] == []
 
 
-def test_somebody_may_ask_for_one_repair(cluster: Cluster) -> None:
+def test_an_administrator_may_ask_for_one_repair(cluster: Cluster) -> None:
     cluster.tags["instance"] = [f"{PREFIX}pending:failover:some-id:1700000000:"]
     main([])
     assert cluster.repairs == [["OP_INSTANCE_FAILOVER"]]
@@ -169,7 +169,7 @@ def test_somebody_may_ask_for_one_repair(cluster: Cluster) -> None:
     assert cluster.marks[0] == ("failover", "success")
 
 
-def test_a_dry_run_says_everything_and_does_nothing(cluster: Cluster, capsys: Printed) -> None:
+def test_a_dry_run_reports_everything_and_does_nothing(cluster: Cluster, capsys: Printed) -> None:
     cluster.tags["cluster"] = [f"{PREFIX}reinstall"]
     assert main(["--dry-run"]) == 0
     assert "would run OP_INSTANCE_FAILOVER" in (out := capsys.readouterr().out)

@@ -45,7 +45,7 @@ def test_the_nodes_their_commands_and_the_state_afterwards(
     assert capsys.readouterr().out == ""
 
 
-def test_too_little_room_is_said(tmp_path: Path, capsys: Printed) -> None:
+def test_too_little_room_is_reported(tmp_path: Path, capsys: Printed) -> None:
     path = tmp_path / "full.data"
     path.write_text(format_cluster(a_cluster([7, 7, 0], offline=1)))
     script = tmp_path / "commands"
@@ -145,7 +145,7 @@ def test_htools_knows_all_placement_commands() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(htools.ROLES))
-def test_completion_is_told_every_option_with_its_kind(name: str, capsys: Printed) -> None:
+def test_completion_gets_every_option_with_its_kind(name: str, capsys: Printed) -> None:
     tool = manual.tool_of(name)
     with pytest.raises(SystemExit) as end:
         tool.run(["--help-completion"])

@@ -75,7 +75,7 @@ def test_a_submission_whose_line_broke_is_repeated_with_its_key(
 
 
 @pytest.mark.requirement("F16")
-def test_a_submission_that_cannot_be_repeated_says_that_its_outcome_is_open(
+def test_a_submission_without_a_key_reports_an_unknown_outcome(
     master: FakeMaster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cli_jobs, "RETRY_LIMIT_S", 0.0)
@@ -222,7 +222,9 @@ def test_one_that_was_refused_does_not_stop_the_others(master: FakeMaster, run: 
     )
 
 
-def test_an_interrupt_leaves_the_job_and_says_how_to_go_on(master: FakeMaster, run: Run) -> None:
+def test_an_interrupt_leaves_the_job_and_reports_how_to_continue(
+    master: FakeMaster, run: Run
+) -> None:
     master.job()
 
     def interrupted(*_args: Any) -> Any:
@@ -275,7 +277,7 @@ def test_watch_follows_a_job(master: FakeMaster, run: Run) -> None:
     )
 
 
-def test_watch_of_a_job_that_is_gone_says_so(master: FakeMaster, run: Run) -> None:
+def test_watch_of_a_job_that_is_gone_reports_it(master: FakeMaster, run: Run) -> None:
     master.replies["WaitForJobChange"] = JobLost("there is no job 9")
     code, _out, err = run(gnt_job, "watch", "9")
     assert code == 1
@@ -283,14 +285,14 @@ def test_watch_of_a_job_that_is_gone_says_so(master: FakeMaster, run: Run) -> No
 
 
 @pytest.mark.parametrize(("status", "code"), [("success", 0), ("error", 1), ("canceled", 1)])
-def test_wait_says_nothing_and_tells_by_its_exit_code(
+def test_wait_prints_nothing_and_answers_by_its_exit_code(
     master: FakeMaster, run: Run, status: str, code: int
 ) -> None:
     master.job("noise", status=status)
     assert run(gnt_job, "wait", "7") == (code, "", "")
 
 
-def test_cancel_tells_what_became_of_each(master: FakeMaster, run: Run) -> None:
+def test_cancel_reports_what_became_of_each(master: FakeMaster, run: Run) -> None:
     master.replies["CancelJob"] = lambda job_id, _kill: [job_id == 1, f"about job {job_id}"]
     assert run(gnt_job, "cancel", "1", "2") == (1, "about job 1\nabout job 2\n", "")
 
@@ -383,7 +385,7 @@ PENDING = {
 }  # fmt: skip
 
 
-def test_what_could_not_be_undone_is_listed_shown_and_given_up(
+def test_what_could_not_be_undone_is_listed_shown_and_abandoned(
     master: FakeMaster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())

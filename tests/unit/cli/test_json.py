@@ -65,7 +65,7 @@ def test_log_of_a_job_stays_out_of_json(master: FakeMaster, run: Run) -> None:
     assert row["peer_node"] == "node2"
 
 
-def test_exit_code_says_what_is_wrong_with_json_too(master: FakeMaster, run: Run) -> None:
+def test_exit_code_is_that_of_the_text_form_with_json(master: FakeMaster, run: Run) -> None:
     disk = {"disk": 0, "node": "node1", "status": "missing", "percent": None, "seconds_left": None,
             "problem": "", "state": ""}  # fmt: skip
     master.job(result=[disk])

@@ -104,6 +104,6 @@ def test_interfaces_leave_out_what_is_none() -> None:
         nic_requests(["0:mac"])
 
 
-def test_a_disk_without_its_number_is_told_how_to_have_one() -> None:
+def test_a_disk_without_spindles_names_the_remedy() -> None:
     with pytest.raises(InputError, match="disks: must begin with a number, for example 0:size=64m"):
         disk_requests(["size=64m"])

@@ -75,7 +75,7 @@ def _submitted(master: FakeMaster) -> list[Any]:
 
 @pytest.mark.requirement("G12")
 @pytest.mark.parametrize(("kind", "program", "words", "sure"), COMMAND_LINES)
-def test_what_destroys_data_is_refused_where_nobody_can_be_asked(
+def test_what_destroys_data_is_refused_without_a_terminal(
     master: FakeMaster,
     run: Run,
     monkeypatch: pytest.MonkeyPatch,

@@ -51,7 +51,7 @@ def test_file_of_opcodes_that_is_no_json_is_named(run: Run, tmp_path: Path) -> N
         ("success", "the job is already archived"),
     ],
 )
-def test_job_that_cannot_be_archived_says_why(
+def test_job_that_cannot_be_archived_explains_why(
     master: FakeMaster, run: Run, status: str | None, why: str
 ) -> None:
     master.replies["ArchiveJob"] = False

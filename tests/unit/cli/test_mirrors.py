@@ -23,7 +23,7 @@ def test_choosing_a_copy_is_confirmed(master: FakeMaster, run: Run) -> None:
 
 
 @pytest.mark.parametrize(("status", "wanted"), [("closed", 0), ("stale", 1), ("split-brain", 1)])
-def test_the_exit_code_says_whether_a_disk_is_well(
+def test_the_exit_code_reports_whether_disks_are_ok(
     master: FakeMaster, run: Run, status: str, wanted: int
 ) -> None:
     row = {"disk": 0, "node": "node1", "status": status, "percent": None, "seconds_left": None}

@@ -20,7 +20,7 @@ def run(words: list[str]) -> int:
 
 
 @pytest.mark.parametrize("words", [[], ["drbd"], ["diskstats"], ["lv"], ["inst-status-kvm"]])
-def test_the_program_and_its_commands_say_what_they_are(
+def test_the_program_and_its_commands_report_what_they_are(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*words, "--version"]) == 0
@@ -40,7 +40,7 @@ def disk(kind: str, *logical_id: str, children: object = ()) -> dict[str, object
     return {"dev_type": kind, "logical_id": list(logical_id), "children": children}
 
 
-def test_a_file_says_whose_the_volumes_are(
+def test_a_file_names_the_owners_of_volumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = [{"name": "web1"}, [disk("plain", "xenvg", "disk0")]]

@@ -87,13 +87,13 @@ def test_the_load_of_a_node_is_spread_over_its_instances(daemon: Daemon, capsys:
     assert loads(capsys) == {"inst0-0": "2.000", "inst0-1": "2.000", "inst1-0": "3.000"}
 
 
-def test_without_the_option_nobody_is_asked(daemon: Daemon, capsys: Printed) -> None:
+def test_without_the_option_no_node_is_asked(daemon: Daemon, capsys: Printed) -> None:
     daemon.answers.clear()
     assert hbal.main(["-L", "-l0", "--print-instances"]) == 0
     assert loads(capsys)["inst0-0"] == "1.000"
 
 
-def test_xen_tells_more_of_single_instances(daemon: Daemon, capsys: Printed) -> None:
+def test_xen_reports_more_of_single_instances(daemon: Daemon, capsys: Printed) -> None:
     assert hbal.main(["-L", "--mond=yes", "--mond-xen", "-l0", "--print-instances"]) == 0
     assert loads(capsys) == {"inst0-0": "0.500", "inst0-1": "2.000", "inst1-0": "3.000"}
 

@@ -122,7 +122,7 @@ def test_key_of_a_move_that_fails_is_removed_from_the_source(
 
 
 @pytest.mark.requirement("S221", "S217")
-def test_the_destination_may_be_another_in_what_was_said() -> None:
+def test_the_destination_may_be_another_in_what_was_given() -> None:
     one, other = source(), FakeCluster({})
     options = MoveOptions(
         True, "web9.example.com", "node1:node2", None, "drbd", "none", start=False
@@ -253,7 +253,7 @@ def test_an_interrupt_waits_for_what_is_being_sent_and_a_second_one_does_not(
         assert (process.stdout.read(), process.wait(15)) == (ended, status)
 
 
-def test_several_are_moved_and_one_failure_is_told(
+def test_several_are_moved_and_one_failure_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clusters = {"/one": source(), "/other": FakeCluster({})}
@@ -289,7 +289,7 @@ def test_wrong_words_are_refused() -> None:
             run(words)
 
 
-def test_an_instance_of_upstream_says_no_tags() -> None:
+def test_an_instance_of_upstream_reports_no_tags() -> None:
     told = {name: value for name, value in INSTANCE.items() if name != "tags"}
     op: Any = import_opcode(told, PREPARED, MoveOptions())
     assert op.tags == []

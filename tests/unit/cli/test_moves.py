@@ -107,7 +107,7 @@ def test_all_jobs_of_a_node_are_waited_for_and_shown_in_a_table(
     ("words", "mode"),
     [([], "all"), (["-p"], "primary-only"), (["-s"], "secondary-only"), (["--all"], "all")],
 )
-def test_evacuate_says_what_is_to_leave(
+def test_evacuate_reports_what_is_to_leave(
     master: FakeMaster, run: Run, words: list[str], mode: str
 ) -> None:
     with_jobs(master)

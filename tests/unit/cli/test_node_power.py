@@ -71,7 +71,7 @@ def test_health_is_a_table(master: FakeMaster, run: Run) -> None:
     assert out.split()[1:] == ["node1|disk|CRITICAL", "node1|fan|OK"]
 
 
-def test_restricted_commands_show_what_nodes_said(master: FakeMaster, run: Run) -> None:
+def test_restricted_commands_show_what_nodes_reported(master: FakeMaster, run: Run) -> None:
     master.job(result=[[True, "up 3 days"], [False, "no"]])
     code, out = run(gnt_node, "restricted-command", "-M", "uptime", "node1", "node2")[:2]
     assert code == 1
@@ -93,7 +93,7 @@ def test_restricted_commands_run_on_a_group_and_may_only_be_submitted(
     assert run(gnt_node, "restricted-command", "-g", "default", "uptime", "node1")[0] == 1
 
 
-def test_out_of_band_programs_get_the_time_that_is_said(master: FakeMaster, run: Run) -> None:
+def test_out_of_band_programs_get_the_time_that_is_reported(master: FakeMaster, run: Run) -> None:
     master.job(result=[[[0, "node1"], [0, []]]])
     run(gnt_node, "health", "node1", "--oob-timeout=7")
     assert ops(master)[0][1]["timeout"] == 7

@@ -42,7 +42,7 @@ def test_any_kind_is_listed_as_a_table(master: FakeMaster, run: Run) -> None:
         (["--delete", "node1", "file", "/srv/x"], {"present": False}),
     ],
 )
-def test_what_is_to_change_is_said_in_the_opcode(
+def test_what_is_to_change_is_reported_in_the_opcode(
     master: FakeMaster, run: Run, words: list[str], changes: dict[str, Any]
 ) -> None:
     master.job()
@@ -52,7 +52,7 @@ def test_what_is_to_change_is_said_in_the_opcode(
     assert [op["node_name"], op["storage_type"], op["name"]] == words[-3:]
 
 
-def test_a_change_of_nothing_asks_nobody(master: FakeMaster, run: Run) -> None:
+def test_a_change_of_nothing_calls_no_node(master: FakeMaster, run: Run) -> None:
     said = (0, "No changes to perform, exiting.\n", "")
     assert run(table, "modify-storage", "node1", "lvm-pv", "/dev/sdb") == said
     assert master.requests == []

@@ -35,7 +35,7 @@ CREATE = OpOptions("instance.OpInstanceCreate")
         (["-O", "a=1", "--os-parameters=b=2"], {"osparams": {"a": "1", "b": "2"}}),
     ],
 )
-def test_only_what_is_given_is_said(words: list[str], given: dict[str, Any]) -> None:
+def test_only_what_is_given_is_reported(words: list[str], given: dict[str, Any]) -> None:
     assert CREATE.given(parsed(CREATE, *words)) == given
 
 

@@ -117,14 +117,14 @@ def missing() -> list[str]:
     return found
 
 
-def test_each_option_of_the_original_is_there_or_has_a_reason_why_not() -> None:
+def test_each_option_of_upstream_is_there_or_has_a_reason_why_not() -> None:
     patterns = [pattern for group in EXCEPTIONS.values() for pattern in group]
     lost = missing()
     assert [one for one in lost if not any(fnmatchcase(one, each) for each in patterns)] == []
     assert [each for each in patterns if not any(fnmatchcase(one, each) for one in lost)] == []
 
 
-def test_each_alias_of_the_original_is_there() -> None:
+def test_each_alias_of_upstream_is_there() -> None:
     lines = [line.split() for line in DECLARED.read_text().splitlines()[1:] if " = " in line]
     assert len(lines) > 8
     for program, alias, _, command in lines:

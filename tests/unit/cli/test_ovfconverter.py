@@ -36,7 +36,7 @@ def test_an_image_becomes_an_export_and_that_an_ova(run: Run, tmp_path: Path, im
 
 
 @pytest.mark.requirement("F32")
-def test_without_room_nothing_is_left_and_the_reason_is_said(
+def test_without_room_nothing_is_left_and_the_reason_is_reported(
     run: Run, tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_args: object) -> int:

@@ -153,7 +153,7 @@ def test_hinfo_shows_what_the_score_is_made_of(data: str, capsys: Printed) -> No
     assert hinfo.main(["-t", data, "-pnonsense"]) != 0
 
 
-def test_hcheck_says_what_is_wrong(data: str, capsys: Printed) -> None:
+def test_hcheck_names_the_fault(data: str, capsys: Printed) -> None:
     assert hcheck.main(["-t", data, "--machine-readable"]) == 0
     assert "HCHECK_INIT_CLUSTER_NEED_REBALANCE=0" in capsys.readouterr().out
     assert hcheck.main(["-t", data, "-O", "node0001", "--no-simulation"]) == 0
@@ -236,9 +236,7 @@ def test_a_static_node_memory_replaces_what_nodes_report(
     assert "FORCE_LUXI_SOCKET" not in os.environ
 
 
-def test_hspace_says_what_the_peer_says_where_nothing_can_be_counted(
-    tmp_path: Path, capsys: Printed
-) -> None:
+def test_hspace_equals_the_peer_without_countable_nodes(tmp_path: Path, capsys: Printed) -> None:
     path = tmp_path / "off.data"
     cluster = clusters.cluster(3)
     nodes = [msgspec.structs.replace(one, offline=True) for one in cluster.nodes]

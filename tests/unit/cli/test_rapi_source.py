@@ -108,7 +108,9 @@ def url(server: Server, host: str = "localhost") -> str:
     return f"https://{host}:{server.server_address[1]}"
 
 
-def test_the_cluster_that_rapi_tells_is_the_one_that_it_is(server: Server, capsys: Printed) -> None:
+def test_the_cluster_that_rapi_reports_is_the_one_that_it_is(
+    server: Server, capsys: Printed
+) -> None:
     assert hinfo.main(["-m", url(server)]) == 0
     out = capsys.readouterr().out
     assert "Loaded 3 nodes, 30 instances" in out
@@ -124,13 +126,13 @@ def test_name_and_password_go_into_the_header_only(server: Server, capsys: Print
     assert "secret" not in capsys.readouterr().err
 
 
-def test_hscan_saves_what_rapi_tells(server: Server, tmp_path: Path) -> None:
+def test_hscan_saves_what_rapi_reports(server: Server, tmp_path: Path) -> None:
     assert hscan.main(["-d", str(tmp_path), url(server)]) == 0
     [saved] = tmp_path.glob("*.data")
     assert hinfo.main(["-t", str(saved)]) == 0
 
 
-def test_a_certificate_of_a_stranger_is_refused_before_anything_is_said(
+def test_an_unknown_certificate_is_refused_before_any_answer(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     other = new_authority(new_key(), "other.example.com", UUID, time.time())

@@ -128,7 +128,7 @@ async def test_one_dead_candidate_of_three_costs_no_time_to_speak_of(
     assert (found.answer.serial, found.answered, found.asked) == (7, 2, 3)
 
 
-async def test_nobody_answers(candidates: Candidates) -> None:
+async def test_no_candidate_answers(candidates: Candidates) -> None:
     await candidates.add(silence)
     with pytest.raises(NoAnswer, match="none of 1 master candidates"):
         await candidates.client().ask(QueryType.PING, limit_s=0.05)
@@ -136,7 +136,7 @@ async def test_nobody_answers(candidates: Candidates) -> None:
         await ConfdClient(KEY, []).ask(QueryType.PING)
 
 
-async def test_a_closed_port_is_no_answer_and_others_are_heard(candidates: Candidates) -> None:
+async def test_a_closed_port_is_ignored_and_other_answers_count(candidates: Candidates) -> None:
     await candidates.add(of(4))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM):
         found = await candidates.client("127.0.0.77").ask(QueryType.PING, limit_s=0.1)

@@ -77,7 +77,7 @@ def test_another_node_than_the_master_is_exit_code_11(paths: Paths) -> None:
     assert caught.value.exit_code == 11
 
 
-def test_a_master_whose_daemon_is_down_says_what_to_do(paths: Paths) -> None:
+def test_a_master_whose_daemon_is_down_names_the_remedy(paths: Paths) -> None:
     (paths.data / "ssconf_master_node").write_text("node1.example.com\n")
     with pytest.raises(MasterDownError, match="start ganeti-masterd"):
         LuxiClient(paths).call("QueryClusterInfo")
@@ -141,7 +141,7 @@ def test_a_path_longer_than_an_address_is_no_obstacle(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("S195")
-def test_waiting_goes_on_until_the_job_has_ended_and_said_all(paths: Paths) -> None:
+def test_waiting_continues_until_the_job_has_ended_and_logged_all(paths: Paths) -> None:
     line = [1, [5, 0], "message", "a"]
     last = [2, [6, 0], "message", "b"]
     news = iter([[["queued"], []], "nochange", [["running"], [line]], [["success"], [last]],

@@ -230,7 +230,7 @@ def test_all_definitions_are_listed_with_their_problems(make: Make, tmp_path: Pa
     assert [(info.name, bool(info.problem)) for info in found] == [("bad", True), ("good", False)]
 
 
-def test_loading_says_where_it_looked_or_what_is_wrong(make: Make, tmp_path: Path) -> None:
+def test_loading_reports_where_it_looked_or_what_is_wrong(make: Make, tmp_path: Path) -> None:
     make("good")
     make("bad", scripts="")
     search = [tmp_path / "os"]

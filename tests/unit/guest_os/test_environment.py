@@ -128,7 +128,7 @@ NETWORK = NetworkSpec(
 
 
 @pytest.mark.requirement("S130")
-def test_an_interface_in_a_network_is_told_about_it() -> None:
+def test_an_interface_in_a_network_is_described_with_it() -> None:
     env = dump(instance(nics=(nic(0), nic(1, network=NETWORK))))
     assert {name: value for name, value in env.items() if "_NETWORK_" in name} == {
         "NIC_1_NETWORK_NAME": "net",
@@ -173,7 +173,7 @@ def test_any_number_of_disks_and_interfaces_fits(disks: int, nics: int) -> None:
 
 
 @pytest.mark.requirement("S118")
-def test_hypervisor_and_backend_parameters_are_told() -> None:
+def test_hypervisor_and_backend_parameters_are_reported() -> None:
     env = dump(instance())
     for name in HYPERVISOR_PARAMS["kvm"]:
         assert env[f"INSTANCE_HV_{name}"] == str(hypervisor_defaults("kvm")[name])
@@ -346,7 +346,7 @@ def test_the_manual_page_lists_every_variable_that_is_produced_and_no_other() ->
 
 
 @pytest.mark.requirement("S233")
-def test_the_manual_page_says_since_when_each_variable_exists() -> None:
+def test_the_manual_page_has_the_first_version_of_each_variable() -> None:
     text = MAN_PAGE.read_text()
     for one in VARIABLES:
         line = re.search(rf"^`{re.escape(one.name)}`[^\n]*", text, re.MULTILINE)

@@ -82,7 +82,7 @@ def node(tmp_path: Path) -> Node:
 
 
 @pytest.mark.requirement("S134")
-async def test_create_runs_in_its_directory_and_what_it_says_is_kept(node: Node) -> None:
+async def test_create_runs_in_its_directory_and_its_output_is_kept(node: Node) -> None:
     node.file("name.txt", "from a file beside\n")
     node.script(
         "create", 'cat name.txt >&2; echo output; echo "for $INSTANCE_NAME on $DISK_0_PATH" >&2'
@@ -120,7 +120,7 @@ async def test_a_failing_create_is_an_error_with_its_last_words(node: Node) -> N
     ("status", "words"),
     [(137, "signal 9"), (-9, "signal 9"), (124, "did not end in time"), (1, "exit status 1")],
 )
-async def test_every_kind_of_bad_end_is_told(node: Node, status: int, words: str) -> None:
+async def test_every_kind_of_bad_end_is_reported(node: Node, status: int, words: str) -> None:
     class Ended(DirectTasks):
         async def run(self, key: str, argv: Sequence[str], **rest: object) -> int:
             return status

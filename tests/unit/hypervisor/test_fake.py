@@ -60,7 +60,7 @@ async def test_a_guest_is_started_listed_and_stopped_each_as_often_as_one_likes(
     assert await fake.running() == []
 
 
-async def test_a_paused_guest_goes_on_when_started(fake: FakeHypervisor) -> None:
+async def test_a_paused_guest_continues_when_started(fake: FakeHypervisor) -> None:
     await fake.start(INSTANCE, [], paused=True)
     assert await states(fake) == {"web1": "paused"}
     await fake.start(INSTANCE, [])
@@ -157,7 +157,7 @@ async def test_operations_with_a_delay_follow_one_another(
     assert len(await fake.running()) == 3
 
 
-async def test_it_has_no_console_and_says_so(fake: FakeHypervisor) -> None:
+async def test_it_has_no_console_and_reports_it(fake: FakeHypervisor) -> None:
     with pytest.raises(HypervisorError, match="does not run"):
         await fake.console(INSTANCE)
     await fake.start(INSTANCE, [])

@@ -35,7 +35,7 @@ def order(spec: InstanceSpec) -> str:
     return "".join(one.uuid for one in spec.disks)
 
 
-def test_disks_come_where_they_should_go_and_are_counted_anew() -> None:
+def test_disks_come_where_they_should_go_and_are_counted_again() -> None:
     spec = with_disk(with_disk(SPEC, disk("a", 0)), disk("b", 1))
     assert order(with_disk(spec, disk("c", 1))) == "acb"
     assert order(with_disk(spec, disk("c", 0))) == "cab"
@@ -102,7 +102,7 @@ async def test_a_pretended_guest_follows_and_one_that_is_down_has_nothing_to_cha
         await fake.hotplug.add_disk(SPEC, disk("x", 0), str(tmp_path / "x"))
 
 
-async def test_a_pretended_obstacle_is_told(tmp_path: Path) -> None:
+async def test_a_pretended_obstacle_is_reported(tmp_path: Path) -> None:
     fake = FakeHypervisor(Paths(tmp_path), failures={"hotplug": "not today", "add_nic": "no"})
     assert await fake.hotplug.obstacles(SPEC) == ["not today"]
     with pytest.raises(HypervisorError, match="no"):

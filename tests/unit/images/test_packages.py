@@ -128,7 +128,7 @@ def test_position_of_qemu_img_is_reported_as_it_prints_it(
     assert ("converting qcow2", int(0.375 * SIZE), SIZE) in reported
 
 
-def test_what_a_program_has_said_so_far_can_be_looked_at(
+def test_the_output_of_a_running_program_is_available(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conversion, "LOOK_EVERY_S", 0.05)
@@ -140,7 +140,7 @@ def test_what_a_program_has_said_so_far_can_be_looked_at(
     assert "half" in seen
 
 
-def test_what_a_named_format_says_counts(images: Path, tmp_path: Path) -> None:
+def test_the_named_format_is_used(images: Path, tmp_path: Path) -> None:
     convert(images / "qcow2", tmp_path, "raw")
     assert (tmp_path / "disk0.raw").read_bytes() == (images / "qcow2").read_bytes()
     for name, form, why in (
@@ -246,7 +246,7 @@ def test_an_ova_is_a_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["SHA1", "SHA256"])
-def test_a_disk_that_is_not_what_the_manifest_says_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_disk_that_differs_from_the_manifest_is_refused(tmp_path: Path, kind: str) -> None:
     archive(
         tmp_path / "box.ova",
         ("box.ovf", description("a.vmdk")),
@@ -259,7 +259,7 @@ def test_a_disk_that_is_not_what_the_manifest_says_is_refused(tmp_path: Path, ki
 
 @pytest.mark.requirement("A51")
 @pytest.mark.parametrize("loose", [False, True])
-def test_a_description_that_is_not_what_the_manifest_says_is_refused(
+def test_a_description_that_differs_from_the_manifest_is_refused(
     tmp_path: Path, *, loose: bool
 ) -> None:
     good = description("a.vmdk")

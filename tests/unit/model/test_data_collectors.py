@@ -17,7 +17,7 @@ from ganeti.model.data_collectors import (
 )
 
 
-def test_what_nodes_are_told_is_what_was_set() -> None:
+def test_nodes_get_the_configured_values() -> None:
     wanted = collecting({"lv": False}, {"drbd": 30_000_000})
     assert set(wanted) == set(NAMES)
     assert wanted["lv"] == Collecting(active=False, interval_us=DEFAULT_INTERVAL_US)

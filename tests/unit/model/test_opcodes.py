@@ -128,7 +128,7 @@ def test_a_stored_job_reads_back_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("name", OPCODES)
-def test_null_means_not_given_where_clients_of_ganeti_say_so(name: str) -> None:
+def test_null_means_unset_in_fields_of_upstreams_clients(name: str) -> None:
     kind = OPCODES[name]
     known = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     sound = {field: _SOUND.get(field, "x") for field, one in known.items() if one.required}

@@ -124,7 +124,7 @@ def read_wanted(message: dict[str, Any]) -> Any:
     return wanted_instance(message["request"])
 
 
-def test_each_node_says_why_not() -> None:
+def test_each_node_has_a_reason() -> None:
     cluster = clusters.cluster(4)
     cluster = changed(cluster, 1, free_memory=100)
     cluster = changed(cluster, 2, free_disk=1)
@@ -140,7 +140,7 @@ def test_each_node_says_why_not() -> None:
     assert "node0003: not vm_capable" in found["info"]
 
 
-def test_equal_and_worse_nodes_are_told_apart() -> None:
+def test_equal_and_worse_nodes_are_distinguished() -> None:
     empty = clusters.cluster(3)
     cluster = msgspec.structs.replace(
         empty,
@@ -213,7 +213,7 @@ def test_a_group_that_is_named_is_used_even_if_it_takes_nothing_else(group: str)
 
 
 @pytest.mark.parametrize("group", ["other", "uuid-group-2"])
-def test_nodes_outside_the_group_that_is_named_are_said_to_be_so(group: str) -> None:
+def test_nodes_outside_the_requested_group_are_reported(group: str) -> None:
     request = clusters.allocation("plain") | {"group_name": group}
     message = clusters.message(two_groups("preferred"), request)
     reasons = reasons_of(message, [])
@@ -312,7 +312,7 @@ def test_many_are_allocated_one_after_the_other() -> None:
 
 
 @pytest.mark.requirement("S186")
-def test_balance_says_which_moves_in_which_order() -> None:
+def test_balance_reports_which_moves_in_which_order() -> None:
     request = {"type": "balance", "max_moves": 3}
     moved, _failed, jobs, needed = ask(clusters.cluster(6), request)["result"]
     assert len(moved) == len(jobs) == len(needed) == 3
@@ -325,7 +325,7 @@ def test_balance_says_which_moves_in_which_order() -> None:
 
 
 @pytest.mark.requirement("S187")
-def test_capacity_says_how_many_fit_and_where() -> None:
+def test_capacity_reports_how_many_fit_and_where() -> None:
     request = {**clusters.allocation("plain"), "type": "capacity"}
     found = ask(clusters.cluster(4), request)["result"]
     assert found == ask(clusters.cluster(4), request | {"max_instances": 10_000})["result"]

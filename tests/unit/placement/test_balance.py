@@ -202,7 +202,7 @@ def test_job_sets_and_dependencies_keep_the_order_of_moves_that_meet() -> None:
 
 
 @pytest.mark.parametrize("seed", [2, 4, 15, 22])
-def test_balancing_ends_where_rounding_alone_would_go_on(seed: int) -> None:
+def test_balancing_ends_where_rounding_alone_would_continue(seed: int) -> None:
     """Equal nodes and instances: moving one there and back again seems to gain 1e-16 each time."""
     chooser = random.Random(seed)
     number, least = chooser.randint(2, 6), chooser.choice([128, 300, 1000, 700])

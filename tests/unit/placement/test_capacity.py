@@ -52,7 +52,7 @@ def sized(spec: dict[str, int], template: str) -> Instance:
 @pytest.mark.sampled(1)
 @pytest.mark.requirement("S187")
 @pytest.mark.parametrize(("name", "number"), FIT)
-def test_as_many_fit_as_hspace_says(name: str, number: int) -> None:
+def test_as_many_fit_as_hspace_reports(name: str, number: int) -> None:
     cluster = fixture_cluster(name)
     wanted = sized(cluster.policy["std"], cluster.policy["disk-templates"][0])
     assert len(fill(State(cluster), wanted, Rules()).nodes) == number
@@ -72,7 +72,7 @@ TIERS = [
 @pytest.mark.sampled(2)
 @pytest.mark.requirement("S187")
 @pytest.mark.parametrize(("name", "sizes"), TIERS)
-def test_shrinking_sizes_fit_as_often_as_hspace_says(
+def test_shrinking_sizes_fit_as_often_as_hspace_reports(
     name: str, sizes: list[tuple[int, int]]
 ) -> None:
     cluster = fixture_cluster(name)

@@ -51,7 +51,7 @@ def test_mirrored_instances_stay_unless_all_are_to_leave() -> None:
     assert all(one.secondary != NO_NODE for one in moves)
 
 
-def test_a_full_cluster_is_said_to_be_full() -> None:
+def test_a_full_cluster_is_reported_as_full() -> None:
     state = fill(State(clusters.cluster(4)), LARGE, Rules(capacity=False)).state
     state = fill(state, SMALL, Rules(capacity=False, ignore_soft_errors=True)).state
     with pytest.raises(PrereqError, match=r"Not enough capacity to move .* has room"):

@@ -430,7 +430,7 @@ def test_what_hbal_balanced_and_saved_is_balanced(tmp_path: Path) -> None:
     assert run(f"hcheck -t {saved}.balanced", tmp_path) == 0
 
 
-def test_a_relocation_ignores_soft_errors_if_told(
+def test_a_relocation_ignores_soft_errors_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Soft limits keep the only other node from becoming secondary: stopped instances need its memory."""

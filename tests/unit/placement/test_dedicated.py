@@ -107,7 +107,7 @@ COSTS = [
     [one[1:] for one in COSTS],
     ids=[one[0] for one in COSTS],
 )
-def test_a_place_says_what_it_costs_as_upstream_does(
+def test_a_place_reports_what_it_costs_as_upstream_does(
     instance: str, policy: str, changes: dict[str, Any], said: str
 ) -> None:
     given = described(node("a"), node("b"), instance=instance, policy=policy)

@@ -107,7 +107,7 @@ def test_the_scores_that_decided_between_groups_are_named(template: str) -> None
     assert between in others
 
 
-def test_a_choice_by_other_rules_is_told_from_ours() -> None:
+def test_a_choice_by_other_rules_is_distinguished() -> None:
     given = two_groups("preferred", "last_resort")
     message = message_of(given)
     best = answered(message)["result"]
@@ -120,7 +120,7 @@ def test_a_choice_by_other_rules_is_told_from_ours() -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_a_node_that_could_not_be_lost_before_is_said_to_be_so(groups: int) -> None:
+def test_a_node_that_was_unrecoverable_before_is_reported(groups: int) -> None:
     kind = Kind(groups=groups, fullest=0.9, templates=("plain",))
     seen = 0
     for seed in range(4):

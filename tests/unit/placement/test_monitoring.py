@@ -68,7 +68,7 @@ def test_what_is_no_json_is_refused() -> None:
 
 
 @pytest.mark.requirement("S181")
-def test_xen_tells_the_load_of_each_instance() -> None:
+def test_xen_reports_the_load_of_each_instance() -> None:
     cluster = clusters.cluster(3)
     one, other = (
         next(each for each in cluster.instances if each.primary == node)
@@ -82,6 +82,6 @@ def test_xen_tells_the_load_of_each_instance() -> None:
     assert loaded.utilisation == {one.name: (0.25, 1.0, 1.0, 1.0)}
 
 
-def test_a_collector_that_says_why_it_has_no_data_has_none() -> None:
+def test_a_collector_with_an_error_has_no_data() -> None:
     text = b'[{"node": "a", "reports": [{"name": "cpu-avg-load", "data": {"error": "too early"}}]}]'
     assert node_loads(reports_by_node(text)) == {}

@@ -156,7 +156,7 @@ def test_the_node_whose_loss_speaks_against_a_place_is_named() -> None:
     assert not any("of some node would" in info for info in told)
 
 
-def test_the_causes_are_told_apart() -> None:
+def test_the_causes_are_distinguished() -> None:
     found: set[Unplaced] = set()
     for seed in range(10):
         state = State(cluster(seed, Kind(groups=2, fullest=0.95)))

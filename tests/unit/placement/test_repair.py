@@ -118,7 +118,7 @@ def mark(uuid: str, time: int, result: Result | None = None) -> Mark:
     return Mark(Level.FAILOVER, uuid, NOW + time, (7,), result)
 
 
-def test_a_failure_counts_until_somebody_removes_it() -> None:
+def test_a_failure_counts_until_an_administrator_removes_it() -> None:
     marks = [mark("c", 9, Result.SUCCESS), mark("b", 5, Result.FAILURE), mark("a", 2, Result.FAILURE)]  # fmt: skip
     assert standing([one.tag for one in marks]) == Standing(State.FAILED, marks[2])
 
@@ -136,7 +136,7 @@ def test_a_repair_that_ended_is_not_pending_though_its_old_tag_is_still_there() 
     assert standing([before.tag, after.tag]) == Standing(State.HEALTHY, after, (before.tag,))
 
 
-def test_two_pending_repairs_are_for_a_person_to_sort_out() -> None:
+def test_two_pending_repairs_are_an_error() -> None:
     with pytest.raises(InputError, match="two repairs"):
         standing([mark("a", 1).tag, mark("b", 2).tag])
 
@@ -158,7 +158,7 @@ def test_two_pending_repairs_are_for_a_person_to_sort_out() -> None:
         ([f"suspend:{NOW - 5}", "failover"], [], [], Level.FAILOVER),
     ],
 )
-def test_the_nearest_object_says_what_is_allowed_and_of_its_tags_the_least(
+def test_the_nearest_object_reports_what_is_allowed_and_of_its_tags_the_least(
     own: list[str], group: list[str], cluster: list[str], wanted: Level | Suspended | None
 ) -> None:
     objects = [[tag(one) for one in tags] for tags in (own, group, cluster)]

@@ -122,7 +122,7 @@ requests = st.builds(
     rules.map(lambda one: msgspec.structs.replace(one, by_room=False)),
     requests,
 )
-def test_an_answer_without_arrays_is_theirs(
+def test_an_answer_without_arrays_equals_that_with_arrays(
     seed: int, kind: Kind, given_rules: Rules, request: dict[str, Any]
 ) -> None:
     message = clusters.encoded(clusters.message(cluster(seed, kind), request))

@@ -51,7 +51,7 @@ def planned(cluster: Cluster, least: float = 1, wanted: float = 1) -> Plan:
     return plan(State(cluster), room_for(POLICY, least), room_for(POLICY, wanted))
 
 
-def test_nodes_whose_instances_fit_elsewhere_are_given_up_the_emptiest_first() -> None:
+def test_nodes_whose_instances_fit_elsewhere_are_switched_off_the_emptiest_first() -> None:
     found = planned(a_cluster([2, 3, 1, 2]))
     assert found.action is Action.OFFLINE
     assert found.nodes == (3, 2)
@@ -128,7 +128,7 @@ def generated(seed: int) -> Cluster:
 
 @pytest.mark.sampled(0)
 @pytest.mark.timeout(60)
-def test_the_peer_gives_up_and_brings_back_the_same_nodes(tmp_path: Path) -> None:
+def test_the_peer_switches_the_same_nodes_off_and_on(tmp_path: Path) -> None:
     peer = Peer()
     if not peer.binary.exists():
         pytest.skip("Debian's htools are not in the cache; make bench ONLY=placement fetches them")

@@ -21,7 +21,7 @@ ENVIRONMENT = {
 }
 
 
-def test_a_seed_says_who_and_where_the_instance_is() -> None:
+def test_a_seed_identifies_the_instance_and_its_network() -> None:
     found = seed_files(
         ENVIRONMENT, user_data=b"#!/bin/sh\n", ssh_key="ssh-ed25519 AAAA x", dns=["192.0.2.53"]
     )
@@ -74,7 +74,7 @@ def test_a_file_system_holds_what_was_put_into_it(length: int) -> None:
     assert fat_files(image) == files
 
 
-def test_what_does_not_fit_or_is_not_ours_is_refused() -> None:
+def test_files_that_do_not_fit_or_are_foreign_are_refused() -> None:
     with pytest.raises(InputError, match="but needs"):
         fat_image(LABEL, {"user-data": bytes(40_000)}, 64)
     for image in (b"", bytes(4096), b"\xeb\x3c\x90mkfs.fat".ljust(510, b"\0") + b"\x55\xaa"):

@@ -123,7 +123,7 @@ def test_what_is_written_is_read_back() -> None:
     assert parse_description(format_description(described(), MEMORY)) == described()
 
 
-def test_ours_is_read_by_the_parser_that_ganeti_has() -> None:
+def test_our_form_is_read_by_upstreams_parser() -> None:
     theirs = configparser.ConfigParser()  # with interpolation, as Ganeti 3.0 reads it
     theirs.read_string(format_description(described(), MEMORY))
     assert theirs.getint("export", "version") == 0

@@ -29,7 +29,7 @@ def test_jobs_of_an_evacuation_are_opcodes() -> None:
 
 
 @pytest.mark.requirement("S186")
-def test_a_balance_says_which_job_waits_for_which() -> None:
+def test_a_balance_reports_which_job_waits_for_which() -> None:
     result = [[], [], [[MIGRATE], [MIGRATE]], [[], [0]]]
     assert moves("hail", _answer(result), ["web1"]).needs == [[], [0]]
 
@@ -93,7 +93,7 @@ def test_places_of_instances_that_fit() -> None:
 
 
 @pytest.mark.requirement("S237")
-def test_a_refusal_is_said_in_the_allocators_words() -> None:
+def test_a_refusal_is_reported_in_the_allocators_words() -> None:
     answer = AllocatorAnswer(success=False, info="all full", result=[])
     with pytest.raises(PrereqError, match="using iallocator 'hail': all full"):
         moves("hail", answer, [])

@@ -107,7 +107,7 @@ def test_any_version_or_none_is_accepted(data: bytes) -> None:
         (b'{"method":"Query","args":["\\u0000"]}', "NUL"),
     ],
 )
-def test_a_malformed_request_says_what_is_wrong(data: bytes, part: str) -> None:
+def test_a_malformed_request_names_the_fault(data: bytes, part: str) -> None:
     with pytest.raises(InputError, match=part):
         parse_request(data)
 

@@ -32,11 +32,11 @@ THEIRS = """<?xml version="1.0"?>
 </ovf:Envelope>"""
 
 
-def test_ours_is_read_back() -> None:
+def test_our_definition_is_read_back() -> None:
     assert parse_ovf(format_ovf(MACHINE, [10, 20]).encode()) == MACHINE
 
 
-def test_theirs_is_read() -> None:
+def test_upstreams_form_is_read() -> None:
     assert parse_ovf(THEIRS.encode()) == OvfMachine(
         "box",
         2048,

@@ -119,7 +119,7 @@ async def rows(one: QueryExecutor, kind: str, names: str, raw_filter: Any = None
 @pytest.mark.parametrize(
     ("kind", "name"), [(kind, name) for kind, names in UPSTREAM_TITLES.items() for name in names]
 )
-async def test_titles_and_kinds_are_those_of_the_original(kind: str, name: str) -> None:
+async def test_titles_and_kinds_are_those_of_upstream(kind: str, name: str) -> None:
     field = KINDS[kind].fields[name]
     assert (field.title, field.kind.value) == UPSTREAM_TITLES[kind][name]
 
@@ -156,7 +156,7 @@ async def test_instances_show_their_state_where_it_is_known() -> None:
     ]
 
 
-async def test_exports_are_listed_with_the_nodes_that_did_not_say_what_they_have() -> None:
+async def test_exports_are_listed_with_the_nodes_that_did_not_report_what_they_have() -> None:
     silent = executor(FakeNodes(silent={"node2"}))
     wanted = ["node1.example.com", "node2.example.com", "node4.example.com"]
     found = await rows(silent, "export", "node export")
@@ -260,7 +260,7 @@ async def test_a_filter_on_live_data_asks_once() -> None:
     assert sorted(nodes.calls) == [("instances_info", "node1"), ("instances_info", "node2")]
 
 
-async def test_an_unknown_field_is_a_column_that_says_so() -> None:
+async def test_an_unknown_field_is_a_marked_column() -> None:
     found = await executor().query("node", ["name", "nosuch"], ["=", "name", "node1"])
     assert found.fields[1]["kind"] == "unknown"
     assert found.data == [[[0, "node1.example.com"], [1, None]]]

@@ -29,7 +29,7 @@ UP, DOWN, OFFLINE = AdminState.UP, AdminState.DOWN, AdminState.OFFLINE
         (DOWN, PrimaryNode.SILENT, False, "ERROR_nodedown"),
     ],
 )
-def test_the_status_says_what_is_wanted_and_what_is(
+def test_the_status_shows_desired_and_actual_state(
     wanted: AdminState, primary: PrimaryNode, elsewhere: bool, status: str
 ) -> None:
     assert instance_status(wanted, primary, runs_elsewhere=elsewhere).value == status

@@ -73,7 +73,7 @@ async def test_data_from_before_a_node_was_changed_is_not_used(nodes: SlowNodes)
     await live.close()
 
 
-async def test_whoever_comes_with_a_change_waits_for_the_next_round(
+async def test_a_query_that_comes_with_a_change_waits_for_the_next_round(
     source: LiveSource, nodes: SlowNodes
 ) -> None:
     nodes.delay_s = 0.5

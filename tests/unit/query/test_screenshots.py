@@ -46,7 +46,7 @@ async def test_what_is_no_picture_or_too_large_is_refused(png: bytes) -> None:
         await ScreenshotSource(OneNode(png)).screenshot(found, name)
 
 
-async def test_an_offline_node_and_an_unknown_instance_are_said() -> None:
+async def test_an_offline_node_and_an_unknown_instance_are_reported() -> None:
     found = snapshot()
     instance = next(iter(found.instances.values()))
     nodes = {uuid: replace(one, offline=True) for uuid, one in found.nodes.items()}

@@ -21,7 +21,7 @@ def captured() -> dict[str, dict[str, dict[str, str]]]:
 @pytest.mark.parametrize(
     "kind", ["export", "filter", "group", "instance", "job", "lock", "network", "node"]
 )
-def test_names_headings_and_kinds_are_those_of_the_original(kind: str) -> None:
+def test_names_headings_and_kinds_are_those_of_upstream(kind: str) -> None:
     ours: dict[str, Any] = {
         one["name"]: {"title": one["title"], "kind": one["kind"]}
         for one in definitions(KINDS[kind], None)

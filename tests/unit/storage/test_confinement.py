@@ -227,7 +227,7 @@ def test_what_is_shared_is_not_moved_below_the_prefix_of_a_virtual_node(
     assert (disk_path / "disk0").exists()
 
 
-def test_an_allowed_directory_inside_another_counts_by_itself(paths: Paths) -> None:
+def test_an_allowed_directory_inside_another_is_separate(paths: Paths) -> None:
     inner = f"{ROOT}/fast"
     paths.below(inner).mkdir()
     paths.file_storage_paths.write_text(f"{ROOT}\n{inner}\n")

@@ -218,7 +218,7 @@ async def test_a_failure_at_any_step_of_creation_leaves_nothing(
     assert list(paths.below(ROOT).iterdir()) == []
 
 
-async def test_assembling_says_what_is_wrong(paths: Paths, where: Path) -> None:
+async def test_assembling_names_the_fault(paths: Paths, where: Path) -> None:
     disk = FileDisk(paths, SPEC)
     with pytest.raises(
         StorageError, match=r"cannot use disk 0 .*the directory web1 does not exist"

@@ -73,7 +73,7 @@ def _device(sys: Path, place: Path, number: tuple[int, int]) -> None:
         ("/dev/loop0", "/dev/sda2", False),
     ],
 )
-def test_data_is_told_apart_by_what_it_lies_on(
+def test_data_is_distinguished_by_what_it_lies_on(
     sys: Path, one: str, other: str, *, overlap: bool
 ) -> None:
     found = [

@@ -130,7 +130,7 @@ async def test_an_image_is_made_grown_and_removed(ceph: Ceph) -> None:
     assert ceph.images == {}
 
 
-async def test_qemu_reads_the_image_by_itself(ceph: Ceph) -> None:
+async def test_qemu_reads_the_image_without_the_kernel(ceph: Ceph) -> None:
     mine = disk(ceph)
     assert mine.path == "rbd:rbd/img-1"
     instance = InstanceSpec(

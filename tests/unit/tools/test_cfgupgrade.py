@@ -50,7 +50,7 @@ def test_a_dry_run_writes_nothing(place: Path, capsys: pytest.CaptureFixture[str
     assert (place / "config.data").read_bytes() == OLD
 
 
-def test_only_the_master_does_it_and_somebody_has_to_agree(
+def test_only_the_master_converts_and_asks_for_confirmation(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([f"--path={place}"]) == 1
@@ -62,7 +62,7 @@ def test_only_the_master_does_it_and_somebody_has_to_agree(
     assert main([f"--path={place}", "--force", "--ignore-hostname"]) == 0
 
 
-def test_where_the_state_is_ours_scripts_of_upgrades_go_on(
+def test_upgrade_scripts_continue_with_a_state_of_this_implementation(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = Paths(place / "root")
@@ -76,7 +76,7 @@ def test_where_the_state_is_ours_scripts_of_upgrades_go_on(
 
 
 @pytest.mark.parametrize("version", [3000000, 3010000])
-def test_a_newer_form_is_left_alone(version: int) -> None:
+def test_a_newer_form_is_not_touched(version: int) -> None:
     assert upgraded(sample.encoded({**sample.document(), "version": version})) == (None, [])
 
 

@@ -137,7 +137,7 @@ def test_nothing_is_done_outside_a_cluster_nor_twice_at_once(
     assert "node, master" in capsys.readouterr().err.replace("'", "")
 
 
-def test_an_archive_that_cannot_be_opened_is_told(
+def test_an_archive_that_cannot_be_opened_is_reported(
     paths: Paths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths.job_archive.write_bytes(b"no database at all" * 100)

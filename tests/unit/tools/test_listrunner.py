@@ -146,7 +146,7 @@ def test_hosts_are_names_and_h_is_no_help(capsys: pytest.CaptureFixture[str]) ->
     assert "-h HOST,..." in capsys.readouterr().out
 
 
-def test_nobody_is_asked_where_nobody_is(
+def test_no_prompt_appears_without_a_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, "-h", "a", "-c", "true") == 1

@@ -51,7 +51,7 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
-def test_a_disk_is_free_or_something_says_what_uses_it(host: Host) -> None:
+def test_a_disk_is_free_or_its_use_is_reported(host: Host) -> None:
     host.disk("sda", parts=2)
     host.mount("8:2", "/dev/root", "/")
     host.disk("sdb", parts=1)
@@ -122,7 +122,7 @@ def test_commands_take_names_only() -> None:
     ]
 
 
-def test_one_has_to_say_which_disks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_disks_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         lvmstrap.parser().parse_args(["create", "-d", "sda", "--alldisks"])
     assert lvmstrap.parser().parse_args(["create", "--alldisks"]).vg_name == "xenvg"

@@ -367,7 +367,7 @@ async def test_a_stopped_instance_is_started_only_where_memory_is_left(master: M
         ),
     ],
 )
-async def test_a_scripted_refusal_is_said_as_the_seed_says_it(
+async def test_a_scripted_refusal_has_the_words_of_the_seed(
     master: Master, info: str, shown: str
 ) -> None:
     answer = {"success": False, "info": info, "result": []}
@@ -383,7 +383,7 @@ async def test_a_scripted_refusal_is_said_as_the_seed_says_it(
 
 
 @pytest.mark.requirement("S160")
-async def test_a_scripted_choice_is_said_as_the_seed_says_it(master: Master) -> None:
+async def test_a_scripted_choice_has_the_words_of_the_seed(master: Master) -> None:
     answer = {"success": True, "info": "Allocation successful", "result": ["node1.example.com"]}
     master.world.node(1).allocators["scripted"] = lambda _message: AllocatorOutput(
         found=True, stdout=json.dumps(answer)

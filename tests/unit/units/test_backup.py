@@ -183,7 +183,7 @@ async def test_an_exported_instance_can_be_removed(master: Master) -> None:
     check_nothing_is_left(master)
 
 
-async def test_a_long_script_is_heard_while_it_runs(master: Master) -> None:
+async def test_output_of_a_long_script_is_logged_while_it_runs(master: Master) -> None:
     await with_data(master)
     node(master, 1).script_says = "saving the root file system\n"
     view = await master.run(export())
@@ -246,7 +246,7 @@ async def test_what_no_import_could_read_is_refused_before_anything_is_done(
     assert master.rpc.acts() == []
 
 
-async def test_blanks_that_an_export_does_not_keep_are_told(master: Master) -> None:
+async def test_blanks_that_an_export_does_not_keep_are_reported(master: Master) -> None:
     await with_data(master, osparams={"ns1": " a\tb"})
     view = await master.run(export())
     assert "osparams.ns1" in said(view)
@@ -401,7 +401,7 @@ async def test_under_its_own_name_it_keeps_its_addresses(master: Master) -> None
     assert node(master, 3).guests.keys() == {after.uuid}
 
 
-async def test_what_is_said_is_stronger_than_the_export(master: Master) -> None:
+async def test_the_request_wins_over_the_export(master: Master) -> None:
     await with_data(master, osparams={"ns1": "a"})
     succeeded(await master.run(export()))
     succeeded(

@@ -109,7 +109,7 @@ async def test_a_named_node_and_a_named_allocator_win_over_the_default(master: M
 
 
 @pytest.mark.requirement("S185", "S188")
-async def test_a_dry_run_says_where_and_why_not_elsewhere(master: Master) -> None:
+async def test_a_dry_run_reports_where_and_why_not_elsewhere(master: Master) -> None:
     master.world.node(2).memory = 100
     await master.change(lambda draft: draft.put(replace(draft.nodes[NODES[2]], drained=True)))
     position = master.snapshot.position
@@ -221,7 +221,7 @@ async def test_a_refusal_names_the_network_that_a_group_lacks(master: Master) ->
 
 
 @pytest.mark.requirement("S184")
-async def test_a_named_list_is_tried_in_order_and_what_was_passed_over_is_said(
+async def test_a_named_list_is_tried_in_order_and_what_was_passed_over_is_reported(
     master: Master,
 ) -> None:
     view = await master.run(create(pnode=None, iallocator="missing,hail"))

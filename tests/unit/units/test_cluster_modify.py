@@ -222,7 +222,7 @@ async def test_the_cluster_s_address_is_taken_in_the_old_way_and_given_in_the_ne
     assert master.rpc.acts() == []
 
 
-async def test_an_address_that_does_not_come_up_is_said(master: Master) -> None:
+async def test_an_address_that_does_not_come_up_is_reported(master: Master) -> None:
     master.rpc.fail(2, Fault.REFUSED)
     view = await master.run(modify(master_netdev="eth0"))
     succeeded(view)

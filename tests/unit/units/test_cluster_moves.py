@@ -131,7 +131,7 @@ async def clusters() -> AsyncIterator[Clusters]:
 
 
 @pytest.mark.requirement("S211", "S212", "S214", "S215", "S216", "S217")
-async def test_an_instance_is_moved_and_the_source_lets_go_only_then(clusters: Clusters) -> None:
+async def test_the_source_releases_an_instance_only_after_its_move(clusters: Clusters) -> None:
     data = clusters.data(clusters.source)
     sent, received = await clusters.move()
     assert succeeded(sent) == [True, [True, True]]
@@ -175,7 +175,7 @@ async def test_a_wrong_source_is_refused(
 
 
 @pytest.mark.requirement("S218", "S241")
-async def test_move_that_is_given_up_leaves_no_key(clusters: Clusters) -> None:
+async def test_move_that_is_abandoned_leaves_no_key(clusters: Clusters) -> None:
     prepared = await clusters.prepared()
     signed = prepared["x509_key_name"]
     node = clusters.node(clusters.source, 1)
@@ -230,7 +230,7 @@ async def test_signatures_count_unless_the_administrator_switched_that_off(
 
 @pytest.mark.sampled(0)
 @pytest.mark.requirement("S219", "S218", "S216")
-async def test_a_move_that_nobody_goes_on_with_ends_and_leaves_nothing(clusters: Clusters) -> None:
+async def test_a_move_that_is_interrupted_ends_and_leaves_nothing(clusters: Clusters) -> None:
     prepared = await clusters.prepared()
     job, info = await clusters.begun(prepared, helper_startup_timeout=3600)
     assert info

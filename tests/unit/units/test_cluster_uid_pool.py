@@ -61,7 +61,7 @@ async def test_a_pool_that_cannot_be_is_refused(
 
 
 @pytest.mark.requirement("S107", "A65")
-async def test_the_id_of_a_person_on_some_node_is_refused_unless_forced(master: Master) -> None:
+async def test_the_id_of_a_user_on_some_node_is_refused_unless_forced(master: Master) -> None:
     master.world.node(2).uid_conflicts = ["user id 1000 belongs to anna"]
     _, [text, _code] = failed(await master.run(modify(uid_pool=[(1000, 1000)])))
     assert "node2.example.com user id 1000 belongs to anna" in text
@@ -80,7 +80,7 @@ async def test_a_node_that_does_not_answer_keeps_the_pool_from_changing(master: 
 
 
 @pytest.mark.requirement("S106")
-async def test_ids_in_use_are_removed_with_a_warning_that_says_where(master: Master) -> None:
+async def test_ids_in_use_are_removed_with_a_warning_that_reports_where(master: Master) -> None:
     succeeded(await master.run(modify(uid_pool=[(61000, 61009)])))
     master.world.node(3).uids_in_use = [61003, 61004, 61008]
     view = await master.run(modify(remove_uids=[(61000, 61005)]))

@@ -315,7 +315,7 @@ def test_an_instance_of_an_offline_node_is_found() -> None:
     assert (finding.code, finding.name) == ("EINSTANCEBADNODE", one.name)
 
 
-def test_a_guest_that_nobody_knows_is_found() -> None:
+def test_an_unknown_guest_is_found() -> None:
     running: Running = {NODES[0]: [guest(UP)], NODES[1]: SILENT}
     assert codes(orphan_findings(snapshot(), set(), running)) == [
         ("ENODEORPHANINSTANCE", "node1.example.com")
@@ -389,7 +389,7 @@ async def test_verifying_one_group_needs_one_job(master: Master) -> None:
 
 
 @virtual_time
-async def test_errors_are_said_with_codes_and_can_be_ignored(master: Master) -> None:
+async def test_errors_are_reported_with_codes_and_can_be_ignored(master: Master) -> None:
     succeeded(await master.run(create()))
     await in_good_order(master)
     master.world.node(1).guests.clear()
@@ -407,7 +407,7 @@ async def test_simulated_errors_fail_the_check(master: Master) -> None:
 
 
 @virtual_time
-async def test_silent_nodes_and_unknown_guests_are_said(master: Master) -> None:
+async def test_silent_nodes_and_unknown_guests_are_reported(master: Master) -> None:
     succeeded(await master.run(create()))
     await in_good_order(master)
     spec = next(iter(master.world.node(1).guests.values())).spec

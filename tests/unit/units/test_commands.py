@@ -84,7 +84,7 @@ async def test_all_nodes_are_all_but_the_master(master: Master, world: World) ->
     assert [name for _command, name in world.node(1).oob_ran] == [NAME2, "node3.example.com"]
 
 
-async def test_a_node_without_a_program_is_said_to_have_none(master: Master) -> None:
+async def test_a_node_without_a_program_is_reported(master: Master) -> None:
     assert (
         "has no out-of-band program" in failed(await master.run(oob("power-status", "node2")))[1][0]
     )
@@ -124,7 +124,7 @@ async def test_health_is_a_list_of_items(master: Master, world: World) -> None:
 
 
 @pytest.mark.requirement("A44")
-async def test_remote_users_do_not_say_which_program_runs(master: Master) -> None:
+async def test_remote_users_cannot_choose_a_program(master: Master) -> None:
     job_id = await master.queue.submit(
         [OpNodeSetParams(node_name="node2", ndparams={"oob_program": "/bin/true"})],
         submitter=Submitter("rapi:someone"),

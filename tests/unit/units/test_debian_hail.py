@@ -64,7 +64,7 @@ async def test_each_type_of_request_is_answered(master: Master, fields: dict[str
     assert answered["success"], answered["info"]
 
 
-async def test_a_creation_and_a_migration_go_where_it_says(master: Master) -> None:
+async def test_a_creation_and_a_migration_follow_the_allocator(master: Master) -> None:
     master.world.node(1).memory = master.world.node(3).memory = 300
     assert succeeded(await master.run(create(pnode=None, iallocator="debian"))) == [
         "node2.example.com"
@@ -76,7 +76,7 @@ async def test_a_creation_and_a_migration_go_where_it_says(master: Master) -> No
 
 
 @pytest.mark.requirement("S100", "S173", "S178")
-async def test_a_node_is_emptied_as_it_says(master: Master) -> None:
+async def test_a_node_is_emptied_by_the_allocators_jobs(master: Master) -> None:
     succeeded(await master.run(create()))
     op = OpNodeEvacuate(node_name="node1", mode="primary-only", iallocator="debian")
     for _accepted, job_id in succeeded(await master.run(op))["jobs"]:
@@ -86,7 +86,7 @@ async def test_a_node_is_emptied_as_it_says(master: Master) -> None:
 
 
 @pytest.mark.requirement("S174", "S178")
-async def test_an_instance_changes_its_group_as_it_says(master: Master) -> None:
+async def test_an_instance_changes_its_group_by_the_allocators_answer(master: Master) -> None:
     await two_groups(master)
     succeeded(await master.run(create()))
     op = OpInstanceChangeGroup(instance_name=NAME, iallocator="debian")

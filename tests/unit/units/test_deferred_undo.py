@@ -67,7 +67,7 @@ async def test_a_disk_that_the_configuration_has_where_it_is_stays(
     master.check()
 
 
-async def test_an_instance_that_nobody_has_touched_is_forgotten_with_its_disks(
+async def test_an_unchanged_instance_is_removed_with_its_disks(
     master: Master,
 ) -> None:
     instance = await made(master, start=False)
@@ -77,7 +77,7 @@ async def test_an_instance_that_nobody_has_touched_is_forgotten_with_its_disks(
     assert len(master.world.disks()) == 1
 
 
-async def test_an_instance_that_somebody_has_changed_is_kept(master: Master) -> None:
+async def test_an_instance_that_was_changed_is_kept(master: Master) -> None:
     instance = await made(master, start=False)
     await master.change(lambda draft: draft.put(replace(instance, tags=("mine",))))
     steps = [removal(master, instance), UndoStep("forget_instance", {"instance": instance.uuid})]
@@ -97,7 +97,7 @@ async def test_a_guest_is_stopped_only_where_it_should_not_run(master: Master) -
 
 
 @pytest.mark.parametrize("procedure", ["stop_instance", "end_source"])
-async def test_while_a_migration_is_open_its_ends_are_left_alone(
+async def test_while_a_migration_is_open_its_ends_are_not_touched(
     master: Master, procedure: str
 ) -> None:
     instance = await made(master)

@@ -162,7 +162,7 @@ async def test_a_wrong_request_is_refused(master: Master, change: list[Any], sai
     assert "must be one of add, modify, remove" in text
 
 
-async def test_of_two_with_one_name_the_uuid_says_which(master: Master) -> None:
+async def test_of_two_with_one_name_the_uuid_decides(master: Master) -> None:
     disk = await with_detached(master)
     disks = [DiskRequest(size=512), DiskRequest(size=256, name="data")]
     succeeded(await master.run(create(OTHER, disks=disks)))

@@ -189,7 +189,7 @@ STEPS: list[tuple[str, Callable[[], OpCode]]] = [
 @pytest.mark.sampled(4)
 @pytest.mark.requirement("G11", "G13", "F23")
 @pytest.mark.parametrize("op", [op for _name, op in STEPS], ids=[name for name, _op in STEPS])
-async def test_each_thing_leaves_what_the_configuration_says(
+async def test_each_object_is_exported_as_configured(
     master: Master, kernels: Kernels, op: Callable[[], OpCode]
 ) -> None:
     await made(master)
@@ -290,7 +290,7 @@ async def test_only_what_is_broken_on_the_primary_is_repaired(
 
 
 @pytest.mark.requirement("S98")
-async def test_a_broken_disk_on_the_primary_is_made_anew(master: Master, kernels: Kernels) -> None:
+async def test_a_broken_disk_on_the_primary_is_recreated(master: Master, kernels: Kernels) -> None:
     before = await made(master)
     lost = str(before.disks[1].children[0].part(UUIDS[0])[1])
     (kernels.of(ONE).directory / lost).unlink()
@@ -372,7 +372,7 @@ async def test_all_groups_are_looked_at(master: Master) -> None:
 
 
 @pytest.mark.requirement("F25")
-async def test_the_devices_of_a_node_are_listed_also_those_of_nobody(
+async def test_the_devices_of_a_node_are_listed_also_orphaned_ones(
     master: Master, kernels: Kernels
 ) -> None:
     await made(master)

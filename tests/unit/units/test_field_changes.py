@@ -23,7 +23,7 @@ CHANGES = [
         (False, (), ("be/vcpus", "hv/cdrom_image_path", "nic.mac/0", "nic.1")),
     ],
 )
-def test_what_waits_for_the_next_start_is_said_once(
+def test_what_waits_for_the_next_start_is_reported_once(
     is_hot: bool,
     media: tuple[str, ...],
     names: tuple[str, ...],

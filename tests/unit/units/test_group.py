@@ -155,7 +155,7 @@ async def test_a_change_keeps_what_it_does_not_name(master: Master) -> None:
     ],
     ids=str,
 )
-async def test_a_wrong_wish_has_one_clear_error(
+async def test_a_wrong_value_has_one_clear_error(
     master: Master, op: Any, code: str, text: str
 ) -> None:
     before = master.snapshot.groups

@@ -190,7 +190,9 @@ async def test_what_an_environment_holds(master: Master, world: World) -> None:
     assert environment["GANETI_INSTANCE_NIC0_BRIDGE"] == environment["GANETI_INSTANCE_NIC0_LINK"]
 
 
-async def test_the_job_tells_what_post_hooks_said_and_goes_on(master: Master, world: World) -> None:
+async def test_the_job_logs_output_of_post_hooks_and_continues(
+    master: Master, world: World
+) -> None:
     await down(master)
     world.node(1).hooks = {
         ("instance-start", POST): [
@@ -234,7 +236,7 @@ async def test_job_that_calls_its_nodes_asks_none_of_them_for_hooks(
     assert ran(world) == {"instance-stop-pre": ["1"]}
 
 
-async def test_what_changes_nothing_asks_nobody(master: Master) -> None:
+async def test_what_changes_nothing_calls_no_node(master: Master) -> None:
     succeeded(await master.run(OpTestDelay(duration=0.0)))
     assert master.rpc.calls == []
 
@@ -251,7 +253,7 @@ async def test_those_who_ask_at_the_same_time_share_a_question(master: Master) -
     assert len([call for call in master.rpc.calls if call.procedure == "hooks_list"]) <= 2
 
 
-async def test_the_master_looks_at_its_own_node_by_itself(master: Master) -> None:
+async def test_the_master_reads_its_own_node_without_a_call(master: Master) -> None:
     node = master.node(1)
 
     def blind() -> list[HookDirectory]:
@@ -300,7 +302,7 @@ async def test_older_report_does_not_replace_a_newer_one(master: Master) -> None
     assert reports.since(node.uuid, 7) == [HookDirectory(hook="node-add", phase=PRE)]
 
 
-async def test_the_master_is_told_of_every_change(master: Master, world: World) -> None:
+async def test_the_master_is_notified_of_every_change(master: Master, world: World) -> None:
     give_every_hook(world)
     succeeded(await master.run(OpTagsSet(kind="cluster", name="", tags=["new"])))
     assert ran(world) == {"config-update-post": ["1"]}
@@ -494,7 +496,7 @@ def test_every_hook_of_the_interface_is_known() -> None:
         (OpInstanceRemove(instance_name=OTHER), "instance-remove"),
     ],
 )
-async def test_a_primary_node_that_may_be_dead_has_no_say_before(
+async def test_a_primary_node_that_may_be_dead_runs_no_pre_hooks(
     master: Master, world: World, op: OpCode, hook: str
 ) -> None:
     succeeded(await master.run(create(OTHER, pnode="node2", start=False)))

@@ -89,7 +89,7 @@ async def test_an_image_becomes_an_instance(master: Master) -> None:
     check_all_gone(master)
 
 
-async def test_what_is_said_is_stronger_than_the_image(master: Master) -> None:
+async def test_the_request_wins_over_the_image(master: Master) -> None:
     view = await master.run(
         import_image(
             disks=[DiskRequest(size=1000), DiskRequest(size=64)],

@@ -22,7 +22,7 @@ from tests.unit.upstream import sample
         ("resource0", 1, ["minor 1 is in use by resource0", "minor 0 (disk/0 of web1"]),
     ],
 )
-def test_a_resource_by_the_originals_name_is_the_disk_that_has_its_minor(
+def test_a_resource_with_upstreams_name_is_the_disk_of_its_minor(
     name: str, number: int, said: list[str]
 ) -> None:
     found = translate(forms.parse(sample.encoded(sample.document())), Choices(keep_unknown=True))

@@ -76,7 +76,7 @@ async def test_the_pool_of_the_cluster_makes_it_possible(master: Master) -> None
     succeeded(await master.run(modify(hvparams={"acpi": False})))
 
 
-async def test_what_the_cluster_says_counts_too(master: Master) -> None:
+async def test_parameters_of_the_cluster_count_too(master: Master) -> None:
     of_cluster = {"kvm": {"security_model": "pool"}}
     await master.change(lambda draft: draft.put(replace(draft.cluster, hvparams=of_cluster)))
     _, (message, _) = failed(await master.run(create()))

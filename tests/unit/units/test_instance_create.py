@@ -81,7 +81,7 @@ async def test_a_failed_call_before_the_start_leaves_nothing(
 
 @pytest.mark.requirement("F24")
 @pytest.mark.parametrize("fault", list(Fault))
-async def test_a_failed_start_keeps_the_instance_stopped_and_says_so(
+async def test_a_failed_start_keeps_the_instance_stopped_and_reports_it(
     master: Master, fault: Fault
 ) -> None:
     master.rpc.fail(4, fault)
@@ -181,7 +181,7 @@ async def test_a_master_that_dies_around_any_call_leaves_nothing_half_done(
 
 
 @pytest.mark.requirement("F24")
-async def test_what_could_not_be_undone_stays_recorded_and_is_said(master: Master) -> None:
+async def test_what_could_not_be_undone_stays_recorded_and_is_reported(master: Master) -> None:
     master.rpc.fail(3, Fault.REFUSED)  # the installation
     master.rpc.fail(4, Fault.NOT_SENT)  # the removal of the second disk
     name, (text,) = failed(await master.run(create()))

@@ -191,7 +191,7 @@ async def test_a_node_that_does_not_answer_is_refused(master: Master) -> None:
     await refused(master, ErrorCode.ENVIRONMENT, "node2.example.com", pnode="node2")
 
 
-async def test_a_node_whose_hypervisor_says_no_is_refused(master: Master) -> None:
+async def test_a_node_whose_hypervisor_refuses_is_refused(master: Master) -> None:
     master.world.node(1).wrong_hvparams = ["kernel /x does not exist"]
     await refused(master, WRONG, "kernel /x does not exist")
 

@@ -78,7 +78,7 @@ async def test_a_growth_that_broke_off_can_be_repeated(master: Master, fault: Fa
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-async def test_a_guest_that_cannot_be_told_of_the_growth_is_a_warning(
+async def test_a_guest_that_cannot_be_notified_of_the_growth_is_a_warning(
     master: Master, fault: Fault
 ) -> None:
     await running(master)
@@ -139,7 +139,7 @@ async def test_a_wrong_request_changes_nothing(master: Master, op: OpCode, code:
     master.check()
 
 
-async def test_disks_are_activated_and_given_up(master: Master) -> None:
+async def test_disks_are_activated_and_abandoned(master: Master) -> None:
     succeeded(await master.run(create(start=False)))
     paths = [str(disk.logical_id[1]) for disk in master.instance(NAME).disks]
     answer = succeeded(await master.run(OpInstanceActivateDisks(instance_name=NAME)))
@@ -154,7 +154,7 @@ async def test_disks_are_activated_and_given_up(master: Master) -> None:
     succeeded(await master.run(OpInstanceDeactivateDisks(instance_name=NAME, force=True)))
 
 
-async def test_lost_disks_are_made_anew_where_they_were(master: Master) -> None:
+async def test_lost_disks_are_recreated_where_they_were(master: Master) -> None:
     await lost(master)
     before = master.instance(NAME)
     succeeded(await master.run(recreate()))
@@ -164,7 +164,7 @@ async def test_lost_disks_are_made_anew_where_they_were(master: Master) -> None:
 
 
 @pytest.mark.requirement("G12")
-async def test_nothing_is_made_anew_over_a_disk_that_is_there(master: Master) -> None:
+async def test_nothing_is_recreated_over_a_disk_that_is_there(master: Master) -> None:
     await lost(master)
     succeeded(await master.run(recreate(disks=[1])))
     master.rpc.reset()
@@ -179,7 +179,7 @@ async def test_nothing_is_made_anew_over_a_disk_that_is_there(master: Master) ->
     master.check()
 
 
-async def test_disks_of_a_dead_node_are_made_anew_on_another_one(master: Master) -> None:
+async def test_disks_of_a_dead_node_are_recreated_on_another_one(master: Master) -> None:
     succeeded(await master.run(create(pnode="node2", disk_template="file", start=False)))
     master.world.node(2).local.disks.clear()
     await master.change(lambda draft: draft.put(replace(draft.nodes[NODES[1]], offline=True)))
@@ -196,7 +196,7 @@ async def test_disks_of_a_dead_node_are_made_anew_on_another_one(master: Master)
 
 
 @pytest.mark.parametrize("name", ["hail", "."])
-async def test_an_allocator_may_choose_where_disks_are_made_anew(master: Master, name: str) -> None:
+async def test_an_allocator_may_choose_where_disks_are_recreated(master: Master, name: str) -> None:
     await lost(master)
     _, (text, _) = failed(await master.run(recreate(iallocator=".")))
     assert "no default allocator" in text
@@ -208,7 +208,7 @@ async def test_an_allocator_may_choose_where_disks_are_made_anew(master: Master,
 @pytest.mark.requirement("G11")
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("number", [1, 2])
-async def test_disks_that_could_not_all_be_made_anew_are_removed_again(
+async def test_disks_that_could_not_all_be_recreated_are_removed_again(
     master: Master, number: int, fault: Fault
 ) -> None:
     await lost(master)

@@ -209,7 +209,7 @@ def come_back(master: Master, number: int) -> None:
 
 
 @pytest.mark.parametrize(("number", "act"), [(1, 1), (2, 1), (2, 2)])
-async def test_while_a_node_is_silent_nobody_may_start_a_second_copy(
+async def test_while_a_node_is_silent_no_node_may_start_a_second_copy(
     master: Master, number: int, act: int
 ) -> None:
     await with_guest(master)
@@ -280,7 +280,7 @@ async def mark_offline(master: Master, number: int) -> None:
     await master.change(change)
 
 
-async def test_two_running_copies_are_reported_and_left_alone(master: Master) -> None:
+async def test_two_running_copies_are_reported_and_not_touched(master: Master) -> None:
     uuid = await with_guest(master)
     guest = master.world.node(1).guests[uuid]
     master.rpc._world = World()  # this test breaks the rule that is watched
@@ -300,7 +300,7 @@ async def test_a_clean_up_removes_what_an_old_migration_left(master: Master) -> 
         assert runs_at(master) is master.world.node(1)
 
 
-async def test_a_clean_up_with_nothing_to_do_says_so(master: Master) -> None:
+async def test_a_clean_up_with_nothing_to_do_reports_it(master: Master) -> None:
     await with_guest(master)
     view = await master.run(migrate(target_node=None, cleanup=True))
     succeeded(view)
@@ -382,7 +382,7 @@ async def test_a_cleanup_whose_primary_node_is_silent_does_not_succeed(master: M
     assert "node1.example.com" in str(view.ops[0].result)
 
 
-async def test_disks_of_one_node_need_to_be_told_where_to_go(master: Master) -> None:
+async def test_disks_of_one_node_need_a_target(master: Master) -> None:
     succeeded(await master.run(create(disk_template="file", hypervisor="kvm")))
     view = await master.run(migrate(target_node=None, iallocator="hail"))
     _, (text, code) = failed(view)
@@ -390,7 +390,7 @@ async def test_disks_of_one_node_need_to_be_told_where_to_go(master: Master) -> 
     assert "name the target (--target-node NODE) to migrate it with its disks" in text
 
 
-async def test_info_says_that_a_guest_waits_in_memory_and_what_to_do(master: Master) -> None:
+async def test_info_shows_a_guest_in_memory_with_the_remedy(master: Master) -> None:
     uuid = await with_guest(master)
     master.world.node(1).guests[uuid].state = "postmigrate"
     await master.change(record_location(uuid, NODES[0], migrating_to=NODES[1]))

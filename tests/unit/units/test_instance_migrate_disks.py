@@ -130,7 +130,7 @@ def lose_guest(master: Master, number: int, *, after_act: int) -> None:
     ids=["target unsure", "source unsure", "source refuses"],
 )
 @pytest.mark.parametrize("template", ["file", "sharedfile"])
-async def test_a_guest_that_ended_at_its_target_never_goes_on_from_what_the_source_remembers(
+async def test_a_guest_that_ended_at_its_target_never_continues_from_what_the_source_remembers(
     master: Master, template: str, later: int, fault: Fault
 ) -> None:
     finish_target = FINISH_TARGET if template == "file" else 3
@@ -156,7 +156,7 @@ async def test_a_guest_that_ended_at_its_target_never_goes_on_from_what_the_sour
         check_data(master)
 
 
-async def test_a_target_that_ended_before_it_was_told_to_go_on_gives_the_guest_back(
+async def test_a_target_that_ended_before_its_command_returns_the_guest(
     master: Master,
 ) -> None:
     await with_data(master)
@@ -170,7 +170,7 @@ async def test_a_target_that_ended_before_it_was_told_to_go_on_gives_the_guest_b
 
 @pytest.mark.requirement("F21")
 @pytest.mark.parametrize("act", [FINISH_TARGET - 1, FINISH_TARGET])
-async def test_disks_of_its_own_let_the_source_go_on_when_the_target_is_surely_dead(
+async def test_disks_of_its_own_let_the_source_continue_when_the_target_is_surely_dead(
     master: Master, act: int
 ) -> None:
     uuid = await with_data(master)
@@ -189,7 +189,7 @@ async def test_disks_of_its_own_let_the_source_go_on_when_the_target_is_surely_d
 
 
 @pytest.mark.requirement("F21")
-async def test_on_shared_disks_the_source_never_goes_on_after_a_hand_over(master: Master) -> None:
+async def test_on_shared_disks_the_source_never_continues_after_a_hand_over(master: Master) -> None:
     succeeded(await master.run(create()))
     uuid = master.instance(NAME).uuid
     master.rpc.reset()

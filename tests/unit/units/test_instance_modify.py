@@ -85,7 +85,7 @@ async def test_a_change_that_fails_leaves_everything_as_it_was(
     check(master)
 
 
-async def test_a_removed_disk_that_cannot_be_deleted_is_told(master: Master) -> None:
+async def test_a_removed_disk_that_cannot_be_deleted_is_reported(master: Master) -> None:
     await instance(master)
     master.rpc.fail(len(ACTS), Fault.REFUSED)
     view = await master.run(modify(**EVERYTHING))
@@ -99,7 +99,7 @@ async def test_a_removed_disk_that_cannot_be_deleted_is_told(master: Master) -> 
 
 @pytest.mark.requirement("G11")
 @pytest.mark.parametrize("kept", ["memory", "nic", "disk"])
-async def test_what_does_not_use_the_new_disk_keeps_nobody_from_removing_it(
+async def test_what_does_not_use_the_new_disk_does_not_block_its_removal(
     master: Master, kept: str
 ) -> None:
     """Acts: the disk is made, the guest gets it, then a NIC, then other memory, which fails."""
@@ -386,7 +386,7 @@ async def test_disks_that_do_not_fit_and_memory_that_is_not_there_are_refused(
     succeeded(await master.run(modify(beparams={"memory": 9000}, force=True)))
 
 
-async def test_a_dry_run_says_what_would_change_and_changes_nothing(master: Master) -> None:
+async def test_a_dry_run_reports_what_would_change_and_changes_nothing(master: Master) -> None:
     await instance(master)
     before = master.instance(NAME)
     results = succeeded(await master.run(modify(**EVERYTHING, dry_run=True)))

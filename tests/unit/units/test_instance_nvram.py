@@ -72,7 +72,7 @@ async def test_variables_beside_shared_disks_stay_where_they_are(master: Master)
     assert "nvram_forget" not in master.rpc.acts()
 
 
-async def test_those_of_a_dead_node_are_lost_and_that_is_said(master: Master) -> None:
+async def test_those_of_a_dead_node_are_lost_and_that_is_reported(master: Master) -> None:
     uuid = await on_node_3(master)
     master.world.node(3).guests.clear()
     await mark_offline(master, 3)

@@ -58,7 +58,7 @@ async def test_parameters_are_set_in_their_types_and_taken_back(master: Master) 
     assert (back.beparams, own_hvparams(master)) == ({}, {})
 
 
-async def test_what_a_running_guest_gets_later_is_said(master: Master) -> None:
+async def test_what_a_running_guest_gets_later_is_reported(master: Master) -> None:
     await kvm(master)
     succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
     view = await master.run(

@@ -112,7 +112,7 @@ async def test_starting_what_runs_never_stops_it(master: Master) -> None:
 
 
 @pytest.mark.requirement("F23")
-async def test_a_guest_that_never_began_is_shown_as_paused_and_goes_on(master: Master) -> None:
+async def test_a_guest_that_never_began_is_shown_as_paused_and_continues(master: Master) -> None:
     uuid = await stopped(master)
     succeeded(await master.run(startup(startup_paused=True)))
     shown = succeeded(await master.run(OpInstanceQueryData(instances=[NAME], use_locking=True)))
@@ -350,7 +350,7 @@ async def test_an_unknown_instance_is_refused(master: Master, op: OpCode) -> Non
     assert NAME in text
 
 
-async def test_the_console_is_what_the_node_says(master: Master) -> None:
+async def test_the_console_is_what_the_node_reports(master: Master) -> None:
     await running(master)
     answer = succeeded(await master.run(OpInstanceConsole(instance_name=NAME)))
     assert answer["kind"] == "msg"
@@ -374,7 +374,7 @@ async def test_all_about_an_instance_is_shown(master: Master) -> None:
 
 
 @pytest.mark.requirement("A64")
-async def test_what_the_agent_in_a_guest_says_is_shown_while_it_runs(master: Master) -> None:
+async def test_what_the_agent_in_a_guest_reports_is_shown_while_it_runs(master: Master) -> None:
     node = master.world.node(1)
     query = OpInstanceQueryData(instances=[NAME], use_locking=True)
     await master.change(
@@ -390,7 +390,7 @@ async def test_what_the_agent_in_a_guest_says_is_shown_while_it_runs(master: Mas
     assert succeeded(await master.run(query))[NAME]["guest_agent"] is None
 
 
-async def test_a_silent_node_leaves_what_it_would_say_empty(master: Master) -> None:
+async def test_fields_of_a_silent_node_are_empty(master: Master) -> None:
     await running(master)
     del master.rpc.nodes["node1.example.com"]
     view = await master.run(OpInstanceQueryData())
@@ -400,7 +400,7 @@ async def test_a_silent_node_leaves_what_it_would_say_empty(master: Master) -> N
     assert static["disks"][0]["pstatus"] is None
 
 
-async def test_what_is_shown_says_that_a_guest_shut_itself_down(master: Master) -> None:
+async def test_what_is_shown_reports_that_a_guest_shut_itself_down(master: Master) -> None:
     uuid = await running(master)
     master.world.node(1).guests[uuid].state = "shutdown"
     view = await master.run(OpInstanceQueryData(instances=[NAME]))

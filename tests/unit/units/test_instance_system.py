@@ -75,7 +75,7 @@ async def test_secret_parameters_of_a_reinstallation_are_stored_nowhere(master: 
 
 
 @pytest.mark.parametrize("op", [reinstall(), rename()])
-async def test_a_running_guest_is_left_alone(master: Master, op: OpCode) -> None:
+async def test_a_running_guest_is_not_touched(master: Master, op: OpCode) -> None:
     succeeded(await master.run(create()))
     master.rpc.reset()
     name, (text, code) = failed(await master.run(op))
@@ -85,7 +85,7 @@ async def test_a_running_guest_is_left_alone(master: Master, op: OpCode) -> None
 
 
 @pytest.mark.parametrize("op", [reinstall(), rename()])
-async def test_a_guest_that_runs_against_the_wish_is_left_alone(master: Master, op: OpCode) -> None:
+async def test_a_guest_in_an_undesired_state_is_not_touched(master: Master, op: OpCode) -> None:
     await stopped(master)
     succeeded(await master.run(OpInstanceStartup(instance_name=NAME, no_remember=True)))
     master.rpc.reset()
@@ -109,7 +109,7 @@ async def test_a_guest_that_runs_against_the_wish_is_left_alone(master: Master, 
         (rename(ip_check=True), "ip_check: ", "wrong_input"),
     ],
 )
-async def test_a_wrong_wish_is_refused_before_anything_is_done(
+async def test_a_wrong_request_is_refused_before_anything_is_done(
     master: Master, op: OpCode, part: str, code: str
 ) -> None:
     succeeded(await master.run(create("other.example.com", start=False)))
@@ -252,7 +252,7 @@ async def test_a_name_that_is_checked_must_have_a_free_address(
     succeeded(await master.run(rename(name_check=True)))
 
 
-async def test_renaming_to_its_own_name_tells_the_system_again(master: Master) -> None:
+async def test_renaming_to_the_same_name_runs_the_script_again(master: Master) -> None:
     await stopped(master)
     master.rpc.reset()
     assert succeeded(await master.run(rename("web1"))) == NAME

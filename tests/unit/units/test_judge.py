@@ -229,7 +229,7 @@ def test_a_copy_that_is_being_filled_is_no_source() -> None:
     assert why_no_source(both(new, new), "node1") == why_not_used(both(new, new), "node2") == ""
 
 
-def test_a_row_says_all() -> None:
+def test_a_row_contains_all_columns() -> None:
     status = sync("A", connected=True, percent=50.0, seconds_left=9.0, rate=100, state="words")
     assert row(part(there(status)), MirrorState.SYNCING) == {
         "disk": 0,

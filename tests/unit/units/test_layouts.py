@@ -289,7 +289,7 @@ async def test_parts_are_replaced_on_one_node(
 
 
 @pytest.mark.parametrize("node", [FIRST, SECOND])
-async def test_a_lost_part_is_found_and_made_anew(master: Master, node: NodeUuid) -> None:
+async def test_a_lost_part_is_found_and_recreated(master: Master, node: NodeUuid) -> None:
     instance = await made(master, start=node == SECOND)
     view = await master.run(renew("replace_auto"))
     assert "no disk of web1.example.com needs to be replaced" in said(view)
@@ -302,7 +302,7 @@ async def test_a_lost_part_is_found_and_made_anew(master: Master, node: NodeUuid
     check(master)
 
 
-async def test_what_is_lost_on_both_nodes_is_made_anew_only_empty(master: Master) -> None:
+async def test_what_is_lost_on_both_nodes_is_recreated_only_empty(master: Master) -> None:
     instance = await made(master, start=False)
     for node in (FIRST, SECOND):
         del on(node).pool.disks[str(instance.disks[1].children[0].part(node)[1])]

@@ -116,7 +116,7 @@ def test_degraded_is_a_warning_about_the_cluster() -> None:
 @pytest.mark.virtual_time
 @pytest.mark.requirement("G1")
 @pytest.mark.parametrize("is_degraded", [False, True])
-async def test_a_check_of_a_degraded_cluster_says_so_and_succeeds(
+async def test_a_check_of_a_degraded_cluster_reports_it_and_succeeds(
     master: Master, is_degraded: bool
 ) -> None:
     object.__setattr__(master.services, "is_degraded", lambda: is_degraded)
@@ -127,7 +127,7 @@ async def test_a_check_of_a_degraded_cluster_says_so_and_succeeds(
 
 @pytest.mark.virtual_time
 @pytest.mark.requirement("G11")
-async def test_a_check_says_what_jobs_left_undone_until_it_is_undone(master: Master) -> None:
+async def test_a_check_reports_what_jobs_left_undone_until_it_is_undone(master: Master) -> None:
     master.rpc.fail(3, Fault.REFUSED)  # the installation
     for number in (4, 6, 7):  # the removal of one disk, again and again
         master.rpc.fail(number, Fault.NOT_SENT)

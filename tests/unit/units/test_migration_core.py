@@ -99,7 +99,7 @@ I = Instruction  # noqa: E741 - as the core's own tables have it
         (Facts(copied=True), [I.MARK, I.MAKE_DISKS, I.ACCEPT]),
     ],
 )
-def test_migration_without_failures_hands_over_before_the_target_goes_on(
+def test_migration_without_failures_hands_over_before_the_target_continues(
     facts: Facts, first: list[Instruction]
 ) -> None:
     core = Migration(facts)

@@ -239,7 +239,7 @@ async def test_a_guest_does_not_start_from_a_copy_that_lacks_writes(
 
 @pytest.mark.requirement("G13", "F22")
 @pytest.mark.usefixtures("web")
-async def test_a_failover_by_force_keeps_both_copies_until_a_person_chooses(
+async def test_a_failover_by_force_keeps_both_copies_until_an_administrator_chooses(
     master: Master, kernels: Kernels
 ) -> None:
     kernels.world.cut(TWO, THREE)
@@ -285,7 +285,7 @@ async def test_a_split_brain_is_named_and_nothing_stops_or_moves_the_guest(
 @pytest.mark.requirement("G13", "F22")
 @pytest.mark.usefixtures("web")
 @pytest.mark.parametrize("kept", [TWO, THREE])
-async def test_a_person_chooses_one_of_two_copies_that_have_parted(
+async def test_an_administrator_chooses_one_of_two_copies_that_have_parted(
     master: Master, kernels: Kernels, kept: str
 ) -> None:
     await part(master, kernels)

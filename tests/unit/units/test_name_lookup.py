@@ -9,7 +9,7 @@ from ganeti.base.errors import PrereqError
 from ganeti.units import name_lookup
 
 
-async def test_a_name_that_nobody_knows_says_what_to_do() -> None:
+async def test_an_unknown_name_reports_the_remedy() -> None:
     with pytest.raises(PrereqError, match="--no-name-check"):
         await name_lookup.address_of("nosuch.invalid")
 
@@ -35,7 +35,7 @@ async def test_who_refuses_a_connection_is_there() -> None:
         assert await name_lookup.is_answering("127.0.0.1", unused.getsockname()[1])
 
 
-async def test_nobody_is_at_an_address_without_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_host_is_at_an_address_without_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(*_args: object) -> None:
         await asyncio.Event().wait()
 

@@ -281,7 +281,7 @@ async def test_an_address_of_a_connected_network_belongs_into_it(master: Master)
         ),
     ],
 )
-async def test_wrong_wishes_are_refused(master: Master, op: OpCode, code: str, text: str) -> None:
+async def test_wrong_requests_are_refused(master: Master, op: OpCode, code: str, text: str) -> None:
     await connected(master)
     succeeded(await master.run(add("far", network="203.0.113.0/24")))
     _, (said_, found) = failed(await master.run(op))

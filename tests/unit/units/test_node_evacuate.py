@@ -158,7 +158,7 @@ async def test_one_request_is_about_all_and_its_jobs_have_reason_and_priority(
     ("mode", "names"),
     [("primary-only", ["web1"]), ("secondary-only", ["web2"]), ("all", ["web1", "web2"])],
 )
-async def test_the_mode_says_whom_the_allocator_is_asked_about(
+async def test_the_mode_selects_the_instances_of_the_request(
     master: Master, mode: str, names: list[str]
 ) -> None:
     await with_instances(master, web1="sharedfile")
@@ -209,7 +209,7 @@ async def test_disks_that_only_the_node_has_are_named_before_anything_moves(
     assert "--new-secondary" in text
 
 
-async def test_a_dry_run_says_which_jobs_there_would_be(master: Master) -> None:
+async def test_a_dry_run_reports_which_jobs_there_would_be(master: Master) -> None:
     await with_instances(master, web1="sharedfile")
     op = OpNodeEvacuate(node_name="node3", mode="all", iallocator="hail", dry_run=True)
     assert succeeded(await master.run(op)) == [["INSTANCE_MIGRATE(web1.example.com)"]]

@@ -108,7 +108,7 @@ async def test_a_node_has_one_role(
         ),
     ],
 )
-async def test_a_wrong_wish_is_refused(
+async def test_a_wrong_role_or_value_is_refused(
     master: Master, number: int, before: dict[str, Any], wish: dict[str, Any], code: str, text: str
 ) -> None:
     await has(master, 2, **before)
@@ -244,7 +244,7 @@ async def test_a_node_that_has_come_back_knows_it_when_the_job_ends(
 
 
 @pytest.mark.requirement("F29")
-async def test_a_node_that_cannot_be_told_of_its_return_is_back_all_the_same(
+async def test_a_node_that_cannot_be_notified_of_its_return_is_back_all_the_same(
     master: Master,
 ) -> None:
     await has(master, 2, offline=True)
@@ -371,7 +371,7 @@ async def test_a_change_of_role_is_whole_or_nothing(
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-async def test_a_file_that_does_not_arrive_is_said_and_the_node_promoted(
+async def test_a_file_that_does_not_arrive_is_reported_and_the_node_promoted(
     master: Master, fault: Fault
 ) -> None:
     master.world.node(1).shared_files = [LIST]

@@ -63,7 +63,7 @@ def test_every_field_is_read_by_the_master_or_has_its_reason() -> None:
 @pytest.mark.parametrize(
     "program", ["cluster", "node", "instance", "group", "network", "os", "job"]
 )
-def test_a_command_says_what_has_no_effect(program: str) -> None:
+def test_a_command_reports_what_has_no_effect(program: str) -> None:
     module = import_module(f"ganeti.cli.gnt_{program}")
     if program == "instance":
         module = import_module("ganeti.cli.gnt_instance.table")

@@ -97,7 +97,7 @@ async def test_instances_that_name_their_nodes_are_made_there_without_an_allocat
     ],
     ids=str,
 )
-async def test_a_wrong_wish_is_refused(master: Master, op: Any, text: str) -> None:
+async def test_a_wrong_role_or_value_is_refused(master: Master, op: Any, text: str) -> None:
     name, (message, code) = failed(await master.run(op))
     assert (name, code) == ("OpPrereqError", "wrong_input")
     assert text in message
@@ -150,7 +150,7 @@ async def test_a_balance_has_an_upper_limit_of_moves(master: Master) -> None:
 
 
 @pytest.mark.requirement("S187")
-async def test_capacity_counts_what_fits_and_says_where(master: Master) -> None:
+async def test_capacity_counts_what_fits_and_reports_where(master: Master) -> None:
     for number in (1, 2, 3):
         master.world.node(number).memory = 1100 if number < 3 else 100
     op = OpClusterCapacity(memory=512, disk_template="diskless", disks=[], nics=[])

@@ -90,7 +90,7 @@ async def test_without_a_group_there_are_no_volumes(master: Master) -> None:
     assert storage_unit(cluster, "plain", {"vg": "fast"}) == FAST
 
 
-async def test_volumes_that_are_missing_or_nobodys_are_found(master: Master) -> None:
+async def test_volumes_that_are_missing_or_orphaned_are_found(master: Master) -> None:
     succeeded(await master.run(plain()))
     instance = master.instance(NAME)
     node, name = instance.primary_node, str(instance.disks[0].logical_id[1])

@@ -135,7 +135,7 @@ async def test_locks_are_declared_again_until_they_are_those_that_are_needed(
     master.check_nothing_is_held()
 
 
-async def test_what_keeps_changing_is_given_up(
+async def test_an_object_that_keeps_changing_is_an_error(
     master: Master, probe: type[Probe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = iter(range(1000))
@@ -146,7 +146,9 @@ async def test_what_keeps_changing_is_given_up(
     assert next(count) == 2 * processor.LOCK_ATTEMPTS
 
 
-async def test_job_that_waited_for_a_removed_instance_says_that_it_is_gone(master: Master) -> None:
+async def test_job_that_waited_for_a_removed_instance_reports_that_it_is_gone(
+    master: Master,
+) -> None:
     """A job that waits for an instance that is removed meanwhile hears that it is gone."""
     succeeded(await master.run(create()))
     master.locks.add_names(Level.INSTANCE, [NAME])

@@ -70,12 +70,12 @@ async def test_wrong_questions_are_refused(asked: Master, op: OpCode, text: str)
     assert (code, text in said_) == ("wrong_input", True), said_
 
 
-async def test_a_master_that_begins_says_so(master: Master) -> None:
+async def test_a_master_that_begins_reports_it(master: Master) -> None:
     _, (_text, code) = failed(await master.run(OpQuery(what="node", fields=[])))
     assert code == "temp_insufficient_resources"
 
 
-async def test_an_opcode_says_submits_and_fails_as_it_is_told(asked: Master) -> None:
+async def test_the_test_opcode_logs_submits_and_fails_on_request(asked: Master) -> None:
     inner: list[list[dict[str, Any]]] = [[{"OP_ID": "OP_TEST_DUMMY", "messages": "inner"}]]
     view = await asked.run(OpTestDummy(messages=["one", "two"], result=[7], submit_jobs=inner))
     found = succeeded(view)
@@ -87,7 +87,7 @@ async def test_an_opcode_says_submits_and_fails_as_it_is_told(asked: Master) -> 
     assert (kind, text) == ("OpExecError", "so it is")
 
 
-async def test_an_opcode_that_tests_the_queue_says_its_messages_or_fails(asked: Master) -> None:
+async def test_an_opcode_that_tests_the_queue_reports_its_messages_or_fails(asked: Master) -> None:
     view = await asked.run(OpTestJqueue(log_messages=["a", ""]))
     assert said(view) == "TESTMSG=a\nTESTMSG="
     failed(await asked.run(OpTestJqueue(fail=True)))

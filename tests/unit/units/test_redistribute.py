@@ -37,7 +37,7 @@ async def test_redist_conf_makes_the_table_of_roles_true(master: Master) -> None
 
 
 @pytest.mark.requirement("F37")
-async def test_what_a_node_does_not_take_fails_the_job_and_is_said(master: Master) -> None:
+async def test_what_a_node_does_not_take_fails_the_job_and_is_reported(master: Master) -> None:
     master.world.node(1).shared_files = [LIST, OWN]
     master.world.node(3).forbidden_files = {OWN.path}
     view = await master.run(OpClusterRedistConf())
@@ -56,7 +56,7 @@ async def test_a_silent_node_does_not_keep_the_others_waiting(master: Master) ->
     assert set(master.world.node(3).files) == {LIST.path}
 
 
-async def test_offline_nodes_are_left_alone(master: Master) -> None:
+async def test_offline_nodes_are_not_touched(master: Master) -> None:
     await master.change(lambda draft: draft.put(replace(draft.nodes[NODES[1]], offline=True)))
     succeeded(await master.run(OpClusterRedistConf()))
     assert "node2.example.com" not in {call.node_name for call in master.rpc.calls}

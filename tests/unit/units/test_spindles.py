@@ -127,7 +127,7 @@ async def test_templates_that_share_the_devices_of_a_node_are_refused(
     assert problem in why(view) if problem else succeeded(view)
 
 
-async def test_lost_disks_are_made_anew_with_spindles(master: Master) -> None:
+async def test_lost_disks_are_recreated_with_spindles(master: Master) -> None:
     succeeded(await master.run(wanted(None, start=False)))
     succeeded(await master.run(EXCLUSIVE))
     lost = master.world.node(1)
@@ -139,7 +139,7 @@ async def test_lost_disks_are_made_anew_with_spindles(master: Master) -> None:
     assert master.instance(NAME).disks[0].spindles == 3
 
 
-async def test_what_was_made_before_is_told_and_counted_afterwards(
+async def test_what_was_made_before_is_reported_and_counted_afterwards(
     master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     succeeded(await master.run(wanted(None)))

@@ -32,7 +32,7 @@ async def test_a_script_whose_answer_was_lost_is_ended_before_its_disks_go(
     master.check()
 
 
-async def test_the_disks_of_a_script_that_cannot_be_ended_stay_and_that_is_said(
+async def test_the_disks_of_a_script_that_cannot_be_ended_stay_and_that_is_reported(
     master: Master,
 ) -> None:
     node = master.world.node(1)
@@ -63,7 +63,7 @@ async def test_the_next_master_ends_the_script_before_it_undoes(world: World) ->
     await after.end()
 
 
-async def test_an_instance_is_left_alone_while_an_earlier_masters_script_works_on_it(
+async def test_an_instance_is_not_touched_while_an_earlier_masters_script_works_on_it(
     world: World,
 ) -> None:
     node = world.node(1)

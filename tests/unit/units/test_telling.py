@@ -82,7 +82,7 @@ async def test_a_migration_shows_how_far_the_memory_is(master: Master) -> None:
     check_shown(view, f"{NAME}, memory")
 
 
-async def test_a_node_that_cannot_say_how_far_it_is_disturbs_nothing(master: Master) -> None:
+async def test_a_node_without_progress_reports_disturbs_nothing(master: Master) -> None:
     Slow(master, 1, "blockdev_create")
     del master.rpc.nodes["node1.example.com"]["call_progress"]
     view = await master.run(create(disks=[DiskRequest(size=1000)]))

@@ -57,7 +57,7 @@ def test_there_is_a_code_for_every_kind_of_thing() -> None:
     assert all(code.meaning and code.value == code.name for code in VerifyCode)
 
 
-def test_a_finding_without_a_known_code_is_a_fault_of_ours() -> None:
+def test_a_finding_without_a_known_code_is_an_internal_fault() -> None:
     with pytest.raises(ValueError, match="ENOSUCH is not the code"):
         Finding("ENOSUCH", "node", "node1", "x")
 
@@ -177,7 +177,7 @@ def test_files_that_are_the_master_s_are_fine() -> None:
 
 
 @pytest.mark.requirement("F39")
-def test_whoever_missed_a_renewal_is_found_the_master_too() -> None:
+def test_a_node_that_missed_a_renewal_is_found_the_master_too() -> None:
     shared = SharedFiles(files=[FILE, SECRET], problems=[])
     renewed = {SECRET.path: "new"}
     answers = [
@@ -261,7 +261,7 @@ def test_what_was_not_listed_is_not_missing() -> None:
     assert list(missing_findings(snapshot(), [instance(1)], Listing({}, None))) == []
 
 
-def test_a_file_that_belongs_to_nobody_is_found() -> None:
+def test_a_file_that_is_orphaned_is_found() -> None:
     known = known_places([snapshot([with_disk()])])
     above = StoredDisk(unit=StorageUnit(kind="file", key="/"), name="/local/web1/d", size=512)
     files = [file("/local/web1/d"), above, file("/local/coming/d"), file("/local/lost/d", 7)]
@@ -309,7 +309,7 @@ def test_a_node_whose_guests_find_no_other_place_is_found() -> None:
         {"beparams": {"minmem": 9999, "maxmem": 9999, "auto_balance": False}},
     ],
 )
-def test_guests_that_nobody_moves_need_no_memory_elsewhere(fields: dict[str, Any]) -> None:
+def test_guests_that_no_job_moves_need_no_memory_elsewhere(fields: dict[str, Any]) -> None:
     assert unsafe([guest(1, 9999, **fields)], dict.fromkeys(NODES, 1)) == []
 
 
@@ -387,7 +387,7 @@ async def test_too_little_memory_is_an_error_that_can_be_skipped(master: Master)
 
 
 @pytest.mark.virtual_time
-async def test_a_code_that_nobody_knows_is_refused(master: Master) -> None:
+async def test_an_unknown_code_is_refused(master: Master) -> None:
     for op in (
         OpClusterVerify(ignore_errors=["ENOSUCH"]),
         OpClusterVerifyGroup(group_name="default", ignore_errors=["ENOSUCH"]),

@@ -74,14 +74,14 @@ def test_the_cluster_has_its_parameters() -> None:
     assert cluster.shared_file_storage_dir == ""
 
 
-def test_defaults_of_the_original_that_are_not_ours_are_written_down() -> None:
+def test_different_defaults_of_upstream_are_stored() -> None:
     kvm = read(sample.document()).cluster.hvparams["kvm"]
     assert kvm["kvm_path"] == "/usr/bin/kvm"
     assert kvm["scsi_controller_type"] == "lsi"
     assert "kernel_path" not in kvm  # said to be empty, as here
 
 
-def test_compressions_are_those_that_the_original_allows() -> None:
+def test_compressions_are_those_that_upstream_allows() -> None:
     document = sample.document()
     assert read(document).cluster.compression_tools == ("gzip", "gzip-fast", "gzip-slow")
     document["cluster"]["compression_tools"] = ["lz4", "gzip", "pigz"]
@@ -149,7 +149,7 @@ def test_nodes_have_joined_nothing() -> None:
     assert [node.master_candidate for node in nodes] == [True, False]
 
 
-def test_a_field_that_nobody_knows_is_refused_by_name_or_kept_on_request() -> None:
+def test_an_unknown_field_is_refused_by_name_or_kept_on_request() -> None:
     what = ("cluster", "secret_of_the_future")
     refused = read(sample.document(), Choices())
     assert [(one.what, one.field) for one in refused.report.refused] == [what]
@@ -216,12 +216,12 @@ def test_a_name_that_nothing_can_have_is_refused_with_the_option_that_helps() ->
 
 
 @pytest.mark.parametrize("text", ["lan=a", "planet:a=b", "network:=b", "network:a="])
-def test_a_wish_that_is_none_is_refused(text: str) -> None:
+def test_a_request_without_a_change_is_refused(text: str) -> None:
     with pytest.raises(InputError):
         parse_names([text])
 
 
-def test_shutdown_by_users_counts_only_where_the_cluster_says_so() -> None:
+def test_shutdown_by_users_counts_only_if_the_cluster_enables_it() -> None:
     document = sample.document()
     document["cluster"]["hvparams"]["kvm"]["user_shutdown"] = True
     assert "user_shutdown" not in read(document).cluster.hvparams["kvm"]
@@ -274,7 +274,7 @@ def test_addresses_are_written_alike_so_that_two_of_the_same_are_found() -> None
     assert nodes[0].primary_ip == "2001:db8::1"
 
 
-def test_what_a_node_or_group_says_of_its_states_is_kept_and_said() -> None:
+def test_static_states_of_a_node_or_group_are_reported_and_kept() -> None:
     document = sample.document()
     document["nodes"][sample.NODES[0]]["hv_state_static"] = {"kvm": {"mem_node": 1024}}
     document["nodegroups"][sample.GROUP]["disk_state_static"] = {"plain": {}}
@@ -284,7 +284,7 @@ def test_what_a_node_or_group_says_of_its_states_is_kept_and_said() -> None:
 
 
 @pytest.mark.requirement("G28")
-def test_a_table_that_nobody_knows_is_refused_by_name_and_given_back() -> None:
+def test_an_unknown_table_is_refused_by_name_and_exported_again() -> None:
     document = sample.document() | {"maintenance": {"maint_balance": True}}
     what = ("configuration", "maintenance")
     assert decided(read(document, Choices()))[what] is Verdict.REFUSED
@@ -355,7 +355,7 @@ def test_reservations_are_bits() -> None:
     assert ("network lan", "ext_reservations") in decided(read(document))
 
 
-def test_a_value_that_is_none_here_is_said_even_if_it_says_little() -> None:
+def test_an_unsupported_value_is_reported_even_if_it_is_empty() -> None:
     document = sample.document()
     document["instances"][sample.GUEST]["hvparams"] = {"cpu_mask": "", "migration_downtime": None}
     found = decided(read(document))
@@ -363,7 +363,7 @@ def test_a_value_that_is_none_here_is_said_even_if_it_says_little() -> None:
     assert ("instance web1.example.com", "hvparams.kvm.migration_downtime") not in found
 
 
-def test_a_report_says_a_field_once() -> None:
+def test_a_report_contains_a_field_once() -> None:
     document = sample.document()
     document["instances"][sample.GUEST]["tags"] = ["größe"]
     (refused,) = [one for one in read(document, Choices()).report.refused if one.field == "tags"]
@@ -394,7 +394,7 @@ def test_what_was_imported_and_exported_is_imported_as_the_same(document: sample
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_originals_own_files_go_in_out_and_in(version: str) -> None:
+def test_upstreams_own_files_go_in_out_and_in(version: str) -> None:
     path = FIXTURES / "config" / f"cluster_config_{version}.json"
     if not path.exists():
         pytest.skip(f"{path} is not here")

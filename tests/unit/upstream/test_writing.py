@@ -22,7 +22,7 @@ def objects() -> tuple[Stored, ...]:
     return translate(original(), Choices(keep_unknown=True)).objects
 
 
-def test_what_nobody_has_changed_is_given_back_as_it_was() -> None:
+def test_unchanged_objects_are_exported_as_they_were() -> None:
     written, report = document_of(objects(), original())
     assert report.decisions == []
     ours = {"version", "serial_no"}
@@ -52,14 +52,14 @@ def test_what_was_changed_here_is_changed_there() -> None:
     assert list(written["disks"]) == [sample.PLAIN]
 
 
-def test_the_original_of_another_cluster_is_refused() -> None:
+def test_the_file_of_another_cluster_is_refused() -> None:
     other = original()
     other["cluster"]["uuid"] = sample.GUEST
     with pytest.raises(InputError, match="belongs to another cluster"):
         document_of(objects(), other)
 
 
-def test_free_ports_are_those_that_nobody_has() -> None:
+def test_free_ports_are_the_unused_ones() -> None:
     written, _ = document_of(objects(), original())
     cluster = written["cluster"]
     assert cluster["highest_used_port"] == 11003
@@ -92,7 +92,7 @@ def test_volumes_with_two_names_are_to_be_renamed_first() -> None:
     )
 
 
-def test_a_guest_that_the_original_cannot_run_is_refused_by_name() -> None:
+def test_a_guest_that_upstream_cannot_run_is_refused_by_name() -> None:
     left = tuple(
         replace(one, hvparams={"firmware": "uefi", "tpm": True})
         if isinstance(one, Instance)
@@ -124,7 +124,7 @@ DISK_FIELDS = {
 
 
 @pytest.mark.requirement("G28")
-def test_a_disk_that_was_detached_here_is_one_that_the_original_reads() -> None:
+def test_a_disk_that_was_detached_here_is_one_that_upstream_reads() -> None:
     web1, rest = _detached()
     for source in (None, original()):
         written, report = document_of((*rest, web1), source)

@@ -55,7 +55,7 @@ def test_a_cluster_is_made_once_and_then_only_started(
     assert made == ["up", "start"]
 
 
-def test_a_cluster_that_was_never_finished_is_made_anew(
+def test_a_cluster_that_was_never_finished_is_recreated(
     planned: VirtualCluster, made: list[str]
 ) -> None:
     planned.directory_path.mkdir()
@@ -108,7 +108,7 @@ def test_a_link_or_a_file_in_the_directory_s_place_is_refused(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_a_directory_with_another_owner_is_refused(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     os.chown(tmp_path / "c", 65534, 65534)
     with pytest.raises(PrereqError, match="another user"), lifecycle.at_work(tmp_path / "c"):
@@ -120,7 +120,7 @@ def test_there_is_nothing_to_end_where_there_is_no_cluster(tmp_path: Path) -> No
     assert not (tmp_path / "c").exists()
 
 
-def test_scripts_are_ended_with_their_children_and_nobody_else(tmp_path: Path) -> None:
+def test_scripts_are_ended_with_their_children_only(tmp_path: Path) -> None:
     paths = Paths(tmp_path)
     paths.tasks.mkdir(parents=True)
     said: list[str] = []

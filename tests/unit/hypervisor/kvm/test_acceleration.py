@@ -61,7 +61,7 @@ async def test_without_the_device_nothing_is_tried(tmp_path: Path) -> None:
     assert host.commands == []
 
 
-async def test_a_damaged_memory_is_made_anew(tmp_path: Path, device: Path) -> None:
+async def test_a_damaged_memory_is_recreated(tmp_path: Path, device: Path) -> None:
     host = Host(PROBE_STATUS)
     acceleration = Acceleration(Paths(tmp_path), host, device=device)
     assert await acceleration.kvm_works("qemu")

@@ -97,7 +97,7 @@ def test_a_running_guest_has_a_record_with_what_it_was_started_with(
 @pytest.mark.parametrize(
     "argv", [words(**{"-name": "other"}), words(**{"-uuid": "x"}), ["/usr/bin/kvm", "-name", NAME]]
 )
-def test_a_process_that_is_not_this_guest_is_left_alone(
+def test_a_process_that_is_not_this_guest_is_not_touched(
     paths: Paths, monkeypatch: pytest.MonkeyPatch, control: None, argv: list[str]
 ) -> None:
     processes = left_by_the_original(paths, monkeypatch, argv)
@@ -108,7 +108,7 @@ def test_a_process_that_is_not_this_guest_is_left_alone(
 
 
 @pytest.mark.parametrize("runtime", [{"a": 1}, [1, 2, 3], [[], [], {}, [7]], [[], 7, {}, []], "x"])
-def test_a_damaged_runtime_file_is_said_and_the_guest_left_alone(
+def test_a_damaged_runtime_file_is_reported_and_the_guest_not_touched(
     paths: Paths, monkeypatch: pytest.MonkeyPatch, control: None, runtime: object
 ) -> None:
     processes = left_by_the_original(paths, monkeypatch, words(), runtime)
@@ -118,7 +118,7 @@ def test_a_damaged_runtime_file_is_said_and_the_guest_left_alone(
     assert not list(paths.kvm.glob("*.json"))
 
 
-def test_a_guest_without_its_control_socket_is_said(
+def test_a_guest_without_its_control_socket_is_reported(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processes = left_by_the_original(paths, monkeypatch, words())

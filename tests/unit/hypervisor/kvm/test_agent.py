@@ -93,7 +93,7 @@ async def guest(path: Path) -> AsyncIterator[Guest]:
     await server.wait_closed()
 
 
-async def test_a_guest_says_what_it_is(guest: Guest, path: Path) -> None:
+async def test_a_guest_reports_its_system(guest: Guest, path: Path) -> None:
     found = await GuestAgent(path).info()
     assert (found.host_name, found.os, found.kernel) == ("web1", "Debian GNU/Linux 12", "6.1.0")
     assert [(one.name, one.addresses) for one in found.interfaces] == [
@@ -140,7 +140,7 @@ async def test_an_agent_that_does_its_worst_costs_little(
     assert (await GuestAgent(path).info()).host_name == "web1"
 
 
-async def test_what_it_says_is_cut_and_counted(guest: Guest, path: Path) -> None:
+async def test_output_of_an_agent_is_limited(guest: Guest, path: Path) -> None:
     many = [{**NIC, "name": "n" * 5000, "ip-addresses": NIC["ip-addresses"] * 500}] * 100  # type: ignore[operator]  # a list
     assert len(json.dumps(many)) > ANSWER_LIMIT
     guest.instead = {
@@ -174,6 +174,6 @@ async def test_a_shutdown_is_not_answered(
     assert guest.asked[-1] == "guest-shutdown"
 
 
-async def test_nobody_listens(path: Path) -> None:
+async def test_no_process_listens(path: Path) -> None:
     with pytest.raises(AgentSilent, match="cannot be reached"):
         await GuestAgent(path).info()

@@ -46,7 +46,7 @@ class Qemu(SingleQuestions):
         return {name for name, state in self.states.items() if state}
 
 
-async def test_both_ends_are_told_the_same_further_capabilities() -> None:
+async def test_both_ends_get_the_same_further_capabilities() -> None:
     target, source, further = Qemu(), Qemu(), names("xbzrle:events")
     await migration.listen(target, "h", 8102, Link("node1"), further)
     await migration.send(source, Destination("h", 8102, Link("n")), Limits(32, 30, further))

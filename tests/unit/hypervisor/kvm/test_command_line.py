@@ -112,7 +112,7 @@ def test_control_characters_are_refused(value: str) -> None:
         option(path=value)
 
 
-def test_a_guest_is_started_stopped_without_anything_nobody_asked_for() -> None:
+def test_a_guest_is_started_stopped_with_requested_options_only() -> None:
     words = qemu_command(INSTANCE, resolved())
     for word in ("-S", "-nodefaults", "-no-user-config"):
         assert word in words
@@ -145,7 +145,7 @@ def test_disks_are_raw_by_name_and_locked() -> None:
     assert len(node_name("file", DISK)) <= 31
 
 
-def test_a_block_device_a_read_only_disk_and_a_careful_cache_are_said_to_qemu() -> None:
+def test_qemu_gets_block_device_read_only_and_cache_options() -> None:
     instance = msgspec.structs.replace(INSTANCE, disks=(msgspec.structs.replace(DISK, mode="ro"),))
     backend = DiskBackend("/dev/vg/lv", is_block=True, direct=False, writethrough=True)
     words = qemu_command(instance, resolved(disks=(backend,)))

@@ -61,7 +61,7 @@ SANDBOX = ["-sandbox", "on,obsolete=deny,spawn=deny,resourcecontrol=deny"]
         ),
     ],
 )
-def test_a_qemu_is_told_what_it_understands(
+def test_each_version_of_qemu_gets_its_own_options(
     user: User | None, chroot: Path | None, abilities: Abilities, wanted: list[str]
 ) -> None:
     assert words(user, chroot, abilities) == wanted
@@ -242,7 +242,7 @@ async def test_a_start_that_fails_at_any_step_gives_the_id_back(
 
 @pytest.mark.virtual_time
 @pytest.mark.requirement("S230", "A65")
-async def test_during_a_start_nobody_else_gets_the_id(host: Host, paths: Paths) -> None:
+async def test_during_a_start_no_other_guest_gets_the_id(host: Host, paths: Paths) -> None:
     kvm = KvmHypervisor(paths, no_commands, processes=host, monitor=lambda _path: asked)
     asked = Watched(host, paths)
     await kvm.start(POOLED, [], paused=True)
@@ -278,7 +278,7 @@ class Watched(SingleQuestions):
 
 @pytest.mark.virtual_time
 @pytest.mark.requirement("S230")
-async def test_a_node_whose_pool_is_used_up_says_so(kvm: KvmHypervisor, paths: Paths) -> None:
+async def test_a_node_whose_pool_is_used_up_reports_it(kvm: KvmHypervisor, paths: Paths) -> None:
     lock = uidpool.RequestUnusedUid([61400], directory=uidpool.lock_directory(paths))
     with pytest.raises(HypervisorError, match="all 1 user ids of the pool are in use"):
         await kvm.start(POOLED, [])
@@ -307,9 +307,7 @@ async def test_what_is_left_in_a_directory_goes_and_links_in_it_are_not_followed
 
 
 @pytest.mark.requirement("A65")
-async def test_verify_tells_of_people_who_have_ids_of_the_pool(
-    kvm: KvmHypervisor, paths: Paths
-) -> None:
+async def test_verify_reports_users_with_ids_of_the_pool(kvm: KvmHypervisor, paths: Paths) -> None:
     nobody = [problem for problem in await kvm.verify() if "pool" in problem]
     assert nobody == []
     service = next(user for user in pwd.getpwall() if 0 < user.pw_uid < 1000)

@@ -74,7 +74,7 @@ def test_vnc_is_encrypted_with_or_without_certificates() -> None:
     assert parsed(values(certified, "-object")[0])[3:] == ["dir=/x,y", "verify-peer=on"]
 
 
-def test_spice_says_what_was_asked_for() -> None:
+def test_spice_reports_what_was_asked_for() -> None:
     found = words(
         spice_bind="eth0", spice_use_tls=True, spice_password_file="/p", spice_ip_version=4,
         spice_image_compression="lz", spice_streaming_video="filter", soundhw="ac97",

@@ -170,7 +170,7 @@ async def test_a_start_is_recorded_with_what_another_node_must_know(
     assert (listed.name, listed.state, listed.cpu_time_s) == ("web1", "running", 1.5)
 
 
-async def test_a_qemu_that_ends_at_once_leaves_nothing_and_its_words_are_told(
+async def test_a_qemu_that_ends_at_once_leaves_nothing_and_its_words_are_reported(
     kvm: KvmHypervisor, host: Host, paths: Paths
 ) -> None:
     host.dies_at_start = True
@@ -316,7 +316,7 @@ async def test_an_accepting_node_that_cannot_listen_keeps_nothing(
     assert record(paths) is None
 
 
-async def test_an_instance_without_serial_console_says_so(kvm: KvmHypervisor) -> None:
+async def test_an_instance_without_serial_console_reports_it(kvm: KvmHypervisor) -> None:
     instance = msgspec.structs.replace(
         INSTANCE, hvparams={"accelerator": "tcg", "serial_console": False}
     )
@@ -448,7 +448,7 @@ async def test_a_guest_that_ignores_the_button_is_shut_down_by_its_agent(
 
 
 @pytest.mark.requirement("F23")
-async def test_a_frozen_guest_goes_on_in_time_whatever_becomes_of_the_daemon(
+async def test_a_frozen_guest_continues_in_time_whatever_becomes_of_the_daemon(
     kvm: KvmHypervisor,
     host: Host,
     paths: Paths,
@@ -472,7 +472,7 @@ async def test_a_frozen_guest_goes_on_in_time_whatever_becomes_of_the_daemon(
     assert kept.thaw_at == 0
 
 
-async def test_a_guest_that_cannot_be_frozen_says_why(
+async def test_a_guest_that_cannot_be_frozen_explains_why(
     kvm: KvmHypervisor, paths: Paths, agent: type[Agent]
 ) -> None:
     await kvm.start(INSTANCE, [])

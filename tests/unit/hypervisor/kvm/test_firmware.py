@@ -67,7 +67,7 @@ def test_a_guest_keeps_the_build_that_it_began_with(paths: Paths, builds: Path) 
     assert firmware.prepare(paths, INSTANCE, [], builds).code == builds / "OVMF_CODE.fd"
 
 
-def test_variables_that_fit_no_firmware_are_named_and_left_alone(
+def test_variables_that_fit_no_firmware_are_named_and_not_touched(
     paths: Paths, builds: Path
 ) -> None:
     firmware.write(paths, INSTANCE, [], b"three")
@@ -76,7 +76,7 @@ def test_variables_that_fit_no_firmware_are_named_and_left_alone(
     assert firmware.read(paths, INSTANCE, []) == b"three"
 
 
-def test_a_node_without_firmware_says_what_to_install(paths: Paths, builds: Path) -> None:
+def test_a_node_without_firmware_reports_what_to_install(paths: Paths, builds: Path) -> None:
     for code in builds.glob("OVMF_CODE*"):
         code.unlink()
     with pytest.raises(HypervisorError, match="install ovmf"):

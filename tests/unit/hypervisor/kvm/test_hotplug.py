@@ -247,7 +247,7 @@ async def remove_disk(host: Host) -> None:
     await host.hotplug.remove_disk(INSTANCE, DISK)
 
 
-async def test_a_disk_that_qemu_holds_for_a_moment_is_closed_before_it_is_given_up(
+async def test_a_disk_that_qemu_holds_for_a_moment_is_closed_later(
     host: Host,
 ) -> None:
     await add_disk(host)
@@ -258,7 +258,7 @@ async def test_a_disk_that_qemu_holds_for_a_moment_is_closed_before_it_is_given_
     assert len(host.record.instance.disks) == 1
 
 
-async def test_a_disk_that_qemu_does_not_close_is_not_given_up(host: Host) -> None:
+async def test_a_disk_that_qemu_does_not_close_stays_in_the_record(host: Host) -> None:
     await add_disk(host)
     host.qemu.holds = 10_000
     with pytest.raises(
@@ -358,7 +358,7 @@ async def test_an_exchange_that_failed_leaves_the_guest_its_nic(
     host.check()
 
 
-async def test_a_nic_that_cannot_be_put_back_is_said_to_be_out(host: Host) -> None:
+async def test_a_nic_that_cannot_be_put_back_is_reported_as_out(host: Host) -> None:
     await add_nic(host)
     host.fails = "kvm-ifup"
     with pytest.raises(
@@ -379,7 +379,7 @@ async def test_no_operation_has_more_questions_than_are_failed(host: Host) -> No
 
 
 @pytest.mark.parametrize("act", [remove_disk, remove_nic])
-async def test_a_guest_that_never_lets_a_device_go_is_told_again_until_the_deadline(
+async def test_a_guest_that_never_lets_a_device_go_is_asked_again_until_the_deadline(
     host: Host, act: Any
 ) -> None:
     await PREPARED[act][0](host)
@@ -402,7 +402,7 @@ async def test_a_guest_that_never_lets_a_device_go_is_told_again_until_the_deadl
     check_is_done(host, act)
 
 
-async def test_a_guest_that_boots_meanwhile_lets_go_when_it_is_told_again(host: Host) -> None:
+async def test_a_guest_that_boots_meanwhile_lets_go_when_it_is_asked_again(host: Host) -> None:
     await add_disk(host)
     host.qemu.lets_go = False
     removing = asyncio.create_task(remove_disk(host))
@@ -421,7 +421,7 @@ async def test_a_guest_that_boots_meanwhile_lets_go_when_it_is_told_again(host: 
         ({"is_incoming": True}, "migration is not finished"),
     ],
 )
-async def test_what_stands_in_the_way_is_said_and_nothing_is_touched(
+async def test_what_stands_in_the_way_is_reported_and_nothing_is_touched(
     host: Host, act: Any, state: dict[str, Any], text: str
 ) -> None:
     host.qemu.status = state.get("status", "running")

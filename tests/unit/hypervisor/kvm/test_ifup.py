@@ -99,7 +99,7 @@ def test_a_switch_gets_a_port(tools: Path, vlan: str, words: str) -> None:
         ({"MODE": "bridged; id"}, "neither bridged nor routed"),
     ],
 )
-def test_what_cannot_be_connected_is_said(tools: Path, told: dict[str, str], text: str) -> None:
+def test_what_cannot_be_connected_is_reported(tools: Path, told: dict[str, str], text: str) -> None:
     status, lines, err = connect(tools, **told)
     assert status != 0
     assert text in err

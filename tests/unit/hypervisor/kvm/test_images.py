@@ -81,7 +81,7 @@ def test_a_drive_without_a_place_is_refused(machine: str, taken: int) -> None:
         image_words(machine, params(cdrom_image_path="/a"), taken)
 
 
-def test_the_guest_starts_from_what_the_boot_order_says() -> None:
+def test_the_guest_starts_from_the_device_of_the_boot_order() -> None:
     cd = image_words("pc", params(cdrom_image_path="/a", boot_order="cdrom"), 0)
     assert "bootindex=1" in parsed(values(cd, "-device")[0])
     floppy = params(floppy_image_path="/f", boot_order="floppy")

@@ -548,7 +548,7 @@ async def test_the_end_of_a_migration_that_was_killed_is_repeated(
     raise AssertionError("it asks for ever")
 
 
-async def test_a_guest_that_does_not_run_although_it_was_told_to_is_an_error(
+async def test_a_guest_that_does_not_resume_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = Host(tmp_path / "node")

@@ -41,9 +41,7 @@ def test_uefi_is_two_flash_chips_of_which_one_is_the_guests_own() -> None:
         (4, {"cpu_sockets": 1, "cpu_cores": 2, "cpu_threads": 2}, "4,sockets=1,cores=2,threads=2"),
     ],
 )
-def test_the_topology_is_said_as_it_was_asked_for(
-    vcpus: int, given: dict[str, object], smp: str
-) -> None:
+def test_qemu_gets_the_configured_topology(vcpus: int, given: dict[str, object], smp: str) -> None:
     instance = msgspec.structs.replace(INSTANCE, vcpus=vcpus)
     assert values(cpu_words(instance, params(**given)), "-smp") == [smp]
 

@@ -176,5 +176,5 @@ async def test_each_image_has_a_set_of_descriptors_of_its_own(images: Path) -> N
     assert len(seen) == 3
 
 
-async def test_a_guest_without_the_drive_is_told_so(images: Path) -> None:
+async def test_a_guest_without_the_drive_is_reported(images: Path) -> None:
     assert not await change_medium(Qemu(), CDS[1], with_cd(images, "") | {CDS[1]: ""})

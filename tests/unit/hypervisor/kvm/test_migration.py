@@ -154,13 +154,13 @@ async def test_the_arrival_of_a_guest_is_not_taken_for_its_departure() -> None:
     assert "migrate" in qemu.commands()
 
 
-async def test_a_failed_migration_says_why() -> None:
+async def test_a_failed_migration_explains_why() -> None:
     qemu = Qemu({}, {"status": "failed", "error-desc": "Broken pipe"})
     result = await migration.send(qemu, TO, LIMITS)
     assert (result.status, result.error) == ("failed", "Broken pipe")
 
 
-async def test_a_migration_without_progress_is_given_up() -> None:
+async def test_a_migration_without_progress_is_abandoned() -> None:
     qemu = Qemu({}, {"status": "active", "ram": {"transferred": 1, "remaining": 9}})
     result = await migration.send(qemu, TO, LIMITS)
     assert result.status == "cancelled"
@@ -168,7 +168,7 @@ async def test_a_migration_without_progress_is_given_up() -> None:
     assert qemu.commands()[-1] == "migrate_cancel"
 
 
-async def test_a_guest_that_writes_faster_than_it_is_sent_is_given_up_in_the_end() -> None:
+async def test_a_guest_that_writes_faster_than_it_is_sent_is_abandoned_in_the_end() -> None:
     class Busy(Qemu):
         sent = 0
 
@@ -207,7 +207,7 @@ async def test_a_node_listens_on_the_given_address_only_and_takes_a_free_port_if
 
 
 @pytest.mark.requirement("G5", "F20")
-async def test_a_target_goes_on_only_with_a_guest_that_has_arrived() -> None:
+async def test_a_target_continues_only_with_a_guest_that_has_arrived() -> None:
     qemu = Qemu({"status": "active"}, state="inmigrate")
     with pytest.raises(HypervisorError, match="finish it as failed"):
         await migration.activate(qemu, resume=True)
@@ -217,7 +217,7 @@ async def test_a_target_goes_on_only_with_a_guest_that_has_arrived() -> None:
         await migration.activate(qemu, resume=True)
 
 
-async def test_a_guest_goes_on_as_it_was() -> None:
+async def test_a_guest_continues_as_it_was() -> None:
     qemu = Qemu(DONE, state="paused")
     await migration.activate(qemu, resume=False)
     assert qemu.commands() == []
@@ -227,7 +227,7 @@ async def test_a_guest_goes_on_as_it_was() -> None:
     assert qemu.commands() == ["cont"]
 
 
-async def test_a_guest_that_does_not_go_on_is_an_error() -> None:
+async def test_a_guest_that_does_not_continue_is_an_error() -> None:
     qemu = Qemu(DONE, state="paused")
     qemu.after_cont = "io-error"
     with pytest.raises(HypervisorError, match="io-error"):

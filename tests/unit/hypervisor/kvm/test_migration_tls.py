@@ -144,7 +144,7 @@ async def test_a_certificate_for_another_instance_or_end_is_refused(
     assert qemu.objects == {}
 
 
-async def test_a_key_that_a_restart_lost_says_that_nothing_has_moved(
+async def test_a_key_that_a_restart_lost_reports_that_nothing_has_moved(
     tmp_path: Path, tls: MigrationTls, other: MigrationTls, shared: Path
 ) -> None:
     _, answered = await other.receiving(guest(tmp_path, Qemu()), tls.identity(UUID))

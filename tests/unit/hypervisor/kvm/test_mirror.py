@@ -116,7 +116,7 @@ async def test_a_disk_that_did_not_arrive_is_an_error_at_the_switchover() -> Non
         await mirror.finish(Qemu({"status": "ready"}), DISKS)
 
 
-async def test_a_mirror_without_progress_is_given_up() -> None:
+async def test_a_mirror_without_progress_is_abandoned() -> None:
     qemu = Qemu({"status": "running"})
     with pytest.raises(HypervisorError, match="no data of the disks was sent for 32 s"):
         await mirror.bring_in_step(qemu, DISKS, TO)
@@ -175,7 +175,7 @@ async def test_disks_are_offered_at_one_address_to_one_peer() -> None:
     assert [args["name"] for args in exports] == [disk.uuid for disk in DISKS]
 
 
-async def test_offers_are_withdrawn_before_the_guest_goes_on() -> None:
+async def test_offers_are_withdrawn_before_the_guest_continues() -> None:
     qemu = Qemu({})
     qemu.refuses = {"block-export-del", "nbd-server-stop"}
     await mirror.withdraw(qemu, DISKS)  # nothing was offered
@@ -184,7 +184,7 @@ async def test_offers_are_withdrawn_before_the_guest_goes_on() -> None:
         await mirror.withdraw(qemu, DISKS)
 
 
-def test_an_address_that_is_not_ours_is_said() -> None:
+def test_an_address_of_another_host_is_reported() -> None:
     with pytest.raises(HypervisorError, match=r"192\.0\.2\.1"):
         mirror.free_port("192.0.2.1")
 

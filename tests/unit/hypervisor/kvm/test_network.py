@@ -71,7 +71,7 @@ def test_names_fit_the_kernel_and_differ_between_virtual_nodes() -> None:
 
 
 @pytest.mark.requirement("S82")
-def test_the_script_is_told_everything_by_the_names_of_ganeti() -> None:
+def test_the_script_gets_everything_by_the_names_of_ganeti() -> None:
     spec = msgspec.structs.replace(instance(), tags=("a", "b"))
     told = nic_environment("t0", msgspec.structs.replace(BRIDGED, vlan=".10"), spec)
     assert {name: value for name, value in told.items() if name not in CLEAN_ENVIRONMENT} == {

@@ -23,7 +23,7 @@ def write(root: Path, content: bytes, mode: int = 0o600) -> Paths:
 
 
 @pytest.mark.requirement("S73", "G23")
-async def test_qemu_is_told_the_first_line(tmp_path: Path) -> None:
+async def test_qemu_gets_the_first_line(tmp_path: Path) -> None:
     asked: list[tuple[str, Any]] = []
 
     async def ask(

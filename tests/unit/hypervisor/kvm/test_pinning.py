@@ -76,7 +76,7 @@ def test_a_mask_that_fits_is_taken(mask: str, vcpus: int | None) -> None:
     assert mask_problem(mask, vcpus, ONLINE) is None
 
 
-async def test_without_a_mask_nothing_is_bound_and_nobody_asked(host: Host) -> None:
+async def test_without_a_mask_nothing_is_bound_and_no_call_is_made(host: Host) -> None:
     await pin(host, 40, "all", 2)
     assert (host.bound, host.asked) == ({}, [])
 
@@ -91,7 +91,7 @@ async def test_a_set_for_each_cpu_binds_the_thread_of_that_cpu(host: Host) -> No
     assert host.bound == {70: {3}, 71: {8}}
 
 
-async def test_a_cpu_that_may_run_anywhere_is_left_alone(host: Host) -> None:
+async def test_a_cpu_that_may_run_anywhere_is_not_touched(host: Host) -> None:
     await pin(host, 40, "all:8", 2)
     assert host.bound == {71: {8}}
 

@@ -32,7 +32,7 @@ async def test_a_process_is_seen_until_it_is_killed(log: Path) -> None:
     assert host.cpu_time_s(process) == 0
 
 
-async def test_another_process_of_the_same_id_is_left_alone(log: Path) -> None:
+async def test_another_process_of_the_same_id_is_not_touched(log: Path) -> None:
     host = HostProcesses()
     process = host.spawn(SLEEPER, log)
     stranger = ProcessId(process.pid, process.start_ticks + 1)
@@ -59,7 +59,7 @@ async def test_a_process_is_found_by_its_very_words(log: Path) -> None:
     assert host.find(words) is None
 
 
-async def test_what_it_says_is_kept_and_nothing_of_ours_is_inherited(log: Path) -> None:
+async def test_its_output_is_kept_and_no_descriptor_of_ours_is_inherited(log: Path) -> None:
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)
     try:

@@ -60,7 +60,7 @@ def test_what_fits_together_is_taken(given: dict[str, object]) -> None:
     assert contradictions(params(**given)) == []
 
 
-def test_the_old_flag_says_which_accelerator() -> None:
+def test_the_old_flag_reports_which_accelerator() -> None:
     assert accelerator(params(kvm_flag="enabled")) == "kvm"
     assert accelerator(params(kvm_flag="disabled")) == "tcg"
     assert accelerator(params(accelerator="tcg")) == "tcg"

@@ -44,7 +44,7 @@ def test_a_record_is_read_as_it_was_written(files: GuestFiles) -> None:
     files.forget()
 
 
-def test_a_damaged_record_is_refused_and_says_what_to_do(files: GuestFiles) -> None:
+def test_a_damaged_record_is_refused_and_names_the_remedy(files: GuestFiles) -> None:
     files.record.write_bytes(b'{"instance": 3}')
     with pytest.raises(HypervisorError, match=r"damaged.*end it"):
         files.read()

@@ -142,7 +142,7 @@ def test_no_state_has_this_size(paths: Paths, size: int) -> None:
         tpm.write(paths, UUID, bytes(size))
 
 
-def test_a_node_without_swtpm_says_what_to_install(
+def test_a_node_without_swtpm_reports_what_to_install(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tpm, "_program", lambda: None)

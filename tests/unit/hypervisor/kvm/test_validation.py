@@ -109,7 +109,7 @@ async def test_firmware_that_is_missing_is_named(
     assert found == [firmware.missing()]
 
 
-async def test_a_qemu_without_spice_says_so(host: Host, tmp_path: Path) -> None:
+async def test_a_qemu_without_spice_reports_it(host: Host, tmp_path: Path) -> None:
     host.help["-audiodev"] = "none\n"
     found = await problems(host, tmp_path, spice_bind="10.0.0.1")
     assert any("does not support SPICE" in problem for problem in found), found

@@ -97,7 +97,7 @@ async def _open_with_faults(pair: Pair) -> int:
 
 
 @pytest.mark.requirement("G13")
-async def test_opening_goes_on_where_it_broke_off(pair: Pair) -> None:
+async def test_opening_continues_after_an_interruption(pair: Pair) -> None:
     await pair.create()
     await pair.disk("two").open(DiskRole.SECONDARY)
     assert await _open_with_faults(pair) > 5
@@ -159,7 +159,7 @@ async def test_a_copy_that_is_being_filled_may_write_while_the_other_one_is_ther
 
 
 @pytest.mark.requirement("G13", "F22")
-async def test_split_brain_is_told_and_both_copies_stay(pair: Pair) -> None:
+async def test_split_brain_is_reported_and_both_copies_stay(pair: Pair) -> None:
     await pair.create()
     await pair.open()
     pair.kill("two")
@@ -292,7 +292,7 @@ async def test_two_nodes_do_not_write_except_for_a_migration(pair: Pair) -> None
 
 
 @pytest.mark.requirement("F25")
-async def test_a_minor_that_something_else_has_is_refused_and_left_alone(pair: Pair) -> None:
+async def test_a_minor_that_something_else_has_is_refused_and_not_touched(pair: Pair) -> None:
     node = pair.nodes["one"]
     await node.run(["drbdsetup", "new-resource", "foreign"])
     await node.run(["drbdsetup", "new-minor", "foreign", str(MINORS["one"]), "0"])

@@ -54,7 +54,7 @@ def as_the_original_opens(pair: Pair) -> None:
         devices[f"resource{minor}"] = devices.pop(UUID)
 
 
-async def test_what_the_original_wrote_is_believed_and_stays(pair: Pair) -> None:
+async def test_what_upstream_wrote_is_believed_and_stays(pair: Pair) -> None:
     before = {at: (meta_of(pair, at).read_bytes(), pair.world.copies[str(meta_of(pair, at))].generation)
               for at in pair.nodes}  # fmt: skip
     for at in pair.nodes:
@@ -76,7 +76,7 @@ async def test_the_copy_that_missed_something_is_still_the_older_one(pair: Pair)
         await pair.disk("one").open(DiskRole.PRIMARY)
 
 
-async def test_metadata_that_is_damaged_is_not_made_anew(pair: Pair) -> None:
+async def test_metadata_that_is_damaged_is_not_recreated(pair: Pair) -> None:
     meta_of(pair, "one").write_bytes(bytes(2 << 20))
     with pytest.raises(StorageError, match="belongs to another disk"):
         await pair.disk("one").check_identity()
@@ -93,7 +93,7 @@ async def test_a_copy_that_is_made_here_has_our_mark(pair: Pair) -> None:
     assert pair.state("two") == UP_TO_DATE
 
 
-async def test_a_resource_that_the_original_has_opened_goes_on_until_it_is_closed(
+async def test_a_resource_that_upstream_has_opened_continues_until_it_is_closed(
     pair: Pair,
 ) -> None:
     await pair.open()
@@ -128,7 +128,7 @@ async def test_it_is_opened_again_without_a_change(pair: Pair) -> None:
 
 
 @pytest.mark.requirement("F25")
-async def test_a_resource_of_the_originals_over_another_volume_is_left_alone(pair: Pair) -> None:
+async def test_upstreams_resource_over_another_volume_is_not_touched(pair: Pair) -> None:
     await pair.disk("one").open(DiskRole.SECONDARY)
     as_foreign = pair.nodes["one"].devices.pop(UUID)
     as_foreign.data = "/dev/xenvg/another"

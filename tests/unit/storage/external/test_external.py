@@ -195,7 +195,7 @@ async def test_a_provider_without_the_script_snapshot_makes_none(provider: Path)
         await disk(provider).take("copy")
 
 
-async def test_what_a_script_says_is_the_error(provider: Path) -> None:
+async def test_the_output_of_a_script_is_the_error(provider: Path) -> None:
     with pytest.raises(StorageError, match=r"cannot attach disk 0 \(shelf/vol-1\).*no such volume"):
         await disk(provider).open(DiskRole.PRIMARY)
     with pytest.raises(StorageError, match=r"cannot remove disk 0.*remove: exit status 1"):

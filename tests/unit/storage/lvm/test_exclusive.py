@@ -86,7 +86,7 @@ def test_the_smallest_that_are_large_enough_are_chosen(
         assert devices_alone(everything, "vg", wanted, spindles=spindles) == chosen
 
 
-async def test_what_is_adopted_shares_nothing_and_says_on_how_many_it_lies(model: ModelLvm) -> None:
+async def test_an_adopted_volume_shares_nothing_and_has_its_spindles(model: ModelLvm) -> None:
     model.add("xenvg", "data1", 8 * MIB, on=("/dev/sdb", "/dev/sdc"))
     with pytest.raises(StorageError, match=r"uses 2 physical volumes: pass spindles=2"):
         await disk(model, ALONE).adoptable_mib("data1")
@@ -97,7 +97,7 @@ async def test_what_is_adopted_shares_nothing_and_says_on_how_many_it_lies(model
         await disk(model, two).adoptable_mib("data1")
 
 
-async def test_a_node_says_how_many_are_free_and_which_are_shared(model: ModelLvm) -> None:
+async def test_a_node_reports_how_many_are_free_and_which_are_shared(model: ModelLvm) -> None:
     groups = VolumeGroups(model.lvm)
     model.devices["/dev/sda"].size = 16 * MIB
     await disk(model, replace(ALONE, params={"spindles": 2})).create(8)

@@ -78,7 +78,7 @@ async def test_a_group_that_is_not_there_has_no_space(model: ModelLvm) -> None:
         await VolumeGroups(model.lvm).space(Paths(), StorageUnit(kind="lvm-vg", key="nosuch"))
 
 
-async def test_a_node_without_lvm_says_what_to_install() -> None:
+async def test_a_node_without_lvm_reports_what_to_install() -> None:
     async def missing(argv: list[str], **_given: object) -> Completed:
         done = Completed(tuple(argv), 127, b"", b"")
         raise CommandFailed(done, "cannot be started: No such file or directory")

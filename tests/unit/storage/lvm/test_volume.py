@@ -42,7 +42,7 @@ def content(model: ModelLvm, name: str = NAME) -> bytes:
 
 
 @pytest.mark.requirement("G12", "F26")
-async def test_a_new_volume_reads_as_zeros_and_says_whose_it_is(model: ModelLvm) -> None:
+async def test_a_new_volume_reads_as_zeros_and_reports_whose_it_is(model: ModelLvm) -> None:
     made = disk(model)
     await made.create(8)
     assert content(model) == bytes(8 * MIB)
@@ -139,7 +139,7 @@ async def test_another_disks_volume_is_neither_removed_nor_used(model: ModelLvm)
             await use
 
 
-async def test_a_volume_that_says_nothing_is_believed_as_ganeti_made_it(model: ModelLvm) -> None:
+async def test_a_volume_without_a_tag_is_accepted_as_upstreams(model: ModelLvm) -> None:
     model.add("xenvg", NAME, 8 * MIB, tags=["originstname+web1"], is_active=False)
     await disk(model).open(DiskRole.SECONDARY)
     assert model.volumes[KEY].is_active
@@ -148,7 +148,7 @@ async def test_a_volume_that_says_nothing_is_believed_as_ganeti_made_it(model: M
     await disk(model).remove()
 
 
-async def test_a_removal_waits_for_what_looks_at_the_device_and_gives_up_in_the_end(
+async def test_a_removal_waits_for_users_of_the_device_with_a_limit(
     model: ModelLvm,
 ) -> None:
     await disk(model).create(8)
@@ -218,7 +218,7 @@ async def test_a_growth_that_breaks_off_never_shows_anothers_data(
     assert content(model) == bytes(16 * MIB)
 
 
-async def test_no_room_is_said_and_nothing_is_left(model: ModelLvm) -> None:
+async def test_no_room_is_reported_and_nothing_is_left(model: ModelLvm) -> None:
     with pytest.raises(StorageError, match=r"cannot create disk 0 .*insufficient free space"):
         await disk(model).create(1000)
     assert model.volumes == {}
@@ -252,7 +252,7 @@ def test_names_that_could_be_anything_else_are_refused(logical_id: Any) -> None:
         LogicalVolume(Paths(), replace(SPEC, logical_id=logical_id))
 
 
-async def test_a_snapshot_keeps_the_data_and_only_ours_is_dropped(model: ModelLvm) -> None:
+async def test_a_snapshot_keeps_the_data_and_foreign_ones_are_not_removed(model: ModelLvm) -> None:
     made = disk(model)
     await made.create(8)
     path = await made.take("copy1")
