@@ -27,7 +27,7 @@ from ganeti.placement.state import Bools, State
 from ganeti.placement.trials import can_try, first_size
 
 MEMORY_UNIT_MIB, DISK_UNIT_MIB = 64, 256
-FEWEST_AT_ONCE, SMALL_STEP = 20, 10
+FEWEST_AT_ONCE, SMALL_STEP, FIRST_AT_ONCE = 20, 10, 4
 MOST_WALKED, WALKED_BY_NODES = 200, 2000
 
 
@@ -96,13 +96,15 @@ def _guess(state: State, wanted: Instance) -> int:
 def _add(filled: Filled, wanted: Instance, rules: Rules, open_: Bools, number: int) -> bool:
     """Place up to `number` at once; return False, and place none, if some node could not be lost then."""
     trial = Filled(filled.state.copy(), list(filled.instances), list(filled.nodes), Counter())
-    at_once = 1
-    while number > 0 and not trial.failures:
+    at_once = FIRST_AT_ONCE
+    while True:
         _place(trial, wanted, rules, open_, min(at_once, number))
+        number, at_once = number - at_once, 2 * at_once
+        if number <= 0 or trial.failures:
+            break
         # Further instances would not free resources.
         if next(unrecoverable_for_room(trial.state, rules.excluded), None) is not None:
             return False
-        number, at_once = number - at_once, 2 * at_once
     if not is_redundant(trial.state, rules.excluded):
         return False
     filled.state, filled.instances = trial.state, trial.instances

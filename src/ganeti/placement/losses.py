@@ -45,12 +45,14 @@ class Queues(NamedTuple):
     @classmethod
     def from_state(cls, state: State, which: Indices) -> "Queues":
         """Return the queues of these instances, all of which have a primary node."""
+        which = which[::-1]  # the sort keeps this order of equal ones
         these, where = state.instances, state.primary[which]
         is_shared = these.mirror[which] == MIRROR_EXTERNAL
-        size = np.where(is_shared, 0.0, these.memory[which])
-        order = np.lexsort((-which, -size, ~is_shared, where))
+        keys = [-np.where(is_shared, 0.0, these.memory[which]), where]
+        if is_shared.any():
+            keys.insert(1, ~is_shared)
         counts = np.bincount(where, minlength=len(state.nodes))
-        return cls(which[order], np.cumsum(counts) - counts, counts)
+        return cls(which[np.lexsort(keys)], np.cumsum(counts) - counts, counts)
 
     def of(self, nodes: Indices) -> tuple[Indices, Indices]:
         """Return ((nodes, turns) instances, padded with the last one; the lengths). No queue is empty."""

@@ -132,7 +132,8 @@ class _Losses:
     def clear(self) -> Bools:
         """By node, a fast form of `_a_node_each`: all at once, with the largest disk of the group for all.
 
-        A node takes over from few others, so the effect of that is counted for those pairs of nodes only.
+        A node takes over from few others, so the effect of that is counted for those pairs of nodes only, and only where
+        it can matter.
         """
         state, queues = self.state, self.queues
         these, size = state.instances, len(state.nodes)
@@ -148,10 +149,14 @@ class _Losses:
             room[members] = state.free[members]
             number[mine] = members.sum() - np.searchsorted(np.sort(room[members]), least[mine])
         number -= room[node] >= least
-        pairs, place = distinct(
-            state.primary[self.mirrored] * size + state.secondary[self.mirrored]
-        )
-        memory = (these.memory * these.uses_memory)[self.mirrored]
+        falls = (np.diff(least, prepend=np.inf) <= 0) | (turn == 0)
+        most = np.bincount(state.primary[self.mirrored], minlength=size)
+        clear = _all_but(size, node[(number - most[node] <= turn) | ~falls])
+        if clear.all():
+            return clear
+        moving = np.flatnonzero(self.mirrored & ~clear[state.primary])
+        pairs, place = distinct(state.primary[moving] * size + state.secondary[moving])
+        memory = these.memory[moving] * these.uses_memory[moving]
         losers, takers = np.divmod(pairs, size)
         before, turns = room[takers], queues.counts[losers]
         after = before - np.bincount(place, weights=memory, minlength=len(pairs))
@@ -161,10 +166,14 @@ class _Losses:
         flat += np.arange(len(flat))
         gone = (np.repeat(before, turns) >= least[flat]) & (np.repeat(after, turns) < least[flat])
         number -= np.bincount(flat[gone], minlength=len(number))
-        falls = (np.diff(least, prepend=np.inf) <= 0) | (turn == 0)
-        clear = np.ones(size, dtype=bool)
-        clear[node[(number <= turn) | ~falls]] = False
-        return clear
+        return _all_but(size, node[(number <= turn) | ~falls])
+
+
+def _all_but(size: int, nodes: Indices) -> Bools:
+    """Return, by node, False for these nodes."""
+    result = np.ones(size, dtype=bool)
+    result[nodes] = False
+    return result
 
 
 def _lacks_room(state: State, nodes: Indices, queues: Queues, mirrored: Bools) -> Bools:
@@ -277,17 +286,21 @@ def _surely_evacuable(losses: _Losses) -> Bools:
 
 def _mirrored_fit(state: State, mirrored: Bools) -> Bools:
     """Return, by node, whether each secondary of its instances has memory for all of them and a free disk."""
-    primary, secondary = state.primary[mirrored], state.secondary[mirrored]
-    size = len(state.nodes)
+    size, these = len(state.nodes), state.instances
+    memory = these.memory * these.uses_memory
+    # A node mostly has the memory to take over from any other one, and those that have not are few.
+    unreserved = np.maximum(0.0, memory - these.reserve * these.is_local)[mirrored]
+    most = np.bincount(state.secondary[mirrored], weights=unreserved, minlength=size)
+    takes = (state.free > state.reserved + most) & (state.free_disk > 0)
+    goes = (state.free_disk > 0) | state.offline
+    close = mirrored & ~(takes[state.secondary] & goes[state.primary])
+    primary, secondary = state.primary[close], state.secondary[close]
     pairs, place = distinct(secondary * size + primary)
-    memory = state.instances.memory[mirrored] * state.instances.uses_memory[mirrored]
+    memory = memory[close]
     taken = np.bincount(place, weights=memory, minlength=len(pairs))
     takers, losers = np.divmod(pairs, size)
-    fits = state.free[takers] > taken
-    fits &= (state.free_disk[takers] > 0) & ((state.free_disk[losers] > 0) | state.offline[losers])
-    sure = np.ones(size, dtype=bool)
-    sure[losers[~fits]] = False
-    return sure
+    fits = (state.free[takers] > taken) & (state.free_disk[takers] > 0) & goes[losers]
+    return _all_but(size, losers[~fits])
 
 
 def distinct(keys: Indices) -> tuple[Indices, Indices]:

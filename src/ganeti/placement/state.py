@@ -283,14 +283,14 @@ class State:
         self.admit(wanted)
         self.primary[first:], self.secondary[first:] = np.reshape(places, (-1, 2)).T
 
-    def dismiss(self) -> None:
-        """Remove the last admitted instance, which is on no node."""
-        last = len(self.names) - 1
-        del self.names[last], self.descriptions[last]
+    def dismiss(self, number: int = 1) -> None:
+        """Remove the last admitted instances, which are on no node."""
+        left = len(self.names) - number
+        del self.names[left:], self.descriptions[left:]
         for name in Instances._COLUMNS:  # noqa: SLF001 - one module
-            setattr(self.instances, name, getattr(self.instances, name)[..., :last])
-        self.primary, self.secondary = self.primary[:last], self.secondary[:last]
-        self.tags.dismiss()
+            setattr(self.instances, name, getattr(self.instances, name)[..., :left])
+        self.primary, self.secondary = self.primary[:left], self.secondary[:left]
+        self.tags.dismiss(number)
 
     def remove_primary(self, index: int, node: int) -> None:
         """Take the instance off its primary node."""

@@ -82,10 +82,10 @@ class TagRules:
         self.desired = np.vstack([self.desired, self._of(wanted, self._places, self._desired)])
         self.desires = np.concatenate([self.desires, self._number_of_desires(wanted)])
 
-    def dismiss(self) -> None:
-        """Remove the last instance, which is on no node."""
-        self.exclusive, self.desired = self.exclusive[:-1], self.desired[:-1]
-        self.desires = self.desires[:-1]
+    def dismiss(self, number: int) -> None:
+        """Remove the last instances, which are on no node."""
+        self.exclusive, self.desired = self.exclusive[:-number], self.desired[:-number]
+        self.desires = self.desires[:-number]
 
     def count(self, index: int, node: int, sign: float) -> None:
         """Count an instance that became (1) or ceased to be (-1) primary on a node."""

@@ -50,8 +50,7 @@ def first_size(state: State, sizes: Sequence[Instance], open_: Bools, rules: Rul
         try:
             found = _Trials(state, len(part), open_, rules).first(suspects)
         finally:
-            for _ in part:
-                state.dismiss()
+            state.dismiss(len(part))
         if found is not None:
             return start + found
         start += len(part)
@@ -164,7 +163,7 @@ class _Trials:
         """Return, by row, whether the mirrored instances of the lost node can run on their secondary nodes."""
         state = self.state
         mine = self.mirrored & (state.primary == lost)
-        takers = np.unique(state.secondary[mine])
+        takers = np.flatnonzero(np.bincount(state.secondary[mine], minlength=1))
         fits = (trial.free[:, takers] > 0).all(axis=1)
         fits &= (trial.free_disk[:, takers] > 0).all(axis=1)
         moves = (primary == lost) & self.is_pair
