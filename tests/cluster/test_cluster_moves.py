@@ -170,7 +170,7 @@ def test_one_is_moved_by_sockets_to_other_disks_and_kept(both: Both) -> None:
 
 
 @pytest.mark.requirement("S203", "S208", "S213", "G14", "F32")
-def test_who_may_not_and_what_does_not_fit_is_refused_and_nothing_changes(both: Both) -> None:
+def test_forbidden_or_invalid_moves_are_refused_without_changes(both: Both) -> None:
     data = both.add("mail1.example.com", (2,))
     (both.directory / "wrong").write_text("nothing\n")
     wrong = [

@@ -218,7 +218,7 @@ def test_regular_node_answers_by_option_and_loses_everything_without_it(
 
 
 @pytest.mark.requirement("S63")
-def test_answers_go_on_while_the_master_is_dead(answering: LocalCluster, asking: Asking) -> None:
+def test_confd_answers_while_the_master_is_dead(answering: LocalCluster, asking: Asking) -> None:
     answering.kill(MASTERD, 1)
     try:
         for node in (1, 2, 3):
@@ -264,7 +264,7 @@ def resident_kib(pid: int) -> int:
 
 @pytest.mark.requirement("S64", "S63")
 @pytest.mark.skipif(not HAS_STRACE, reason="strace is not installed")
-def test_it_asks_nobody_and_writes_nothing(
+def test_confd_contacts_no_process_and_writes_nothing(
     answering: LocalCluster, asking: Asking, tmp_path: Path
 ) -> None:
     """So neither a dead master nor a full disk keeps it from answering."""
@@ -400,9 +400,7 @@ def test_keys_and_certificates_are_renewed_while_the_cluster_works(answering: Lo
 
 
 @pytest.mark.requirement("S50")
-def test_it_ends_rather_than_answer_from_a_file_that_nobody_writes(
-    answering: LocalCluster, asking: Asking
-) -> None:
+def test_confd_ends_when_its_file_is_abandoned(answering: LocalCluster, asking: Asking) -> None:
     state = answering.node(2).paths.state
     pid = answering.pid(CONFD, 2)
     moved = state.with_name("moved")

@@ -206,7 +206,7 @@ async def test_a_daemon_that_comes_back_does_not_wait_for_its_own_lease(
 
 
 @pytest.mark.requirement("G19")
-async def test_a_hand_over_makes_the_one_who_asks_the_master(candidates: Candidates) -> None:
+async def test_hand_over_makes_the_requesting_node_the_master(candidates: Candidates) -> None:
     first, second, third = await candidates.all()
     lease = await become_master(first)
     pending = [asyncio.create_task(first.commit(lease, put(f"{n}"))) for n in range(50)]
@@ -243,7 +243,7 @@ async def requested(backend: EtcdBackend) -> None:
 
 
 @pytest.mark.requirement("G19")
-async def test_who_has_not_heard_of_a_hand_over_does_not_take_the_place(
+async def test_candidate_unaware_of_a_hand_over_is_not_elected(
     candidates: Candidates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, third = await candidates.all()
@@ -293,7 +293,7 @@ async def test_one_hand_over_does_not_take_back_another(candidates: Candidates) 
     assert not (await first._gateway.range(first._keys.hand_over)).kvs
 
 
-async def test_a_vote_is_not_granted_beside_a_master_and_force_says_what_helps(
+async def test_vote_is_refused_beside_a_master_and_force_names_a_remedy(
     candidates: Candidates,
 ) -> None:
     _first, second, _third = await candidates.all()
@@ -454,7 +454,7 @@ async def test_masters_step_down_again_and_again_under_load(candidates: Candidat
 
 @pytest.mark.requirement("G1", "G2", "G16")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a file system")
-async def test_the_others_go_on_without_a_server_whose_disk_is_full_and_it_comes_back() -> None:
+async def test_server_with_a_full_disk_does_not_stop_the_others() -> None:
     with etcd_servers(last_disk_mib=200) as servers:
         candidates = Candidates(servers)
         backends = await candidates.all()

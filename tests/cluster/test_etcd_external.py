@@ -110,7 +110,7 @@ def test_jobs_are_archived_while_a_candidate_is_down_and_it_gets_them_when_it_is
 
 @pytest.mark.leaks_allowed("the server of etcd is another one afterwards")
 @pytest.mark.requirement("G1", "G16")
-def test_the_cluster_goes_on_after_an_outage_of_the_etcd(
+def test_cluster_continues_after_an_outage_of_etcd(
     cluster: LocalCluster, etcd: SecuredEtcd
 ) -> None:
     master = master_of(cluster)

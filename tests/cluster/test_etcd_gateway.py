@@ -64,7 +64,7 @@ async def test_a_lease_takes_its_keys_along(gateway: Gateway) -> None:
     await gateway.revoke_lease(lease)
 
 
-async def test_a_watch_tells_each_change_and_ends_in_silence(gateway: Gateway) -> None:
+async def test_watch_reports_each_change_and_ends_in_silence(gateway: Gateway) -> None:
     begun = (await gateway.txn([], [put(b"w/a", b"1")])).header.revision
     seen = []
     ranges = (b"w/", range_end(b"w/")), (b"v", b"v\0")
@@ -83,7 +83,7 @@ async def test_a_watch_tells_each_change_and_ends_in_silence(gateway: Gateway) -
     assert ("PUT", b"v") in seen
 
 
-async def test_what_is_compacted_is_said_to_be_so(gateway: Gateway) -> None:
+async def test_compacted_revision_is_reported(gateway: Gateway) -> None:
     old = (await gateway.txn([], [put(b"c", b"1")])).header.revision
     new = (await gateway.txn([], [put(b"c", b"2")])).header.revision
     await gateway.compact(new)

@@ -54,7 +54,7 @@ def cut(cluster: LocalCluster, node: int, direction: str, *, is_cut: bool) -> No
 
 @pytest.mark.requirement("G1", "G2", "G4", "G8", "G19")
 @pytest.mark.parametrize("direction", ["both", "out", pytest.param("in", marks=pytest.mark.soak)])
-def test_a_master_that_is_cut_off_is_replaced_and_serves_nobody(
+def test_isolated_master_is_replaced_and_answers_no_client(
     cluster: LocalCluster, direction: str
 ) -> None:
     master = master_of(cluster)

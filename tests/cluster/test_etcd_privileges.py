@@ -74,7 +74,7 @@ def works(separated: Separated) -> None:
 
 
 @pytest.mark.requirement("S224", "S227", "G23")
-def test_etcd_runs_as_the_masters_user_and_nobody_else_reads_its_data(separated: Separated) -> None:
+def test_etcd_runs_as_the_masters_user_with_private_data(separated: Separated) -> None:
     account = separated.users.accounts["masterd"]
     supervisor = separated.pid(ETCD_SERVER.daemon)
     (server,) = children(supervisor)
@@ -92,7 +92,7 @@ def test_etcd_runs_as_the_masters_user_and_nobody_else_reads_its_data(separated:
 
 
 @pytest.mark.requirement("S224", "G1")
-def test_the_state_moves_there_and_back_and_the_daemons_go_on_under_their_users(
+def test_state_moves_keep_the_users_of_daemons(
     separated: Separated,
 ) -> None:
     for kind in ("embedded", "etcd"):

@@ -220,7 +220,7 @@ async def test_a_member_that_is_taken_out_leaves_the_others_as_they_are(nodes: l
     await gateway.close()
 
 
-def test_a_certificate_is_made_anew_when_it_is_old_or_of_another_authority(
+def test_old_or_foreign_certificate_is_replaced(
     tmp_path: Path,
 ) -> None:
     key = certificates.new_key()

@@ -295,7 +295,7 @@ def test_the_command_dies_at_every_step_and_nothing_is_lost(scene: Scene) -> Non
 
 
 @pytest.mark.requirement("G19")
-async def test_the_node_that_goes_on_with_a_move_is_the_next_master(scene: Scene) -> None:
+async def test_node_that_continues_a_move_is_the_next_master(scene: Scene) -> None:
     await scene.move("etcd")
     gateway = Gateway(Access(scene.servers.endpoints))
     await gateway.txn([], [put(Keys(CLUSTER).moved, ME.encode())])

@@ -80,7 +80,7 @@ def when_it_converts(cluster: LocalCluster, command: "subprocess.Popen[str]") ->
 
 @pytest.mark.requirement("F32", "A51", "S218")
 @pytest.mark.parametrize("killed", [(), (NODED,), (MASTERD, NODED)], ids=["tool", "node", "both"])
-def test_who_is_killed_while_an_image_is_converted_leaves_nothing_half_made(
+def test_killed_conversion_leaves_no_partial_image(
     cluster: LocalCluster, new_name: NewName, tmp_path: Path, killed: tuple[str, ...]
 ) -> None:
     name, paths = new_name(), cluster.node(1).paths

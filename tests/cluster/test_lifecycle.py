@@ -62,7 +62,7 @@ def test_up_and_down_may_be_repeated() -> None:
 
 
 @pytest.mark.requirement("G1", "G2")
-def test_a_cluster_whose_daemons_all_died_at_once_goes_on_as_it_was() -> None:
+def test_cluster_recovers_after_all_daemons_died() -> None:
     with local_cluster(nodes=2) as cluster:
         cluster.install_noop()
         add = ["gnt-instance", "add", "-n", "node2", *cluster.noop_options(), "a.example.com"]
@@ -113,7 +113,7 @@ def test_an_interrupted_up_leaves_nothing() -> None:
         assert not (parent / "c").exists()
 
 
-def test_what_was_never_finished_is_made_anew() -> None:
+def test_unfinished_cluster_is_created_again() -> None:
     with short_directory() as parent:
         directory = parent / "c"
         with begun(directory) as process:

@@ -99,7 +99,7 @@ def free_inodes(data: Path) -> None:
 
 
 @pytest.mark.requirement("G16", "G8", "F1")
-def test_without_inodes_nothing_acknowledged_is_lost_and_all_goes_on_when_there_are_some(
+def test_missing_inodes_lose_nothing_acknowledged(
     few_inodes: LocalCluster,
 ) -> None:
     cluster, data = few_inodes, few_inodes.cluster.master.paths.data

@@ -218,7 +218,7 @@ def a_directory(path: Path) -> None:
     "damage",
     [missing, empty, truncated, cut_to_the_uuid, with_a_damaged_line, not_text, a_directory],
 )
-async def test_a_list_of_candidates_that_is_not_whole_admits_nobody(
+async def test_incomplete_list_of_candidates_admits_no_caller(
     world: World, damage: Callable[[Path], None]
 ) -> None:
     async with world.calling() as client:
@@ -496,7 +496,7 @@ async def test_what_is_no_token_is_refused(world: World, token: str) -> None:
         await join(token, paths=world.master.paths)
 
 
-async def test_a_node_without_the_authority_adds_nobody(world: World) -> None:
+async def test_node_without_the_authority_adds_no_node(world: World) -> None:
     node = world.nodes.new()
     async with listening(node) as (token, _):
         with pytest.raises(PrereqError, match="on the master"):
@@ -569,7 +569,7 @@ async def test_an_init_that_fails_at_any_step_leaves_nothing(
     await nodes.close()
 
 
-async def test_a_join_whose_last_word_is_lost_is_said_to_be_open(world: World) -> None:
+async def test_join_with_a_lost_last_message_is_reported_as_unknown(world: World) -> None:
     node = world.nodes.new()
     async with listening(node) as (token, process):
 

@@ -60,7 +60,7 @@ def test_a_node_that_does_not_answer_stays_offline(cluster: LocalCluster) -> Non
 
 
 @pytest.mark.requirement("F29")
-def test_a_node_that_is_marked_offline_hears_of_it_and_starts_nothing(
+def test_node_marked_offline_is_notified_and_starts_nothing(
     cluster: LocalCluster,
 ) -> None:
     known = cluster.node(3).paths.data / "ssconf_offline_nodes"
@@ -137,9 +137,7 @@ def test_the_cluster_s_parameters_are_changed(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.requirement("S91", "S93")
-def test_a_node_is_renamed_and_its_instances_go_on(
-    cluster: LocalCluster, new_name: NewName
-) -> None:
+def test_renamed_node_keeps_its_instances_running(cluster: LocalCluster, new_name: NewName) -> None:
     name = new_name()
     cluster.ok("gnt-instance", "add", "-n", "node3", *cluster.noop_options(), name)
     uuid = cluster.value("node", "node3", "uuid")

@@ -57,7 +57,7 @@ def cluster(shared: SharedCluster, request: pytest.FixtureRequest) -> Iterator[L
 
 
 @pytest.mark.requirement("G1", "G2", "G4", "G8", "G19", "F2", "F3")
-def test_the_majority_goes_on_without_a_master_that_is_cut_off(cluster: LocalCluster) -> None:
+def test_majority_continues_without_an_isolated_master(cluster: LocalCluster) -> None:
     with Load(cluster, [1], count=1, pause_s=0.02) as load:
         time.sleep(1)
         cable(cluster, 1, "down")
@@ -81,7 +81,7 @@ def test_the_majority_goes_on_without_a_master_that_is_cut_off(cluster: LocalClu
 
 
 @pytest.mark.requirement("G1", "F1")
-def test_a_follower_that_is_cut_off_stops_nobody_for_long(cluster: LocalCluster) -> None:
+def test_isolated_follower_delays_writes_only_briefly(cluster: LocalCluster) -> None:
     cable(cluster, 3, "down")
     begun = time.monotonic()
     with LuxiClient(cluster.node(1).paths, timeout_s=20) as luxi:

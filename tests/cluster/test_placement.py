@@ -17,7 +17,7 @@ def diskless(*words: str) -> list[str]:
 
 
 @pytest.mark.requirement("S184", "S185")
-def test_a_new_cluster_places_without_being_told_and_says_why_not_elsewhere(
+def test_new_cluster_allocates_by_default_and_explains(
     cluster: LocalCluster, new_name: NewName
 ) -> None:
     name = new_name()

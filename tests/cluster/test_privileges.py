@@ -277,7 +277,7 @@ def test_secrets_are_for_the_daemons_that_need_them(separated: Separated) -> Non
 
 
 @pytest.mark.requirement("S224", "F40")
-def test_verify_tells_of_wrong_owners_and_the_next_start_mends_them(separated: Separated) -> None:
+def test_verify_reports_wrong_owners_and_the_next_start_repairs_them(separated: Separated) -> None:
     paths = separated.paths
     separated.cluster("verify")
     paths.authority_key.chmod(0o644)
@@ -303,7 +303,7 @@ def test_verify_tells_of_wrong_owners_and_the_next_start_mends_them(separated: S
 
 
 @pytest.mark.requirement("S224")
-def test_a_stranger_cannot_start_the_master_and_users_stay_while_it_runs(
+def test_other_users_cannot_start_the_master_and_users_stay_while_it_runs(
     separated: Separated,
 ) -> None:
     done = separated.run("ganeti.bootstrap.users_setup", "--remove")

@@ -105,7 +105,7 @@ def jobs_of(cluster: LocalCluster, node: int) -> dict[int, str]:
         return {row[0]: row[1] for row in client.call("QueryJobs", [], ["id", "status"])}
 
 
-def test_who_follows_events_through_changes_of_master_knows_every_job(
+def test_event_subscriber_sees_every_job_across_masters(
     cluster: LocalCluster,
 ) -> None:
     followers = [Follower(cluster, seed) for seed in range(4)]

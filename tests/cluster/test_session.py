@@ -46,7 +46,7 @@ def test_node_list_shows_chosen_fields_without_headers(cluster: LocalCluster) ->
     assert cluster.ok("gnt-node", "list", "node2").lines[0].startswith("Node ")
 
 
-def test_a_command_on_another_node_says_where_the_master_is(cluster: LocalCluster) -> None:
+def test_command_on_another_node_names_the_master(cluster: LocalCluster) -> None:
     done = cluster.run("gnt-instance", "list", node=2)
     assert done.status == 11
     assert "node1.vcluster.test" in done.err
@@ -108,7 +108,7 @@ def test_an_instance_on_local_disks_cannot_be_migrated(cluster: LocalCluster, we
     assert cluster.value("instance", web, "status") == "running"
 
 
-def test_info_tells_all_about_an_instance(cluster: LocalCluster, web: str) -> None:
+def test_info_shows_all_facts_about_an_instance(cluster: LocalCluster, web: str) -> None:
     said = cluster.ok("gnt-instance", "info", web).out
     assert web in said
     assert "node2.vcluster.test" in said
@@ -223,7 +223,7 @@ def test_verify_finds_nothing_wrong_with_a_sound_cluster(cluster: LocalCluster, 
 
 
 @pytest.mark.requirement("G17")
-def test_a_dead_node_gives_one_clear_error_and_the_rest_goes_on(
+def test_dead_node_gives_one_error_and_others_continue(
     cluster: LocalCluster, web: str, new_name: NewName
 ) -> None:
     cluster.kill(NODED, 2)

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 LOGS = {MASTERD: "master-daemon.log", NODED: "node-daemon.log"}
 
 
-def test_daemons_go_on_after_signals_and_write_to_a_rotated_log(cluster: LocalCluster) -> None:
+def test_daemons_continue_after_signals_and_write_to_a_rotated_log(cluster: LocalCluster) -> None:
     found = [name for name in (MASTERD, NODED, CONFD, MOND, RAPI) if cluster.runs(name)]
     pids = {name: cluster.pid(name) for name in found}
     assert {MASTERD, NODED} <= pids.keys()

@@ -50,7 +50,7 @@ def test_hooks_refuse_and_tell(cluster: LocalCluster, new_name: NewName) -> None
 
 
 @pytest.mark.requirement("G20")
-def test_the_watcher_mends_what_it_may(cluster: LocalCluster, new_name: NewName) -> None:
+def test_watcher_repairs_permitted_problems(cluster: LocalCluster, new_name: NewName) -> None:
     name = new_name()
     cluster.ok("gnt-instance", "add", "-n", "node2", *cluster.noop_options(), name)
     uuid = cluster.value("instance", name, "uuid")

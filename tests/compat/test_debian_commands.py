@@ -134,7 +134,7 @@ def test_they_raise_an_error_of_a_node_again(three: LocalCluster) -> None:
         ran(three, "gnt-instance remove -f e1.peer")
 
 
-def test_every_name_of_an_error_is_one_of_theirs() -> None:
+def test_every_error_name_exists_in_upstream() -> None:
     theirs = (unpacked(*COMMANDS) / PROGRAMS / "ganeti/errors.py").read_text()
     assert [name for name in UPSTREAM_ERRORS if f"\nclass {name}(" not in theirs] == []
 

@@ -132,7 +132,7 @@ def test_our_placement_tools_read_the_cluster_by_rest(
         cluster.ok("gnt-instance", "remove", "-f", "placed.example.com")
 
 
-def test_the_audit_log_tells_who_did_what(
+def test_audit_log_records_users_and_changes(
     cluster: LocalCluster, address: str, trusted: Path
 ) -> None:
     context = ssl.create_default_context(cafile=trusted)
@@ -195,7 +195,7 @@ def test_a_limited_user_gets_nothing_of_another_tenant(
 
 
 @pytest.mark.requirement("S225")
-def test_the_server_is_started_again_and_goes_on_after_its_masters_death(
+def test_server_is_restarted_and_survives_its_master(
     cluster: LocalCluster, address: str, trusted: Path
 ) -> None:
     cluster.kill(MASTERD)

@@ -100,7 +100,7 @@ def start_by_the_original(node: Node, instance: InstanceSpec, guest: Path, disk:
 @pytest.mark.parametrize(
     "start", [start_as_the_original, pytest.param(start_by_the_original, marks=pytest.mark.soak)]
 )
-async def test_a_guest_of_the_original_goes_on_under_our_driver_until_it_is_stopped(
+async def test_upstream_guest_keeps_running_under_this_driver(
     node: Node, guest: Path, disk: Path, start: Callable[[Node, InstanceSpec, Path, Path], None]
 ) -> None:
     instance = tiny_instance(guest)

@@ -77,9 +77,7 @@ def only_disk(cluster: LocalCluster) -> Path:
 
 
 @pytest.mark.requirement("G5")
-def test_a_guest_misses_no_heartbeat_while_it_is_migrated_there_and_back(
-    cluster: LocalCluster, name: str
-) -> None:
+def test_guest_loses_no_heartbeat_during_migrations(cluster: LocalCluster, name: str) -> None:
     cluster.ok("gnt-instance", "add", "-n", "node1", *options(), name, timeout_s=120)
     logs = set()
     for target in ("node2", "node1"):
@@ -102,7 +100,7 @@ def test_a_guest_misses_no_heartbeat_while_it_is_migrated_there_and_back(
 @pytest.mark.soak
 @pytest.mark.parametrize(("daemon", "node"), [(MASTERD, 1), (NODED, 1), (NODED, 2)])
 @pytest.mark.requirement("G5", "F20")
-def test_a_daemon_killed_during_a_migration_leaves_one_guest_that_goes_on(
+def test_killed_daemon_during_a_migration_leaves_one_running_guest(
     cluster: LocalCluster, name: str, daemon: str, node: int
 ) -> None:
     cluster.ok("gnt-instance", "add", "-n", "node1", *options(), name, timeout_s=120)
@@ -244,9 +242,7 @@ def test_down_ends_real_machines(name: str) -> None:
     wait_until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in running), "it ended", 5)
 
 
-def test_a_renamed_and_reinstalled_guest_knows_its_name_and_begins_anew(
-    cluster: LocalCluster, name: str
-) -> None:
+def test_renamed_and_reinstalled_guest_has_its_new_name(cluster: LocalCluster, name: str) -> None:
     cluster.ok("gnt-instance", "add", "-n", "node1", *options(), name, timeout_s=120)
     beats(cluster, name)
     assert "must be down" in cluster.fails("gnt-instance", "reinstall", "-f", name)

@@ -221,7 +221,7 @@ ALL = [cell for cell in itertools.product(PARTIES, MOMENTS) if cell not in FEW]
         ]
     ],
 )
-def test_whoever_dies_during_a_migration_one_guest_and_all_its_data_are_left(
+def test_any_death_during_a_migration_leaves_one_guest_with_its_data(
     cluster: LocalCluster, name: str, party: str, moment: str, template: str
 ) -> None:
     add(cluster, name, template=template)

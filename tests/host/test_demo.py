@@ -84,7 +84,7 @@ def test_the_demo_shows_a_virtual_machine_and_leaves_nothing_behind(directory: P
     assert (again.returncode, "not running" in again.stdout) == (0, True)
 
 
-def test_a_demo_that_fails_says_why_and_leaves_nothing(directory: Path) -> None:
+def test_failed_demo_reports_the_reason_and_leaves_nothing(directory: Path) -> None:
     directory.parent.chmod(0o700)
     directory.write_text("somebody's file\n")
     done = demo(directory, "up")

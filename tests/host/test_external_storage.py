@@ -135,7 +135,7 @@ def test_a_provider_that_does_not_grow_a_disk_is_noticed(shelf: Shelf, web: Loca
 
 
 @pytest.mark.requirement("G11")
-def test_a_volume_that_was_never_made_is_given_up(shelf: Shelf, web: LocalCluster) -> None:
+def test_missing_volume_is_abandoned(shelf: Shelf, web: LocalCluster) -> None:
     shelf.flag("no-create").touch()
     assert web.run(*shelf.add(OTHER)).status == 1
     shelf.flag("no-create").unlink()

@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 
-async def test_a_guest_says_who_it_is_and_still_does_after_it_moved(
+async def test_guest_agent_answers_before_and_after_a_move(
     nodes: list[Node], guest: Path, disk: Path
 ) -> None:
     """By a QEMU without rights: the channel's socket is the node daemon's."""

@@ -366,7 +366,7 @@ async def test_a_guest_that_died_by_itself_gives_its_id_back_and_a_new_daemon_ke
         ({"security_model": "none", "security_domain": "nobody"}, "has no meaning"),
     ],
 )
-async def test_a_start_without_the_user_that_it_needs_says_so_and_leaves_nothing(
+async def test_start_without_its_user_is_refused_and_leaves_nothing(
     nodes: list[Node],
     guest: Path,
     disk: Path,

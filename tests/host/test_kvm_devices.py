@@ -303,7 +303,7 @@ async def test_spice_is_served_over_tls_with_the_clusters_certificate(
     assert await asyncio.to_thread(visit) == b"REDQ"
 
 
-async def test_nobody_is_served_in_the_clear(spice: InstanceSpec) -> None:
+async def test_unencrypted_clients_are_refused(spice: InstanceSpec) -> None:
     def visit() -> bytes:
         with socket.create_connection(("127.0.0.1", spice.network_port or 0), 10) as plain:
             with contextlib.suppress(ConnectionError):

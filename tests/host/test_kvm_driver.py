@@ -284,7 +284,7 @@ async def test_a_soft_reboot_ends_the_guest_in_order_and_boots_it_again(
 
 
 @pytest.mark.requirement("G5")
-async def test_no_heartbeat_is_lost_by_a_live_migration_there_and_back(
+async def test_live_migration_loses_no_heartbeat(
     nodes: list[Node], guest: Path, disk: Path
 ) -> None:
     here, there = nodes

@@ -135,7 +135,7 @@ async def test_a_display_without_its_password_file_does_not_start_and_leaves_not
     assert [one.name for one in sorted(paths.kvm.iterdir())] == ["acceleration"]
 
 
-async def test_the_screen_of_a_guest_is_a_picture_and_a_guest_without_one_says_so(
+async def test_screenshot_is_a_picture_or_an_error(
     driver: KvmHypervisor, guest: Path, disk: Path, paths: Paths
 ) -> None:
     seeing = tiny_instance(guest, vga="std", kernel_args="console=tty0 loglevel=6")

@@ -141,7 +141,7 @@ async def test_a_target_that_dies_while_the_disk_is_sent_leaves_the_guest_alone(
 
 
 @pytest.mark.requirement("A62")
-async def test_strangers_are_refused_and_the_right_node_still_gets_through(
+async def test_foreign_callers_are_refused_and_the_right_node_accepted(
     nodes: list[Node], guest: Path, disk: Path, copy: Path, tmp_path: Path
 ) -> None:
     here, there = nodes
@@ -192,7 +192,7 @@ async def third_guest(node: Node, guest: Path, tmp_path: Path) -> InstanceSpec:
     return instance
 
 
-async def test_who_does_not_say_who_it_is_is_not_waited_for(
+async def test_silent_caller_is_not_awaited(
     nodes: list[Node], guest: Path, disk: Path, copy: Path
 ) -> None:
     here, there = nodes

@@ -137,7 +137,7 @@ def test_a_network_that_is_not_there_is_refused_before_anything_is_made(
     assert cluster.names("instance") == set()
 
 
-def test_the_script_of_the_administrator_connects_in_place_of_ours(cluster: LocalCluster) -> None:
+def test_administrator_script_replaces_the_network_script(cluster: LocalCluster) -> None:
     told = cluster.directory / "told"
     own = cluster.node(1).paths.etc / "kvm-vif-bridge"
     own.write_text(f'#!/bin/sh\nenv >{told}\nip link set dev "$INTERFACE" up\n')

@@ -139,7 +139,7 @@ STEPS = ("lvcreate", "create-md", "drbdsetup detach", "drbdsetup attach", "lvrem
 @pytest.mark.requirement("G11", "G13", "F24")
 @pytest.mark.usefixtures("web")
 @pytest.mark.parametrize("victim", ["node daemon", "master"])
-def test_whoever_dies_while_copies_are_replaced_a_whole_mirror_comes_of_it(
+def test_any_death_during_a_replacement_leaves_a_complete_mirror(
     cluster: MachineCluster, victim: str
 ) -> None:
     before, trap = fill(cluster, 2, FILLED_MIB), Trap(cluster, 3)
@@ -181,7 +181,7 @@ def test_it_becomes_plain_and_mirrored_again_where_it_is(cluster: MachineCluster
 
 @pytest.mark.requirement("F22", "G13")
 @pytest.mark.usefixtures("web")
-def test_a_split_brain_is_told_and_a_person_chooses(cluster: MachineCluster) -> None:
+def test_split_brain_is_reported_and_resolved_by_an_administrator(cluster: MachineCluster) -> None:
     do(cluster, "shutdown", WEB)
     both_good(cluster)
     for node in (2, 3):

@@ -56,7 +56,7 @@ def test_building_again_changes_nothing(guest: Path) -> None:
     assert (guest / "initrd").stat().st_ino == before
 
 
-def test_a_build_that_cannot_fetch_leaves_nothing_and_says_why(tmp_path: Path) -> None:
+def test_build_without_downloads_leaves_nothing_and_reports_the_reason(tmp_path: Path) -> None:
     """Without the programs of Debian's package system."""
     done = subprocess.run(
         [sys.executable, str(CHECKOUT / "guest/build.py"), "--output", str(tmp_path / "out")],
@@ -86,7 +86,7 @@ def test_create_takes_the_host_name_from_the_instance_and_empties_the_ring(
     assert disk.stat().st_size == 64 * MIB
 
 
-def test_create_says_nothing_on_standard_output(guest: Path, disk: Path) -> None:
+def test_create_prints_nothing_to_standard_output(guest: Path, disk: Path) -> None:
     done = run_script(guest, "create", INSTANCE_NAME="web1", DISK_0_PATH=str(disk))
     assert done.returncode == 0
     assert done.stdout == ""
@@ -135,7 +135,7 @@ def test_rename_changes_the_host_name_and_nothing_else(guest: Path, disk: Path) 
     ],
 )
 @pytest.mark.requirement("S146", "S144")
-def test_verify_judges_parameters_and_says_which_is_wrong(
+def test_verify_names_the_wrong_parameter(
     guest: Path, parameters: dict[str, str], said: str
 ) -> None:
     done = run_script(guest, "verify", "parameters", **parameters)

@@ -43,7 +43,9 @@ class Ended:
     output: str = ""
 
 
-async def run_directory(place: Path, environment: Mapping[str, str], limit_s: float) -> list[Ended]:
+async def run_directory(
+    directory: Path, environment: Mapping[str, str], limit_s: float
+) -> list[Ended]:
     """Run all programs of a directory within `limit_s`; programs without remaining time have failed.
 
     They get PATH and `environment`, and nothing else. HostError if the directory is not trusted.
@@ -51,7 +53,7 @@ async def run_directory(place: Path, environment: Mapping[str, str], limit_s: fl
     loop = asyncio.get_running_loop()
     end = loop.time() + limit_s
     results = []
-    for script in await asyncio.to_thread(scripts_of, place):
+    for script in await asyncio.to_thread(scripts_of, directory):
         if script.problem:
             results.append(Ended(script.path.name, script.problem))
         else:
@@ -82,19 +84,19 @@ def shown(text: str, limit: int = OUTPUT_LIMIT) -> str:
     return "".join(one if one.isprintable() or one in "\n\t" else "�" for one in kept) + more
 
 
-def scripts_of(place: Path) -> list[Script]:
+def scripts_of(directory: Path) -> list[Script]:
     """Return the programs of a directory, by name; none if the directory does not exist.
 
     Files that are not executable are ignored. HostError if the directory itself is not trusted.
     """
     try:
-        check_directory(place.parent)
-        check_directory(place)
-        entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        check_directory(directory.parent)
+        check_directory(directory)
+        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
     except FileNotFoundError:
         return []
     except OSError as err:
-        raise HostError(f"{place}: {err.strerror}") from err
+        raise HostError(f"{directory}: {err.strerror}") from err
     found = (_script(Path(entry.path)) for entry in entries if NAME.fullmatch(entry.name))
     return [script for script in found if script is not None]
 
@@ -132,13 +134,13 @@ def is_program(status: os.stat_result) -> bool:
     return stat.S_ISREG(status.st_mode) and bool(status.st_mode & stat.S_IXUSR)
 
 
-def check_directory(place: Path) -> None:
+def check_directory(directory: Path) -> None:
     """Raise HostError unless it is a directory, not a link, that only root may write; OSError."""
-    status = place.lstat()
+    status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise HostError(f"{place} is not a directory (links are not followed)")
+        raise HostError(f"{directory} is not a directory (links are not followed)")
     if why := distrust(status):
-        raise HostError(f"{place} cannot be trusted: {why}")
+        raise HostError(f"{directory} cannot be trusted: {why}")
 
 
 def distrust(status: os.stat_result) -> str:

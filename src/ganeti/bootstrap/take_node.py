@@ -64,17 +64,17 @@ class Node:
         return self.aside / ".returning"
 
     @property
-    def place(self) -> Path:
+    def original_directory(self) -> Path:
         """Return the present directory of upstream's files."""
         return self.aside if (self.aside / CLUSTER_FILE).exists() else self.paths.data
 
     @property
     def is_original(self) -> bool:
         """Return whether the node's files belong to a cluster of upstream."""
-        return not is_member(self.paths) and (self.place / CLUSTER_FILE).exists()
+        return not is_member(self.paths) and (self.original_directory / CLUSTER_FILE).exists()
 
     def _is_master(self) -> bool:
-        return _line(self.place / MASTER_FILE) == hostname()
+        return _line(self.original_directory / MASTER_FILE) == hostname()
 
     async def take(self) -> list[str]:
         """Replace upstream by this implementation; return what to do next.
@@ -86,10 +86,10 @@ class Node:
             raise PrereqError(
                 "this node is already in a cluster of this implementation", ErrorCode.WRONG_STATE
             )
-        place = self.place
-        if not (place / CLUSTER_FILE).exists():
+        original = self.original_directory
+        if not (original / CLUSTER_FILE).exists():
             raise PrereqError(
-                f"this node is not in a cluster of upstream Ganeti: {place / CLUSTER_FILE} does not exist",
+                f"this node is not in a cluster of upstream Ganeti: {original / CLUSTER_FILE} does not exist",
                 ErrorCode.WRONG_STATE,
             )
         found = self.running()
@@ -215,7 +215,7 @@ class Node:
             write_atomically(serial, text, mode=serial.stat().st_mode & 0o777)
 
     def _said_of_config(self, config: bytes | None) -> list[str]:
-        if config is not None or not (self.place / CONFIG).exists():
+        if config is not None or not (self.original_directory / CONFIG).exists():
             return []
         old = f"{CONFIG} is as of the takeover: it lacks all later changes"
         return [
@@ -225,7 +225,7 @@ class Node:
     def _uuids(self) -> dict[str, str]:
         """Return name -> UUID of each instance, if this node has upstream's configuration."""
         try:
-            document = parse((self.place / CONFIG).read_bytes())
+            document = parse((self.original_directory / CONFIG).read_bytes())
         except (OSError, InputError):
             return {}
         return {one.get("name", ""): uuid for uuid, one in document.get("instances", {}).items()}
@@ -273,7 +273,7 @@ class Node:
         raise HostError(f"ganeti-{name} (process {process.pid}) does not stop")
 
     def _move_away(self) -> None:
-        if self.place != self.aside:
+        if self.original_directory != self.aside:
             self.aside.mkdir(mode=0o700, exist_ok=True)
             staying = self._staying()
             for entry in sorted(self.paths.data.iterdir(), key=_cluster_file_last):

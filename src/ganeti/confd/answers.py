@@ -61,8 +61,8 @@ def _node_role(facts: ClusterCopy, _cluster: ClusterFacts, request: Request) -> 
 
 
 def _node_of(facts: ClusterCopy, link: str, address: Scalar) -> Reply:
-    place = facts.instance_at(link, address) if isinstance(address, str) else None
-    node = facts.nodes.get(place.primary_node) if place is not None else None
+    instance = facts.instance_at(link, address) if isinstance(address, str) else None
+    node = facts.nodes.get(instance.primary_node) if instance is not None else None
     return UNKNOWN if node is None else (Status.OK, node.primary_ip)
 
 
@@ -126,20 +126,20 @@ def _node_drbd(facts: ClusterCopy, _cluster: ClusterFacts, request: Request) -> 
     if node is None:
         return UNKNOWN
     rows = []
-    for place in facts.instances_of(node.uuid):
-        primary = place.primary_node == node.uuid
-        other = (*place.secondary_nodes, "")[0] if primary else place.primary_node
+    for instance in facts.instances_of(node.uuid):
+        primary = instance.primary_node == node.uuid
+        other = (*instance.secondary_nodes, "")[0] if primary else instance.primary_node
         peer = facts.nodes.get(other)
         rows += [
             [
                 node.name,
                 minor,
-                place.name,
+                instance.name,
                 f"disk/{index}",
                 "primary" if primary else "secondary",
                 peer.name if peer else "",
             ]
-            for index, disk in enumerate(place.read().disks)
+            for index, disk in enumerate(instance.read().disks)
             for minor in disk.minors(node.uuid)
         ]
     return Status.OK, rows
@@ -149,18 +149,18 @@ def _node_instances(facts: ClusterCopy, _cluster: ClusterFacts, request: Request
     node = facts.node(_text(request))
     if node is None:
         return UNKNOWN
-    places = facts.instances_of(node.uuid)
-    primaries = [one.read().shown() for one in places if one.primary_node == node.uuid]
-    secondaries = [one.read().shown() for one in places if one.primary_node != node.uuid]
+    instances = facts.instances_of(node.uuid)
+    primaries = [one.read().shown() for one in instances if one.primary_node == node.uuid]
+    secondaries = [one.read().shown() for one in instances if one.primary_node != node.uuid]
     return Status.OK, [primaries, secondaries]
 
 
 def _instance_disks(facts: ClusterCopy, _cluster: ClusterFacts, request: Request) -> Reply:
-    place = facts.instance(_text(request))
-    if place is None:
+    instance = facts.instance(_text(request))
+    if instance is None:
         return UNKNOWN
-    nodes = [place.primary_node, *place.secondary_nodes]
-    disks = [disk.shown() for disk in place.read().disks]
+    nodes = [instance.primary_node, *instance.secondary_nodes]
+    disks = [disk.shown() for disk in instance.read().disks]
     return Status.OK, [
         {"iv_name": f"disk/{index}", "nodes": nodes, **disk} for index, disk in enumerate(disks)
     ]
@@ -209,8 +209,8 @@ def _instance_names(facts: ClusterCopy, _cluster: ClusterFacts, request: Request
 
 
 def _primary_node(facts: ClusterCopy, _cluster: ClusterFacts, request: Request) -> Reply:
-    place = facts.instance(_text(request))
-    node = None if place is None else facts.nodes.get(place.primary_node)
+    instance = facts.instance(_text(request))
+    node = None if instance is None else facts.nodes.get(instance.primary_node)
     return UNKNOWN if node is None else (Status.OK, node.name)
 
 

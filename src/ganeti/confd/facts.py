@@ -260,16 +260,16 @@ class ClusterCopy:
         addresses = tuple(
             (_wire_of(nic, instance.primary_node), nic.ip) for nic in instance.nics if nic.ip
         )
-        place = InstanceEntry(
+        entry = InstanceEntry(
             instance.name,
             instance.primary_node,
             instance.secondary_nodes,
             addresses,
             msgspec.json.encode(instance),
         )
-        self.instances[uuid] = place
-        self.instance_names[place.name] = uuid
-        for node in (place.primary_node, *place.secondary_nodes):
+        self.instances[uuid] = entry
+        self.instance_names[entry.name] = uuid
+        for node in (entry.primary_node, *entry.secondary_nodes):
             self._by_node.setdefault(node, set()).add(uuid)
         for wire, ip in addresses:
             self._by_address.setdefault(ip, set()).add(uuid)
@@ -277,14 +277,14 @@ class ClusterCopy:
             count[ip] = count.get(ip, 0) + 1
 
     def _drop_instance(self, uuid: str) -> None:
-        place = self.instances.pop(uuid, None)
-        if place is None:
+        entry = self.instances.pop(uuid, None)
+        if entry is None:
             return
-        if self.instance_names.get(place.name) == uuid:
-            del self.instance_names[place.name]
-        for node in (place.primary_node, *place.secondary_nodes):
+        if self.instance_names.get(entry.name) == uuid:
+            del self.instance_names[entry.name]
+        for node in (entry.primary_node, *entry.secondary_nodes):
             self._by_node.get(node, set()).discard(uuid)
-        for wire, ip in place.addresses:
+        for wire, ip in entry.addresses:
             self._by_address.get(ip, set()).discard(uuid)
             if not self._by_address.get(ip):
                 self._by_address.pop(ip, None)
@@ -318,7 +318,7 @@ class ClusterCopy:
     def instances_of(self, node: str) -> list[InstanceEntry]:
         """Return the instances that have a node as primary or secondary, by name."""
         found = (self.instances[uuid] for uuid in self._by_node.get(node, ()))
-        return sorted(found, key=lambda place: place.name)
+        return sorted(found, key=lambda entry: entry.name)
 
     def addresses(self, link: str) -> list[str]:
         """Return the addresses of instances at a link, explicit or by default; sorted."""
@@ -331,12 +331,12 @@ class ClusterCopy:
         The first by name if several networks have that link.
         """
         found = (
-            place
-            for place in map(self.instances.__getitem__, self._by_address.get(ip, ()))
-            for wire, own in place.addresses
+            entry
+            for entry in map(self.instances.__getitem__, self._by_address.get(ip, ()))
+            for wire, own in entry.addresses
             if own == ip and self.link_of(wire) == link
         )
-        return min(found, key=lambda place: place.name, default=None)
+        return min(found, key=lambda entry: entry.name, default=None)
 
     def link_of(self, wire: Wire) -> str:
         """Return the link of an interface: its network's in the group of the primary node, or its own."""

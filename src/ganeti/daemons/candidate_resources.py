@@ -23,15 +23,15 @@ class CandidateResources:
 
     async def admit(self, node: Node) -> CandidateArgs:
         """Add a member for the node's server; GanetiError, also while the last change is too recent."""
-        place = await self.servers.admit(node)
+        state = await self.servers.admit(node)
         key = await asyncio.to_thread(self._paths.authority_key.read_text)
         confd, former = await asyncio.to_thread(distributed_keys, self._paths)
         return CandidateArgs(
             authority_key=key,
             confd_key=confd,
             former_confd_key=former,
-            state=msgspec.json.encode(place.settings).decode() if place.settings else "",
-            server=place.server,
+            state=msgspec.json.encode(state.settings).decode() if state.settings else "",
+            server=state.server,
         )
 
     def confd_keys(self) -> tuple[bytes, bytes]:

@@ -149,13 +149,13 @@ class MasterServices:
         archive = self._archive()
         servers = open_servers(self._paths, identity.cluster_uuid, rpc)
         self._opened.push_async_callback(servers.close)
-        places = CandidateResources(self._paths, servers)
+        resources = CandidateResources(self._paths, servers)
         members = MembershipKeeper(
             store,
             lease,
             config,
             rpc,
-            places=places,
+            resources=resources,
             directory=self._node.directory,
             settle=distributor.settle,
             candidates_are=archive.candidates_are,
@@ -184,7 +184,7 @@ class MasterServices:
         self._keep(fence.sweep(lambda: list(config.snapshot.nodes.values())), "stale work")
         self._begin(members)
         self._begin(renewal)
-        self._begin(ConfdCopies(config, rpc, lambda: places.confd_keys()[0]))
+        self._begin(ConfdCopies(config, rpc, lambda: resources.confd_keys()[0]))
         self._begin(MasterAddress(config, rpc, lease.epoch))
         self._start_rest(config, rpc)
         _log.info("master of cluster %s in epoch %d", config.snapshot.cluster.name, lease.epoch)

@@ -82,7 +82,7 @@ class MembershipKeeper:
         config: Config,
         rpc: Rpc,
         *,
-        places: CandidateResources,
+        resources: CandidateResources,
         directory: NodeDirectory,
         settle: Callable[[float], Awaitable[list[str]]],
         candidates_are: Callable[[frozenset[NodeUuid]], None] = lambda _candidates: None,
@@ -93,7 +93,7 @@ class MembershipKeeper:
         candidates at which the state is kept.
         """
         self._candidates_are = candidates_are
-        self._places, self._servers = places, places.servers
+        self._resources, self._servers = resources, resources.servers
         self._store, self._lease = store, lease
         self._settle = settle
         self._config, self._rpc = config, rpc
@@ -155,7 +155,7 @@ class MembershipKeeper:
         self._coming[node.uuid] = math.inf
         try:
             async with self._changing_servers:
-                args = await self._places.admit(node)
+                args = await self._resources.admit(node)
             await self._begin(node, self._without_earlier_key(args))
             await self._servers.settle(node)
         except BaseException:
@@ -188,12 +188,12 @@ class MembershipKeeper:
         """
         late: dict[str, str] = {}
         master = self._config.snapshot.cluster.master_node
-        before, _former = await asyncio.to_thread(self._places.confd_keys)
+        before, _former = await asyncio.to_thread(self._resources.confd_keys)
         new = new_key()
         for former in (before, b""):
             for node in self._config.snapshot.master_candidates():
                 if node.uuid == master:
-                    args = await self._places.admit(node)
+                    args = await self._resources.admit(node)
                     renewed = msgspec.structs.replace(args, confd_key=new, former_confd_key=former)
                     await self._begin(node, renewed)
             await self._let_count(new)

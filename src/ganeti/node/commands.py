@@ -81,11 +81,11 @@ class NodeCommands:
 
         The answer for a missing or forbidden command is the same, and delayed (A31).
         """
-        place = self._paths.restricted_commands
+        directory = self._paths.restricted_commands
         async with self._restricted:
-            why = await asyncio.to_thread(_restricted_refusal, place, args.command)
+            why = await asyncio.to_thread(_restricted_refusal, directory, args.command)
             if not why:
-                return await _run([str(place / args.command)], LIMIT_S)
+                return await _run([str(directory / args.command)], LIMIT_S)
             log.warning("restricted command %.80r was refused: %s", args.command, why)
             await asyncio.sleep(self._refusal_delay_s)
         raise HostError("this node does not run that command; the reason is in its log")
@@ -140,14 +140,14 @@ def refusal_to_run(name: str, path: Path) -> str:
     return distrust(status)
 
 
-def _restricted_refusal(place: Path, command: str) -> str:
+def _restricted_refusal(directory: Path, command: str) -> str:
     if not NAME.fullmatch(command):
         return "it is not a name"
     try:
-        check_directory(place.parent)
+        check_directory(directory.parent)
     except (HostError, OSError) as err:
         return str(err)
-    return refusal_to_run("/" + command, place / command)
+    return refusal_to_run("/" + command, directory / command)
 
 
 def _shell_refusal(path: Path) -> str:

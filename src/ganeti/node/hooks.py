@@ -66,8 +66,8 @@ class NodeHooks:
             if not VARIABLE.fullmatch(name) or "\0" in value:
                 raise PrereqError(f"{name!r:.80} is not a hook variable", ErrorCode.WRONG_INPUT)
         environment = {**args.environment, f"{PREFIX}DATA_DIR": str(self._data)}
-        place = self._hooks / directory(args.hook, args.phase)
-        ended = await run_directory(place, environment, self._limit_s)
+        path = self._hooks / directory(args.hook, args.phase)
+        ended = await run_directory(path, environment, self._limit_s)
         return [
             HookResult(script=one.name, problem=one.problem, output=one.output) for one in ended
         ]
@@ -87,10 +87,10 @@ class LocalHooks:
 
         A hook that fails before the action refuses it (HostError); after the action it is logged.
         """
-        place = self._paths.hooks / directory(hook, phase)
+        path = self._paths.hooks / directory(hook, phase)
         environment = self._environment(hook, phase, variables)
         try:
-            results = await run_directory(place, environment, HOOKS_LIMIT_S)
+            results = await run_directory(path, environment, HOOKS_LIMIT_S)
         except HostError as err:
             if phase is Phase.PRE:
                 raise
@@ -98,7 +98,7 @@ class LocalHooks:
             return
         for one in results:
             if one.problem:
-                text = f"hook {one.name} ({place}) failed: {one.problem}: {one.output}"
+                text = f"hook {one.name} ({path}) failed: {one.problem}: {one.output}"
                 if phase is Phase.PRE:
                     raise HostError(text)
                 log.warning("%s", text)

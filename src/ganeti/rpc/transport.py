@@ -88,9 +88,9 @@ class _Progress:
     """True if it waits for one of the node's connections."""
 
     async def take_slots(self) -> None:
-        for place in self.handshakes:
-            await place.acquire()
-            self.held.append(place)
+        for slot in self.handshakes:
+            await slot.acquire()
+            self.held.append(slot)
 
     def connected(self) -> None:
         self.is_connected = True

@@ -32,9 +32,9 @@ class Waiting(msgspec.Struct, frozen=True):
 class WaitingTransactions:
     """Waiting and running transactions, in order, until each has its outcome."""
 
-    def __init__(self, place: str) -> None:
-        """`place` names the destination in a refusal's text."""
-        self._place = place
+    def __init__(self, destination: str) -> None:
+        """`destination` appears in the text of a refusal."""
+        self._destination = destination
         self._queue: deque[Waiting] = deque()
         self._waking = StaggeredWaker()
         self._lost_submits = 0
@@ -109,7 +109,7 @@ class WaitingTransactions:
         if self.full:
             self._refuse(self.full)
         if self.bytes + size > MAX_BYTES:
-            self._refuse(f"{self.bytes} bytes already wait for {self._place}; try again")
+            self._refuse(f"{self.bytes} bytes already wait for {self._destination}; try again")
 
     def _refuse(self, reason: str) -> None:
         self.refused += 1

@@ -53,13 +53,13 @@ class Event:
         return head.encode() + wire.encode(self.content) + b"\n\n"
 
 
-_Place = tuple[int, int, int, int]
+_EventPosition = tuple[int, int, int, int]
 """Epoch, serial and N of a number, and the count of events without a number since."""
 
 
 @dataclass(frozen=True)
 class _Kept:
-    place: _Place
+    position: _EventPosition
     event: Event
     bytes_: bytes
 
@@ -70,10 +70,10 @@ class EventHub:
     def __init__(self, master: MasterConnections) -> None:
         self._master = master
         self._kept: list[_Kept] = []
-        self._since: _Place = (0, 0, 0, 0)
+        self._since: _EventPosition = (0, 0, 0, 0)
         """The position after which all events are kept."""
         self._last: str | None = None
-        self._place: _Place = (0, 0, 0, 0)
+        self._position: _EventPosition = (0, 0, 0, 0)
         """The position of the last event."""
         self._passing = self._losses = 0
         self._waiters: set[asyncio.Future[None]] = set()
@@ -104,16 +104,16 @@ class EventHub:
             # Subscribers then see that their position is earlier, and the later events are requested from the master.
             self._kept.clear()
             self._losses += 1
-            self._since = self._place = _place(last)
+            self._since = self._position = _position_of(last)
         for number, kind, content in answer["events"]:
             event = Event(None if number is None else str(number), str(kind), content)
-            self._place = _place(number) if number is not None else _after(self._place)
-            self._kept.append(_Kept(self._place, event, event.encoded()))
+            self._position = _position_of(number) if number is not None else _after(self._position)
+            self._kept.append(_Kept(self._position, event, event.encoded()))
         if too_many := self._kept[:-KEPT]:
-            self._since = too_many[-1].place
+            self._since = too_many[-1].position
             del self._kept[:-KEPT]
         self._last, self._passing = last, int(answer["passing"])
-        self._place = max(self._place, _place(last))
+        self._position = max(self._position, _position_of(last))
         self._wake()
 
     def _wake(self) -> None:
@@ -142,10 +142,10 @@ class EventHub:
         """Yield the events after `last` (None: from now on) as they arrive; an empty list keeps the connection alive."""
         while self._last is None and not self._is_closed:
             await self.news(KEEP_ALIVE_S)
-        seen = self._place if last is None else _place(last)
+        seen = self._position if last is None else _position_of(last)
         losses = self._losses if last is None or self._has(seen) else None
         while not self._is_closed:
-            known = self._place
+            known = self._position
             if losses == self._losses and self._since <= seen <= known:
                 found, seen = self._after(seen), known
             else:
@@ -155,20 +155,22 @@ class EventHub:
                 yield found
                 continue
             await self.news(KEEP_ALIVE_S)
-            if known == self._place:
+            if known == self._position:
                 yield []
 
-    def _has(self, place: _Place) -> bool:
+    def _has(self, position: _EventPosition) -> bool:
         """Return True if this server sent an event of this number; other numbers may be of a lost history."""
-        index = bisect_left(self._kept, place, key=lambda one: one.place)
-        return index < len(self._kept) and self._kept[index].place == place
+        index = bisect_left(self._kept, position, key=lambda one: one.position)
+        return index < len(self._kept) and self._kept[index].position == position
 
-    def _after(self, seen: _Place) -> list[tuple[Event, bytes]]:
+    def _after(self, seen: _EventPosition) -> list[tuple[Event, bytes]]:
         """Return events from the kept ones."""
-        index = bisect_right(self._kept, seen, key=lambda one: one.place)
+        index = bisect_right(self._kept, seen, key=lambda one: one.position)
         return [(one.event, one.bytes_) for one in self._kept[index:]]
 
-    async def _older(self, seen: _Place) -> tuple[list[tuple[Event, bytes]], _Place]:
+    async def _older(
+        self, seen: _EventPosition
+    ) -> tuple[list[tuple[Event, bytes]], _EventPosition]:
         """Return events from the master and their end; the whole state if the master does not have the events."""
         answer = await self._master.ask("WaitForEvents", "{}-{}-{}".format(*seen), 0)
         last = str(answer["last"])
@@ -176,7 +178,7 @@ class EventHub:
             found = [Event(str(number), str(kind), one) for number, kind, one in answer["events"]]
         else:
             found = await self._everything(last)
-        return [(event, event.encoded()) for event in found], _place(last)
+        return [(event, event.encoded()) for event in found], _position_of(last)
 
     async def _everything(self, last: str) -> list[Event]:
         """Return `reset`, the state of all objects, and `complete`. Only `complete` has the number `last`.
@@ -201,15 +203,15 @@ def _wake(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-def _place(number: str) -> _Place:
+def _position_of(number: str) -> _EventPosition:
     """Return the position of an event's number, or of the end of a position."""
     epoch, serial, *index = map(int, number.split("-"))
     return epoch, serial, index[0] if index else 0, 0
 
 
-def _after(place: _Place) -> _Place:
+def _after(position: _EventPosition) -> _EventPosition:
     """Return the position of an event without a number."""
-    return *place[:3], place[3] + 1
+    return *position[:3], position[3] + 1
 
 
 def is_number(text: str) -> bool:

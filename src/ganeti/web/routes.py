@@ -34,34 +34,34 @@ class Routes:
             self._add(operation)
 
     def _add(self, operation: Operation) -> None:
-        place = self._top
+        node = self._top
         for word in _words(operation.path):
             if word.startswith("{"):
-                place.item = place.item or _PathNode()
-                place.form = _FORMS.get(word[1:-1], _NAME)
-                place = place.item
+                node.item = node.item or _PathNode()
+                node.form = _FORMS.get(word[1:-1], _NAME)
+                node = node.item
             else:
-                place = place.words.setdefault(word, _PathNode())
-        if operation.method in place.operations:
+                node = node.words.setdefault(word, _PathNode())
+        if operation.method in node.operations:
             raise ValueError(f"{operation.method} {operation.path} is declared twice")
-        place.operations[operation.method] = operation
+        node.operations[operation.method] = operation
 
     def find(self, method: str, path: str) -> tuple[Operation, tuple[str, ...]]:
         """Return the operation and the variable parts of the path; Refusal (404, 405)."""
-        place, items = self._top, list[str]()
+        node, items = self._top, list[str]()
         for word in _words(path):
-            if found := place.words.get(word):
-                place = found
-            elif place.item is not None and place.form.fullmatch(word):
-                place = place.item
+            if found := node.words.get(word):
+                node = found
+            elif node.item is not None and node.form.fullmatch(word):
+                node = node.item
                 items.append(word)
             else:
                 raise not_found("Nothing matches the given URI")
-        if not place.operations:
+        if not node.operations:
             raise not_found("Nothing matches the given URI")
-        if operation := place.operations.get(method):
+        if operation := node.operations.get(method):
             return operation, tuple(items)
-        allowed = ", ".join(place.operations)
+        allowed = ", ".join(node.operations)
         raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, f"use one of {allowed}", {"Allow": allowed})
 
 

@@ -161,7 +161,7 @@ async def begin(tmp_path: Path, settle: Settle, servers: type[StateServers] = St
         lease,
         config,
         rpc,
-        places=CandidateResources(paths, servers()),
+        resources=CandidateResources(paths, servers()),
         directory=NodeDirectory(),
         settle=settle,
     )

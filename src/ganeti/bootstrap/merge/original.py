@@ -50,12 +50,12 @@ class OriginalAgent(Agent):
 
     def backup(self) -> bytes:
         """Return upstream's configuration file."""
-        return (self._node.place / CONFIG).read_bytes()
+        return (self._node.original_directory / CONFIG).read_bytes()
 
     async def state(self) -> bytes:
         if left := self._node.running():
             raise PrereqError(f"still running: {', '.join(left)}", ErrorCode.WRONG_STATE)
-        if jobs := unfinished(self._node.place / "queue"):
+        if jobs := unfinished(self._node.original_directory / "queue"):
             raise PrereqError(
                 f"jobs have not ended: {', '.join(map(str, jobs[:10]))}; wait for them, or cancel them",
                 ErrorCode.WRONG_STATE,

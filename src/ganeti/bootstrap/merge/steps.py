@@ -72,7 +72,7 @@ class Merge:
     run: RunCommand
     say: Callable[[str], None]
 
-    def places(self) -> list[MergingNode]:
+    def moving_nodes(self) -> list[MergingNode]:
         """Return all nodes to move, each cluster's master first."""
         return [
             MergingNode(cluster, node)
@@ -82,20 +82,20 @@ class Merge:
 
     def masters(self) -> list[MergingNode]:
         """Return the master of each cluster."""
-        return [place for place in self.places() if place.node.is_master]
+        return [member for member in self.moving_nodes() if member.node.is_master]
 
-    async def call(self, place: MergingNode, action: Action, **fields: object) -> Reply:
+    async def call(self, member: MergingNode, action: Action, **fields: object) -> Reply:
         """Send a request to a node; PrereqError."""
-        remote = await self.reach(place)
+        remote = await self.reach(member)
         return await remote.call(Request(action=action, **fields))  # type: ignore[arg-type] # by name
 
     async def call_all(self, action: Action, **fields: object) -> list[tuple[NodeRecord, Reply]]:
         """Send the same request to all nodes at once; raises like `together`."""
 
-        async def one(place: MergingNode) -> tuple[NodeRecord, Reply]:
-            return place.node, await self.call(place, action, **fields)
+        async def one(member: MergingNode) -> tuple[NodeRecord, Reply]:
+            return member.node, await self.call(member, action, **fields)
 
-        return await together(self.places(), one)
+        return await together(self.moving_nodes(), one)
 
     def backup(self, name: str) -> Path:
         """Return the path of a state's backup; the clusters' are named by their UUID."""
@@ -205,11 +205,11 @@ class Watchers(Step):
         if not m.journal.has_pauses:
             return
 
-        async def as_before(place: MergingNode) -> None:
-            await m.call(place, Action.PAUSE, pause=place.node.pause)
+        async def as_before(member: MergingNode) -> None:
+            await m.call(member, Action.PAUSE, pause=member.node.pause)
 
         ours = Request(action=Action.PAUSE, pause=m.journal.pause)
-        await _all_tried(lambda: m.own.answer(ours), lambda: together(m.places(), as_before))
+        await _all_tried(lambda: m.own.answer(ours), lambda: together(m.moving_nodes(), as_before))
 
 
 class Instances(Step):
@@ -251,20 +251,20 @@ class StoppedDaemons(Step):
                 node.daemons = answer.names
         m.journal.save()
 
-        async def stop(place: MergingNode) -> None:
-            await m.call(place, Action.STOP_DAEMONS)
-            if left := (await m.call(place, Action.DAEMONS)).names:
-                raise ExecError(f"{place.node.name}: {', '.join(left)} runs again")
+        async def stop(member: MergingNode) -> None:
+            await m.call(member, Action.STOP_DAEMONS)
+            if left := (await m.call(member, Action.DAEMONS)).names:
+                raise ExecError(f"{member.node.name}: {', '.join(left)} runs again")
 
-        await together(m.places(), stop)
+        await together(m.moving_nodes(), stop)
 
     async def undo(self, m: Merge) -> None:
-        async def start_noded(place: MergingNode) -> None:
-            names = [name for name in place.node.daemons or () if name == NODED]
-            await m.call(place, Action.START_DAEMONS, names=names)
+        async def start_noded(member: MergingNode) -> None:
+            names = [name for name in member.node.daemons or () if name == NODED]
+            await m.call(member, Action.START_DAEMONS, names=names)
 
-        async def start(place: MergingNode) -> None:
-            await m.call(place, Action.START_DAEMONS, names=place.node.daemons or [])
+        async def start(member: MergingNode) -> None:
+            await m.call(member, Action.START_DAEMONS, names=member.node.daemons or [])
 
         async def wait(master: MergingNode) -> None:
             if MASTERS & {*(master.node.daemons or ())}:
@@ -272,8 +272,8 @@ class StoppedDaemons(Step):
 
         # Node daemons first: a master needs the votes of a majority of them.
         await _all_tried(
-            lambda: together(m.places(), start_noded),
-            lambda: together(m.places(), start),
+            lambda: together(m.moving_nodes(), start_noded),
+            lambda: together(m.moving_nodes(), start),
             lambda: together(m.masters(), wait),
         )
 
@@ -376,18 +376,20 @@ class AddedNodes(Step):
     can_undo = False
 
     async def do(self, m: Merge) -> None:
-        left = [place for place in m.places() if not place.node.is_added]
-        await together([place for place in left if place.node.is_master], partial(_free_address, m))
+        left = [member for member in m.moving_nodes() if not member.node.is_added]
+        await together(
+            [member for member in left if member.node.is_master], partial(_free_address, m)
+        )
 
-        async def add(place: MergingNode) -> None:
-            name = m.name(place.cluster, "node", place.node.name)
+        async def add(member: MergingNode) -> None:
+            name = m.name(member.cluster, "node", member.node.name)
             drained = ["--drained"] if name in m.journal.drained else []
             words = ("gnt-node", "add", "--readd", *drained, "--token-file=-", name)
-            if place.cluster.original:
-                await m.call(place, Action.TAKE)
-            async with (await m.reach(place)).joining() as token:
+            if member.cluster.original:
+                await m.call(member, Action.TAKE)
+            async with (await m.reach(member)).joining() as token:
                 await m.checked(*words, stdin=token + "\n")
-            place.node.is_added = True
+            member.node.is_added = True
             m.journal.save()
 
         await together(left, add, most=JOINS_AT_ONCE)

@@ -21,30 +21,30 @@ class TransferKeys:
 
     def create(self, name: str, instance: str) -> str:
         """Return the certificate (PEM) of a new key for this instance's disks, or of the existing key."""
-        place = self._place(name)
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not (place / _INSTANCE).exists():
-            write_atomically(place / _INSTANCE, instance.encode())
+        directory = self._key_directory(name)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (directory / _INSTANCE).exists():
+            write_atomically(directory / _INSTANCE, instance.encode())
         self._check(name, instance)
-        certificate = place / "cert.pem"
+        certificate = directory / "cert.pem"
         if not certificate.exists():
             key = certificates.new_key()
             content = certificates.for_transfer(key, name, self._clock.time())
-            write_atomically(place / "key.pem", key)
+            write_atomically(directory / "key.pem", key)
             write_atomically(certificate, content)
         return certificate.read_text("ascii")
 
     def remove(self, name: str, instance: str) -> None:
         """Remove a key of this instance, if it exists; its users have read it already, or fail."""
-        place = self._place(name)
-        if place.exists():
+        directory = self._key_directory(name)
+        if directory.exists():
             self._check(name, instance)
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
 
     def files(self, name: str, instance: str, peer: str, beside: Path) -> TlsFiles:
         """Return the TLS files for talking to `peer`, whose certificate is stored beside an order."""
-        place = self._place(name)
-        if not (place / "key.pem").exists():
+        directory = self._key_directory(name)
+        if not (directory / "key.pem").exists():
             raise HostError(
                 f"this node has no key {name}: the transfer was ended, or the node was restarted"
             )
@@ -52,7 +52,7 @@ class TransferKeys:
         self.is_upstream(peer)  # refuses anything but the certificate of a transfer
         other = beside.with_suffix(".peer")
         write_atomically(other, peer.encode("ascii"))
-        return TlsFiles(place / "cert.pem", place / "key.pem", other)
+        return TlsFiles(directory / "cert.pem", directory / "key.pem", other)
 
     def is_upstream(self, peer: str) -> bool:
         """Apply `certificates.is_upstream` at the present time."""
@@ -68,13 +68,13 @@ class TransferKeys:
     def _check(self, name: str, instance: str) -> None:
         """Raise InputError if the key was made for another instance: it must not move other disks (A60)."""
         try:
-            owner = (self._place(name) / _INSTANCE).read_text()
+            owner = (self._key_directory(name) / _INSTANCE).read_text()
         except FileNotFoundError:  # its creation was interrupted
             return
         if owner != instance:
             raise InputError(f"{name} was made for {owner}, not for {instance}", "key_name")
 
-    def _place(self, name: str) -> Path:
+    def _key_directory(self, name: str) -> Path:
         return self._directory / check_key_name(name)
 
 
