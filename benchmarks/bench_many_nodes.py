@@ -1,7 +1,9 @@
 """Many instances on many nodes at once: real daemons, and guests whose operations take an artificial time.
 
 Each node does its artificial operations one after the other. So the work of the slowest node is a lower bound for the
-whole, and the ratio to it is what the master adds: `start_ratio`, `evacuate_ratio` and `verify_ratio`.
+whole, and the ratio to it is what the master adds: `start_ratio`, `evacuate_ratio` and `verify_ratio`. For the
+evacuation the node stands for its link, which carries one guest at a time: `link_share` is the part of the time in which
+it is busy.
 `idle_while_wanted` counts the samples in which a job waited for a lock that no running job had.
 """
 
@@ -22,7 +24,7 @@ from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.vcluster.layout import VirtualCluster
 
 SAMPLED_S = 0.25
-START_S, MIGRATE_S, VERIFY_S = 1.0, 1.0, 5.0
+START_S, MIGRATE_S, VERIFY_S = 1.0, 2.0, 5.0
 EVACUATED = 5
 VERIFY = {"OP_ID": "OP_CLUSTER_VERIFY"}
 
@@ -137,6 +139,8 @@ async def measure(cluster: VirtualCluster, count: int) -> dict[str, float]:
     }
     for phase, one in spent.items():
         figures[f"{phase}_ratio"] = round(one.wall / own[phase], 2)
+        if phase == "evacuate":
+            figures["link_share"] = round(own[phase] / one.wall, 2)
         figures[f"{phase}_cpu_us"] = one.us_per(counts[phase])["all"]
         figures[f"{phase}_master_cpu_us"] = one.us_per(counts[phase])["master"]
     return figures
