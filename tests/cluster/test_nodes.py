@@ -1,6 +1,7 @@
 """Roles, shared files, tags and the check of the cluster, by the real commands on real daemons."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -154,3 +155,24 @@ def test_the_watcher_is_paused(cluster: LocalCluster) -> None:
     assert "paused until" in cluster.ok("gnt-cluster", "watcher", "info").out
     cluster.ok("gnt-cluster", "watcher", "continue")
     assert "is not paused" in cluster.ok("gnt-cluster", "watcher", "info").out
+
+
+@pytest.mark.requirement("A47")
+def test_hook_installed_between_two_jobs_runs_until_it_is_removed(
+    cluster: LocalCluster, new_name: NewName, tmp_path: Path
+) -> None:
+    """The master learns of it from the answers of the node to the calls of the second job."""
+    name, record = new_name(), tmp_path / "ran"
+    options = ["-t", "diskless", "--no-install", "--no-nics", "-n", "node2"]
+    cluster.ok("gnt-instance", "add", *options, name)
+    directory = cluster.node(2).paths.hooks / "instance-start-pre.d"
+    directory.mkdir(mode=0o755, parents=True)
+    program = directory / "10-record"
+    program.write_text(f"#!/bin/sh\necho $GANETI_INSTANCE_NAME >> {record}\n")
+    program.chmod(0o755)
+    cluster.ok("gnt-instance", "startup", name)
+    assert record.read_text() == f"{name}\n"
+    program.unlink()
+    cluster.ok("gnt-instance", "shutdown", "--timeout=0", name)
+    cluster.ok("gnt-instance", "startup", name)
+    assert record.read_text() == f"{name}\n"
