@@ -129,9 +129,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     with local_cluster() as cluster:
-        figures = asyncio.run(
-            measure(cluster, 1000 if quick else 10_000, 500, 200 if quick else 2000)
-        )
+        sizes = (100, 50, 20) if quick else (10_000, 500, 2000)
+        figures = asyncio.run(measure(cluster, *sizes))
         figures["loop_block_ms"] = loop_block_ms(cluster)
         figures |= {"sync_ms": sync_ms(Path(cluster.directory)), "spin_ms": spin_ms()}
     print(json.dumps(figures))
