@@ -363,7 +363,7 @@ async def test_a_guest_that_died_by_itself_gives_its_id_back_and_a_new_daemon_ke
             {"security_model": "user", "security_domain": "no-such-user"},
             "the user no-such-user does not exist",
         ),
-        ({"security_model": "none", "security_domain": "nobody"}, "has no meaning"),
+        ({"security_model": "none", "security_domain": "nobody"}, "has no effect"),
     ],
 )
 async def test_start_without_its_user_is_refused_and_leaves_nothing(

@@ -148,6 +148,26 @@ IPOLICY_DEFAULTS: Params = {
 }
 """The instance policy of a new cluster: sizes in MiB, ratios of virtual to physical (S235)."""
 
+UPSTREAM_IPOLICY: Params = {
+    "minmax": [
+        {
+            "min": dict(IPOLICY_DEFAULTS["std"]),
+            "max": {
+                "memory-size": 32768,
+                "cpu-count": 8,
+                "disk-size": 1048576,
+                "disk-count": 16,
+                "nic-count": 8,
+                "spindle-use": 12,
+            },
+        }
+    ],
+    "std": IPOLICY_DEFAULTS["std"],
+    "vcpu-ratio": 4.0,
+    "spindle-ratio": 32.0,
+}
+"""Upstream's default policy, without disk templates."""
+
 
 def layered(*layers: Mapping[str, Any]) -> Params:
     """Merge dictionaries; the last one wins."""

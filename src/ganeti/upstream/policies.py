@@ -5,28 +5,18 @@ from typing import Any
 from ganeti.base.errors import InputError
 from ganeti.model.cluster_values import changed_policy
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.params import IPOLICY_DEFAULTS, Params, layered
+from ganeti.model.params import IPOLICY_DEFAULTS, UPSTREAM_IPOLICY, Params, layered
 from ganeti.upstream.choices import Reading
 from ganeti.upstream.forms import Document
 
-_BOUNDS = {
-    "min": {"cpu-count": 1, "disk-count": 1, "disk-size": 1024, "memory-size": 128, "nic-count": 1, "spindle-use": 1},
-    "max": {"cpu-count": 8, "disk-count": 16, "disk-size": 1048576, "memory-size": 32768, "nic-count": 8, "spindle-use": 12},
-}  # fmt: skip
-DEFAULTS: Params = {
-    "minmax": [_BOUNDS],
-    "std": _BOUNDS["min"],
-    "vcpu-ratio": 4.0,
-    "spindle-ratio": 32.0,
-}
-"""The default of a part that the cluster's policy does not name."""
+_BOUNDS = UPSTREAM_IPOLICY["minmax"][0]
 _TEMPLATES = "disk-templates"
 
 
 def read_policy(reading: Reading, what: str, given: Any, *, of_group: bool) -> Params:
     """Return the cluster's whole policy without our defaults, or the parts that a group overrides."""
     policy: Params = {
-        **({} if of_group else DEFAULTS),
+        **({} if of_group else UPSTREAM_IPOLICY),
         **(given if isinstance(given, dict) else {}),
     }
     if _TEMPLATES in policy:

@@ -57,7 +57,7 @@ def test_another_key_is_met_by_silence(
 ) -> None:
     (tmp_path / "key").write_bytes(b"wrong" * 8)
     assert run(port, "ping", "-t", "0.05", "--hmac-file", str(tmp_path / "key")) == 1
-    assert "is the key theirs" in capsys.readouterr().err
+    assert "with this key" in capsys.readouterr().err
 
 
 @pytest.mark.requirement("S238")

@@ -119,7 +119,7 @@ async def test_health_is_a_list_of_items(master: Master, world: World) -> None:
     assert succeeded(await master.run(oob("health", "node2"))) == [[[0, NAME2], [0, items]]]
     with pytest.raises(ValueError, match="must be a list"):
         parse_answer(OobCommand.HEALTH, '[["fan", "GREAT"]]')
-    with pytest.raises(ValueError, match="must say nothing"):
+    with pytest.raises(ValueError, match="must print nothing"):
         parse_answer(OobCommand.POWER_ON, "done")
 
 

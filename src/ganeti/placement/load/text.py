@@ -13,6 +13,7 @@ from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.model.disk_templates import TEMPLATES
+from ganeti.model.params import UPSTREAM_IPOLICY
 from ganeti.placement.description import Cluster, Group, Instance, Node, Policy, facts
 from ganeti.placement.digits import all_digits, without_exponent
 from ganeti.placement.policy_form import checked_policy
@@ -20,18 +21,7 @@ from ganeti.placement.policy_form import checked_policy
 SPEC_KEYS = ("memory-size", "cpu-count", "disk-size", "disk-count", "nic-count", "spindle-use")
 SECTIONS = 5
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?", re.ASCII)
-DEFAULT_POLICY: Policy = {
-    "std": dict(zip(SPEC_KEYS, (128, 1, 1024, 1, 1, 1), strict=True)),
-    "minmax": [
-        {
-            "min": dict(zip(SPEC_KEYS, (128, 1, 1024, 1, 1, 1), strict=True)),
-            "max": dict(zip(SPEC_KEYS, (32768, 8, 1048576, 16, 8, 12), strict=True)),
-        }
-    ],
-    "disk-templates": list(TEMPLATES),
-    "vcpu-ratio": 4.0,
-    "spindle-ratio": 32.0,
-}
+DEFAULT_POLICY: Policy = {**UPSTREAM_IPOLICY, "disk-templates": list(TEMPLATES)}
 """The policy of a description without one, as in upstream's tools."""
 
 
