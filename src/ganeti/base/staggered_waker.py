@@ -34,11 +34,15 @@ class StaggeredWaker:
             asyncio.get_running_loop().call_soon(self._wake_some)
 
     def may_continue(self) -> bool:
-        """Return whether the caller may continue in this turn of the loop, in which few have continued."""
+        """Return whether the caller may continue in this turn of the loop, in which few have continued.
+
+        Callers of several quiet turns are counted together until they fill half a turn: counting each turn by
+        itself costs another turn.
+        """
         if self._ready or self._at_once >= self._a_turn:
             return False
         self._at_once += 1
-        if self._at_once == 1:
+        if self._at_once == max(1, self._a_turn // 2):
             asyncio.get_running_loop().call_soon(self._restart)
         return True
 

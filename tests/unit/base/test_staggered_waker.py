@@ -55,3 +55,16 @@ async def test_turns_are_given_in_the_order_of_requests() -> None:
         seen.append(len(order))
     assert order == list(range(len(tasks)))
     assert max(now - before for before, now in pairwise(seen)) <= A_TURN
+
+
+async def test_a_few_in_quiet_turns_cause_no_further_turn_and_do_not_use_up_later_ones() -> None:
+    loop, waking, calls = asyncio.get_running_loop(), StaggeredWaker(), list[object]()
+    for _ in range(10 * A_TURN):
+        future = loop.create_future()
+        waking.resolve(future, None)
+        calls.append(future.done())
+        await asyncio.sleep(0)
+    assert all(calls)
+    for _ in range(A_TURN // 2 - 1):
+        assert waking.may_continue()
+    assert not loop._ready  # type: ignore[attr-defined] # noqa: SLF001 - no callback is due
