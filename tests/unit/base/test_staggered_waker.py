@@ -67,4 +67,4 @@ async def test_a_few_in_quiet_turns_cause_no_further_turn_and_do_not_use_up_late
     assert all(calls)
     for _ in range(A_TURN // 2 - 1):
         assert waking.may_continue()
-    assert not loop._ready  # type: ignore[attr-defined] # noqa: SLF001 - no callback is due
+    assert not loop._ready  # type: ignore[attr-defined] # no callback is due
