@@ -119,7 +119,7 @@ def test_unfinished_cluster_is_created_again() -> None:
         with begun(directory) as process:
             process.kill()
         try:
-            assert "never finished" in vcluster(directory, "up", "--nodes", "1")
+            assert "was interrupted" in vcluster(directory, "up", "--nodes", "1")
             assert len(vcluster(directory, "status").splitlines()) == 2
         finally:
             vcluster(directory, "down")

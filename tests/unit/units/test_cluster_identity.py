@@ -84,7 +84,7 @@ async def test_the_address_moves_with_the_name(master: Master) -> None:
         ("New.example.com", "192.0.2.77", "lower case"),
         ("new.example.com", "192.0.2.777", "not an IP address"),
         ("-x", "192.0.2.77", "name"),
-        ("no-such-name.invalid", None, "set one with --master-ip"),
+        ("no-such-name.invalid", None, "give one with --master-ip"),
     ],
 )
 async def test_other_names_are_refused(master: Master, name: str, ip: str | None, why: str) -> None:
