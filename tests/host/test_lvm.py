@@ -139,7 +139,7 @@ async def test_units_are_listed_closed_and_repaired(host: HostLvm) -> None:
         await disk(host, group, UUID.replace("1", "2")).create(80)
     await asyncio.to_thread(host.lose, devices[1])
     assert "lacks 1 physical volumes" in await groups.check(Paths(), group)
-    assert (await groups.repair(Paths(), group))[0].startswith("1 physical volumes")
+    assert (await groups.repair(Paths(), group))[0].startswith("1 missing physical volumes")
     assert await groups.check(Paths(), group) == ""
     assert await content(host, group) == bytes(24 * MIB)
     [part] = [one for one in await host.lvm.parts(group) if one.name == f"{UUID}.disk0"]

@@ -117,7 +117,7 @@ def test_a_guest_that_dies_by_itself_leaves_no_tap(cluster: LocalCluster, net: s
     ("net", "text"),
     [
         ("mode=bridged,link=nosuch", "the bridge 'nosuch' does not exist"),
-        ("mode=bridged,link=eth0", "no bridge"),
+        ("mode=bridged,link=eth0", "not a bridge"),
         (
             "mode=routed,link=nosuch,ip=192.0.2.9",
             "'nosuch' is neither a routing table nor an interface",
