@@ -466,7 +466,7 @@ async def test_a_wrong_import_is_refused_before_anything_is_made(
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
-        ("version = 0", "version = 1", "cannot be read here"),
+        ("version = 0", "version = 1", "is not supported, only 0"),
         ("disk1_size = 256", "disk1_size = 99999999999999999999", "disk1_size"),
         ("hypervisor = fake", "hypervisor = xen-pvm", "hypervisor"),
         ("name = web1.example.com", "name = ../etc", "instance.name"),

@@ -125,7 +125,7 @@ def nic(**fields: Any) -> list[NicRequest]:
         ),
         ({"hypervisor": "kvm", "hvparams": {"acpi": 3}}, WRONG, "hvparams.acpi: 3 is not true or"),
         ({"hypervisor": "kvm", "hvparams": {"kernel_path": "a"}}, WRONG, "hvparams.kernel_path: "),
-        ({"beparams": {"cores": 1}}, WRONG, "beparams.cores: no such backend parameter"),
+        ({"beparams": {"cores": 1}}, WRONG, "beparams.cores: is not a backend parameter"),
         ({"beparams": {"vcpus": 0}}, WRONG, "beparams.vcpus: must be at least 1"),
         ({"beparams": {"memory": "much"}}, WRONG, "beparams.memory: "),
         ({"beparams": {"memory": -1}}, WRONG, "beparams.memory: must be at least 1 MiB"),

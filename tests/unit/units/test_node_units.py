@@ -54,7 +54,7 @@ async def test_a_joined_host_becomes_a_node(master: Master) -> None:
         ({"primary_ip": "host"}, "wrong_input", "primary_ip: 'host' is not an IP address"),
         ({"secondary_ip": "host"}, "wrong_input", "secondary_ip: "),
         ({"port": 0}, "wrong_input", "port: must be from 1 to 65535"),
-        ({"ndparams": {"nosuch": 1}}, "wrong_input", "ndparams.nosuch: no such node parameter"),
+        ({"ndparams": {"nosuch": 1}}, "wrong_input", "ndparams.nosuch: is not a node parameter"),
         ({"ndparams": {"spindle_count": "many"}}, "wrong_input", "ndparams.spindle_count: "),
         ({"group": "nosuch"}, "unknown_entity", "nosuch"),
         ({"node_name": "node2.example.com"}, "already_exists", "is already in the cluster"),
