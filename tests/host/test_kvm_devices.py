@@ -278,7 +278,8 @@ async def spice(
     instance = with_port(plain)
     problems = await driver.validate(instance.hvparams)
     assert [one.partition(";")[0] for one in problems] == [
-        f"spice_use_tls: {paths.data / name} does not exist" for name in ("spice.pem", "spice-ca.pem")
+        f"spice_use_tls: {paths.data / name} does not exist"
+        for name in ("spice.pem", "spice-ca.pem")
     ]
     assert "gnt-cluster redist-conf" in problems[0]
     make_spice_files(paths.data)
