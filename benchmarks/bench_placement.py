@@ -1,7 +1,7 @@
 """Placement in arrays against Debian's htools: allocate, balance, capacity; by processor time.
 
 The clusters are those of `placement_clusters`. A figure in the daemon begins with the encoded message and ends with
-the answer. `hail` at 100 nodes takes minutes and is not run: the peer's record says 263 s, no figure of this program.
+the answer. `hail` at 100 nodes takes minutes and is not run: the peer's record says 263 s, which is not measured here.
 """
 
 import argparse

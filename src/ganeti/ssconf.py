@@ -24,7 +24,7 @@ SIZE_LIMIT = 16 * 1024 * 1024
 FILE_MODE = 0o644
 DIRECTORY_MODE = 0o755
 KEPT_SETS = 2
-"""The current one, and the one before it, which somebody may be reading."""
+"""The current one, and the one before it, which a program may be reading."""
 READ_TRIES = 5
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}", re.ASCII)
@@ -96,7 +96,7 @@ def checksum(values: Mapping[str, str]) -> str:
 def candidate_certificates(paths: Paths) -> dict[str, str]:
     """Node UUID -> SHA-256 fingerprint of the master candidates' certificates.
 
-    Empty if the list is missing or damaged: then nobody is let in (G22, A25).
+    Empty if the list is missing or damaged: then no caller is accepted (G22, A25).
     """
     try:
         lines = SimpleStore(paths).lines("master_candidates_certs")

@@ -1,4 +1,4 @@
-"""What a master does outside of its process it does only while its lease surely lasts (R9).
+"""What a master does outside of its process it does only while its lease certainly lasts (R9).
 
 Other nodes elect another master once the lease has run out, and the old one may not know it yet. So answers to
 clients and changing calls to nodes wait here until a majority confirms the master again, or its term ends.

@@ -18,7 +18,7 @@ class State(StrEnum):
 
     PLANNED = "planned"
     PREPARING = "preparing"
-    """The configuration says that the guest may be on the target too, which prepares for it."""
+    """The configuration records that the guest may be on the target too, which prepares for it."""
     RUNNING = "running"
     """The source sends the guest, which runs there."""
     TRANSFERRED = "transferred"
