@@ -81,7 +81,9 @@ def test_an_image_boots_and_finds_its_settings_under_its_new_name(
     cluster.ok("gnt-instance", "startup", NEW_NAME, timeout_s=120)
     wait_until(lambda: "GANETI-TINY READY" in console(cluster, NEW_NAME), "the guest boots", 120)
     text = type_until(cluster, NEW_NAME, "grep -a -A6 instance-id /dev/vdb", "local-hostname")
-    facts = json.loads("{" + text[text.index('"instance-id"') : text.index("]") + 1] + "}")
+    found = re.search(r'"instance-id".*?\]', text, re.DOTALL)
+    assert found is not None
+    facts = json.loads("{" + found[0] + "}")
     assert facts == {
         "instance-id": f"iid-{uuid}",
         "local-hostname": NEW_NAME,

@@ -104,7 +104,8 @@ def power_off(console_socket: Path) -> None:
         client.connect(str(console_socket))
         client.sendall(b"sync; sleep 1; poweroff -f\n")
         heard = b""
-        while b"poweroff -f" not in heard and (more := client.recv(4096)):
+        # QEMU drops what it has not given to the guest when the connection ends: wait for the line's end, too.
+        while b"poweroff -f\r" not in heard and (more := client.recv(4096)):
             heard += more
 
 

@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,8 @@ class LoopWatchdog:
         self._sampled = self._waited_ms = 0.0
         """Time that this thread had waited for a processor before the turn, and when it was read."""
         self._previous: Any = signal.SIG_DFL
-        self._seen: _Block | None = None
+        self._seen: tuple[_Block, ...] = ()
+        """What each alarm of this turn interrupted."""
 
     def start(self) -> None:
         """Start watching."""
@@ -108,9 +110,11 @@ class LoopWatchdog:
 
     def _end_turn(self) -> None:
         """Log what blocked the turn, unless other programs had the processors meanwhile."""
-        block, self._seen = self._seen, None
-        if block is None or self._queue is None:
+        seen, self._seen = self._seen, ()
+        if not seen or self._queue is None:
             return
+        longest = Counter(block.task for block in seen).most_common(1)[0][0]
+        block = next(one for one in reversed(seen) if one.task is longest)
         took_ms = (time.monotonic() - self._begun) * 1000
         took_ms -= self._queue.waited_ms() - self._waited_ms
         if took_ms >= self._limit_s * 1000:
@@ -132,7 +136,7 @@ class LoopWatchdog:
         while frame is not None and len(lines) < FRAMES:
             lines += ((frame.f_code, frame.f_lineno),)
             frame = frame.f_back
-        self._seen = _Block(task, lines)
+        self._seen += (_Block(task, lines),)
 
 
 class RunQueue:

@@ -15,7 +15,7 @@ from ganeti.vcluster.layout import VirtualCluster, plan
 DEFAULT_DIRECTORY = Path("/var/tmp/ganeti-demo")  # noqa: S108 - made 0700, and long names do not fit
 NODES = 3
 INSTANCE = "web1.example.com"
-HEARTBEAT, READY = "HEARTBEAT", "READY"
+HEARTBEAT, READY = "HEARTBEAT", "GANETI-TINY READY"
 SHOWN_LINES = 4
 BOOT_LIMIT_S = 120.0
 LOOK_INTERVAL_S = 0.2
@@ -64,7 +64,7 @@ class Demo:
         _title("Live migration: the heartbeat continues")
         self._master("gnt-instance", "migrate", "-f", INSTANCE)
         self._master("gnt-instance", "list")
-        self._show_console()
+        self._show_console(after_boot=False)
         _title("Down, up, and a reboot")
         self._master("gnt-instance", "shutdown", INSTANCE)
         self._master("gnt-instance", "list")
@@ -75,22 +75,22 @@ class Demo:
         self._master("gnt-job", "list")
         self._master("gnt-cluster", "verify")
 
-    def _show_console(self) -> None:
-        """Print the last lines of the guest's console, once it has printed something new."""
-        announce(f"\nnode1# gnt-instance console --log {INSTANCE}   (the last lines)")
-        before = self._console_log()
+    def _show_console(self, *, after_boot: bool = True) -> None:
+        """Print what the guest's console says first, or next, once it has a heartbeat in it."""
+        announce(f"\nnode1# gnt-instance console --log {INSTANCE}   (a part)")
         end = time.monotonic() + BOOT_LIMIT_S
         while True:
             said = self._console_log()
-            new = _added(before, said)
-            if HEARTBEAT in new or time.monotonic() > end:
+            _, ready, new = _added(self._shown, said).rpartition(READY)
+            if HEARTBEAT in new and (ready or not after_boot):
                 break
+            if time.monotonic() > end:
+                raise ExecError(f"{INSTANCE} printed nothing on its console: {said[-500:]}")
             time.sleep(LOOK_INTERVAL_S)
-        if HEARTBEAT not in new:
-            raise ExecError(f"{INSTANCE} printed nothing on its console: {said[-500:]}")
+        self._shown = said
         # Its kernel may still detect clocks after the guest is ready.
-        lines = [line for line in said.splitlines() if not KERNEL_SAYS.match(line)]
-        for line in lines[-4:]:
+        lines = [line for line in (ready + new).splitlines() if not KERNEL_SAYS.match(line)]
+        for line in lines[:SHOWN_LINES]:
             announce(f"    {line}")
 
     def _console_log(self) -> str:
