@@ -1,0 +1,292 @@
+"""Decides which nodes are fenced and which instances are started again (D6, D7, D11-D13).
+
+A pure core: `RecoveryCore.handle` takes an event and returns instructions. It reads no clock, starts no task and does
+no input or output. One exists while this node is the master; it begins with the rows that older masters committed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from ganeti.model.objects import NodeUuid
+from ganeti.recovery.facts import InstanceFacts, Recovery, Watched
+from ganeti.recovery.instance import InstanceState, InstanceWatch
+from ganeti.recovery.messages import (
+    BeatAnswered,
+    CommitFailed,
+    Committed,
+    Configured,
+    Event,
+    FenceConfirmed,
+    FenceEnded,
+    GuestFault,
+    InstanceRow,
+    Instruction,
+    JobEnded,
+    JobKind,
+    MajorityConfirmed,
+    NodeRow,
+    NodeState,
+    Outcome,
+    Row,
+    Submit,
+    TimePassed,
+)
+from ganeti.recovery.node import NodeWatch, Surroundings
+from ganeti.recovery.times import MAJORITY_S
+
+OFFLINE_RETRY_S = 10.0
+
+_COUNTED = frozenset(
+    {NodeState.HEALTHY, NodeState.SUSPECT, NodeState.FENCING, NodeState.STUCK, NodeState.RETURNING}
+)
+"""Nodes of which a majority must answer before one is fenced."""
+
+
+class RecoveryCore:
+    """All nodes and protected instances of a cluster, under one master's epoch."""
+
+    def __init__(
+        self, epoch: int, elected_at: float, rows: Iterable[Row], watched: Watched
+    ) -> None:
+        self._epoch, self._elected_at = epoch, elected_at
+        self._majority_at = float("-inf")
+        self._most_answer = False
+        self._healthy: tuple[NodeUuid, ...] = ()
+        self.watched = watched
+        self.nodes: dict[NodeUuid, NodeWatch] = {}
+        self.instances: dict[str, InstanceWatch] = {}
+        # Of older masters; those of nodes and instances that are gone are ignored.
+        rows = tuple(rows)
+        self._node_rows = {row.node: row for row in rows if isinstance(row, NodeRow)}
+        self._instance_rows = {row.instance: row for row in rows if isinstance(row, InstanceRow)}
+        self._numbers = 0
+        self._jobs: dict[int, tuple[JobKind, str]] = {}
+        self._offline: set[NodeUuid] = set()
+        """Fenced nodes that this master has marked offline."""
+        self._offline_due: dict[NodeUuid, float] = {}
+        """Nodes whose job, to mark them offline or to let them return, has failed: when the next one may come."""
+
+    def begin(self, now: float, wall: float) -> list[Instruction]:
+        """Return what to do first: older masters' work is continued."""
+        out = self._configure(self.watched, now)
+        return [*out, *self._follow(now, wall)]
+
+    def handle(self, event: Event, now: float, wall: float) -> list[Instruction]:
+        """Return what must be done, in this order. Most events are answers to heartbeats, which concern one node."""
+        out = self._take(event, now)
+        if isinstance(event, MajorityConfirmed) or (
+            isinstance(event, BeatAnswered) and not event.faults
+        ):
+            return out
+        return [*out, *self._follow(now, wall)]
+
+    def next_due(self) -> float:
+        """Return the time of the next `TimePassed`."""
+        return min(
+            [
+                *(one.next_due() for one in self.nodes.values()),
+                *(one.due.at for one in self.instances.values() if one.due and _is_queued(one)),
+                *self._offline_due.values(),
+            ],
+            default=float("inf"),
+        )
+
+    # Events
+
+    def _take(self, event: Event, now: float) -> list[Instruction]:
+        match event:
+            case Configured(watched):
+                return self._configure(watched, now)
+            case MajorityConfirmed(asked_at):
+                self._majority_at = max(self._majority_at, asked_at)
+                return []
+            case Committed(row):
+                return self._committed(row, now)
+            case CommitFailed(row):
+                self._commit_failed(row, now)
+                return []
+            case JobEnded(number, outcome, detail):
+                return self._job_ended(number, outcome, detail, now)
+            case TimePassed():
+                return []  # what is due is looked up after every event
+            case _:
+                return self._take_node_event(event, now)
+
+    def _take_node_event(
+        self, event: BeatAnswered | FenceEnded | FenceConfirmed, now: float
+    ) -> list[Instruction]:
+        watch = self.nodes.get(event.node)
+        if watch is None:
+            return []
+        around = self._around(now)
+        match event:
+            case BeatAnswered(node, token, is_armed, faults):
+                for instance, fault in faults.items():
+                    self._guest_failed(node, instance, fault, now)
+                return watch.answered(token, now, around, is_armed=is_armed)
+            case FenceEnded(_, is_fenced, detail):
+                return watch.fence_ended(now, around, is_fenced=is_fenced, detail=detail)
+            case FenceConfirmed(_, by):
+                return watch.confirmed(by, around)
+
+    def _commit_failed(self, row: Row, now: float) -> None:
+        if isinstance(row, NodeRow) and row.node in self.nodes:
+            self.nodes[row.node].commit_failed()
+        elif isinstance(row, InstanceRow) and row.instance in self.instances:
+            self.instances[row.instance].commit_failed(now)
+
+    def _configure(self, watched: Watched, now: float) -> list[Instruction]:
+        """Take in nodes, instances and what was configured of them."""
+        self.watched = watched
+        out: list[Instruction] = []
+        for node in self.nodes.keys() - watched.nodes.keys():
+            del self.nodes[node]
+        for node, facts in watched.nodes.items():
+            if node in self.nodes:
+                self.nodes[node].facts = facts
+            else:
+                watch = self.nodes[node] = NodeWatch(node, facts, max(now, self._elected_at))
+                if node in self._node_rows:
+                    out += watch.adopt(self._node_rows[node], self._epoch)
+        self._configure_instances(watched.instances, now)
+        return out
+
+    def _configure_instances(self, instances: Mapping[str, InstanceFacts], now: float) -> None:
+        for instance in self.instances.keys() - instances.keys():
+            if self.instances[instance].state is not InstanceState.RUNNING:
+                del self.instances[instance]
+        for instance, facts in instances.items():
+            if instance in self.instances:
+                watch = self.instances[instance]
+                if watch.facts.node != facts.node or not facts.is_wanted:
+                    watch.forget()
+                watch.facts = facts
+            else:
+                watch = self.instances[instance] = InstanceWatch(instance, facts)
+                if instance in self._instance_rows:
+                    watch.adopt(self._instance_rows[instance])
+            watch.room_changed(now)
+
+    def _guest_failed(self, node: NodeUuid, instance: str, fault: GuestFault, now: float) -> None:
+        watch = self.instances.get(instance)
+        if watch is None or watch.facts.node != node or not watch.facts.is_wanted:
+            return
+        if self.nodes[node].state in (NodeState.HEALTHY, NodeState.SUSPECT):
+            watch.need(JobKind.RESTART, now, f"its guest has {_SAID[fault]}")
+
+    def _committed(self, row: Row, now: float) -> list[Instruction]:
+        if isinstance(row, NodeRow):
+            node = self.nodes.get(row.node)
+            return node.committed(row, now, self._around(now)) if node is not None else []
+        watch = self.instances.get(row.instance)
+        if watch is None:
+            return []
+        kind, out = watch.committed(row)
+        return [*out, *([self._submit(kind, row.instance)] if kind else [])]
+
+    def _job_ended(
+        self, number: int, outcome: Outcome, detail: str, now: float
+    ) -> list[Instruction]:
+        kind, about = self._jobs.pop(number)
+        if kind in (JobKind.FAIL_OVER, JobKind.RESTART):
+            watch = self.instances.get(about)
+            return watch.ended(outcome, now, detail) if watch else []
+        node = NodeUuid(about)
+        if outcome is not Outcome.DONE:
+            self._offline_due[node] = now + OFFLINE_RETRY_S
+            return []
+        if kind is JobKind.MARK_OFFLINE:
+            self._offline.add(node)
+            return []
+        self._offline.discard(node)
+        watch_of_node = self.nodes.get(node)
+        return watch_of_node.rejoined(self._around(now)) if watch_of_node is not None else []
+
+    # What follows from the state of all
+
+    def _follow(self, now: float, wall: float) -> list[Instruction]:
+        out: list[Instruction] = []
+        self._look_around(now)
+        around = self._around(now)
+        for one in self.nodes.values():
+            out += one.tick(now, around)
+        out += self._follow_nodes(now)
+        self._find_lost(now)
+        for watch in self._next(now):
+            out += watch.begin(wall)
+        return out
+
+    def _follow_nodes(self, now: float) -> Iterator[Instruction]:
+        """Mark fenced nodes offline, and clean up those that return."""
+        waiting = {about for _, about in self._jobs.values()}
+        for node, one in self.nodes.items():
+            if one.state is NodeState.FENCED and node not in self._offline:
+                kind = JobKind.MARK_OFFLINE
+            elif one.state is NodeState.RETURNING:
+                kind = JobKind.REJOIN
+            else:
+                continue
+            if node not in waiting and self._offline_due.get(node, now) <= now:
+                self._offline_due.pop(node, None)
+                yield self._submit(kind, node)
+
+    def _find_lost(self, now: float) -> None:
+        """Queue the instances of fenced nodes; those of a node that has returned are started there."""
+        for watch in self.instances.values():
+            facts = watch.facts
+            one = self.nodes.get(facts.node)
+            is_lost = one is not None and one.state is NodeState.FENCED
+            if not is_lost and watch.due is not None and watch.due.kind is JobKind.FAIL_OVER:
+                watch.forget()
+            elif (
+                is_lost
+                and facts.node in self._offline
+                and facts.recovery is Recovery.FAILOVER
+                and facts.is_wanted
+            ):
+                watch.need(JobKind.FAIL_OVER, now, "its node is lost")
+
+    def _next(self, now: float) -> list[InstanceWatch]:
+        """Return the instances whose recovery begins now, the most important ones first."""
+        busy = sum(
+            one.state in (InstanceState.BEGINNING, InstanceState.RUNNING)
+            for one in self.instances.values()
+        )
+        due = [
+            one
+            for one in self.instances.values()
+            if _is_queued(one) and one.due is not None and one.due.at <= now
+        ]
+        due.sort(key=lambda one: (-one.facts.priority, one.facts.name))
+        return due[: max(self.watched.most_jobs - busy, 0)]
+
+    def _around(self, now: float) -> Surroundings:
+        return Surroundings(
+            epoch=self._epoch,
+            elected_at=self._elected_at,
+            has_majority=now < self._majority_at + MAJORITY_S,
+            most_answer=self._most_answer,
+            healthy=self._healthy,
+        )
+
+    def _look_around(self, now: float) -> None:
+        counted = [one for one in self.nodes.values() if one.state in _COUNTED]
+        self._most_answer = 2 * sum(one.answers(now) for one in counted) > len(counted)
+        self._healthy = tuple(
+            uuid for uuid, one in self.nodes.items() if one.state is NodeState.HEALTHY
+        )
+
+    def _submit(self, kind: JobKind, about: str) -> Submit:
+        self._numbers += 1
+        self._jobs[self._numbers] = kind, about
+        return Submit(self._numbers, kind, about)
+
+
+_SAID = {
+    GuestFault.CRASHED: "crashed",
+    GuestFault.HUNG: "stopped responding",
+    GuestFault.PANICKED: "panicked",
+}
+
+
+def _is_queued(one: InstanceWatch) -> bool:
+    return one.state is InstanceState.QUEUED

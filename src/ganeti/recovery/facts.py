@@ -1,0 +1,63 @@
+"""What the configuration says about nodes and instances that recovery watches."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ganeti.model.objects import NodeUuid
+
+
+class Recovery(StrEnum):
+    """What happens to an instance whose guest or node is lost."""
+
+    NONE = "none"
+    RESTART = "restart"
+    """It is started again on its own node."""
+    FAILOVER = "failover"
+    """It is also started on another node, once its own is fenced."""
+
+
+class FenceMethod(StrEnum):
+    """How a node is kept from writing."""
+
+    POWER = "power"
+    """Its power is off, as its management controller confirms."""
+    WATCHDOG = "watchdog"
+    """Its lease is over, and its watchdog has reset it if its guests did not die."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """One node that is not marked offline by an administrator."""
+
+    name: str
+    methods: tuple[FenceMethod, ...] = (FenceMethod.POWER, FenceMethod.WATCHDOG)
+    """In the order in which they are tried."""
+    in_maintenance: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceFacts:
+    """One instance with a recovery policy."""
+
+    name: str
+    node: NodeUuid
+    recovery: Recovery = Recovery.FAILOVER
+    priority: int = 50
+    """0 to 100; greater ones are recovered first."""
+    attempts: int = 3
+    window_s: float = 3600.0
+    """At most `attempts` within this time."""
+    is_wanted: bool = True
+    """It is to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """All that recovery looks after, as the configuration says now."""
+
+    nodes: Mapping[NodeUuid, NodeFacts] = field(default_factory=dict)
+    instances: Mapping[str, InstanceFacts] = field(default_factory=dict)
+    """By UUID."""
+    most_jobs: int = 4
+    """How many instances are recovered at the same time."""

@@ -1,0 +1,130 @@
+"""The right to write a protected disk, and what each copy of the disk records of it (D1-D6, D8, D9).
+
+A grant is a row of the state: the commit decides between two nodes that ask at the same time (D8). A copy has its own
+record, which is synced before the disk is opened. A disk that several nodes can open has one copy, `SHARED`.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from ganeti.model.objects import NodeUuid
+
+SHARED = NodeUuid("shared")
+"""The copy of a disk that all its nodes open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Who may write a disk, as the state says."""
+
+    generation: int
+    current: frozenset[NodeUuid]
+    """The copies that have every acknowledged write."""
+    writer: NodeUuid | None = None
+    """The node that may write; None when the disk was closed in order."""
+    epoch: int = 0
+    """Of the master that committed this."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRecord:
+    """What a copy knows of the grants, synced on its node."""
+
+    generation: int
+    current: frozenset[NodeUuid]
+    is_written: bool = False
+    """It was opened for writing in this generation."""
+
+
+class GrantRefused(Exception):
+    """The rule that forbids a grant, and what an administrator can do."""
+
+
+def grant_writer(grant: Grant, node: NodeUuid, epoch: int, *, is_fenced: bool) -> Grant:
+    """Return the grant under which `node` becomes the writer; GrantRefused (D2, D6).
+
+    `is_fenced`: the present writer certainly writes no more (D7). Its copy misses what comes next.
+    """
+    copy = SHARED if SHARED in grant.current else node
+    if copy not in grant.current:
+        raise GrantRefused(
+            f"the copy on {node} misses writes since generation {grant.generation}: only an administrator may use it"
+        )
+    other = grant.writer if grant.writer != node else None
+    if other is not None and not is_fenced:
+        raise GrantRefused(f"{other} may be writing in generation {grant.generation}")
+    current = grant.current
+    if other is not None and copy is not SHARED:
+        current = frozenset({node})
+    return Grant(grant.generation + 1, current, node, epoch)
+
+
+def release(grant: Grant, node: NodeUuid, epoch: int) -> Grant:
+    """Return the grant after the writer has closed the disk in order; GrantRefused."""
+    if grant.writer != node:
+        raise GrantRefused(f"{node} is not the writer, but {grant.writer}")
+    return replace(grant, writer=None, epoch=epoch)
+
+
+def drop_peer(grant: Grant, node: NodeUuid, generation: int, epoch: int) -> Grant:
+    """Return the grant with which the writer continues alone; GrantRefused (D5, D8).
+
+    `generation` is that of the copy of the writer, which asks.
+    """
+    if grant.writer != node or grant.generation != generation:
+        raise GrantRefused(
+            f"{node} asks in generation {generation}, but {grant.writer} writes in generation {grant.generation}"
+        )
+    return Grant(generation + 1, frozenset({node}), node, epoch)
+
+
+def join_current(grant: Grant, node: NodeUuid, source: CopyRecord, epoch: int) -> Grant:
+    """Return the grant with a copy that has been synchronised; GrantRefused (D3).
+
+    `source`: the record of the copy from which it was synchronised, read after that ended.
+    """
+    if source.generation != grant.generation:
+        raise GrantRefused(
+            f"the copy on {node} was synchronised in generation {source.generation}, now it is {grant.generation}"
+        )
+    return replace(
+        grant, generation=grant.generation + 1, current=grant.current | {node}, epoch=epoch
+    )
+
+
+def opened(record: CopyRecord | None, grant: Grant, node: NodeUuid) -> CopyRecord:
+    """Return the record to sync before `node` opens its copy for writing under a grant; GrantRefused (D2, D8)."""
+    if grant.writer != node:
+        raise GrantRefused(f"generation {grant.generation} is granted to {grant.writer}")
+    if record is not None and record.generation > grant.generation:
+        raise GrantRefused(
+            f"generation {grant.generation} is over: the copy is of generation {record.generation}"
+        )
+    return CopyRecord(grant.generation, grant.current, is_written=True)
+
+
+class Returned(Enum):
+    """What a copy is that comes back."""
+
+    CURRENT = auto()
+    """It has every acknowledged write."""
+    STALE = auto()
+    """It misses writes: it is synchronised again from a current copy, and not opened before that."""
+    SPLIT = auto()
+    """Two copies were written apart from each other: both are kept, an administrator decides."""
+
+
+def judge_return(grant: Grant, node: NodeUuid, record: CopyRecord | None) -> Returned:
+    """Return what the copy of a node is worth (D9).
+
+    The state says which copies are current, because a write is complete only when all of them have it (D4). A copy
+    of a later generation than the state knows was written under a state that is lost.
+    """
+    if record is None:
+        return Returned.STALE
+    if record.generation > grant.generation:
+        return Returned.SPLIT
+    if node in grant.current:
+        return Returned.CURRENT
+    is_rival = record.is_written and record.generation == grant.generation
+    return Returned.SPLIT if is_rival else Returned.STALE

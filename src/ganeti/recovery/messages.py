@@ -1,0 +1,213 @@
+"""What happens to the recovery core, and what it wants done; `core` decides, `daemons/recovery.py` carries out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+from typing import TypeAlias
+
+from ganeti.model.objects import NodeUuid
+from ganeti.recovery.facts import Watched
+from ganeti.recovery.lease import Token
+
+# Durable rows
+
+
+class NodeState(StrEnum):
+    """What recovery knows of a node; all but SUSPECT are in the state store."""
+
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    """It does not answer; nothing is done yet."""
+    FENCING = "fencing"
+    """It is being kept from writing."""
+    FENCED = "fenced"
+    """It runs no protected guest, and gets no lease."""
+    STUCK = "stuck"
+    """No method has fenced it: an administrator must confirm that it is off."""
+    RETURNING = "returning"
+    """It answers again; what moved away is being dropped there."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """What survives a change of master about a node (D12)."""
+
+    node: NodeUuid
+    state: NodeState
+    epoch: int
+    """Of the master that committed it."""
+    is_armed: bool = False
+    """Its watchdog was armed when it got its last lease."""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceRow:
+    """What survives a change of master about an instance."""
+
+    instance: str
+    attempts: tuple[float, ...] = ()
+    """Wall time of each recovery that was begun within the window."""
+    given_up: str = ""
+    """Why recovery is not tried again; '' while it is."""
+
+
+Row: TypeAlias = NodeRow | InstanceRow
+
+# Events
+
+
+class GuestFault(StrEnum):
+    """How a guest failed that should run."""
+
+    CRASHED = "crashed"
+    HUNG = "hung"
+    PANICKED = "panicked"
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The configuration says something else than before."""
+
+    watched: Watched
+
+
+@dataclass(frozen=True, slots=True)
+class MajorityConfirmed:
+    """A majority has confirmed this master; it was asked at that time."""
+
+    asked_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class BeatAnswered:
+    """A node has answered a heartbeat, itself or through a peer."""
+
+    node: NodeUuid
+    token: Token
+    is_armed: bool
+    faults: Mapping[str, GuestFault]
+    """Instances by UUID whose guests failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FenceEnded:
+    """The power of a node was turned off, or that failed."""
+
+    node: NodeUuid
+    is_fenced: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FenceConfirmed:
+    """An administrator says that a node is off."""
+
+    node: NodeUuid
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A row is in the state, in this master's epoch."""
+
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFailed:
+    """A row may be in the state or not."""
+
+    row: Row
+
+
+class Outcome(Enum):
+    """How a job ended."""
+
+    DONE = auto()
+    NO_ROOM = auto()
+    """No node can take the instance now."""
+    FAILED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """A job of recovery has ended."""
+
+    number: int
+    outcome: Outcome
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """The core's `next_due` is reached."""
+
+
+Event: TypeAlias = (
+    Configured
+    | MajorityConfirmed
+    | BeatAnswered
+    | FenceEnded
+    | FenceConfirmed
+    | Committed
+    | CommitFailed
+    | JobEnded
+    | TimePassed
+)
+
+# Instructions
+
+
+@dataclass(frozen=True, slots=True)
+class SendBeat:
+    """Send a heartbeat, with a token that renews the node's lease if one is given."""
+
+    node: NodeUuid
+    token: Token | None
+    via: NodeUuid | None = None
+    """A peer that relays it, because the node does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Turn the power of a node off and confirm that; FenceEnded follows."""
+
+    node: NodeUuid
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Write a row under this master's epoch; Committed or CommitFailed follows."""
+
+    row: Row
+
+
+class JobKind(StrEnum):
+    """The jobs of recovery."""
+
+    MARK_OFFLINE = "mark offline"
+    FAIL_OVER = "fail over"
+    RESTART = "restart"
+    REJOIN = "rejoin"
+    """Drop on a node what has moved away, and mark it online."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Submit a job about a node, or an instance; JobEnded with the number follows."""
+
+    number: int
+    kind: JobKind
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Tell administrators what recovery does not do by itself, and what they can do."""
+
+    about: str
+    text: str
+
+
+Instruction: TypeAlias = SendBeat | Fence | Commit | Submit | Alarm

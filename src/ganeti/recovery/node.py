@@ -1,0 +1,231 @@
+"""One node as recovery sees it: silent, fenced, back again. `docs/design/recovery.md` draws the states.
+
+    HEALTHY --silent 6 s--> SUSPECT --silent 10 s, most nodes answer--> FENCING --a method succeeds--> FENCED
+    SUSPECT --it answers--> HEALTHY          FENCING --no method is left--> STUCK --an administrator--> FENCED
+    FENCED --it answers--> RETURNING --what moved away is dropped there--> HEALTHY
+
+Every change but those between HEALTHY and SUSPECT is committed before it counts (D12).
+"""
+
+from dataclasses import dataclass, replace
+
+from ganeti.model.objects import NodeUuid
+from ganeti.recovery.facts import FenceMethod, NodeFacts
+from ganeti.recovery.lease import Token
+from ganeti.recovery.messages import (
+    Alarm,
+    Commit,
+    Fence,
+    Instruction,
+    NodeRow,
+    NodeState,
+    SendBeat,
+)
+from ganeti.recovery.times import BEAT_S, LOST_S, SUSPECT_S, reset_by
+
+CUT_OFF = "most nodes are silent, so this may be a fault of the network (D11)"
+RELAYS = 3
+"""How many peers relay a heartbeat to a suspected node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a node's decisions need to know of the rest."""
+
+    epoch: int
+    elected_at: float
+    has_majority: bool
+    """A majority has confirmed this master within MAJORITY_S: it may return tokens."""
+    most_answer: bool
+    """More than half of the nodes have answered lately (D11)."""
+    healthy: tuple[NodeUuid, ...]
+    """Nodes that can relay heartbeats to others."""
+
+
+class NodeWatch:
+    """The state of one node; `now` is monotonic time."""
+
+    def __init__(self, node: NodeUuid, facts: NodeFacts, elected_at: float) -> None:
+        self.node, self.facts = node, facts
+        self.row = NodeRow(node, NodeState.HEALTHY, 0)
+        """As it was committed last."""
+        self.is_suspect = False
+        self.silent_since = elected_at
+        """When the last answer arrived; a new master gives every node time to answer."""
+        self._has_answered = False
+        self._token: Token | None = None
+        self._token_at = float("-inf")
+        self._is_armed = False
+        """As the last answer said."""
+        self._pending: NodeRow | None = None
+        """The row that is to be committed next; nothing else is decided meanwhile."""
+        self._is_committing = False
+        self._beat_due = elected_at
+        self._powering = False
+        self._untried: list[FenceMethod] = []
+        self._told = ""
+
+    @property
+    def state(self) -> NodeState:
+        """Return the state, with SUSPECT where the row says HEALTHY."""
+        is_suspect = self.is_suspect and self.row.state is NodeState.HEALTHY
+        return NodeState.SUSPECT if is_suspect else self.row.state
+
+    def next_due(self) -> float:
+        """Return when `tick` has something to do."""
+        return self._beat_due
+
+    def answers(self, now: float) -> bool:
+        """Return whether it has answered this master, and lately."""
+        return self._has_answered and now < self.silent_since + LOST_S
+
+    # Events
+
+    def adopt(self, row: NodeRow, epoch: int) -> list[Instruction]:
+        """Take over from an older master: what it only began is begun again in this epoch (D12)."""
+        self.row = row
+        if row.state is NodeState.FENCING:
+            return self._commit(replace(row, epoch=epoch))
+        return []
+
+    def answered(
+        self, token: Token, now: float, around: Surroundings, *, is_armed: bool
+    ) -> list[Instruction]:
+        """The node has answered."""
+        self.silent_since, self._has_answered = now, True
+        self.is_suspect = False
+        self._token, self._token_at, self._is_armed = token, now, is_armed
+        if self._pending is not None:
+            return []
+        match self.row.state:
+            case NodeState.HEALTHY if is_armed != self.row.is_armed:
+                return self._move(NodeState.HEALTHY, around)
+            case NodeState.FENCING if not self._powering:
+                return self._move(NodeState.HEALTHY, around)
+            case NodeState.FENCED:
+                return self._move(NodeState.RETURNING, around)
+            case NodeState.STUCK:
+                return self._move(NodeState.HEALTHY, around)
+            case _:
+                return []
+
+    def tick(self, now: float, around: Surroundings) -> list[Instruction]:
+        """Return what is due: a heartbeat, and the next state of a node that is silent."""
+        if now < self._beat_due:
+            return []
+        self._beat_due = now + BEAT_S
+        out = self._beats(around)
+        if self._pending is None:
+            out += self._follow_silence(now, around)
+        elif not self._is_committing:
+            out += self._commit(self._pending)
+        return out
+
+    def committed(self, row: NodeRow, now: float, around: Surroundings) -> list[Instruction]:
+        """The row is durable: it counts from now on."""
+        self._pending, self._is_committing = None, False
+        self.row = row
+        if row.state is NodeState.FENCING:
+            self._untried = [one for one in self.facts.methods if self._is_usable(one)]
+            return self._fence_on(now, around, "no fencing method is configured")
+        if row.state is NodeState.STUCK:
+            return self._alarm(row.why)
+        self._told = ""
+        return []
+
+    def commit_failed(self) -> None:
+        """It is not known whether the row is durable: it is committed again when it is due."""
+        self._is_committing = False
+
+    def fence_ended(
+        self, now: float, around: Surroundings, *, is_fenced: bool, detail: str
+    ) -> list[Instruction]:
+        """The power was tried."""
+        self._powering = False
+        if self.row.state is not NodeState.FENCING:
+            return []
+        if is_fenced:
+            return self._move(NodeState.FENCED, around, why=f"power off: {detail}")
+        return self._fence_on(now, around, f"power: {detail}")
+
+    def confirmed(self, by: str, around: Surroundings) -> list[Instruction]:
+        """An administrator says that it is off."""
+        return self._move(NodeState.FENCED, around, why=f"confirmed by {by}")
+
+    def rejoined(self, around: Surroundings) -> list[Instruction]:
+        """Nothing of what moved away is left there."""
+        if self.row.state is not NodeState.RETURNING:
+            return []
+        return self._move(NodeState.HEALTHY, around)
+
+    # Decisions
+
+    def _beats(self, around: Surroundings) -> list[Instruction]:
+        token = self._token if self._may_have_lease(around) else None
+        beats: list[Instruction] = [SendBeat(self.node, token)]
+        if self.is_suspect:
+            peers = [one for one in around.healthy if one != self.node]
+            beats += [SendBeat(self.node, token, one) for one in peers[:RELAYS]]
+        return beats
+
+    def _may_have_lease(self, around: Surroundings) -> bool:
+        """Return whether a token may be returned: what a new master will read of this node must be true already."""
+        is_settled = self._pending is None and self.row.is_armed == self._is_armed
+        return around.has_majority and self.row.state is NodeState.HEALTHY and is_settled
+
+    def _follow_silence(self, now: float, around: Surroundings) -> list[Instruction]:
+        silent_s = now - self.silent_since
+        match self.row.state:
+            case NodeState.HEALTHY if silent_s >= SUSPECT_S:
+                self.is_suspect = True
+                if silent_s < LOST_S or self.facts.in_maintenance:
+                    return []
+                if not around.most_answer:
+                    return self._alarm(
+                        "most nodes are silent, so this may be a fault of the network"
+                    )
+                return self._move(NodeState.FENCING, around)
+            case NodeState.FENCING:
+                return self._fence_on(now, around, "")
+            case _:
+                return []
+
+    def _is_usable(self, method: FenceMethod) -> bool:
+        return method is not FenceMethod.WATCHDOG or self.row.is_armed
+
+    def _fence_on(self, now: float, around: Surroundings, why: str) -> list[Instruction]:
+        """Continue with fencing: the watchdog needs only time, the power is tried once."""
+        if not around.most_answer:
+            return self._alarm(CUT_OFF)
+        has_watchdog = FenceMethod.WATCHDOG in self._untried
+        if has_watchdog and now >= reset_by(self._token_at, around.elected_at):
+            return self._move(NodeState.FENCED, around, why="its lease is over (watchdog)")
+        if self._powering:
+            return []
+        if FenceMethod.POWER in self._untried:
+            self._untried.remove(FenceMethod.POWER)
+            self._powering = True
+            return [Fence(self.node)]
+        if has_watchdog:
+            return []
+        return self._move(NodeState.STUCK, around, why=why)
+
+    def _move(self, state: NodeState, around: Surroundings, why: str = "") -> list[Instruction]:
+        """Begin a change of state. Only a healthy node is known to be armed or not."""
+        armed = self._is_armed if state is NodeState.HEALTHY else self.row.is_armed
+        return self._commit(NodeRow(self.node, state, around.epoch, armed, why))
+
+    def _commit(self, row: NodeRow) -> list[Instruction]:
+        self._pending, self._is_committing = row, True
+        return [Commit(row)]
+
+    def _alarm(self, why: str) -> list[Instruction]:
+        """Tell administrators once."""
+        if why == self._told:
+            return []
+        self._told = why
+        text = (
+            f"node {self.facts.name} is lost and not fenced: {why}; once it is certainly off, run:"
+            f" gnt-node fenced --confirm {self.facts.name}"
+        )
+        return [Alarm(self.facts.name, text)]

@@ -1,0 +1,323 @@
+"""The state store, and masters that carry out what `RecoveryCore` wants."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from ganeti.model.objects import NodeUuid
+from ganeti.recovery.facts import InstanceFacts, NodeFacts, Watched
+from ganeti.recovery.grants import Grant, GrantRefused, Returned
+from ganeti.recovery.lease import Token
+from ganeti.recovery.messages import (
+    Alarm,
+    BeatAnswered,
+    Commit,
+    CommitFailed,
+    Committed,
+    Configured,
+    Event,
+    Fence,
+    FenceEnded,
+    GuestFault,
+    InstanceRow,
+    Instruction,
+    JobEnded,
+    JobKind,
+    MajorityConfirmed,
+    NodeRow,
+    NodeState,
+    Outcome,
+    Row,
+    SendBeat,
+    Submit,
+    TimePassed,
+)
+from tests.unit.recovery.simulation.machine import Answer, Machine
+from tests.unit.recovery.simulation.rules import Rules
+from tests.unit.store.simulation.engine import Gate, Process, World
+
+CALL_S = 3.0
+
+
+@dataclass
+class State:
+    """What is committed: one order for all, as the store gives it (R7)."""
+
+    epoch: int = 0
+    nodes: dict[NodeUuid, NodeFacts] = field(default_factory=dict)
+    offline: set[NodeUuid] = field(default_factory=set)
+    instances: dict[str, InstanceFacts] = field(default_factory=dict)
+    grants: dict[str, Grant] = field(default_factory=dict)
+    node_rows: dict[NodeUuid, NodeRow] = field(default_factory=dict)
+    instance_rows: dict[str, InstanceRow] = field(default_factory=dict)
+
+    def watched(self) -> Watched:
+        return Watched(dict(self.nodes), dict(self.instances))
+
+    def is_fenced(self, node: NodeUuid) -> bool:
+        row = self.node_rows.get(node)
+        return row is not None and row.state is NodeState.FENCED
+
+
+class Refused(Exception):
+    """A transaction that would break a rule."""
+
+
+VOTERS = 3
+
+
+def reaches_majority(world: World, machine: Machine) -> bool:
+    """Whether a machine runs and reaches most of the voters, which are the first machines."""
+    if not machine.power.is_up or machine.is_frozen:
+        return False
+    me = machine.uuid
+    reached = [
+        one
+        for one in list(machine.others.values())[:VOTERS]
+        if one.power.is_up
+        and not one.is_frozen
+        and (one.uuid == me or not {(me, one.uuid), (one.uuid, me)} & world.cut)
+    ]
+    return 2 * len(reached) > VOTERS
+
+
+class Master:
+    """One epoch of mastership on a machine."""
+
+    def __init__(
+        self,
+        world: World,
+        machine: Machine,
+        state: State,
+        rules: Rules,
+        power: "Callable[[Master, NodeUuid], Gate[bool]]",
+    ) -> None:
+        self.world, self.machine, self.state, self.rules = world, machine, state, rules
+        self._power = power
+        state.epoch += 1
+        self.epoch = state.epoch
+        self.process = Process(machine.uuid)
+        self.alarms: list[Alarm] = []
+        self.heard: dict[NodeUuid, float] = {}
+        """When each node has answered last."""
+        rows: tuple[Row, ...] = (*state.node_rows.values(), *state.instance_rows.values())
+        self.core = rules.core(self.epoch, world.now, rows, state.watched())
+        self._seen = self.core.watched
+        self._carry_out(self.core.begin(world.now, world.now))
+        self._tick()
+        self.world.spawn(self.process, self._confirm())
+
+    def end(self) -> None:
+        self.process.is_up = False
+        self.process.life += 1
+
+    def reaches_majority(self) -> bool:
+        """Whether its writes are accepted."""
+        return reaches_majority(self.world, self.machine)
+
+    # Events
+
+    def report(self, event: Event) -> None:
+        if not self.process.is_up:
+            return
+        if not self.machine.power.is_up:
+            self.end()
+        elif self.machine.is_frozen:
+            self.machine.thaw.when_open(lambda: self.report(event))
+        else:
+            self._carry_out(self.core.handle(event, self.world.now, self.world.now))
+
+    def _tick(self) -> None:
+        if not self.machine.power.is_up:
+            self.end()
+        if not self.process.is_up:
+            return
+        if self.state.epoch == self.epoch and self.state.watched() != self._seen:
+            self._seen = self.state.watched()
+            self.report(Configured(self._seen))
+        self.report(TimePassed())
+        self.world.at(max(min(self.core.next_due() - self.world.now, 1.0), 0.1), self._tick)
+
+    async def _confirm(self) -> None:
+        while True:
+            asked_at = self.world.now
+            await self.world.sleep(0.01 + self.world.random.random() * 0.2)
+            if self.state.epoch == self.epoch and self.reaches_majority():
+                self.report(MajorityConfirmed(asked_at))
+            await self.world.sleep(1.0)
+
+    async def commit(self, change: Callable[[State], None]) -> bool | None:
+        """True if it is durable, None if that is not known; Refused."""
+        dice = self.world.random
+        await self.world.sleep(dice.random() * 0.05)
+        if self.state.epoch != self.epoch or not self.reaches_majority() or self.machine.is_frozen:
+            return None
+        change(self.state)
+        await self.world.sleep(dice.random() * 0.05)
+        return None if dice.random() < 0.02 else True
+
+    # Instructions
+
+    def _carry_out(self, instructions: list[Instruction]) -> None:
+        for one in instructions:
+            match one:
+                case SendBeat(node, token, via):
+                    self.world.spawn(self.process, self._beat(node, token, via))
+                case Fence(node):
+                    self.world.spawn(self.process, self._fence(node))
+                case Commit(row):
+                    self.world.spawn(self.process, self._commit_row(row))
+                case Submit(number, kind, about):
+                    self.world.spawn(self.process, self._job(number, kind, about))
+                case Alarm():
+                    self.alarms.append(one)
+
+    def _call(self, node: NodeUuid, work: Callable[[Machine], Any]) -> Gate[Any]:
+        target = self.machine.others[node]
+        return self.world.call(self.process, target.process, lambda: work(target), CALL_S)
+
+    async def _beat(self, node: NodeUuid, token: Token | None, via: NodeUuid | None) -> None:
+        if self.world.random.random() < 0.03:  # a busy master
+            await self.world.sleep(self.world.random.random() * 30)
+        if via is None:
+            answer = await self._call(node, lambda one: one.beat(token))
+        else:
+            answer = await self._call(via, lambda peer: self._relay(peer, node, token))
+        if isinstance(answer, Answer):
+            self.heard[node] = self.world.now
+            faults = {
+                name: GuestFault.CRASHED
+                for name, facts in self.core.watched.instances.items()
+                if facts.node == node and facts.is_wanted and name not in answer.running
+            }
+            self.report(BeatAnswered(node, answer.token, answer.is_armed, faults))
+            await self._serve(node, answer)
+
+    async def _relay(self, peer: Machine, node: NodeUuid, token: Token | None) -> Answer | None:
+        target = peer.others[node]
+        return await self.world.call(
+            peer.process, target.process, lambda: target.beat(token), CALL_S / 2
+        )
+
+    async def _fence(self, node: NodeUuid) -> None:
+        is_off = await self._power(self, node)
+        self.report(FenceEnded(node, bool(is_off), "as simulated"))
+
+    async def _commit_row(self, row: NodeRow | InstanceRow) -> None:
+        def put(state: State) -> None:
+            if isinstance(row, NodeRow):
+                state.node_rows[row.node] = row
+            else:
+                state.instance_rows[row.instance] = row
+
+        done = await self.commit(put)
+        self.report(Committed(row) if done else CommitFailed(row))
+
+    # Disks
+
+    async def _serve(self, node: NodeUuid, answer: Answer) -> None:
+        """What the writers on a node ask of the master (D3, D5)."""
+        for instance, generation in answer.drop_requests.items():
+            await self._regrant(
+                instance,
+                node,
+                partial(self.rules.drop_peer, node=node, generation=generation, epoch=self.epoch),
+            )
+        for instance, (peer, record) in answer.synchronised.items():
+            if self.state.grants[instance].writer == node:
+                await self._regrant(
+                    instance,
+                    node,
+                    partial(self.rules.join_current, node=peer, source=record, epoch=self.epoch),
+                )
+
+    async def _regrant(
+        self, instance: str, node: NodeUuid, change: Callable[[Grant], Grant]
+    ) -> None:
+        def put(state: State) -> None:
+            state.grants[instance] = change(state.grants[instance])
+
+        try:
+            done = await self.commit(put)
+        except GrantRefused:
+            # Perhaps an earlier commit counted although its answer was lost.
+            grant = self.state.grants[instance]
+            if grant.writer == node and self.state.epoch == self.epoch:
+                await self._call(node, lambda one: one.granted(instance, grant))
+            return
+        if done:
+            grant = self.state.grants[instance]
+            await self._call(node, lambda one: one.granted(instance, grant))
+
+    # Jobs
+
+    async def _job(self, number: int, kind: JobKind, about: str) -> None:
+        await self.world.sleep(self.world.random.random() * 0.5)
+        try:
+            outcome = await self._run(kind, about)
+        except (GrantRefused, Refused):
+            outcome = Outcome.FAILED
+        self.report(JobEnded(number, outcome, "as simulated"))
+
+    async def _run(self, kind: JobKind, about: str) -> Outcome:
+        match kind:
+            case JobKind.MARK_OFFLINE:
+                done = await self.commit(lambda state: state.offline.add(NodeUuid(about)))
+                return Outcome.DONE if done else Outcome.FAILED
+            case JobKind.REJOIN:
+                return await self._rejoin(NodeUuid(about))
+            case JobKind.RESTART:
+                return await self._start(about, self.state.instances[about].node)
+            case JobKind.FAIL_OVER:
+                return await self._fail_over(about)
+
+    async def _rejoin(self, node: NodeUuid) -> Outcome:
+        if not await self._call(node, lambda one: one.stop_all(frozenset())):
+            return Outcome.FAILED
+        done = await self.commit(lambda state: state.offline.discard(node))
+        return Outcome.DONE if done else Outcome.FAILED
+
+    async def _fail_over(self, instance: str) -> Outcome:
+        source = self.state.instances[instance].node
+        targets = [
+            one
+            for one in self.machine.others.values()
+            if instance in one.copies
+            and one.uuid != source
+            and self._is_current(instance, one)
+            and one.uuid not in self.state.offline
+        ]
+        if not targets:
+            return Outcome.NO_ROOM
+        return await self._start(instance, targets[0].uuid, lost=source)
+
+    def _is_current(self, instance: str, machine: Machine) -> bool:
+        grant, record = self.state.grants[instance], machine.copies[instance].record
+        return self.rules.judge_return(grant, machine.uuid, record) is Returned.CURRENT
+
+    async def _start(self, instance: str, node: NodeUuid, lost: NodeUuid | None = None) -> Outcome:
+        """Grant and start: the commit decides, whatever happened since the job was submitted (D8)."""
+
+        def put(state: State) -> None:
+            facts, grant = state.instances[instance], state.grants[instance]
+            if lost is None and facts.node != node:
+                raise Refused("it has moved")
+            if lost is not None and (facts.node != lost or not state.is_fenced(lost)):
+                raise Refused("its node is back")
+            is_fenced = grant.writer is not None and state.is_fenced(grant.writer)
+            state.grants[instance] = self.rules.grant_writer(
+                grant, node, self.epoch, is_fenced=is_fenced
+            )
+            state.instances[instance] = replace(facts, node=node)
+
+        done = await self.commit(put)
+        if not done and self.rules.commit_decides:
+            return Outcome.FAILED
+        grant = self.state.grants[instance]
+        if not self.rules.commit_decides:
+            grant = Grant(grant.generation + 1, frozenset({node}), node, self.epoch)
+        if self.world.random.random() < 0.05:  # a busy master
+            await self.world.sleep(self.world.random.random() * 150)
+        started = await self._call(node, lambda one: one.open_and_start(instance, grant))
+        return Outcome.DONE if started else Outcome.FAILED

@@ -1,0 +1,303 @@
+"""One random history of a small cluster with protected instances, and what must be true of all of them."""
+
+import random
+from collections.abc import Callable
+
+from ganeti.model.objects import NodeUuid
+from ganeti.recovery.facts import FenceMethod, InstanceFacts, NodeFacts
+from ganeti.recovery.grants import CopyRecord, Grant
+from ganeti.recovery.messages import NodeState
+from ganeti.recovery.times import LOST_S
+from tests.unit.recovery.simulation.cluster import VOTERS, Master, State, reaches_majority
+from tests.unit.recovery.simulation.machine import Copy, Machine, Observer
+from tests.unit.recovery.simulation.rules import Rules
+from tests.unit.store.simulation.engine import Gate, World
+
+QUIET_S, FAULTS_S, HEALING_S, STEP_S = 6.0, 70.0, 240.0, 10.0
+BOTH = (FenceMethod.POWER, FenceMethod.WATCHDOG)
+METHODS = (BOTH, BOTH, (FenceMethod.WATCHDOG,), (FenceMethod.POWER,))
+
+
+class Violation(Exception):
+    """A disk had two writers, a write was lost, or a recovery did not happen."""
+
+
+class Checker(Observer):
+    """Sees everything from outside."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.machines: dict[NodeUuid, Machine] = {}
+        self.kept: dict[str, list[int]] = {}
+        self.last: dict[str, float] = {}
+        self.recoveries = 0
+        self.problem: str | None = None
+
+    def violated(self, what: str) -> None:
+        self.problem = self.problem or f"at {self.world.now:.2f} s: {what}"
+        self.world.is_over = True
+
+    def acknowledged(self, instance: str, entry: int) -> None:
+        writers = [
+            one.uuid
+            for one in self.machines.values()
+            if instance in one.guests and one.guests[instance].is_alive and not one.is_frozen
+        ]
+        if len(writers) > 1:
+            self.violated(f"{instance} is written on {' and '.join(writers)}")
+        if entry in self.kept[instance]:
+            self.violated(f"{instance}: entry {entry} was acknowledged by another writer before")
+        self.kept[instance].append(entry)
+        self.last[instance] = self.world.now
+
+    def opened(self, machine: Machine, instance: str) -> None:
+        self.recoveries += 1
+        for other in self.machines.values():
+            if other is not machine and instance in other.guests and not other.is_frozen:
+                self.violated(f"{instance} is started on {machine.uuid} and runs on {other.uuid}")
+        lost = set(self.kept[instance]) - set(machine.copies[instance].log)
+        if lost:
+            self.violated(f"{instance} on {machine.uuid} has lost {sorted(lost)[:3]}")
+
+
+class History:
+    """What happens is decided by the seed."""
+
+    def __init__(self, seed: int, rules: Rules) -> None:
+        self.world = World(seed)
+        self.random, self.rules = self.world.random, rules
+        self.world.slowness_s = 0.02
+        self.checker = Checker(self.world)
+        dice = random.Random(seed)
+        self.theme = dice.choice(("any", "any", "partitions", "masters", "freezes", "long", "long"))
+        count = dice.choice((3, 4, 5, 7))
+        self.machines = [
+            Machine(self.world, f"n{number}", rules, self.checker) for number in range(count)
+        ]
+        by_uuid = {one.uuid: one for one in self.machines}
+        self.checker.machines = by_uuid
+        self.state = State()
+        self.world.loss = dice.choice((0.0, 0.0, 0.02, 0.1))
+        for machine in self.machines:
+            machine.others = by_uuid
+            methods = dice.choice(METHODS)
+            machine.has_watchdog = FenceMethod.WATCHDOG in methods
+            self.state.nodes[machine.uuid] = NodeFacts(machine.uuid, methods)
+        for number in range(3):
+            name = f"i{number}"
+            one, two = dice.sample(self.machines, 2)
+            both = frozenset((one.uuid, two.uuid))
+            self.state.instances[name] = InstanceFacts(name, one.uuid, attempts=100, window_s=600.0)
+            self.state.grants[name] = Grant(1, both)
+            for machine in (one, two):
+                machine.copies[name] = Copy(CopyRecord(1, both))
+            self.checker.kept[name] = []
+        is_long = self.theme == "long"
+        self.faults_end = QUIET_S + FAULTS_S * (3 if is_long else 1)
+        self.pause_s = 80.0 if is_long else 12.0
+        self.master: Master | None = None
+        self.power_works = 1.0
+
+    def run(self) -> int:
+        """Return how many guests were started; Violation."""
+        self._elect(self.machines[0])
+        self.world.at(1.0, self._follow_mastership)
+        self.world.at(QUIET_S, self._fault)
+        self._advance(self.faults_end)
+        self._heal()
+        end = self.world.now + HEALING_S
+        while self.world.now < end and not self.world.is_over and self._lacking():
+            self._advance(STEP_S)
+        for what in self._lacking():
+            self.checker.violated(f"although all is well: {what}")
+        if self.checker.problem:
+            raise Violation(self.checker.problem)
+        return self.checker.recoveries
+
+    def _advance(self, seconds: float) -> None:
+        if not self.world.is_over:
+            self.world.run(self.world.now + seconds)
+
+    # Mastership, as the store gives it
+
+    def _elect(self, machine: Machine) -> None:
+        """A new epoch; the old master does not know yet."""
+        self.master = Master(self.world, machine, self.state, self.rules, self._power)
+
+    def _follow_mastership(self) -> None:
+        master = self.master
+        is_fencing = any(row.state is NodeState.FENCING for row in self.state.node_rows.values())
+        if is_fencing and self.random.random() < 0.15:
+            self._hand_over()
+        if master is not None and (
+            not master.process.is_up or not master.reaches_majority() or master.machine.is_frozen
+        ):
+            able = self._able()
+            if able:
+                self._elect(self.random.choice(able))
+        self.world.at(1.0 + self.random.random() * 6, self._follow_mastership)
+
+    def _able(self) -> list[Machine]:
+        return [one for one in self.machines[:VOTERS] if reaches_majority(self.world, one)]
+
+    # Faults
+
+    def _power(self, master: Master, node: NodeUuid) -> Gate[bool]:
+        """The management controller: slow, broken, or its answer is lost."""
+        gate: Gate[bool] = Gate()
+        heard = sum(at > self.world.now - 2 * LOST_S + 3 for at in master.heard.values())
+        if 2 * heard <= len(self.machines) - self._fenced():
+            self.checker.violated(f"{node} is fenced although only {heard} nodes answer")
+        machine = self.checker.machines[node]
+        works = self.random.random() < self.power_works
+        answers = self.random.random() < self.power_works
+        is_heard = FenceMethod.POWER in self.state.nodes[node].methods and works and answers
+
+        def cut() -> None:
+            if works and FenceMethod.POWER in self.state.nodes[node].methods:
+                machine.die()
+                life = machine.power.life
+                on_again = 10 + self.random.random() * 60
+                self.world.at(
+                    on_again, lambda: machine.boot() if machine.power.life == life else None
+                )
+            self.world.at(0.5, lambda: gate.open(is_heard))
+
+        self.world.at(0.5 + self.random.random() * 6, cut)
+        return gate
+
+    def _fenced(self) -> int:
+        return sum(row.state is NodeState.FENCED for row in self.state.node_rows.values())
+
+    def _fault(self) -> None:
+        if self.world.now > self.faults_end:
+            return
+        faults: tuple[Callable[[], None], ...] = (
+            self._lose,
+            self._lose,
+            self._freeze,
+            self._isolate,
+            self._cut_some,
+            self._mend,
+            self._kill_daemon,
+            self._stuck,
+            self._bad_power,
+            self._hand_over,
+            self._spoil_watchdog,
+        )
+        themed = {
+            "partitions": (self._isolate, self._cut_some, self._split, self._mend) * 4,
+            "masters": (self._hand_over, self._lose_master, self._lose, self._isolate) * 3,
+            "freezes": (self._freeze,) * 8,
+            "long": (self._isolate, self._split, self._lose) * 4,
+        }
+        self.random.choice((*faults, *themed.get(self.theme, ())))()
+        self.world.at(self.random.random() * self.pause_s, self._fault)
+
+    def _any(self) -> Machine:
+        return self.random.choice(self.machines)
+
+    def _lose(self) -> None:
+        self._cut_power(self._any())
+
+    def _lose_master(self) -> None:
+        if self.master is not None:
+            self._cut_power(self.master.machine)
+
+    def _cut_power(self, machine: Machine) -> None:
+        if not machine.power.is_up:
+            return
+        machine.die()
+        life = machine.power.life
+        off_s = self.random.choice((3.0, 20.0, 60.0)) * (0.5 + self.random.random())
+        self.world.at(off_s, lambda: machine.boot() if machine.power.life == life else None)
+
+    def _freeze(self) -> None:
+        self._any().freeze(5 + self.random.random() * 60)
+
+    def _isolate(self) -> None:
+        lonely = self._any()
+        links = [(lonely.uuid, one.uuid) for one in self.machines if one is not lonely]
+        self.world.cut_links(links, both_ways=self.random.random() < 0.7)
+
+    def _split(self) -> None:
+        """Two sides that do not reach each other; or the voters from all others."""
+        if self.random.random() < 0.3:
+            some = self.machines[:VOTERS]
+        else:
+            some = self.random.sample(self.machines, self.random.randrange(1, len(self.machines)))
+        others = [one for one in self.machines if one not in some]
+        self.world.cut_links([(a.uuid, b.uuid) for a in some for b in others])
+
+    def _cut_some(self) -> None:
+        pairs = [(a.uuid, b.uuid) for a in self.machines for b in self.machines if a is not b]
+        links = [one for one in pairs if self.random.random() < 0.3]
+        self.world.cut_links(links, both_ways=self.random.random() < 0.5)
+
+    def _mend(self) -> None:
+        self.world.cut_links(())
+
+    def _kill_daemon(self) -> None:
+        machine = self._any()
+        machine.kill_daemon()
+        self.world.at(self.random.random() * 30, machine.start_daemon)
+
+    def _stuck(self) -> None:
+        """SIGKILL ends no guest of this machine for a while."""
+        machine = self._any()
+        machine.stuck_guests = True
+        for guest in machine.guests.values():
+            guest.is_stuck = True
+
+        def free() -> None:
+            machine.stuck_guests = False
+            for guest in machine.guests.values():
+                guest.is_stuck = False
+
+        self.world.at(self.random.random() * 60, free)
+
+    def _bad_power(self) -> None:
+        self.power_works = self.random.choice((0.0, 0.5, 1.0))
+
+    def _hand_over(self) -> None:
+        able = self._able()
+        if able:
+            self._elect(self.random.choice(able))
+
+    def _spoil_watchdog(self) -> None:
+        """A watchdog that was armed is not any more, while the node is well."""
+        machine = self._any()
+        if machine.power.is_up and not machine.is_frozen and not machine.guests:
+            machine.has_watchdog = False
+
+    # The end
+
+    def _heal(self) -> None:
+        self._mend()
+        self.world.loss, self.power_works = 0.0, 1.0
+        for machine in self.machines:
+            machine.stuck_guests = False
+            for guest in machine.guests.values():
+                guest.is_stuck = False
+            if not machine.power.is_up:
+                machine.boot()
+            machine.start_daemon()
+
+    def _lacking(self) -> list[str]:
+        """What is not yet as it should be."""
+        since = self.world.now - STEP_S
+        lacking = [
+            f"{name} does not run: {self._why(name)}"
+            for name in self.state.instances
+            if self.checker.last.get(name, -STEP_S) < since
+        ]
+        rows = self.state.node_rows.values()
+        return lacking + [
+            f"{row.node} is {row.state}" for row in rows if row.state is not NodeState.HEALTHY
+        ]
+
+    def _why(self, name: str) -> str:
+        master = self.master
+        watch = master.core.instances[name] if master else None
+        told = f"{watch.state} {watch.why} {watch.due}" if watch else ""
+        return f"{self.state.instances[name].node} {self.state.grants[name]} {told}"

@@ -1,0 +1,99 @@
+"""Which node may write a disk, and what a copy that comes back is worth."""
+
+import pytest
+
+from ganeti.model.objects import NodeUuid
+from ganeti.recovery.grants import (
+    SHARED,
+    CopyRecord,
+    Grant,
+    GrantRefused,
+    Returned,
+    drop_peer,
+    grant_writer,
+    join_current,
+    judge_return,
+    opened,
+    release,
+)
+
+A, B = NodeUuid("a"), NodeUuid("b")
+BOTH = frozenset((A, B))
+
+
+def test_a_new_writer_is_a_new_generation() -> None:
+    assert grant_writer(Grant(4, BOTH), A, 7, is_fenced=False) == Grant(5, BOTH, A, 7)
+
+
+def test_a_second_writer_needs_the_first_one_fenced_and_drops_its_copy() -> None:
+    grant = Grant(5, BOTH, A, 7)
+    with pytest.raises(GrantRefused, match="a may be writing in generation 5"):
+        grant_writer(grant, B, 8, is_fenced=False)
+    assert grant_writer(grant, B, 8, is_fenced=True) == Grant(6, frozenset({B}), B, 8)
+
+
+def test_a_copy_that_misses_writes_is_not_promoted() -> None:
+    with pytest.raises(GrantRefused, match="misses writes since generation 6"):
+        grant_writer(Grant(6, frozenset({B}), B, 8), A, 9, is_fenced=True)
+
+
+def test_a_shared_disk_keeps_its_only_copy() -> None:
+    grant = Grant(5, frozenset({SHARED}), A, 7)
+    assert grant_writer(grant, B, 8, is_fenced=True) == Grant(6, frozenset({SHARED}), B, 8)
+
+
+def test_the_same_node_may_open_again() -> None:
+    assert grant_writer(Grant(5, BOTH, A, 7), A, 7, is_fenced=False) == Grant(6, BOTH, A, 7)
+
+
+def test_the_writer_drops_its_peer_once() -> None:
+    grant = drop_peer(Grant(5, BOTH, A, 7), A, 5, 7)
+    assert grant == Grant(6, frozenset({A}), A, 7)
+    with pytest.raises(GrantRefused, match="asks in generation 5"):
+        drop_peer(grant, A, 5, 7)
+
+
+def test_a_primary_whose_peer_was_promoted_drops_nothing() -> None:
+    promoted = grant_writer(Grant(5, BOTH, A, 7), B, 8, is_fenced=True)
+    with pytest.raises(GrantRefused, match="but b writes in generation 6"):
+        drop_peer(promoted, A, 5, 8)
+
+
+def test_a_copy_joins_only_in_the_generation_in_which_it_was_synchronised() -> None:
+    grant = Grant(6, frozenset({A}), A, 7)
+    assert join_current(grant, B, CopyRecord(6, grant.current), 7) == Grant(7, BOTH, A, 7)
+    with pytest.raises(GrantRefused, match="in generation 5, now it is 6"):
+        join_current(grant, B, CopyRecord(5, BOTH), 7)
+
+
+def test_a_closed_disk_has_no_writer() -> None:
+    assert release(Grant(5, BOTH, A, 7), A, 8) == Grant(5, BOTH, None, 8)
+    with pytest.raises(GrantRefused, match="b is not the writer"):
+        release(Grant(5, BOTH, A, 7), B, 8)
+
+
+def test_a_late_grant_is_refused_by_the_record_of_the_copy() -> None:
+    late = Grant(5, BOTH, A, 7)
+    assert opened(CopyRecord(4, BOTH), late, A) == CopyRecord(5, BOTH, is_written=True)
+    with pytest.raises(GrantRefused, match="generation 5 is over"):
+        opened(CopyRecord(6, BOTH), late, A)
+    with pytest.raises(GrantRefused, match="is granted to a"):
+        opened(None, late, B)
+
+
+@pytest.mark.parametrize(
+    ("record", "worth"),
+    [
+        (None, Returned.STALE),
+        (CopyRecord(5, BOTH, is_written=True), Returned.STALE),
+        (CopyRecord(6, BOTH), Returned.STALE),
+        (CopyRecord(6, BOTH, is_written=True), Returned.SPLIT),
+        (CopyRecord(7, BOTH), Returned.SPLIT),
+    ],
+)
+def test_a_copy_that_returns(record: CopyRecord | None, worth: Returned) -> None:
+    assert judge_return(Grant(6, frozenset({B}), B, 8), A, record) is worth
+
+
+def test_a_current_copy_is_current_whatever_older_generation_it_recorded() -> None:
+    assert judge_return(Grant(6, BOTH, B, 8), A, CopyRecord(5, BOTH)) is Returned.CURRENT
