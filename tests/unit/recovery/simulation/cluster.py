@@ -179,7 +179,7 @@ class Master:
 
     async def _beat(self, node: NodeUuid, token: Token | None, via: NodeUuid | None) -> None:
         if self.world.random.random() < 0.03:  # a busy master
-            await self.world.sleep(self.world.random.random() * 30)
+            await self.world.sleep(self.world.random.random() * 60)
         if via is None:
             answer = await self._call(node, lambda one: one.beat(token))
         else:

@@ -218,7 +218,7 @@ class History:
     def _isolate(self) -> None:
         lonely = self._any()
         links = [(lonely.uuid, one.uuid) for one in self.machines if one is not lonely]
-        self.world.cut_links(links, both_ways=self.random.random() < 0.7)
+        self.world.cut_links(links, both_ways=self.random.random() < 0.4)
 
     def _split(self) -> None:
         """Two sides that do not reach each other; or the voters from all others."""
