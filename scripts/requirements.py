@@ -12,7 +12,7 @@ CACHE_FILE = TOP / ".cache" / "requirements-passed.json"
 def main() -> None:
     """One line a rule, and nothing else: other programs read it."""
     passed = json.loads(CACHE_FILE.read_text("utf-8")) if CACHE_FILE.exists() else {}
-    for rule in re.findall(r"^\| ([SGFA]\d+) \|", RULES_FILE.read_text("utf-8"), re.MULTILINE):
+    for rule in re.findall(r"^\| ([SGFAD]\d+) \|", RULES_FILE.read_text("utf-8"), re.MULTILINE):
         tests = len(passed.get(rule, []))
         print(f"{rule} tested ({tests})" if tests else f"{rule} open")
 

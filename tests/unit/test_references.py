@@ -13,7 +13,7 @@ from ganeti.cli.manual import PROGRAMS, table_of
 TOP = Path(__file__).resolve().parents[2]
 SOURCE = TOP / "src" / "ganeti"
 PAGES = sorted([TOP / "README.md", *(TOP / "docs").rglob("*.md")])
-RULE = re.compile(r"(?<![\w\-\"&])[SGFARXBT]\d{1,3}(?![\w\"])")
+RULE = re.compile(r"(?<![\w\-\"&])[SGFARXBTD]\d{1,3}(?![\w\"])")
 NO_RULE = frozenset({"X509"})
 ROOTS = ("src", "tests", "benchmarks", "scripts", "guest")
 

@@ -6,6 +6,7 @@ change of the object, `ctime` and `mtime` are seconds since the epoch. Each stor
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NewType
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from ganeti.model.cluster_params import ClusterParams
 from ganeti.model.names import AdminState, AdminStateSource, AllocPolicy
 from ganeti.model.params import Params
+from ganeti.model.recovery import InstanceRow, NodeState
 from ganeti.model.stored import Stored
 
 NodeUuid = NewType("NodeUuid", str)
@@ -35,6 +37,19 @@ class Cluster(ClusterParams, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """What survives a change of master about a node (D12)."""
+
+    node: NodeUuid
+    state: NodeState
+    epoch: int
+    """Of the master that committed it."""
+    is_armed: bool = False
+    """Its watchdog was armed when it got its last lease."""
+    why: str = ""
+
+
 class Node(Stored, frozen=True, kw_only=True):
     """A host. `certificate` is the SHA-256 fingerprint of its certificate, in lower-case hexadecimal."""
 
@@ -55,6 +70,8 @@ class Node(Stored, frozen=True, kw_only=True):
     powered: bool = True
     """The last report of its out-of-band program; without a program it has no meaning."""
     ndparams: Params = {}
+    recovery: NodeRow | None = None
+    """What automatic recovery has done about it; None before the first time."""
     tags: tuple[str, ...] = ()
 
     @property
@@ -96,6 +113,19 @@ class Network(Stored, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Who may write a disk, as the state says (D1)."""
+
+    generation: int
+    current: frozenset[NodeUuid]
+    """The copies that have every acknowledged write."""
+    writer: NodeUuid | None = None
+    """The node that may write; None when the disk was closed in order."""
+    epoch: int = 0
+    """Of the master that committed this."""
+
+
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
     """One disk, or one layer of it: the layers below are its children."""
 
@@ -113,6 +143,8 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     params: Params = {}
     secret: str = ""
     """The shared secret of its nodes if it is mirrored; never shown, logged or put into jobs (G23)."""
+    grant: Grant | None = None
+    """Who may write it; None if its instance is not protected."""
     imported: bool = False
     """True if upstream has created it, so that its metadata is trusted without the marks of this implementation."""
 
@@ -165,6 +197,8 @@ class Instance(Stored, frozen=True, kw_only=True):
     nics: tuple[Nic, ...] = ()
     hvparams: Params = {}
     beparams: Params = {}
+    recovery: InstanceRow | None = None
+    """What automatic recovery has tried; None before the first time."""
     osparams: dict[str, str] = {}
     network_port: int | None = None
     """TCP port of its display, from the cluster's pool; None if it has none, or the pool was empty."""

@@ -9,12 +9,17 @@ from ganeti.base.identifiers import interface_name, is_absolute_path
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.limits import MAX_DISK_MIB, MAX_DISKS, MAX_NICS
 from ganeti.model.param import Param, by_name, defaults
+from ganeti.model.recovery import FenceMethod, Recovery
 
 Params = dict[str, Any]
 
 
 def _at_least_one(value: int) -> str | None:
     return None if value >= 1 else "must be at least 1"
+
+
+def _percent(value: int) -> str | None:
+    return None if 0 <= value <= 100 else "must be from 0 to 100"  # noqa: PLR2004
 
 
 def _some_memory(value: int) -> str | None:
@@ -38,6 +43,34 @@ BACKEND_PARAMS = by_name(
         check=_some_memory,
         is_size=True,
         title="ConfigMinMem",
+        reaches_guest=False,
+    ),
+    Param(
+        "recovery",
+        Recovery.NONE.value,
+        "what happens when its guest or its node is lost: none, restart (on its node), or failover",
+        choices=tuple(Recovery),
+        reaches_guest=False,
+    ),
+    Param(
+        "recovery_attempts",
+        3,
+        "how often it is recovered within the window",
+        check=_at_least_one,
+        reaches_guest=False,
+    ),
+    Param(
+        "recovery_priority",
+        50,
+        "0 to 100; instances with greater values are recovered first",
+        check=_percent,
+        reaches_guest=False,
+    ),
+    Param(
+        "recovery_window",
+        3600,
+        "seconds within which recoveries are counted",
+        check=_at_least_one,
         reaches_guest=False,
     ),
     Param("spindle_use", 1, "spindles that it uses", check=_at_least_one, reaches_guest=False),
@@ -95,6 +128,28 @@ def _program(path: str, field: str) -> str:
     return path
 
 
+NO_FENCING = "none"
+_AGENT = re.compile(r"fence_[a-z0-9_]{1,40}", re.ASCII)
+
+
+def _fence_methods(text: str, field: str) -> str:
+    """Return methods in the order in which they are tried, or `none`."""
+    words = text.split()
+    if words != [NO_FENCING] and (set(words) - set(FenceMethod) or len(set(words)) < len(words)):
+        raise InputError(
+            f"{text!r:.80} must be {', '.join(FenceMethod)} in any order, or none", field
+        )
+    return " ".join(words)
+
+
+def _fence_agent(text: str, field: str) -> str:
+    if text and not _AGENT.fullmatch(text):
+        raise InputError(
+            f"{text!r:.80} is not the name of a fence agent, such as fence_ipmilan", field
+        )
+    return text
+
+
 NODE_PARAMS = by_name(
     Param(
         "oob_program",
@@ -102,6 +157,26 @@ NODE_PARAMS = by_name(
         "program that switches the host on and off",
         title="OutOfBandProgram",
         stored=_program,
+    ),
+    Param(
+        "fence_methods",
+        "power watchdog",
+        "how it is kept from writing when it is lost, in this order; none: an administrator confirms",
+        stored=_fence_methods,
+    ),
+    Param(
+        "fence_agent",
+        "",
+        "fence agent that switches its power off, for example fence_ipmilan",
+        stored=_fence_agent,
+    ),
+    Param(
+        "fence_options",
+        "",
+        "options of the fence agent, without passwords: 'ip=ADDRESS username=NAME'",
+    ),
+    Param(
+        "fence_timeout", 60, "seconds that switching its power off may take", check=_at_least_one
     ),
     Param("spindle_count", 1, "disks of the host", title="SpindleCount"),
     Param("exclusive_storage", False, "no two instances share a disk", title="ExclusiveStorage"),

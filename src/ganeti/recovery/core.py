@@ -6,8 +6,9 @@ no input or output. One exists while this node is the master; it begins with the
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ganeti.model.objects import NodeUuid
-from ganeti.recovery.facts import InstanceFacts, Recovery, Watched
+from ganeti.model.objects import NodeRow, NodeUuid
+from ganeti.model.recovery import GuestFault, InstanceRow, NodeState, Recovery
+from ganeti.recovery.facts import InstanceFacts, Watched
 from ganeti.recovery.instance import InstanceState, InstanceWatch
 from ganeti.recovery.messages import (
     BeatAnswered,
@@ -17,14 +18,10 @@ from ganeti.recovery.messages import (
     Event,
     FenceConfirmed,
     FenceEnded,
-    GuestFault,
-    InstanceRow,
     Instruction,
     JobEnded,
     JobKind,
     MajorityConfirmed,
-    NodeRow,
-    NodeState,
     Outcome,
     Row,
     Submit,

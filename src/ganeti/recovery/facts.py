@@ -2,28 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from ganeti.model.objects import NodeUuid
-
-
-class Recovery(StrEnum):
-    """What happens to an instance whose guest or node is lost."""
-
-    NONE = "none"
-    RESTART = "restart"
-    """It is started again on its own node."""
-    FAILOVER = "failover"
-    """It is also started on another node, once its own is fenced."""
-
-
-class FenceMethod(StrEnum):
-    """How a node is kept from writing."""
-
-    POWER = "power"
-    """Its power is off, as its management controller confirms."""
-    WATCHDOG = "watchdog"
-    """Its lease is over, and its watchdog has reset it if its guests did not die."""
+from ganeti.model.recovery import FenceMethod, Recovery
 
 
 @dataclass(frozen=True, slots=True)

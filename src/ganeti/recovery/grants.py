@@ -7,23 +7,10 @@ record, which is synced before the disk is opened. A disk that several nodes can
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from ganeti.model.objects import NodeUuid
+from ganeti.model.objects import Grant, NodeUuid
 
 SHARED = NodeUuid("shared")
 """The copy of a disk that all its nodes open."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """Who may write a disk, as the state says."""
-
-    generation: int
-    current: frozenset[NodeUuid]
-    """The copies that have every acknowledged write."""
-    writer: NodeUuid | None = None
-    """The node that may write; None when the disk was closed in order."""
-    epoch: int = 0
-    """Of the master that committed this."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,9 @@ GIVEN_UP --it runs, or an administrator starts it--> IDLE
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ganeti.model.recovery import InstanceRow
 from ganeti.recovery.facts import InstanceFacts
-from ganeti.recovery.messages import (
-    Alarm,
-    Commit,
-    InstanceRow,
-    Instruction,
-    JobKind,
-    Outcome,
-)
+from ganeti.recovery.messages import Alarm, Commit, Instruction, JobKind, Outcome
 
 ROOM_RETRY_S = 60.0
 """How long an instance without room waits, unless something changes."""

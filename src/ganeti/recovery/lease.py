@@ -3,20 +3,13 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from ganeti.model.recovery import Token
 from ganeti.recovery.times import LEASE_S, RESET_S
 
 DEVICE_S = 10.0
 """After so long without a write the watchdog device resets the machine."""
 KILL_AGAIN_S = 1.0
 """A guest that is alive still is killed again so often."""
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """When a node sent an answer, by its own monotonic clock, in one boot of its machine."""
-
-    boot_id: str
-    sent_at: float
 
 
 @dataclass

@@ -5,64 +5,14 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import TypeAlias
 
-from ganeti.model.objects import NodeUuid
+from ganeti.model.objects import NodeRow, NodeUuid
+from ganeti.model.recovery import GuestFault, InstanceRow, Token
 from ganeti.recovery.facts import Watched
-from ganeti.recovery.lease import Token
-
-# Durable rows
-
-
-class NodeState(StrEnum):
-    """What recovery knows of a node; all but SUSPECT are in the state store."""
-
-    HEALTHY = "healthy"
-    SUSPECT = "suspect"
-    """It does not answer; nothing is done yet."""
-    FENCING = "fencing"
-    """It is being kept from writing."""
-    FENCED = "fenced"
-    """It runs no protected guest, and gets no lease."""
-    STUCK = "stuck"
-    """No method has fenced it: an administrator must confirm that it is off."""
-    RETURNING = "returning"
-    """It answers again; what moved away is being dropped there."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRow:
-    """What survives a change of master about a node (D12)."""
-
-    node: NodeUuid
-    state: NodeState
-    epoch: int
-    """Of the master that committed it."""
-    is_armed: bool = False
-    """Its watchdog was armed when it got its last lease."""
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceRow:
-    """What survives a change of master about an instance."""
-
-    instance: str
-    attempts: tuple[float, ...] = ()
-    """Wall time of each recovery that was begun within the window."""
-    given_up: str = ""
-    """Why recovery is not tried again; '' while it is."""
-
 
 Row: TypeAlias = NodeRow | InstanceRow
+"""What survives a change of master (D12)."""
 
 # Events
-
-
-class GuestFault(StrEnum):
-    """How a guest failed that should run."""
-
-    CRASHED = "crashed"
-    HUNG = "hung"
-    PANICKED = "panicked"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,10 @@ Every change but those between HEALTHY and SUSPECT is committed before it counts
 
 from dataclasses import dataclass, replace
 
-from ganeti.model.objects import NodeUuid
-from ganeti.recovery.facts import FenceMethod, NodeFacts
-from ganeti.recovery.lease import Token
-from ganeti.recovery.messages import (
-    Alarm,
-    Commit,
-    Fence,
-    Instruction,
-    NodeRow,
-    NodeState,
-    SendBeat,
-)
+from ganeti.model.objects import NodeRow, NodeUuid
+from ganeti.model.recovery import FenceMethod, NodeState, Token
+from ganeti.recovery.facts import NodeFacts
+from ganeti.recovery.messages import Alarm, Commit, Fence, Instruction, SendBeat
 from ganeti.recovery.times import BEAT_S, LOST_S, SUSPECT_S, reset_by
 
 CUT_OFF = "most nodes are silent, so this may be a fault of the network (D11)"

@@ -2,11 +2,10 @@
 
 import pytest
 
-from ganeti.model.objects import NodeUuid
+from ganeti.model.objects import Grant, NodeUuid
 from ganeti.recovery.grants import (
     SHARED,
     CopyRecord,
-    Grant,
     GrantRefused,
     Returned,
     drop_peer,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ganeti.recovery.lease import DEVICE_S, Guard, GuardAction, NodeLease, Token
+from ganeti.model.recovery import Token
+from ganeti.recovery.lease import DEVICE_S, Guard, GuardAction, NodeLease
 from ganeti.recovery.times import LEASE_S, MAJORITY_S, MARGIN_S, RESET_S, reset_by
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ganeti.model.objects import NodeUuid
+from ganeti.model.objects import Grant, NodeRow, NodeUuid
+from ganeti.model.recovery import GuestFault, InstanceRow, NodeState, Token
 from ganeti.recovery.facts import InstanceFacts, NodeFacts, Watched
-from ganeti.recovery.grants import Grant, GrantRefused, Returned
-from ganeti.recovery.lease import Token
+from ganeti.recovery.grants import GrantRefused, Returned
 from ganeti.recovery.messages import (
     Alarm,
     BeatAnswered,
@@ -19,14 +19,10 @@ from ganeti.recovery.messages import (
     Event,
     Fence,
     FenceEnded,
-    GuestFault,
-    InstanceRow,
     Instruction,
     JobEnded,
     JobKind,
     MajorityConfirmed,
-    NodeRow,
-    NodeState,
     Outcome,
     Row,
     SendBeat,

@@ -3,10 +3,10 @@
 import random
 from collections.abc import Callable
 
-from ganeti.model.objects import NodeUuid
-from ganeti.recovery.facts import FenceMethod, InstanceFacts, NodeFacts
-from ganeti.recovery.grants import CopyRecord, Grant
-from ganeti.recovery.messages import NodeState
+from ganeti.model.objects import Grant, NodeUuid
+from ganeti.model.recovery import FenceMethod, NodeState
+from ganeti.recovery.facts import InstanceFacts, NodeFacts
+from ganeti.recovery.grants import CopyRecord
 from ganeti.recovery.times import LOST_S
 from tests.unit.recovery.simulation.cluster import VOTERS, Master, State, reaches_majority
 from tests.unit.recovery.simulation.machine import Copy, Machine, Observer

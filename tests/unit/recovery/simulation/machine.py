@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ganeti.model.objects import NodeUuid
-from ganeti.recovery.grants import CopyRecord, Grant, GrantRefused, Returned
-from ganeti.recovery.lease import DEVICE_S, Guard, GuardAction, NodeLease, Token
+from ganeti.model.objects import Grant, NodeUuid
+from ganeti.model.recovery import Token
+from ganeti.recovery.grants import CopyRecord, GrantRefused, Returned
+from ganeti.recovery.lease import DEVICE_S, Guard, GuardAction, NodeLease
 from tests.unit.recovery.simulation.rules import Rules
 from tests.unit.store.simulation.engine import Gate, Process, World
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ganeti.model.objects import NodeUuid
+from ganeti.model.objects import Grant, NodeRow, NodeUuid
+from ganeti.model.recovery import NodeState, Token
 from ganeti.recovery import grants
 from ganeti.recovery.core import RecoveryCore
 from ganeti.recovery.facts import Watched
-from ganeti.recovery.grants import CopyRecord, Grant
-from ganeti.recovery.lease import Token
-from ganeti.recovery.messages import NodeRow, NodeState, Row
+from ganeti.recovery.grants import CopyRecord
+from ganeti.recovery.messages import Row
 from ganeti.recovery.node import Surroundings
 
 

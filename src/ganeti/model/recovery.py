@@ -1,0 +1,66 @@
+"""The words of automatic recovery: policies, methods, states, tokens (`docs/design/recovery.md`)."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Recovery(StrEnum):
+    """What happens to an instance whose guest or node is lost; backend parameter `recovery`."""
+
+    NONE = "none"
+    RESTART = "restart"
+    """It is started again on its own node."""
+    FAILOVER = "failover"
+    """It is also started on another node, once its own is fenced."""
+
+
+class FenceMethod(StrEnum):
+    """How a node is kept from writing; node parameter `fence_methods` has them in order."""
+
+    POWER = "power"
+    """Its power is off, as its management controller confirms."""
+    WATCHDOG = "watchdog"
+    """Its lease is over, and its watchdog has reset it if its guests did not die."""
+
+
+class GuestFault(StrEnum):
+    """How a guest failed that should run."""
+
+    CRASHED = "crashed"
+    HUNG = "hung"
+    PANICKED = "panicked"
+
+
+class NodeState(StrEnum):
+    """What recovery knows of a node; all but SUSPECT are in the state store."""
+
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    """It does not answer; nothing is done yet."""
+    FENCING = "fencing"
+    """It is being kept from writing."""
+    FENCED = "fenced"
+    """It runs no protected guest, and gets no lease."""
+    STUCK = "stuck"
+    """No method has fenced it: an administrator must confirm that it is off."""
+    RETURNING = "returning"
+    """It answers again; what moved away is being dropped there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """When a node sent an answer, by its own monotonic clock, in one boot of its machine."""
+
+    boot_id: str
+    sent_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceRow:
+    """What survives a change of master about an instance (D13)."""
+
+    instance: str
+    attempts: tuple[float, ...] = ()
+    """Wall time of each recovery that was begun within the window."""
+    given_up: str = ""
+    """Why recovery is not tried again; '' while it is."""
