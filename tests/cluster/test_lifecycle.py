@@ -79,6 +79,24 @@ def test_cluster_recovers_after_all_daemons_died() -> None:
         cluster.ok("gnt-cluster", "verify")
 
 
+def test_node_loses_power_and_its_out_of_band_program_switches_it_on() -> None:
+    with local_cluster(nodes=2) as cluster:
+        program = "--node-parameters=oob_program=/usr/local/sbin/vcluster-power"
+        cluster.ok("gnt-cluster", "modify", program)
+        name = cluster.node(2).name
+        cluster.install_noop()
+        cluster.ok("gnt-instance", "add", "-n", name, *cluster.noop_options(), "a.test")
+        vcluster(cluster.directory, "power", "power-off", "node2")
+        assert not any("node2" in words for words in cluster.processes().values())
+        status = cluster.ok("gnt-node", "power", "status", "--no-headers", name)
+        assert "unpowered" in status.out
+        cluster.ok("gnt-node", "power", "on", name)
+        wait_until(
+            lambda: "ERROR_down" in cluster.ok("gnt-instance", "list", "-o", "status").out,
+            "the node answers without its instance",
+        )
+
+
 def test_down_ends_scripts_that_still_run() -> None:
     with local_cluster(nodes=1) as cluster:
         cluster.install_noop()

@@ -13,9 +13,12 @@ from ganeti.base.errors import GanetiError, InputError
 from ganeti.base.state_kinds import EMBEDDED, STATE_KINDS
 from ganeti.base.terminal import Parser, say
 from ganeti.model.hypervisors import HYPERVISORS
+from ganeti.model.outofband import OobCommand
 from ganeti.vcluster.layout import DOMAIN, VirtualCluster, load, plan
 
 DEFAULT_DIRECTORY = Path("/var/tmp/ganeti-vcluster")  # noqa: S108 - made 0700, and long names do not fit
+
+POWER_COMMANDS = tuple(one.value for one in OobCommand if one is not OobCommand.HEALTH)
 
 announce = partial(say, flush=True)
 """Print progress, unbuffered even if the output is a file."""
@@ -50,6 +53,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="COMMAND",
         help="command to run instead of a shell",
     )
+    power = commands.add_parser("power", help="switch a node off, as if it lost power, or on")
+    power.add_argument(
+        "power", choices=POWER_COMMANDS, metavar="ACTION", help=", ".join(POWER_COMMANDS)
+    )
+    power.add_argument("node", metavar="NODE", help="number or name of the node")
     return top
 
 
@@ -119,6 +127,8 @@ def main() -> int:
         if cluster is None:
             say(f"ganeti-vcluster: no cluster exists in {directory}", file=sys.stderr)
             return 1
+        if args.command == "power":
+            return _power(args, cluster)
         return _status(cluster) if args.command == "status" else _shell(args, cluster)
     except (GanetiError, OSError) as err:
         say(f"ganeti-vcluster: {err}", file=sys.stderr)
@@ -178,6 +188,15 @@ def _status(cluster: VirtualCluster) -> int:
     for node, daemon, process in rows:
         announce(f"{node:30} {daemon:16} {process}")
     return 0 if all(process != lifecycle.DOWN for _node, _daemon, process in rows) else 1
+
+
+def _power(args: argparse.Namespace, cluster: VirtualCluster) -> int:
+    """Print the answer of an out-of-band program; progress goes to the standard error output."""
+    from ganeti.vcluster.power import switch
+
+    progress = partial(say, file=sys.stderr)
+    say(switch(cluster, cluster.node_called(args.node), OobCommand(args.power), progress), end="")
+    return 0
 
 
 def _shell(args: argparse.Namespace, cluster: VirtualCluster) -> int:

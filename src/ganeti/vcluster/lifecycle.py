@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ganeti.vcluster.node_machines import NodeMachine
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
+from ganeti.base.paths import Paths
 from ganeti.base.state_kinds import EMBEDDED, state_servers
 from ganeti.bootstrap.daemons import CONFD, MASTERD, MOND, NODED, RAPI, STATE_DAEMONS, Daemons
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
@@ -32,6 +33,8 @@ from ganeti.vcluster.layout import (
 )
 from ganeti.vcluster.leftovers import Say, end_commands, end_guests, end_tasks
 
+POWER_PROGRAM = "/usr/local/sbin/vcluster-power"
+"""The out-of-band program of each node, below its root."""
 DOWN = "down"
 MACHINE = "machine"
 """Stands for a daemon in the status of a node that is a virtual machine."""
@@ -211,9 +214,11 @@ def start_machines(cluster: VirtualCluster, say: Say) -> "list[NodeMachine]":
     return found
 
 
-def start(cluster: VirtualCluster, say: Say) -> None:
-    """Start the daemons of a cluster that do not run; ExecError if that is not possible."""
-    missing = [row for row in status(cluster) if row[2] == DOWN]
+def start(cluster: VirtualCluster, say: Say, only: VirtualNode | None = None) -> None:
+    """Start the daemons that do not run, of a cluster or of one node; ExecError if that is not possible."""
+    missing = [
+        row for row in status(cluster) if row[2] == DOWN and (only is None or row[0] == only.name)
+    ]
     if not missing:
         return
     if cluster.machines and all(daemon == MACHINE for _node, daemon, _down in missing):
@@ -364,6 +369,7 @@ def _furnish(cluster: VirtualCluster, node: VirtualNode) -> None:
         path.mkdir(parents=True, exist_ok=True)
     paths.below("/srv/ganeti/file-storage").mkdir(mode=0o700, parents=True, exist_ok=True)
     paths.file_storage_paths.write_text(f"/srv/ganeti/file-storage\n{cluster.shared_directory}\n")
+    _install_power_program(cluster, paths)
     _link(paths.iallocator_search_path[0] / "hail", Path(sys.executable).parent / "hail")
     if HYPERVISORS[cluster.hypervisor].runs_guests:
         program = str(Path(sys.executable).parent / "ganeti-os-image")
@@ -373,6 +379,16 @@ def _furnish(cluster: VirtualCluster, node: VirtualNode) -> None:
         tiny = paths.os_search_path[0] / "tiny"
         shutil.rmtree(tiny, ignore_errors=True)
         shutil.copytree(Path(cluster.guest) / "tiny", tiny)
+
+
+def _install_power_program(cluster: VirtualCluster, paths: Paths) -> None:
+    """Give a node the out-of-band program that switches the nodes of its cluster (`vcluster/power.py`)."""
+    program = paths.below(POWER_PROGRAM)
+    program.parent.mkdir(parents=True, exist_ok=True)
+    command = Path(sys.executable).parent / "ganeti-vcluster"
+    words = shlex.join([str(command), "--dir", cluster.directory, "power"])
+    program.write_text(f'#!/bin/sh\nexec {words} "$1" "$2"\n')
+    program.chmod(0o755)
 
 
 def _link(link: Path, target: Path) -> None:
