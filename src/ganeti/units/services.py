@@ -12,6 +12,7 @@ from ganeti.config.config import Config
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.query.execute import QueryExecutor
+from ganeti.recovery.status import RecoveryStatus
 from ganeti.rpc.hook_reports import HookReports
 from ganeti.rpc.procedures.hooks import HookDirectory
 from ganeti.store.backends import ServerFault
@@ -109,6 +110,38 @@ class Renewal(Protocol):
         ...
 
 
+class RecoveryService(Protocol):
+    """Automatic recovery of protected instances (`ganeti.daemons.recovery.RecoveryDriver`)."""
+
+    def status(self) -> RecoveryStatus:
+        """Return the state of each watched node and each protected instance; empty while nothing is watched."""
+        ...
+
+    async def confirm_fenced(self, node: NodeUuid, by: str) -> None:
+        """Accept an administrator's word that a lost node is off; return once that is durable.
+
+        PrereqError if the node is not lost.
+        """
+        ...
+
+
+NOT_LOST = (
+    "automatic recovery does not count this node as lost, so there is nothing to confirm; see:"
+    " gnt-cluster ha-status"
+)
+
+
+class NothingWatched:
+    """The `RecoveryService` of a cluster without protected instances."""
+
+    def status(self) -> RecoveryStatus:
+        return RecoveryStatus()
+
+    async def confirm_fenced(self, node: NodeUuid, by: str) -> None:
+        del node, by
+        raise PrereqError(NOT_LOST, ErrorCode.WRONG_STATE)
+
+
 def no_secret() -> str:
     """Raise PrereqError: no other cluster is known."""
     raise PrereqError(
@@ -149,5 +182,6 @@ class Services:
     built_in: BuiltInAllocator | None = None
     """None: every allocator is a program."""
     renewal: Renewal | None = None
+    recovery: RecoveryService = field(default_factory=NothingWatched)
     queries: Callable[[], QueryExecutor | None] = lambda: None
     """Answers queries as LUXI does; None while the master starts."""

@@ -1,0 +1,27 @@
+"""The port to the management controllers that switch nodes off."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ganeti.model.objects import NodeUuid
+
+
+@dataclass(frozen=True, slots=True)
+class PowerResult:
+    """The outcome of one attempt to switch a node off."""
+
+    is_fenced: bool
+    """The controller has confirmed that the power is off."""
+    detail: str = ""
+    """The device and its answer, without secrets."""
+
+
+class Power(Protocol):
+    """Switches nodes off."""
+
+    async def cut(self, node: NodeUuid) -> PowerResult:
+        """Switch a node off, and return whether its controller confirms that; never raises GanetiError.
+
+        The result arrives within the node parameter `fence_timeout`.
+        """
+        ...
