@@ -41,6 +41,7 @@ from ganeti.model.hooks import Phase
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.objects import NodeUuid
 from ganeti.model.progress import Progress
+from ganeti.model.recovery import GuestFault, Token
 from ganeti.node.carrier.keys import check_key_name
 from ganeti.node.repeats import Repeats
 from ganeti.placement.answers import Settings, answer
@@ -118,6 +119,7 @@ from ganeti.rpc.procedures.programs import (
     ScriptResult,
 )
 from ganeti.rpc.procedures.progress import ProgressArgs
+from ganeti.rpc.procedures.recovery import HeartbeatArgs, HeartbeatResult
 from ganeti.rpc.procedures.stale_work import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.procedures.streams import (
     CopyArgs,
@@ -216,6 +218,12 @@ class ModelNode:
     has_master_ip: bool = False
     older_calls: list[str] = field(default_factory=list)
     time: float = 0.0
+    boot_id: str = "boot"
+    why_unarmed: str = ""
+    """Why no watchdog is armed."""
+    faults: dict[str, GuestFault] = field(default_factory=dict)
+    """UUIDs of instances whose guests have failed."""
+    beats: list[HeartbeatArgs] = field(default_factory=list)
     left: bool = False
     refuses_start: str = ""
     migration_fails: str = ""
@@ -369,7 +377,7 @@ class ModelNode:
             cpu_nodes=1,
             cpu_sockets=1,
             cpu_node=0,
-            boot_id="boot",
+            boot_id=self.boot_id,
             time=self.time,
             storage=[
                 StorageSpace(unit=unit, total=place.total, free=place.free)
@@ -469,6 +477,16 @@ class ModelNode:
         self._check_epoch(self.call)
         self.restarts += 1
         return PowercycleResult(delay_s=5)
+
+    def on_heartbeat(self, args: HeartbeatArgs) -> HeartbeatResult:
+        self._check_epoch(self.call)
+        self.beats.append(args)
+        return HeartbeatResult(
+            token=Token(self.boot_id, self.time),
+            is_armed=not self.why_unarmed,
+            why_unarmed=self.why_unarmed,
+            faults={one: fault for one, fault in self.faults.items() if one in args.wanted},
+        )
 
     def on_test_delay(self, args: DelayArgs) -> Nothing:
         if args.duration_s < 0:

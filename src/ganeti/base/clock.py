@@ -24,3 +24,10 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+
+class BootClock(SystemClock):
+    """The clock of this machine, whose monotonic time goes on while the machine sleeps."""
+
+    def monotonic(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)

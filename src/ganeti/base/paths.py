@@ -269,6 +269,11 @@ class Paths(NamedTuple):
         return self.below("/var/run/ganeti")
 
     @property
+    def lease(self) -> Path:
+        """Return the end of this node's lease, for its watchdog process."""
+        return self.run / "lease.json"
+
+    @property
     def luxi_socket(self) -> Path:
         return self.run / "socket" / "ganeti-query"
 

@@ -7,7 +7,7 @@ from ganeti import ssconf
 from ganeti.base import tls
 from ganeti.base.call_programs import run_endable
 from ganeti.base.certificate_facts import validity
-from ganeti.base.clock import Clock
+from ganeti.base.clock import BootClock, Clock
 from ganeti.base.errors import ConfigurationError
 from ganeti.base.paths import Paths
 from ganeti.base.process import run
@@ -15,6 +15,7 @@ from ganeti.bootstrap.daemons import Daemons
 from ganeti.guest_os.scripts import OsScripts
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.hypervisor.registry import hypervisors
+from ganeti.model.recovery import GuestFault
 from ganeti.node import (
     agent,
     allocator,
@@ -47,6 +48,7 @@ from ganeti.node.hooks import LocalHooks, NodeHooks
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.offline import is_marked_offline, starting_nothing
 from ganeti.node.powercycle import host_powercycle
+from ganeti.node.recovery import NodeRecovery
 from ganeti.node.register import NodeRegister
 from ganeti.node.repeats import Repeats
 from ganeti.node.tasks import TaskOrigin, Tasks
@@ -85,7 +87,9 @@ class NodeApplication:
         self._paths, self._drivers = paths, hypervisors(paths, run)
         own = _handlers(paths, clock, self.tasks, self._cluster_uuid, self._drivers)
         own.append(self.register.handlers())
-        own.append(host_powercycle(paths, self.register.check_epoch_without_disk).handlers())
+        check_master = self.register.check_epoch_without_disk
+        own.append(host_powercycle(paths, check_master).handlers())
+        own.append(NodeRecovery(paths, BootClock(), check_master, _no_faults).handlers())
         own.append(self._work.handlers())
         self.hooks = NodeHooks(paths)
         own.append(self.hooks.handlers())
@@ -162,6 +166,10 @@ def _handlers(
         master_ip.handlers(run, LocalHooks(paths), paths.master_ip_script),
         uids.handlers(),
     ]
+
+
+def _no_faults(_wanted: Sequence[str]) -> Mapping[str, GuestFault]:
+    return {}
 
 
 def _ssconf_checksum(paths: Paths) -> str:

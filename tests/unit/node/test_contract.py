@@ -142,6 +142,7 @@ from ganeti.rpc.procedures.programs import (
     OsValidateArgs,
 )
 from ganeti.rpc.procedures.progress import CALL_PROGRESS, ProgressArgs
+from ganeti.rpc.procedures.recovery import HEARTBEAT, HeartbeatArgs
 from ganeti.rpc.procedures.stale_work import END_STALE_WORK, EndWorkArgs
 from ganeti.rpc.procedures.streams import (
     STREAM_COPY,
@@ -346,6 +347,7 @@ async def test_a_later_master_supersedes_the_earlier_one(bench: Bench) -> None:
             (WRITE_FILE, args),
             (END_STALE_WORK, EndWorkArgs(keys=["9/0/1"])),
             (NODE_POWERCYCLE, Nothing()),
+            (HEARTBEAT, HeartbeatArgs()),
         ):
             call = bench.node.call(procedure, given, epoch=epoch, master=master)
             assert await error_of(call) == "NotMasterError", (procedure.name, epoch)
@@ -354,6 +356,16 @@ async def test_a_later_master_supersedes_the_earlier_one(bench: Bench) -> None:
 
 async def test_restart_of_the_host_is_announced(bench: Bench) -> None:
     assert (await bench.node.call(NODE_POWERCYCLE, Nothing())).delay_s == 5
+
+
+async def test_a_heartbeat_is_answered_with_a_fresh_token(bench: Bench) -> None:
+    first = (await bench.node.call(HEARTBEAT, HeartbeatArgs())).token
+    args = HeartbeatArgs(token=first, protected=("instance-1",), wanted=("instance-1",))
+    answer = await bench.node.call(HEARTBEAT, args)
+    assert answer.token.boot_id == first.boot_id
+    assert answer.token.sent_at >= first.sent_at
+    assert answer.is_armed is (not answer.why_unarmed)
+    assert answer.faults == {}
 
 
 async def test_a_delay_is_not_negative(bench: Bench) -> None:

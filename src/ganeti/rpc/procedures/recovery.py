@@ -1,0 +1,31 @@
+"""The heartbeat of automatic recovery: the node's lease, its watchdog and its guests (D7)."""
+
+from ganeti.model.recovery import GuestFault, Token
+from ganeti.rpc.procedures.form import QUICK_S, Message, Procedure
+
+
+class HeartbeatArgs(Message, frozen=True, kw_only=True):
+    """A token that the master returns, and what it wants to know."""
+
+    token: Token | None = None
+    """From the node's last answer; None: the lease is not renewed."""
+    protected: tuple[str, ...] = ()
+    """UUIDs of the instances whose guests may run here under the lease only."""
+    wanted: tuple[str, ...] = ()
+    """UUIDs of those whose guests should run here: a guest of theirs that has ended has crashed."""
+
+
+class HeartbeatResult(Message, frozen=True, kw_only=True):
+    """A node's answer."""
+
+    token: Token
+    is_armed: bool
+    """A watchdog resets the machine if protected guests outlive the lease."""
+    why_unarmed: str = ""
+    """Why no watchdog does, and what an administrator can do."""
+    faults: dict[str, GuestFault] = {}
+    """Instances by UUID whose guests failed, until they run again."""
+
+
+# The handler itself checks the master: it must answer while the register's disk hangs.
+HEARTBEAT = Procedure("heartbeat", HeartbeatArgs, HeartbeatResult, QUICK_S, changes=False)
