@@ -16,6 +16,7 @@ from ganeti.cli.declared import program
 from ganeti.cli.errors import NodeSetupError
 from ganeti.cli.jobs import run_given, run_job
 from ganeti.cli.mirrors import add_node_commands as add_mirror_commands
+from ganeti.cli.node_maintenance import add_maintenance_commands
 from ganeti.cli.node_moves import add_move_commands
 from ganeti.cli.node_power import add_power_commands
 from ganeti.cli.node_storage import add_storage_commands
@@ -52,6 +53,7 @@ NODE_KIND = ObjectKind(
         shown("drained", "drained"),
         shown("offline", "offline"),
         shown("powered", "powered", optional=True),
+        shown("maintenance", "maintenance", value=lambda is_on: is_on or None, optional=True),
         shown("master_capable", "master_capable"),
         shown("vm_capable", "vm_capable"),
         shown("group", "group"),
@@ -200,6 +202,7 @@ def _confirm_offline(args: argparse.Namespace) -> None:
         )
 
 
+add_maintenance_commands(table)
 add_move_commands(table)
 add_storage_commands(table)
 add_power_commands(table)

@@ -24,7 +24,7 @@ def wait_for_all(client: LuxiClient, submitted: Sequence[Sequence[Any]]) -> int:
         say("Nothing to do.")
         return 0
     rows = [("-", "refused", "-", why) for why in refused]
-    works = _works(client, ids)
+    works = works_of(client, ids)
     if ids:
         say(f"Submitted jobs {', '.join(map(str, ids))}", flush=True)
     for job_id in ids:
@@ -39,7 +39,7 @@ def wait_for_all(client: LuxiClient, submitted: Sequence[Sequence[Any]]) -> int:
     return EXIT_FAILURE if any(row[1] != "success" for row in rows) else 0
 
 
-def _works(client: LuxiClient, ids: Sequence[int]) -> dict[int, str]:
+def works_of(client: LuxiClient, ids: Sequence[int]) -> dict[int, str]:
     """Return the subject of each job."""
     found = client.query_jobs(ids, ["summary"]) if ids else []
     return {

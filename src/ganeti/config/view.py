@@ -88,6 +88,12 @@ class View:
         found = (self.instances[uuid] for uuid in self.index.instances_of(node_uuid))
         return sorted(found, key=lambda instance: instance.name)
 
+    def moved_away_from(self, node: Node) -> list[Instance]:
+        """Return the instances that left a node for its maintenance and have not returned, by name."""
+        found = (self.instances.get(uuid) for uuid in node.moved_away)
+        away = [one for one in found if one is not None and one.primary_node != node.uuid]
+        return sorted(away, key=lambda instance: instance.name)
+
     def nodes_by_name(self) -> list[Node]:
         """Return all nodes, by name."""
         return sorted(self.nodes.values(), key=lambda node: node.name)

@@ -50,6 +50,18 @@ class NodeRow:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """Planned work on a node, during which automatic recovery ignores it."""
+
+    began_at: float
+    """Seconds since the epoch."""
+    has_drained: bool = False
+    """The node was not drained before."""
+    stopped: tuple[InstanceUuid, ...] = ()
+    """Instances that were shut down because only this node has their disks; they are started at the end."""
+
+
 class Node(Stored, frozen=True, kw_only=True):
     """A host. `certificate` is the SHA-256 fingerprint of its certificate, in lower-case hexadecimal."""
 
@@ -72,6 +84,10 @@ class Node(Stored, frozen=True, kw_only=True):
     ndparams: Params = {}
     recovery: NodeRow | None = None
     """What automatic recovery has done about it; None before the first time."""
+    maintenance: Maintenance | None = None
+    """None while it is in service."""
+    moved_away: tuple[InstanceUuid, ...] = ()
+    """Instances that left it for its maintenance and may return; those that it has again have returned."""
     tags: tuple[str, ...] = ()
 
     @property

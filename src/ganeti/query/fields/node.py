@@ -174,6 +174,20 @@ _CONFIGURED: tuple[Field[NodeRow], ...] = (
     Field(
         "offline", "Offline", _BOOL, "Whether the node is marked offline", lambda r: r.node.offline
     ),
+    Field(
+        "maintenance",
+        "Maintenance",
+        _BOOL,
+        "Whether the node is in maintenance: it is drained, and automatic recovery ignores it",
+        lambda r: r.node.maintenance is not None,
+    ),
+    Field(
+        "moved_away",
+        "MovedAway",
+        _OTHER,
+        "Instances that left the node for its maintenance and have not returned",
+        lambda r: _names(r.context.snapshot.moved_away_from(r.node)),
+    ),
     Field("group", "Group", _TEXT, "Name of the node's group", lambda r: r.group_name),
     Field("group.uuid", "GroupUUID", _TEXT, "UUID of the node's group", lambda r: r.node.group),
     Field(
