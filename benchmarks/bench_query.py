@@ -166,6 +166,7 @@ async def serve(path: Path, instances: int) -> None:
         filters=unused,
         clock=clock,
         audit=unused,
+        ha_status=unused,
     )
     server = LuxiServer(path, methods)
     await server.start()

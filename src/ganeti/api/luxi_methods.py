@@ -14,6 +14,7 @@ import msgspec
 
 from ganeti.api.audit import RequestAudit
 from ganeti.api.cluster_info import cluster_info
+from ganeti.api.ha_status import HaStatus
 from ganeti.api.luxi_arguments import Arguments
 from ganeti.api.luxi_server import Caller
 from ganeti.api.not_master import TAKE_OVER
@@ -103,6 +104,7 @@ class LuxiMethods:
         filters: Filters,
         clock: Clock,
         audit: RequestAudit,
+        ha_status: HaStatus,
         more: Mapping[str, Method] | None = None,
         rest_uid: int | None = None,
     ) -> None:
@@ -117,6 +119,7 @@ class LuxiMethods:
         self._filters = filters
         self._clock = clock
         self._audit = audit
+        self._ha_status = ha_status
         self._methods = self._table()
         self._methods |= {name: _Method(*method) for name, method in (more or {}).items()}
 
@@ -150,6 +153,7 @@ class LuxiMethods:
             "SetWatcherPause": _Method(self._set_watcher_pause, 1, 1),
             "QueryWatcherMemory": _Method(self._query_watcher_memory, 0, 0),
             "SetWatcherMemory": _Method(self._set_watcher_memory, 1, 1),
+            "QueryHaStatus": _Method(self._query_ha_status, 0, 0),
             "QueryPendingUndo": _Method(self._query_pending_undo, 0, 0),
             "AbandonUndo": _Method(self._abandon_undo, 2, 2),
             "InstanceScreenshot": _Method(self._screenshot, 1, 1),
@@ -433,6 +437,9 @@ class LuxiMethods:
         if not path.is_absolute() or "\0" in str(path):
             raise InputError("must be an absolute path", f"{BACKUP}[0]")
         return (await self._backups.write(path)).as_int()
+
+    async def _query_ha_status(self, _args: Arguments, _caller: Caller) -> dict[str, Any]:
+        return self._ha_status.answer()
 
     async def _query_pending_undo(self, _args: Arguments, _caller: Caller) -> list[dict[str, Any]]:
         """Return the pending undo of ended jobs, a dictionary for each step."""

@@ -14,7 +14,7 @@ MAY = frozenset({
     "SubmitJobAs", "CancelJob", "WaitForJobChange", "WaitForEvents",
     *("Query", "QueryFields", "QueryJobs", "QueryInstances", "QueryNodes", "QueryGroups"),
     *("QueryNetworks", "QueryFilters", "QueryClusterInfo", "QueryTags"),
-    *("QueryStateNumber", "QueryFigures"),
+    *("QueryStateNumber", "QueryFigures", "QueryHaStatus"),
     *("ReplaceFilter", "DeleteFilter"),
 })  # fmt: skip
 """Methods for the user of the REST server: its jobs belong to REST users (A44), and nothing else changes."""

@@ -17,6 +17,7 @@ from ganeti.cli.cluster_crypto import add_crypto_commands
 from ganeti.cli.cluster_disks import add_size_commands
 from ganeti.cli.cluster_nodes import add_node_commands
 from ganeti.cli.cluster_placement import add_placement_commands
+from ganeti.cli.cluster_recovery import add_recovery_commands
 from ganeti.cli.cluster_takeover import add_takeover_commands
 from ganeti.cli.command import EXIT_FAILURE, option
 from ganeti.cli.declared import program
@@ -373,6 +374,7 @@ def queue(args: argparse.Namespace) -> int:
 add_change_commands(table)
 add_crypto_commands(table)
 add_placement_commands(table)
+add_recovery_commands(table)
 add_size_commands(table)
 add_backup_commands(table)
 add_disk_commands(table)

@@ -13,6 +13,7 @@ import msgspec
 from ganeti import __version__
 from ganeti.api.audit import MasterAudit
 from ganeti.api.event_log import EventLog
+from ganeti.api.ha_status import HaStatus
 from ganeti.api.leased import LeasedDispatcher
 from ganeti.api.luxi_methods import AUDITED, LuxiMethods
 from ganeti.api.luxi_server import Dispatcher
@@ -25,6 +26,7 @@ from ganeti.base.errors import GanetiError, NotMaster, StoreError
 from ganeti.base.ids import RandomIds
 from ganeti.base.node_files import MASTER_AUDIT_LOG
 from ganeti.base.paths import Paths
+from ganeti.base.state_kinds import EMBEDDED
 from ganeti.base.users import RAPI, ServiceUsers
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.config.config import Config
@@ -188,7 +190,7 @@ class MasterServices:
         self._begin(MasterAddress(config, rpc, lease.epoch))
         self._start_rest(config, rpc)
         _log.info("master of cluster %s in epoch %d", config.snapshot.cluster.name, lease.epoch)
-        return self._methods(queue, config, locks, rpc)
+        return self._methods(queue, services, locks, rpc)
 
     def _begin(self, part: "Part") -> None:
         """Start a service that runs as long as this node is the master."""
@@ -237,6 +239,7 @@ class MasterServices:
             node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
             built_in=built_in,
             renewal=renewal,
+            elects_master=state_settings(self._paths).kind != EMBEDDED,
             queries=lambda: self._queries,
             domain_secret=self._domain_secret,
             own_hooks=partial(filled, self._paths.hooks),
@@ -310,8 +313,12 @@ class MasterServices:
         self._opened.push_async_callback(end)
 
     def _methods(
-        self, queue: JobQueue, config: Config, locks: LockManager, rpc: RpcClient
+        self, queue: JobQueue, services: Services, locks: LockManager, rpc: RpcClient
     ) -> LuxiMethods:
+        config = services.config
+        ha_status = HaStatus(
+            lambda: config.snapshot, services.recovery.status, services.elects_master
+        )
         live = LiveSource(rpc, self._clock, lambda: rpc.changes)
         self._opened.push_async_callback(live.close)
         events = EventLog(self._node.store)
@@ -321,7 +328,10 @@ class MasterServices:
         rest = RestMethods(
             events,
             lambda: f"{config.snapshot.position}.{rpc.changes}",
-            lambda: figures(queue, config.snapshot, self._node.store, locks, rpc),
+            lambda: {
+                **figures(queue, config.snapshot, self._node.store, locks, rpc),
+                **ha_status.figures(),
+            },
         )
         users = ServiceUsers.of_node(self._paths)
         pause = WatcherPauseFile(self._paths.watcher_pause, self._clock)
@@ -338,6 +348,7 @@ class MasterServices:
             backups=BackupFiles(self._node.store, self._node.worker),
             clock=self._clock,
             audit=self._audit,
+            ha_status=ha_status,
             more=rest.table(),
             rest_uid=users.accounts[RAPI].uid if users else None,
         )

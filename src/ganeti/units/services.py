@@ -183,5 +183,7 @@ class Services:
     """None: every allocator is a program."""
     renewal: Renewal | None = None
     recovery: RecoveryService = field(default_factory=NothingWatched)
+    elects_master: bool = False
+    """The state replaces a lost master by itself (D10)."""
     queries: Callable[[], QueryExecutor | None] = lambda: None
     """Answers queries as LUXI does; None while the master starts."""

@@ -13,6 +13,12 @@ _GAUGES = {
     "store": ("store", "count", "transactions and syncs of the state store since it was opened"),
     "instances": ("instances", "admin_state", "instances by their desired state"),
     "nodes": ("nodes", "state", "nodes"),
+    "recovery_nodes": ("recovery_nodes", "state", "nodes by the state of automatic recovery"),
+    "recovery_instances": (
+        "recovery_instances",
+        "state",
+        "protected instances by the state of their recovery",
+    ),
 }
 _PLAIN = {
     "drained": "whether the queue refuses jobs",
@@ -20,6 +26,8 @@ _PLAIN = {
     "position": "the position of the state",
     "epoch": "the epoch of the master",
     "groups": "node groups",
+    "recovery_alarms": "failures that automatic recovery leaves to an administrator",
+    "recovery_unarmed_nodes": "watched nodes without an armed watchdog",
 }
 
 

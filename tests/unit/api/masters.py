@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ganeti.api.ha_status import HaStatus
 from ganeti.api.luxi_methods import LuxiMethods
 from ganeti.api.luxi_server import Caller
 from ganeti.api.rest_methods import RestMethods
@@ -19,6 +20,7 @@ from ganeti.protocols.luxi import Answer, Request
 from ganeti.query.execute import ClusterFacts, QueryExecutor
 from ganeti.query.live import LiveSource
 from ganeti.query.screenshots import ScreenshotSource
+from ganeti.recovery.status import RecoveryStatus
 from ganeti.rpc.timings import BOUNDS_S
 from ganeti.store.interface import Position
 from tests.support.predictable import FrozenClock
@@ -224,6 +226,7 @@ class Master:
     backups: FakeBackups = field(default_factory=FakeBackups)
     filters: FakeFilters = field(default_factory=FakeFilters)
     audit: FakeAudit = field(default_factory=FakeAudit)
+    recovery: RecoveryStatus = field(default_factory=RecoveryStatus)
 
     history: StateHistory = field(default_factory=StateHistory)
 
@@ -237,6 +240,9 @@ class Master:
         queries = QueryExecutor(lambda: self.config.snapshot, self.queue, locks, live, facts)
         return LuxiMethods(
             audit=self.audit,
+            ha_status=HaStatus(
+                lambda: self.config.snapshot, lambda: self.recovery, elects_master=False
+            ),
             queue=self.queue,
             config=self.config,
             queries=queries,

@@ -22,6 +22,7 @@ from ganeti.web.resources.groups import GROUPS
 from ganeti.web.resources.instances import INSTANCES
 from ganeti.web.resources.networks import NETWORKS
 from ganeti.web.resources.nodes import NODES, ONE_NODE
+from tests.support.recovery_status import ALARM, stuck_status
 from tests.support.rest import GUEST, OPERATOR, READER, TENANT, RestRig
 from tests.unit.query.cluster import job
 
@@ -155,6 +156,8 @@ JOBS: list[tuple[str, str, Any, dict[str, Any]]] = [
     ("POST", "/2/nodes/node1/migrate?live=0", None, {"mode": "non-live"}),
     ("POST", "/2/nodes/node1/migrate", {"mode": "live"}, {"mode": "live"}),
     ("POST", "/2/nodes/node1/powercycle?force=1", None, {"force": True}),
+    ("POST", "/2/nodes/node1/fenced", {"confirm": True},
+     {"OP_ID": "OP_NODE_FENCED", "node_name": "node1", "confirm": True}),
     ("POST", "/2/nodes/node1/modify", {"vm_capable": False}, {"vm_capable": False}),
     ("POST", "/2/groups", {"name": "new", "alloc_policy": None}, {"group_name": "new"}),
     ("PUT", "/2/groups/default/rename", {"new_name": "first"}, {"new_name": "first"}),
@@ -589,3 +592,13 @@ async def test_no_answer_contains_secrets_of_the_configuration(rig: RestRig) -> 
         assert b"4711" not in answer.body, kind
         seen += answer.body.count(keeper.name.encode())
     assert seen > 5
+
+
+@pytest.mark.requirement("D7")
+async def test_state_of_recovery_is_for_readers_without_limits(rig: RestRig) -> None:
+    rig.master.recovery = stuck_status()
+    answer = await rig.ask("GET", "/2/ha-status", user=READER)
+    assert [one["state"] for one in answer.json["nodes"]] == ["healthy", "stuck", "healthy"]
+    assert answer.json["alarms"] == [ALARM]
+    for user in (GUEST, TENANT):
+        assert (await rig.ask("GET", "/2/ha-status", user=user)).status == 403

@@ -158,6 +158,41 @@ class OpNodePowercycle(OpCode, frozen=True, kw_only=True, tag="OP_NODE_POWERCYCL
     )  # fmt: skip
 
 
+def _ask_fenced(ops: Sequence[Any]) -> str:
+    name = ops[0].node_name
+    return (
+        f"Is {name} certainly off? Its instances are started on other nodes; if {name} still writes their disks,"
+        " two writers destroy the data. Confirm only what you have seen: its power is off, or its cables are out."
+    )
+
+
+class OpNodeFenced(OpCode, frozen=True, kw_only=True, tag="OP_NODE_FENCED"):
+    """Confirm that a lost node is off, so that its instances are recovered on other nodes (D7)."""
+
+    node_name: Annotated[str, RefersTo.NODE]
+    node_uuid: Annotated[str | None, RefersTo.NODE] = None
+    confirm: Annotated[bool, Field("confirm that the node is certainly off")] = False
+
+    summary_field: ClassVar[str | None] = "node_name"
+    loss: ClassVar[Loss | None] = Loss(_ask_fenced)
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("POST", "/2/nodes/{node}/fenced", summary="Confirm that a lost node is off"),
+    )
+    cli: ClassVar[Command | None] = Command(
+        "gnt-node", "fenced", (NODE,), confirming=("force",), needs_option=True,
+        lines=lambda _op, said: [said],
+        doc="""Confirm that a lost node is off, so that automatic recovery continues without it.
+
+        Use this command if no fencing method works: gnt-cluster ha-status shows the node as `stuck`. Switch the
+        node off first, or disconnect it from power. The instances of the node are then started on other nodes. If
+        the node is not off, both nodes write the same disks, and the data of the instances is lost.
+
+        The command refuses a node that answers, and a node that has been silent for less than ten seconds. The
+        job's number in gnt-cluster ha-status, and the audit log, name the person who confirmed.
+        """,
+    )  # fmt: skip
+
+
 class OpNodeRename(OpCode, frozen=True, kw_only=True, tag="OP_NODE_RENAME"):
     """Rename a node (S93). Other objects refer to nodes by UUID, so only the node is locked."""
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from ganeti.clients.fields import with_aliases
+from ganeti.model.operation import Right
 from ganeti.web.operations import Call, Operation, read
 from ganeti.web.resources.tags import tags_of
 
@@ -33,6 +34,11 @@ async def _info(call: Call) -> dict[str, Any]:
     return with_aliases(await call.services.master.ask("QueryClusterInfo"))
 
 
+async def _ha_status(call: Call) -> dict[str, Any]:
+    found: dict[str, Any] = await call.services.master.ask("QueryHaStatus")
+    return found
+
+
 async def _os(call: Call) -> list[str]:
     """Return the OS definitions that can be installed, with their variants as `NAME+VARIANT`."""
     answer = await call.services.master.ask("Query", "os", ["name", "variants"], _LISTED)
@@ -49,6 +55,7 @@ OPERATIONS: tuple[Operation, ...] = (
     read("/2/info", "info", "Return facts and parameters of the cluster", _info, is_open=True),
     read("/2/features", "features", "List the features that this server supports", _features,
          result="list", is_open=True),
+    read("/2/ha-status", "ha_status", "Return the state of automatic recovery", _ha_status, right=Right.READ),
     read("/2/os", "os", "List the OS definitions that can be installed", _os, result="list", is_open=True),
     tags_of("cluster", "/2/tags", "tags"),
 )  # fmt: skip
