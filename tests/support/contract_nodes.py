@@ -33,6 +33,7 @@ from tests.support.node_certificates import Authority
 CLUSTER = "00000000-0000-4000-9000-000000000001"
 LOCAL = "/srv/ganeti/file-storage"
 UPLOAD = "/etc/motd"
+CONTRACT_AGENT = "fence_contract"
 """A file that the nodes' administrators let the master write."""
 ADDRESS = "127.0.0.1"
 _REAL_RUN = run
@@ -181,7 +182,12 @@ class RealNode(ContractNode):
         path.chmod(0o755)
 
     def allow_programs(self, oob_program: str, restricted: str) -> None:
-        for path in (self.paths.below(oob_program), self.paths.restricted_commands / restricted):
+        agent = self.paths.below(f"/usr/sbin/{CONTRACT_AGENT}")
+        for path in (
+            agent,
+            self.paths.below(oob_program),
+            self.paths.restricted_commands / restricted,
+        ):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("#!/bin/sh\necho '[]'\n")
             for one in (path, path.parent, self.paths.etc):
@@ -274,6 +280,7 @@ class ModelContractNode(ContractNode):
     def allow_programs(self, oob_program: str, restricted: str) -> None:
         said = CommandOutput(status=0, stdout="[]")
         self.node.oob_programs[oob_program] = lambda _args: said
+        self.node.fence_agents[CONTRACT_AGENT] = lambda _args: said
         self.node.restricted_commands[restricted] = said
         self.node.runs_shell = True
 

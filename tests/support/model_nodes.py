@@ -51,6 +51,8 @@ from ganeti.rpc.procedures import PROCEDURES
 from ganeti.rpc.procedures.agent import AgentInfo, Frozen, FrozenArgs
 from ganeti.rpc.procedures.commands import (
     CommandOutput,
+    FenceAgentArgs,
+    FenceAgentsArgs,
     OobArgs,
     ProgramsArgs,
     RestrictedArgs,
@@ -278,6 +280,8 @@ class ModelNode:
     )
     oob_programs: dict[str, Callable[[OobArgs], CommandOutput]] = field(default_factory=dict)
     oob_ran: list[tuple[str, str]] = field(default_factory=list)
+    fence_agents: dict[str, Callable[[FenceAgentArgs], CommandOutput]] = field(default_factory=dict)
+    fence_agents_ran: list[FenceAgentArgs] = field(default_factory=list)
     restricted_commands: dict[str, CommandOutput] = field(default_factory=dict)
     runs_shell: bool = False
     hooks_ran: list[HooksArgs] = field(default_factory=list)
@@ -340,6 +344,15 @@ class ModelNode:
             for one in args.programs
             if one not in self.oob_programs
         }
+
+    def on_fence_agent_run(self, args: FenceAgentArgs) -> CommandOutput:
+        if args.agent not in self.fence_agents:
+            raise HostError(f"fence agent {args.agent}: it is not installed")
+        self.fence_agents_ran.append(args)
+        return self.fence_agents[args.agent](args)
+
+    def on_fence_agent_problems(self, args: FenceAgentsArgs) -> dict[str, str]:
+        return {one: "it is not installed" for one in args.agents if one not in self.fence_agents}
 
     def on_restricted_command(self, args: RestrictedArgs) -> CommandOutput:
         if args.command not in self.restricted_commands:

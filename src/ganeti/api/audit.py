@@ -13,10 +13,11 @@ from ganeti.base.audit_file import TEXT_LIMIT, append_record
 from ganeti.base.clock import Clock
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import escaped
-from ganeti.config.changes import ChangedObject
+from ganeti.config.changes import CHANGED_BY, ChangedObject
 from ganeti.config.kinds import kind_of
 from ganeti.model.opcode_table import parse_opcode
 from ganeti.protocols.luxi import Answer, Request, error_from_wire
+from ganeti.recovery.power import PowerResult
 
 OBJECTS_LIMIT = 100
 """Maximum number of objects of one transaction in the record."""
@@ -74,6 +75,22 @@ class MasterAudit:
                 "more_objects": len(objects) - len(told),
             }
         )  # fmt: skip
+
+    def power_cut(self, node: str, device: str, result: PowerResult, seconds: float) -> None:
+        """Record an attempt to switch a node off."""
+        job_id = CHANGED_BY.get()
+        self._append(
+            {
+                "user": "master" if job_id is None else f"job {job_id}",
+                "method": "power off",
+                "path": f"node {node}",
+                "status": "done" if result.is_fenced else "failed",
+                "jobs": [] if job_id is None else [job_id],
+                "device": device,
+                "seconds": round(seconds, 3),
+                "why": escaped(result.detail, TEXT_LIMIT),
+            }
+        )
 
     def _append(self, record: dict[str, Any]) -> None:
         append_record(self._path, {"time": round(self._clock.time(), 3), **record})

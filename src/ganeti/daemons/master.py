@@ -38,6 +38,7 @@ from ganeti.daemons.built_in_allocator import BuiltInAllocator
 from ganeti.daemons.candidate_resources import CandidateResources, open_servers
 from ganeti.daemons.candidates import NodeDirectory, RpcVoters
 from ganeti.daemons.confd_copies import ConfdCopies
+from ganeti.daemons.fencing import PowerFencing
 from ganeti.daemons.figures import figures
 from ganeti.daemons.master_address import MasterAddress
 from ganeti.daemons.membership import MembershipKeeper
@@ -171,6 +172,14 @@ class MasterServices:
             settle=distributor.settle,
             candidates=members,
         )
+        power = PowerFencing(
+            config,
+            rpc,
+            identity.node_uuid,
+            ids=self._ids,
+            clock=self._clock,
+            audit=self._audit,
+        )
         services = self._services(
             config=config,
             rpc=fence,
@@ -179,6 +188,7 @@ class MasterServices:
             members=members,
             servers=servers,
             renewal=renewal,
+            power=power,
         )
         queue = self._queue(config, locks, services, archive)
         distributor.start()
@@ -186,6 +196,7 @@ class MasterServices:
         self._keep(fence.sweep(lambda: list(config.snapshot.nodes.values())), "stale work")
         self._begin(members)
         self._begin(renewal)
+        self._begin(power)
         self._begin(ConfdCopies(config, rpc, lambda: resources.confd_keys()[0]))
         self._begin(MasterAddress(config, rpc, lease.epoch))
         self._start_rest(config, rpc)
@@ -220,6 +231,7 @@ class MasterServices:
         members: MembershipKeeper,
         servers: StateServers,
         renewal: CryptoRenewal,
+        power: PowerFencing,
     ) -> Services:
         """Return the services that the units use."""
         store, built_in = self._node.store, BuiltInAllocator(self._paths)
@@ -240,6 +252,7 @@ class MasterServices:
             built_in=built_in,
             renewal=renewal,
             elects_master=state_settings(self._paths).kind != EMBEDDED,
+            power=power,
             queries=lambda: self._queries,
             domain_secret=self._domain_secret,
             own_hooks=partial(filled, self._paths.hooks),

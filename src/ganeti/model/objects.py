@@ -82,6 +82,8 @@ class Node(Stored, frozen=True, kw_only=True):
     powered: bool = True
     """The last report of its out-of-band program; without a program it has no meaning."""
     ndparams: Params = {}
+    fence_secret: str = ""
+    """The password of its fence agent; never shown, logged or put into jobs (G23)."""
     recovery: NodeRow | None = None
     """What automatic recovery has done about it; None before the first time."""
     maintenance: Maintenance | None = None

@@ -7,6 +7,7 @@ from typing import Any
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import interface_name, is_absolute_path
 from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.fencing import AGENT, stored_options
 from ganeti.model.limits import MAX_DISK_MIB, MAX_DISKS, MAX_NICS
 from ganeti.model.param import Param, by_name, defaults
 from ganeti.model.recovery import FenceMethod, Recovery
@@ -129,7 +130,6 @@ def _program(path: str, field: str) -> str:
 
 
 NO_FENCING = "none"
-_AGENT = re.compile(r"fence_[a-z0-9_]{1,40}", re.ASCII)
 
 
 def _fence_methods(text: str, field: str) -> str:
@@ -143,7 +143,7 @@ def _fence_methods(text: str, field: str) -> str:
 
 
 def _fence_agent(text: str, field: str) -> str:
-    if text and not _AGENT.fullmatch(text):
+    if text and not AGENT.fullmatch(text):
         raise InputError(
             f"{text!r:.80} is not the name of a fence agent, such as fence_ipmilan", field
         )
@@ -174,6 +174,7 @@ NODE_PARAMS = by_name(
         "fence_options",
         "",
         "options of the fence agent, without passwords: 'ip=ADDRESS username=NAME'",
+        stored=stored_options,
     ),
     Param(
         "fence_timeout", 60, "seconds that switching its power off may take", check=_at_least_one

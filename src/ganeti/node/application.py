@@ -44,6 +44,7 @@ from ganeti.node import (
 from ganeti.node.carrier.keys import TransferKeys
 from ganeti.node.commands import NodeCommands
 from ganeti.node.export_directory import ExportDirectory
+from ganeti.node.fence_agents import NodeFenceAgents
 from ganeti.node.hooks import LocalHooks, NodeHooks
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.offline import is_marked_offline, starting_nothing
@@ -94,6 +95,7 @@ class NodeApplication:
         self.hooks = NodeHooks(paths)
         own.append(self.hooks.handlers())
         own.append(NodeCommands(paths).handlers())
+        own.append(NodeFenceAgents(paths).handlers())
         daemons = Daemons(paths)
         own.append(membership.handlers(paths, daemons, self._cluster_uuid, left_cluster))
         own.append(candidate.handlers(paths, daemons))

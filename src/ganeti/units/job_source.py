@@ -13,6 +13,9 @@ from ganeti.model.job import is_remote
 from ganeti.model.objects import Cluster
 from ganeti.units.context import UnitContext
 
+PROGRAMS_OF_NODES = frozenset({"oob_program", "fence_agent", "fence_options"})
+"""Parameters of nodes that name programs; options of fence agents can name programs, too."""
+
 
 def check_may_set(
     ctx: UnitContext, hypervisor: str, hvparams: Mapping[str, Any], field: str = "hvparams"
@@ -24,9 +27,11 @@ def check_may_set(
 
 def check_may_set_of_nodes(ctx: UnitContext, ndparams: Mapping[str, Any] | None) -> None:
     """Raise PrereqError if the job's source may not set one of these parameters of nodes."""
-    if is_remote(ctx.run.source) and "oob_program" in (ndparams or {}):
+    if not is_remote(ctx.run.source):
+        return
+    for name in PROGRAMS_OF_NODES & (ndparams or {}).keys():
         raise PrereqError(
-            "ndparams.oob_program: this parameter names a program, so it can be set only on the master",
+            f"ndparams.{name}: this parameter names a program, so it can be set only on the master",
             ErrorCode.WRONG_INPUT,
         )
 

@@ -10,8 +10,10 @@ from ganeti.base.ids import IdSource
 from ganeti.base.kept_results import KeptResults
 from ganeti.config.config import Config
 from ganeti.jobs.pending_undo import PendingStep
+from ganeti.model.fencing import PowerStatus
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.query.execute import QueryExecutor
+from ganeti.recovery.power import Power
 from ganeti.recovery.status import RecoveryStatus
 from ganeti.rpc.hook_reports import HookReports
 from ganeti.rpc.procedures.hooks import HookDirectory
@@ -142,6 +144,14 @@ class NothingWatched:
         raise PrereqError(NOT_LOST, ErrorCode.WRONG_STATE)
 
 
+class PowerControl(Power, Protocol):
+    """The power of nodes (`ganeti.daemons.fencing.PowerFencing`)."""
+
+    async def status(self, node: NodeUuid, limit_s: float) -> PowerStatus:
+        """Ask the device of a node whether the node is on; changes nothing and raises no GanetiError."""
+        ...
+
+
 def no_secret() -> str:
     """Raise PrereqError: no other cluster is known."""
     raise PrereqError(
@@ -185,5 +195,7 @@ class Services:
     recovery: RecoveryService = field(default_factory=NothingWatched)
     elects_master: bool = False
     """The state replaces a lost master by itself (D10)."""
+    power: PowerControl | None = None
+    """None: a master that switches no node off."""
     queries: Callable[[], QueryExecutor | None] = lambda: None
     """Answers queries as LUXI does; None while the master starts."""

@@ -24,10 +24,14 @@ from ganeti.model.hooks import Phase
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.rpc.procedures.agent import AGENT_FREEZE, AGENT_INFO, AGENT_THAW, FrozenArgs
 from ganeti.rpc.procedures.commands import (
+    FENCE_AGENT_PROBLEMS,
+    FENCE_AGENT_RUN,
     OOB_PROBLEMS,
     OOB_RUN,
     RESTRICTED_COMMAND,
     SHELL_COMMAND,
+    FenceAgentArgs,
+    FenceAgentsArgs,
     OobArgs,
     ProgramsArgs,
     RestrictedArgs,
@@ -162,6 +166,7 @@ from ganeti.rpc.procedures.uids import UID_POOL_USE, UidPoolArgs
 from tests.support.contract_nodes import (
     ADDRESS,
     CLUSTER,
+    CONTRACT_AGENT,
     LOCAL,
     UPLOAD,
     ContractNode,
@@ -628,6 +633,12 @@ async def test_programs_of_the_administrator_are_run_where_that_is_allowed(bench
     bench.node.allow_programs(program, "show")
     assert (await bench.node.call(OOB_RUN, args)).stdout == "[]"
     assert await bench.node.call(OOB_PROBLEMS, wanted) == {}
+    agent_args = FenceAgentArgs(agent=CONTRACT_AGENT, action="status", timeout_s=5)
+    assert (await bench.node.call(FENCE_AGENT_RUN, agent_args)).status == 0
+    agents = FenceAgentsArgs(agents=[CONTRACT_AGENT, "fence_none"])
+    assert list(await bench.node.call(FENCE_AGENT_PROBLEMS, agents)) == ["fence_none"]
+    missing = FenceAgentArgs(agent="fence_none", action="status", timeout_s=5)
+    assert await error_of(bench.node.call(FENCE_AGENT_RUN, missing)) == "HostError"
     ran = await bench.node.call(RESTRICTED_COMMAND, RestrictedArgs(command="show"))
     assert (ran.status, ran.stdout) == (0, "[]")
     assert (await bench.node.call(SHELL_COMMAND, ShellArgs(line="echo '[]'"))).status == 0

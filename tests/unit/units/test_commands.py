@@ -125,11 +125,16 @@ async def test_health_is_a_list_of_items(master: Master, world: World) -> None:
 
 @pytest.mark.requirement("A44")
 async def test_remote_users_cannot_choose_a_program(master: Master) -> None:
-    job_id = await master.queue.submit(
-        [OpNodeSetParams(node_name="node2", ndparams={"oob_program": "/bin/true"})],
-        submitter=Submitter("rapi:someone"),
-    )
-    assert "can be set only on the master" in failed(await master.final(job_id))[1][0]
+    for params in (
+        {"oob_program": "/bin/true"},
+        {"fence_agent": "fence_ipmilan"},
+        {"fence_options": "ipmitool_path=/bin/true"},
+    ):
+        job_id = await master.queue.submit(
+            [OpNodeSetParams(node_name="node2", ndparams=params)],
+            submitter=Submitter("rapi:someone"),
+        )
+        assert "can be set only on the master" in failed(await master.final(job_id))[1][0]
     job_id = await master.queue.submit(
         [OpClusterCommand(command="id", node_names=[])], submitter=Submitter("rapi:someone")
     )

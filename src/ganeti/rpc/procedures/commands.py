@@ -1,6 +1,6 @@
 """Procedures that run programs of an administrator.
 
-Out-of-band management, restricted commands, shell lines.
+Out-of-band management, fence agents, restricted commands, shell lines.
 """
 
 from ganeti.rpc.procedures.form import NORMAL_S, SLOW_S, Message, Procedure
@@ -32,6 +32,22 @@ class ProgramsArgs(Message, frozen=True, kw_only=True):
     programs: list[str]
 
 
+class FenceAgentArgs(Message, frozen=True, kw_only=True):
+    """Run a fence agent here, with its options and its password on its standard input, within `timeout_s`."""
+
+    agent: str
+    action: str
+    options: dict[str, str] = {}
+    password: str = ""
+    timeout_s: float
+
+
+class FenceAgentsArgs(Message, frozen=True, kw_only=True):
+    """Names of fence agents."""
+
+    agents: list[str]
+
+
 class RestrictedArgs(Message, frozen=True, kw_only=True):
     """The name of a program in this node's `restricted-commands`."""
 
@@ -48,6 +64,13 @@ OOB_RUN = Procedure("oob_run", OobArgs, CommandOutput, SLOW_S, changes=True)
 
 OOB_PROBLEMS = Procedure("oob_problems", ProgramsArgs, dict[str, str], NORMAL_S, changes=False)
 """Program -> why this node would not run it; programs that it would run are absent."""
+
+FENCE_AGENT_RUN = Procedure("fence_agent_run", FenceAgentArgs, CommandOutput, SLOW_S, changes=True)
+
+FENCE_AGENT_PROBLEMS = Procedure(
+    "fence_agent_problems", FenceAgentsArgs, dict[str, str], NORMAL_S, changes=False
+)
+"""Agent -> why this node would not run it; agents that it would run are absent."""
 
 RESTRICTED_COMMAND = Procedure(
     "restricted_command", RestrictedArgs, CommandOutput, SLOW_S, changes=True
