@@ -63,6 +63,7 @@ def hspace(args: argparse.Namespace) -> int:
         )
         count = now.instances or "no"
         say(f"There are {count} initial instances on the cluster.")
+    _protection(run)
     if options.verbosity(args) > 3:  # noqa: PLR2004 - upstream's level
         _bad(run)
     if not open_nodes(state).any():
@@ -80,6 +81,22 @@ def hspace(args: argparse.Namespace) -> int:
     if run.is_machine:
         say("HTS_OK=1")
     return 0
+
+
+def _protection(run: _Run) -> None:
+    """Tell which protected instances the other nodes cannot start if a node fails; nothing without such instances."""
+    from ganeti.placement.protection import losses
+
+    found = list(losses(run.state.cluster))
+    short = [loss for loss in found if loss.unplaced]
+    if run.is_machine and found:
+        _keys([("PROTECTED_CNT", str(sum(loss.protected for loss in found))),
+               ("PROTECTED_UNPLACED", str(max(len(loss.unplaced) for loss in found))),
+               ("PROTECTED_NODES", " ".join(loss.node for loss in short))])  # fmt: skip
+    elif found:
+        number = sum(loss.protected for loss in found)
+        fine = f"All {number} protected instances would fit if any node failed"
+        say(*(f"{loss}." for loss in short), *([] if short else [f"{fine}."]), sep="\n")
 
 
 def _bad(run: _Run) -> None:

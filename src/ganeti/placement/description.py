@@ -96,6 +96,8 @@ class Instance(msgspec.Struct, frozen=True, gc=False):
     disks: tuple[float, ...] = ()
     nics: int | None = None
     networks: tuple[str, ...] = ()
+    protection: int | None = None
+    """The priority of its recovery on another node; None if a lost node takes it along."""
 
     @property
     def nodes_needed(self) -> int:

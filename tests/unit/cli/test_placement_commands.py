@@ -50,8 +50,8 @@ def test_hbal_writes_its_commands_to_a_file(data: str, tmp_path: Path) -> None:
     assert "gnt-instance" in path.read_text()
 
 
-def luxi_answers(master: FakeMaster) -> None:
-    """The cluster of the benchmarks, as a master tells it."""
+def luxi_answers(master: FakeMaster, **more: Any) -> None:
+    """The cluster of the benchmarks, as a master tells it; its instances have `more`."""
     cluster = clusters.cluster(5)
     rows: dict[str, list[dict[str, Any]]] = {
         "group": [{"name": "default", "uuid": clusters.GROUP}],
@@ -64,7 +64,7 @@ def luxi_answers(master: FakeMaster) -> None:
         "instance": [
             {"name": one.name, "be/maxmem": one.memory, "be/vcpus": one.vcpus, "disk_usage": one.disk,
              "pnode": one.primary, "snodes": [one.secondary] if one.secondary else [],
-             "disk_template": one.template, "status": "running"}
+             "disk_template": one.template, "status": "running", **more}
             for one in cluster.instances
         ],
     }  # fmt: skip
@@ -128,6 +128,28 @@ def test_hspace_prints_keys_that_a_shell_reads(data: str, capsys: Printed) -> No
         "50",
     )
     assert keys["HTS_TSPEC"] == "'4096,20480,2,1=4'"
+
+
+@pytest.mark.parametrize("policy", ["none", "failover"])
+def test_hspace_counts_protected_instances(
+    master: FakeMaster, capsys: Printed, policy: str
+) -> None:
+    luxi_answers(master, **{"be/recovery": policy, "be/recovery_priority": 50})
+    words = ["-L", "--disk-template=plain", "--standard-alloc=1g,1g,1", "-l1"]
+    assert hspace.main([*words, "--machine-readable"]) == 0
+    keys = dict(line.split("=", 1) for line in capsys.readouterr().out.splitlines())
+    assert hspace.main(words) == 0
+    out = capsys.readouterr().out
+    if policy == "none":
+        assert "HTS_PROTECTED_CNT" not in keys
+        assert "protected" not in out
+        return
+    assert keys["HTS_PROTECTED_CNT"] == "50"
+    nodes = keys["HTS_PROTECTED_NODES"].strip("'").split()
+    assert (not nodes) == (keys["HTS_PROTECTED_UNPLACED"] == "0")
+    lines = [line for line in out.splitlines() if "protected instances would" in line]
+    assert [node in line for node, line in zip(nodes, lines, strict=True)] == [True] * len(nodes)
+    assert nodes
 
 
 def test_hspace_of_a_simulated_cluster_is_readable(capsys: Printed) -> None:

@@ -313,6 +313,56 @@ def test_guests_that_no_job_moves_need_no_memory_elsewhere(fields: dict[str, Any
     assert unsafe([guest(1, 9999, **fields)], dict.fromkeys(NODES, 1)) == []
 
 
+def losses(instances: list[Instance], free: dict[NodeUuid, int]) -> list[str]:
+    nodes = [node(1), node(2), node(3)]
+    return [
+        finding.text
+        for finding in memory_findings(snapshot(instances, nodes), nodes, free)
+        if "protected" in finding.text
+    ]
+
+
+def protected(number: int, memory: int, priority: int = 50, **fields: Any) -> Instance:
+    beparams = {"minmem": 1, "maxmem": memory, "recovery": "failover",
+                "recovery_priority": priority, "auto_balance": False}  # fmt: skip
+    return guest(number, memory, **{"beparams": beparams, **fields})
+
+
+def test_protected_instances_that_would_not_fit_are_named_with_what_is_short() -> None:
+    free = {NODES[0]: 9999, NODES[1]: 512, NODES[2]: 512}
+    kinds = ["sharedfile", "rbd", "diskless"]
+    three = [protected(at, 512, disk_template=kind) for at, kind in enumerate(kinds, 1)]
+    assert losses(three[:2], free) == []
+    assert losses(three, free) == [
+        (
+            "1 of 3 protected instances would not fit if node1.example.com failed:"
+            " web3.example.com (512 MiB of memory short)"
+        )
+    ]
+    assert losses([*three, protected(4, 512, 99)], free) == [
+        (
+            "2 of 4 protected instances would not fit if node1.example.com failed:"
+            " web2.example.com (512 MiB of memory short), web3.example.com (512 MiB of memory short)"
+        )
+    ]
+    unprotected = [guest(5, 512), guest(6, 512), guest(7, 512)]
+    assert losses(unprotected, free) == []
+
+
+def test_protected_instance_whose_data_is_elsewhere_on_no_node_in_service_is_named() -> None:
+    free = {NODES[0]: 9999, NODES[1]: 100, NODES[2]: 9999}
+    assert "web1.example.com (no other node has its disks)" in losses(
+        [protected(1, 10, disk_template="file")], free
+    )[0]  # fmt: skip
+    mirrored = protected(1, 512, disk_template="drbd", secondary_nodes=(NODES[1],))
+    assert "web1.example.com (412 MiB of memory short)" in losses([mirrored], free)[0]
+    assert "web1.example.com (its secondary node is not in service)" in losses(
+        [mirrored], {NODES[0]: 1}
+    )[0]  # fmt: skip
+    shared = protected(1, 512)
+    assert "web1.example.com (no other node is in service)" in losses([shared], {NODES[0]: 1})[0]
+
+
 def test_too_few_candidates_are_a_warning() -> None:
     nodes = [node(1), node(2), node(3, offline=True)]
     finding = one(candidate_findings(snapshot(nodes=nodes, candidate_pool_size=3)))

@@ -5,6 +5,7 @@ from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.model.disk_templates import TEMPLATES
+from ganeti.model.recovery import Recovery
 from ganeti.placement.description import Cluster, Group, Instance, Node
 from ganeti.placement.load.text import DEFAULT_POLICY
 from ganeti.placement.policy_form import checked_allocation_policy, checked_policy
@@ -31,7 +32,7 @@ NODE_FIELDS = (
 INSTANCE_FIELDS = (
     *("name", "disk_usage", "be/maxmem", "be/vcpus", "status", "pnode", "snodes", "tags"),
     *("be/auto_balance", "disk_template", "be/spindle_use", "disk.sizes", "disk.spindles"),
-    "nic.networks",
+    *("nic.networks", "be/recovery", "be/recovery_priority"),
 )
 KINDS = ("groups", "nodes", "instances")
 """The bulk lists, by RAPI's names."""
@@ -147,4 +148,7 @@ def _instance(row: Row) -> Instance:
         spindles=None if not spindles or None in spindles else float(sum(spindles)),
         disks=sizes,
         networks=tuple(one for one in row.get("nic.networks") or () if one),
+        protection=int(_number(row, "be/recovery_priority"))
+        if row.get("be/recovery") == Recovery.FAILOVER
+        else None,
     )

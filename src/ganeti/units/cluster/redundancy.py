@@ -7,40 +7,60 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, Node, NodeUuid
+from ganeti.model.recovery import Recovery
+from ganeti.placement.protection import Guest, hosts_of, loss_of, unplaced
 from ganeti.units.cluster.findings import Finding
+from ganeti.units.cluster.recovery_findings import recovery_of
 
 
 def memory_findings(
     snapshot: Snapshot, nodes: Iterable[Node], free: Mapping[NodeUuid, int]
 ) -> Iterator[Finding]:
     """Yield nodes whose guests the other ones of `nodes` could not all start; `free` is MiB a node."""
-    hosts = [node for node in nodes if node.vm_capable and not node.drained and node.uuid in free]
+    left = {
+        node.name: float(free[node.uuid])
+        for node in nodes
+        if node.vm_capable and not node.drained and node.uuid in free
+    }
     for node in nodes:
-        left = {one.uuid: free[one.uuid] for one in hosts if one.uuid != node.uuid}
-        homeless = _unplaced(snapshot, node, left)
+        up = [one for one in snapshot.instances_on(node.uuid) if one.admin_state is AdminState.UP]
+        others = {name: memory for name, memory in left.items() if name != node.name}
+        movable = [_movable(snapshot, one) for one in up if _is_movable(snapshot, one)]
+        ordered = sorted(movable, key=lambda one: (-one.memory, one.name))
+        homeless = [guest for guest, _why in unplaced(ordered, others)]
         if homeless:
             text = (
                 f"if it fails, the other nodes have no memory for {len(homeless)} of its instances,"
                 f" for example {homeless[0].name}"
             )
             yield Finding("ENODEN1", "node", node.name, text)
+        protected = [_protected(snapshot, one) for one in up if _is_protected(snapshot, one)]
+        if (loss := loss_of(node.name, protected, left)).unplaced:
+            yield Finding("ENODEN1", "node", node.name, str(loss))
 
 
-def _unplaced(snapshot: Snapshot, node: Node, left: dict[NodeUuid, int]) -> list[Instance]:
-    """Return the instances that do not fit, the largest tried first; instances tied to the node's disks are ignored."""
-    movable = [
-        (filled_beparams(snapshot.cluster, one)["minmem"], one)
-        for one in snapshot.instances_on(node.uuid)
-        if one.admin_state is AdminState.UP
-        and DISK_TEMPLATES[one.disk_template].can_migrate
-        and filled_beparams(snapshot.cluster, one)["auto_balance"]
-    ]
-    unplaced = []
-    for memory, instance in sorted(movable, key=lambda one: (-one[0], one[1].name)):
-        allowed = instance.secondary_nodes or tuple(left)
-        best = max((uuid for uuid in allowed if uuid in left), key=left.__getitem__, default=None)
-        if best is None or left[best] < memory:
-            unplaced.append(instance)
-        else:
-            left[best] -= memory
-    return unplaced
+def _is_movable(snapshot: Snapshot, instance: Instance) -> bool:
+    """Return whether balancing moves the instance; those tied to the node's disks are ignored."""
+    beparams = filled_beparams(snapshot.cluster, instance)
+    return DISK_TEMPLATES[instance.disk_template].can_migrate and beparams["auto_balance"]
+
+
+def _movable(snapshot: Snapshot, instance: Instance) -> Guest:
+    memory = filled_beparams(snapshot.cluster, instance)["minmem"]
+    return Guest(instance.name, memory, _hosts(snapshot, instance))
+
+
+def _is_protected(snapshot: Snapshot, instance: Instance) -> bool:
+    return recovery_of(snapshot, instance) is Recovery.FAILOVER
+
+
+def _protected(snapshot: Snapshot, instance: Instance) -> Guest:
+    """Return the guest as a failover starts it: with all its memory."""
+    beparams = filled_beparams(snapshot.cluster, instance)
+    hosts = _hosts(snapshot, instance)
+    return Guest(instance.name, beparams["maxmem"], hosts, beparams["recovery_priority"])
+
+
+def _hosts(snapshot: Snapshot, instance: Instance) -> tuple[str, ...] | None:
+    names = [snapshot.nodes[uuid].name for uuid in instance.secondary_nodes]
+    return hosts_of(instance.disk_template, names[0] if names else "")
