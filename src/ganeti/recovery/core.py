@@ -28,6 +28,7 @@ from ganeti.recovery.messages import (
     TimePassed,
 )
 from ganeti.recovery.node import NodeWatch, Surroundings
+from ganeti.recovery.status import RecoveryStatus, instance_status, node_status
 from ganeti.recovery.times import MAJORITY_S
 
 OFFLINE_RETRY_S = 10.0
@@ -46,8 +47,11 @@ class RecoveryCore:
     ) -> None:
         self._epoch, self._elected_at = epoch, elected_at
         self._majority_at = float("-inf")
+        self._wall = 0.0
+        """Wall time of the last event."""
         self._most_answer = False
         self._healthy: tuple[NodeUuid, ...] = ()
+        self._given_up: tuple[str, ...] = ()
         self.watched = watched
         self.nodes: dict[NodeUuid, NodeWatch] = {}
         self.instances: dict[str, InstanceWatch] = {}
@@ -87,6 +91,25 @@ class RecoveryCore:
             default=float("inf"),
         )
 
+    def status(self, now: float) -> RecoveryStatus:
+        """Return what people are shown; the driver adds what only nodes know."""
+        instances = self.instances.values()
+        return RecoveryStatus(
+            nodes=tuple(node_status(one, now) for one in self.nodes.values()),
+            instances=tuple(
+                instance_status(one, self._name(one.facts.node), now, self._wall)
+                for one in instances
+            ),
+            alarms=(
+                *(one.alarm for one in self.nodes.values() if one.alarm),
+                *(one.alarm for one in instances if one.alarm),
+            ),
+        )
+
+    def _name(self, node: NodeUuid) -> str:
+        facts = self.watched.nodes.get(node)
+        return facts.name if facts is not None else node
+
     # Events
 
     def _take(self, event: Event, now: float) -> list[Instruction]:
@@ -116,27 +139,29 @@ class RecoveryCore:
             return []
         around = self._around(now)
         match event:
-            case BeatAnswered(node, token, is_armed, faults):
+            case BeatAnswered(_, token, is_armed, faults):
                 for instance, fault in faults.items():
-                    self._guest_failed(node, instance, fault, now)
-                return watch.answered(token, now, around, is_armed=is_armed)
+                    self._guest_failed(watch, instance, fault, now)
+                out = self._guests_run(watch, faults) if watch.has_lease else []
+                return out + watch.answered(token, now, around, is_armed=is_armed)
             case FenceEnded(_, is_fenced, detail):
                 return watch.fence_ended(now, around, is_fenced=is_fenced, detail=detail)
             case FenceConfirmed(_, by):
-                return watch.confirmed(by, around)
+                return watch.confirmed(by, now, around)
 
     def _commit_failed(self, row: Row, now: float) -> None:
         if isinstance(row, NodeRow) and row.node in self.nodes:
-            self.nodes[row.node].commit_failed()
+            self.nodes[row.node].commit_failed(row)
         elif isinstance(row, InstanceRow) and row.instance in self.instances:
-            self.instances[row.instance].commit_failed(now)
+            self.instances[row.instance].commit_failed(row, now)
 
     def _configure(self, watched: Watched, now: float) -> list[Instruction]:
         """Take in nodes, instances and what was configured of them."""
         self.watched = watched
         out: list[Instruction] = []
         for node in self.nodes.keys() - watched.nodes.keys():
-            del self.nodes[node]
+            self._node_rows[node] = self.nodes.pop(node).row
+            self._offline.discard(node)
         for node, facts in watched.nodes.items():
             if node in self.nodes:
                 self.nodes[node].facts = facts
@@ -144,31 +169,49 @@ class RecoveryCore:
                 watch = self.nodes[node] = NodeWatch(node, facts, max(now, self._elected_at))
                 if node in self._node_rows:
                     out += watch.adopt(self._node_rows[node], self._epoch)
-        self._configure_instances(watched.instances, now)
-        return out
+        return out + self._configure_instances(watched.instances, now)
 
-    def _configure_instances(self, instances: Mapping[str, InstanceFacts], now: float) -> None:
+    def _configure_instances(
+        self, instances: Mapping[str, InstanceFacts], now: float
+    ) -> list[Instruction]:
+        out: list[Instruction] = []
         for instance in self.instances.keys() - instances.keys():
-            if self.instances[instance].state is not InstanceState.RUNNING:
-                del self.instances[instance]
+            self._drop(instance)
         for instance, facts in instances.items():
             if instance in self.instances:
                 watch = self.instances[instance]
-                if watch.facts.node != facts.node or not facts.is_wanted:
-                    watch.forget()
+                is_moved = watch.facts.node != facts.node
                 watch.facts = facts
+                if is_moved or not facts.is_wanted:
+                    out += watch.reset()
             else:
                 watch = self.instances[instance] = InstanceWatch(instance, facts)
                 if instance in self._instance_rows:
                     watch.adopt(self._instance_rows[instance])
             watch.room_changed(now)
+        return out
 
-    def _guest_failed(self, node: NodeUuid, instance: str, fault: GuestFault, now: float) -> None:
+    def _drop(self, instance: str) -> None:
+        """Recovery looks after it no longer; a job that runs is waited for, so that no second one begins."""
+        if self.instances[instance].state is not InstanceState.RUNNING:
+            self._instance_rows[instance] = self.instances.pop(instance).row
+
+    def _guest_failed(self, one: NodeWatch, instance: str, fault: GuestFault, now: float) -> None:
+        """Queue its start. A node without a lease would refuse it, and one in maintenance is left alone."""
         watch = self.instances.get(instance)
-        if watch is None or watch.facts.node != node or not watch.facts.is_wanted:
+        if watch is None or watch.facts.node != one.node or not watch.facts.is_wanted:
             return
-        if self.nodes[node].state in (NodeState.HEALTHY, NodeState.SUSPECT):
+        if one.has_lease and not one.facts.in_maintenance:
             watch.need(JobKind.RESTART, now, f"its guest has {_SAID[fault]}")
+
+    def _guests_run(self, one: NodeWatch, faults: Mapping[str, GuestFault]) -> list[Instruction]:
+        """An instance that was given up runs again: an administrator has started it."""
+        out: list[Instruction] = []
+        for instance in self._given_up:
+            watch = self.instances.get(instance)
+            if watch is not None and watch.facts.node == one.node and instance not in faults:
+                out += watch.reset()
+        return out
 
     def _committed(self, row: Row, now: float) -> list[Instruction]:
         if isinstance(row, NodeRow):
@@ -186,7 +229,10 @@ class RecoveryCore:
         kind, about = self._jobs.pop(number)
         if kind in (JobKind.FAIL_OVER, JobKind.RESTART):
             watch = self.instances.get(about)
-            return watch.ended(outcome, now, detail) if watch else []
+            out = watch.ended(outcome, now, detail) if watch else []
+            if watch and about not in self.watched.instances:
+                self._drop(about)
+            return out
         node = NodeUuid(about)
         if outcome is not Outcome.DONE:
             self._offline_due[node] = now + OFFLINE_RETRY_S
@@ -210,6 +256,9 @@ class RecoveryCore:
         self._find_lost(now)
         for watch in self._next(now):
             out += watch.begin(wall)
+        for watch in self.instances.values():
+            watch.look(now)
+        self._wall = wall
         return out
 
     def _follow_nodes(self, now: float) -> Iterator[Instruction]:
@@ -222,25 +271,30 @@ class RecoveryCore:
                 kind = JobKind.REJOIN
             else:
                 continue
-            if node not in waiting and self._offline_due.get(node, now) <= now:
+            if (
+                not one.is_changing
+                and node not in waiting
+                and self._offline_due.get(node, now) <= now
+            ):
                 self._offline_due.pop(node, None)
                 yield self._submit(kind, node)
 
     def _find_lost(self, now: float) -> None:
         """Queue the instances of fenced nodes; those of a node that has returned are started there."""
         for watch in self.instances.values():
-            facts = watch.facts
-            one = self.nodes.get(facts.node)
-            is_lost = one is not None and one.state is NodeState.FENCED
-            if not is_lost and watch.due is not None and watch.due.kind is JobKind.FAIL_OVER:
-                watch.forget()
-            elif (
-                is_lost
-                and facts.node in self._offline
-                and facts.recovery is Recovery.FAILOVER
-                and facts.is_wanted
-            ):
+            if not self._must_move(watch.facts):
+                if watch.due is not None and watch.due.kind is JobKind.FAIL_OVER:
+                    watch.cancel()
+            elif watch.facts.node in self._offline:
                 watch.need(JobKind.FAIL_OVER, now, "its node is lost")
+
+    def _must_move(self, facts: InstanceFacts) -> bool:
+        """Return whether it is to be started elsewhere."""
+        if facts.recovery is not Recovery.FAILOVER or not facts.is_wanted:
+            return False
+        one = self.nodes.get(facts.node)
+        is_lost = one is not None and one.state is NodeState.FENCED
+        return is_lost and one is not None and not one.facts.in_maintenance
 
     def _next(self, now: float) -> list[InstanceWatch]:
         """Return the instances whose recovery begins now, the most important ones first."""
@@ -263,6 +317,7 @@ class RecoveryCore:
             has_majority=now < self._majority_at + MAJORITY_S,
             most_answer=self._most_answer,
             healthy=self._healthy,
+            master=self.watched.master,
         )
 
     def _look_around(self, now: float) -> None:
@@ -270,6 +325,9 @@ class RecoveryCore:
         self._most_answer = 2 * sum(one.answers(now) for one in counted) > len(counted)
         self._healthy = tuple(
             uuid for uuid, one in self.nodes.items() if one.state is NodeState.HEALTHY
+        )
+        self._given_up = tuple(
+            uuid for uuid, one in self.instances.items() if one.state is InstanceState.GIVEN_UP
         )
 
     def _submit(self, kind: JobKind, about: str) -> Submit:

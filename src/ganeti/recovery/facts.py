@@ -40,5 +40,7 @@ class Watched:
     nodes: Mapping[NodeUuid, NodeFacts] = field(default_factory=dict)
     instances: Mapping[str, InstanceFacts] = field(default_factory=dict)
     """By UUID."""
+    master: NodeUuid | None = None
+    """The node of this master, which does not cut its own power."""
     most_jobs: int = 4
     """How many instances are recovered at the same time."""

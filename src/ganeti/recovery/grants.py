@@ -90,6 +90,17 @@ def opened(record: CopyRecord | None, grant: Grant, node: NodeUuid) -> CopyRecor
     return CopyRecord(grant.generation, grant.current, is_written=True)
 
 
+def barred(record: CopyRecord | None, grant: Grant) -> CopyRecord:
+    """Return the record to sync on a node that returns, for each of its copies, before it gets a lease (D8, D9).
+
+    Until then the copy does not know what was granted while its node was away. A start that was granted before that,
+    and waited in a queue of the master or of the network, would find an older record and a lease.
+    """
+    if record is not None and record.generation >= grant.generation:
+        return record
+    return CopyRecord(grant.generation, grant.current)
+
+
 class Returned(Enum):
     """What a copy is that comes back."""
 

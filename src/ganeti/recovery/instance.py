@@ -38,6 +38,8 @@ class Due:
     kind: JobKind
     at: float
     """Not before this monotonic time."""
+    is_for_room: bool = False
+    """It comes earlier if something changes."""
 
 
 class InstanceWatch:
@@ -51,6 +53,20 @@ class InstanceWatch:
         self.why = ""
         """What people are told about it."""
         self._pending: InstanceRow | None = None
+        self._not_before = float("-inf")
+        """The next attempt, after one that failed."""
+        self.since = float("-inf")
+        """When it came into its state, as far as this master has seen."""
+        self._seen: InstanceState | None = None
+
+    def look(self, now: float) -> None:
+        """Notice since when it is in its state."""
+        if self.state is not self._seen:
+            self._seen, self.since = self.state, now
+
+    def recent(self, wall: float) -> tuple[float, ...]:
+        """Return the attempts within the window. A time in the future is one before the clock was set back."""
+        return tuple(at for at in self.row.attempts if wall - self.facts.window_s < at <= wall)
 
     def adopt(self, row: InstanceRow) -> None:
         """Take over from an older master."""
@@ -61,16 +77,27 @@ class InstanceWatch:
     def need(self, kind: JobKind, now: float, why: str) -> None:
         """Queue it, unless that has happened already."""
         if self.state is InstanceState.IDLE:
-            self.state, self.due, self.why = InstanceState.QUEUED, Due(kind, now), why
+            due = Due(kind, max(now, self._not_before))
+            self.state, self.due, self.why = InstanceState.QUEUED, due, why
 
-    def forget(self) -> None:
-        """It needs nothing any more."""
-        if self.state in (InstanceState.QUEUED, InstanceState.GIVEN_UP):
-            self.state, self.due, self.why = InstanceState.IDLE, None, ""
+    def cancel(self) -> None:
+        """What it was queued for is not needed any more."""
+        if self.state is InstanceState.QUEUED:
+            self._rest()
+
+    def reset(self) -> list[Instruction]:
+        """It runs, or an administrator has moved or stopped it: earlier attempts do not count."""
+        self.cancel()
+        self._not_before = float("-inf")
+        if self.state is not InstanceState.GIVEN_UP:
+            return []
+        self._rest()
+        self.row = InstanceRow(self.uuid)
+        return [Commit(self.row)]
 
     def begin(self, wall: float) -> list[Instruction]:
         """Count an attempt; the job follows when that is durable, so that no change of master adds attempts (D13)."""
-        attempts = self._recent(wall)
+        attempts = self.recent(wall)
         if len(attempts) >= self.facts.attempts:
             given_up = (
                 f"{len(attempts)} attempts within {self.facts.window_s:.0f} s; the last: {self.why}"
@@ -86,53 +113,64 @@ class InstanceWatch:
         self.row = row
         if row.given_up:
             self.state, self.why = InstanceState.GIVEN_UP, row.given_up
-            return None, [self._alarm()]
+            return None, [Alarm(self.facts.name, self.alarm)]
+        if not self.facts.is_wanted:
+            self._rest()
+            return None, []
         self.state = InstanceState.RUNNING
         return self.due.kind, []
 
-    def commit_failed(self, now: float) -> None:
+    def commit_failed(self, row: InstanceRow, now: float) -> None:
         """Try again later."""
-        self._pending = None
-        self._requeue(now + BACKOFF_S)
+        if row == self._pending:
+            self._pending = None
+            self._requeue(now + BACKOFF_S)
 
     def ended(self, outcome: Outcome, now: float, detail: str) -> list[Instruction]:
         """Its job has ended."""
-        if outcome is Outcome.DONE:
-            self.state, self.due, self.why = InstanceState.IDLE, None, ""
+        if outcome is Outcome.DONE or not self.facts.is_wanted:
+            if self.due is not None and self.due.kind is JobKind.FAIL_OVER:
+                # The configuration may still name the lost node for a moment.
+                self._not_before = now + BACKOFF_S
+            self._rest()
             return []
         self.why = detail
         if outcome is Outcome.NO_ROOM:
             # The attempt did not touch the instance, so it does not count.
-            self._requeue(now + ROOM_RETRY_S)
+            self._requeue(now + ROOM_RETRY_S, is_for_room=True)
             return self._uncount()
         wait_s = BACKOFF_S * 2 ** (len(self.row.attempts) - 1)
-        self._requeue(now + min(wait_s, MOST_BACKOFF_S))
+        self._not_before = now + min(wait_s, MOST_BACKOFF_S)
+        self._requeue(self._not_before)
         return []
 
     def room_changed(self, now: float) -> None:
         """What did not fit may fit now."""
-        if self.state is InstanceState.QUEUED and self.due is not None:
-            self.due = Due(self.due.kind, min(self.due.at, now))
+        if self.state is InstanceState.QUEUED and self.due is not None and self.due.is_for_room:
+            self.due = Due(self.due.kind, now)
 
     def _uncount(self) -> list[Instruction]:
         self.row = InstanceRow(self.uuid, self.row.attempts[:-1])
         return [Commit(self.row)]
 
-    def _requeue(self, at: float) -> None:
-        if self.due is not None:
-            self.state, self.due = InstanceState.QUEUED, Due(self.due.kind, at)
+    def _rest(self) -> None:
+        self.state, self.due, self.why = InstanceState.IDLE, None, ""
 
-    def _recent(self, wall: float) -> tuple[float, ...]:
-        """A time in the future is one before the clock was set back."""
-        return tuple(at for at in self.row.attempts if wall - self.facts.window_s < at <= wall)
+    def _requeue(self, at: float, *, is_for_room: bool = False) -> None:
+        if self.due is not None:
+            self.state, self.due = InstanceState.QUEUED, Due(self.due.kind, at, is_for_room)
 
     def _commit(self, row: InstanceRow) -> list[Instruction]:
         self.state, self._pending = InstanceState.BEGINNING, row
         return [Commit(row)]
 
-    def _alarm(self) -> Alarm:
+    @property
+    def alarm(self) -> str:
+        """Return what administrators must do for it, or ''."""
+        if self.state is not InstanceState.GIVEN_UP:
+            return ""
         name = self.facts.name
-        return Alarm(
-            name,
-            f"instance {name} is left alone: {self.why}; look at its last job, then run: gnt-instance start {name}",
+        return (
+            f"instance {name} is left alone: {self.why}; look at its last job, then run:"
+            f" gnt-instance start {name}"
         )

@@ -15,7 +15,7 @@ from ganeti.recovery.facts import NodeFacts
 from ganeti.recovery.messages import Alarm, Commit, Fence, Instruction, SendBeat
 from ganeti.recovery.times import BEAT_S, LOST_S, SUSPECT_S, reset_by
 
-CUT_OFF = "most nodes are silent, so this may be a fault of the network (D11)"
+CUT_OFF = "most nodes are silent, so this may be a fault of the network"
 RELAYS = 3
 """How many peers relay a heartbeat to a suspected node."""
 
@@ -32,6 +32,8 @@ class Surroundings:
     """More than half of the nodes have answered lately (D11)."""
     healthy: tuple[NodeUuid, ...]
     """Nodes that can relay heartbeats to others."""
+    master: NodeUuid | None = None
+    """The node of this master."""
 
 
 class NodeWatch:
@@ -47,21 +49,53 @@ class NodeWatch:
         self._has_answered = False
         self._token: Token | None = None
         self._token_at = float("-inf")
-        self._is_armed = False
+        self.is_armed = False
         """As the last answer said."""
         self._pending: NodeRow | None = None
         """The row that is to be committed next; nothing else is decided meanwhile."""
         self._is_committing = False
         self._beat_due = elected_at
+        self._is_renewed = False
         self._powering = False
         self._untried: list[FenceMethod] = []
+        self._failed = ""
+        """Why the power could not be cut."""
         self._told = ""
+        self.since = elected_at
+        """When it came into its state, as far as this master has seen."""
 
     @property
     def state(self) -> NodeState:
         """Return the state, with SUSPECT where the row says HEALTHY."""
         is_suspect = self.is_suspect and self.row.state is NodeState.HEALTHY
         return NodeState.SUSPECT if is_suspect else self.row.state
+
+    @property
+    def is_changing(self) -> bool:
+        """Return whether another state is being committed."""
+        return self._pending is not None
+
+    @property
+    def has_lease(self) -> bool:
+        """Return whether the last heartbeat has renewed its lease, so that guests can be started there."""
+        return self._is_renewed and self.state is NodeState.HEALTHY
+
+    @property
+    def why(self) -> str:
+        """Return the reason for the state, for people."""
+        if self.facts.in_maintenance:
+            return "in maintenance: it is not fenced, and its instances are not started elsewhere"
+        return self._told or self.row.why
+
+    @property
+    def alarm(self) -> str:
+        """Return what administrators must do for it, or ''."""
+        if not self._told:
+            return ""
+        return (
+            f"node {self.facts.name} is lost and not fenced: {self._told}; once it is certainly off, run:"
+            f" gnt-node fenced --confirm {self.facts.name}"
+        )
 
     def next_due(self) -> float:
         """Return when `tick` has something to do."""
@@ -78,6 +112,8 @@ class NodeWatch:
         self.row = row
         if row.state is NodeState.FENCING:
             return self._commit(replace(row, epoch=epoch))
+        if row.state is NodeState.STUCK:
+            self._told = row.why
         return []
 
     def answered(
@@ -85,8 +121,11 @@ class NodeWatch:
     ) -> list[Instruction]:
         """The node has answered."""
         self.silent_since, self._has_answered = now, True
-        self.is_suspect = False
-        self._token, self._token_at, self._is_armed = token, now, is_armed
+        if self.is_suspect:
+            self.is_suspect, self.since = False, now
+        if self.row.state is NodeState.HEALTHY:
+            self._told = ""
+        self._token, self._token_at, self.is_armed = token, now, is_armed
         if self._pending is not None:
             return []
         match self.row.state:
@@ -116,18 +155,22 @@ class NodeWatch:
     def committed(self, row: NodeRow, now: float, around: Surroundings) -> list[Instruction]:
         """The row is durable: it counts from now on."""
         self._pending, self._is_committing = None, False
+        if row.state is not self.row.state:
+            self.since = now
         self.row = row
         if row.state is NodeState.FENCING:
-            self._untried = [one for one in self.facts.methods if self._is_usable(one)]
-            return self._fence_on(now, around, "no fencing method is configured")
+            self._untried = [one for one in self.facts.methods if self._is_usable(one, around)]
+            self._failed = ""
+            return self._fence_on(now, around)
         if row.state is NodeState.STUCK:
             return self._alarm(row.why)
         self._told = ""
         return []
 
-    def commit_failed(self) -> None:
+    def commit_failed(self, row: NodeRow) -> None:
         """It is not known whether the row is durable: it is committed again when it is due."""
-        self._is_committing = False
+        if row == self._pending:
+            self._is_committing = False
 
     def fence_ended(
         self, now: float, around: Surroundings, *, is_fenced: bool, detail: str
@@ -138,10 +181,16 @@ class NodeWatch:
             return []
         if is_fenced:
             return self._move(NodeState.FENCED, around, why=f"power off: {detail}")
-        return self._fence_on(now, around, f"power: {detail}")
+        self._failed = f"power: {detail}"
+        return self._fence_on(now, around)
 
-    def confirmed(self, by: str, around: Surroundings) -> list[Instruction]:
-        """An administrator says that it is off."""
+    def confirmed(self, by: str, now: float, around: Surroundings) -> list[Instruction]:
+        """An administrator says that it is off, which a node that answers is not."""
+        name = self.facts.name
+        if self.answers(now):
+            return [Alarm(name, f"node {name} answers, although {by} has confirmed that it is off")]
+        if self.row.state in (NodeState.FENCED, NodeState.RETURNING):
+            return []
         return self._move(NodeState.FENCED, around, why=f"confirmed by {by}")
 
     def rejoined(self, around: Surroundings) -> list[Instruction]:
@@ -154,6 +203,7 @@ class NodeWatch:
 
     def _beats(self, around: Surroundings) -> list[Instruction]:
         token = self._token if self._may_have_lease(around) else None
+        self._is_renewed = token is not None
         beats: list[Instruction] = [SendBeat(self.node, token)]
         if self.is_suspect:
             peers = [one for one in around.healthy if one != self.node]
@@ -162,31 +212,38 @@ class NodeWatch:
 
     def _may_have_lease(self, around: Surroundings) -> bool:
         """Return whether a token may be returned: what a new master will read of this node must be true already."""
-        is_settled = self._pending is None and self.row.is_armed == self._is_armed
+        is_settled = self._pending is None and self.row.is_armed == self.is_armed
         return around.has_majority and self.row.state is NodeState.HEALTHY and is_settled
 
     def _follow_silence(self, now: float, around: Surroundings) -> list[Instruction]:
         silent_s = now - self.silent_since
         match self.row.state:
             case NodeState.HEALTHY if silent_s >= SUSPECT_S:
-                self.is_suspect = True
-                if silent_s < LOST_S or self.facts.in_maintenance:
+                if not self.is_suspect:
+                    self.is_suspect, self.since = True, now
+                if not self._is_lost(now):
                     return []
                 if not around.most_answer:
-                    return self._alarm(
-                        "most nodes are silent, so this may be a fault of the network"
-                    )
+                    return self._alarm(CUT_OFF)
                 return self._move(NodeState.FENCING, around)
             case NodeState.FENCING:
-                return self._fence_on(now, around, "")
+                return self._fence_on(now, around)
             case _:
                 return []
 
-    def _is_usable(self, method: FenceMethod) -> bool:
-        return method is not FenceMethod.WATCHDOG or self.row.is_armed
+    def _is_lost(self, now: float) -> bool:
+        """Return whether it may be fenced. A new master first waits for an answer, as any master does."""
+        return now - self.silent_since >= LOST_S and not self.facts.in_maintenance
 
-    def _fence_on(self, now: float, around: Surroundings, why: str) -> list[Instruction]:
+    def _is_usable(self, method: FenceMethod, around: Surroundings) -> bool:
+        if method is FenceMethod.POWER:
+            return self.node != around.master
+        return self.row.is_armed
+
+    def _fence_on(self, now: float, around: Surroundings) -> list[Instruction]:
         """Continue with fencing: the watchdog needs only time, the power is tried once."""
+        if not self._is_lost(now):
+            return []
         if not around.most_answer:
             return self._alarm(CUT_OFF)
         has_watchdog = FenceMethod.WATCHDOG in self._untried
@@ -195,16 +252,19 @@ class NodeWatch:
         if self._powering:
             return []
         if FenceMethod.POWER in self._untried:
+            if not around.has_majority:
+                return []  # perhaps another master has been elected, which hears the node
             self._untried.remove(FenceMethod.POWER)
             self._powering = True
             return [Fence(self.node)]
         if has_watchdog:
             return []
+        why = self._failed or "no fencing method can be used"
         return self._move(NodeState.STUCK, around, why=why)
 
     def _move(self, state: NodeState, around: Surroundings, why: str = "") -> list[Instruction]:
         """Begin a change of state. Only a healthy node is known to be armed or not."""
-        armed = self._is_armed if state is NodeState.HEALTHY else self.row.is_armed
+        armed = self.is_armed if state is NodeState.HEALTHY else self.row.is_armed
         return self._commit(NodeRow(self.node, state, around.epoch, armed, why))
 
     def _commit(self, row: NodeRow) -> list[Instruction]:
@@ -216,8 +276,4 @@ class NodeWatch:
         if why == self._told:
             return []
         self._told = why
-        text = (
-            f"node {self.facts.name} is lost and not fenced: {why}; once it is certainly off, run:"
-            f" gnt-node fenced --confirm {self.facts.name}"
-        )
-        return [Alarm(self.facts.name, text)]
+        return [Alarm(self.facts.name, self.alarm)]

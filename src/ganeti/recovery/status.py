@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from ganeti.model.recovery import FenceMethod, NodeState, Recovery
-from ganeti.recovery.instance import InstanceState
+from ganeti.recovery.instance import InstanceState, InstanceWatch
+from ganeti.recovery.node import NodeWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class NodeStatus:
     silent_s: float
     """Seconds since its last answer."""
     in_maintenance: bool
+    state_s: float = 0.0
+    """Seconds in its state; not longer than this master is the master."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class InstanceStatus:
     why: str
     attempts: int
     """Within its window."""
+    state_s: float = 0.0
+    """Seconds in its state; not longer than this master is the master."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +49,32 @@ class RecoveryStatus:
     instances: tuple[InstanceStatus, ...] = ()
     alarms: tuple[str, ...] = ()
     """What is not done automatically, each with the command for the administrator."""
+
+
+def node_status(one: NodeWatch, now: float) -> NodeStatus:
+    """Return what recovery knows of a node; the driver adds `why_unarmed`, which the node has said."""
+    return NodeStatus(
+        name=one.facts.name,
+        state=one.state,
+        why=one.why,
+        methods=one.facts.methods,
+        is_armed=one.is_armed,
+        why_unarmed="",
+        silent_s=now - one.silent_since,
+        in_maintenance=one.facts.in_maintenance,
+        state_s=now - one.since,
+    )
+
+
+def instance_status(one: InstanceWatch, node: str, now: float, wall: float) -> InstanceStatus:
+    """Return what recovery knows of an instance; `node` is the name of its node."""
+    return InstanceStatus(
+        name=one.facts.name,
+        node=node,
+        recovery=one.facts.recovery,
+        priority=one.facts.priority,
+        state=one.state,
+        why=one.why,
+        attempts=len(one.recent(wall)),
+        state_s=now - one.since,
+    )

@@ -8,6 +8,7 @@ from ganeti.recovery.grants import (
     CopyRecord,
     GrantRefused,
     Returned,
+    barred,
     drop_peer,
     grant_writer,
     join_current,
@@ -96,3 +97,18 @@ def test_a_copy_that_returns(record: CopyRecord | None, worth: Returned) -> None
 
 def test_a_current_copy_is_current_whatever_older_generation_it_recorded() -> None:
     assert judge_return(Grant(6, BOTH, B, 8), A, CopyRecord(5, BOTH)) is Returned.CURRENT
+
+
+@pytest.mark.requirement("D8", "D9")
+def test_a_copy_that_returned_refuses_what_was_granted_before() -> None:
+    late = Grant(5, BOTH, A, 7)
+    promoted = grant_writer(late, B, 8, is_fenced=True)
+    record = barred(CopyRecord(4, BOTH), promoted)
+    with pytest.raises(GrantRefused, match="generation 5 is over"):
+        opened(record, late, A)
+    assert judge_return(promoted, A, record) is Returned.STALE
+
+
+def test_a_record_that_is_as_new_is_kept_when_its_node_returns() -> None:
+    record = CopyRecord(6, BOTH, is_written=True)
+    assert barred(record, Grant(6, frozenset({B}), B, 8)) == record

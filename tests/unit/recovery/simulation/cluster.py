@@ -40,7 +40,11 @@ CALL_S = 3.0
 class State:
     """What is committed: one order for all, as the store gives it (R7)."""
 
+    late_starts: float = 0.05
+    """How often a master is busy between a grant and the start."""
+    late_beats: float = 0.03
     epoch: int = 0
+    master: NodeUuid | None = None
     nodes: dict[NodeUuid, NodeFacts] = field(default_factory=dict)
     offline: set[NodeUuid] = field(default_factory=set)
     instances: dict[str, InstanceFacts] = field(default_factory=dict)
@@ -49,7 +53,7 @@ class State:
     instance_rows: dict[str, InstanceRow] = field(default_factory=dict)
 
     def watched(self) -> Watched:
-        return Watched(dict(self.nodes), dict(self.instances))
+        return Watched(dict(self.nodes), dict(self.instances), master=self.master)
 
     def is_fenced(self, node: NodeUuid) -> bool:
         row = self.node_rows.get(node)
@@ -93,6 +97,7 @@ class Master:
         self._power = power
         state.epoch += 1
         self.epoch = state.epoch
+        state.master = machine.uuid
         self.process = Process(machine.uuid)
         self.alarms: list[Alarm] = []
         self.heard: dict[NodeUuid, float] = {}
@@ -174,7 +179,7 @@ class Master:
         return self.world.call(self.process, target.process, lambda: work(target), CALL_S)
 
     async def _beat(self, node: NodeUuid, token: Token | None, via: NodeUuid | None) -> None:
-        if self.world.random.random() < 0.03:  # a busy master
+        if self.world.random.random() < self.state.late_beats:  # a busy master
             await self.world.sleep(self.world.random.random() * 60)
         if via is None:
             answer = await self._call(node, lambda one: one.beat(token))
@@ -269,7 +274,8 @@ class Master:
                 return await self._fail_over(about)
 
     async def _rejoin(self, node: NodeUuid) -> Outcome:
-        if not await self._call(node, lambda one: one.stop_all(frozenset())):
+        grants = dict(self.state.grants)
+        if not await self._call(node, lambda one: one.rejoin(grants)):
             return Outcome.FAILED
         done = await self.commit(lambda state: state.offline.discard(node))
         return Outcome.DONE if done else Outcome.FAILED
@@ -313,7 +319,7 @@ class Master:
         grant = self.state.grants[instance]
         if not self.rules.commit_decides:
             grant = Grant(grant.generation + 1, frozenset({node}), node, self.epoch)
-        if self.world.random.random() < 0.05:  # a busy master
+        if self.world.random.random() < self.state.late_starts:  # a busy master
             await self.world.sleep(self.world.random.random() * 150)
         started = await self._call(node, lambda one: one.open_and_start(instance, grant))
         return Outcome.DONE if started else Outcome.FAILED

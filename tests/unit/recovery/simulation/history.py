@@ -14,6 +14,8 @@ from tests.unit.recovery.simulation.rules import Rules
 from tests.unit.store.simulation.engine import Gate, World
 
 QUIET_S, FAULTS_S, HEALING_S, STEP_S = 6.0, 70.0, 240.0, 10.0
+THEMES = ("any", "any", "partitions", "masters", "freezes", "long", "long", "late")
+"""What a history has most of."""
 BOTH = (FenceMethod.POWER, FenceMethod.WATCHDOG)
 METHODS = (BOTH, BOTH, (FenceMethod.WATCHDOG,), (FenceMethod.POWER,))
 
@@ -63,20 +65,21 @@ class Checker(Observer):
 class History:
     """What happens is decided by the seed."""
 
-    def __init__(self, seed: int, rules: Rules) -> None:
+    def __init__(self, seed: int, rules: Rules, theme: str = "") -> None:
         self.world = World(seed)
         self.random, self.rules = self.world.random, rules
         self.world.slowness_s = 0.02
         self.checker = Checker(self.world)
         dice = random.Random(seed)
-        self.theme = dice.choice(("any", "any", "partitions", "masters", "freezes", "long", "long"))
+        self.theme = theme or dice.choice(THEMES)
         count = dice.choice((3, 4, 5, 7))
         self.machines = [
             Machine(self.world, f"n{number}", rules, self.checker) for number in range(count)
         ]
         by_uuid = {one.uuid: one for one in self.machines}
         self.checker.machines = by_uuid
-        self.state = State()
+        is_late = self.theme == "late"
+        self.state = State(*((0.4, 0.2) if is_late else ()))
         self.world.loss = dice.choice((0.0, 0.0, 0.02, 0.1))
         for machine in self.machines:
             machine.others = by_uuid
@@ -92,9 +95,9 @@ class History:
             for machine in (one, two):
                 machine.copies[name] = Copy(CopyRecord(1, both))
             self.checker.kept[name] = []
-        is_long = self.theme == "long"
+        is_long = self.theme in ("long", "late")
         self.faults_end = QUIET_S + FAULTS_S * (3 if is_long else 1)
-        self.pause_s = 80.0 if is_long else 12.0
+        self.pause_s = {"long": 80.0, "late": 40.0}.get(self.theme, 12.0)
         self.master: Master | None = None
         self.power_works = 1.0
 
@@ -146,7 +149,8 @@ class History:
         """The management controller: slow, broken, or its answer is lost."""
         gate: Gate[bool] = Gate()
         heard = sum(at > self.world.now - 2 * LOST_S + 3 for at in master.heard.values())
-        if 2 * heard <= len(self.machines) - self._fenced():
+        fenced = sum(one.state is NodeState.FENCED for one in master.core.nodes.values())
+        if 2 * heard <= len(self.machines) - fenced:
             self.checker.violated(f"{node} is fenced although only {heard} nodes answer")
         machine = self.checker.machines[node]
         works = self.random.random() < self.power_works
@@ -165,9 +169,6 @@ class History:
 
         self.world.at(0.5 + self.random.random() * 6, cut)
         return gate
-
-    def _fenced(self) -> int:
-        return sum(row.state is NodeState.FENCED for row in self.state.node_rows.values())
 
     def _fault(self) -> None:
         if self.world.now > self.faults_end:
@@ -189,6 +190,7 @@ class History:
             "partitions": (self._isolate, self._cut_some, self._split, self._mend) * 4,
             "masters": (self._hand_over, self._lose_master, self._lose, self._isolate) * 3,
             "freezes": (self._freeze,) * 8,
+            "late": (self._isolate, self._cut_some, self._lose, self._mend) * 4,
             "long": (self._isolate, self._split, self._lose) * 4,
         }
         self.random.choice((*faults, *themed.get(self.theme, ())))()

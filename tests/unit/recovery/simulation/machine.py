@@ -210,7 +210,9 @@ class Machine:
             return False
         copy.record = record
         await self.world.sleep(self.world.random.random() * 0.02)
-        if not self.lease.is_valid(self.world.now) or instance in self.guests:
+        if copy.record is not record or not self.lease.is_valid(self.world.now):
+            return False
+        if instance in self.guests:
             return False
         guest = Guest(instance, grant, is_stuck=self.stuck_guests)
         self.guests[instance] = guest
@@ -233,12 +235,14 @@ class Machine:
             guest.dropped = Gate()
         return True
 
-    async def stop_all(self, keep: frozenset[str]) -> bool:
-        """Kill every guest but those; True once they are gone."""
+    async def rejoin(self, grants: dict[str, Grant]) -> bool:
+        """Kill every guest, and refuse what was granted before; True once that is done (D9)."""
         await self._thawed()
         self.synced = {}
         self._kill_guests()
-        return not self.guests.keys() - keep
+        for instance, copy in self.copies.items():
+            copy.record = self.rules.barred(copy.record, grants[instance])
+        return not self.guests
 
     async def take_entries(self, instance: str, generation: int, entries: list[int]) -> bool:
         """As a secondary: append what the primary has written; refused after a promotion (D8)."""

@@ -27,6 +27,7 @@ class Rules:
     join_current = staticmethod(grants.join_current)
     opened = staticmethod(grants.opened)
     judge_return = staticmethod(grants.judge_return)
+    barred = staticmethod(grants.barred)
 
     @staticmethod
     def counted(token: Token, now: float) -> Token:
@@ -42,6 +43,14 @@ class OpensWithoutTheRecord(Rules):
     def opened(record: CopyRecord | None, grant: Grant, node: NodeUuid) -> CopyRecord:
         del record
         return grants.opened(None, grant, node)
+
+
+class KeepsOldRecords(Rules):
+    """D9 left out: a node returns without knowing what was granted while it was away."""
+
+    @staticmethod
+    def barred(record: CopyRecord | None, grant: Grant) -> CopyRecord:
+        return record or CopyRecord(grant.generation, grant.current)
 
 
 class WritesWithOneCopy(Rules):
@@ -134,6 +143,7 @@ LEFT_OUT: dict[str, type[Rules]] = {
     "D7 a master with a majority": NeedsNoMajority,
     "D8 the commit decides": IgnoresTheCommit,
     "D9 more than the generation": TrustsTheGeneration,
+    "D9 records of a node that returns": KeepsOldRecords,
     "D11 most nodes answer": FencesAnyway,
     "D12 fencing of its own epoch": ReplaysFencing,
 }

@@ -1,0 +1,506 @@
+"""What the core decides, event by event."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ganeti.model.objects import NodeRow, NodeUuid
+from ganeti.model.recovery import (
+    FenceMethod,
+    GuestFault,
+    InstanceRow,
+    NodeState,
+    Recovery,
+    Token,
+)
+from ganeti.recovery.core import RecoveryCore
+from ganeti.recovery.facts import InstanceFacts, NodeFacts, Watched
+from ganeti.recovery.instance import BACKOFF_S, ROOM_RETRY_S, InstanceState
+from ganeti.recovery.messages import (
+    Alarm,
+    BeatAnswered,
+    Commit,
+    CommitFailed,
+    Committed,
+    Configured,
+    Event,
+    Fence,
+    FenceConfirmed,
+    FenceEnded,
+    Instruction,
+    JobEnded,
+    JobKind,
+    MajorityConfirmed,
+    Outcome,
+    Row,
+    SendBeat,
+    Submit,
+    TimePassed,
+)
+from ganeti.recovery.times import LOST_S, reset_by
+
+A, B, C = (NodeUuid(name) for name in "abc")
+NODES = (A, B, C)
+POWER, WATCHDOG = FenceMethod.POWER, FenceMethod.WATCHDOG
+
+
+class Driver:
+    """Commits every row at once, and lets nodes answer each second."""
+
+    def __init__(
+        self,
+        *instances: InstanceFacts,
+        rows: Iterable[Row] = (),
+        methods: tuple[FenceMethod, ...] = (POWER,),
+        master: NodeUuid | None = None,
+        most_jobs: int = 4,
+    ) -> None:
+        self.now, self.wall = 0.0, 1e9
+        self.watched = Watched(
+            {node: NodeFacts(node, methods) for node in NODES},
+            {one.name: one for one in instances},
+            most_jobs=most_jobs,
+            master=master,
+        )
+        self.commits = self.has_majority = True
+        self.rows: list[Row] = []
+        self.seen: list[Instruction] = []
+        self.core = RecoveryCore(7, 0.0, rows, self.watched)
+        self._take(self.core.begin(self.now, self.wall))
+
+    def _take(self, instructions: Sequence[Instruction]) -> None:
+        for one in instructions:
+            if not isinstance(one, SendBeat):
+                self.seen.append(one)
+            if isinstance(one, Commit) and self.commits:
+                self.rows.append(one.row)
+                self.tell(Committed(one.row))
+
+    def tell(self, *events: Event) -> None:
+        for event in events:
+            self._take(self.core.handle(event, self.now, self.wall))
+
+    def answer(self, node: NodeUuid, *, armed: bool = True, crashed: bool = False) -> None:
+        faults = {"web": GuestFault.CRASHED} if crashed else {}
+        self.tell(BeatAnswered(node, Token(node, self.now), armed, faults))
+
+    def run(
+        self, seconds: float, *, silent: Sequence[NodeUuid] = (), crashed: bool = False
+    ) -> "Driver":
+        """Let all but the silent nodes answer; node a reports that `web` has crashed."""
+        for _ in range(int(seconds)):
+            self.now += 1.0
+            self.wall += 1.0
+            if self.has_majority:
+                self.tell(MajorityConfirmed(self.now))
+            self.tell(TimePassed())
+            for node in NODES:
+                if node not in silent:
+                    self.answer(node, crashed=crashed and node == A)
+        return self
+
+    def configure(self, **changes: InstanceFacts | None) -> None:
+        instances = {**self.watched.instances, **changes}
+        self._configure(
+            replace(self.watched, instances={k: v for k, v in instances.items() if v is not None})
+        )
+
+    def configure_node(self, node: NodeUuid, facts: NodeFacts | None) -> None:
+        nodes = {**self.watched.nodes, node: facts}
+        self._configure(
+            replace(self.watched, nodes={k: v for k, v in nodes.items() if v is not None})
+        )
+
+    def _configure(self, watched: Watched) -> None:
+        self.watched = watched
+        self.tell(Configured(watched))
+
+    def submitted(self, kind: JobKind) -> list[Submit]:
+        return [one for one in self.seen if isinstance(one, Submit) and one.kind is kind]
+
+    def end(self, kind: JobKind, outcome: Outcome = Outcome.DONE, detail: str = "") -> None:
+        """End the last job of a kind."""
+        self.tell(JobEnded(self.submitted(kind)[-1].number, outcome, detail))
+
+    def fenced(self, node: NodeUuid = A) -> "Driver":
+        """Lose a node, fence it by its power and mark it offline."""
+        self.run(LOST_S + 12, silent=[node])
+        assert Fence(node) in self.seen
+        self.tell(FenceEnded(node, is_fenced=True, detail="off"))
+        self.end(JobKind.MARK_OFFLINE)
+        return self
+
+    def state(self, node: NodeUuid = A) -> NodeState:
+        return self.core.nodes[node].state
+
+
+def web(name: str = "web", node: NodeUuid = A, **changes: Any) -> InstanceFacts:
+    return replace(InstanceFacts(name, node), **changes)
+
+
+# Nodes
+
+
+@pytest.mark.requirement("D6", "D7")
+def test_instances_of_a_lost_node_start_elsewhere_once_it_is_fenced() -> None:
+    driver = Driver(web())
+    driver.run(5).run(LOST_S + 2, silent=[A])
+    assert driver.state() is NodeState.FENCING
+    assert not driver.submitted(JobKind.FAIL_OVER)
+    driver.tell(FenceEnded(A, is_fenced=True))
+    driver.end(JobKind.MARK_OFFLINE)
+    assert [one.about for one in driver.submitted(JobKind.FAIL_OVER)] == ["web"]
+
+
+@pytest.mark.requirement("D7")
+def test_without_power_control_a_node_is_fenced_when_its_watchdog_has_reset_it() -> None:
+    driver = Driver(web(), methods=(WATCHDOG,)).run(5)
+    heard = driver.now
+    driver.run(reset_by(heard, 0.0) - heard - 1, silent=[A])
+    assert driver.state() is NodeState.FENCING
+    driver.run(3, silent=[A])
+    assert driver.state() is NodeState.FENCED
+
+
+@pytest.mark.requirement("D7")
+def test_a_watchdog_that_was_not_armed_fences_nothing() -> None:
+    driver = Driver(web(), methods=(WATCHDOG,))
+    driver.run(1, silent=[A])
+    driver.answer(A, armed=False)
+    driver.run(200, silent=[A])
+    assert driver.state() is NodeState.STUCK
+    assert "no fencing method can be used" in driver.core.status(driver.now).alarms[0]
+    driver.tell(FenceConfirmed(A, "root"))
+    assert driver.state() is NodeState.FENCED
+
+
+@pytest.mark.requirement("D7")
+def test_a_node_that_answers_is_not_fenced_by_a_confirmation() -> None:
+    driver = Driver(web()).run(5)
+    driver.tell(FenceConfirmed(A, "root"))
+    assert driver.state() is NodeState.HEALTHY
+    assert [one.about for one in driver.seen if isinstance(one, Alarm)] == [A]
+
+
+@pytest.mark.requirement("D7")
+def test_a_master_returns_tokens_only_while_a_majority_has_confirmed_it() -> None:
+    core = Driver(web()).run(5).core
+    later = core.handle(TimePassed(), 7.0, 1e9)
+    assert any(isinstance(one, SendBeat) and one.token for one in later)
+    much_later = core.handle(TimePassed(), 12.0, 1e9)
+    assert not any(isinstance(one, SendBeat) and one.token for one in much_later)
+
+
+@pytest.mark.requirement("D11")
+def test_nothing_is_fenced_while_most_nodes_are_silent() -> None:
+    driver = Driver(web()).run(5).run(100, silent=[A, B])
+    assert driver.state() is NodeState.SUSPECT
+    assert not any(isinstance(one, Fence) for one in driver.seen)
+    assert "may be a fault of the network" in driver.core.status(driver.now).alarms[0]
+    driver.run(3)
+    assert driver.core.status(driver.now).alarms == ()
+
+
+@pytest.mark.requirement("D12")
+def test_a_new_master_does_not_fence_a_node_that_answers_it() -> None:
+    driver = Driver(web(), rows=[NodeRow(A, NodeState.FENCING, 6)])
+    assert driver.rows == [NodeRow(A, NodeState.FENCING, 7)]
+    driver.run(3)
+    assert driver.state() is NodeState.HEALTHY
+    assert not any(isinstance(one, Fence) for one in driver.seen)
+
+
+@pytest.mark.requirement("D12")
+def test_a_new_master_fences_again_what_an_older_one_only_began() -> None:
+    driver = Driver(web(), rows=[NodeRow(A, NodeState.FENCING, 6)])
+    driver.run(LOST_S + 3, silent=[A])
+    assert driver.seen.count(Fence(A)) == 1
+
+
+@pytest.mark.requirement("D12")
+def test_a_master_that_no_majority_confirms_cuts_no_power() -> None:
+    driver = Driver(web(), rows=[NodeRow(A, NodeState.FENCING, 6)])
+    driver.has_majority = False
+    driver.run(LOST_S + 30, silent=[A])
+    assert Fence(A) not in driver.seen
+    driver.has_majority = True
+    driver.run(3, silent=[A])
+    assert driver.seen.count(Fence(A)) == 1
+
+
+@pytest.mark.requirement("D12")
+def test_a_new_master_does_not_fence_again_what_is_known_to_be_fenced() -> None:
+    driver = Driver(web(), rows=[NodeRow(A, NodeState.FENCED, 6)]).run(LOST_S + 3, silent=[A])
+    assert Fence(A) not in driver.seen
+    driver.end(JobKind.MARK_OFFLINE)
+    assert driver.submitted(JobKind.FAIL_OVER)
+
+
+@pytest.mark.requirement("D12")
+def test_a_commit_without_an_answer_is_repeated_and_counts_only_then() -> None:
+    driver = Driver(web()).run(5)
+    driver.commits = False
+    driver.run(LOST_S + 2, silent=[A])
+    row = NodeRow(A, NodeState.FENCING, 7, is_armed=True)
+    driver.tell(CommitFailed(row))
+    driver.run(3, silent=[A])
+    assert driver.seen.count(Commit(row)) == 2
+    assert Fence(A) not in driver.seen
+    driver.tell(Committed(row))
+    assert Fence(A) in driver.seen
+
+
+def test_a_master_does_not_cut_its_own_power() -> None:
+    driver = Driver(web(), methods=(POWER, WATCHDOG), master=A).run(5)
+    driver.run(60, silent=[A])
+    assert driver.state() is NodeState.FENCED
+    assert Fence(A) not in driver.seen
+
+
+def test_a_node_whose_power_was_tried_in_vain_is_healthy_when_it_answers() -> None:
+    driver = Driver(web()).run(5).run(LOST_S + 2, silent=[A])
+    driver.answer(A)
+    assert driver.state() is NodeState.FENCING  # its power may go off any moment
+    driver.tell(FenceEnded(A, is_fenced=False, detail="no route"))
+    driver.answer(A)
+    assert driver.state() is NodeState.HEALTHY
+
+
+def test_a_node_whose_power_was_cut_returns_when_it_answers() -> None:
+    driver = Driver(web()).run(5).run(LOST_S + 2, silent=[A])
+    driver.answer(A)
+    driver.tell(FenceEnded(A, is_fenced=True))
+    assert driver.state() is NodeState.FENCED
+    driver.answer(A)
+    assert driver.state() is NodeState.RETURNING
+
+
+@pytest.mark.requirement("D9")
+def test_a_node_that_returns_gets_no_lease_before_it_has_dropped_what_moved_away() -> None:
+    driver = Driver(web()).run(5).fenced()
+    driver.run(5)
+    assert driver.state() is NodeState.RETURNING
+    assert not driver.core.nodes[A].has_lease
+    driver.end(JobKind.REJOIN, Outcome.FAILED)
+    driver.run(5)
+    assert driver.state() is NodeState.RETURNING
+    driver.run(10)
+    driver.end(JobKind.REJOIN)
+    assert driver.state() is NodeState.HEALTHY
+
+
+def test_a_node_is_cleaned_once_when_it_returns() -> None:
+    driver = Driver(web()).run(5).fenced().run(3)
+    driver.commits = False
+    driver.end(JobKind.REJOIN)
+    driver.run(5)  # HEALTHY is being committed: guests may start there any moment
+    assert len(driver.submitted(JobKind.REJOIN)) == 1
+
+
+def test_a_node_in_maintenance_is_not_fenced_and_its_guests_are_left_alone() -> None:
+    driver = Driver(web()).run(5)
+    driver.configure_node(A, NodeFacts(A, in_maintenance=True))
+    driver.run(5, crashed=True)
+    driver.run(100, silent=[A])
+    assert driver.state() is NodeState.SUSPECT
+    assert not any(isinstance(one, Fence | Submit) for one in driver.seen)
+    assert "in maintenance" in driver.core.status(driver.now).nodes[0].why
+
+
+def test_maintenance_stops_a_fencing_that_has_begun() -> None:
+    driver = Driver(web(), methods=(WATCHDOG,)).run(5).run(LOST_S + 2, silent=[A])
+    assert driver.state() is NodeState.FENCING
+    driver.configure_node(A, NodeFacts(A, in_maintenance=True))
+    driver.run(100, silent=[A])
+    assert driver.state() is NodeState.FENCING
+    assert not driver.submitted(JobKind.FAIL_OVER)
+
+
+def test_a_node_that_an_administrator_marked_offline_is_not_watched() -> None:
+    driver = Driver(web()).run(5)
+    driver.configure_node(A, None)
+    driver.run(100, silent=[A])
+    assert not any(isinstance(one, Fence | Submit) for one in driver.seen)
+
+
+@pytest.mark.requirement("D12")
+def test_a_node_that_is_watched_again_has_the_state_that_was_committed() -> None:
+    driver = Driver(web()).run(5).fenced()
+    facts = driver.watched.nodes[A]
+    driver.configure_node(A, None)
+    driver.configure_node(A, facts)
+    assert driver.state() is NodeState.FENCED
+
+
+# Instances
+
+
+def test_a_guest_that_failed_is_started_again_on_its_node() -> None:
+    driver = Driver(web(recovery=Recovery.RESTART)).run(5)
+    driver.run(1, crashed=True)
+    assert [one.about for one in driver.submitted(JobKind.RESTART)] == ["web"]
+    driver.end(JobKind.RESTART)
+    assert driver.core.instances["web"].state is InstanceState.IDLE
+
+
+def test_a_guest_is_not_started_on_a_node_without_a_lease() -> None:
+    driver = Driver(web())
+    driver.answer(A, crashed=True)  # the first answer: no token was returned yet
+    assert driver.core.instances["web"].state is InstanceState.IDLE
+    driver.run(4, crashed=True)
+    assert len(driver.submitted(JobKind.RESTART)) == 1
+
+
+def test_an_instance_that_is_only_restarted_waits_for_its_node() -> None:
+    driver = Driver(web(recovery=Recovery.RESTART)).run(5).fenced().run(20, silent=[A])
+    assert not driver.submitted(JobKind.FAIL_OVER)
+
+
+def test_important_instances_come_first_and_only_so_many_at_once() -> None:
+    driver = Driver(
+        web("i1", priority=10), web("i2", priority=90), web("i3"), web("i4"), most_jobs=2
+    )
+    driver.run(5).fenced()
+    assert [one.about for one in driver.submitted(JobKind.FAIL_OVER)] == ["i2", "i3"]
+    driver.end(JobKind.FAIL_OVER)
+    assert [one.about for one in driver.submitted(JobKind.FAIL_OVER)] == ["i2", "i3", "i4"]
+
+
+@pytest.mark.requirement("D13")
+def test_a_failover_whose_result_is_not_yet_configured_is_not_repeated() -> None:
+    driver = Driver(web()).run(5).fenced()
+    driver.end(JobKind.FAIL_OVER)
+    driver.run(3, silent=[A])
+    driver.configure(web=web(node=B))
+    driver.run(20, silent=[A])
+    assert len(driver.submitted(JobKind.FAIL_OVER)) == 1
+
+
+def test_an_instance_that_its_administrator_stopped_is_not_started() -> None:
+    driver = Driver(web(), web("other"), most_jobs=1).run(5).fenced()
+    assert driver.core.instances["web"].state is InstanceState.QUEUED
+    driver.configure(web=web(is_wanted=False))
+    driver.end(JobKind.FAIL_OVER)
+    assert [one.about for one in driver.submitted(JobKind.FAIL_OVER)] == ["other"]
+
+
+def test_an_instance_that_is_stopped_while_its_attempt_is_counted_is_not_started() -> None:
+    driver = Driver(web()).run(5)
+    driver.commits = False
+    driver.run(1, crashed=True)
+    driver.configure(web=web(is_wanted=False))
+    driver.tell(Committed(InstanceRow("web", (driver.wall,))))
+    assert not driver.submitted(JobKind.RESTART)
+    assert driver.core.instances["web"].state is InstanceState.IDLE
+
+
+def test_a_removed_instance_is_forgotten_when_its_job_has_ended() -> None:
+    driver = Driver(web()).run(5).run(1, crashed=True)
+    driver.configure(web=None)
+    assert "web" in driver.core.instances
+    driver.end(JobKind.RESTART, Outcome.FAILED)
+    assert "web" not in driver.core.instances
+
+
+def test_a_policy_without_failover_ends_the_waiting_for_room() -> None:
+    driver = Driver(web()).run(5).fenced()
+    driver.end(JobKind.FAIL_OVER, Outcome.NO_ROOM, "no node has room")
+    driver.configure(web=web(recovery=Recovery.RESTART))
+    assert driver.core.instances["web"].state is InstanceState.IDLE
+
+
+@pytest.mark.requirement("D13")
+def test_what_has_no_room_comes_again_when_something_changes_and_does_not_count() -> None:
+    driver = Driver(web()).run(5).fenced()
+    driver.end(JobKind.FAIL_OVER, Outcome.NO_ROOM, "no node has room")
+    status = driver.core.status(driver.now).instances[0]
+    assert (status.state, status.why, status.attempts) == (
+        InstanceState.QUEUED,
+        "no node has room",
+        0,
+    )
+    driver.run(ROOM_RETRY_S / 2, silent=[A])
+    assert len(driver.submitted(JobKind.FAIL_OVER)) == 1
+    driver.configure(other=web("other", B))
+    assert len(driver.submitted(JobKind.FAIL_OVER)) == 2
+
+
+@pytest.mark.requirement("D13")
+def test_a_failed_attempt_is_spaced_whatever_else_changes() -> None:
+    driver = Driver(web()).run(5).fenced()
+    driver.end(JobKind.FAIL_OVER, Outcome.FAILED, "cannot start")
+    driver.configure(other=web("other", B))
+    driver.run(BACKOFF_S - 3, silent=[A])
+    assert len(driver.submitted(JobKind.FAIL_OVER)) == 1
+    driver.run(5, silent=[A])
+    assert len(driver.submitted(JobKind.FAIL_OVER)) == 2
+
+
+def give_up(driver: Driver) -> None:
+    for _ in range(3):
+        driver.run(70, crashed=True)
+        driver.end(JobKind.RESTART, Outcome.FAILED, "cannot start")
+    driver.run(70, crashed=True)
+
+
+@pytest.mark.requirement("D13")
+def test_attempts_are_bounded_and_giving_up_names_the_command() -> None:
+    driver = Driver(web()).run(5)
+    give_up(driver)
+    assert len(driver.submitted(JobKind.RESTART)) == 3
+    (alarm,) = driver.core.status(driver.now).alarms
+    assert "cannot start" in alarm
+    assert "gnt-instance start web" in alarm
+    assert [one.text for one in driver.seen if isinstance(one, Alarm)] == [alarm]
+
+
+@pytest.mark.requirement("D13")
+def test_a_new_master_keeps_what_was_given_up() -> None:
+    driver = Driver(web(), rows=[InstanceRow("web", (1e9,), "3 attempts")]).run(30, crashed=True)
+    assert not driver.submitted(JobKind.RESTART)
+    assert driver.core.status(driver.now).alarms
+
+
+def test_an_instance_that_an_administrator_started_is_recovered_again() -> None:
+    driver = Driver(web()).run(5)
+    give_up(driver)
+    driver.run(1)
+    assert driver.rows[-1] == InstanceRow("web")
+    driver.run(1, crashed=True)
+    assert len(driver.submitted(JobKind.RESTART)) == 4
+
+
+def test_an_instance_that_an_administrator_moved_is_recovered_again() -> None:
+    driver = Driver(web()).run(5)
+    give_up(driver)
+    driver.configure(web=web(node=B))
+    assert driver.rows[-1] == InstanceRow("web")
+    assert driver.core.instances["web"].state is InstanceState.IDLE
+
+
+def test_the_lost_answer_of_another_commit_starts_no_second_job() -> None:
+    driver = Driver(web()).run(5).run(1, crashed=True)
+    driver.tell(CommitFailed(InstanceRow("web")))
+    driver.run(BACKOFF_S + 3, crashed=True)
+    assert len(driver.submitted(JobKind.RESTART)) == 1
+
+
+def test_a_clock_that_is_set_back_does_not_use_up_the_attempts() -> None:
+    rows = [InstanceRow("web", (1e9 + 50_000, 1e9 + 50_001, 1e9 + 50_002))]
+    driver = Driver(web(), rows=rows).run(6, crashed=True)
+    assert len(driver.submitted(JobKind.RESTART)) == 1
+
+
+def test_people_see_each_state_and_since_when() -> None:
+    driver = Driver(web()).run(5).run(LOST_S + 22, silent=[A])
+    one = driver.core.status(driver.now).nodes[0]
+    assert (one.name, one.state, one.methods, one.is_armed) == (
+        A,
+        NodeState.FENCING,
+        (POWER,),
+        True,
+    )
+    assert one.silent_s == LOST_S + 22
+    assert 0 < one.state_s < one.silent_s
