@@ -25,11 +25,12 @@ from ganeti.base.files import read_at_most, sync_directory, write_atomically
 from ganeti.base.node_files import Lifetime, existing
 from ganeti.base.paths import Paths, hostname
 from ganeti.base.process import run
+from ganeti.base.process_table import ProcessId
 from ganeti.base.terminal import Parser, say
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.bootstrap.destroy import forget_cluster, is_member, stop_daemons
 from ganeti.hypervisor.abilities import AdoptsGuests
-from ganeti.hypervisor.kvm.processes import HostProcesses, ProcessId
+from ganeti.hypervisor.kvm.processes import HostProcesses
 from ganeti.hypervisor.registry import hypervisors
 from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.store.register import RegisterFile

@@ -18,8 +18,9 @@ from typing import Any
 from ganeti.base.errors import HypervisorError, InputError
 from ganeti.base.identifiers import host_name, is_uuid
 from ganeti.base.paths import Paths
+from ganeti.base.process_table import PROC, ProcessId
 from ganeti.hypervisor.abilities import Adoption, AdoptsGuests
-from ganeti.hypervisor.kvm.processes import PROC, Processes, ProcessId
+from ganeti.hypervisor.kvm.processes import Processes
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, all_guest_files, boot_id
 from ganeti.model import wire
 from ganeti.model.hypervisor_params import check_hypervisor_params

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Run
+from ganeti.base.process_table import PROC, ProcessId
 from ganeti.hypervisor.kvm import tpm
 from ganeti.hypervisor.kvm.acceleration import Acceleration
 from ganeti.hypervisor.kvm.command_line import Resolved, nic_queues, qemu_command
@@ -26,7 +27,7 @@ from ganeti.hypervisor.kvm.network import make_taps, remove_taps, tap_names
 from ganeti.hypervisor.kvm.passwords import set_passwords
 from ganeti.hypervisor.kvm.pci_slots import initial_slots
 from ganeti.hypervisor.kvm.pinning import pin
-from ganeti.hypervisor.kvm.processes import PROC, Processes, ProcessId
+from ganeti.hypervisor.kvm.processes import Processes
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, all_guest_files, boot_id
 from ganeti.hypervisor.kvm.validation import spice_address
 from ganeti.model.hypervisor_params import hypervisor_defaults

@@ -21,9 +21,9 @@ from pathlib import Path
 from ganeti.base import certificates
 from ganeti.base.errors import HypervisorError, InputError
 from ganeti.base.paths import Paths
+from ganeti.base.process_table import PROC
 from ganeti.hypervisor.kvm.guests import Guest
 from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused
-from ganeti.hypervisor.kvm.processes import PROC
 
 CREDENTIALS = "migration-credentials"
 """Name of the object in QEMU."""

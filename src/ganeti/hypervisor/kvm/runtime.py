@@ -15,7 +15,7 @@ import msgspec
 from ganeti.base.errors import HypervisorError, InputError
 from ganeti.base.files import sync_directory, write_atomically
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.kvm.processes import PROC, ProcessId
+from ganeti.base.process_table import PROC, ProcessId
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.wire import decode, encode
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ganeti.base.paths import Paths
+from ganeti.base.process_table import ProcessId
 from ganeti.hypervisor.abilities import Adoption
 from ganeti.hypervisor.kvm import adoption
 from ganeti.hypervisor.kvm.adoption import UpstreamGuests, directory
-from ganeti.hypervisor.kvm.processes import ProcessId
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.wire import encode
 

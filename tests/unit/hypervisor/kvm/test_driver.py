@@ -14,12 +14,12 @@ from ganeti.base import certificates
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Completed
+from ganeti.base.process_table import ProcessId
 from ganeti.hypervisor.kvm import agents as agents_module
 from ganeti.hypervisor.kvm.agent import AgentSilent
 from ganeti.hypervisor.kvm.confinement import SETPRIV
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, MonitorSilent, Talk
-from ganeti.hypervisor.kvm.processes import ProcessId
 from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import InstanceSpec, NicSpec

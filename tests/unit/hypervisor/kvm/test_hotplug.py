@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Completed
+from ganeti.base.process_table import ProcessId
 from ganeti.hypervisor.hotplug import with_disk, with_nic
 from ganeti.hypervisor.kvm import hotplug as hotplug_module
 from ganeti.hypervisor.kvm.guests import Guest, Guests
 from ganeti.hypervisor.kvm.hotplug import ASK_AGAIN_S, BALLOON_S, LET_GO_S, MIB, KvmHotplug
 from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.pci_slots import device_id
-from ganeti.hypervisor.kvm.processes import ProcessId
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, boot_id
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from tests.support.single_questions import SingleQuestions

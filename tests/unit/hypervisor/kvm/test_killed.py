@@ -19,12 +19,12 @@ from msgspec.structs import replace
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Completed
+from ganeti.base.process_table import ProcessId
 from ganeti.hypervisor.kvm import hotplug as hotplug_module
 from ganeti.hypervisor.kvm import migration_tls
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, Talk
 from ganeti.hypervisor.kvm.network import tap_add, tap_name, tap_remove
-from ganeti.hypervisor.kvm.processes import ProcessId
 from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.errors import HypervisorError
-from ganeti.hypervisor.kvm.processes import HostProcesses, ProcessId
+from ganeti.base.process_table import ProcessId
+from ganeti.hypervisor.kvm.processes import HostProcesses
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(300)"]
 
