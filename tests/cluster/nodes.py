@@ -12,7 +12,7 @@ from pathlib import Path
 from ganeti.base import tls
 from ganeti.base.paths import Paths
 from ganeti.bootstrap import init
-from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
+from ganeti.bootstrap.daemons import GUARD, MASTERD, NODED, Daemons
 from ganeti.model.objects import GroupUuid, Node, NodeUuid
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.transport import HttpsTransport
@@ -122,3 +122,4 @@ class Nodes:
         for node in self._made:
             await node.daemons.stop(MASTERD)
             await node.daemons.stop(NODED)
+            await node.daemons.stop(GUARD)

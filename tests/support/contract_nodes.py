@@ -19,7 +19,7 @@ from ganeti.model.hooks import Phase, directory
 from ganeti.model.objects import NodeUuid
 from ganeti.node import application
 from ganeti.node.application import NodeApplication
-from ganeti.node.powercycle import TRIGGER
+from ganeti.node.host_restart import TRIGGER
 from ganeti.rpc.calls import Call, concerned_instance
 from ganeti.rpc.procedures.commands import CommandOutput
 from ganeti.rpc.procedures.files import NodeFile

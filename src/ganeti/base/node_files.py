@@ -188,6 +188,7 @@ def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
     yield held(data / "join-*")
     yield held(data / "merge-*")
     yield held(paths.file_storage_paths)
+    yield from map(held, (paths.lease, paths.guard_status))
     yield held(paths.register, secret)
 
 

@@ -274,6 +274,11 @@ class Paths(NamedTuple):
         return self.run / "lease.json"
 
     @property
+    def guard_status(self) -> Path:
+        """Return what the watchdog process says about its device."""
+        return self.run / "guard.json"
+
+    @property
     def luxi_socket(self) -> Path:
         return self.run / "socket" / "ganeti-query"
 

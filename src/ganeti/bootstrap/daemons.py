@@ -28,7 +28,7 @@ from ganeti.base.process import CLEAN_ENVIRONMENT, Run, run
 from ganeti.base.state_kinds import state_servers
 
 NODED, MASTERD, MOND, CONFD = "ganeti-noded", "ganeti-masterd", "ganeti-mond", "ganeti-confd"
-RAPI = "ganeti-rapi"
+RAPI, GUARD = "ganeti-rapi", "ganeti-guard"
 STATE_DAEMONS = tuple(server.daemon for server in state_servers())
 """Daemons that supervise the servers of back ends of the state."""
 MODULES = {
@@ -38,6 +38,7 @@ MODULES = {
     CONFD: "ganeti.daemons.confd",
     **{server.daemon: server.module for server in state_servers()},
     RAPI: "ganeti.daemons.rapi",
+    GUARD: "ganeti.daemons.guard",
 }
 
 CONFD_VARIABLE, RAPI_VARIABLE = "GANETI_CONFD", "GANETI_RAPI"

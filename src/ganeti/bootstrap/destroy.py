@@ -9,7 +9,16 @@ from ganeti.base.errors import HostError
 from ganeti.base.files import sync_directory
 from ganeti.base.node_files import Lifetime, existing
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.daemons import CONFD, MASTERD, MOND, NODED, RAPI, STATE_DAEMONS, Daemons
+from ganeti.bootstrap.daemons import (
+    CONFD,
+    GUARD,
+    MASTERD,
+    MOND,
+    NODED,
+    RAPI,
+    STATE_DAEMONS,
+    Daemons,
+)
 
 
 def is_member(paths: Paths) -> bool:
@@ -40,7 +49,7 @@ def forget_cluster(paths: Paths, *, keep: Collection[Path] = ()) -> None:
 
 async def stop_daemons(daemons: Daemons) -> None:
     """Stop all daemons of this node, the ones that others depend on last."""
-    for name in (CONFD, RAPI, MASTERD, MOND, *STATE_DAEMONS, NODED):
+    for name in (CONFD, RAPI, MASTERD, MOND, *STATE_DAEMONS, NODED, GUARD):
         await daemons.stop(name)
 
 

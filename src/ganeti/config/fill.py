@@ -23,6 +23,7 @@ from ganeti.model.params import (
     Params,
     layered,
 )
+from ganeti.model.recovery import Recovery
 
 DEFAULT = "default"
 """The name of a cluster's own layer of backend and NIC parameters."""
@@ -143,6 +144,7 @@ def instance_spec(snapshot: View, instance: Instance, node: NodeUuid | None = No
         ),
         tags=instance.tags,
         network_port=instance.network_port,
+        is_protected=beparams["recovery"] == Recovery.FAILOVER,
     )
 
 

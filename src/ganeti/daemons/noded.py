@@ -61,6 +61,7 @@ async def _serve(
     )
     scope = systemd_scope() if UNDER_SYSTEMD in os.environ else ()
     node = NodeApplication(paths, SystemClock(), left_cluster=ending.end, scope=scope)
+    node.recovery.begin()
     node.tasks.forget_old()
     gate = Gate(node.allowed, node.register.check_epoch, node.checks)
     server = RpcServer(node.handlers, gate, node.running, hooks=node.hooks.report)

@@ -121,6 +121,8 @@ class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     network_port: int | None = None
     """The TCP port of its display (VNC or SPICE); unique in the cluster."""
+    is_protected: bool = False
+    """It may be started on another node automatically, so it runs only while its node has a lease (D7)."""
 
 
 class OsFacts(msgspec.Struct, frozen=True, kw_only=True):

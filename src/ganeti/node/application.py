@@ -55,6 +55,7 @@ from ganeti.node.repeats import Repeats
 from ganeti.node.tasks import TaskOrigin, Tasks
 from ganeti.node.voter import VoterFacts
 from ganeti.node.warm_up import look_after_guests, warm_up
+from ganeti.node.watchdog_process import WatchdogProcess
 from ganeti.node.work import NodeWork
 from ganeti.rpc.calls import Handlers
 from ganeti.rpc.meters import Meters
@@ -86,17 +87,20 @@ class NodeApplication:
         self._work = NodeWork(self.running, self.tasks, self.register.check_epoch)
         self.allowed = membership.CandidateCertificates(paths)
         self._paths, self._drivers = paths, hypervisors(paths, run)
+        daemons, check_master = Daemons(paths), self.register.check_epoch_without_disk
+        self.recovery = NodeRecovery(
+            paths, BootClock(), check_master, WatchdogProcess(paths, daemons), _no_faults
+        )
         own = _handlers(paths, clock, self.tasks, self._cluster_uuid, self._drivers)
+        own = [self.recovery.under_lease(part) for part in own]
+        own.append(self.recovery.handlers())
         own.append(self.register.handlers())
-        check_master = self.register.check_epoch_without_disk
         own.append(host_powercycle(paths, check_master).handlers())
-        own.append(NodeRecovery(paths, BootClock(), check_master, _no_faults).handlers())
         own.append(self._work.handlers())
         self.hooks = NodeHooks(paths)
         own.append(self.hooks.handlers())
         own.append(NodeCommands(paths).handlers())
         own.append(NodeFenceAgents(paths).handlers())
-        daemons = Daemons(paths)
         own.append(membership.handlers(paths, daemons, self._cluster_uuid, left_cluster))
         own.append(candidate.handlers(paths, daemons))
         own.append(confd_copy.handlers(paths, daemons))
@@ -113,6 +117,7 @@ class NodeApplication:
     async def close(self) -> None:
         """Stop; programs of tasks continue to run."""
         await self.tasks.close()
+        await self.recovery.close()
         await self.register.close()
 
     def _cluster_uuid(self) -> str:

@@ -13,7 +13,7 @@ from ganeti.base.errors import ErrorCode, HostError, InputError, PrereqError
 from ganeti.base.identifiers import is_uuid
 from ganeti.base.paths import Paths
 from ganeti.base.tls import is_fingerprint
-from ganeti.bootstrap.daemons import CONFD, Daemons
+from ganeti.bootstrap.daemons import CONFD, GUARD, Daemons
 from ganeti.bootstrap.destroy import forget_cluster
 from ganeti.bootstrap.own_role import end_confd_copy
 from ganeti.rpc.calls import Call, Checks, Handlers
@@ -134,7 +134,8 @@ def handlers(
     async def leave_cluster(args: LeaveArgs, _call: Call) -> Nothing:
         await asyncio.to_thread(own_checks[LEAVE_CLUSTER.name], args)
         log.warning("leaving the cluster %s on request of its master", args.cluster_uuid)
-        await daemons.stop(CONFD)
+        for name in (CONFD, GUARD):
+            await daemons.stop(name)
         await asyncio.to_thread(forget_cluster, paths)
         left_cluster()
         return Nothing()

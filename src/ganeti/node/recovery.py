@@ -1,22 +1,46 @@
-"""Answers heartbeats: the node's lease, its watchdog, the guests that failed (D7)."""
+"""Answers heartbeats, and lets protected instances run under the node's lease only (D7)."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from ganeti.base.clock import Clock
-from ganeti.base.errors import HostError, NotMaster
+from ganeti.base.errors import ErrorCode, HostError, NotMaster, PrereqError
 from ganeti.base.paths import Paths
+from ganeti.hypervisor.guest_processes import living_guests
+from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.recovery import GuestFault
 from ganeti.node.lease_record import LeaseRecord, boot_id, read_lease, write_lease
+from ganeti.node.offline import STARTS
 from ganeti.recovery.lease import NodeLease
-from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.recovery import HEARTBEAT, HeartbeatArgs, HeartbeatResult
 
 Faults = Callable[[Sequence[str]], Mapping[str, GuestFault]]
 """Of these instances' guests, the ones that failed."""
-NO_WATCHDOG = "this node has no watchdog process"
+LEASE_WAIT_S = 15.0
+"""How long a start waits for a lease: the first one takes two heartbeats."""
 
 log = logging.getLogger(__name__)
+
+
+class Watchdog(Protocol):
+    """The watchdog process (`ganeti.node.watchdog_process`)."""
+
+    def why_unarmed(self) -> str:
+        """Return why the machine is not reset if protected guests outlive the lease; '' if it is."""
+        ...
+
+    def want(self) -> None:
+        """Start it in the background unless it runs."""
+        ...
+
+    async def ensure(self) -> None:
+        """Return once it runs; HostError if it cannot be started."""
+        ...
+
+    async def close(self) -> None: ...
 
 
 class NodeRecovery:
@@ -27,16 +51,34 @@ class NodeRecovery:
         paths: Paths,
         clock: Clock,
         check_master: Callable[[int, str], Awaitable[str | None]],
+        watchdog: Watchdog,
         faults: Faults,
     ) -> None:
         """`clock` must also count while the machine sleeps."""
         self._paths, self._clock = paths, clock
-        self._check_master, self._faults = check_master, faults
+        self._check_master, self._watchdog, self._faults = check_master, watchdog, faults
         self._lease = NodeLease(boot_id(paths))
+        self._renewed = asyncio.Event()
         self._protected: dict[str, float] = {}
         if (former := _former(paths)) is not None:
             self._lease.ends_at = former.ends_at
             self._protected = dict(former.protected)
+
+    def begin(self) -> None:
+        """Continue the former daemon's work: guests that outlived the lease are killed before anything else."""
+        if not self._protected:
+            return
+        if not self._has_lease():
+            try:
+                for guest in living_guests(self._paths, self._protected, self._lease.boot_id):
+                    log.warning("the lease of this node is over: killing %s", guest.name)
+                    guest.kill()
+            except (OSError, ValueError) as err:
+                log.warning("the guests of this node: %s", err)
+        self._watchdog.want()
+
+    async def close(self) -> None:
+        await self._watchdog.close()
 
     def handlers(self) -> Handlers:
         return {HEARTBEAT.name: self.heartbeat}
@@ -51,13 +93,69 @@ class NodeRecovery:
         if why := await self._check_master(call.epoch, call.master_uuid):
             raise NotMaster(why)
         self._take(args, self._clock.monotonic())
+        if self._protected or self._has_lease():
+            self._watchdog.want()
+        why_unarmed = self._watchdog.why_unarmed()
         faults = dict(self._faults(args.wanted))
         return HeartbeatResult(
             token=self._lease.issue(self._clock.monotonic()),
-            is_armed=False,
-            why_unarmed=NO_WATCHDOG,
+            is_armed=not why_unarmed,
+            why_unarmed=why_unarmed,
             faults=faults,
         )
+
+    def under_lease(self, handlers: Handlers) -> Handlers:
+        """Return the same handlers; the ones that start a guest do so for a protected one under a lease only."""
+        return {
+            name: self._under_lease(handler) if name in STARTS else handler
+            for name, handler in handlers.items()
+        }
+
+    def _under_lease(self, handler: Handler) -> Handler:
+        async def answer(args: Any, call: Call) -> Any:
+            instance: InstanceSpec = args.instance
+            if not instance.is_protected:
+                self._leave_alone(instance)
+                return await handler(args, call)
+            await self._admit(instance)
+            return await self._while_valid(instance, handler(args, call))
+
+        return answer
+
+    async def _admit(self, instance: InstanceSpec) -> None:
+        """Protect an instance, before it is started; PrereqError without a lease, HostError without a guard."""
+        try:
+            async with asyncio.timeout(LEASE_WAIT_S):
+                while not self._has_lease():
+                    await self._renewed.wait()
+        except TimeoutError:
+            raise _no_lease(instance) from None
+        await self._watchdog.ensure()
+        self._protected[instance.uuid] = self._clock.monotonic()
+        self._save()
+
+    def _leave_alone(self, instance: InstanceSpec) -> None:
+        """Protect an instance no longer, as the newest configuration says; the last heartbeat may be older."""
+        if self._protected.pop(instance.uuid, None) is not None:
+            self._save()
+
+    async def _while_valid(self, instance: InstanceSpec, work: Awaitable[Any]) -> Any:
+        """Return the result of a start, which is cancelled when the lease ends; its own clean-up follows."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                left_s = self._lease.ends_at - self._clock.monotonic()
+                if left_s <= 0:
+                    raise _no_lease(instance)
+                await asyncio.wait((task,), timeout=left_s)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+        return await task
+
+    def _has_lease(self) -> bool:
+        return self._lease.is_valid(self._clock.monotonic())
 
     def _take(self, args: HeartbeatArgs, now: float) -> None:
         """Take in the lease and the list. The list is as old as the token, because heartbeats may arrive late."""
@@ -73,6 +171,9 @@ class NodeRecovery:
         if is_renewed or kept | listed != self._protected:
             self._protected = kept | listed
             self._save()
+        if is_renewed:
+            self._renewed.set()
+            self._renewed = asyncio.Event()
 
     def _save(self) -> None:
         record = LeaseRecord(self._lease.boot_id, self._lease.ends_at, self._protected)
@@ -80,6 +181,17 @@ class NodeRecovery:
             write_lease(self._paths, record)
         except OSError as err:
             raise HostError(f"cannot write {self._paths.lease}: {err.strerror}") from err
+
+
+def _no_lease(instance: InstanceSpec) -> PrereqError:
+    return PrereqError(
+        (
+            f"{instance.name} is protected (backend parameter recovery=failover), and this node has no lease from the"
+            " master, without which it runs no protected instance: 'gnt-cluster ha-status' says why; try again then,"
+            f" or run it without protection: gnt-instance modify -B recovery=none {instance.name}"
+        ),
+        ErrorCode.WRONG_STATE,
+    )
 
 
 def _former(paths: Paths) -> LeaseRecord | None:

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.base.state_kinds import EMBEDDED, state_servers
-from ganeti.bootstrap.daemons import CONFD, MASTERD, MOND, NODED, RAPI, STATE_DAEMONS, Daemons
+from ganeti.bootstrap.daemons import (
+    CONFD,
+    GUARD,
+    MASTERD,
+    MOND,
+    NODED,
+    RAPI,
+    STATE_DAEMONS,
+    Daemons,
+)
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.vcluster import network
@@ -435,6 +444,10 @@ async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:
     for node in cluster.local_nodes:
         end_tasks(node.paths, node.name, say)
         problems += await end_guests(node, say)
+        try:
+            await Daemons(node.paths, environment=node.environment()).stop(GUARD)
+        except GanetiError as err:
+            problems.append(str(err))
     return problems
 
 

@@ -11,8 +11,9 @@ from ganeti.base.paths import Paths
 from ganeti.model.objects import NodeUuid
 from ganeti.node import powercycle
 from ganeti.node import register as register_module
+from ganeti.node.host_restart import restart_host
 from ganeti.node.membership import CandidateCertificates
-from ganeti.node.powercycle import Powercycle, host_powercycle, restart_host
+from ganeti.node.powercycle import Powercycle, host_powercycle
 from ganeti.node.register import NodeRegister
 from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures.form import Nothing

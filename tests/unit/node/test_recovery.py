@@ -1,19 +1,25 @@
 """The node's lease: who renews it, and that no restart of the daemon changes it."""
 
+import asyncio
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from ganeti.base.errors import NotMaster
+from ganeti.base.errors import HostError, NotMaster, PrereqError
 from ganeti.base.paths import Paths
+from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.recovery import GuestFault, Token
-from ganeti.node.lease_record import BOOT_ID, read_lease
+from ganeti.node.lease_record import BOOT_ID, LeaseRecord, read_lease, write_lease
 from ganeti.node.recovery import NodeRecovery
 from ganeti.recovery.times import LEASE_S
-from ganeti.rpc.calls import Call
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, INSTANCE_START, StartArgs
 from ganeti.rpc.procedures.recovery import HeartbeatArgs
 from tests.support.predictable import FrozenClock
+from tests.support.virtual_time import LoopClock
 
 pytestmark = pytest.mark.requirement("D7")
 
@@ -43,8 +49,30 @@ def boot(paths: Paths, boot_id: str) -> None:
     file.write_text(f"{boot_id}\n")
 
 
-def started(paths: Paths, clock: FrozenClock) -> NodeRecovery:
-    return NodeRecovery(paths, clock, check_master, lambda _wanted: {})
+class FakeWatchdog:
+    """Says what a test wants of the watchdog process."""
+
+    def __init__(self, failure: str = "") -> None:
+        self.is_running = False
+        self.failure = failure
+
+    def why_unarmed(self) -> str:
+        return "" if self.is_running else "ganeti-guard does not run"
+
+    def want(self) -> None:
+        self.is_running = not self.failure
+
+    async def ensure(self) -> None:
+        self.want()
+        if self.failure:
+            raise HostError(self.failure)
+
+    async def close(self) -> None:
+        pass
+
+
+def started(paths: Paths, clock: FrozenClock, watchdog: FakeWatchdog | None = None) -> NodeRecovery:
+    return NodeRecovery(paths, clock, check_master, watchdog or FakeWatchdog(), lambda _wanted: {})
 
 
 async def beat(
@@ -139,6 +167,133 @@ async def test_failed_guests_are_reported(paths: Paths, clock: FrozenClock) -> N
         wanted.extend(asked)
         return {"a": GuestFault.CRASHED}
 
-    node = NodeRecovery(paths, clock, check_master, faults)
+    node = NodeRecovery(paths, clock, check_master, FakeWatchdog(), faults)
     answer = await node.heartbeat(HeartbeatArgs(wanted=("a", "b")), FROM_MASTER)
     assert (wanted, answer.faults) == (["a", "b"], {"a": GuestFault.CRASHED})
+
+
+async def test_watchdog_process_is_started_with_the_first_lease(
+    paths: Paths, clock: FrozenClock
+) -> None:
+    watchdog = FakeWatchdog()
+    node = started(paths, clock, watchdog)
+    first = await node.heartbeat(HeartbeatArgs(), FROM_MASTER)
+    assert (first.is_armed, first.why_unarmed) == (False, "ganeti-guard does not run")
+    second = await node.heartbeat(HeartbeatArgs(token=first.token), FROM_MASTER)
+    assert (second.is_armed, second.why_unarmed) == (True, "")
+
+
+def test_guests_that_outlived_the_lease_are_killed_at_the_start(
+    paths: Paths, clock: FrozenClock
+) -> None:
+    paths.fake_hypervisor.mkdir()
+    guests = [paths.fake_hypervisor / f"{one}.json" for one in ("a", "b")]
+    for guest in guests:
+        guest.write_text(json.dumps({"instance": {"uuid": guest.stem, "name": guest.stem}}))
+    write_lease(paths, LeaseRecord("boot-1", clock.now + 5, {"a": 1.0}))
+    started(paths, clock).begin()
+    assert [one.exists() for one in guests] == [True, True]
+    clock.advance(5.0)
+    watchdog = FakeWatchdog()
+    started(paths, clock, watchdog).begin()
+    assert [one.exists() for one in guests] == [False, True]
+    assert watchdog.is_running
+
+
+class Starts:
+    """A node whose starts take as long as a test wants."""
+
+    def __init__(self, node: NodeRecovery) -> None:
+        self.ended = asyncio.Event()
+        self.calls: list[str] = []
+        self.was_cancelled = False
+        self.handlers: Handlers = node.under_lease(
+            {INSTANCE_START.name: self._start, INSTANCE_SHUTDOWN.name: self._start}
+        )
+
+    async def _start(self, args: StartArgs, _call: Call) -> Nothing:
+        self.calls.append(args.instance.name)
+        try:
+            await self.ended.wait()
+        except asyncio.CancelledError:
+            self.was_cancelled = True
+            raise
+        return Nothing()
+
+    async def start(
+        self, uuid: str = "a", *, is_protected: bool = True, name: str = INSTANCE_START.name
+    ) -> None:
+        instance = InstanceSpec(
+            name=f"{uuid}.example.com",
+            uuid=uuid,
+            hypervisor="fake",
+            os="",
+            memory=1,
+            vcpus=1,
+            hvparams={},
+            is_protected=is_protected,
+        )
+        await self.handlers[name](StartArgs(instance=instance), FROM_MASTER)
+
+
+@pytest.mark.virtual_time
+async def test_protected_instance_starts_under_a_lease_only(
+    paths: Paths, clock: FrozenClock
+) -> None:
+    node = started(paths, clock)
+    starts = Starts(node)
+    starts.ended.set()
+    with pytest.raises(PrereqError, match=r"a\.example\.com is protected .*no lease.*ha-status"):
+        await starts.start()
+    assert (starts.calls, node.protected) == ([], frozenset())
+    await starts.start(is_protected=False)
+    await starts.start(name=INSTANCE_SHUTDOWN.name)
+    waiting = asyncio.create_task(starts.start())
+    await beat(node, await beat(node))
+    await waiting
+    assert len(starts.calls) == 3
+    record = read_lease(paths)
+    assert record is not None
+    assert set(record.protected) == {"a"}, "the watchdog process knows it"
+
+
+async def test_list_from_before_a_start_does_not_end_its_protection(
+    paths: Paths, clock: FrozenClock
+) -> None:
+    node = started(paths, clock)
+    token = await beat(node, await beat(node))
+    clock.advance(1.0)
+    starts = Starts(node)
+    starts.ended.set()
+    await starts.start()
+    await beat(node, token)
+    assert node.protected == {"a"}
+    await starts.start(is_protected=False)
+    assert node.protected == frozenset(), "the configuration has changed"
+
+
+async def test_nothing_protected_starts_without_the_watchdog_process(
+    paths: Paths, clock: FrozenClock
+) -> None:
+    node = started(paths, clock, FakeWatchdog("ganeti-guard cannot be started: no memory"))
+    starts = Starts(node)
+    await beat(node, await beat(node))
+    with pytest.raises(HostError, match="no memory"):
+        await starts.start()
+    assert starts.calls == []
+
+
+@pytest.mark.virtual_time
+async def test_start_that_takes_longer_than_the_lease_is_cancelled(paths: Paths) -> None:
+    clock = LoopClock()
+    node = NodeRecovery(paths, clock, check_master, FakeWatchdog(), lambda _wanted: {})
+    starts = Starts(node)
+    await beat(node, await beat(node))
+    start = asyncio.create_task(starts.start())
+    await asyncio.sleep(LEASE_S / 2)
+    await beat(node, await beat(node))
+    await asyncio.sleep(LEASE_S - 1)
+    assert not start.done(), "the lease was renewed meanwhile"
+    with pytest.raises(PrereqError, match="no lease"):
+        await start
+    assert starts.was_cancelled

@@ -10,7 +10,10 @@ class HeartbeatArgs(Message, frozen=True, kw_only=True):
     token: Token | None = None
     """From the node's last answer; None: the lease is not renewed."""
     protected: tuple[str, ...] = ()
-    """UUIDs of the instances whose guests may run here under the lease only."""
+    """UUIDs of the instances whose guests may run here under the lease only; the list is as old as the token.
+
+    Listed guests are killed when the lease is over: before the master stops its heartbeats it sends an empty list.
+    """
     wanted: tuple[str, ...] = ()
     """UUIDs of those whose guests should run here: a guest of theirs that has ended has crashed."""
 
