@@ -30,6 +30,7 @@ from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import JOB_OPTIONS, JSON, QUERY_JOB_OPTIONS, VERBOSE
 from ganeti.cli.output import format_time, print_json, print_tree
 from ganeti.cli.policy_options import policy_tree
+from ganeti.cli.rolling_reboot import add_reboot_commands
 from ganeti.cli.state_options import STATE_OPTIONS, external_servers
 from ganeti.cli.tags import add_tag_commands
 from ganeti.clients.fields import with_aliases
@@ -380,6 +381,7 @@ add_backup_commands(table)
 add_disk_commands(table)
 add_cluster_command(table)
 add_node_commands(table)
+add_reboot_commands(table)
 add_audit_command(table)
 add_takeover_commands(table)
 add_tag_commands(table, "cluster")

@@ -52,17 +52,17 @@ def maintenance(args: argparse.Namespace) -> int:
         names = [row[0] for row in client.rows("Nodes", args.names, ["name"])]
         if args.action == OFF:
             for name in names:
-                end(client, name, args)
+                end(client, END.opcode(args, node_name=name), args)
             return 0
         _confirm_stops(names, args)
         for name in names:
-            begin(client, name, args)
+            begin(client, BEGIN.opcode(args, node_name=name), args)
     return 0
 
 
-def begin(client: LuxiClient, name: str, args: argparse.Namespace) -> None:
+def begin(client: LuxiClient, op: Any, args: argparse.Namespace) -> None:
     """Put a node into maintenance, and return when its instances have left; JobFailed says what to do."""
-    jobs = _submitted(client, BEGIN.opcode(args, node_name=name), args)
+    name, jobs = op.node_name, _submitted(client, op, args)
     try:
         follow_in_turn(client, jobs)
     except GanetiError as err:
@@ -74,9 +74,9 @@ def begin(client: LuxiClient, name: str, args: argparse.Namespace) -> None:
         say(f"{name} is in maintenance: {len(jobs)} instances have left it or are shut down.")
 
 
-def end(client: LuxiClient, name: str, args: argparse.Namespace) -> None:
+def end(client: LuxiClient, op: Any, args: argparse.Namespace) -> None:
     """End a node's maintenance, and return when its instances are back; JobFailed says what to do."""
-    jobs = _submitted(client, END.opcode(args, node_name=name), args)
+    name, jobs = op.node_name, _submitted(client, op, args)
     try:
         follow_in_turn(client, jobs)
     except GanetiError as err:

@@ -20,6 +20,7 @@ from ganeti.bootstrap.daemons import Daemons
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.node.files import checksums_of
+from ganeti.node.lease_record import boot_id
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.disks import STORED_DISKS, StorageUnits, StoredDisk
 from ganeti.rpc.procedures.form import PROTOCOL_VERSION, Nothing
@@ -89,10 +90,6 @@ class Host:
         numa = sum(1 for _ in (self.sys / "devices/system/node").glob("node[0-9]*"))
         return total or os.cpu_count() or 1, numa or 1, sockets
 
-    @cached_property
-    def boot_id(self) -> str:
-        return (self.proc / "sys/kernel/random/boot_id").read_text("ascii").strip()
-
     def memory(self) -> tuple[int, int]:
         """Return total and free MiB; the page cache counts as free."""
         return parse_meminfo((self.proc / "meminfo").read_text("ascii"))
@@ -146,7 +143,7 @@ class _Node:
             cpu_nodes=cpu_nodes,
             cpu_sockets=cpu_sockets,
             cpu_node=CPUS_OF_THE_HOST,
-            boot_id=self.host.boot_id,
+            boot_id=boot_id(self.paths),
             time=self.clock.time(),
             storage=await self._spaces(args.storage),
             hypervisor_versions={
