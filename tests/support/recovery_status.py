@@ -17,6 +17,7 @@ _NODE = NodeStatus(
     why_unarmed="",
     silent_s=1.24,
     in_maintenance=False,
+    state_s=7300.0,
 )
 _INSTANCE = InstanceStatus(
     name="web1.example.com",
@@ -26,6 +27,7 @@ _INSTANCE = InstanceStatus(
     state=InstanceState.IDLE,
     why="",
     attempts=0,
+    state_s=7300.0,
 )
 ALARM = (
     "node node2.example.com is lost and not fenced: no fencing method is configured; once it is certainly off, run:"
@@ -53,12 +55,14 @@ def stuck_status() -> RecoveryStatus:
         is_armed=False,
         why_unarmed="no watchdog device",
         silent_s=250.0,
+        state_s=215.0,
     )
     given_up = instance_status(
         "db1.example.com",
         state=InstanceState.GIVEN_UP,
         why="3 attempts within 3600 s; the last: its guest has crashed",
         attempts=3,
+        state_s=30.0,
     )
     nodes = (node_status(3), stuck, node_status(1))
     return RecoveryStatus(nodes, (instance_status(), given_up), (ALARM,))

@@ -54,6 +54,7 @@ def _node(one: NodeStatus) -> dict[str, Any]:
         "name": one.name,
         "state": one.state.value,
         "maintenance": one.in_maintenance,
+        "state_s": round(one.state_s, 1),
         "silent_s": round(one.silent_s, 1),
         "fence_methods": [method.value for method in one.methods],
         "watchdog_armed": one.is_armed,
@@ -69,6 +70,7 @@ def _instance(one: InstanceStatus) -> dict[str, Any]:
         "recovery": one.recovery.value,
         "priority": one.priority,
         "state": one.state.value,
+        "state_s": round(one.state_s, 1),
         "attempts": one.attempts,
         "why": one.why,
     }

@@ -26,7 +26,7 @@ def ha_status(args: argparse.Namespace) -> int:
 
     An instance is protected if its backend parameter `recovery` is `restart` or `failover`. The table of nodes
     shows the fencing methods in the order in which the master tries them, whether the node's watchdog is armed,
-    and the time since the node's last answer. A node is `healthy`, `suspect` (it does not answer), `fencing`,
+    and the time since the node's last answer. The column `For` has the time in the present state. A node is `healthy`, `suspect` (it does not answer), `fencing`,
     `fenced` (it certainly runs no protected instance), `stuck` (no method has fenced it), or `returning` (it
     answers again, and drops what moved away).
 
@@ -61,8 +61,8 @@ def _say_list(title: str, lines: list[str]) -> None:
             say(f"- {escaped(line)}")
 
 
-_NODE = ("Node", "State", "Silent", "Fencing", "Watchdog", "Why")
-_INSTANCE = ("Instance", "Node", "Recovery", "Priority", "State", "Attempts", "Why")
+_NODE = ("Node", "State", "For", "Silent", "Fencing", "Watchdog", "Why")
+_INSTANCE = ("Instance", "Node", "Recovery", "Priority", "State", "For", "Attempts", "Why")
 
 
 def _node(one: dict[str, Any]) -> list[str]:
@@ -75,6 +75,7 @@ def _node(one: dict[str, Any]) -> list[str]:
     return [
         one["name"],
         state,
+        _duration(one["state_s"]),
         _duration(one["silent_s"]),
         ",".join(one["fence_methods"]) or "none",
         "armed" if one["watchdog_armed"] else "not armed",
@@ -89,6 +90,7 @@ def _instance(one: dict[str, Any]) -> list[str]:
         one["recovery"],
         str(one["priority"]),
         one["state"],
+        _duration(one["state_s"]),
         str(one["attempts"]),
         one["why"],
     ]

@@ -27,6 +27,8 @@ class Param(msgspec.Struct, frozen=True):
     """The heading of its column in lists, if it differs from its name."""
     reaches_guest: bool = True
     """True if it affects a running guest; False: only the cluster uses it."""
+    is_upstream: bool = True
+    """Whether upstream Ganeti has it, too."""
 
 
 def by_name(*params: Param) -> dict[str, Param]:

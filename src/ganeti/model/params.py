@@ -52,6 +52,7 @@ BACKEND_PARAMS = by_name(
         "what happens when its guest or its node is lost: none, restart (on its node), or failover",
         choices=tuple(Recovery),
         reaches_guest=False,
+        is_upstream=False,
     ),
     Param(
         "recovery_attempts",
@@ -59,6 +60,7 @@ BACKEND_PARAMS = by_name(
         "how often it is recovered within the window",
         check=_at_least_one,
         reaches_guest=False,
+        is_upstream=False,
     ),
     Param(
         "recovery_priority",
@@ -66,6 +68,7 @@ BACKEND_PARAMS = by_name(
         "0 to 100; instances with greater values are recovered first",
         check=_percent,
         reaches_guest=False,
+        is_upstream=False,
     ),
     Param(
         "recovery_window",
@@ -73,6 +76,7 @@ BACKEND_PARAMS = by_name(
         "seconds within which recoveries are counted",
         check=_at_least_one,
         reaches_guest=False,
+        is_upstream=False,
     ),
     Param("spindle_use", 1, "spindles that it uses", check=_at_least_one, reaches_guest=False),
     Param("vcpus", 1, "virtual processors", check=_at_least_one, title="ConfigVCPUs"),
@@ -163,21 +167,28 @@ NODE_PARAMS = by_name(
         "power watchdog",
         "how it is kept from writing when it is lost, in this order; none: an administrator confirms",
         stored=_fence_methods,
+        is_upstream=False,
     ),
     Param(
         "fence_agent",
         "",
         "fence agent that switches its power off, for example fence_ipmilan",
         stored=_fence_agent,
+        is_upstream=False,
     ),
     Param(
         "fence_options",
         "",
         "options of the fence agent, without passwords: 'ip=ADDRESS username=NAME'",
         stored=stored_options,
+        is_upstream=False,
     ),
     Param(
-        "fence_timeout", 60, "seconds that switching its power off may take", check=_at_least_one
+        "fence_timeout",
+        60,
+        "seconds that switching its power off may take",
+        check=_at_least_one,
+        is_upstream=False,
     ),
     Param("spindle_count", 1, "disks of the host", title="SpindleCount"),
     Param("exclusive_storage", False, "no two instances share a disk", title="ExclusiveStorage"),

@@ -20,13 +20,15 @@ from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.iallocator import RequestType, default_allocators
 from ganeti.model.objects import Cluster, NodeUuid
-from ganeti.model.param import check_params
+from ganeti.model.param import Param, check_params
 from ganeti.model.param_checks import check_backend_params, check_node_params
 from ganeti.model.params import (
     BACKEND_DEFAULTS,
+    BACKEND_PARAMS,
     NIC_DEFAULTS,
     NIC_PARAMS,
     NODE_DEFAULTS,
+    NODE_PARAMS,
     Params,
     layered,
 )
@@ -34,7 +36,7 @@ from ganeti.upstream import hypervisors, policies
 from ganeti.upstream.choices import Reading
 from ganeti.upstream.forms import Document
 from ganeti.upstream.report import Judge
-from ganeti.upstream.stored import STORED, read_stored, read_tags, written_stored
+from ganeti.upstream.stored import STORED, read_stored, read_tags, written_params, written_stored
 
 UPSTREAM_NAMES = {
     name: name if param.upstream is None else param.upstream
@@ -313,9 +315,11 @@ def written_cluster(judge: Judge, cluster: Cluster) -> Document:
             }
             for os, of_os in cluster.os_hvp.items()
         },
-        "beparams": {DEFAULT: layered(BACKEND_DEFAULTS, cluster.beparams.get(DEFAULT, {}))},
+        "beparams": {
+            DEFAULT: _whole(judge, "beparams", BACKEND_PARAMS, cluster.beparams.get(DEFAULT, {}))
+        },
         "nicparams": {DEFAULT: layered(NIC_DEFAULTS, cluster.nicparams.get(DEFAULT, {}))},
-        "ndparams": layered(NODE_DEFAULTS, cluster.ndparams),
+        "ndparams": _whole(judge, "ndparams", NODE_PARAMS, cluster.ndparams),
         "diskparams": written_disk_params(judge, "cluster", cluster.diskparams, whole=True),
         "ipolicy": policies.written_policy(cluster.ipolicy, of_group=False),
         "data_collectors": {
@@ -323,6 +327,12 @@ def written_cluster(judge: Judge, cluster: Cluster) -> Document:
             for name, one in collects.items()
         },
     }
+
+
+def _whole(judge: Judge, field: str, known: Mapping[str, Param], own: Params) -> Params:
+    """Return the lowest layer of parameters, with a value for each that upstream has."""
+    base = {name: param.default for name, param in known.items() if param.is_upstream}
+    return layered(base, written_params(judge, "cluster", field, known, own))
 
 
 OUR_DISK_PARAMS = {

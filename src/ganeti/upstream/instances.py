@@ -12,7 +12,7 @@ from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.names import AdminState, AdminStateSource
 from ganeti.model.objects import Instance, Nic, NodeGroup, NodeUuid
 from ganeti.model.param_checks import check_backend_params, check_os_params
-from ganeti.model.params import Params
+from ganeti.model.params import BACKEND_PARAMS, Params
 from ganeti.upstream import hypervisors
 from ganeti.upstream.choices import Reading
 from ganeti.upstream.clusters import check_nic
@@ -20,7 +20,7 @@ from ganeti.upstream.disks import Layers, NotOurs, device_name, read_disk, writt
 from ganeti.upstream.forms import Document
 from ganeti.upstream.nodes import written_connection
 from ganeti.upstream.report import Judge
-from ganeti.upstream.stored import STORED, read_stored, read_tags, written_stored
+from ganeti.upstream.stored import STORED, read_stored, read_tags, written_params, written_stored
 
 _READ = {
     *(*STORED, "name", "primary_node", "os", "hypervisor", "hvparams", "beparams"),
@@ -222,7 +222,7 @@ def written_instance(
         "os": instance.os,
         "hypervisor": instance.hypervisor,
         "hvparams": hypervisors.written(judge, what, instance.hypervisor, instance.hvparams),
-        "beparams": dict(instance.beparams),
+        "beparams": written_params(judge, what, "beparams", BACKEND_PARAMS, instance.beparams),
         "osparams": dict(instance.osparams),
         "osparams_private": dict(instance.osparams_private),
         "admin_state": instance.admin_state.value,

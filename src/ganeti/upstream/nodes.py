@@ -12,13 +12,14 @@ from ganeti.model import wire
 from ganeti.model.job_filter import JobFilter, parse_action
 from ganeti.model.names import AllocPolicy
 from ganeti.model.objects import NetworkUuid, Node, NodeGroup
-from ganeti.model.params import NIC_DEFAULTS, Params, layered
+from ganeti.model.params import NIC_DEFAULTS, NODE_PARAMS, Params, layered
+from ganeti.model.recovery import NodeState
 from ganeti.upstream import policies
 from ganeti.upstream.choices import Reading
 from ganeti.upstream.clusters import check_nic, check_node, read_disk_params, written_disk_params
 from ganeti.upstream.forms import Document
 from ganeti.upstream.report import Judge
-from ganeti.upstream.stored import STORED, read_stored, read_tags, written_stored
+from ganeti.upstream.stored import STORED, read_stored, read_tags, written_params, written_stored
 
 FLAGS = ("master_candidate", "offline", "drained", "master_capable", "vm_capable", "powered")
 _ON_BY_DEFAULT = ("master_capable", "vm_capable", "powered")
@@ -81,8 +82,14 @@ def apart(node: Node) -> Node:
     return replace(node, offline=True, drained=False, master_candidate=False)
 
 
-def written_node(node: Node) -> Document:
-    """Return a node in the form of 3.0."""
+def written_node(judge: Judge, node: Node) -> Document:
+    """Return a node in the form of 3.0; automatic recovery does not exist there."""
+    what = f"node {node.name}"
+    if node.recovery is not None and node.recovery.state is not NodeState.HEALTHY:
+        state = node.recovery.state.value
+        judge.keep(what, "recovery", f"the node is {state}; upstream Ganeti does not know this")
+    if node.fence_secret:
+        judge.keep(what, "fence_secret", "the password of its fence agent is not exported")
     return {
         **written_stored(node),
         **{name: getattr(node, name) for name in FLAGS},
@@ -90,7 +97,7 @@ def written_node(node: Node) -> Document:
         "primary_ip": node.primary_ip,
         "secondary_ip": node.secondary_ip,
         "group": node.group,
-        "ndparams": dict(node.ndparams),
+        "ndparams": written_params(judge, what, "ndparams", NODE_PARAMS, node.ndparams),
     }
 
 
@@ -127,12 +134,13 @@ def _connection(reading: Reading, what: str, uuid: str, given: Any) -> Params:
 
 def written_group(judge: Judge, group: NodeGroup) -> Document:
     """Return a group in the form of 3.0."""
+    what = f"group {group.name}"
     return {
         **written_stored(group),
         "name": group.name,
         "alloc_policy": group.alloc_policy.value,
-        "ndparams": dict(group.ndparams),
-        "diskparams": written_disk_params(judge, f"group {group.name}", group.diskparams),
+        "ndparams": written_params(judge, what, "ndparams", NODE_PARAMS, group.ndparams),
+        "diskparams": written_disk_params(judge, what, group.diskparams),
         "ipolicy": policies.written_policy(group.ipolicy, of_group=True),
         "networks": {
             uuid: written_connection(params) for uuid, params in sorted(group.networks.items())

@@ -1,14 +1,18 @@
 """Import and export of the common part of every object."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import is_uuid, tag_text
 from ganeti.model.job_filter import JobFilter
 from ganeti.model.objects import Cluster, DetachedDisk, Instance, Network, Node, NodeGroup
+from ganeti.model.param import Param
+from ganeti.model.params import Params
 from ganeti.model.stored import Stored
 from ganeti.upstream.choices import Reading
 from ganeti.upstream.forms import Document
+from ganeti.upstream.report import Judge
 
 KIND_WORDS: dict[type[Stored], str] = {
     Cluster: "clusters",
@@ -50,6 +54,21 @@ def read_tags(reading: Reading, what: str, given: Document) -> tuple[str, ...]:
         except InputError as err:
             reading.unknown(what, "tags", err.message)
     return tuple(sorted(found))
+
+
+def written_params(
+    judge: Judge, what: str, field: str, known: Mapping[str, Param], given: Params
+) -> Params:
+    """Return parameters without those that upstream does not have, which are reported."""
+    found = {}
+    for name, value in given.items():
+        if known[name].is_upstream:
+            found[name] = value
+        else:
+            judge.keep(
+                what, f"{field}.{name}", f"upstream Ganeti has no such parameter; it was {value!r}"
+            )
+    return found
 
 
 def written_stored(thing: Stored) -> Document:

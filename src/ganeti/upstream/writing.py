@@ -106,7 +106,7 @@ def _write_others(
             case NodeGroup():
                 new["nodegroups"][thing.uuid] = written_group(judge, thing)
             case Node():
-                new["nodes"][thing.uuid] = written_node(thing)
+                new["nodes"][thing.uuid] = written_node(judge, thing)
             case JobFilter():
                 new["filters"][thing.uuid] = written_filter(thing)
             case Network():

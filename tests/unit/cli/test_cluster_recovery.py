@@ -37,14 +37,14 @@ def test_status_shows_nodes_instances_and_alarms(master: FakeMaster, run: Run) -
     assert (
         out
         == f"""\
-Node              State   Silent Fencing        Watchdog  Why
-node1.example.com healthy 1s     power,watchdog armed
-node2.example.com stuck   4m     none           not armed no fencing method is configured
-node3.example.com healthy 1s     power,watchdog armed
+Node              State   For Silent Fencing        Watchdog  Why
+node1.example.com healthy 2h  1s     power,watchdog armed
+node2.example.com stuck   4m  4m     none           not armed no fencing method is configured
+node3.example.com healthy 2h  1s     power,watchdog armed
 
-Instance         Node              Recovery Priority State    Attempts Why
-db1.example.com  node1.example.com failover 50       given up 3        3 attempts within 3600 s; the last: its guest has crashed
-web1.example.com node1.example.com failover 50       idle     0
+Instance         Node              Recovery Priority State    For Attempts Why
+db1.example.com  node1.example.com failover 50       given up 30s 3        3 attempts within 3600 s; the last: its guest has crashed
+web1.example.com node1.example.com failover 50       idle     2h  0
 
 Alarms:
 - {ALARM}
@@ -61,9 +61,9 @@ def test_unarmed_watchdog_that_is_a_method_says_why(master: FakeMaster, run: Run
     code, out, _ = run(gnt_cluster, "ha-status", "--no-headers", "--separator=|")
     assert code == 0
     assert out.splitlines() == [
-        "node1.example.com|maintenance|1s|power,watchdog|not armed|no watchdog device",
+        "node1.example.com|maintenance|2h|1s|power,watchdog|not armed|no watchdog device",
         "",
-        "web1.example.com|node1.example.com|failover|50|idle|0|",
+        "web1.example.com|node1.example.com|failover|50|idle|2h|0|",
     ]
 
 
@@ -75,6 +75,7 @@ def test_json_has_the_answer_and_the_same_exit_code(master: FakeMaster, run: Run
         "name": "node2.example.com",
         "state": "stuck",
         "maintenance": False,
+        "state_s": 215.0,
         "silent_s": 250.0,
         "fence_methods": [],
         "watchdog_armed": False,

@@ -130,11 +130,12 @@ async def test_remote_users_cannot_choose_a_program(master: Master) -> None:
         {"fence_agent": "fence_ipmilan"},
         {"fence_options": "ipmitool_path=/bin/true"},
     ):
-        job_id = await master.queue.submit(
-            [OpNodeSetParams(node_name="node2", ndparams=params)],
-            submitter=Submitter("rapi:someone"),
-        )
-        assert "can be set only on the master" in failed(await master.final(job_id))[1][0]
+        for op in (
+            OpNodeSetParams(node_name="node2", ndparams=params),
+            OpClusterSetParams(ndparams=params),
+        ):
+            job_id = await master.queue.submit([op], submitter=Submitter("rapi:someone"))
+            assert "can be set only on the master" in failed(await master.final(job_id))[1][0]
     job_id = await master.queue.submit(
         [OpClusterCommand(command="id", node_names=[])], submitter=Submitter("rapi:someone")
     )

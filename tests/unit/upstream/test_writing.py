@@ -4,7 +4,17 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.base.errors import InputError
-from ganeti.model.objects import Cluster, DetachedDisk, Instance, Network, NodeUuid
+from ganeti.model.objects import (
+    Cluster,
+    DetachedDisk,
+    Instance,
+    Network,
+    Node,
+    NodeGroup,
+    NodeRow,
+    NodeUuid,
+)
+from ganeti.model.recovery import InstanceRow, NodeState
 from ganeti.model.stored import Stored
 from ganeti.upstream import forms
 from ganeti.upstream.choices import Choices
@@ -153,3 +163,47 @@ def test_merging_is_by_what_has_changed() -> None:
     assert merged(base, old, new) == {
         "same": 1, "odd": [2], "deep": {"a": "2", "unknown": 3}, "more": "5",
     }  # fmt: skip
+
+
+@pytest.mark.requirement("G28")
+def test_parameters_of_automatic_recovery_are_left_out_and_reported() -> None:
+    def changed(thing: Stored) -> Stored:
+        match thing:
+            case Cluster():
+                params = {"default": {"recovery": "restart"}}
+                return replace(thing, beparams=params, ndparams={"fence_methods": "watchdog"})
+            case NodeGroup():
+                return replace(thing, ndparams={"fence_agent": "fence_ipmilan", "ssh_port": 2222})
+            case Node(name="node1.example.com"):
+                row = NodeRow(thing.uuid, NodeState.FENCED, 7, why="power off")
+                return replace(thing, ndparams={"fence_options": "ip=192.0.2.9"}, recovery=row)
+            case Instance(name="web2.example.com"):
+                own = {"maxmem": 2048, "recovery": "failover", "recovery_priority": 80}
+                return replace(thing, beparams=own, recovery=InstanceRow(thing.uuid, (1.0,)))
+        return thing
+
+    written, report = document_of(map(changed, objects()), original())
+    assert report.refused == []
+    assert all(one.verdict is Verdict.KEPT for one in report.decisions)
+    (group,) = {one.what for one in report.decisions if one.what.startswith("group ")}
+    assert {(one.what, one.field) for one in report.decisions} == {
+        ("cluster", "beparams.recovery"),
+        ("cluster", "ndparams.fence_methods"),
+        (group, "ndparams.fence_agent"),
+        ("node node1.example.com", "ndparams.fence_options"),
+        ("node node1.example.com", "recovery"),
+        ("instance web2.example.com", "beparams.recovery"),
+        ("instance web2.example.com", "beparams.recovery_priority"),
+    }
+    text = str(written)
+    assert "recovery" not in text
+    assert "fence_" not in text
+    assert [one["ndparams"] for one in written["nodegroups"].values()] == [{"ssh_port": 2222}]
+
+
+def test_export_without_an_original_has_only_parameters_that_upstream_knows() -> None:
+    written, _ = document_of(objects())
+    assert not [name for name in written["cluster"]["ndparams"] if name.startswith("fence_")]
+    assert not [
+        name for name in written["cluster"]["beparams"]["default"] if name.startswith("recovery")
+    ]

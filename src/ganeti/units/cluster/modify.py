@@ -29,7 +29,7 @@ from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import cluster_variables
 from ganeti.units.hooks.point import HookPoint, on_nodes
 from ganeti.units.instance.policy import policy_breaches
-from ganeti.units.job_source import check_is_local, check_may_set
+from ganeti.units.job_source import check_is_local, check_may_set, check_may_set_of_nodes
 from ganeti.units.node.candidate_pool import missing_candidates
 from ganeti.units.node.promotion import make_fit
 
@@ -90,6 +90,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
         given |= {name for name in _UID_CHANGES if getattr(self.op, name) is not None}
         for name in sorted(given):
             check_is_local(ctx, name)
+        check_may_set_of_nodes(ctx, self.op.ndparams)
         for hypervisor, params in (self.op.hvparams or {}).items():
             check_may_set(ctx, hypervisor, params, f"hvparams.{hypervisor}")
         for os, of_os in (self.op.os_hvp or {}).items():
