@@ -1,7 +1,9 @@
 """The commands of gnt-node that switch hosts on and off and run restricted commands."""
 
 import argparse
+import sys
 from collections.abc import Sequence
+from getpass import getpass
 from typing import Any
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
@@ -20,8 +22,9 @@ from ganeti.cli.options import (
 )
 from ganeti.cli.output import print_objects, print_rows
 from ganeti.clients.luxi import LuxiClient
-from ganeti.model.operation import Argument
+from ganeti.model.operation import NODE, Argument
 
+LINE_LIMIT = 1024
 ACTIONS = ("on", "off", "cycle", "status")
 OOB = "commands.OpOobCommand"
 SHOW_MACHINES = option(
@@ -46,6 +49,12 @@ def add_power_commands(table: CommandTable) -> None:
         *TABLE_OPTIONS,
         *JOB_OPTIONS,
     )(power)
+    table.command(
+        "fence-password",
+        NODE,
+        option("--remove", action="store_true", help="remove the stored password"),
+        *JOB_OPTIONS,
+    )(fence_password)
     table.command("health", NODES, OOB_TIMEOUT, *TABLE_OPTIONS, *QUERY_JOB_OPTIONS)(health)
     table.command(
         "restricted-command",
@@ -97,6 +106,32 @@ def health(args: argparse.Namespace) -> int:
     else:
         print_rows(["Node", "Item", "Status"], sorted(shown), args)
     return EXIT_FAILURE if any(status == 2 for _name, status, _data in rows) else 0  # noqa: PLR2004 - no data
+
+
+def fence_password(args: argparse.Namespace) -> int:
+    """Store the password that a node's fence agent uses to switch the node off.
+
+    On a terminal the command asks for the password twice; otherwise it reads one line from standard input. The
+    password is never an argument, because other users could see it. No job, log or answer of the cluster contains
+    it. The master candidates have it in their state. To test it, run gnt-node fence-test.
+    """
+    from ganeti.model.opcodes.fencing import OpNodeFencePassword
+
+    password = "" if args.remove else _new_password(args.node_name)
+    say(run_opcode(OpNodeFencePassword(node_name=args.node_name, password=password), args))
+    return 0
+
+
+def _new_password(node: str) -> str:
+    if not sys.stdin.isatty():
+        password = sys.stdin.readline(LINE_LIMIT).rstrip("\r\n")
+    else:
+        password = getpass(f"Password for the fence agent of {node}: ")
+        if password != getpass("The same password again: "):
+            raise InputError("the two passwords differ", "password")
+    if not password:
+        raise InputError("the password is empty; to remove the stored one: --remove", "password")
+    return password
 
 
 def restricted_command(args: argparse.Namespace) -> int:

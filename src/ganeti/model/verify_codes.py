@@ -100,6 +100,12 @@ class VerifyCode(enum.StrEnum):
     ENODESETUP = "ENODESETUP", Subject.NODE, "the setup of the node has faults"
     ENODETIME = "ENODETIME", Subject.NODE, "the clock is wrong"
     ENODEOOBPATH = "ENODEOOBPATH", Subject.NODE, "the out-of-band program cannot be used"
+    ENODEFENCE = (
+        "ENODEFENCE",
+        Subject.NODE,
+        "automatic recovery could not switch the node off",
+        Severity.WARNING,
+    )
     ENODEUSERSCRIPTS = "ENODEUSERSCRIPTS", Subject.NODE, "a user's script is missing"
     ENODEFILESTORAGEPATHS = (
         "ENODEFILESTORAGEPATHS",

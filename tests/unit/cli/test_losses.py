@@ -47,6 +47,7 @@ DESTROYING: dict[str, list[tuple[CommandTable, str, str]]] = {
     "OP_REPAIR_NODE_STORAGE": [
         (gnt_node, "repair-storage --ignore-consistency node1 lvm-vg xenvg", "--force")
     ],
+    "OP_NODE_FENCE_TEST": [(gnt_node, "fence-test --off node2", "--force")],
     "OP_NODE_FENCED": [(gnt_node, "fenced --confirm node2", "--force")],
     "OP_NODE_POWERCYCLE": [(gnt_node, "powercycle node2", "--force")],
 }

@@ -26,6 +26,11 @@ from ganeti.units.cluster.disk_findings import (
     missing_findings,
     unknown_disks,
 )
+from ganeti.units.cluster.fence_findings import (
+    device_answers,
+    fence_findings,
+    has_protected,
+)
 from ganeti.units.cluster.file_findings import (
     authority_findings,
     renewed_findings,
@@ -181,6 +186,9 @@ class LUClusterVerifyConfig(VerifyUnit[OpClusterVerifyConfig]):
         )
         programs = oob_findings(snapshot, await oob_problems(ctx))
         ok = await self.report(ctx, "Verifying out-of-band programs", programs) and ok
+        if has_protected(snapshot):
+            devices = fence_findings(snapshot, await device_answers(ctx))
+            await self.report(ctx, "Verifying fencing devices", devices)
         left = pending_undo_findings(snapshot, ctx.services.pending_undo())
         await self.report(ctx, "Verifying what jobs left undone", left)
         return Outcome(ok)
