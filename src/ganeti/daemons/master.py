@@ -42,9 +42,11 @@ from ganeti.daemons.fencing import PowerFencing
 from ganeti.daemons.figures import figures
 from ganeti.daemons.master_address import MasterAddress
 from ganeti.daemons.membership import MembershipKeeper
+from ganeti.daemons.recovery import Mastership, RecoveryDriver
 from ganeti.daemons.renewal import CryptoRenewal
 from ganeti.daemons.rest_daemon import RestDaemon
 from ganeti.jobs.queue import JobQueue
+from ganeti.locking.levels import Level
 from ganeti.locking.manager import LockManager
 from ganeti.model.objects import Node
 from ganeti.node.hooks import filled
@@ -180,6 +182,15 @@ class MasterServices:
             clock=self._clock,
             audit=self._audit,
         )
+        recovery = RecoveryDriver(
+            config,
+            rpc,
+            self._clock,
+            power=power,
+            master=Mastership(lease.epoch, lambda: self._node.fence.majority_at(lease.epoch)),
+            queue=self._open_queue,
+            is_locked=partial(is_locked, locks),
+        )
         services = self._services(
             config=config,
             rpc=fence,
@@ -189,6 +200,7 @@ class MasterServices:
             servers=servers,
             renewal=renewal,
             power=power,
+            recovery=recovery,
         )
         queue = self._queue(config, locks, services, archive)
         distributor.start()
@@ -197,6 +209,7 @@ class MasterServices:
         self._begin(members)
         self._begin(renewal)
         self._begin(power)
+        self._begin(recovery)
         self._begin(ConfdCopies(config, rpc, lambda: resources.confd_keys()[0]))
         self._begin(MasterAddress(config, rpc, lease.epoch))
         self._start_rest(config, rpc)
@@ -221,7 +234,7 @@ class MasterServices:
         await announcer.announce()
         self._keep(announcer.run(), "announcing the epoch")
 
-    def _services(
+    def _services(  # noqa: PLR0913 - each becomes a field
         self,
         *,
         config: Config,
@@ -232,6 +245,7 @@ class MasterServices:
         servers: StateServers,
         renewal: CryptoRenewal,
         power: PowerFencing,
+        recovery: RecoveryDriver,
     ) -> Services:
         """Return the services that the units use."""
         store, built_in = self._node.store, BuiltInAllocator(self._paths)
@@ -251,6 +265,7 @@ class MasterServices:
             node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
             built_in=built_in,
             renewal=renewal,
+            recovery=recovery,
             elects_master=state_settings(self._paths).kind != EMBEDDED,
             power=power,
             queries=lambda: self._queries,
@@ -314,6 +329,10 @@ class MasterServices:
         self._opened.push_async_callback(queue.close)
         queue.on_lost = self._step_down
         return queue
+
+    def _open_queue(self) -> JobQueue:
+        assert self._jobs is not None  # noqa: S101 - recovery begins after the queue has been read
+        return self._jobs
 
     def _keep(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run a coroutine for as long as this node is the master."""
@@ -383,6 +402,12 @@ class MasterServices:
 
     def _step_down(self, err: GanetiError) -> None:
         self._lost(err.message)
+
+
+def is_locked(locks: LockManager, instance_name: str) -> bool:
+    """Return whether a job holds an instance."""
+    found = locks.info(Level.INSTANCE, instance_name)
+    return found is not None and bool(found.owners)
 
 
 async def keep_old_state(paths: Paths, backups: BackupFiles) -> None:

@@ -188,6 +188,13 @@ class Fence(Protocol):
         """
         ...
 
+    def majority_at(self, epoch: int) -> float | None:
+        """Return the loop's time when the majority was asked that has confirmed this epoch last.
+
+        -inf if no majority has. None with two voters or fewer, where a master needs no majority (R10).
+        """
+        ...
+
 
 @dataclass(frozen=True)
 class PresentState:

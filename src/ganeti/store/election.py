@@ -635,6 +635,15 @@ class QuorumLease:
         """Return whether surely no other master is elected yet, without force."""
         return now - self._confirmed_at < LEASE_S
 
+    def majority_at(self) -> float | None:
+        """Return when the majority was asked that has confirmed this master last, however the term ends.
+
+        None with two voters or fewer: no majority protects the master from a second one (R10).
+        """
+        if len(self.voters) <= TWO:
+            return None
+        return -math.inf if self._forced else self._confirmed_at
+
     def is_over(self, now: float) -> bool:
         """Return whether no majority has answered for so long that the term must end."""
         return now - self._confirmed_at >= ENDS_AFTER_S

@@ -11,6 +11,7 @@ itself; `campaign` has the way from one to the other. A cluster of one node has 
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -217,6 +218,10 @@ class EmbeddedStore(LeasedStore):
     def holds(self, epoch: int) -> bool:
         leader = self._term
         return leader is not None and leader.epoch == epoch and leader.holds
+
+    def majority_at(self, epoch: int) -> float | None:
+        leader = self._term
+        return -math.inf if leader is None or leader.epoch != epoch else leader.majority_at()
 
     # Reading and writing
 

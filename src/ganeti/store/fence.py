@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -79,6 +80,10 @@ class RegisterFence:
             if node not in known:
                 self._ignore(node, epoch)
         return max(known.values(), default=0)
+
+    def majority_at(self, epoch: int) -> float | None:
+        del epoch  # the daemon makes promises for one epoch after the other
+        return self._quorum.majority_at() if self._quorum is not None else -math.inf
 
     async def promise(self, epoch: int) -> None:
         loop = asyncio.get_running_loop()

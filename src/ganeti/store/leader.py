@@ -453,6 +453,10 @@ class LeaderTerm:
         now = asyncio.get_running_loop().time()
         return self._over is None and self._quorum.holds(now)
 
+    def majority_at(self) -> float | None:
+        """Return when the majority was asked that has confirmed this master last; None where none is needed."""
+        return self._quorum.majority_at()
+
     async def renew(self) -> None:
         """Confirm once to all voters that this node is still the master; NotMaster if it has ended."""
         if self._forced:

@@ -78,6 +78,9 @@ class Store:
     def holds(self, epoch: int) -> bool:
         return epoch == self.epoch
 
+    def majority_at(self, epoch: int) -> float | None:
+        return 0.0 if epoch == self.epoch else None
+
     def statistics(self) -> StoreStatistics:
         return StoreStatistics(self.feed.role, ZERO)
 

@@ -370,3 +370,12 @@ def test_lease_is_over_before_a_node_votes_for_another_master() -> None:
 def test_master_by_force_and_one_of_two_need_no_lease() -> None:
     assert not QuorumLease(A, ALL, forced=True, now=0.0).is_over(100.0)
     assert not QuorumLease(A, frozenset((A, B)), forced=False, now=0.0).is_over(100.0)
+
+
+@pytest.mark.requirement("D7")
+def test_majority_is_as_old_as_the_question_and_never_forced() -> None:
+    lease = QuorumLease(A, ALL, forced=False, now=1.0)
+    lease.agreed(B, 5.0)
+    assert lease.majority_at() == 5.0
+    assert QuorumLease(A, ALL, forced=True, now=1.0).majority_at() == float("-inf")
+    assert QuorumLease(A, frozenset((A, B)), forced=False, now=1.0).majority_at() is None

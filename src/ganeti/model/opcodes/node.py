@@ -123,6 +123,8 @@ class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS
     powered: Annotated[bool | None, Field(
         "whether the node is powered on", "! --node-powered", form=Form.YES_NO
     )] = None  # fmt: skip
+    end_misplaced: bool = False
+    """Kill the guests on a returning node whose instances have moved away; automatic recovery sets this field."""
 
     summary_field: ClassVar[str | None] = "node_name"
     no_loss: ClassVar[str] = "changes an entry of the configuration"

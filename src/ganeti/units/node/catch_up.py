@@ -3,19 +3,28 @@
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError, RpcError
+from ganeti.config.fill import instance_spec
 from ganeti.config.snapshot import Snapshot
-from ganeti.model.objects import Node
+from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import VERSION, HypervisorsArgs
-from ganeti.rpc.procedures.instances import INSTANCES_INFO, RunningInstance
+from ganeti.rpc.procedures.instances import (
+    INSTANCE_SHUTDOWN,
+    INSTANCES_INFO,
+    RunningInstance,
+    ShutdownArgs,
+)
 from ganeti.rpc.procedures.mastership import REGISTER_READ
 from ganeti.units.context import UnitContext
 
 SHOWN = 5
 
 
-async def check_can_return(ctx: UnitContext, node: Node) -> None:
-    """Refuse a node of another cluster, one that still works for an earlier master, or one with wrong guests."""
+async def check_can_return(ctx: UnitContext, node: Node, *, ends_misplaced: bool = False) -> None:
+    """Refuse a node of another cluster, one that still works for an earlier master, or one with wrong guests.
+
+    With `ends_misplaced`, guests of instances that have moved to other nodes are accepted: `end_misplaced` follows.
+    """
     present = replace(node, offline=False)
     hypervisors = list(ctx.snapshot.cluster.enabled_hypervisors)
     try:
@@ -41,6 +50,8 @@ async def check_can_return(ctx: UnitContext, node: Node) -> None:
             f" {_shown(list(older_calls))} for an earlier master; try again when that has ended",
             ErrorCode.TEMP_NO_RESOURCES,
         )
+    if ends_misplaced:
+        guests = [one for one in guests if one.uuid not in ctx.snapshot.instances]
     if wrong := misplaced(ctx.snapshot, node, guests):
         raise PrereqError(
             f"node {node.name} cannot be brought back: it runs {_shown(wrong)}, which must not run there;"
@@ -57,6 +68,29 @@ def misplaced(snapshot: Snapshot, node: Node, guests: list[RunningInstance]) -> 
         if instance is None or node.uuid not in (instance.primary_node, instance.migrating_to):
             found.append(guest.name)
     return sorted(found)
+
+
+async def end_misplaced(ctx: UnitContext, node: Node) -> None:
+    """Kill the guests on a returning node whose instances are on other nodes now, before their disks are touched (D9).
+
+    ExecError if one survives.
+    """
+    await ctx.run.started()
+    present = replace(node, offline=False)
+    hypervisors = list(ctx.snapshot.cluster.enabled_hypervisors)
+    try:
+        guests = await ctx.call(present, INSTANCES_INFO, HypervisorsArgs(hypervisors=hypervisors))
+        for guest in guests:
+            instance = ctx.snapshot.instances.get(guest.uuid)
+            if instance is not None and misplaced(ctx.snapshot, node, [guest]):
+                ctx.warn(f"killing the guest of {instance.name} on {node.name}: it has moved away")
+                args = ShutdownArgs(
+                    instance=instance_spec(ctx.snapshot, instance, NodeUuid(node.uuid)),
+                    timeout_s=0.0,
+                )
+                await ctx.call(present, INSTANCE_SHUTDOWN, args)
+    except RpcError as err:
+        raise ExecError(f"node {node.name} stays offline: {err}") from err
 
 
 def _shown(names: list[str]) -> str:

@@ -23,7 +23,12 @@ from ganeti.units.hooks.point import HookPoint, on_nodes
 from ganeti.units.instance.requests import check_address
 from ganeti.units.job_source import check_may_set_of_nodes
 from ganeti.units.node.candidate_pool import can_be_candidate, missing_candidates
-from ganeti.units.node.catch_up import bring_up_to_date, check_can_return, tell_of_return
+from ganeti.units.node.catch_up import (
+    bring_up_to_date,
+    check_can_return,
+    end_misplaced,
+    tell_of_return,
+)
 from ganeti.units.node.promotion import make_fit
 from ganeti.units.node.roles import check_master, check_request, with_role
 from ganeti.units.oob.command import check_powered
@@ -97,7 +102,7 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
         new = self._filled_pool(ctx.snapshot, old, new)
         plan = ModifyPlan(old, new, promoted)
         if plan.returns:
-            await check_can_return(ctx, old)
+            await check_can_return(ctx, old, ends_misplaced=op.end_misplaced)
         ctx.check_change(lambda draft: _apply(draft, plan))
         return plan
 
@@ -156,6 +161,8 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
         return on_nodes("node-modify", variables, snapshot, [plan.old.uuid])
 
     async def execute(self, ctx: UnitContext, plan: ModifyPlan) -> Outcome:
+        if plan.returns and self.op.end_misplaced:
+            await end_misplaced(ctx, plan.old)
         if plan.returns:
             ctx.step(f"bringing {plan.new.name} up to date")
             await bring_up_to_date(ctx, plan.old)

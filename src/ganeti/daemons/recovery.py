@@ -1,0 +1,374 @@
+"""Carries out what the core of automatic recovery decides (`docs/design/recovery.md`).
+
+Nothing runs while no instance is protected and no node is being recovered.
+"""
+
+import asyncio
+import logging
+import operator
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from dataclasses import dataclass, replace
+from typing import Any, assert_never
+
+import msgspec
+
+from ganeti.base.clock import Clock
+from ganeti.base.errors import ErrorCode, GanetiError, NotMaster, PrereqError, RpcError
+from ganeti.config.config import Config
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.transaction import Draft
+from ganeti.daemons.recovery_jobs import Queue, RecoveryJobs, opcode_for
+from ganeti.daemons.watched import Guests, guests_of, is_needed, watched
+from ganeti.model.objects import InstanceUuid, NodeRow, NodeUuid
+from ganeti.model.recovery import GuestFault, NodeState
+from ganeti.recovery.core import RecoveryCore
+from ganeti.recovery.facts import Watched
+from ganeti.recovery.messages import (
+    Alarm,
+    BeatAnswered,
+    Commit,
+    CommitFailed,
+    Committed,
+    Configured,
+    Event,
+    Fence,
+    FenceConfirmed,
+    FenceEnded,
+    Instruction,
+    JobEnded,
+    JobKind,
+    MajorityConfirmed,
+    Outcome,
+    Row,
+    SendBeat,
+    Submit,
+    TimePassed,
+)
+from ganeti.recovery.power import Power
+from ganeti.recovery.status import RecoveryStatus
+from ganeti.rpc.procedures.recovery import HEARTBEAT, HeartbeatArgs
+from ganeti.units.calls import Rpc
+from ganeti.units.services import NOT_LOST
+
+BEAT_DEADLINE_S = 4.0
+"""How long an answer to a heartbeat may take. The next heartbeat does not wait for it."""
+LOOK_S = 0.2
+"""Minimum interval between two looks at the configuration."""
+RESTART_S = 10.0
+LEAST_WAIT_S = 0.05
+"""What waits for a free place is due all the time."""
+_LOST = (NodeState.SUSPECT, NodeState.FENCING, NodeState.STUCK)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Mastership:
+    """The present epoch of this master."""
+
+    epoch: int
+    majority_at: Callable[[], float | None]
+    """`Fence.majority_at` of the epoch."""
+
+
+@dataclass(eq=False)
+class _Term:
+    """One life of the core, from the first protected instance until nothing is left to do."""
+
+    core: RecoveryCore
+    jobs: RecoveryJobs
+
+
+class RecoveryDriver:
+    """The recovery of one mastership: the core's events, instructions and time."""
+
+    def __init__(
+        self,
+        config: Config,
+        rpc: Rpc,
+        clock: Clock,
+        *,
+        power: Power,
+        master: Mastership,
+        queue: Callable[[], Queue],
+        is_locked: Callable[[str], bool],
+    ) -> None:
+        """`is_locked` returns whether a job holds an instance, by name: what its guest does is the job's business."""
+        self._config, self._rpc, self._clock = config, rpc, clock
+        self._power, self._master, self._queue = power, master, queue
+        self._is_locked = is_locked
+        self._term: _Term | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._look_timer: asyncio.TimerHandle | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+        self._seen: tuple[object, ...] = ()
+        """The parts of the configuration that were looked at last."""
+        self._has_lease = True
+        self._listed: tuple[tuple[object, object], Guests] = (None, None), Guests({}, {})
+        """The lists for nodes, and the objects from which they were made."""
+        self._faults: dict[str, GuestFault] = {}
+        self._restarted: dict[str, float] = {}
+        """When the last job of an instance ended; what was asked before that is out of date."""
+        self._why_unarmed: dict[NodeUuid, str] = {}
+        self._confirming: defaultdict[NodeUuid, set[asyncio.Future[None]]] = defaultdict(set)
+
+    # Beginning and end
+
+    def start(self) -> None:
+        """Follow the configuration from now on."""
+        self._unsubscribe = self._config.subscribe(self._changed)
+        self._look()
+
+    async def close(self) -> None:
+        """Stop as after a crash; the next master continues."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+        self._end()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for waiting in self._confirming.values():
+            for one in waiting:
+                if not one.done():
+                    one.set_exception(NotMaster("this node is no longer the master"))
+
+    # What commands ask
+
+    def status(self) -> RecoveryStatus:
+        """Return the state of each watched node and each protected instance."""
+        if self._term is None:
+            return RecoveryStatus()
+        found = self._term.core.status(self._clock.monotonic())
+        by_name = {one.name: one.uuid for one in self._config.snapshot.nodes.values()}
+        nodes = tuple(
+            replace(one, why_unarmed=self._why_unarmed.get(NodeUuid(by_name.get(one.name, "")), ""))
+            for one in found.nodes
+        )
+        return replace(found, nodes=nodes)
+
+    async def confirm_fenced(self, node: NodeUuid, by: str) -> None:
+        """Accept an administrator's word that a lost node is off; return once that is durable."""
+        term = self._term
+        watch = term.core.nodes.get(node) if term is not None else None
+        if term is None or watch is None or watch.state not in _LOST:
+            raise PrereqError(NOT_LOST, ErrorCode.WRONG_STATE)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._confirming[node].add(done)
+        try:
+            self._report(term, FenceConfirmed(node, by))
+            await done
+        finally:
+            self._confirming[node].discard(done)
+
+    # The configuration
+
+    def _changed(self, snapshot: Snapshot) -> None:
+        """Look soon, at most once per interval: thousands of jobs may change instances."""
+        is_same = all(map(operator.is_, self._seen, _parts(snapshot)))
+        if self._look_timer is None and not is_same:
+            self._look_timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._look_timer = None
+        snapshot = self._config.snapshot
+        self._seen = _parts(snapshot)
+        self._has_lease = self._master.majority_at() is not None
+        found = watched(snapshot, has_lease=self._has_lease)
+        if not is_needed(snapshot, found):
+            self._end()
+        elif self._term is None:
+            self._begin(snapshot, found)
+        elif found != self._term.core.watched:
+            self._report(self._term, Configured(found))
+
+    def _begin(self, snapshot: Snapshot, found: Watched) -> None:
+        """Begin with the rows in the state.
+
+        The core counts its waiting times from now: what an earlier core of this mastership returned to nodes is over
+        by then, as if an older master had returned it.
+        """
+        rows: list[Row | None] = [one.recovery for one in snapshot.nodes.values()]
+        rows += [one.recovery for one in snapshot.instances.values()]
+        now = self._clock.monotonic()
+        core = RecoveryCore(self._master.epoch, now, filter(None, rows), found)
+        term = self._term = _Term(core, RecoveryJobs(self._queue(), self._clock))
+        _log.info("automatic recovery watches %d nodes", len(found.nodes))
+        self._carry_out(term, core.begin(now, self._clock.time()))
+
+    def _end(self) -> None:
+        self._term = None
+        self._faults.clear()
+        self._restarted.clear()
+        self._why_unarmed.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # Events
+
+    def _report(self, term: _Term, event: Event) -> None:
+        """Let the core handle an event, and begin at once what it decides."""
+        if term is not self._term:
+            return
+        now = self._clock.monotonic()
+        try:
+            out: list[Instruction] = []
+            for one in (*self._majority(now), event):
+                out += term.core.handle(one, now, self._clock.time())
+        except Exception:  # noqa: BLE001 - without recovery the master still serves
+            _log.exception("automatic recovery failed; it begins again in %g s", RESTART_S)
+            self._end()
+            self._look_timer = asyncio.get_running_loop().call_later(RESTART_S, self._look)
+            return
+        self._carry_out(term, out)
+
+    def _majority(self, now: float) -> list[MajorityConfirmed]:
+        """Return the last confirmation; a master of two voters needs none, and no watchdog relies on it."""
+        asked_at = self._master.majority_at()
+        if (asked_at is not None) != self._has_lease and self._look_timer is None:
+            self._look_timer = asyncio.get_running_loop().call_later(0, self._look)
+        return [MajorityConfirmed(now if asked_at is None else min(asked_at, now))]
+
+    def _time_passed(self, term: _Term) -> None:
+        self._timer = None
+        self._report(term, TimePassed())
+
+    # Instructions
+
+    def _carry_out(self, term: _Term, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case SendBeat():
+                    self._spawn(self._beat(term, instruction), "heartbeat")
+                case Fence(node):
+                    self._spawn(self._fence(term, node), "fence")
+                case Commit(row):
+                    self._spawn(self._commit(term, row), "recovery row")
+                case Submit():
+                    self._spawn(self._submit(term, instruction), "recovery job")
+                case Alarm(_, text):
+                    _log.error("automatic recovery: %s", text)
+                case _:
+                    assert_never(instruction)
+        if self._timer is not None:
+            self._timer.cancel()
+        due_s = max(term.core.next_due() - self._clock.monotonic(), LEAST_WAIT_S)
+        self._timer = (
+            asyncio.get_running_loop().call_later(due_s, self._time_passed, term)
+            if due_s < float("inf")
+            else None
+        )
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run without the context of the caller, which may be a job's."""
+        task = asyncio.get_running_loop().create_task(work, name=name, context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (err := task.exception()) is not None:
+            _log.error("automatic recovery: %s failed", task.get_name(), exc_info=err)
+
+    async def _beat(self, term: _Term, beat: SendBeat) -> None:
+        snapshot = self._config.snapshot
+        node = snapshot.nodes.get(beat.node)
+        if node is None:
+            return
+        guests = self._guests(term, snapshot)
+        is_leased = self._has_lease or self._counts_as_armed(term, beat.node)
+        args = HeartbeatArgs(
+            token=beat.token,
+            protected=guests.leased.get(beat.node, ()) if is_leased else (),
+            wanted=guests.wanted.get(beat.node, ()),
+        )
+        # A fenced node is marked offline, and is still asked whether it is back.
+        present = msgspec.structs.replace(node, offline=False)
+        sent_at = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(BEAT_DEADLINE_S):
+                answer = await self._rpc.call(present, HEARTBEAT, args)
+        except (TimeoutError, RpcError):
+            return
+        self._why_unarmed[beat.node] = answer.why_unarmed
+        faults = {
+            uuid: fault
+            for uuid, fault in answer.faults.items()
+            if self._restarted.get(uuid, sent_at) <= sent_at
+            and (one := self._config.snapshot.instances.get(uuid))
+            and not self._is_locked(one.name)
+        }
+        self._faults.update(faults)
+        is_armed = answer.is_armed and self._has_lease
+        self._report(term, BeatAnswered(beat.node, answer.token, is_armed, faults))
+
+    def _guests(self, term: _Term, snapshot: Snapshot) -> Guests:
+        """Return what nodes are told about instances, the same until the configuration changes."""
+        basis = snapshot.instances, term.core.watched
+        if not all(map(operator.is_, self._listed[0], basis)):
+            self._listed = basis, guests_of(snapshot, term.core.watched)
+        return self._listed[1]
+
+    def _counts_as_armed(self, term: _Term, node: NodeUuid) -> bool:
+        """Return whether a new master may rely on the node's watchdog, so that its guests stay under the lease."""
+        watch = term.core.nodes.get(node)
+        return watch is not None and watch.row.is_armed
+
+    async def _fence(self, term: _Term, node: NodeUuid) -> None:
+        result = await self._power.cut(node)
+        self._report(term, FenceEnded(node, result.is_fenced, result.detail))
+
+    async def _commit(self, term: _Term, row: Row) -> None:
+        try:
+            await self._config.change(lambda draft: _put(draft, row))
+        except GanetiError as err:
+            _log.warning("automatic recovery: a row may not be written: %s", err)
+            self._report(term, CommitFailed(row))
+            return
+        self._report(term, Committed(row))
+        if isinstance(row, NodeRow) and row.state is NodeState.FENCED:
+            for one in self._confirming[row.node]:
+                if not one.done():
+                    one.set_result(None)
+
+    async def _submit(self, term: _Term, submit: Submit) -> None:
+        fault = self._faults.pop(submit.about, None)
+        op = opcode_for(self._config.snapshot, submit.kind, submit.about, fault)
+        try:
+            outcome, detail = (
+                await term.jobs.run(op, _why(term, submit)) if op else (Outcome.DONE, "")
+            )
+        except NotMaster:
+            return  # the next master continues
+        except GanetiError as err:
+            outcome, detail = Outcome.FAILED, err.message
+        self._restarted[submit.about] = self._clock.monotonic()
+        self._report(term, JobEnded(submit.number, outcome, detail))
+
+
+def _why(term: _Term, submit: Submit) -> str:
+    if submit.kind in (JobKind.MARK_OFFLINE, JobKind.REJOIN):
+        return term.core.nodes[NodeUuid(submit.about)].row.why or submit.kind.value
+    return term.core.instances[submit.about].why
+
+
+def _parts(snapshot: Snapshot) -> tuple[object, ...]:
+    return snapshot.cluster, snapshot.groups, snapshot.nodes, snapshot.instances
+
+
+def _put(draft: Draft, row: Row) -> None:
+    """Write a row into its node or instance, unless that is gone."""
+    thing: Any = (
+        draft.nodes.get(row.node)
+        if isinstance(row, NodeRow)
+        else draft.instances.get(InstanceUuid(row.instance))
+    )
+    if thing is not None:
+        draft.put(msgspec.structs.replace(thing, recovery=row))

@@ -1,0 +1,113 @@
+"""The part of the configuration that automatic recovery watches; pure."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ganeti.config.fill import filled_beparams, filled_ndparams
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.names import AdminState
+from ganeti.model.objects import Instance, Node, NodeUuid
+from ganeti.model.params import NO_FENCING
+from ganeti.model.recovery import FenceMethod, NodeState, Recovery
+from ganeti.recovery.facts import InstanceFacts, NodeFacts, Watched
+
+
+def watched(snapshot: Snapshot, *, has_lease: bool) -> Watched:
+    """Return what recovery looks after.
+
+    Without `has_lease` (two voters or fewer) no majority excludes a second master, so nodes have no lease that a
+    watchdog could enforce, and only their power is switched off.
+    """
+    return Watched(
+        nodes={
+            NodeUuid(node.uuid): NodeFacts(
+                name=node.name,
+                methods=_methods(snapshot, node, has_lease=has_lease),
+                in_maintenance=node.maintenance is not None,
+            )
+            for node in snapshot.nodes.values()
+            if not node.offline or is_in_recovery(node)
+        },
+        instances={
+            str(instance.uuid): _facts(instance, filled)
+            for instance, filled in _protected(snapshot)
+        },
+    )
+
+
+def is_needed(snapshot: Snapshot, found: Watched) -> bool:
+    """Return whether an instance is protected, or recovery has not finished with a node."""
+    return bool(found.instances) or any(map(is_in_recovery, snapshot.nodes.values()))
+
+
+def is_in_recovery(node: Node) -> bool:
+    """Return whether recovery has fenced the node, or has begun to, and has not brought it back."""
+    return node.recovery is not None and node.recovery.state is not NodeState.HEALTHY
+
+
+@dataclass(frozen=True)
+class Guests:
+    """The protected instances of each node, by UUID."""
+
+    leased: Mapping[NodeUuid, tuple[str, ...]]
+    """Their guests may run on the node only under its lease.
+
+    Secondary nodes are included, so that they know it before a migration or a failover arrives.
+    """
+    wanted: Mapping[NodeUuid, tuple[str, ...]]
+    """Their guests should run on the node now."""
+
+
+def guests_of(snapshot: Snapshot, found: Watched) -> Guests:
+    """Return what the nodes are told about instances."""
+    under_lease, wanted = (
+        defaultdict[NodeUuid, list[str]](list),
+        defaultdict[NodeUuid, list[str]](list),
+    )
+    for uuid, facts in found.instances.items():
+        instance = snapshot.instances.get(uuid)
+        if instance is None:
+            continue
+        if facts.recovery is Recovery.FAILOVER:
+            for node in {*instance.all_nodes, *filter(None, (instance.migrating_to,))}:
+                under_lease[node].append(uuid)
+        if instance.admin_state is AdminState.UP and instance.migrating_to is None:
+            wanted[instance.primary_node].append(uuid)
+    return Guests(_sealed(under_lease), _sealed(wanted))
+
+
+def _sealed(found: Mapping[NodeUuid, list[str]]) -> dict[NodeUuid, tuple[str, ...]]:
+    return {node: tuple(uuids) for node, uuids in found.items()}
+
+
+def _methods(snapshot: Snapshot, node: Node, *, has_lease: bool) -> tuple[FenceMethod, ...]:
+    """Return how a node can be fenced; the master does not fence its own node."""
+    if node.uuid == snapshot.cluster.master_node:
+        return ()
+    words = filled_ndparams(snapshot, node)["fence_methods"].split()
+    return tuple(
+        FenceMethod(word)
+        for word in words
+        if word != NO_FENCING and (has_lease or word != FenceMethod.WATCHDOG)
+    )
+
+
+def _protected(snapshot: Snapshot) -> Iterator[tuple[Instance, dict[str, Any]]]:
+    for instance in snapshot.instances.values():
+        filled = filled_beparams(snapshot.cluster, instance)
+        if filled["recovery"] != Recovery.NONE:
+            yield instance, filled
+
+
+def _facts(instance: Instance, filled: dict[str, Any]) -> InstanceFacts:
+    return InstanceFacts(
+        name=instance.name,
+        node=instance.primary_node,
+        recovery=Recovery(filled["recovery"]),
+        priority=filled["recovery_priority"],
+        attempts=filled["recovery_attempts"],
+        window_s=float(filled["recovery_window"]),
+        is_wanted=instance.admin_state is AdminState.UP,
+    )

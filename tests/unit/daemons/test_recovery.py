@@ -1,0 +1,395 @@
+"""Automatic recovery as the master carries it out: rows, jobs, heartbeats, in virtual time over model nodes."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ganeti.base.errors import PrereqError
+from ganeti.config.transaction import Draft
+from ganeti.daemons.master import is_locked
+from ganeti.daemons.recovery import Mastership, RecoveryDriver
+from ganeti.daemons.recovery_jobs import SOURCE
+from ganeti.daemons.watched import guests_of, is_needed, watched
+from ganeti.locking.levels import Level
+from ganeti.locking.requests import lock
+from ganeti.model.objects import NodeUuid
+from ganeti.model.recovery import FenceMethod, GuestFault, NodeState
+from ganeti.recovery.power import PowerResult
+from ganeti.recovery.times import reset_by
+from ganeti.rpc.procedures.programs import AllocatorOutput
+from tests.support.model_nodes import Guest
+from tests.support.units_cluster import NODES, Master, World, node_name, succeeded
+from tests.support.virtual_time import LoopClock
+from tests.unit.units.opcodes import create
+
+pytestmark = [pytest.mark.virtual_time]
+
+THIRD = NODES[2]
+PROTECTED = {"memory": 512, "recovery": "failover"}
+
+
+@dataclass
+class Outlet:
+    """Switches the model nodes off, or fails to."""
+
+    works: bool = True
+    cuts: list[NodeUuid] = field(default_factory=list)
+
+    async def cut(self, node: NodeUuid) -> PowerResult:
+        self.cuts.append(node)
+        await asyncio.sleep(1)
+        return PowerResult(self.works, "off" if self.works else "no answer")
+
+
+@dataclass
+class Cluster:
+    """A master with its driver; a new master gets a new driver."""
+
+    master: Master
+    outlet: Outlet = field(default_factory=Outlet)
+    majority_at: float | None = None
+    """None: always now."""
+    has_voters: bool = True
+    epoch: int = 1
+
+    def __post_init__(self) -> None:
+        self.driver = self._driver()
+
+    def _driver(self) -> RecoveryDriver:
+        master = self.master
+        return RecoveryDriver(
+            master.config,
+            master.rpc,
+            LoopClock(),
+            power=self.outlet,
+            master=Mastership(self.epoch, self._majority_at),
+            queue=lambda: master.queue,
+            is_locked=lambda name: is_locked(master.locks, name),
+        )
+
+    def _majority_at(self) -> float | None:
+        if not self.has_voters:
+            return None
+        now = asyncio.get_running_loop().time()
+        return now if self.majority_at is None else self.majority_at
+
+    async def change_master(self) -> None:
+        await self.driver.close()
+        gone = self.master.world.nodes.keys() - self.master.rpc.nodes.keys()
+        self.master = await self.master.restart()
+        for name in gone:
+            self.master.rpc.nodes.pop(name)
+        self.epoch += 1
+        self.driver = self._driver()
+        self.driver.start()
+
+    async def close(self) -> None:
+        await self.driver.close()
+        await self.master.end()
+
+    async def protect(self, *names: str, **fields: Any) -> None:
+        for name in names:
+            op = create(name, pnode=node_name(3), **{"beparams": PROTECTED, **fields})
+            succeeded(await self.master.run(op))
+
+    def lose_third(self) -> None:
+        """Node 3 loses its power, and with it its guests."""
+        self.master.rpc.nodes.pop(node_name(3))
+        self.master.world.node(3).guests.clear()
+
+    def third_returns(self) -> None:
+        self.master.rpc.nodes[node_name(3)] = self.master.world.node(3).handlers()
+
+    def beats(self, number: int) -> list[Any]:
+        return self.master.world.node(number).beats
+
+    async def fenced(self) -> None:
+        """Wait until the state says that node 3 is fenced."""
+        async with asyncio.timeout(120):
+            while self.row(3) is not NodeState.FENCED:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.1)
+
+    async def submitted(self, count: int) -> None:
+        """Wait until recovery has submitted so many jobs."""
+        async with asyncio.timeout(60):
+            while len(self.jobs()) < count:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.1)
+
+    def row(self, number: int) -> NodeState | None:
+        row = self.master.node(number).recovery
+        return row.state if row else None
+
+    def jobs(self) -> list[str]:
+        """What recovery has submitted, in order."""
+        views = [self.master.queue.view(job_id) for job_id in self.master.queue.ids()]
+        return [
+            view.ops[0].op.summary()
+            for view in views
+            if view and any(source == SOURCE for source, _, _ in view.ops[0].op.reason)
+        ]
+
+
+def to_second(message: dict[str, Any]) -> AllocatorOutput:
+    del message
+    answer = {"success": True, "info": "", "result": [node_name(2)]}
+    return AllocatorOutput(found=True, stdout=json.dumps(answer))
+
+
+def full(message: dict[str, Any]) -> AllocatorOutput:
+    del message
+    return AllocatorOutput(
+        found=True, stdout=json.dumps({"success": False, "info": "full", "result": []})
+    )
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    world = World()
+    world.node(1).allocators["hail"] = to_second
+    one = Cluster(await Master.begin(world))
+    one.driver.start()
+    yield one
+    await one.close()
+
+
+# What is watched
+
+
+async def test_nothing_runs_without_a_protected_instance(cluster: Cluster) -> None:
+    tasks = len(asyncio.all_tasks())
+    succeeded(await cluster.master.run(create()))
+    await asyncio.sleep(600)
+    assert cluster.driver.status().nodes == ()
+    assert not any(cluster.beats(number) for number in (1, 2, 3))
+    assert len(asyncio.all_tasks()) == tasks
+
+
+async def test_protection_begins_and_ends_with_the_parameter(cluster: Cluster) -> None:
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(10)
+    assert {one.name for one in cluster.driver.status().nodes} == {
+        node_name(1 + i) for i in range(3)
+    }
+    uuid = cluster.master.instance("web1.example.com").uuid
+    last = cluster.beats(3)[-1]
+    assert (last.protected, last.wanted, last.token is None) == ((uuid,), (uuid,), False)
+    assert cluster.beats(2)[-1].protected == ()
+    one = cluster.master.instance("web1.example.com")
+    await cluster.master.change(lambda draft: draft.put(replace(one, beparams={})))
+    await asyncio.sleep(1)
+    cluster.beats(3).clear()
+    await asyncio.sleep(60)
+    assert cluster.beats(3) == []
+
+
+async def test_watched_facts_come_from_filled_parameters(cluster: Cluster) -> None:
+    await cluster.protect("web1.example.com")
+    master = cluster.master
+
+    def change(draft: Draft) -> None:
+        draft.put(replace(draft.cluster, ndparams={"fence_methods": "watchdog power"}))
+        draft.put(replace(draft.nodes[NODES[1]], offline=True))
+
+    await master.change(change)
+    found = watched(master.snapshot, has_lease=True)
+    assert found.nodes.keys() == {NODES[0], THIRD}
+    assert found.nodes[NODES[0]].methods == ()  # the master does not fence its own node
+    assert found.nodes[THIRD].methods == (FenceMethod.WATCHDOG, FenceMethod.POWER)
+    (facts,) = found.instances.values()
+    assert (facts.node, facts.priority, facts.attempts, facts.is_wanted) == (THIRD, 50, 3, True)
+    assert is_needed(master.snapshot, found)
+    without = watched(master.snapshot, has_lease=False)
+    assert without.nodes[THIRD].methods == (FenceMethod.POWER,)
+    uuid = master.instance("web1.example.com").uuid
+    assert guests_of(master.snapshot, found).leased == {THIRD: (uuid,)}
+
+
+# Loss and recovery
+
+
+@pytest.mark.requirement("D12", "D13")
+async def test_instances_of_a_lost_node_run_elsewhere_by_priority(cluster: Cluster) -> None:
+    await cluster.protect("web1.example.com", "web2.example.com")
+    await cluster.protect("db.example.com", beparams={**PROTECTED, "recovery_priority": 90})
+    await cluster.protect("test.example.com", beparams={"memory": 512})
+    await asyncio.sleep(10)
+    cluster.lose_third()
+    await asyncio.sleep(60)
+    assert cluster.outlet.cuts == [THIRD]
+    assert cluster.row(3) is NodeState.FENCED
+    assert cluster.master.node(3).offline
+    assert (
+        cluster.jobs()
+        == [
+            "NODE_MODIFY(node3.example.com)",
+            "INSTANCE_FAILOVER(db.example.com)",
+            "INSTANCE_FAILOVER(web1.example.com)",
+            "INSTANCE_FAILOVER(web2.example.com)",
+        ]
+        or cluster.jobs()[0] == "NODE_SET_PARAMS(node3.example.com)"
+    )
+    for name in ("web1.example.com", "web2.example.com", "db.example.com"):
+        uuid = cluster.master.instance(name).uuid
+        assert cluster.master.world.where(uuid) == {node_name(2): "running"}
+    assert cluster.master.instance("test.example.com").primary_node == THIRD
+    assert len(cluster.master.instance("db.example.com").recovery.attempts) == 1  # type: ignore[union-attr] # it was recovered
+
+
+@pytest.mark.requirement("D7")
+async def test_watchdog_fences_only_after_the_lease(cluster: Cluster) -> None:
+    cluster.outlet.works = False
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(60)
+    assert cluster.master.node(3).recovery.is_armed  # type: ignore[union-attr] # it has answered
+    lost_at = asyncio.get_running_loop().time()
+    cluster.lose_third()
+    await cluster.fenced()
+    waited = asyncio.get_running_loop().time() - lost_at
+    assert waited >= reset_by(0.0, -100.0) - 2.0
+    assert waited < 35.0
+
+
+@pytest.mark.requirement("D7")
+async def test_no_token_is_returned_without_a_majority(cluster: Cluster) -> None:
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(20)
+    assert cluster.beats(3)[-1].token is not None
+    cluster.majority_at = asyncio.get_running_loop().time()
+    await asyncio.sleep(10)
+    cluster.beats(3).clear()
+    await asyncio.sleep(10)
+    assert cluster.beats(3)
+    assert all(one.token is None for one in cluster.beats(3))
+
+
+@pytest.mark.requirement("D10")
+async def test_two_voters_give_no_lease_and_trust_no_watchdog(cluster: Cluster) -> None:
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(10)
+    assert cluster.beats(3)[-1].protected
+    cluster.has_voters = False
+    await asyncio.sleep(20)
+    assert cluster.beats(3)[-1].protected == ()
+    assert cluster.beats(3)[-1].token is not None
+    assert not cluster.master.node(3).recovery.is_armed  # type: ignore[union-attr] # it has answered
+    still = [one for one in cluster.beats(3) if not one.protected]
+    assert len(still) < len(cluster.beats(3))
+
+
+@pytest.mark.requirement("D11")
+async def test_nothing_is_fenced_while_most_nodes_are_silent(cluster: Cluster) -> None:
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(10)
+    cluster.lose_third()
+    cluster.master.rpc.nodes.pop(node_name(2))
+    await asyncio.sleep(300)
+    assert cluster.outlet.cuts == []
+    assert cluster.driver.status().alarms
+    assert cluster.row(3) in (None, NodeState.HEALTHY)
+
+
+async def test_administrator_confirms_what_no_method_fences(cluster: Cluster) -> None:
+    cluster.outlet.works = False
+    cluster.master.world.node(3).why_unarmed = "no device"
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(10)
+    with pytest.raises(PrereqError, match="nothing to confirm"):
+        await cluster.driver.confirm_fenced(THIRD, "root")
+    status = {one.name: one for one in cluster.driver.status().nodes}
+    assert status[node_name(3)].why_unarmed == "no device"
+    cluster.lose_third()
+    await asyncio.sleep(60)
+    assert cluster.row(3) is NodeState.STUCK
+    await cluster.driver.confirm_fenced(THIRD, "root")
+    assert cluster.row(3) is NodeState.FENCED
+    await asyncio.sleep(30)
+    uuid = cluster.master.instance("web1.example.com").uuid
+    assert cluster.master.world.where(uuid) == {node_name(2): "running"}
+
+
+@pytest.mark.requirement("D12")
+async def test_new_master_continues_and_does_not_fence_twice(cluster: Cluster) -> None:
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(10)
+    cluster.lose_third()
+    await cluster.fenced()
+    await cluster.change_master()
+    await asyncio.sleep(90)
+    assert cluster.outlet.cuts == [THIRD]
+    uuid = cluster.master.instance("web1.example.com").uuid
+    assert cluster.master.world.where(uuid) == {node_name(2): "running"}
+    assert cluster.jobs().count("INSTANCE_FAILOVER(web1.example.com)") == 1
+
+
+@pytest.mark.requirement("D13")
+async def test_job_of_an_older_master_is_found(cluster: Cluster) -> None:
+    """It waits for a lock while the master changes."""
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(10)
+    locks = cluster.master.locks
+    cluster.lose_third()
+    async with locks.holding(0, [lock(Level.NODE, THIRD)]):
+        await cluster.submitted(1)
+        await cluster.change_master()
+    await asyncio.sleep(90)
+    offline = [one for one in cluster.jobs() if "node3" in one]
+    assert len(offline) == 1
+
+
+@pytest.mark.requirement("D13")
+async def test_instance_without_room_waits_and_is_tried_again(cluster: Cluster) -> None:
+    cluster.master.world.node(1).allocators["hail"] = full
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(10)
+    cluster.lose_third()
+    await asyncio.sleep(400)
+    (status,) = cluster.driver.status().instances
+    assert "full" in status.why
+    row = cluster.master.instance("web1.example.com").recovery
+    assert row is not None
+    assert (row.attempts, row.given_up) == ((), "")
+    cluster.master.world.node(1).allocators["hail"] = to_second
+    await asyncio.sleep(70)
+    assert cluster.master.instance("web1.example.com").primary_node == NODES[1]
+
+
+@pytest.mark.requirement("D9")
+async def test_node_that_returns_drops_what_moved_away(cluster: Cluster) -> None:
+    """Its guest runs there again after the fencing, which no method allows: it is killed all the same."""
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(10)
+    uuid = cluster.master.instance("web1.example.com").uuid
+    guest = cluster.master.world.node(3).guests[uuid]
+    cluster.lose_third()
+    await asyncio.sleep(60)
+    assert cluster.master.instance("web1.example.com").primary_node == NODES[1]
+    # Its processors are stopped, so the model, which knows one disk for both, sees no second writer.
+    cluster.master.world.node(3).guests[uuid] = Guest(guest.spec, "postmigrate")
+    cluster.third_returns()
+    await asyncio.sleep(30)
+    assert cluster.row(3) is NodeState.HEALTHY
+    assert not cluster.master.node(3).offline
+    assert cluster.master.world.where(uuid) == {node_name(2): "running"}
+
+
+async def test_guest_that_crashed_is_started_and_one_that_hangs_is_reset(cluster: Cluster) -> None:
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(10)
+    node, uuid = cluster.master.world.node(3), cluster.master.instance("web1.example.com").uuid
+    node.guests.pop(uuid)
+    node.faults[uuid] = GuestFault.CRASHED
+    await cluster.submitted(1)
+    node.faults.clear()
+    await asyncio.sleep(5)
+    assert cluster.jobs() == ["INSTANCE_STARTUP(web1.example.com)"]
+    assert cluster.master.world.where(uuid) == {node_name(3): "running"}
+    node.faults[uuid] = GuestFault.HUNG
+    await cluster.submitted(2)
+    node.faults.clear()
+    await asyncio.sleep(5)
+    assert cluster.jobs()[1:] == ["INSTANCE_REBOOT(web1.example.com)"]
