@@ -164,7 +164,7 @@ class RecoveryCore:
             self._offline.discard(node)
         for node, facts in watched.nodes.items():
             if node in self.nodes:
-                self.nodes[node].facts = facts
+                self.nodes[node].configure(facts, now)
             else:
                 watch = self.nodes[node] = NodeWatch(node, facts, max(now, self._elected_at))
                 if node in self._node_rows:

@@ -61,6 +61,8 @@ class NodeWatch:
         self._failed = ""
         """Why the power could not be cut."""
         self._told = ""
+        self._in_service_since = elected_at
+        """When its last maintenance ended."""
         self.since = elected_at
         """When it came into its state, as far as this master has seen."""
 
@@ -106,6 +108,12 @@ class NodeWatch:
         return self._has_answered and now < self.silent_since + LOST_S
 
     # Events
+
+    def configure(self, facts: NodeFacts, now: float) -> None:
+        """Its configuration has changed; silence during its maintenance does not count when that has ended."""
+        if self.facts.in_maintenance and not facts.in_maintenance:
+            self._in_service_since = now
+        self.facts = facts
 
     def adopt(self, row: NodeRow, epoch: int) -> list[Instruction]:
         """Take over from an older master: what it only began is begun again in this epoch (D12)."""
@@ -233,7 +241,8 @@ class NodeWatch:
 
     def _is_lost(self, now: float) -> bool:
         """Return whether it may be fenced. A new master first waits for an answer, as any master does."""
-        return now - self.silent_since >= LOST_S and not self.facts.in_maintenance
+        silent_s = now - max(self.silent_since, self._in_service_since)
+        return silent_s >= LOST_S and not self.facts.in_maintenance
 
     def _is_usable(self, method: FenceMethod, around: Surroundings) -> bool:
         if method is FenceMethod.POWER:

@@ -309,6 +309,25 @@ def test_a_node_in_maintenance_is_not_fenced_and_its_guests_are_left_alone() -> 
     assert "in maintenance" in driver.core.status(driver.now).nodes[0].why
 
 
+def test_silence_during_maintenance_does_not_count_when_it_ends() -> None:
+    driver = Driver(web()).run(5)
+    driver.configure_node(A, NodeFacts(A, in_maintenance=True))
+    driver.run(100, silent=[A])
+    driver.configure_node(A, NodeFacts(A))
+    driver.run(LOST_S - 2, silent=[A])
+    assert driver.state() is NodeState.SUSPECT
+    assert driver.run(2).state() is NodeState.HEALTHY
+    assert not any(isinstance(one, Fence | Submit) for one in driver.seen)
+
+
+def test_node_that_is_silent_after_its_maintenance_is_fenced() -> None:
+    driver = Driver(web()).run(5)
+    driver.configure_node(A, NodeFacts(A, in_maintenance=True))
+    driver.run(100, silent=[A])
+    driver.configure_node(A, NodeFacts(A, (POWER,)))
+    driver.fenced()
+
+
 def test_maintenance_stops_a_fencing_that_has_begun() -> None:
     driver = Driver(web(), methods=(WATCHDOG,)).run(5).run(LOST_S + 2, silent=[A])
     assert driver.state() is NodeState.FENCING
