@@ -33,6 +33,8 @@ MODULES = (
     "evdev",
 )
 OTHER_DISKS = ("virtio_scsi", "sd_mod", "ata_piix")
+# For guests that report their panic; tests load them. The kernel has no driver of the watchdog i6300esb.
+FAULTS = ("pvpanic_mmio",)
 # For tests whose virtual machine has files of its own (tests/support/node_vm.py).
 FILE_SYSTEMS = ("ext4",)
 # For machines that are nodes with volume groups (src/ganeti/vcluster/machine_image.py); in a file of their own.
@@ -186,6 +188,7 @@ def ramdisk(busybox: bytes, kernel: Kernel) -> bytes:
         ("always", MODULES),
         ("other-disks", OTHER_DISKS),
         ("file-systems", FILE_SYSTEMS),
+        ("faults", FAULTS),
     ):
         modules = kernel.load_order(names)
         for path in modules:

@@ -74,7 +74,16 @@ DEPARTURES = {
 """Its functions that fail where we do otherwise: what the failure says, and why."""
 
 ADDITIONAL_FIELDS = {
-    "instance": ["console_log", "hv/accelerator", "hv/firmware", "hv/migration_mode", "hv/tpm"],
+    "instance": [
+        *(
+            "console_log",
+            "hv/accelerator",
+            "hv/firmware",
+            "hv/guest_agent_timeout",
+            "hv/migration_mode",
+        ),
+        *("hv/pvpanic", "hv/tpm", "hv/watchdog"),
+    ],
     "group": ["networks"],
     "job": ["source", "waiting_for"],
 }

@@ -4,12 +4,13 @@ Like all of a driver, they raise only HypervisorError, and every operation may b
 """
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ganeti.hypervisor.hotplug import Hotplug
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.model.params import Params
+from ganeti.model.recovery import GuestFault
 from ganeti.rpc.procedures.agent import AgentInfo
 
 
@@ -59,6 +60,28 @@ class TalksToAgent(abc.ABC):
     @abc.abstractmethod
     async def thaw(self, instance: InstanceSpec) -> int:
         """Thaw them; return how many. Idempotent."""
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """A guest of which a node has a trace."""
+
+    name: str
+    """The instance's."""
+    fault: GuestFault | None = None
+    """None if it runs, or was ended by its user."""
+
+
+class NoticesFaults(abc.ABC):
+    """Notices guests that failed."""
+
+    @abc.abstractmethod
+    def seen(self, wanted: Collection[str]) -> dict[str, Sighting]:
+        """Return, by UUID, the guests that should run here and have left a trace. Quick: it does not ask guests."""
+
+    @abc.abstractmethod
+    async def look(self, wanted: Collection[str]) -> None:
+        """Ask the guests that can report faults, for `seen`."""
 
 
 class KeepsNvram(abc.ABC):
@@ -130,6 +153,7 @@ class Options:
     screens: TakesScreenshots | None = None
     nvram: KeepsNvram | None = None
     agents: TalksToAgent | None = None
+    faults: NoticesFaults | None = None
     warm_up: WarmsUp | None = None
     upkeep: LooksAfterGuests | None = None
     adoption: AdoptsGuests | None = None

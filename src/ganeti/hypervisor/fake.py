@@ -8,7 +8,7 @@ file run in sequence, as on a busy host. The state survives the node daemon.
 # ruff: noqa: ARG002 - a simulated guest needs no time, no address and no port
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,12 +19,19 @@ from ganeti.base.errors import HypervisorError, InputError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
 from ganeti.base.process import Run, run
-from ganeti.hypervisor.abilities import Adoption, AdoptsGuests, Options
+from ganeti.hypervisor.abilities import (
+    Adoption,
+    AdoptsGuests,
+    NoticesFaults,
+    Options,
+    Sighting,
+)
 from ganeti.hypervisor.fake_hotplug import FakeHotplug
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.hypervisors.fake import FAKE
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
+from ganeti.model.recovery import GuestFault
 from ganeti.model.wire import decode, encode
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
 from ganeti.rpc.procedures.migration import (
@@ -49,7 +56,7 @@ class _Guest(msgspec.Struct, frozen=True, kw_only=True):
     resume: bool = True
 
 
-class FakeHypervisor(Hypervisor):
+class FakeHypervisor(Hypervisor, NoticesFaults):
     """Simulates guests, and their memory: `memory_mib` is the total that its guests may use."""
 
     name: ClassVar[str] = FAKE.name
@@ -70,6 +77,8 @@ class FakeHypervisor(Hypervisor):
         self._clock = clock or SystemClock()
         self._busy = asyncio.Lock()
         self._hotplug = FakeHotplug(self._change, self._meet)
+        self._seen: dict[str, str] = {}
+        """Instance UUID -> name of guests that were seen here and not removed since."""
 
     @property
     def hotplug(self) -> FakeHotplug:
@@ -77,7 +86,8 @@ class FakeHypervisor(Hypervisor):
 
     @property
     def options(self) -> Options:
-        return Options(hotplug=self._hotplug, adoption=UpstreamGuests(self, self._directory))
+        adoption = UpstreamGuests(self, self._directory)
+        return Options(hotplug=self._hotplug, faults=self, adoption=adoption)
 
     async def verify(self) -> list[str]:
         try:
@@ -169,6 +179,23 @@ class FakeHypervisor(Hypervisor):
     async def validate(self, hvparams: Params) -> list[str]:
         return []
 
+    def seen(self, wanted: Collection[str]) -> dict[str, Sighting]:
+        """A guest whose file has disappeared has crashed."""
+        for uuid in self._seen.keys() - set(wanted):
+            del self._seen[uuid]
+        self._seen |= {
+            uuid: guest.instance.name
+            for uuid in wanted
+            if (guest := self._read(uuid)) is not None and guest.state in ("running", "paused")
+        }
+        return {
+            uuid: Sighting(name, None if self._path(uuid).exists() else GuestFault.CRASHED)
+            for uuid, name in self._seen.items()
+        }
+
+    async def look(self, wanted: Collection[str]) -> None:
+        """Do nothing: a simulated guest neither hangs nor panics."""
+
     # --- the files ---------------------------------------------------------------------------
 
     def _path(self, instance_uuid: str) -> Path:
@@ -212,6 +239,7 @@ class FakeHypervisor(Hypervisor):
     def remove(self, instance: InstanceSpec) -> None:
         """Remove a guest; no-op if it is not here."""
         self._path(instance.uuid).unlink(missing_ok=True)
+        self._seen.pop(instance.uuid, None)
 
     def _meet(self, operation: str) -> None:
         """Fail if a test requests it."""

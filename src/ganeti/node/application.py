@@ -15,7 +15,6 @@ from ganeti.bootstrap.daemons import Daemons
 from ganeti.guest_os.scripts import OsScripts
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.hypervisor.registry import hypervisors
-from ganeti.model.recovery import GuestFault
 from ganeti.node import (
     agent,
     allocator,
@@ -45,6 +44,7 @@ from ganeti.node.carrier.keys import TransferKeys
 from ganeti.node.commands import NodeCommands
 from ganeti.node.export_directory import ExportDirectory
 from ganeti.node.fence_agents import NodeFenceAgents
+from ganeti.node.guest_faults import GuestFaults
 from ganeti.node.hooks import LocalHooks, NodeHooks
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.offline import is_marked_offline, starting_nothing
@@ -87,11 +87,12 @@ class NodeApplication:
         self._work = NodeWork(self.running, self.tasks, self.register.check_epoch)
         self.allowed = membership.CandidateCertificates(paths)
         self._paths, self._drivers = paths, hypervisors(paths, run)
+        locks = InstanceLocks()
+        self._guest_faults = GuestFaults(self._drivers, locks, clock)
         daemons, check_master = Daemons(paths), self.register.check_epoch_without_disk
-        self.recovery = NodeRecovery(
-            paths, BootClock(), check_master, WatchdogProcess(paths, daemons), _no_faults
-        )
-        own = _handlers(paths, clock, self.tasks, self._cluster_uuid, self._drivers)
+        watchdog = WatchdogProcess(paths, daemons)
+        self.recovery = NodeRecovery(paths, BootClock(), check_master, watchdog, self._guest_faults)
+        own = _handlers(paths, clock, self.tasks, self._cluster_uuid, self._drivers, locks=locks)
         own = [self.recovery.under_lease(part) for part in own]
         own.append(self.recovery.handlers())
         own.append(self.register.handlers())
@@ -116,6 +117,7 @@ class NodeApplication:
 
     async def close(self) -> None:
         """Stop; programs of tasks continue to run."""
+        await self._guest_faults.close()
         await self.tasks.close()
         await self.recovery.close()
         await self.register.close()
@@ -138,8 +140,10 @@ def _handlers(
     tasks: Tasks,
     cluster_uuid: Callable[[], str],
     drivers: Mapping[str, Hypervisor],
+    *,
+    locks: InstanceLocks,
 ) -> list[Handlers]:
-    disks, locks = partial(device, paths), InstanceLocks()
+    disks = partial(device, paths)
     facts = info.Facts(
         cluster_uuid=cluster_uuid,
         ssconf_position=lambda: ssconf.current_position(paths) or NO_SET,
@@ -173,10 +177,6 @@ def _handlers(
         master_ip.handlers(run, LocalHooks(paths), paths.master_ip_script),
         uids.handlers(),
     ]
-
-
-def _no_faults(_wanted: Sequence[str]) -> Mapping[str, GuestFault]:
-    return {}
 
 
 def _ssconf_checksum(paths: Paths) -> str:

@@ -34,6 +34,16 @@ class Agents(TalksToAgent):
             logger.info("%s: %s", instance.name, err)
             return None
 
+    async def answers(self, guest: Guest) -> bool | None:
+        """Return whether the agent answers; None if the guest has no channel for one."""
+        if not _has_channel(guest):
+            return None
+        try:
+            await self._agent(guest).ping()
+        except HypervisorError:
+            return False
+        return True
+
     async def shutdown(self, guest: Guest) -> None:
         """Ask the agent for a shutdown, if there is one; the caller holds the guest's lock."""
         if _has_channel(guest):

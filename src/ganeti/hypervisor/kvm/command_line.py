@@ -24,6 +24,7 @@ from ganeti.hypervisor.kvm.machine import (
     clock_words,
     cpu_words,
     extra_words,
+    fault_words,
     is_q35,
     machine_words,
     memory_words,
@@ -117,6 +118,7 @@ def qemu_command(instance: InstanceSpec, resolved: Resolved) -> list[str]:
         *display_words(instance, resolved.hvparams, resolved.spice),
         *channel_words(resolved.hvparams, resolved.files.guest_agent),
         *(tpm_words(resolved.files) if resolved.hvparams["tpm"] else ()),
+        *fault_words(resolved.hvparams),
         *(("-incoming", "defer") if resolved.is_incoming else ()),
         *extra_words(resolved.hvparams),
     ]

@@ -16,6 +16,7 @@ from ganeti.hypervisor.kvm import migration
 from ganeti.hypervisor.kvm.adoption import UpstreamGuests
 from ganeti.hypervisor.kvm.agents import Agents
 from ganeti.hypervisor.kvm.console import console_info
+from ganeti.hypervisor.kvm.faults import FAILED, Faults
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.links import HostLinks
@@ -84,6 +85,7 @@ class KvmHypervisor(Hypervisor):
         self.programs = Programs(run)
         self.hotplug = KvmHotplug(paths, run, self._guests)
         self.agents = Agents(self._guests)
+        self.faults = Faults(self._guests, self.agents)
         self.screens = Screens(self._guests)
         self.nvram = NvramFiles(paths, self._guests)
         self.upkeep = Upkeep(self._guests, self.programs, self._endpoint, self.agents)
@@ -97,6 +99,7 @@ class KvmHypervisor(Hypervisor):
             screens=self.screens,
             nvram=self.nvram,
             agents=self.agents,
+            faults=self.faults,
             warm_up=self.upkeep,
             upkeep=self.upkeep,
             adoption=self._adoption,
@@ -162,6 +165,7 @@ class KvmHypervisor(Hypervisor):
         async with self._guests.lock(files):
             guest = await self._guests.live(files)
             if guest is None:
+                self._guests.ended_alone.pop(instance.uuid, None)
                 return
             if timeout_s > 0 and await self._ends_when_asked(guest, timeout_s):
                 await self._guests.clear(guest)
@@ -185,6 +189,7 @@ class KvmHypervisor(Hypervisor):
                 await guest.ask("set-action", {"reboot": "reset"})
             await guest.ask("system_reset")
             await guest.ask("cont")
+            self.faults.forget(guest)
             if exits:
                 await asyncio.sleep(FIRMWARE_RESETS_S)
                 await guest.ask("set-action", {"reboot": "shutdown"})
@@ -341,7 +346,7 @@ class KvmHypervisor(Hypervisor):
             return None if self._guests.peek(guest.files) is None else "running"
 
     async def _ended_if_useless(self, guest: Guest) -> bool:
-        """Stop a QEMU whose guest cannot continue: it has shut itself down, or its start was incomplete."""
+        """Stop a QEMU whose guest cannot continue: it ended itself or failed, or its start was incomplete."""
         if guest.record.is_incoming:
             return False
         try:
@@ -349,7 +354,8 @@ class KvmHypervisor(Hypervisor):
         except MonitorSilent:
             return False
         was_never_ready = status == "prelaunch" and not guest.record.is_prepared
-        if _STATES.get(status) != "shutdown" and not was_never_ready:
+        is_over = _STATES.get(status) == "shutdown" or status in FAILED or self.faults.of(guest)
+        if not is_over and not was_never_ready:
             return False
         await self._guests.end(guest)
         return True

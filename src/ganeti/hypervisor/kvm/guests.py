@@ -120,6 +120,8 @@ class Guests:
         self.confinement = Confinement(paths, run)
         self._locks: dict[str, asyncio.Lock] = {}
         self._monitors: dict[Path, Talk] = {}
+        self.ended_alone: dict[str, str] = {}
+        """Instance UUID -> name of guests whose remains were removed; their end was no request of the cluster."""
 
     def files(self, instance_uuid: str) -> GuestFiles:
         return GuestFiles.of(self._paths, instance_uuid)
@@ -160,6 +162,8 @@ class Guests:
             record = files.read()
             if record is not None:
                 await self._clear(files, record)
+                if not record.is_incoming:
+                    self.ended_alone[record.instance.uuid] = record.instance.name
         else:
             self.confinement.remember(guest.record)
         return guest
@@ -361,6 +365,7 @@ class Guests:
         await self._end_tpm(record)
         await remove_taps(self._run, record.taps)
         self._monitors.pop(files.monitor, None)
+        self.ended_alone.pop(record.instance.uuid, None)
         self.confinement.clear(files, record)
         files.forget()
 

@@ -100,6 +100,18 @@ def clock_words(hvparams: Params) -> list[str]:
     return words
 
 
+def fault_words(hvparams: Params) -> list[str]:
+    """Return the devices that notice a hung or panicked guest; QEMU pauses it, which the driver sees."""
+    devices, actions = list[str](), dict[str, str]()
+    if hvparams["watchdog"] != "none":
+        devices += ["-device", option(str(hvparams["watchdog"]), id="watchdog")]
+        actions["watchdog"] = "pause"
+    if hvparams["pvpanic"]:
+        devices += ["-device", option("pvpanic", id="pvpanic")]
+        actions["panic"] = "pause"
+    return [*devices, "-action", option(**actions)] if actions else []
+
+
 def extra_words(hvparams: Params) -> list[str]:
     """Split `kvm_extra` as a shell would, without a shell."""
     try:

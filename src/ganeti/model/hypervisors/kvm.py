@@ -338,6 +338,24 @@ _HOST = (
         "offer the guest a channel for QEMU's agent, which reports addresses and shuts the guest down",
     ),
     HypervisorParam(
+        "guest_agent_timeout",
+        0,
+        "seconds without an answer of QEMU's agent, which answered before, until the guest counts as hung; longer"
+        " than the guest's boot; 0 is never; requires use_guest_agent",
+        check=between(0, 3600),
+    ),
+    HypervisorParam(
+        "watchdog",
+        "none",
+        "watchdog device of the guest; a guest that stops petting it is paused and counts as hung",
+        choices=("none", "i6300esb"),
+    ),
+    HypervisorParam(
+        "pvpanic",
+        False,
+        "a device by which the guest's kernel reports its panic; the guest is paused and counts as panicked",
+    ),
+    HypervisorParam(
         "accelerator",
         "auto",
         "auto uses KVM if it works and software emulation otherwise",
@@ -382,7 +400,10 @@ KVM = HypervisorRow(
     upstream_lacks={
         "accelerator": False,
         "firmware": True,
+        "guest_agent_timeout": False,
         "image_directories": False,
+        "pvpanic": False,
         "tpm": True,
+        "watchdog": False,
     },
 )

@@ -400,6 +400,18 @@ async def test_a_silent_qemu_is_not_ended_by_a_start(kvm: KvmHypervisor, host: H
 TALKS = msgspec.structs.replace(INSTANCE, hvparams={"accelerator": "tcg", "use_guest_agent": True})
 
 
+@pytest.mark.parametrize("state", ["guest-panicked", "watchdog", "internal-error"])
+async def test_a_guest_that_failed_is_started_in_a_new_process(
+    kvm: KvmHypervisor, host: Host, state: str
+) -> None:
+    await kvm.start(INSTANCE, [])
+    [first] = host.alive
+    host.state = state
+    await kvm.start(INSTANCE, [])
+    assert first not in host.alive
+    assert len(host.alive) == 1
+
+
 class Agent:
     """What a guest's agent does, for one host."""
 

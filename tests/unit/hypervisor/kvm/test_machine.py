@@ -11,6 +11,7 @@ from ganeti.hypervisor.kvm.machine import (
     clock_words,
     cpu_words,
     extra_words,
+    fault_words,
     machine_words,
     memory_words,
 )
@@ -82,3 +83,10 @@ def test_further_words_are_taken_apart_without_a_shell() -> None:
     ]  # fmt: skip
     with pytest.raises(HypervisorError, match="cannot be split"):
         extra_words(params(kvm_extra="'"))
+
+
+def test_devices_that_notice_faults_pause_the_guest_and_are_off_by_default() -> None:
+    assert fault_words(params()) == []
+    words = fault_words(params(watchdog="i6300esb", pvpanic=True))
+    assert values(words, "-device") == ["i6300esb,id=watchdog", "pvpanic,id=pvpanic"]
+    assert values(words, "-action") == ["watchdog=pause,panic=pause"]
