@@ -22,7 +22,8 @@ from ganeti.base.errors import ErrorCode, ExecError, HostError, PrereqError, Sto
 from ganeti.base.ids import RandomIds
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.membership import own_identity
-from ganeti.config.kinds import kind_named
+from ganeti.config.kinds import KINDS, kind_named
+from ganeti.config.transaction import put_row
 from ganeti.config.upgrade import Reader
 from ganeti.jobs.reading import read_stored
 from ganeti.jobs.record import FORMAT as JOB_FORMAT
@@ -57,6 +58,7 @@ UNKNOWN_END = (
 )
 AskNodes = Callable[[Iterable[Node]], Awaitable[dict[NodeUuid, LastContact | None]]]
 """Returns the master of the last contact of each reachable node (`last_seen_masters`)."""
+_NODE_KIND = KINDS[Node].name
 _SHOWN_NAMES = 20
 _COMPARED = ("node", "instance", JOB_KIND)
 
@@ -75,6 +77,11 @@ class Content:
     """Objects of the kinds that are compared with the present state."""
     ceiling: int = 0
     voters: frozenset[NodeUuid] = frozenset()
+
+    @property
+    def recovered_nodes(self) -> list[Node]:
+        """Return the nodes about which automatic recovery had committed something."""
+        return [node for node in self.nodes.values() if node.recovery is not None]
 
 
 @dataclass(frozen=True)
@@ -349,7 +356,11 @@ async def _archived(paths: Paths, content: Content) -> frozenset[int]:
 
 
 def _restored_rows(file: BinaryIO, plan: _Plan, ceiling: int, now: float) -> Iterator[Row]:
-    """Yield the rows of the backup, with unfinished jobs as errors, and the new ceiling of job ids."""
+    """Yield the rows of the backup, with unfinished jobs as errors, and the new ceiling of job ids.
+
+    What automatic recovery had committed about a node may have changed since, and must not be trusted (D12).
+    """
+    distrusted = {node.uuid: _without_recovery(node) for node in plan.content.recovered_nodes}
     for row in read_backup(file.read):
         if isinstance(row, BackupHeader):
             if row != plan.content.header:
@@ -358,9 +369,17 @@ def _restored_rows(file: BinaryIO, plan: _Plan, ceiling: int, now: float) -> Ite
             job = _job_of(row)
             if job.id not in plan.archived:
                 yield row if _has_ended(job) else _ended(row, job, now)
+        elif row.kind == _NODE_KIND and row.key in distrusted:
+            yield distrusted[NodeUuid(row.key)]
         elif (row.kind, row.key) != (META_KIND, JOB_ID_CEILING_KEY):
             yield row
     yield Row(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
+
+
+def _without_recovery(node: Node) -> Row:
+    """Return a node that is neither fenced nor known to have an armed watchdog."""
+    put = put_row(msgspec.structs.replace(node, recovery=None))
+    return Row(put.kind, put.key, put.value)
 
 
 def _ended(row: Row, job: StoredJob, now: float) -> Row:
@@ -442,6 +461,11 @@ def _remarks(plan: _Plan, aside: str, lost: list[str]) -> list[str]:
         )
     if aside:
         lines.append(f"the replaced state is preserved in {aside}")
+    if names := [node.name for node in content.recovered_nodes]:
+        lines.append(
+            f"automatic recovery forgets which nodes were fenced, and which watchdogs were armed ({_some(names)});"
+            " it learns this from the nodes: run 'gnt-cluster ha-status'"
+        )
     unknown = [str(job_id) for job_id, ended in sorted(content.jobs.items())
                if not ended and job_id not in plan.archived]  # fmt: skip
     if unknown:

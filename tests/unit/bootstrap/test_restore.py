@@ -24,8 +24,9 @@ from ganeti.jobs.record import JOB_KIND, job_key
 from ganeti.model import wire
 from ganeti.model.job import OpState, StoredJob, UndoStep
 from ganeti.model.names import JobStatus
-from ganeti.model.objects import Node, NodeUuid
+from ganeti.model.objects import Node, NodeRow, NodeUuid
 from ganeti.model.opcodes.test import OpTestDelay
+from ganeti.model.recovery import NodeState
 from ganeti.model.stored import Stored
 from ganeti.store import restoring as restoring_module
 from ganeti.store.archive import JobArchive
@@ -201,6 +202,25 @@ def test_whatever_rows_there_are_come_back(
 
 def _is_utf8(text: str) -> bool:
     return text == text.encode("utf-8", "replace").decode()
+
+
+@pytest.mark.requirement("D12", "D7")
+def test_rows_of_automatic_recovery_are_not_trusted_after_a_restore(paths: Paths) -> None:
+    fenced = NodeRow(NODES[1], NodeState.FENCED, 3, why="power off")
+    armed = NodeRow(NODES[2], NodeState.HEALTHY, 3, is_armed=True)
+    of_now = {
+        ("node", row.node): put_row(sample_node(number, recovery=row)).value
+        for number, row in ((2, fenced), (3, armed))
+    }
+    rows = [
+        Row(row.kind, row.key, of_now.get((row.kind, NodeUuid(row.key)), row.value))
+        for row in content()
+    ]
+    lines = restored(paths, backup_of(rows))
+    assert any("(node2.example.com, node3.example.com)" in line for line in lines)
+    before, found = {(row.kind, row.key): row.value for row in content()}, state_of(paths)
+    assert found.pop((META_KIND, JOB_ID_CEILING_KEY))
+    assert found == {key: value for key, value in before.items() if key in found}
 
 
 @pytest.mark.requirement("G7", "G11")

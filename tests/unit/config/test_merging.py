@@ -34,7 +34,8 @@ from ganeti.config.reservations import PORTS
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.upgrade import Reader
 from ganeti.model.job_filter import FilterAction, JobFilter
-from ganeti.model.objects import Cluster, Instance, Network, NetworkUuid, Nic
+from ganeti.model.objects import Cluster, Instance, Network, NetworkUuid, Nic, NodeRow
+from ganeti.model.recovery import NodeState
 from tests.unit.config.merging_clusters import Maker, changed, cluster
 
 KEEP, OURS = MergeOptions(default=Choice.KEEP), MergeOptions(default=Choice.OURS)
@@ -424,3 +425,23 @@ def test_choices_are_read_from_one_word() -> None:
     for wrong in ("mine", "colour=keep", "tags=maybe"):
         with pytest.raises(InputError, match="must be CHOICE or PART=CHOICE"):
             parse_choices(wrong)
+
+
+@pytest.mark.requirement("D7")
+def test_protected_instances_of_the_other_cluster_stop_the_merge() -> None:
+    theirs = cluster(2)
+    one: Instance = next(iter(theirs.instances.values()))
+    protected = changed(theirs, replace(one, beparams={"recovery": "failover"}))
+    error = only_error(merge(cluster(1), [protected]))
+    assert f"automatic recovery protects {one.name} there" in error
+    assert "set recovery=none there first" in error
+
+
+@pytest.mark.requirement("D12")
+def test_recovery_of_the_other_clusters_epochs_is_forgotten() -> None:
+    theirs = cluster(2)
+    node = theirs.nodes_by_name()[0]
+    row = NodeRow(node.uuid, NodeState.FENCED, 9)
+    plan = merge(cluster(1), [changed(theirs, replace(node, recovery=row))])
+    assert not plan.errors
+    assert plan.snapshot.nodes[node.uuid].recovery is None

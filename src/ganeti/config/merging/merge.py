@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from ganeti.config.fill import filled_beparams
 from ganeti.config.index import index_of
 from ganeti.config.kinds import entry_of, kind_of, problems_of, tables_of
 from ganeti.config.merging.findings import Findings, some
@@ -21,6 +22,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.job_filter import JobFilter
 from ganeti.model.objects import Cluster, DetachedDisk, Disk, Instance, Node
+from ganeti.model.recovery import Recovery
 from ganeti.model.stored import Stored
 
 _SHOWN_PROBLEMS = 20
@@ -110,6 +112,7 @@ def _joining(node: Node, cluster: Cluster, groups: Groups) -> Node:
         master_candidate=False,
         offline=True,
         drained=False,
+        recovery=None,  # it is of an epoch of the other cluster
         next_certificate="",
         certificate_generation=cluster.certificate_generation,
     )
@@ -126,6 +129,17 @@ def _say_of_nodes(theirs: Snapshot, findings: Findings) -> None:
     detached = [one.what for one in theirs.table(DetachedDisk).values()]
     if detached:
         findings.error(f"no instance there has {some(detached)}; attach each first, and remove it")
+    protected = [
+        one.name
+        for one in theirs.instances.values()
+        if filled_beparams(theirs.cluster, one)["recovery"] != Recovery.NONE
+    ]
+    if protected:
+        findings.error(
+            f"automatic recovery protects {some(protected)} there, and their guests are killed when their nodes"
+            " lose the master; set recovery=none there first (gnt-instance modify -B, or gnt-cluster modify -B),"
+            " and protect them again after the merge"
+        )
     if unsettled:
         findings.error(
             f"the migration of {some(unsettled)} is not settled; run 'gnt-instance migrate --cleanup'"
