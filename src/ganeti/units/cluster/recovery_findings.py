@@ -4,8 +4,13 @@ from collections.abc import Iterator
 
 from ganeti.config.fill import filled_beparams
 from ganeti.config.snapshot import Snapshot
-from ganeti.model.objects import Instance
-from ganeti.model.recovery import Recovery
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.objects import Instance, Node
+from ganeti.model.recovery import FenceMethod, NodeState, Recovery
+from ganeti.recovery.instance import InstanceState
+from ganeti.recovery.status import NodeStatus, RecoveryStatus
+from ganeti.units.cluster.findings import Finding
+from ganeti.units.oob.device import no_device, power_device
 
 LEAST_NODES = 3
 """With two nodes no majority is left when one is lost (D11)."""
@@ -36,3 +41,69 @@ def recovery_limits(snapshot: Snapshot, *, elects_master: bool) -> Iterator[str]
             f" the instances of {master} are recovered. With etcd a new master is elected automatically"
             " (gnt-cluster modify --state=etcd)"
         )
+
+
+def recovery_findings(
+    snapshot: Snapshot, status: RecoveryStatus, *, elects_master: bool
+) -> Iterator[Finding]:
+    """Yield what waits for an administrator, and what would after the next failure."""
+    nodes = {node.name: node for node in snapshot.nodes.values()}
+    for one in status.nodes:
+        if one.state is NodeState.STUCK:
+            text = (
+                f"is lost and not fenced: {one.why}; its protected instances stay down until you confirm that"
+                f" it is off: gnt-node fenced --confirm {one.name}"
+            )
+            yield Finding("ENODEFENCE", "node", one.name, text)
+        elif one.name in nodes and nodes[one.name].uuid != snapshot.cluster.master_node:
+            yield from _without_fencing(snapshot, nodes[one.name], one)
+    for guest in status.instances:
+        if guest.state is InstanceState.GIVEN_UP:
+            text = (
+                f"automatic recovery has given it up: {guest.why}; look at its last job, then run:"
+                f" gnt-instance start {guest.name}"
+            )
+            yield Finding("EINSTANCEDOWN", "instance", guest.name, text)
+    for text in recovery_limits(snapshot, elects_master=elects_master):
+        yield Finding("ECLUSTERCFG", "cluster", snapshot.cluster.name, text, is_error=False)
+    yield from _tied(snapshot)
+
+
+def _without_fencing(snapshot: Snapshot, node: Node, status: NodeStatus) -> Iterator[Finding]:
+    """Yield a node that no method could fence, if protected instances run there or could be moved there."""
+    protected = [
+        one
+        for one in snapshot.instances.values()
+        if node.uuid in one.all_nodes and recovery_of(snapshot, one) is Recovery.FAILOVER
+    ]
+    faults = list(_unusable(snapshot, node, status))
+    if not protected or len(faults) < len(status.methods):
+        return
+    here = sorted(one.name for one in protected if one.primary_node == node.uuid)
+    what = f"{len(here)} of its instances" if here else "instances that were moved to it"
+    text = (
+        f"if it is lost, {what} stay down until an administrator confirms that it is off:"
+        f" {'; '.join(faults) or 'the node parameter fence_methods is none'}"
+    )
+    yield Finding("ENODEFENCE", "node", node.name, text, is_error=bool(here and status.methods))
+
+
+def _unusable(snapshot: Snapshot, node: Node, status: NodeStatus) -> Iterator[str]:
+    """Yield why each fencing method of a node that does not work would not fence it."""
+    if FenceMethod.WATCHDOG in status.methods and not status.is_armed:
+        yield f"its watchdog is not armed ({status.why_unarmed or 'it has not answered yet'})"
+    if FenceMethod.POWER in status.methods and power_device(snapshot, node) is None:
+        yield no_device(node)
+
+
+def _tied(snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield instances whose policy is failover although only their own node has their disks."""
+    for one in snapshot.instances.values():
+        wanted = filled_beparams(snapshot.cluster, one)["recovery"]
+        if wanted == Recovery.FAILOVER and DISK_TEMPLATES[one.disk_template].is_local:
+            text = (
+                f"recovery=failover has no effect on disk template {one.disk_template}, because only its own"
+                f" node has its disks; run: gnt-instance modify -B recovery=restart {one.name}, or move it to"
+                " drbd (gnt-instance modify -t drbd)"
+            )
+            yield Finding("EINSTANCELAYOUT", "instance", one.name, text, is_error=False)

@@ -67,6 +67,7 @@ from ganeti.units.cluster.mirror_findings import (
     module_findings,
 )
 from ganeti.units.cluster.oob_findings import oob_findings, oob_problems
+from ganeti.units.cluster.recovery_findings import recovery_findings
 from ganeti.units.cluster.redundancy import memory_findings
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import cluster_variables
@@ -189,6 +190,11 @@ class LUClusterVerifyConfig(VerifyUnit[OpClusterVerifyConfig]):
         if has_protected(snapshot):
             devices = fence_findings(snapshot, await device_answers(ctx))
             await self.report(ctx, "Verifying fencing devices", devices)
+        status = ctx.services.recovery.status()
+        if status.nodes:
+            elects = ctx.services.elects_master
+            recovery = recovery_findings(snapshot, status, elects_master=elects)
+            ok = await self.report(ctx, "Verifying automatic recovery", recovery) and ok
         left = pending_undo_findings(snapshot, ctx.services.pending_undo())
         await self.report(ctx, "Verifying what jobs left undone", left)
         return Outcome(ok)
