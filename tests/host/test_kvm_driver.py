@@ -15,16 +15,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from ganeti.base import process_table
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import run
+from ganeti.daemons.guard import GuardProcess
 from ganeti.hypervisor.kvm.acceleration import Acceleration
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.network import tap_name
 from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.model.data_collectors import KVM_MEMORY, KVM_STATUS, collecting
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
+from ganeti.model.wire import encode
 from ganeti.monitoring.collectors import DESCRIPTIONS, Collectors, Host
+from ganeti.node.lease_record import LeaseRecord, boot_id, write_lease
 from ganeti.rpc.procedures.migration import MigrationEnd
 from tests.support.kvm_nodes import (
     READY,
@@ -35,11 +39,13 @@ from tests.support.kvm_nodes import (
     nothing_is_left,
     send,
 )
+from tests.support.predictable import FrozenClock
 from tests.support.tiny_guest import (
     are_consecutive,
     disk_heartbeats,
     heartbeats,
     install,
+    make_disk,
     open_files,
     tiny_instance,
     wait_for_text,
@@ -451,3 +457,29 @@ async def test_a_bridge_that_is_missing_is_named_and_no_tap_device_stays(
         await node.driver.start(instance, [str(disk)])
     assert tap_name(node.paths.root, nic) not in [name for _, name in socket.if_nameindex()]
     assert nothing_is_left(node, instance)
+
+
+@pytest.mark.requirement("D7")
+@pytest.mark.parametrize("is_recorded", [True, False])
+async def test_a_guest_is_killed_when_the_lease_of_its_node_is_over(
+    node: Node, guest: Path, disk: Path, *, is_recorded: bool
+) -> None:
+    """Also if the node daemon died before it had recorded the process."""
+    clock = FrozenClock()
+    instance, other = tiny_instance(guest), tiny_instance(guest, "other")
+    for one, path in ((instance, disk), (other, make_disk(disk.with_name("other")))):
+        await node.driver.start(one, [str(path)], paused=True)
+    record = node.record(instance)
+    if not is_recorded:
+        started = msgspec.structs.replace(record, pid=0, start_ticks=0)
+        node.files(instance).record.write_bytes(encode(started))
+    lease = LeaseRecord(boot_id(node.paths), clock.now + 10, {instance.uuid: clock.now})
+    write_lease(node.paths, lease)
+    guard = GuardProcess(node.paths, clock)
+    assert guard.step(is_ending=False)
+    assert await node.state(instance)
+    clock.advance(10.0)
+    assert guard.step(is_ending=False)
+    assert not process_table.is_alive(record.process)
+    assert not await node.state(instance)
+    assert await node.state(other)

@@ -33,7 +33,8 @@ OPEN_AGAIN_S = 5.0
 DIES_WITHIN_S = 0.1
 """How long a killed guest usually takes to end, at most."""
 ENDING = (signal.SIGTERM, signal.SIGINT)
-REALTIME = 50
+OOM_SCORE = Path("/proc/self/oom_score_adj")
+PRIORITY = os.sched_param(50)
 
 log = logging.getLogger(PROGRAM)
 
@@ -194,11 +195,14 @@ def _prefer_this_process() -> None:
         lock_memory()
     except HostError as err:
         log.warning("%s", err.message)
-    try:
-        Path("/proc/self/oom_score_adj").write_text("-1000", "ascii")
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REALTIME))
-    except OSError as err:
-        log.warning("this process has no priority: %s", err.strerror)
+    for what, prefer in (
+        ("survive a lack of memory", lambda: OOM_SCORE.write_text("-1000", "ascii")),
+        ("real-time priority", lambda: os.sched_setscheduler(0, os.SCHED_FIFO, PRIORITY)),
+    ):
+        try:
+            prefer()
+        except OSError as err:
+            log.warning("this process has no right to %s: %s", what, err.strerror)
 
 
 def _parser() -> Parser:
