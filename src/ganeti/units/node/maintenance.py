@@ -108,8 +108,7 @@ class LUNodeMaintenanceBegin(LogicalUnit[OpNodeMaintenanceBegin, MaintenancePlan
         free = [one for one in leaving if not one.secondary_nodes]
         for one in leaving:
             if one.secondary_nodes:
-                _check_secondary(ctx.snapshot, one)
-                jobs.append([OpInstanceMigrate(instance_name=one.name, allow_failover=True)])
+                jobs.append([_migration(one, _secondary(ctx.snapshot, one))])
         if free:
             request = iallocator_requests.node_evacuate([one.name for one in free], PRIMARY_ONLY)
             found = await proposed_moves(ctx, request, free, self.op.iallocator)
@@ -238,15 +237,24 @@ def _must_stop(snapshot: Snapshot, instance: Instance) -> bool:
     return is_up and bool(filled_beparams(snapshot.cluster, instance)["always_failover"])
 
 
-def _check_secondary(snapshot: Snapshot, instance: Instance) -> None:
-    for other in (snapshot.nodes[uuid] for uuid in instance.secondary_nodes):
-        if other.offline or other.maintenance is not None:
-            state = "marked offline" if other.offline else "in maintenance, too"
-            raise PrereqError(
-                f"{instance.name} cannot leave: its secondary node {other.name} is {state};"
-                " choose another one (gnt-instance replace-disks --new-secondary)",
-                ErrorCode.WRONG_STATE,
-            )
+def _migration(instance: Instance, target: Node) -> OpCode:
+    """Return the move to a node. It names the target, so that a repetition never moves the instance away again."""
+    return OpInstanceMigrate(
+        instance_name=instance.name, target_node=target.name, allow_failover=True
+    )
+
+
+def _secondary(snapshot: Snapshot, instance: Instance) -> Node:
+    """Return the node that has the other copy of the disks; PrereqError if it is not in service."""
+    [other] = (snapshot.nodes[uuid] for uuid in instance.secondary_nodes)
+    if other.offline or other.maintenance is not None:
+        state = "marked offline" if other.offline else "in maintenance, too"
+        raise PrereqError(
+            f"{instance.name} cannot leave: its secondary node {other.name} is {state};"
+            " choose another one (gnt-instance replace-disks --new-secondary)",
+            ErrorCode.WRONG_STATE,
+        )
+    return other
 
 
 def _can_return(ctx: UnitContext, instance: Instance, node: Node) -> bool:
@@ -268,14 +276,11 @@ def _can_return(ctx: UnitContext, instance: Instance, node: Node) -> bool:
 
 def _return_job(instance: Instance, node: Node) -> list[OpCode]:
     """Return the opcodes that bring an instance back, its mirrors first brought up to date."""
+    back = _migration(instance, node)
     if not instance.secondary_nodes:
-        return [
-            OpInstanceMigrate(
-                instance_name=instance.name, target_node=node.name, allow_failover=True
-            )
-        ]
+        return [back]
     fill = OpInstanceActivateDisks(instance_name=instance.name, wait_for_sync=True, if_wanted=True)
-    return [fill, OpInstanceMigrate(instance_name=instance.name, allow_failover=True)]
+    return [fill, back]
 
 
 def _restarts(snapshot: Snapshot, node: Node, stopped: Iterable[InstanceUuid]) -> Jobs:
