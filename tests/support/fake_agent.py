@@ -1,9 +1,17 @@
 """A fence agent whose machine is a file, and which lies, hangs, loses answers and wants a password on request."""
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
+from ganeti.base.call_programs import CallPrograms
 from ganeti.base.paths import Paths
 from ganeti.model.fencing import AGENT_DIRECTORIES
+from ganeti.node.commands import NodeCommands
+from ganeti.node.fence_agents import NodeFenceAgents
+from ganeti.recovery.power import PowerResult
+from ganeti.rpc.calls import Call, Handler, Handlers
+from ganeti.rpc.procedures.stale_work import END_STALE_WORK, EndWorkArgs, EndWorkResult
 
 AGENT = "fence_fake"
 
@@ -63,3 +71,34 @@ class FakeAgent:
     @property
     def is_on(self) -> bool:
         return self.got("power") == "on\n"
+
+
+class NoAudit:
+    """An audit log that keeps nothing."""
+
+    def power_cut(self, node: str, device: str, result: PowerResult, seconds: float) -> None:
+        """Record nothing."""
+
+
+def programs_of(paths: Paths) -> Handlers:
+    """The programs of the master's node, and what ends them."""
+    programs = CallPrograms()
+
+    def within(handler: Handler) -> Handler:
+        async def answer(args: Any, call: Call) -> Any:
+            # As in the node's server, the call continues if its caller disconnects.
+            async def work() -> Any:
+                with programs.of(call.key):
+                    return await handler(args, call)
+
+            return await asyncio.shield(asyncio.create_task(work()))
+
+        return answer
+
+    async def end(args: EndWorkArgs, _call: Call) -> EndWorkResult:
+        for key in args.keys:
+            await programs.end(key)
+        return EndWorkResult(ended=[], unfinished=[])
+
+    own = {**NodeCommands(paths).handlers(), **NodeFenceAgents(paths).handlers()}
+    return {**{name: within(one) for name, one in own.items()}, END_STALE_WORK.name: end}

@@ -22,8 +22,6 @@ from ganeti.rpc.procedures.stale_work import END_STALE_WORK, EndWorkArgs
 from ganeti.units.calls import Rpc
 from ganeti.units.oob.device import PowerDevice, failure, no_device, power_device
 
-STATUS_S = 10.0
-"""Time limit of one question."""
 PAUSES_S = (1.0, 2.0, 4.0, 8.0)
 """Between two attempts; the last one repeats."""
 
@@ -107,12 +105,11 @@ class PowerFencing:
         pauses = iter(PAUSES_S)
         pause = 0.0
         while True:
-            # An order that hangs leaves time for the question.
+            # An order or a question that hangs leaves time for the next.
             off = await self._run(device, AgentAction.OFF, (end - self._clock.monotonic()) / 2)
             why = off if isinstance(off, str) else failure(off) if off.status else ""
             last[0] = f"off: {why}" if why else "its status is not known"
-            left_s = end - self._clock.monotonic()
-            status = await self._status(device, min(STATUS_S, left_s))
+            status = await self._status(device, (end - self._clock.monotonic()) / 2)
             if status.is_on is False:
                 return
             said = "its status is on" if status.is_on else f"status: {status.why}"

@@ -66,7 +66,7 @@ def objects() -> list[Stored]:
             data_collector_interval={"lv": 7},
         ),
         sample_group(),
-        sample_node(1),
+        sample_node(1, fence_secret=SECRET),
         sample_node(2, offline=True, master_candidate=False),
         sample_node(3, drained=True, master_candidate=False),
         sample_node(1, uuid=NodeUuid("u4"), name="node4.example.com", primary_ip="192.0.2.4"),

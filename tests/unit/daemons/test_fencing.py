@@ -12,17 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.api.audit import MasterAudit
-from ganeti.base.call_programs import CallPrograms
 from ganeti.base.clock import SystemClock
 from ganeti.base.ids import RandomIds
 from ganeti.base.paths import Paths
 from ganeti.config.config import Config
 from ganeti.daemons.fencing import PowerFencing
-from ganeti.node.commands import NodeCommands
-from ganeti.node.fence_agents import NodeFenceAgents
-from ganeti.rpc.calls import Call, Handler, Handlers
-from ganeti.rpc.procedures.stale_work import END_STALE_WORK, EndWorkArgs, EndWorkResult
-from tests.support.fake_agent import AGENT, FakeAgent
+from tests.support.fake_agent import AGENT, FakeAgent, programs_of
 from tests.support.fake_rpc import FakeRpc, Fault
 from tests.unit.config.sample import NODES, sample_config
 
@@ -30,30 +25,6 @@ pytestmark = pytest.mark.requirement("D7")
 
 PASSWORD = "hunter2 of the BMC"
 PROGRAM = "/usr/local/sbin/oob"
-
-
-def node_of(paths: Paths) -> Handlers:
-    """The programs of the master's node, and what ends them."""
-    programs = CallPrograms()
-
-    def within(handler: Handler) -> Handler:
-        async def answer(args: Any, call: Call) -> Any:
-            # As in the node's server, the call continues if its caller disconnects.
-            async def work() -> Any:
-                with programs.of(call.key):
-                    return await handler(args, call)
-
-            return await asyncio.shield(asyncio.create_task(work()))
-
-        return answer
-
-    async def end(args: EndWorkArgs, _call: Call) -> EndWorkResult:
-        for key in args.keys:
-            await programs.end(key)
-        return EndWorkResult(ended=[], unfinished=[])
-
-    own = {**NodeCommands(paths).handlers(), **NodeFenceAgents(paths).handlers()}
-    return {**{name: within(one) for name, one in own.items()}, END_STALE_WORK.name: end}
 
 
 @dataclass
@@ -85,7 +56,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     paths = Paths(tmp_path)
     agent = FakeAgent(paths, tmp_path / "machine")
     store, config = await sample_config()
-    rpc = FakeRpc({"node1.example.com": node_of(paths)}, lambda: (1, "master"))
+    rpc = FakeRpc({"node1.example.com": programs_of(paths)}, lambda: (1, "master"))
     clock = SystemClock()
     audit = MasterAudit(tmp_path / "audit", clock)
     power = PowerFencing(config, rpc, NODES[0], ids=RandomIds(), clock=clock, audit=audit)

@@ -12,8 +12,8 @@ from ganeti.model.objects import Maintenance
 from ganeti.model.opcodes.cluster import OpClusterSetParams, OpClusterVerifyConfig
 from ganeti.model.opcodes.fencing import OpNodeFencePassword, OpNodeFenceTest
 from ganeti.model.opcodes.node import OpNodeSetParams
-from ganeti.recovery.power import PowerResult
 from ganeti.rpc.procedures.commands import CommandOutput, FenceAgentArgs
+from tests.support.fake_agent import NoAudit
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.support.virtual_time import LoopClock
 from tests.unit.units.opcodes import create
@@ -24,11 +24,6 @@ pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("D7")]
 AGENT = "fence_model"
 PASSWORD = "hunter2-of-the-bmc"
 NAME2 = "node2.example.com"
-
-
-class NoAudit:
-    def power_cut(self, node: str, device: str, result: PowerResult, seconds: float) -> None:
-        """Record nothing."""
 
 
 class Device:

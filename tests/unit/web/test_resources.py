@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import JobQueueFull
 from ganeti.model import wire
 from ganeti.model.job import Submitter, remote_source
-from ganeti.model.objects import Instance
+from ganeti.model.objects import Instance, Node
 from ganeti.model.operation import Right
 from ganeti.query.execute import KINDS
 from ganeti.rpc.procedures.programs import OsInfo
@@ -576,7 +576,15 @@ async def test_no_answer_contains_secrets_of_the_configuration(rig: RestRig) -> 
     keeper = msgspec.structs.replace(
         one, disks=(disk,), osparams_private={"password": "of-guest-4711"}
     )
-    tables: dict[Any, Any] = {**shown.tables, Instance: {**shown.instances, uuid: keeper}}
+    nodes = {
+        name: msgspec.structs.replace(node, fence_secret="of-bmc-4711")
+        for name, node in shown.nodes.items()
+    }
+    tables: dict[Any, Any] = {
+        **shown.tables,
+        Instance: {**shown.instances, uuid: keeper},
+        Node: nodes,
+    }
     rig.master.config.snapshot = dataclasses.replace(shown, tables=tables)
     rig.master.queue.live.append(job(1))
     seen = 0
