@@ -83,8 +83,8 @@ requirements: ## each rule of docs/rules.md: tested or open
 pins: ## choose the newest versions of all dependencies, with hashes
 	@scripts/pin_requirements $(PYTHON)
 
-demo: packages $(STAMP) ## a three-node cluster on this machine, with a real virtual machine
-	@$(BIN)/python -m ganeti.vcluster.demo up
+demo: packages $(STAMP) ## a three-node cluster on this machine, with a real virtual machine; HA=1 also kills a node
+	@$(BIN)/python -m ganeti.vcluster.demo up $(if $(HA),--ha)
 
 demo-down: $(STAMP) ## end exactly what the demo started
 	@$(BIN)/python -m ganeti.vcluster.demo down

@@ -19,9 +19,9 @@ LIMIT_S = 300
 """The demo's own promise, installation included."""
 
 
-def demo(directory: Path, action: str) -> "subprocess.CompletedProcess[str]":
+def demo(directory: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "ganeti.vcluster.demo", "--dir", str(directory), action],
+        [sys.executable, "-m", "ganeti.vcluster.demo", "--dir", str(directory), *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -82,6 +82,20 @@ def test_the_demo_shows_a_virtual_machine_and_leaves_nothing_behind(directory: P
     assert not directory.exists()
     again = demo(directory, "down")
     assert (again.returncode, "not running" in again.stdout) == (0, True)
+
+
+@pytest.mark.requirement("D6", "D7")
+def test_demo_shows_how_an_instance_survives_its_node(directory: Path) -> None:
+    build_tiny_guest()
+    done = demo(directory, "--ha", "up")
+    said = done.stdout
+    assert done.returncode == 0, said
+    assert re.search(r"After \d+ seconds web1\.example\.com runs on node[13]", said)
+    boots = re.findall(r"GANETI-TINY READY hostname=web1.example.com boot=(\d)", said)
+    assert boots == ["1", "2"]
+    assert re.search(r"^node2\S+ +fenced .*confirms that the power is off", said, re.MULTILINE)
+    assert "INSTANCE_FAILOVER(web1.example.com)" in said
+    assert sum("qemu-system" in words for words in processes_of(directory).values()) == 1
 
 
 def test_failed_demo_reports_the_reason_and_leaves_nothing(directory: Path) -> None:

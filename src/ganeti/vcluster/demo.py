@@ -1,5 +1,6 @@
 """`make demo`: a first tour with the real commands, on a cluster that stays up."""
 
+import json
 import re
 import subprocess
 import sys
@@ -8,9 +9,13 @@ from pathlib import Path
 
 from ganeti.base.errors import ExecError, GanetiError
 from ganeti.base.terminal import Parser, say
+from ganeti.model.outofband import OobCommand
+from ganeti.recovery.times import SUSPECT_S
 from ganeti.vcluster import lifecycle
 from ganeti.vcluster.command import announce, stop_on_sigterm
 from ganeti.vcluster.layout import VirtualCluster, plan
+from ganeti.vcluster.lifecycle import POWER_PROGRAM
+from ganeti.vcluster.power import switch
 
 DEFAULT_DIRECTORY = Path("/var/tmp/ganeti-demo")  # noqa: S108 - made 0700, and long names do not fit
 NODES = 3
@@ -19,6 +24,8 @@ HEARTBEAT, READY = "HEARTBEAT", "GANETI-TINY READY"
 SHOWN_LINES = 4
 BOOT_LIMIT_S = 120.0
 LOOK_INTERVAL_S = 0.2
+WATCHED_LIMIT_S = 30.0
+RECOVERY_LIMIT_S = 120.0
 CHECKOUT = Path(__file__).resolve().parents[3]
 
 
@@ -75,6 +82,52 @@ class Demo:
         self._master("gnt-job", "list")
         self._master("gnt-cluster", "verify")
 
+    def run_recovery(self) -> None:
+        """Kill a node before the user's eyes; its instance runs on another node without an administrator."""
+        lost = self._cluster.nodes[1]
+        _title("A protected virtual machine, on a node whose power can be switched")
+        self._master("gnt-cluster", "modify", f"--node-parameters=oob_program={POWER_PROGRAM}")
+        self._master(
+            "gnt-instance", "add", "-t", "sharedfile", "--disk", "0:size=128m", "-o", "tiny+default",
+            "-B", "memory=96m,vcpus=1,recovery=failover", "--no-nics", "-n", lost.name, INSTANCE,
+        )  # fmt: skip
+        self._show_console()
+        self._wait_until_watched(lost.name)
+        self._master("gnt-cluster", "ha-status")
+        _title(f"{lost.name} loses power: all of its processes end with SIGKILL")
+        begun = time.monotonic()
+        switch(self._cluster, lost, OobCommand.POWER_OFF, announce)
+        while (node := self._runs_on()) in ("", lost.name):
+            if time.monotonic() - begun > RECOVERY_LIMIT_S:
+                raise ExecError(f"{INSTANCE} was not recovered within {RECOVERY_LIMIT_S:.0f} s")
+            time.sleep(LOOK_INTERVAL_S)
+        took_s = time.monotonic() - begun
+        announce(f"After {took_s:.0f} seconds {INSTANCE} runs on {node}.")
+        self._show_console()
+        self._master("gnt-instance", "list")
+        self._master("gnt-cluster", "ha-status")
+        self._master("gnt-job", "list")
+        _title(f"{lost.name} returns")
+        switch(self._cluster, lost, OobCommand.POWER_ON, announce)
+
+    def _wait_until_watched(self, node: str) -> None:
+        """Return when the master has the node's first heartbeat."""
+        end = time.monotonic() + WATCHED_LIMIT_S
+        words = ["gnt-cluster", "ha-status", "--json"]
+        while True:
+            status = json.loads(self._commands.output(self._cluster.master, words))
+            if any(one["name"] == node and one["silent_s"] < SUSPECT_S for one in status["nodes"]):
+                return
+            if time.monotonic() > end:
+                raise ExecError(f"{node} has not answered a heartbeat")
+            time.sleep(LOOK_INTERVAL_S)
+
+    def _runs_on(self) -> str:
+        """Return the node on which the instance runs; '' while it does not."""
+        words = ["gnt-instance", "list", "--no-headers", "-o", "status,pnode", INSTANCE]
+        status, _, node = self._commands.output(self._cluster.master, words).partition(" ")
+        return node.strip() if status == "running" else ""
+
     def _show_console(self, *, after_boot: bool = True) -> None:
         """Print what the guest's console says first, or next, once it has a heartbeat in it."""
         announce(f"\nnode1# gnt-instance console --log {INSTANCE}   (a part)")
@@ -107,11 +160,14 @@ def _title(text: str) -> None:
     announce(f"\n== {text} ==")
 
 
-def up(directory: Path) -> None:
+def up(directory: Path, *, shows_recovery: bool) -> None:
     """Create the demonstration cluster, or start it again."""
     begun = time.monotonic()
     cluster, is_new = lifecycle.ensure(
-        directory, lambda: _planned(directory), announce, lambda made: Demo(made).run()
+        directory,
+        lambda: _planned(directory),
+        announce,
+        lambda made: Demo(made).run_recovery() if shows_recovery else Demo(made).run(),
     )
     if is_new:
         took = time.monotonic() - begun
@@ -157,11 +213,17 @@ def main() -> int:
     """`up` or `down`."""
     parser = Parser(prog="ganeti.vcluster.demo")
     parser.add_argument("--dir", type=Path, default=DEFAULT_DIRECTORY)
+    parser.add_argument(
+        "--ha", action="store_true", help="show the recovery of an instance whose node dies"
+    )
     parser.add_argument("action", choices=("up", "down"))
     args = parser.parse_args()
     stop_on_sigterm()
     try:
-        {"up": up, "down": down}[args.action](args.dir.absolute())
+        if args.action == "up":
+            up(args.dir.absolute(), shows_recovery=args.ha)
+        else:
+            down(args.dir.absolute())
     except (GanetiError, OSError) as err:
         say(f"demo: {err}", file=sys.stderr)
         return 1
