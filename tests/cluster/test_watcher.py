@@ -1,15 +1,20 @@
 """Hooks, the watcher and programs of administrators on real nodes."""
 
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ganeti.bootstrap.daemons import NODED
+from tests.support.fake_agent import AGENT, FakeAgent
 from tests.support.local_cluster import Done, LocalCluster, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 NewName = Callable[[], str]
+
+
+PASSWORD = "hunter2-of-the-bmc"
 
 
 def program(path: Path, body: str) -> None:
@@ -18,6 +23,15 @@ def program(path: Path, body: str) -> None:
         directory.chmod(0o755)
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
+
+
+def files_with(root: Path, secret: bytes) -> dict[str, int]:
+    """Files below a node's root that contain a secret, with their modes."""
+    found = {}
+    for path in root.rglob("*"):
+        if path.is_file() and not path.is_symlink() and secret in path.read_bytes():
+            found[str(path.relative_to(root))] = stat.S_IMODE(path.stat().st_mode)
+    return found
 
 
 def watcher(cluster: LocalCluster, *words: str, node: int = 1) -> Done:
@@ -102,6 +116,43 @@ def test_hosts_are_switched_by_their_program(cluster: LocalCluster) -> None:
     assert cluster.value("node", "node3", "offline,powered").split() == ["Y", "N"]
     cluster.ok("gnt-cluster", "epo", "-f", "--on", "node3")
     assert cluster.value("node", "node3", "offline,powered").split() == ["N", "Y"]
+
+
+@pytest.mark.requirement("D7", "G23")
+def test_password_of_an_agent_is_only_in_the_state(cluster: LocalCluster, tmp_path: Path) -> None:
+    agent = FakeAgent(cluster.node(1).paths, tmp_path / "machine")
+    agent.set("password", PASSWORD)
+    options = f"fence_agent={AGENT},fence_options=ip=192.0.2.99 username=admin,fence_timeout=5"
+    cluster.ok("gnt-node", "modify", f"--node-parameters={options}", "node3")
+    assert "gnt-node fence-password" in cluster.fails("gnt-node", "fence-test", "node3")
+    stored = cluster.run("gnt-node", "fence-password", "node3", stdin=f"{PASSWORD}\n")
+    assert stored.status == 0, stored.err
+    tested = cluster.ok("gnt-node", "fence-test", "node3").out
+    assert "Power: on" in tested
+    assert f"cannot run {AGENT}: it is not installed" in tested
+    cluster.ok("gnt-node", "modify", "--offline=yes", "node3")
+    assert "Power: off" in cluster.ok("gnt-node", "fence-test", "--off", "-f", "node3").out
+    assert not agent.is_on
+    assert "power off node node3" in cluster.ok("gnt-cluster", "audit").out
+    cluster.ok("gnt-node", "modify", "--offline=no", "node3")
+    shown = "".join(
+        cluster.ok(*words).out
+        for words in (
+            ("gnt-node", "info", "node3"),
+            ("gnt-cluster", "info"),
+            ("gnt-cluster", "audit", "--json"),
+            (
+                "gnt-job",
+                "info",
+                *cluster.ok("gnt-job", "list", "--no-headers", "-o", "id").out.split(),
+            ),
+        )
+    )
+    assert PASSWORD not in shown + agent.got("seen")
+    for number in (1, 2, 3):
+        found = files_with(cluster.node(number).paths.root, PASSWORD.encode())
+        assert all(name.startswith("var/lib/ganeti/state") for name in found), found
+        assert all(mode == stat.S_IRUSR | stat.S_IWUSR for mode in found.values()), found
 
 
 def test_all_hosts_but_the_masters_can_be_switched_off_at_once(cluster: LocalCluster) -> None:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import Protocol
 
 from ganeti.base.clock import Clock
-from ganeti.base.errors import GanetiError, RpcError, RpcFailed
+from ganeti.base.errors import GanetiError, InputError, RpcError, RpcFailed
 from ganeti.base.ids import IdSource
 from ganeti.config.config import Config
 from ganeti.model.fencing import AgentAction, PowerStatus
@@ -156,6 +156,8 @@ class PowerFencing:
         except asyncio.CancelledError:
             self._end(own, key)
             raise
+        except InputError as err:
+            raise _Refused(err.message) from err
         except RpcFailed as err:
             if err.wire_error != UNREACHABLE:
                 raise _Refused(f"{own.name}: {err.reason}") from err

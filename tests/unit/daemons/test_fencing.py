@@ -167,6 +167,16 @@ async def test_agent_that_must_not_run_fails_at_once(bench: Bench) -> None:
     assert "it is not installed; install the Debian package fence-agents" in result.detail
 
 
+async def test_options_that_are_not_allowed_any_more_are_no_fault_of_the_master(
+    bench: Bench,
+) -> None:
+    """A stored configuration may have them, since nothing checks it again."""
+    await bench.set(fence_options="passwd=x")
+    result = await bench.power.cut(NODES[1])
+    assert not result.is_fenced
+    assert "option passwd must not be here" in result.detail
+
+
 async def test_one_action_for_a_node_at_a_time(bench: Bench) -> None:
     results = await asyncio.gather(*(bench.power.cut(NODES[1]) for _ in range(3)))
     assert all(one.is_fenced for one in results)

@@ -1,6 +1,5 @@
 """The device that switches a node off: its fence agent, or its out-of-band program."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ganeti.config.fill import filled_ndparams
@@ -23,7 +22,8 @@ class PowerDevice:
     agent: str = ""
     """The fence agent; '' if it is `program`."""
     program: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: str = ""
+    """The node parameter `fence_options`."""
     password: str = field(default="", repr=False)
     timeout_s: float = 60.0
 
@@ -43,11 +43,11 @@ class PowerDevice:
         )
 
     def agent_args(self, action: AgentAction, limit_s: float) -> FenceAgentArgs:
-        """Return the call that runs its agent."""
+        """Return the call that runs its agent; InputError if the stored options are not allowed any more."""
         return FenceAgentArgs(
             agent=self.agent,
             action=action,
-            options=dict(self.options),
+            options=parse_options(self.options),
             password=self.password,
             timeout_s=limit_s,
         )
@@ -91,7 +91,7 @@ def power_device(snapshot: Snapshot, node: Node) -> PowerDevice | None:
         node.name,
         agent=agent,
         program="" if agent else program,
-        options=parse_options(str(params["fence_options"])) if agent else {},
+        options=str(params["fence_options"]) if agent else "",
         password=node.fence_secret if agent else "",
         timeout_s=float(params["fence_timeout"]),
     )
