@@ -1,11 +1,11 @@
 """The answer of QueryHaStatus: automatic recovery as people and programs see it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ganeti.config.snapshot import Snapshot
-from ganeti.model.recovery import NodeState
+from ganeti.model.recovery import NodeState, Recovery
 from ganeti.recovery.instance import InstanceState
 from ganeti.recovery.status import InstanceStatus, NodeStatus, RecoveryStatus
 from ganeti.units.cluster.recovery_findings import recovery_limits
@@ -21,12 +21,18 @@ class HaStatus:
 
     def answer(self) -> dict[str, Any]:
         """Return each watched node and protected instance, sorted by name, the alarms, and the known limits."""
-        found = self.status()
-        limits = recovery_limits(self.snapshot(), elects_master=self.elects_master)
+        found, snapshot = self.status(), self.snapshot()
+        master = snapshot.nodes[snapshot.cluster.master_node].name
+        states = {one.name: one.state for one in found.nodes}
+        limits = recovery_limits(snapshot, elects_master=self.elects_master)
         return {
-            "nodes": [_node(one) for one in sorted(found.nodes, key=lambda one: one.name)],
+            "nodes": [
+                {**_node(one), "master": one.name == master}
+                for one in sorted(found.nodes, key=lambda one: one.name)
+            ],
             "instances": [
-                _instance(one) for one in sorted(found.instances, key=lambda one: one.name)
+                {**_instance(one), "why": one.why or _waits(one, states)}
+                for one in sorted(found.instances, key=lambda one: one.name)
             ],
             "alarms": list(found.alarms),
             "limits": list(limits),
@@ -72,5 +78,16 @@ def _instance(one: InstanceStatus) -> dict[str, Any]:
         "state": one.state.value,
         "state_s": round(one.state_s, 1),
         "attempts": one.attempts,
-        "why": one.why,
     }
+
+
+def _waits(one: InstanceStatus, states: Mapping[str, NodeState]) -> str:
+    """Return what an instance waits for if its node is lost and not fenced yet."""
+    state = states.get(one.node, NodeState.HEALTHY)
+    if one.state is not InstanceState.IDLE or state not in _NOT_FENCED:
+        return ""
+    until = "is fenced" if one.recovery is Recovery.FAILOVER else "returns"
+    return f"its node is {state.value}; it is started again when the node {until}"
+
+
+_NOT_FENCED = (NodeState.SUSPECT, NodeState.FENCING, NodeState.STUCK)

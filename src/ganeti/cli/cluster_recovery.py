@@ -26,7 +26,8 @@ def ha_status(args: argparse.Namespace) -> int:
 
     An instance is protected if its backend parameter `recovery` is `restart` or `failover`. The table of nodes
     shows the fencing methods in the order in which the master tries them, whether the node's watchdog is armed,
-    and the time since the node's last answer. The column `For` has the time in the present state. A node is `healthy`, `suspect` (it does not answer), `fencing`,
+    and the time since the node's last answer. The column `For` has the time in the present state.
+    The master never fences its own node. A node is `healthy`, `suspect` (it does not answer), `fencing`,
     `fenced` (it certainly runs no protected instance), `stuck` (no method has fenced it), or `returning` (it
     answers again, and drops what moved away).
 
@@ -77,7 +78,7 @@ def _node(one: dict[str, Any]) -> list[str]:
         state,
         _duration(one["state_s"]),
         _duration(one["silent_s"]),
-        ",".join(one["fence_methods"]) or "none",
+        "(master)" if one["master"] else ",".join(one["fence_methods"]) or "none",
         "armed" if one["watchdog_armed"] else "not armed",
         "; ".join(filter(None, why)),
     ]

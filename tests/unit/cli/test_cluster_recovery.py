@@ -31,14 +31,16 @@ def test_cluster_without_protected_instances_says_how_to_protect_one(
 
 @pytest.mark.requirement("D7", "D13")
 def test_status_shows_nodes_instances_and_alarms(master: FakeMaster, run: Run) -> None:
-    master.replies["QueryHaStatus"] = {**answer(stuck_status()), "limits": ["a limit"]}
+    found = {**answer(stuck_status()), "limits": ["a limit"]}
+    found["nodes"][0] |= {"master": True, "fence_methods": []}
+    master.replies["QueryHaStatus"] = found
     code, out, _ = run(gnt_cluster, "ha-status")
     assert code == 1
     assert (
         out
         == f"""\
 Node              State   For Silent Fencing        Watchdog  Why
-node1.example.com healthy 2h  1s     power,watchdog armed
+node1.example.com healthy 2h  1s     (master)       armed
 node2.example.com stuck   4m  4m     none           not armed no fencing method is configured
 node3.example.com healthy 2h  1s     power,watchdog armed
 
@@ -56,12 +58,12 @@ Needs an administrator:
 
 
 def test_unarmed_watchdog_that_is_a_method_says_why(master: FakeMaster, run: Run) -> None:
-    node = node_status(1, is_armed=False, why_unarmed="no watchdog device", in_maintenance=True)
+    node = node_status(2, is_armed=False, why_unarmed="no watchdog device", in_maintenance=True)
     master.replies["QueryHaStatus"] = answer(RecoveryStatus((node,), (instance_status(),)))
     code, out, _ = run(gnt_cluster, "ha-status", "--no-headers", "--separator=|")
     assert code == 0
     assert out.splitlines() == [
-        "node1.example.com|maintenance|2h|1s|power,watchdog|not armed|no watchdog device",
+        "node2.example.com|maintenance|2h|1s|power,watchdog|not armed|no watchdog device",
         "",
         "web1.example.com|node1.example.com|failover|50|idle|2h|0|",
     ]
@@ -81,4 +83,5 @@ def test_json_has_the_answer_and_the_same_exit_code(master: FakeMaster, run: Run
         "watchdog_armed": False,
         "why_unarmed": "no watchdog device",
         "why": "no fencing method is configured",
+        "master": False,
     }

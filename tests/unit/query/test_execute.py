@@ -1,6 +1,8 @@
 import asyncio
+import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
 from ganeti.base.errors import InputError, PrereqError
@@ -8,8 +10,9 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.model import wire
 from ganeti.model.job import OpState
 from ganeti.model.names import JobStatus
-from ganeti.model.objects import Disk
+from ganeti.model.objects import Disk, Instance, Node, NodeRow
 from ganeti.model.opcodes.instance import OpInstanceCreate
+from ganeti.model.recovery import InstanceRow, NodeState
 from ganeti.query.execute import KINDS, SLICE, QueryExecutor, QueryResult, definitions
 from ganeti.query.live import LiveSource
 from ganeti.query.ordered import natural_key
@@ -496,3 +499,32 @@ async def test_a_round_of_the_loop_has_a_bounded_number_of_rows_however_many_cli
     for task in asking:
         answer = task.result()
         assert len(answer.data if isinstance(answer, QueryResult) else answer or ()) == 200
+
+
+@pytest.mark.requirement("D7", "D13")
+async def test_recorded_state_of_recovery_is_a_field_of_nodes_and_instances() -> None:
+    base = snapshot()
+    nodes, guests = list(base.nodes.values()), list(base.instances.values())
+    stuck = NodeRow(nodes[0].uuid, NodeState.STUCK, 3, why="no fencing method is left")
+    tables: dict[Any, Any] = {
+        **base.tables,
+        Node: {**base.nodes, nodes[0].uuid: msgspec.structs.replace(nodes[0], recovery=stuck)},
+        Instance: {
+            **base.instances,
+            guests[0].uuid: msgspec.structs.replace(
+                guests[0],
+                beparams={"recovery": "failover"},
+                recovery=InstanceRow(guests[0].uuid, given_up="3 attempts"),
+            ),
+        },
+    }
+    shown = dataclasses.replace(base, tables=tables)
+    fields = ["name", "recovery_state", "recovery_why"]
+    executor = QueryExecutor(lambda: shown, FakeJobs(), locks, LiveSource(FakeNodes(), LoopClock()))
+    for kind, thing, values in (
+        ("node", nodes[0], ["stuck", "no fencing method is left"]),
+        ("instance", guests[0], ["given up", "3 attempts"]),
+    ):
+        found = {row[0][1]: row for row in (await executor.query(kind, fields, None)).data}
+        assert [value for _status, value in found.pop(thing.name)[1:]] == values
+        assert all(status for row in found.values() for status, _value in row[1:])

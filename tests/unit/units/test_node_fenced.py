@@ -77,7 +77,7 @@ async def test_confirmation_of_a_fenced_node_changes_nothing(
 @pytest.mark.parametrize(
     ("op", "text"),
     [
-        (OpNodeFenced(node_name="node2"), "confirm: must be set"),
+        (OpNodeFenced(node_name="node2"), "must be set, to state that the node is certainly off"),
         (OpNodeFenced(node_name="node9", confirm=True), "node9"),
     ],
 )

@@ -160,7 +160,9 @@ class OpNodePowercycle(OpCode, frozen=True, kw_only=True, tag="OP_NODE_POWERCYCL
     )  # fmt: skip
 
 
-def _ask_fenced(ops: Sequence[Any]) -> str:
+def _ask_fenced(ops: Sequence[Any]) -> str | None:
+    if not ops[0].confirm:  # the job refuses it
+        return None
     name = ops[0].node_name
     return (
         f"Is {name} certainly off? Its instances are started on other nodes; if {name} still writes their disks,"
@@ -181,7 +183,7 @@ class OpNodeFenced(OpCode, frozen=True, kw_only=True, tag="OP_NODE_FENCED"):
         Rest("POST", "/2/nodes/{node}/fenced", summary="Confirm that a lost node is off"),
     )
     cli: ClassVar[Command | None] = Command(
-        "gnt-node", "fenced", (NODE,), confirming=("force",), needs_option=True,
+        "gnt-node", "fenced", (NODE,), confirming=("force",),
         lines=lambda _op, said: [said],
         doc="""Confirm that a lost node is off, so that automatic recovery continues without it.
 

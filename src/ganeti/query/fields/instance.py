@@ -6,6 +6,7 @@ from typing import Any
 
 from ganeti.model.names import AdminState
 from ganeti.model.params import BACKEND_PARAMS
+from ganeti.model.recovery import Recovery
 from ganeti.query.fields.field import (
     NO_DATA,
     UNAVAILABLE,
@@ -21,6 +22,7 @@ from ganeti.query.fields.instance_devices import disk_fields, nic_fields
 from ganeti.query.fields.instance_row import InstanceRow
 from ganeti.query.fields.stored import stored_fields
 from ganeti.query.instance_status import PrimaryNode
+from ganeti.recovery.instance import InstanceState
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
 
 _TEXT, _BOOL, _NUMBER, _UNIT, _OTHER = (
@@ -65,6 +67,13 @@ def _console(row: InstanceRow) -> dict[str, Any] | Missing:
 def _console_log(row: InstanceRow) -> str | Missing:
     found = row.context.live.consoles.get(row.instance.uuid, NO_DATA)
     return found if isinstance(found, Missing) else found.log_path or UNAVAILABLE
+
+
+def _recovery_state(row: InstanceRow) -> str | Missing:
+    if row.beparams["recovery"] == Recovery.NONE:
+        return UNAVAILABLE
+    own = row.instance.recovery
+    return InstanceState.GIVEN_UP.value if own and own.given_up else "protected"
 
 
 _FIRST_VNC_PORT = 5900
@@ -171,6 +180,20 @@ _CONFIGURED: tuple[Field[InstanceRow], ...] = (
         _BOOL,
         "Whether the instance should be up",
         lambda r: r.instance.admin_state is AdminState.UP,
+    ),
+    Field(
+        "recovery_state",
+        "Recovery",
+        _TEXT,
+        "Whether automatic recovery protects the instance, or has given it up",
+        _recovery_state,
+    ),
+    Field(
+        "recovery_why",
+        "RecoveryReason",
+        _TEXT,
+        "Why automatic recovery has given the instance up",
+        lambda r: (r.instance.recovery and r.instance.recovery.given_up) or UNAVAILABLE,
     ),
     Field(
         "forthcoming",

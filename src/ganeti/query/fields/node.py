@@ -188,6 +188,20 @@ _CONFIGURED: tuple[Field[NodeRow], ...] = (
         "Instances that left the node for its maintenance and have not returned",
         lambda r: _names(r.context.snapshot.moved_away_from(r.node)),
     ),
+    Field(
+        "recovery_state",
+        "Recovery",
+        _TEXT,
+        "Last recorded state of automatic recovery; gnt-cluster ha-status shows the present one",
+        lambda r: r.node.recovery.state.value if r.node.recovery else UNAVAILABLE,
+    ),
+    Field(
+        "recovery_why",
+        "RecoveryReason",
+        _TEXT,
+        "Why the node is in that state",
+        lambda r: r.node.recovery.why if r.node.recovery else UNAVAILABLE,
+    ),
     Field("group", "Group", _TEXT, "Name of the node's group", lambda r: r.group_name),
     Field("group.uuid", "GroupUUID", _TEXT, "UUID of the node's group", lambda r: r.node.group),
     Field(

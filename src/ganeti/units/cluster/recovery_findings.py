@@ -30,8 +30,8 @@ def recovery_limits(snapshot: Snapshot, *, elects_master: bool) -> Iterator[str]
     if len(nodes) < LEAST_NODES:
         yield (
             f"the cluster has {len(nodes)} online node{'' if len(nodes) == 1 else 's'}, and automatic failover"
-            f" needs {LEAST_NODES}: a lost node leaves no majority; add a node, which may be one without"
-            " instances (gnt-node add --vm-capable=no NODE)"
+            f" needs {LEAST_NODES}: a lost node leaves no majority; bring an offline node back, or add one,"
+            " which needs no instances (gnt-node add --vm-capable=no NODE)"
         )
     elif not elects_master:
         master = snapshot.nodes[snapshot.cluster.master_node].name
@@ -103,7 +103,7 @@ def _tied(snapshot: Snapshot) -> Iterator[Finding]:
         if wanted == Recovery.FAILOVER and DISK_TEMPLATES[one.disk_template].is_local:
             text = (
                 f"recovery=failover has no effect on disk template {one.disk_template}, because only its own"
-                f" node has its disks; run: gnt-instance modify -B recovery=restart {one.name}, or move it to"
+                f" node has its disks; run: gnt-instance modify -B recovery=restart {one.name}, or convert it to"
                 " drbd (gnt-instance modify -t drbd)"
             )
             yield Finding("EINSTANCELAYOUT", "instance", one.name, text, is_error=False)

@@ -31,7 +31,10 @@ class LUNodeFenced(LogicalUnit[OpNodeFenced, Confirmation]):
 
     def check_arguments(self) -> None:
         if not self.op.confirm:
-            raise InputError("must be set: the job has no other purpose", "confirm")
+            raise InputError(
+                "must be set, to state that the node is certainly off (gnt-node fenced --confirm NODE)",
+                "confirm",
+            )
 
     async def check_prereq(self, ctx: UnitContext) -> Confirmation:
         node = resolve_node(ctx.snapshot, self.op.node_uuid or self.op.node_name)
