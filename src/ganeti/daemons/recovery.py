@@ -48,6 +48,7 @@ from ganeti.recovery.messages import (
 )
 from ganeti.recovery.power import Power
 from ganeti.recovery.status import RecoveryStatus
+from ganeti.recovery.times import BEAT_S, LEASE_S
 from ganeti.rpc.procedures.recovery import HEARTBEAT, HeartbeatArgs
 from ganeti.units.calls import Rpc
 from ganeti.units.services import NOT_LOST
@@ -57,6 +58,8 @@ BEAT_DEADLINE_S = 4.0
 LOOK_S = 0.2
 """Minimum interval between two looks at the configuration."""
 RESTART_S = 10.0
+FAREWELL_S = LEASE_S + 2 * BEAT_S
+"""How long nodes get heartbeats after the last instance was protected: they kill listed guests without a lease."""
 LEAST_WAIT_S = 0.05
 """What waits for a free place is due all the time."""
 _LOST = (NodeState.SUSPECT, NodeState.FENCING, NodeState.STUCK)
@@ -103,6 +106,9 @@ class RecoveryDriver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._look_timer: asyncio.TimerHandle | None = None
+        self._end_timer: asyncio.TimerHandle | None = None
+        self._is_new = True
+        """Nodes may have lists of an older master."""
         self._unsubscribe: Callable[[], None] | None = None
         self._seen: tuple[object, ...] = ()
         """The parts of the configuration that were looked at last."""
@@ -181,12 +187,22 @@ class RecoveryDriver:
         self._seen = _parts(snapshot)
         self._has_lease = self._master.majority_at() is not None
         found = watched(snapshot, has_lease=self._has_lease)
-        if not is_needed(snapshot, found):
-            self._end()
-        elif self._term is None:
+        needed = is_needed(snapshot, found)
+        if self._term is not None:
+            if found != self._term.core.watched:
+                self._report(self._term, Configured(found))
+        elif needed or (self._is_new and any(one.recovery for one in snapshot.nodes.values())):
             self._begin(snapshot, found)
-        elif found != self._term.core.watched:
-            self._report(self._term, Configured(found))
+        self._is_new = False
+        self._end_later(needed=needed)
+
+    def _end_later(self, *, needed: bool) -> None:
+        """End once every node that answers has been told that nothing is protected."""
+        if needed and self._end_timer is not None:
+            self._end_timer.cancel()
+            self._end_timer = None
+        elif not needed and self._end_timer is None and self._term is not None:
+            self._end_timer = asyncio.get_running_loop().call_later(FAREWELL_S, self._end)
 
     def _begin(self, snapshot: Snapshot, found: Watched) -> None:
         """Begin with the rows in the state.
@@ -207,9 +223,10 @@ class RecoveryDriver:
         self._faults.clear()
         self._restarted.clear()
         self._why_unarmed.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._end_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._end_timer = None
 
     # Events
 

@@ -283,3 +283,9 @@ def test_a_device_with_no_way_out_is_held(
 def _ignoring_is_disarmable(device: object, name: str, value: object) -> None:
     if name != "is_disarmable":
         object.__setattr__(device, name, value)
+
+
+@pytest.mark.parametrize("module", ["asyncio", "ssl", "msgspec", "subprocess"])
+def test_guard_loads_little(module: str) -> None:
+    program = f"import sys, ganeti.daemons.guard; sys.exit({module!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

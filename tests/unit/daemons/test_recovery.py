@@ -183,6 +183,28 @@ async def test_protection_begins_and_ends_with_the_parameter(cluster: Cluster) -
     await cluster.master.change(lambda draft: draft.put(replace(one, beparams={})))
     await asyncio.sleep(1)
     cluster.beats(3).clear()
+    await asyncio.sleep(10)
+    last = cluster.beats(3)[-1]
+    assert (last.protected, last.token is None) == ((), False), "or its guests would be killed"
+    await asyncio.sleep(10)
+    cluster.beats(3).clear()
+    await asyncio.sleep(60)
+    assert cluster.beats(3) == []
+
+
+@pytest.mark.requirement("D7")
+async def test_new_master_ends_the_protection_that_an_older_one_has_not(cluster: Cluster) -> None:
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(10)
+    one = cluster.master.instance("web1.example.com")
+    await cluster.master.change(lambda draft: draft.put(replace(one, beparams={})))
+    await cluster.change_master()
+    cluster.beats(3).clear()
+    await asyncio.sleep(8)
+    last = cluster.beats(3)[-1]
+    assert (last.protected, last.token is None) == ((), False)
+    await asyncio.sleep(30)
+    cluster.beats(3).clear()
     await asyncio.sleep(60)
     assert cluster.beats(3) == []
 
