@@ -36,7 +36,8 @@ def maintenance(args: argparse.Namespace) -> int:
     maintenance through reboots, and automatic recovery ignores it until 'off'. A secondary disk stays, and is
     synchronised when the node is back. 'off' waits until the node answers, ends what 'on' did, and starts what
     --shutdown has shut down; with --failback it also migrates the instances back. Both stop at the first problem.
-    Repeat the command after the repair: it continues with what is left.
+    Repeat the command after the repair: it continues with what is left. 'gnt-node list -o +maintenance,moved_away'
+    shows the state.
 
     The master's node cannot be in maintenance: first let another node become the master (gnt-cluster
     master-failover, there).
@@ -85,7 +86,7 @@ def end(client: LuxiClient, op: Any, args: argparse.Namespace) -> None:
             f" maintenance off --failback {name}' again"
         ) from err
     if not args.dry_run:
-        say(f"{name} is in service: {len(jobs)} instances are back or started.")
+        say(f"{name} is in service{', and its instances are back' if jobs else ''}.")
 
 
 def _confirm_stops(names: Sequence[str], args: argparse.Namespace) -> None:

@@ -63,6 +63,13 @@ BACKEND_PARAMS = by_name(
         is_upstream=False,
     ),
     Param(
+        "recovery_failback",
+        False,
+        "migrated back when its lost node is in service again",
+        reaches_guest=False,
+        is_upstream=False,
+    ),
+    Param(
         "recovery_priority",
         50,
         "0 to 100; instances with greater values are recovered first",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ganeti.watcher.facts import Facts, Instance, Memory
+from ganeti.watcher.facts import Facts, Instance, Memory, Node
 
 WINDOW_S = 8 * 3600.0
 MOST_STARTS = 5
@@ -18,6 +18,8 @@ WAITS_S = (0.0, 300.0, 900.0, 2700.0, 7200.0)
 """Time after the last of these starts until the next one."""
 EARLY_S = 30.0
 """Time by which a run may be early: timers are not exact."""
+SETTLED_S = 600.0
+"""Time that a node must be in service before instances return to it."""
 
 DOWN, USER_DOWN = "ERROR_down", "USER_down"
 
@@ -49,6 +51,7 @@ def decide(facts: Facts, memory: Memory, now: float, *, verify_disks: bool = Tru
         *_records(facts, memory),
         *_activations(facts, memory),
         *(_verifications(facts, memory) if verify_disks else ()),
+        *_returns(facts, memory, now),
     ]
     starts = {**memory.starts}
     for job in jobs:
@@ -66,6 +69,7 @@ def decide(facts: Facts, memory: Memory, now: float, *, verify_disks: bool = Tru
         memory,
         starts=starts,
         boot_ids=_boot_ids(facts, memory, jobs),
+        in_service=_in_service(facts, memory, jobs, now),
         said=tuple(sorted(given_up)),
     )
     return Decision(jobs, new, remarks)
@@ -163,6 +167,43 @@ def _verifications(facts: Facts, memory: Memory) -> Iterator[Job]:
             name = facts.groups[uuid]
             op = {"OP_ID": "OP_GROUP_VERIFY_DISKS", "group_name": name}
             yield Job(about, op, f"verifying the disks of group {name}")
+
+
+def _returns(facts: Facts, memory: Memory, now: float) -> Iterator[Job]:
+    """Bring instances back that recovery moved away, once for each boot of their node."""
+    returning = {one.name for one in facts.instances if one.returns}
+    for node in facts.nodes:
+        boot_id, since = memory.in_service.get(node.name, ("", 0.0))
+        is_settled = boot_id == node.boot_id and 0 < since <= now - SETTLED_S + EARLY_S
+        if _serves(node) and is_settled and returning & {*node.away}:
+            op = {
+                "OP_ID": "OP_NODE_MAINTENANCE_END",
+                "node_name": node.name,
+                "failback": True,
+                "wait": 0,
+            }
+            text = f"bringing instances back to {node.name}, which is in service again"
+            yield Job(f"return {node.name}", op, text)
+
+
+def _serves(node: Node) -> bool:
+    return bool(node.boot_id) and not (node.offline or node.in_maintenance)
+
+
+def _in_service(
+    facts: Facts, memory: Memory, jobs: Sequence[Job], now: float
+) -> dict[str, tuple[str, float]]:
+    """Return the nodes in service from which instances are or were away in this boot; others need no memory."""
+    done = {job.about for job in jobs}
+    found = {}
+    for node in facts.nodes:
+        boot_id, since = memory.in_service.get(node.name, ("", 0.0))
+        is_known = boot_id == node.boot_id
+        has_returned = (is_known and not since) or f"return {node.name}" in done
+        if _serves(node) and (node.away or has_returned):
+            began = min(since, now) if is_known else now
+            found[node.name] = (node.boot_id, 0.0 if has_returned else began)
+    return found
 
 
 def _boot_ids(facts: Facts, memory: Memory, jobs: Sequence[Job]) -> dict[str, str]:

@@ -15,6 +15,8 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     """UUID of its primary node's group."""
     secondaries: tuple[str, ...] = ()
+    returns: bool = False
+    """True if it migrates back to a lost node that is in service again."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +25,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     boot_id: str = ""
     offline: bool = False
+    in_maintenance: bool = False
+    away: tuple[str, ...] = ()
+    """Instances that left it and may return."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,5 +52,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Instance -> the times of its start attempts."""
     jobs: dict[str, int] = {}
     """Subject of a job -> the job: `start web1`, `disks web1`, `verify UUID of a group`."""
+    in_service: dict[str, tuple[str, float]] = {}
+    """Node -> its boot, and when it was first seen in service in that boot; 0 once its instances were sent back."""
     said: tuple[str, ...] = ()
     """Instances that are no longer restarted."""

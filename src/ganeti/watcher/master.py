@@ -107,9 +107,15 @@ class MasterRound:
         facts = Facts(
             locked=await self._locked(),
             nodes=tuple(
-                Node(name=name, boot_id=boot_id or "", offline=bool(offline))
-                for name, boot_id, offline in await self._query(
-                    "node", ["name", "bootid", "offline"]
+                Node(
+                    name=name,
+                    boot_id=boot_id or "",
+                    offline=bool(offline),
+                    in_maintenance=bool(in_maintenance),
+                    away=tuple(away or ()),
+                )
+                for name, boot_id, offline, in_maintenance, away in await self._query(
+                    "node", ["name", "bootid", "offline", "maintenance", "moved_away"]
                 )
             ),
             groups=dict(await self._query("group", ["uuid", "name"])),
@@ -119,9 +125,10 @@ class MasterRound:
         return facts, results
 
     async def _instances(self) -> list[Instance]:
-        fields = ["name", "status", "admin_state", "oper_ram", "pnode.group.uuid", "snodes"]
+        fields = ["name", "status", "admin_state", "oper_ram", "pnode.group.uuid", "snodes",
+                  "be/recovery_failback"]  # fmt: skip
         found = []
-        for name, status, wanted, memory, group, secondaries in await self._query(
+        for name, status, wanted, memory, group, secondaries, returns in await self._query(
             "instance", fields
         ):
             found.append(
@@ -132,6 +139,7 @@ class MasterRound:
                     is_there=memory is not None,
                     group=group or "",
                     secondaries=tuple(secondaries or ()),
+                    returns=bool(returns),
                 )
             )
 

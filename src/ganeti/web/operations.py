@@ -101,9 +101,11 @@ class Arguments:
         return list(self._given.get(name, ()))
 
     def value(self, one: Parameter) -> Any:
-        """Return the value for a field of an opcode, None for a missing text; Refusal."""
+        """Return the value for a field of an opcode, None for a missing text or number; Refusal."""
         if one.value is Value.FLAG:
             return self.flag(one.name)
+        if one.value is Value.INTEGER and one.name in self:
+            return self.integer(one.name)
         if one.value is Value.TEXTS:
             return self.texts(one.name)
         if one.value is Value.WORDS:

@@ -3,6 +3,7 @@
 import random
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from ganeti.watcher.decide import (
@@ -178,3 +179,40 @@ def test_no_history_starts_one_instance_too_often(seed: int) -> None:
     for times in started.values():
         for begin in times:
             assert len([at for at in times if begin <= at < begin + WINDOW_S]) <= MOST_STARTS
+
+
+def test_instances_return_once_to_a_node_that_is_in_service_again() -> None:
+    lost = Node(name="node1", boot_id="b", away=("web1", "web2"))
+    web = instance(status="running", returns=True)
+    memory, sent = Memory(), []
+    for at in range(10):
+        done = decide(facts(web, nodes=(lost,)), memory, NOW + at * RUN_S)
+        memory = done.memory
+        sent += [(at, job.op) for job in done.jobs if job.about == "return node1"]
+    [(at, op)] = sent
+    assert at == 2
+    assert (op["OP_ID"], op["failback"]) == ("OP_NODE_MAINTENANCE_END", True)
+    rebooted = Node(name="node1", boot_id="c", away=("web1",))
+    assert abouts(decide(facts(web, nodes=(rebooted,)), memory, NOW + 9999)) == []
+    home = Node(name="node1", boot_id="b")
+    memory = decide(facts(web, nodes=(home,)), memory, NOW + 9999).memory
+    assert abouts(decide(facts(web, nodes=(lost,)), memory, NOW + 99999)) == []
+    rebooted = msgspec.structs.replace(home, boot_id="c")
+    assert decide(facts(web, nodes=(rebooted,)), memory, NOW).memory.in_service == {}
+
+
+@pytest.mark.parametrize(
+    ("node", "returns"),
+    [
+        ({}, False),
+        ({"offline": True}, True),
+        ({"in_maintenance": True}, True),
+        ({"boot_id": ""}, True),
+        ({"away": ("web2",)}, True),
+    ],
+)
+def test_instances_do_not_return_uninvited(node: dict[str, object], returns: bool) -> None:
+    lost = msgspec.structs.replace(Node(name="node1", boot_id="b", away=("web1",)), **node)
+    memory = Memory(in_service={"node1": ("b", NOW - 9999)})
+    web = instance(status="running", returns=returns)
+    assert abouts(decide(facts(web, nodes=(lost,)), memory, NOW)) == []

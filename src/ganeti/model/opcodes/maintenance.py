@@ -36,7 +36,7 @@ class OpNodeMaintenanceBegin(OpCode, frozen=True, kw_only=True, tag="OP_NODE_MAI
 class OpNodeMaintenanceEnd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_MAINTENANCE_END"):
     """End the maintenance of a node once it answers; `failback` brings the instances back that left it.
 
-    Without maintenance, `failback` alone continues a return that stopped.
+    Without maintenance, `failback` continues a return that stopped; without `failback`, what is left of it is forgotten.
     """
 
     node_name: Annotated[str, RefersTo.NODE]

@@ -147,7 +147,8 @@ class LUNodeMaintenanceEnd(LogicalUnit[OpNodeMaintenanceEnd, MaintenancePlan]):
         node = _node(ctx.snapshot, self.op)
         check_online(node)
         away = ctx.snapshot.moved_away_from(node) if self.op.failback else []
-        if node.maintenance is None and not away:
+        is_over = node.maintenance is None
+        if is_over and not (away if self.op.failback else node.moved_away):
             raise PrereqError(
                 f"node {node.name} is not in maintenance"
                 + (", and no instance has left it for one" if self.op.failback else ""),
@@ -160,6 +161,9 @@ class LUNodeMaintenanceEnd(LogicalUnit[OpNodeMaintenanceEnd, MaintenancePlan]):
             *_restarts(ctx.snapshot, node, maintenance.stopped),
             *(_return_job(one, node) for one in returning),
         ]
+        if returning:
+            # Once all are back, none of them may be brought back again, wherever it goes later.
+            jobs.append([OpNodeMaintenanceEnd(node_name=node.name)])
         return MaintenancePlan(
             node=node,
             maintenance=None,

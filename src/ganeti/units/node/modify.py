@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, GanetiError, PrereqError
+from ganeti.config.fill import filled_beparams
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
@@ -13,9 +14,10 @@ from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import CLUSTER_LOCK, Level
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.names import AdminState
-from ganeti.model.objects import Node
+from ganeti.model.objects import InstanceUuid, Node
 from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.param_checks import changed, check_single_node_params
+from ganeti.model.recovery import NodeState, Recovery
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import node_variables
@@ -227,6 +229,23 @@ def _differences(plan: ModifyPlan) -> list[list[Any]]:
     return found + [["auto_promoted", node.name] for node in plan.promoted]
 
 
+def _moved_away(draft: Draft, plan: ModifyPlan) -> tuple[InstanceUuid, ...]:
+    """Return the instances that may return to the node: of a fenced one those whose recovery begins with the mark."""
+    current = draft.nodes[plan.old.uuid]
+    row = current.recovery
+    if plan.returns:  # some may not have been moved
+        return tuple(one.uuid for one in draft.moved_away_from(current))
+    if plan.old.offline or not plan.new.offline or not row or row.state is not NodeState.FENCED:
+        return current.moved_away
+    leaving = (
+        one.uuid
+        for one in draft.instances_on(current.uuid)
+        if (filled := filled_beparams(draft.cluster, one))["recovery_failback"]
+        and filled["recovery"] == Recovery.FAILOVER
+    )
+    return tuple(dict.fromkeys((*current.moved_away, *leaving)))
+
+
 def _apply(draft: Draft, plan: ModifyPlan) -> None:
     """Make the change, only of the requested fields, because tags may have changed meanwhile."""
     current = draft.nodes[plan.old.uuid]
@@ -234,6 +253,7 @@ def _apply(draft: Draft, plan: ModifyPlan) -> None:
         replace(
             current,
             ndparams=plan.new.ndparams,
+            moved_away=_moved_away(draft, plan),
             **{name: getattr(plan.new, name) for name in _SHOWN},
         )
     )
