@@ -83,6 +83,7 @@ class NoAudit:
 def programs_of(paths: Paths) -> Handlers:
     """The programs of the master's node, and what ends them."""
     programs = CallPrograms()
+    running: set[asyncio.Task[Any]] = set()
 
     def within(handler: Handler) -> Handler:
         async def answer(args: Any, call: Call) -> Any:
@@ -91,13 +92,18 @@ def programs_of(paths: Paths) -> Handlers:
                 with programs.of(call.key):
                     return await handler(args, call)
 
-            return await asyncio.shield(asyncio.create_task(work()))
+            task = asyncio.create_task(work())
+            running.add(task)
+            task.add_done_callback(running.discard)
+            return await asyncio.shield(task)
 
         return answer
 
     async def end(args: EndWorkArgs, _call: Call) -> EndWorkResult:
         for key in args.keys:
             await programs.end(key)
+        # No process may be left when the test's loop is closed.
+        await asyncio.gather(*running, return_exceptions=True)
         return EndWorkResult(ended=[], unfinished=[])
 
     own = {**NodeCommands(paths).handlers(), **NodeFenceAgents(paths).handlers()}

@@ -22,6 +22,8 @@ from ganeti.rpc.procedures.stale_work import END_STALE_WORK, EndWorkArgs
 from ganeti.units.calls import Rpc
 from ganeti.units.oob.device import PowerDevice, failure, no_device, power_device
 
+ANSWER_S = 1.0
+"""Time for the node daemon to end a program at its limit, and to report that."""
 PAUSES_S = (1.0, 2.0, 4.0, 8.0)
 """Between two attempts; the last one repeats."""
 
@@ -74,13 +76,16 @@ class PowerFencing:
         if found is None:
             return PowerResult(is_fenced=False, detail="the node is not in the configuration")
         began, device = self._clock.monotonic(), power_device(snapshot, found)
-        result = await self._cut(found, device)
-        seconds = self._clock.monotonic() - began
-        what = device.what if device else "no device"
-        level = logging.WARNING if result.is_fenced else logging.ERROR
-        outcome = "is off" if result.is_fenced else "is not known to be off"
-        _log.log(level, "node %s %s: %s (%.1f s)", found.name, outcome, result.detail, seconds)
-        self._audit.power_cut(found.name, what, result, seconds)
+        result = PowerResult(is_fenced=False, detail="cancelled before the device has confirmed it")
+        try:
+            result = await self._cut(found, device)
+        finally:
+            seconds = self._clock.monotonic() - began
+            what = device.what if device else "no device"
+            level = logging.WARNING if result.is_fenced else logging.ERROR
+            outcome = "is off" if result.is_fenced else "is not known to be off"
+            _log.log(level, "node %s %s: %s (%.1f s)", found.name, outcome, result.detail, seconds)
+            self._audit.power_cut(found.name, what, result, seconds)
         return result
 
     async def _cut(self, node: Node, device: PowerDevice | None) -> PowerResult:
@@ -126,7 +131,7 @@ class PowerFencing:
             return PowerStatus(None, no_device(found) if found else "the node was removed")
         began = self._clock.monotonic()
         try:
-            async with asyncio.timeout(limit_s), self._busy[node]:
+            async with asyncio.timeout(limit_s + ANSWER_S), self._busy[node]:
                 return await self._status(device, limit_s)
         except TimeoutError:
             why = f"no answer within {limit_s:g} s"

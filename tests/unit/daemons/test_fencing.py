@@ -193,6 +193,7 @@ async def test_cancelled_action_ends_its_agent(bench: Bench) -> None:
         await action
     await bench.power.close()
     assert [one.procedure for one in bench.rpc.calls] == ["fence_agent_run", "end_stale_work"]
+    assert bench.audit[0]["why"] == "cancelled before the device has confirmed it"
 
 
 async def test_out_of_band_program_confirms_as_an_agent_does(bench: Bench) -> None:
