@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ganeti.base.certificate_facts import node_identity
 from ganeti.base.clock import SystemClock
 from ganeti.base.errors import NotMaster
 from ganeti.base.paths import Paths
@@ -43,6 +44,7 @@ class ContractNode(abc.ABC):
     """One node; `shared` is a directory that all of them see."""
 
     name: str
+    uuid: NodeUuid
     fingerprint: str = "0" * 64
 
     @abc.abstractmethod
@@ -105,6 +107,7 @@ class RealNode(ContractNode):
         for made in (self.paths.etc, self.paths.run, self.paths.log, self.paths.below(LOCAL)):
             made.mkdir(parents=True)
         self.fingerprint = authority.equip(self.paths, name)
+        self.uuid = NodeUuid(node_identity(self.paths.node_certificate.read_bytes())[0])
         self.paths.file_storage_paths.write_text(f"{LOCAL}\n{shared}\n")
         self.paths.allowed_uploads.write_text(f"{UPLOAD}\n")
         trigger = self.paths.below(TRIGGER)
@@ -236,6 +239,7 @@ class ModelContractNode(ContractNode):
     def __init__(self, name: str, shared: SharedDirectory, directories: Sequence[str]) -> None:
         self.name = name
         self.node = ModelNode(name, CLUSTER, shared, oses={}, allocators={})
+        self.uuid = self.node.own_uuid()
         self.node.directories = dict(zip(("file", "sharedfile"), directories, strict=True))
         self.node.declares_variants = False
         self.node.networked = ("kvm",)

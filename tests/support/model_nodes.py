@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from ipaddress import ip_interface
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -43,9 +44,11 @@ from ganeti.model.objects import NodeUuid
 from ganeti.model.progress import Progress
 from ganeti.model.recovery import GuestFault, Token
 from ganeti.node.carrier.keys import check_key_name
+from ganeti.node.grants import GrantRecords, guarded
 from ganeti.node.repeats import Repeats
 from ganeti.placement.answers import Settings, answer
 from ganeti.placement.places import Rules
+from ganeti.recovery.grants import CopyRecord
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures import PROCEDURES
 from ganeti.rpc.procedures.agent import AgentInfo, Frozen, FrozenArgs
@@ -71,6 +74,7 @@ from ganeti.rpc.procedures.disks import (
     DiskArgs,
     DiskInfo,
     DisksArgs,
+    GrantsArgs,
     GrowDiskArgs,
     StorageUnits,
     StoredDisk,
@@ -192,6 +196,20 @@ def _procedures_of(kind: type) -> tuple[str, ...]:
     return tuple(name.removeprefix("on_") for name in dir(kind) if name.startswith("on_"))
 
 
+class MemoryRecords(GrantRecords):
+    """What a node knows of grants, without a file."""
+
+    def __init__(self, node: Callable[[], NodeUuid]) -> None:
+        super().__init__(Path("/not/used"), node)
+        self.content: dict[str, CopyRecord] = {}
+
+    async def _load(self) -> dict[str, CopyRecord]:
+        return self.content
+
+    async def _store(self, records: dict[str, CopyRecord]) -> None:
+        self.content = records
+
+
 @dataclass
 class ModelNode:
     """One node; `allocators` are the programs in its search path."""
@@ -285,7 +303,9 @@ class ModelNode:
     restricted_commands: dict[str, CommandOutput] = field(default_factory=dict)
     runs_shell: bool = False
     hooks_ran: list[HooksArgs] = field(default_factory=list)
+    uuid: str = ""
     register: MemoryRegister = field(init=False)
+    grants: "MemoryRecords" = field(init=False)
     repeats: Repeats = field(default_factory=Repeats)
     progress: dict[str, Progress] = field(default_factory=dict)
     """Key of a call -> how far it is."""
@@ -293,6 +313,10 @@ class ModelNode:
     def __post_init__(self) -> None:
         promised = Promise(0, NodeUuid(""))
         self.register = MemoryRegister(Register(self.cluster_uuid, promised))
+        self.grants = MemoryRecords(self.own_uuid)
+
+    def own_uuid(self) -> NodeUuid:
+        return NodeUuid(self.uuid)
 
     def restart_daemon(self) -> None:
         """What only the daemon knew is forgotten."""
@@ -310,7 +334,9 @@ class ModelNode:
 
         if procedure.changes:
             self._check_epoch(call)
-        return await self.repeats.wrap({procedure.name: handle})[procedure.name](args, call)
+        name = procedure.name
+        checked = guarded({name: handle}, self.grants)
+        return await self.repeats.wrap(checked)[name](args, call)
 
     def _check_epoch(self, call: Call) -> None:
         """As the node's register: only the latest master may change anything."""
@@ -640,6 +666,9 @@ class ModelNode:
     def on_blockdev_assemble(self, args: DiskArgs) -> DiskInfo:
         self._check_disk(args.disk)
         return DiskInfo(exists=True, path=path_of(args.disk), size=args.disk.size)
+
+    def on_disk_grants(self, args: GrantsArgs) -> Nothing:
+        raise AssertionError("answered by `guarded`")
 
     def on_blockdev_shutdown(self, args: DiskArgs) -> Nothing:
         return Nothing()

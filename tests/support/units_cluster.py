@@ -57,7 +57,13 @@ from tests.support.virtual_time import LoopClock
 
 CLUSTER = "00000000-0000-4000-9000-000000000001"
 GROUP = GroupUuid("00000000-0000-4000-9000-00000000000a")
-NODES = tuple(NodeUuid(f"00000000-0000-4000-9000-0000000000b{number}") for number in (1, 2, 3))
+
+
+def _uuid(number: int) -> NodeUuid:
+    return NodeUuid(f"00000000-0000-4000-9000-0000000000b{number}")
+
+
+NODES = tuple(map(_uuid, (1, 2, 3)))
 
 
 def node_name(number: int) -> str:
@@ -117,6 +123,7 @@ class World:
         for number in range(1, 5):
             name = node_name(number)
             self.nodes[name] = self.node_type(name, CLUSTER, self.shared)
+            self.nodes[name].uuid = _uuid(number)
         peers = {f"192.0.2.{number}": self.node(number) for number in range(1, 5)}
         for node in self.nodes.values():
             node.peers = {**peers, **self.nodes}

@@ -184,6 +184,7 @@ def _of_the_cluster(paths: Paths) -> Iterator[NodeFile]:
     yield held(paths.watcher_pause)
     yield held(paths.tasks, Access(ROOT, ROOT, 0o700))
     yield held(paths.disk_copies)
+    yield held(paths.disk_grants, Access(ROOT, ROOT, 0o600))
     # One-time keys of a join, and a backup for a merge.
     yield held(data / "join-*")
     yield held(data / "merge-*")

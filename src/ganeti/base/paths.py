@@ -147,6 +147,11 @@ class Paths(NamedTuple):
         return self.data / "tasks"
 
     @property
+    def disk_grants(self) -> Path:
+        """Return the file with this node's records of the grants of protected disks."""
+        return self.data / "disk-grants"
+
+    @property
     def disk_copies(self) -> Path:
         """Return the directory of the previous version's disk copies; removed in the next release."""
         return self.data / "disk-copies"

@@ -124,6 +124,11 @@ class Config:
         return cls(store, lease, clock, ids, _snapshot_of(position, reader.objects))
 
     @property
+    def epoch(self) -> int:
+        """Return the epoch of this master."""
+        return self._lease.epoch
+
+    @property
     def snapshot(self) -> Snapshot:
         """Return the last acknowledged configuration."""
         return self._snapshot
@@ -137,7 +142,7 @@ class Config:
         """
         if self._lost is not None:
             raise NotMaster(f"the configuration cannot be changed any more: {self._lost.message}")
-        draft = Draft(self._pending, self._clock)
+        draft = Draft(self._pending, self._clock, self.epoch)
         result = fn(draft)
         snapshot, operations = draft.finish()
         operations += also

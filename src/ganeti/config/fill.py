@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ganeti.config.view import View
-from ganeti.model.disk_templates import TEMPLATES
+from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, hypervisor_defaults
 from ganeti.model.instance_spec import (
     DiskPeer,
@@ -56,6 +56,14 @@ def without(params: Mapping[str, Any], cluster_only: Collection[str]) -> Params:
 def filled_beparams(cluster: Cluster, instance: Instance) -> Params:
     """Return all backend parameters of an instance; memory in MiB."""
     return layered(BACKEND_DEFAULTS, cluster.beparams.get(DEFAULT, {}), instance.beparams)
+
+
+def recovery_of(cluster: Cluster, instance: Instance) -> Recovery:
+    """Return what automatic recovery does for an instance: at most a restart if its template rules out a failover."""
+    wanted = Recovery(filled_beparams(cluster, instance)["recovery"])
+    if wanted is Recovery.FAILOVER and DISK_TEMPLATES[instance.disk_template].why_not_recovered:
+        return Recovery.RESTART
+    return wanted
 
 
 def filled_nicparams(cluster: Cluster, nic: Nic, group: NodeGroup | None = None) -> Params:
@@ -188,6 +196,7 @@ def _layer_spec(
         ),
         address=own.secondary_ip if layer.parts and (own := snapshot.nodes.get(node)) else "",
         secret=layer.secret,
+        grant=layer.grant,
         imported=layer.imported,
         name=layer.name or "",
         children=tuple(

@@ -30,7 +30,9 @@ class Draft(View):
     Objects read before a change show the state before it.
     """
 
-    def __init__(self, base: Snapshot, clock: Clock) -> None:
+    def __init__(self, base: Snapshot, clock: Clock, epoch: int = 0) -> None:
+        self.epoch = epoch
+        """Of the master that makes the change."""
         self._base = base
         self._now = clock.time()
         self._cluster = base.cluster

@@ -1,11 +1,10 @@
 """The part of the configuration that automatic recovery watches; pure."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from ganeti.config.fill import filled_beparams, filled_ndparams
+from ganeti.config.fill import filled_beparams, filled_ndparams, recovery_of
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, Node, NodeUuid
@@ -31,8 +30,9 @@ def watched(snapshot: Snapshot, *, has_lease: bool) -> Watched:
             if not node.offline or is_in_recovery(node)
         },
         instances={
-            str(instance.uuid): _facts(instance, filled)
-            for instance, filled in _protected(snapshot)
+            str(instance.uuid): _facts(snapshot, instance)
+            for instance in snapshot.instances.values()
+            if recovery_of(snapshot.cluster, instance) is not Recovery.NONE
         },
     )
 
@@ -94,18 +94,12 @@ def _methods(snapshot: Snapshot, node: Node, *, has_lease: bool) -> tuple[FenceM
     )
 
 
-def _protected(snapshot: Snapshot) -> Iterator[tuple[Instance, dict[str, Any]]]:
-    for instance in snapshot.instances.values():
-        filled = filled_beparams(snapshot.cluster, instance)
-        if filled["recovery"] != Recovery.NONE:
-            yield instance, filled
-
-
-def _facts(instance: Instance, filled: dict[str, Any]) -> InstanceFacts:
+def _facts(snapshot: Snapshot, instance: Instance) -> InstanceFacts:
+    filled = filled_beparams(snapshot.cluster, instance)
     return InstanceFacts(
         name=instance.name,
         node=instance.primary_node,
-        recovery=Recovery(filled["recovery"]),
+        recovery=recovery_of(snapshot.cluster, instance),
         priority=filled["recovery_priority"],
         attempts=filled["recovery_attempts"],
         window_s=float(filled["recovery_window"]),

@@ -138,6 +138,15 @@ class DiskTemplate(msgspec.Struct, frozen=True):
         """True if another node can start the guest after the loss of its own node."""
         return not self.is_local
 
+    @property
+    def why_not_recovered(self) -> str:
+        """Return why no instance may be started on another node without an administrator; '' if it may."""
+        if self.is_local:
+            return "keeps its data on one node"
+        if self.mirrored:
+            return "cannot prove that the other copy has every write"
+        return ""
+
 
 _ACCESS = {"access": "kernelspace"}
 

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from ganeti.model.objects import Grant
 from ganeti.model.params import Params
 
 
@@ -43,6 +44,8 @@ class DiskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """As in `Disk`."""
     name: str = ""
     """The name that a user chose."""
+    grant: Grant | None = None
+    """As in `Disk`: the node opens the disk for writing only if this names it as the writer."""
 
     @property
     def own_id(self) -> tuple[str | int, ...]:

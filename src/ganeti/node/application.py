@@ -6,7 +6,7 @@ from functools import partial
 from ganeti import ssconf
 from ganeti.base import tls
 from ganeti.base.call_programs import run_endable
-from ganeti.base.certificate_facts import validity
+from ganeti.base.certificate_facts import node_identity, validity
 from ganeti.base.clock import BootClock, Clock
 from ganeti.base.errors import ConfigurationError
 from ganeti.base.paths import Paths
@@ -15,6 +15,7 @@ from ganeti.bootstrap.daemons import Daemons
 from ganeti.guest_os.scripts import OsScripts
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.hypervisor.registry import hypervisors
+from ganeti.model.objects import NodeUuid
 from ganeti.node import (
     agent,
     allocator,
@@ -44,6 +45,7 @@ from ganeti.node.carrier.keys import TransferKeys
 from ganeti.node.commands import NodeCommands
 from ganeti.node.export_directory import ExportDirectory
 from ganeti.node.fence_agents import NodeFenceAgents
+from ganeti.node.grants import GrantRecords, guarded
 from ganeti.node.guest_faults import GuestFaults
 from ganeti.node.hooks import LocalHooks, NodeHooks
 from ganeti.node.instance_locks import InstanceLocks
@@ -107,7 +109,8 @@ class NodeApplication:
         own.append(confd_copy.handlers(paths, daemons))
         own.append(identity.handlers(paths))
         own.append(rest.handlers(daemons))
-        self.handlers = Repeats().wrap(Meters().wrap(merged(own)))
+        records = GrantRecords(paths.disk_grants, partial(_own_uuid, paths))
+        self.handlers = Repeats().wrap(Meters().wrap(guarded(merged(own), records)))
         self.checks = {**candidate.CHECKS, **membership.checks(self._cluster_uuid)}
 
     async def look_after_guests(self) -> None:
@@ -177,6 +180,10 @@ def _handlers(
         master_ip.handlers(run, LocalHooks(paths), paths.master_ip_script),
         uids.handlers(),
     ]
+
+
+def _own_uuid(paths: Paths) -> NodeUuid:
+    return NodeUuid(node_identity(paths.node_certificate.read_bytes())[0])
 
 
 def _ssconf_checksum(paths: Paths) -> str:

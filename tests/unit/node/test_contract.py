@@ -22,6 +22,8 @@ from ganeti.model import wire
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.hooks import Phase
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+from ganeti.model.objects import Grant, NodeUuid
+from ganeti.recovery.grants import SHARED
 from ganeti.rpc.procedures.agent import AGENT_FREEZE, AGENT_INFO, AGENT_THAW, FrozenArgs
 from ganeti.rpc.procedures.commands import (
     FENCE_AGENT_PROBLEMS,
@@ -56,10 +58,12 @@ from ganeti.rpc.procedures.disks import (
     BLOCKDEV_INFO,
     BLOCKDEV_REMOVE,
     BLOCKDEV_SHUTDOWN,
+    DISK_GRANTS,
     DISKS_INFO,
     STORED_DISKS,
     DiskArgs,
     DisksArgs,
+    GrantsArgs,
     GrowDiskArgs,
     StorageUnits,
 )
@@ -453,6 +457,21 @@ async def test_a_disk_comes_and_goes_as_often_as_it_is_asked_for(
     for _ in range(2):
         await bench.on_disk(BLOCKDEV_REMOVE, disk)
         assert await bench.disk_info(disk) == (False, 0, False)
+
+
+@pytest.mark.requirement("D8", "D9")
+async def test_disk_is_not_opened_under_an_older_grant(bench: Bench, disk: DiskSpec) -> None:
+    grant = Grant(4, frozenset({SHARED}), bench.node.uuid)
+    granted = replace(disk, grant=grant)
+    await bench.on_disk(BLOCKDEV_CREATE, disk)
+    assert await error_of(bench.on_disk(BLOCKDEV_ASSEMBLE, granted)) == ""
+    elsewhere = Grant(5, grant.current, NodeUuid("other"))
+    assert (
+        await bench.node.call(DISK_GRANTS, GrantsArgs(grants={disk.uuid: elsewhere})) == Nothing()
+    )
+    await bench.node.restart()
+    assert await error_of(bench.on_disk(BLOCKDEV_ASSEMBLE, granted)) == "StorageError"
+    await bench.on_disk(BLOCKDEV_REMOVE, disk)
 
 
 async def test_a_disk_that_is_not_there_cannot_be_used(bench: Bench, disk: DiskSpec) -> None:

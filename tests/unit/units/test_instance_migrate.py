@@ -393,6 +393,6 @@ async def test_disks_of_one_node_need_a_target(master: Master) -> None:
 async def test_info_shows_a_guest_in_memory_with_the_remedy(master: Master) -> None:
     uuid = await with_guest(master)
     master.world.node(1).guests[uuid].state = "postmigrate"
-    await master.change(record_location(uuid, NODES[0], migrating_to=NODES[1]))
+    await master.change(record_location(uuid, NODES[0], is_closed=True, migrating_to=NODES[1]))
     shown = succeeded(await master.run(OpInstanceQueryData(instances=[NAME])))[NAME]
     assert (shown["run_state"], shown["migrating_to"]) == ("waiting in memory", "node2.example.com")

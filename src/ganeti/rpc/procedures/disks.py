@@ -3,6 +3,7 @@
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
+from ganeti.model.objects import Grant
 from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, SLOW_S, Message, Nothing, Procedure
 
 
@@ -15,6 +16,12 @@ class OpenDiskArgs(DiskArgs, frozen=True, kw_only=True):
     """A disk to be usable on the node in this role, whatever its role was before."""
 
     role: DiskRole = DiskRole.PRIMARY
+
+
+class GrantsArgs(Message, frozen=True, kw_only=True):
+    """Every grant of the cluster, by the UUID of the disk."""
+
+    grants: dict[str, Grant]
 
 
 class OtherDisk(Message, frozen=True, kw_only=True):
@@ -148,6 +155,9 @@ BLOCKDEV_GIVE_BACK = Procedure("blockdev_give_back", AdoptDiskArgs, Nothing, SLO
 BLOCKDEV_GROW = Procedure("blockdev_grow", GrowDiskArgs, DiskInfo, HOURS_S, changes=True)
 
 BLOCKDEV_ASSEMBLE = Procedure("blockdev_assemble", OpenDiskArgs, DiskInfo, SLOW_S, changes=True)
+
+DISK_GRANTS = Procedure("disk_grants", GrantsArgs, Nothing, NORMAL_S, changes=True)
+"""Tells a returning node the grants of protected disks, so that it refuses calls under older ones (D9)."""
 
 BLOCKDEV_SHUTDOWN = Procedure("blockdev_shutdown", DiskArgs, Nothing, SLOW_S, changes=True)
 

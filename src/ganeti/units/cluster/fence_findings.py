@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ganeti.base.errors import RpcError
+from ganeti.config.fill import recovery_of
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.fencing import PowerStatus
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.model.recovery import Recovery
 from ganeti.rpc.procedures.commands import FENCE_AGENT_PROBLEMS, FenceAgentsArgs
 from ganeti.units.cluster.findings import Finding
-from ganeti.units.cluster.recovery_findings import recovery_of
 from ganeti.units.context import UnitContext
 from ganeti.units.oob.device import no_device, power_device, uses_power
 
@@ -30,7 +30,7 @@ class DeviceAnswers:
 
 def has_protected(snapshot: Snapshot) -> bool:
     """Return whether recovery may move an instance, so that a lost node is fenced."""
-    policies = (recovery_of(snapshot, one) for one in snapshot.instances.values())
+    policies = (recovery_of(snapshot.cluster, one) for one in snapshot.instances.values())
     return Recovery.FAILOVER in policies
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from ganeti.config.fill import filled_beparams
+from ganeti.config.fill import filled_beparams, recovery_of
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.objects import Instance, Node
+from ganeti.model.objects import Node
 from ganeti.model.recovery import FenceMethod, NodeState, Recovery
 from ganeti.recovery.instance import InstanceState
 from ganeti.recovery.status import NodeStatus, RecoveryStatus
@@ -16,14 +16,9 @@ LEAST_NODES = 3
 """With two nodes no majority is left when one is lost (D11)."""
 
 
-def recovery_of(snapshot: Snapshot, instance: Instance) -> Recovery:
-    """Return the effective policy of an instance."""
-    return Recovery(filled_beparams(snapshot.cluster, instance)["recovery"])
-
-
 def recovery_limits(snapshot: Snapshot, *, elects_master: bool) -> Iterator[str]:
     """Yield which lost nodes need an administrator in a cluster with protected instances, and why (D10)."""
-    policies = {recovery_of(snapshot, one) for one in snapshot.instances.values()}
+    policies = {recovery_of(snapshot.cluster, one) for one in snapshot.instances.values()}
     if Recovery.FAILOVER not in policies:
         return
     nodes = [node for node in snapshot.nodes.values() if not node.offline]
@@ -74,7 +69,7 @@ def _without_fencing(snapshot: Snapshot, node: Node, status: NodeStatus) -> Iter
     protected = [
         one
         for one in snapshot.instances.values()
-        if node.uuid in one.all_nodes and recovery_of(snapshot, one) is Recovery.FAILOVER
+        if node.uuid in one.all_nodes and recovery_of(snapshot.cluster, one) is Recovery.FAILOVER
     ]
     faults = list(_unusable(snapshot, node, status))
     if not protected or len(faults) < len(status.methods):
@@ -97,13 +92,14 @@ def _unusable(snapshot: Snapshot, node: Node, status: NodeStatus) -> Iterator[st
 
 
 def _tied(snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield instances whose policy is failover although only their own node has their disks."""
+    """Yield instances whose policy is failover although their disk template rules it out."""
     for one in snapshot.instances.values():
         wanted = filled_beparams(snapshot.cluster, one)["recovery"]
-        if wanted == Recovery.FAILOVER and DISK_TEMPLATES[one.disk_template].is_local:
+        why = DISK_TEMPLATES[one.disk_template].why_not_recovered
+        if wanted == Recovery.FAILOVER and why:
             text = (
-                f"recovery=failover has no effect on disk template {one.disk_template}, because only its own"
-                f" node has its disks; run: gnt-instance modify -B recovery=restart {one.name}, or convert it to"
-                " drbd (gnt-instance modify -t drbd)"
+                f"recovery=failover has no effect on disk template {one.disk_template}, which {why}; run:"
+                f" gnt-instance modify -B recovery=restart {one.name}, or convert it to a shared template"
+                " (gnt-instance modify -t)"
             )
             yield Finding("EINSTANCELAYOUT", "instance", one.name, text, is_error=False)

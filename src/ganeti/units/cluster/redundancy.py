@@ -10,7 +10,6 @@ from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.recovery import Recovery
 from ganeti.placement.protection import Guest, hosts_of, loss_of, unplaced
 from ganeti.units.cluster.findings import Finding
-from ganeti.units.cluster.recovery_findings import recovery_of
 
 
 def memory_findings(
@@ -51,7 +50,8 @@ def _movable(snapshot: Snapshot, instance: Instance) -> Guest:
 
 
 def _is_protected(snapshot: Snapshot, instance: Instance) -> bool:
-    return recovery_of(snapshot, instance) is Recovery.FAILOVER
+    """Return whether its policy is to fail over, also if its disk template does not allow that."""
+    return bool(filled_beparams(snapshot.cluster, instance)["recovery"] == Recovery.FAILOVER)
 
 
 def _protected(snapshot: Snapshot, instance: Instance) -> Guest:

@@ -33,6 +33,7 @@ from ganeti.units.instance.disks import (
     open_secondaries,
     wait_for_sync,
 )
+from ganeti.units.instance.grants import grant_primary
 from ganeti.units.mirrors.look import settled_verdicts
 from ganeti.units.mirrors.opening import prepare_primary, warn_of
 from ganeti.units.node_choice import check_online
@@ -66,12 +67,14 @@ class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, DisksPlan]):
         paths: list[list[str]] = []
         if self.op.if_wanted and not plan.disks:
             return Outcome(paths)
-        mirrored = is_mirrored(plan.instance)
-        await open_secondaries(ctx, plan.instance)
+        instance = await grant_primary(ctx.config, plan.instance)
+        mirrored = is_mirrored(instance)
+        await open_secondaries(ctx, instance)
         if mirrored:
             await prepare_primary(ctx, plan.instance)
-        for disk in plan.disks:
-            args = OpenDiskArgs(instance_name=plan.instance.name, disk=disk)
+        for disk, granted in zip(plan.disks, instance.disks, strict=True):
+            opened = replace(disk, grant=granted.grant)
+            args = OpenDiskArgs(instance_name=instance.name, disk=opened)
             made = await ctx.call(plan.node, BLOCKDEV_ASSEMBLE, args)
             paths.append([plan.node.name, f"disk/{disk.index}", made.path])
         if self.op.wait_for_sync:

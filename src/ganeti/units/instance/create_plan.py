@@ -14,6 +14,7 @@ from ganeti.model.param_checks import changed, check_backend_params, check_os_pa
 from ganeti.units import name_lookup
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.disks import JobNames
+from ganeti.units.instance.grants import check_recovery
 from ganeti.units.instance.hardware import with_network_port
 from ganeti.units.instance.importing import IMPORT, check_import_arguments
 from ganeti.units.instance.nic_changes import new_nic
@@ -162,4 +163,5 @@ def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate)
         osparams_private=dict(op.osparams_private),
         tags=tuple(sorted(set(op.tags))),
     )
+    check_recovery(instance)
     return with_network_port(ctx, instance)

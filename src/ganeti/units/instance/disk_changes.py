@@ -26,6 +26,7 @@ from ganeti.units.instance.device_changes import (
 )
 from ganeti.units.instance.disks import JobNames, planner_of
 from ganeti.units.instance.field_changes import Applies, FieldChange
+from ganeti.units.instance.grants import closed
 from ganeti.units.instance.requests import (
     build_disk,
     check_disks,
@@ -154,7 +155,7 @@ def detaching(instance: Instance, disk: Disk) -> DetachedDisk:
     return DetachedDisk(
         uuid=disk.uuid,
         name=disk.name or "",
-        disk=disk,
+        disk=closed(disk),
         nodes=() if is_shared else instance.all_nodes,
         last_instance=instance.name,
     )

@@ -60,6 +60,7 @@ from ganeti.units.instance.disks import (
     wait_for_sync,
 )
 from ganeti.units.instance.field_changes import Applies, FieldChange, waiting
+from ganeti.units.instance.grants import check_recovery, with_writer
 from ganeti.units.instance.hardware import with_network_port
 from ganeti.units.instance.hot_steps import HotStep, hot_steps
 from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
@@ -226,6 +227,8 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
         given = parse_changes(op.disks, "disks", DISK_ACTIONS)
         of_disks = changed_disks(ctx, after, given, op.file_storage_dir)
         after = with_network_port(ctx, replace(of_disks.after, nics=nics))
+        if op.beparams:
+            check_recovery(after)
         return after, [*of_params, *of_disks.results, *of_nics], of_disks
 
     def _disks_that_change(
@@ -362,7 +365,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
                 await self._change_guest(ctx, undo, plan, step)
             await self._change_media(ctx, undo, plan)
             await self._set_memory(ctx, undo, plan)
-            undo.commit(_change(plan.after, plan.disks), then=self._superfluous(ctx, plan))
+            undo.commit(self._recorded(ctx, plan), then=self._superfluous(ctx, plan))
         await label_disks(ctx, plan.after, [one.disk.uuid for one in plan.disks.attached])
         if self.op.wait_for_sync and plan.new_disks and plan.hot:
             await wait_for_sync(ctx, plan.after)
@@ -423,6 +426,22 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
             if self.op.hotplug:
                 raise ExecError(why)
             ctx.info(f"{why}: it takes effect at the next start of {plan.after.name}")
+
+    def _recorded(self, ctx: UnitContext, plan: ModifyPlan) -> Change:
+        """Return the change; a new primary node gets the disks with it."""
+        before, change = plan.before, _change(plan.after, plan.disks)
+        if plan.after.primary_node == before.primary_node:
+            return change
+        was_asked = not (self.op.force or primary_node(ctx, before).offline)
+
+        def moved(draft: Draft) -> None:
+            change(draft)
+            there = draft.instances[before.uuid]
+            at_home = replace(there, primary_node=before.primary_node)
+            granted = with_writer(draft, at_home, there.primary_node, is_closed=was_asked)
+            draft.put(replace(there, disks=granted.disks))
+
+        return moved
 
     async def _set_memory(self, ctx: UnitContext, undo: UndoLog, plan: ModifyPlan) -> None:
         if plan.memory is None:

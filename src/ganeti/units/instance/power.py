@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
 from ganeti.config.snapshot import Snapshot
+from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.hypervisor_params import check_hypervisor_params
@@ -50,6 +51,7 @@ from ganeti.units.instance.disks import (
     open_disks,
     secondaries,
 )
+from ganeti.units.instance.grants import grant_primary, released
 from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.job_source import check_may_set
@@ -72,6 +74,7 @@ async def start_instance(
     After a failure, or a crash before the record, the guest is stopped. With `force` it starts from mirrored disks
     that lack writes.
     """
+    instance = await grant_primary(ctx.config, instance)
     node, spec = primary_node(ctx, instance), spec_of(ctx, instance)
     change = set_admin_state(instance.uuid, AdminState.UP) if remember else None
     async with ctx.undo_log() as undo:
@@ -276,10 +279,19 @@ class LUInstanceShutdown(InstanceUnit[OpInstanceShutdown, Instance]):
             args = ShutdownArgs(instance=spec_of(ctx, plan), timeout_s=self.op.timeout)
             await ctx.call(node, INSTANCE_SHUTDOWN, args)
         await close_secondaries(ctx, plan)
-        if self.op.no_remember or plan.admin_state is AdminState.OFFLINE:
-            return Outcome()  # the offline mark stays, even if the guest is killed
+        # The offline mark stays, even if the guest is killed.
+        is_remembered = not self.op.no_remember and plan.admin_state is not AdminState.OFFLINE
         source = self.op.admin_state_source or AdminStateSource.ADMIN
-        return Outcome(change=set_admin_state(plan.uuid, AdminState.DOWN, source))
+        down = set_admin_state(plan.uuid, AdminState.DOWN, source)
+
+        def change(draft: Draft) -> None:
+            now = draft.instances[plan.uuid]
+            if not node.offline and (closed := released(draft, now)) != now:
+                draft.put(closed)
+            if is_remembered:
+                down(draft)
+
+        return Outcome(change=change)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from ganeti.model.param_checks import check_os_params
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, check_down, primary_node
 from ganeti.units.instance.disks import copies_open
+from ganeti.units.instance.grants import grant_primary
 from ganeti.units.instance.install import check_os, install_os, osparams_with
 
 
@@ -63,7 +64,7 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, ReinstallPlan]):
         return ReinstallPlan(instance, osparams)
 
     async def execute(self, ctx: UnitContext, plan: ReinstallPlan) -> Outcome:
-        instance = plan.instance
+        instance = await grant_primary(ctx.config, plan.instance)
         ctx.step(f"running the OS create scripts of {instance.os} for {instance.name}")
         async with copies_open(ctx, instance):
             await install_os(

@@ -20,6 +20,7 @@ from ganeti.units import name_lookup
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, check_down, primary_node
 from ganeti.units.instance.disks import copies_open, label_disks
+from ganeti.units.instance.grants import grant_primary
 from ganeti.units.instance.install import osparams_with, run_script
 
 
@@ -88,7 +89,8 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
         )
 
     async def _run_script(self, ctx: UnitContext, plan: RenamePlan) -> None:
-        instance, node = plan.instance, primary_node(ctx, plan.instance)
+        instance = await grant_primary(ctx.config, plan.instance)
+        node = primary_node(ctx, instance)
         args = OsRenameArgs(
             instance=instance_spec(ctx.snapshot, instance),
             os=instance.os,

@@ -6,6 +6,7 @@ from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError, R
 from ganeti.config.fill import instance_spec
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.objects import Node, NodeUuid
+from ganeti.rpc.procedures.disks import DISK_GRANTS, GrantsArgs
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import VERSION, HypervisorsArgs
 from ganeti.rpc.procedures.instances import (
@@ -16,6 +17,7 @@ from ganeti.rpc.procedures.instances import (
 )
 from ganeti.rpc.procedures.mastership import REGISTER_READ
 from ganeti.units.context import UnitContext
+from ganeti.units.instance.grants import all_grants
 
 SHOWN = 5
 
@@ -101,8 +103,13 @@ def _shown(names: list[str]) -> str:
 async def bring_up_to_date(ctx: UnitContext, node: Node) -> None:
     """Send a returning node the latest facts; ExecError if it does not accept them."""
     await ctx.run.started()
+    present = replace(node, offline=False)
     try:
-        await ctx.services.ssconf.push_now(replace(node, offline=False))
+        await ctx.services.ssconf.push_now(present)
+        grants = all_grants(ctx.snapshot)
+        if grants:
+            # Until now a call under a grant from before it was away could still start a guest there.
+            await ctx.call(present, DISK_GRANTS, GrantsArgs(grants=grants))
     except GanetiError as err:
         raise ExecError(
             f"node {node.name} stays unchanged: it does not accept the cluster's facts ({err.message})"

@@ -38,6 +38,7 @@ from ganeti.units.instance.disks import (
     sync_of,
     wait_for_sync,
 )
+from ganeti.units.instance.grants import check_recovery
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.requests import check_template
 from ganeti.units.mirrors.opening import check_copy
@@ -105,6 +106,7 @@ async def plan_conversion(ctx: UnitContext, before: Instance, op: OpInstanceSetP
             check_space(info, one, needs)
             check_asked(ctx.snapshot, one, after.disks)
             check_spindles(ctx.snapshot, info, one, after.disks)
+    check_recovery(after)
     return DiskPlan(before=before, after=after, node=node)
 
 

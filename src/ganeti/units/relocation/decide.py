@@ -26,6 +26,7 @@ from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.pending import check_nothing_pending
 from ganeti.units.mirrors.opening import check_copy, check_source
 from ganeti.units.node_choice import check_memory, check_space, free_resources
+from ganeti.units.relocation.location import record_location
 from ganeti.units.relocation.plan import (
     LIVE,
     LiveGuest,
@@ -187,6 +188,11 @@ class _Decision:
         memory = filled_beparams(ctx.snapshot.cluster, instance)["maxmem"]
         check_memory(free, target, memory if start else 0, self.what)
         plan = self.plan(target, way, StoppedGuest(shutdown_timeout_s, start))
+        if self.source.offline:
+            force = self.choice.ignore_consistency
+            ctx.check_change(
+                record_location(instance.uuid, target.uuid, is_closed=False, force=force)
+            )
         if way is not Way.REPLACE:
             return plan
         await check_source(ctx, instance, self.source, range(len(instance.disks)))

@@ -49,7 +49,7 @@ async def migrate(ctx: UnitContext, plan: Plan, guest: LiveGuest) -> None:
         info = await ask_info(ctx, plan) if guest.shrinking else guest.info
         result = await steps.take(SendGuest(plan, info, guest.is_live))
         ctx.step(f"ending what is left on {source.name}")
-        steps.commit(record_location(instance.uuid, target.uuid))
+        steps.commit(record_location(instance.uuid, target.uuid, is_closed=True))
     ctx.info(
         f"{instance.name} runs on {target.name}: {result.transferred // 1024} KiB in {result.total_ms} ms,"
         f" with a downtime of {result.downtime_ms} ms"
@@ -147,16 +147,19 @@ class _Sending:
                 ctx.step(f"resuming the guest at {target.name}")
                 await self._record(target.uuid, source.uuid, handed_over=True)
             case Instruction.RESUME_TARGET:
-                there = spec_of(ctx, self.plan.instance, target)
+                handed_over = ctx.snapshot.instances[self.plan.instance.uuid]
+                there = spec_of(ctx, handed_over, target)
                 await ctx.call(target, *finishing(MigrationEnd.RESUME_TARGET, there))
             case _:
                 raise AssertionError(instruction)
 
     async def _record(self, primary: str, other: str, *, handed_over: bool = False) -> None:
         uuid = self.plan.instance.uuid
-        await self.ctx.config.change(
-            record_location(uuid, primary, migrating_to=other, handed_over=handed_over)
+        # The guest has left the source when it is handed over, and has not begun at the target when it is taken back.
+        change = record_location(
+            uuid, primary, is_closed=True, migrating_to=other, handed_over=handed_over
         )
+        await self.ctx.config.change(change)
 
     async def _open_on_both(self) -> None:
         self.ctx.step("letting both nodes write to its disks")

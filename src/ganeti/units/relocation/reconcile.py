@@ -18,6 +18,7 @@ from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
 from ganeti.rpc.procedures.hardware import NVRAM_FORGET, ForgetNvramArgs
 from ganeti.rpc.procedures.instances import INSTANCE_INFO, InstanceArgs, RunningInstance
 from ganeti.rpc.procedures.migration import MigrationEnd, finishing
+from ganeti.units.instance.grants import record_writer
 from ganeti.units.relocation.core import (
     AT_SOURCE,
     End,
@@ -165,17 +166,29 @@ class _Ends:
         match instruction:
             case Instruction.RECORD_SOURCE | Instruction.RECORD_TARGET:
                 is_source = instruction is Instruction.RECORD_SOURCE
-                home = self.source if is_source else self.target
-                change = record_location(self.instance.uuid, home.uuid)
+                home, other = self.source, self.target
+                if not is_source:
+                    home, other = other, home
+                change = record_location(self.instance.uuid, home.uuid, is_closed=not other.offline)
                 await self.services.config.change(change)
             case Instruction.REMOVE_AT_SOURCE | Instruction.REMOVE_AT_TARGET:
                 await self._remove_copy(key, node)
             case Instruction.SET_ROLES:
                 await self._set_roles(key)
             case _:
-                spec = instance_spec(self._snapshot, self.instance, NodeUuid(node.uuid))
+                if instruction in (Instruction.RESUME_SOURCE, Instruction.RESUME_TARGET):
+                    await self._grant(node)
+                now = self._snapshot.instances[self.instance.uuid]
+                spec = instance_spec(self._snapshot, now, NodeUuid(node.uuid))
                 procedure, args = finishing(MigrationEnd[instruction.name], spec)
                 await self.services.rpc.call(node, procedure, args, key=f"{key}/{procedure.name}")
+
+    async def _grant(self, node: Node) -> None:
+        """Grant the disks to the end that resumes the guest; the other end has reported that the guest is not there."""
+        other = self.target if node is self.source else self.source
+        await self.services.config.change(
+            record_writer(self.instance.uuid, node.uuid, is_closed=not other.offline)
+        )
 
     async def _remove_copy(self, key: str, node: Node) -> None:
         """Remove the data of the end that no longer has the guest."""

@@ -61,7 +61,10 @@ async def _switch(ctx: UnitContext, plan: Plan) -> None:
             await steps.take(CopyNvram(instance, source, target))
         if plan.way is Way.COPY:
             ctx.step(f"removing the disks on {source.name}")
-        steps.commit(record_location(instance.uuid, target.uuid))
+        is_closed = not source.offline
+        steps.commit(
+            record_location(instance.uuid, target.uuid, is_closed=is_closed, force=plan.force)
+        )
 
 
 async def _start(ctx: UnitContext, plan: Plan, moved: Instance) -> None:

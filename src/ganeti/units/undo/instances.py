@@ -20,6 +20,7 @@ from ganeti.rpc.procedures.instances import (
     ShutdownArgs,
     StartArgs,
 )
+from ganeti.units.instance.grants import grant_primary
 from ganeti.units.services import Services
 from ganeti.units.undo.step import Concerned, Step, names_of, node_of, not_migrating_here
 
@@ -110,12 +111,14 @@ class StartAgain(Step, frozen=True, kw_only=True):
         instance = snapshot.instances.get(InstanceUuid(self.instance))
         if instance is None or _cannot_run(snapshot, instance):
             return
-        node, spec = snapshot.nodes[instance.primary_node], instance_spec(snapshot, instance)
-        asked = InstanceArgs(instance=spec)
+        node = snapshot.nodes[instance.primary_node]
+        asked = InstanceArgs(instance=instance_spec(snapshot, instance))
         if await services.rpc.call(node, INSTANCE_INFO, asked) is not None:
             return
         if DISK_TEMPLATES[instance.disk_template].mirrored:
             await _open_secondaries(services, instance, key)
+        granted = await grant_primary(services.config, instance)
+        spec = instance_spec(services.config.snapshot, granted)
         await services.rpc.call(node, INSTANCE_START, StartArgs(instance=spec), key=key)
 
     async def run_deferred(self, services: Services, key: str) -> None:

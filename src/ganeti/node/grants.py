@@ -1,0 +1,198 @@
+"""Keeps what this node knows of the grants of protected disks, and refuses calls under older ones (D1, D2, D8).
+
+The record is synced before a disk is opened. When the guest has ended, its generation is over: a start call of that
+generation that arrives later is refused. A node that comes back is told the present generations first (D9).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ganeti.base.errors import StorageError
+from ganeti.base.files import write_atomically
+from ganeti.model import wire
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.names import DiskRole
+from ganeti.model.objects import Grant, NodeUuid
+from ganeti.recovery.grants import CopyRecord, GrantRefused, barred, opened
+from ganeti.rpc.calls import Call, Handler, Handlers
+from ganeti.rpc.procedures.disks import (
+    BLOCKDEV_ASSEMBLE,
+    BLOCKDEV_REMOVE,
+    DISK_GRANTS,
+    GrantsArgs,
+)
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, INSTANCE_START
+from ganeti.rpc.procedures.migration import (
+    MIGRATION_ACCEPT,
+    MIGRATION_FINISH_SOURCE,
+    MIGRATION_FINISH_TARGET,
+    MigrationEnd,
+)
+from ganeti.rpc.procedures.programs import OS_CREATE, OS_RENAME
+
+
+class GrantRecords:
+    """The records of this node's copies, in one synced file; disks without a grant have none."""
+
+    def __init__(self, path: Path, node: Callable[[], NodeUuid]) -> None:
+        self._path, self._node = path, node
+        self._lock = asyncio.Lock()
+
+    async def open(self, disks: Iterable[DiskSpec]) -> None:
+        """Record that this node writes the disks; StorageError if their grants are older, or another node's (D2, D8)."""
+        await self._update(disks, lambda record, grant: opened(record, grant, self._node()))
+
+    async def accept(self, disks: Iterable[DiskSpec]) -> None:
+        """Refuse the guest of a migration under an older grant; it does not write before it is resumed."""
+
+        def same(record: CopyRecord | None, grant: Grant) -> CopyRecord | None:
+            if record is not None and record.generation > grant.generation:
+                raise GrantRefused(
+                    f"generation {grant.generation} is over: this node knows {record.generation}"
+                )
+            return record
+
+        await self._update(disks, same)
+
+    async def close(self, disks: Iterable[DiskSpec]) -> None:
+        """Record that this node writes the disks no more: the generation of its grant is over."""
+
+        def closed(record: CopyRecord | None, grant: Grant) -> CopyRecord:
+            is_over = grant.writer == self._node()
+            return barred(record, replace(grant, generation=grant.generation + is_over))
+
+        await self._update(disks, closed)
+
+    async def learn(self, grants: Mapping[str, Grant]) -> None:
+        """Record all present grants of the cluster, and forget disks that do not exist."""
+        async with self._lock:
+            old = await self._load()
+            new = {disk: record for disk, record in old.items() if disk in grants}
+            for disk, grant in grants.items():
+                if grant.writer != self._node():
+                    new[disk] = barred(old.get(disk), grant)
+            await self._replace(old, new)
+
+    async def forget(self, disk: str) -> None:
+        """Forget a removed disk."""
+        async with self._lock:
+            old = await self._load()
+            await self._replace(old, {one: record for one, record in old.items() if one != disk})
+
+    async def _update(
+        self,
+        disks: Iterable[DiskSpec],
+        change: Callable[[CopyRecord | None, Grant], CopyRecord | None],
+    ) -> None:
+        granted = [(disk, disk.grant) for disk in disks if disk.grant is not None]
+        if not granted:
+            return
+        async with self._lock:
+            old = await self._load()
+            new = dict(old)
+            for disk, grant in granted:
+                try:
+                    record = change(old.get(disk.uuid), grant)
+                except GrantRefused as err:
+                    raise StorageError(
+                        f"disk {disk.index} ({disk.uuid}) is not opened: {err}"
+                    ) from err
+                if record is not None:
+                    new[disk.uuid] = record
+            await self._replace(old, new)
+
+    async def _replace(self, old: dict[str, CopyRecord], new: dict[str, CopyRecord]) -> None:
+        if new != old:
+            await self._store(new)
+
+    async def _load(self) -> dict[str, CopyRecord]:
+        try:
+            content = await asyncio.to_thread(self._path.read_bytes)
+        except FileNotFoundError:
+            return {}
+        except OSError as err:
+            raise StorageError(f"cannot read {self._path}: {err}") from err
+        return wire.decode(content, dict[str, CopyRecord], what=str(self._path))
+
+    async def _store(self, records: dict[str, CopyRecord]) -> None:
+        try:
+            await asyncio.to_thread(write_atomically, self._path, wire.encode(records))
+        except OSError as err:
+            raise StorageError(f"cannot write {self._path}: {err}") from err
+
+
+def guarded(handlers: Handlers, records: GrantRecords) -> Handlers:
+    """Return the same handlers, and those of grants; what opens or closes a protected disk records that."""
+    return {
+        **{name: _guarded(name, handler, records) for name, handler in handlers.items()},
+        DISK_GRANTS.name: _Grants(records).learn,
+    }
+
+
+@dataclass(frozen=True)
+class _Grants:
+    records: GrantRecords
+
+    async def learn(self, args: GrantsArgs, _call: Call) -> Nothing:
+        await self.records.learn(args.grants)
+        return Nothing()
+
+
+def _guarded(name: str, handler: Handler, records: GrantRecords) -> Handler:
+    if name not in _GUARDED:
+        return handler
+
+    async def answer(args: Any, call: Call) -> Any:
+        await _before(name, args, records)
+        result = await handler(args, call)
+        await _after(name, args, records)
+        return result
+
+    return answer
+
+
+_OPENING = {INSTANCE_START.name, OS_CREATE.name, OS_RENAME.name}
+_FINISHING = {MIGRATION_FINISH_SOURCE.name: True, MIGRATION_FINISH_TARGET.name: False}
+_GUARDED = {
+    *_OPENING,
+    *_FINISHING,
+    BLOCKDEV_ASSEMBLE.name,
+    BLOCKDEV_REMOVE.name,
+    INSTANCE_SHUTDOWN.name,
+    MIGRATION_ACCEPT.name,
+}
+
+
+def _resumes(name: str, args: Any) -> bool:
+    """Return whether a call ends a migration in such a way that this node has the guest."""
+    is_source = _FINISHING.get(name)
+    return (
+        is_source is not None
+        and not MigrationEnd.of(is_source=is_source, success=args.success).removes
+    )
+
+
+def opens(name: str, args: Any) -> Sequence[DiskSpec]:
+    """Return the disks that a call opens for writing, as the guest does or for a job."""
+    if name in _OPENING or _resumes(name, args):
+        return tuple(args.instance.disks)
+    if name == BLOCKDEV_ASSEMBLE.name and args.role is DiskRole.PRIMARY:
+        return (args.disk,)
+    return ()
+
+
+async def _before(name: str, args: Any, records: GrantRecords) -> None:
+    await records.open(opens(name, args))
+    if name == MIGRATION_ACCEPT.name:
+        await records.accept(args.instance.disks)
+
+
+async def _after(name: str, args: Any, records: GrantRecords) -> None:
+    if name == INSTANCE_SHUTDOWN.name or (name in _FINISHING and not _resumes(name, args)):
+        await records.close(args.instance.disks)
+    elif name == BLOCKDEV_REMOVE.name:
+        await records.forget(args.disk.uuid)

@@ -1,0 +1,160 @@
+"""Grants of the right to write the disks of protected instances: all jobs change them here (D1, D2, D6, D8).
+
+A job commits the grant before the node opens the disks; the node refuses an older one (`node/grants.py`). A protected
+disk without a grant was last given to the primary node of its instance. A disk that once had a grant keeps it, also
+while its instance is not protected, so that its generations go on.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.config.config import Config
+from ganeti.config.fill import recovery_of
+from ganeti.config.transaction import Draft
+from ganeti.config.view import View
+from ganeti.jobs.executor import Change
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.objects import DetachedDisk, Disk, Grant, Instance, InstanceUuid, NodeUuid
+from ganeti.model.recovery import NodeState, Recovery
+from ganeti.recovery.grants import SHARED, GrantRefused, grant_writer, release
+
+
+def check_recovery(instance: Instance) -> None:
+    """Refuse a failover policy of the instance itself that its disk template rules out."""
+    template = DISK_TEMPLATES[instance.disk_template]
+    if instance.beparams.get("recovery") != Recovery.FAILOVER:
+        return
+    if why := template.why_not_recovered:
+        raise InputError(
+            f"recovery=failover is not possible for {instance.name}: disk template {template.name} {why}; use"
+            " recovery=restart",
+            "beparams",
+        )
+
+
+def is_protected(view: View, instance: Instance) -> bool:
+    """Return whether automatic recovery may start the instance on another node."""
+    return recovery_of(view.cluster, instance) is Recovery.FAILOVER
+
+
+def with_writer(
+    draft: Draft,
+    instance: Instance,
+    node: NodeUuid,
+    *,
+    is_closed: bool,
+    force: bool = False,
+    again: bool = False,
+) -> Instance:
+    """Return the instance with `node` as the writer of its disks; PrereqError if another node may be writing.
+
+    `is_closed`: the present writer's node has reported that the guest does not write. Otherwise the row of that node
+    must say that it is fenced (D6), unless the instance is not protected, or `force` accepts the risk. `again`: a new
+    generation also if `node` is the writer already.
+    """
+    protected = is_protected(draft, instance)
+    if not protected and not _has_grants(instance):
+        return instance
+    is_certain = is_closed or force or not protected
+    grants = []
+    # A guest without disks must not run twice either.
+    for grant in _grants(instance) or [_first(instance)]:
+        if grant.writer == node and not again:
+            grants.append(grant)
+            continue
+        is_fenced = is_certain or _is_fenced(draft, grant.writer)
+        try:
+            grants.append(grant_writer(grant, node, draft.epoch, is_fenced=is_fenced))
+        except GrantRefused as err:
+            raise _refusal(draft, instance, grant) from err
+    return _with_grants(instance, grants)
+
+
+def record_writer(uuid: str, node: str, *, is_closed: bool, again: bool = False) -> Change:
+    """Make `node` the writer of the disks of an instance, as `with_writer` does."""
+
+    def change(draft: Draft) -> None:
+        now = draft.instances[InstanceUuid(uuid)]
+        new = with_writer(draft, now, NodeUuid(node), is_closed=is_closed, again=again)
+        if new != now:
+            draft.put(new)
+
+    return change
+
+
+async def grant_primary(config: Config, instance: Instance) -> Instance:
+    """Grant the disks to the primary node in a new generation, before it opens them; return the instance with the grants.
+
+    The instance may differ from the configuration in its parameters.
+    """
+    if not is_protected(config.snapshot, instance) and not _has_grants(instance):
+        return instance
+    await config.change(
+        record_writer(instance.uuid, instance.primary_node, is_closed=False, again=True)
+    )
+    return replace(instance, disks=config.snapshot.instances[instance.uuid].disks)
+
+
+def released(draft: Draft, instance: Instance) -> Instance:
+    """Return the instance after its primary node has closed its disks in order."""
+    if not instance.disks or not (is_protected(draft, instance) or _has_grants(instance)):
+        return instance
+    node = instance.primary_node
+    grants = [
+        release(grant, node, draft.epoch) if grant.writer == node else grant
+        for grant in _grants(instance)
+    ]
+    return _with_grants(instance, grants)
+
+
+def closed(disk: Disk) -> Disk:
+    """Return a disk that is closed on all nodes, and keeps the generation of its grant."""
+    if disk.grant is None:
+        return disk
+    return replace(disk, grant=dataclasses.replace(disk.grant, writer=None))
+
+
+def all_grants(view: View) -> dict[str, Grant]:
+    """Return the grants of all disks by their UUIDs."""
+    used = (disk for instance in view.instances.values() for disk in instance.disks)
+    detached = (one.disk for one in view.table(DetachedDisk).values())
+    return {disk.uuid: disk.grant for disk in (*used, *detached) if disk.grant is not None}
+
+
+def _has_grants(instance: Instance) -> bool:
+    return any(disk.grant is not None for disk in instance.disks)
+
+
+def _first(instance: Instance) -> Grant:
+    """Return the grant of a disk that has none yet: its instance was not protected, or is new."""
+    return Grant(0, frozenset({SHARED}), instance.primary_node)
+
+
+def _grants(instance: Instance) -> list[Grant]:
+    return [disk.grant or _first(instance) for disk in instance.disks]
+
+
+def _with_grants(instance: Instance, grants: Sequence[Grant]) -> Instance:
+    disks = [
+        replace(disk, grant=grant) for disk, grant in zip(instance.disks, grants, strict=False)
+    ]
+    return replace(instance, disks=tuple(disks))
+
+
+def _is_fenced(view: View, writer: NodeUuid | None) -> bool:
+    """Return whether a node certainly writes no more: its committed row says so, or it left the cluster (D7)."""
+    node = view.nodes.get(writer or "")
+    return node is None or (node.recovery is not None and node.recovery.state is NodeState.FENCED)
+
+
+def _refusal(view: View, instance: Instance, grant: Grant) -> PrereqError:
+    name = view.nodes[grant.writer].name if grant.writer else "no node"
+    return PrereqError(
+        f"{instance.name} is protected (recovery=failover), and {name} may still write its disks (generation"
+        f" {grant.generation}): the node is not known to be fenced (D6); make sure that it is off, then run:"
+        f" gnt-node fenced --confirm {name}",
+        ErrorCode.WRONG_STATE,
+    )
