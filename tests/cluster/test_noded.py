@@ -34,10 +34,12 @@ from ganeti.bootstrap.destroy import is_member
 from ganeti.bootstrap.join import join, ssh_token
 from ganeti.bootstrap.join_messages import send
 from ganeti.bootstrap.token import decode_token
-from ganeti.model.instance_spec import InstanceSpec
-from ganeti.model.objects import Node, NodeUuid
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+from ganeti.model.objects import Grant, Node, NodeUuid
+from ganeti.recovery.grants import SHARED
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.headers import ACCESS_DENIED, EPOCH_REFUSED
+from ganeti.rpc.procedures.disks import DISK_GRANTS, GrantsArgs
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import (
@@ -48,6 +50,7 @@ from ganeti.rpc.procedures.host import (
     NodeVersion,
     VerifyArgs,
 )
+from ganeti.rpc.procedures.instances import INSTANCE_START, StartArgs
 from ganeti.rpc.procedures.mastership import REGISTER_PROMISE, REGISTER_READ, PromiseArgs
 from ganeti.rpc.procedures.programs import OS_CREATE, OsCreateArgs
 from ganeti.store.register import PromiseRequest, RegisterFile
@@ -249,6 +252,52 @@ async def test_calls_of_older_epochs_and_of_other_masters_change_nothing(world: 
         await client.call(world.here, WRITE_SSCONF, world.newer_set(cluster_name="renamed.example"))
     assert ssconf.SimpleStore(world.master.paths).GetClusterName() == "renamed.example"
     assert world.master.daemons.status(NODED).process is not None
+
+
+@pytest.mark.requirement("D2", "D8", "D9")
+async def test_late_start_under_an_older_grant_is_refused_also_by_the_next_daemon(
+    world: World,
+) -> None:
+    """The node has learned that the disk was granted to another node meanwhile."""
+    own = NodeUuid(world.founded.node_uuid)
+
+    def start(generation: int) -> StartArgs:
+        grant = Grant(generation, frozenset({SHARED}), own, EPOCH)
+        disk = DiskSpec(
+            uuid="d1",
+            index=0,
+            size=1,
+            template="sharedfile",
+            logical_id=("loop", "/x"),
+            grant=grant,
+        )
+        guest = InstanceSpec(
+            name="web1.example",
+            uuid="55555555-5555-4555-8555-555555555555",
+            hypervisor="fake",
+            os="",
+            memory=128,
+            vcpus=1,
+            hvparams={},
+            disks=(disk,),
+        )
+        return StartArgs(instance=guest)
+
+    elsewhere = Grant(5, frozenset({SHARED}), NodeUuid("other"), EPOCH)
+    async with world.calling() as client:
+        await client.call(world.here, DISK_GRANTS, GrantsArgs(grants={"d1": elsewhere}), key="1")
+    process = world.master.daemons.status(NODED).process
+    assert process is not None
+    os.kill(process.pid, signal.SIGKILL)
+    while world.master.daemons.status(NODED).process:  # noqa: ASYNC110 - another process
+        await asyncio.sleep(0.02)
+    await world.master.daemons.start(NODED, ["--bind-address", world.master.address])
+    async with world.calling() as client:
+        with pytest.raises(RpcFailed, match="generation 4 is over: the copy is of generation 5"):
+            await client.call(world.here, INSTANCE_START, start(4), key="2")
+        with pytest.raises(RpcFailed) as caught:  # there is no such disk
+            await client.call(world.here, INSTANCE_START, start(6), key="3")
+        assert "is over" not in str(caught.value)
 
 
 @pytest.mark.requirement("A28")
