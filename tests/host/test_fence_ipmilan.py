@@ -150,11 +150,15 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     await store.close()
 
 
-async def test_fence_ipmilan_switches_a_machine_off(bench: Bench) -> None:
-    assert bench.machine.is_running()
-    async with asyncio.timeout(20):
-        while not (await bench.power.status(NODES[1], 5)).is_on:  # noqa: ASYNC110 - it starts
+async def begun(bench: Bench) -> None:
+    """Wait until the machine runs, and its controller answers."""
+    async with asyncio.timeout(30):
+        while not (await bench.power.status(NODES[1], 5)).is_on or not bench.machine.is_running():  # noqa: ASYNC110 - they are processes
             await asyncio.sleep(0.2)
+
+
+async def test_fence_ipmilan_switches_a_machine_off(bench: Bench) -> None:
+    await begun(bench)
     result = await bench.power.cut(NODES[1])
     assert (result.is_fenced, result.detail) == (
         True, "fence_ipmilan confirms that the power is off",
@@ -165,6 +169,7 @@ async def test_fence_ipmilan_switches_a_machine_off(bench: Bench) -> None:
 
 @pytest.mark.requirement("G23")
 async def test_wrong_password_switches_nothing_off(bench: Bench) -> None:
+    await begun(bench)
     await bench.set_password("wrong-password")
     status = await bench.power.status(NODES[1], 10)
     assert status.is_on is None
