@@ -18,6 +18,7 @@ from ganeti.daemons.watched import guests_of, is_needed, watched
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import lock
 from ganeti.model.objects import NodeUuid
+from ganeti.model.opcodes.maintenance import OpNodeMaintenanceBegin, OpNodeMaintenanceEnd
 from ganeti.model.recovery import FenceMethod, GuestFault, NodeState
 from ganeti.recovery.power import PowerResult
 from ganeti.recovery.times import reset_by
@@ -137,6 +138,17 @@ class Cluster:
 def to_second(message: dict[str, Any]) -> AllocatorOutput:
     del message
     answer = {"success": True, "info": "", "result": [node_name(2)]}
+    return AllocatorOutput(found=True, stdout=json.dumps(answer))
+
+
+def all_to_second(message: dict[str, Any]) -> AllocatorOutput:
+    names = message["request"]["instances"]
+    moved = [[name, "default", [node_name(2)]] for name in names]
+    jobs = [
+        [{"OP_ID": "OP_INSTANCE_MIGRATE", "instance_name": name, "target_node": node_name(2)}]
+        for name in names
+    ]
+    answer = {"success": True, "info": "", "result": [moved, [], jobs]}
     return AllocatorOutput(found=True, stdout=json.dumps(answer))
 
 
@@ -397,6 +409,48 @@ async def test_node_that_returns_drops_what_moved_away(cluster: Cluster) -> None
     assert cluster.row(3) is NodeState.HEALTHY
     assert not cluster.master.node(3).offline
     assert cluster.master.world.where(uuid) == {node_name(2): "running"}
+
+
+async def test_node_in_maintenance_restarts_unfenced_and_gets_its_instances_back(
+    cluster: Cluster,
+) -> None:
+    master = cluster.master
+    master.world.node(1).allocators["hail"] = all_to_second
+    await cluster.protect("web1.example.com")
+    await cluster.protect("test.example.com", beparams={"memory": 512})
+    await asyncio.sleep(10)
+    begin = OpNodeMaintenanceBegin(node_name=node_name(3), iallocator="hail")
+    for _, job_id in succeeded(await master.run(begin))["jobs"]:
+        succeeded(await master.final(job_id))
+    cluster.lose_third()
+    await asyncio.sleep(200)
+    cluster.third_returns()
+    end = OpNodeMaintenanceEnd(node_name=node_name(3), failback=True)
+    for _, job_id in succeeded(await master.run(end))["jobs"]:
+        succeeded(await master.final(job_id))
+    await asyncio.sleep(60)
+    assert master.instance("web1.example.com").primary_node == THIRD
+    assert (cluster.outlet.cuts, cluster.jobs()) == ([], [])
+    assert cluster.row(3) in (None, NodeState.HEALTHY)
+
+
+async def test_instance_returns_to_its_lost_node_if_its_policy_says_so(cluster: Cluster) -> None:
+    master = cluster.master
+    await cluster.protect("web1.example.com", beparams={**PROTECTED, "recovery_failback": True})
+    await cluster.protect("web2.example.com")
+    await asyncio.sleep(10)
+    cluster.lose_third()
+    await asyncio.sleep(60)
+    cluster.third_returns()
+    await asyncio.sleep(30)
+    away = master.snapshot.moved_away_from(master.node(3))
+    assert [one.name for one in away] == ["web1.example.com"]
+    end = OpNodeMaintenanceEnd(node_name=node_name(3), failback=True)
+    for _, job_id in succeeded(await master.run(end))["jobs"]:
+        succeeded(await master.final(job_id))
+    assert master.instance("web1.example.com").primary_node == THIRD
+    assert master.instance("web2.example.com").primary_node == NODES[1]
+    assert master.node(3).moved_away == ()
 
 
 async def test_guest_that_crashed_is_started_and_one_that_hangs_is_reset(cluster: Cluster) -> None:
