@@ -125,7 +125,7 @@ from ganeti.rpc.procedures.programs import (
     ScriptResult,
 )
 from ganeti.rpc.procedures.progress import ProgressArgs
-from ganeti.rpc.procedures.recovery import HeartbeatArgs, HeartbeatResult
+from ganeti.rpc.procedures.recovery import HeartbeatArgs, HeartbeatResult, RelayArgs
 from ganeti.rpc.procedures.stale_work import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.procedures.streams import (
     CopyArgs,
@@ -244,6 +244,8 @@ class ModelNode:
     faults: dict[str, GuestFault] = field(default_factory=dict)
     """UUIDs of instances whose guests have failed."""
     beats: list[HeartbeatArgs] = field(default_factory=list)
+    is_off: bool = False
+    """Other nodes do not reach it; whether the master does is the business of its `FakeRpc`."""
     left: bool = False
     refuses_start: str = ""
     migration_fails: str = ""
@@ -526,6 +528,13 @@ class ModelNode:
             why_unarmed=self.why_unarmed,
             faults={one: fault for one, fault in self.faults.items() if one in args.wanted},
         )
+
+    def on_relay_heartbeat(self, args: RelayArgs) -> HeartbeatResult:
+        target = self.peers.get(args.node.name)
+        if target is None or target.is_off:
+            raise HostError(f"node {args.node.name}: no answer")
+        target.call = self.call
+        return target.on_heartbeat(args.heartbeat)
 
     def on_test_delay(self, args: DelayArgs) -> Nothing:
         if args.duration_s < 0:

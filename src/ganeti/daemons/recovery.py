@@ -15,13 +15,13 @@ from typing import Any, assert_never
 import msgspec
 
 from ganeti.base.clock import Clock
-from ganeti.base.errors import ErrorCode, GanetiError, NotMaster, PrereqError, RpcError
+from ganeti.base.errors import ErrorCode, GanetiError, NotMaster, PrereqError, RpcError, RpcOffline
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.daemons.recovery_jobs import Queue, RecoveryJobs, opcode_for
 from ganeti.daemons.watched import Guests, guests_of, is_needed, watched
-from ganeti.model.objects import InstanceUuid, NodeRow, NodeUuid
+from ganeti.model.objects import InstanceUuid, Node, NodeRow, NodeUuid
 from ganeti.model.recovery import GuestFault, NodeState
 from ganeti.recovery.core import RecoveryCore
 from ganeti.recovery.facts import Watched
@@ -49,7 +49,13 @@ from ganeti.recovery.messages import (
 from ganeti.recovery.power import Power
 from ganeti.recovery.status import RecoveryStatus
 from ganeti.recovery.times import BEAT_S, LEASE_S
-from ganeti.rpc.procedures.recovery import HEARTBEAT, HeartbeatArgs
+from ganeti.rpc.procedures.recovery import (
+    HEARTBEAT,
+    RELAY_HEARTBEAT,
+    HeartbeatArgs,
+    HeartbeatResult,
+    RelayArgs,
+)
 from ganeti.units.calls import Rpc
 from ganeti.units.services import NOT_LOST
 
@@ -306,12 +312,10 @@ class RecoveryDriver:
             protected=guests.leased.get(beat.node, ()) if is_leased else (),
             wanted=guests.wanted.get(beat.node, ()),
         )
-        # A fenced node is marked offline, and is still asked whether it is back.
-        present = msgspec.structs.replace(node, offline=False)
         sent_at = self._clock.monotonic()
         try:
             async with asyncio.timeout(BEAT_DEADLINE_S):
-                answer = await self._rpc.call(present, HEARTBEAT, args)
+                answer = await self._ask(snapshot, node, args, beat.via)
         except (TimeoutError, RpcError):
             return
         self._why_unarmed[beat.node] = answer.why_unarmed
@@ -325,6 +329,19 @@ class RecoveryDriver:
         self._faults.update(faults)
         is_armed = answer.is_armed and self._has_lease
         self._report(term, BeatAnswered(beat.node, answer.token, is_armed, faults))
+
+    async def _ask(
+        self, snapshot: Snapshot, node: Node, args: HeartbeatArgs, via: NodeUuid | None
+    ) -> HeartbeatResult:
+        """Return the node's answer, perhaps through another node."""
+        # A fenced node is marked offline, and is still asked whether it is back.
+        present = msgspec.structs.replace(node, offline=False)
+        if via is None:
+            return await self._rpc.call(present, HEARTBEAT, args)
+        relay = snapshot.nodes.get(via)
+        if relay is None:
+            raise RpcOffline(via, "it has left the cluster")
+        return await self._rpc.call(relay, RELAY_HEARTBEAT, RelayArgs(node=present, heartbeat=args))
 
     def _guests(self, term: _Term, snapshot: Snapshot) -> Guests:
         """Return what nodes are told about instances, the same until the configuration changes."""

@@ -25,6 +25,7 @@ def watched(snapshot: Snapshot, *, has_lease: bool) -> Watched:
                 name=node.name,
                 methods=_methods(snapshot, node, has_lease=has_lease),
                 in_maintenance=node.maintenance is not None,
+                can_relay=node.master_candidate and node.uuid != snapshot.cluster.master_node,
             )
             for node in snapshot.nodes.values()
             if not node.offline or is_in_recovery(node)

@@ -53,6 +53,7 @@ from ganeti.node.offline import is_marked_offline, starting_nothing
 from ganeti.node.powercycle import host_powercycle
 from ganeti.node.recovery import NodeRecovery
 from ganeti.node.register import NodeRegister
+from ganeti.node.relay import HeartbeatRelay
 from ganeti.node.repeats import Repeats
 from ganeti.node.tasks import TaskOrigin, Tasks
 from ganeti.node.voter import VoterFacts
@@ -97,6 +98,7 @@ class NodeApplication:
         own = _handlers(paths, clock, self.tasks, self._cluster_uuid, self._drivers, locks=locks)
         own = [self.recovery.under_lease(part) for part in own]
         own.append(self.recovery.handlers())
+        own.append(HeartbeatRelay(paths).handlers())
         own.append(self.register.handlers())
         own.append(host_powercycle(paths, check_master).handlers())
         own.append(self._work.handlers())

@@ -324,7 +324,9 @@ class RecoveryCore:
         counted = [one for one in self.nodes.values() if one.state in _COUNTED]
         self._most_answer = 2 * sum(one.answers(now) for one in counted) > len(counted)
         self._healthy = tuple(
-            uuid for uuid, one in self.nodes.items() if one.state is NodeState.HEALTHY
+            uuid
+            for uuid, one in self.nodes.items()
+            if one.state is NodeState.HEALTHY and one.facts.can_relay
         )
         self._given_up = tuple(
             uuid for uuid, one in self.instances.items() if one.state is InstanceState.GIVEN_UP

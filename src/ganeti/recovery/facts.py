@@ -15,6 +15,8 @@ class NodeFacts:
     methods: tuple[FenceMethod, ...] = (FenceMethod.POWER, FenceMethod.WATCHDOG)
     """In the order in which they are tried."""
     in_maintenance: bool = False
+    can_relay: bool = True
+    """Other nodes accept its calls."""
 
 
 @dataclass(frozen=True, slots=True)

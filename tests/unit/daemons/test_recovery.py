@@ -102,8 +102,10 @@ class Cluster:
         """Node 3 loses its power, and with it its guests."""
         self.master.rpc.nodes.pop(node_name(3))
         self.master.world.node(3).guests.clear()
+        self.master.world.node(3).is_off = True
 
     def third_returns(self) -> None:
+        self.master.world.node(3).is_off = False
         self.master.rpc.nodes[node_name(3)] = self.master.world.node(3).handlers()
 
     def beats(self, number: int) -> list[Any]:
@@ -313,6 +315,21 @@ async def test_two_voters_give_no_lease_and_trust_no_watchdog(cluster: Cluster) 
     assert not cluster.master.node(3).recovery.is_armed  # type: ignore[union-attr] # it has answered
     still = [one for one in cluster.beats(3) if not one.protected]
     assert len(still) < len(cluster.beats(3))
+
+
+@pytest.mark.requirement("D7")
+async def test_node_that_only_a_candidate_reaches_keeps_its_lease(cluster: Cluster) -> None:
+    candidate = replace(cluster.master.node(2), master_candidate=True)
+    await cluster.master.change(lambda draft: draft.put(candidate))
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(10)
+    cluster.master.rpc.nodes.pop(node_name(3))
+    await asyncio.sleep(120)
+    assert cluster.outlet.cuts == []
+    assert cluster.row(3) is NodeState.HEALTHY
+    assert cluster.beats(3)[-1].token is not None
+    cluster.master.world.node(3).is_off = True
+    await cluster.fenced()
 
 
 @pytest.mark.requirement("D11")

@@ -22,7 +22,7 @@ from ganeti.model import wire
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.hooks import Phase
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
-from ganeti.model.objects import Grant, NodeUuid
+from ganeti.model.objects import Grant, GroupUuid, Node, NodeUuid
 from ganeti.recovery.grants import SHARED
 from ganeti.rpc.procedures.agent import AGENT_FREEZE, AGENT_INFO, AGENT_THAW, FrozenArgs
 from ganeti.rpc.procedures.commands import (
@@ -150,7 +150,7 @@ from ganeti.rpc.procedures.programs import (
     OsValidateArgs,
 )
 from ganeti.rpc.procedures.progress import CALL_PROGRESS, ProgressArgs
-from ganeti.rpc.procedures.recovery import HEARTBEAT, HeartbeatArgs
+from ganeti.rpc.procedures.recovery import HEARTBEAT, RELAY_HEARTBEAT, HeartbeatArgs, RelayArgs
 from ganeti.rpc.procedures.stale_work import END_STALE_WORK, EndWorkArgs
 from ganeti.rpc.procedures.streams import (
     STREAM_COPY,
@@ -375,6 +375,16 @@ async def test_a_heartbeat_is_answered_with_a_fresh_token(bench: Bench) -> None:
     assert answer.token.sent_at >= first.sent_at
     assert answer.is_armed is (not answer.why_unarmed)
     assert answer.faults == {}
+
+
+async def test_heartbeat_for_a_silent_node_is_refused_with_the_reason(bench: Bench) -> None:
+    """Nothing listens at its address."""
+    silent = Node(
+        uuid=NodeUuid("b9"), name="silent", primary_ip="127.0.0.1", secondary_ip="127.0.0.1",
+        group=GroupUuid("g"), certificate="0" * 64, port=1,
+    )  # fmt: skip
+    args = RelayArgs(node=silent, heartbeat=HeartbeatArgs())
+    assert await error_of(bench.node.call(RELAY_HEARTBEAT, args)) != ""
 
 
 async def test_a_delay_is_not_negative(bench: Bench) -> None:

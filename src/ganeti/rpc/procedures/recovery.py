@@ -1,5 +1,6 @@
 """The heartbeat of automatic recovery: the node's lease, its watchdog and its guests (D7)."""
 
+from ganeti.model.objects import Node
 from ganeti.model.recovery import GuestFault, Token
 from ganeti.rpc.procedures.form import QUICK_S, Message, Procedure
 
@@ -32,3 +33,14 @@ class HeartbeatResult(Message, frozen=True, kw_only=True):
 
 # The handler itself checks the master: it must answer while the register's disk hangs.
 HEARTBEAT = Procedure("heartbeat", HeartbeatArgs, HeartbeatResult, QUICK_S, changes=False)
+
+
+class RelayArgs(Message, frozen=True, kw_only=True):
+    """A heartbeat for a node that does not answer the master."""
+
+    node: Node
+    heartbeat: HeartbeatArgs
+
+
+# A node refuses the calls of nodes that are not master candidates, so only candidates relay.
+RELAY_HEARTBEAT = Procedure("relay_heartbeat", RelayArgs, HeartbeatResult, QUICK_S, changes=False)
