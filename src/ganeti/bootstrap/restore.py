@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO
@@ -32,7 +32,7 @@ from ganeti.jobs.runner import NOT_RUN, failure
 from ganeti.model import wire
 from ganeti.model.job import StoredJob
 from ganeti.model.names import JobStatus
-from ganeti.model.objects import Cluster, Node, NodeUuid
+from ganeti.model.objects import Cluster, Instance, Node, NodeUuid
 from ganeti.store.archive import JobArchive
 from ganeti.store.backend import PresentState, Restoration, StateRestorer
 from ganeti.store.backends import state_restorer
@@ -58,7 +58,9 @@ UNKNOWN_END = (
 )
 AskNodes = Callable[[Iterable[Node]], Awaitable[dict[NodeUuid, LastContact | None]]]
 """Returns the master of the last contact of each reachable node (`last_seen_masters`)."""
-_NODE_KIND = KINDS[Node].name
+_NODE_KIND, _INSTANCE_KIND = KINDS[Node].name, KINDS[Instance].name
+GRANT_LEAP = 1_000_000
+"""More grants of a disk than there can be between a backup and its restore."""
 _SHOWN_NAMES = 20
 _COMPARED = ("node", "instance", JOB_KIND)
 
@@ -371,6 +373,8 @@ def _restored_rows(file: BinaryIO, plan: _Plan, ceiling: int, now: float) -> Ite
                 yield row if _has_ended(job) else _ended(row, job, now)
         elif row.kind == _NODE_KIND and row.key in distrusted:
             yield distrusted[NodeUuid(row.key)]
+        elif row.kind == _INSTANCE_KIND and b'"generation":' in row.value:
+            yield _with_later_grants(wire.decode(row.value, Instance))
         elif (row.kind, row.key) != (META_KIND, JOB_ID_CEILING_KEY):
             yield row
     yield Row(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
@@ -379,6 +383,23 @@ def _restored_rows(file: BinaryIO, plan: _Plan, ceiling: int, now: float) -> Ite
 def _without_recovery(node: Node) -> Row:
     """Return a node that is neither fenced nor known to have an armed watchdog."""
     put = put_row(msgspec.structs.replace(node, recovery=None))
+    return Row(put.kind, put.key, put.value)
+
+
+def _with_later_grants(instance: Instance) -> Row:
+    """Return an instance whose grants are newer than those that nodes may have recorded since the backup.
+
+    Otherwise the nodes would refuse its next starts.
+    """
+    disks = tuple(
+        msgspec.structs.replace(
+            disk, grant=replace(disk.grant, generation=disk.grant.generation + GRANT_LEAP)
+        )
+        if disk.grant is not None
+        else disk
+        for disk in instance.disks
+    )
+    put = put_row(msgspec.structs.replace(instance, disks=disks))
     return Row(put.kind, put.key, put.value)
 
 

@@ -1,6 +1,7 @@
 """Restoring a backup: what comes back, what is refused, and what a failure leaves."""
 
 import asyncio
+import dataclasses
 import io
 import os
 import sqlite3
@@ -18,16 +19,17 @@ from ganeti.base.errors import ErrorCode, GanetiError, PrereqError, StoreError
 from ganeti.base.files import exclusive_file
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.membership import make_directories, write_identity
-from ganeti.bootstrap.restore import restore
+from ganeti.bootstrap.restore import GRANT_LEAP, restore
 from ganeti.config.transaction import put_row
 from ganeti.jobs.record import JOB_KIND, job_key
 from ganeti.model import wire
 from ganeti.model.job import OpState, StoredJob, UndoStep
 from ganeti.model.names import JobStatus
-from ganeti.model.objects import Node, NodeRow, NodeUuid
+from ganeti.model.objects import Disk, Grant, Instance, Node, NodeRow, NodeUuid
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.model.recovery import NodeState
 from ganeti.model.stored import Stored
+from ganeti.recovery.grants import SHARED
 from ganeti.store import restoring as restoring_module
 from ganeti.store.archive import JobArchive
 from ganeti.store.backup import read_backup, write_backup
@@ -49,7 +51,14 @@ from ganeti.store.register import Accepted, Answer, Promise, Register, RegisterF
 from ganeti.store.restoring import present_state_at, replace_state, rows_at
 from ganeti.store.worker import Worker
 from tests.support.predictable import FrozenClock
-from tests.unit.config.sample import CLUSTER_UUID, NODES, sample_cluster, sample_group, sample_node
+from tests.unit.config.sample import (
+    CLUSTER_UUID,
+    NODES,
+    sample_cluster,
+    sample_group,
+    sample_instance,
+    sample_node,
+)
 from tests.unit.store.conformance import MemorySink
 from tests.unit.store.scripted_connection import Script, sqlite_error
 
@@ -221,6 +230,16 @@ def test_rows_of_automatic_recovery_are_not_trusted_after_a_restore(paths: Paths
     before, found = {(row.kind, row.key): row.value for row in content()}, state_of(paths)
     assert found.pop((META_KIND, JOB_ID_CEILING_KEY))
     assert found == {key: value for key, value in before.items() if key in found}
+
+
+@pytest.mark.requirement("D8")
+def test_restored_grants_are_later_than_the_records_of_nodes(paths: Paths) -> None:
+    grant = Grant(7, frozenset({SHARED}), NODES[0], 3)
+    disk = Disk(uuid="d1", size=1, template="sharedfile", grant=grant)
+    put = put_row(msgspec.structs.replace(sample_instance(1), disks=(disk,)))
+    restored(paths, backup_of(content(Row(put.kind, put.key, put.value))))
+    (found,) = wire.decode(state_of(paths)[put.kind, put.key], Instance).disks
+    assert found.grant == dataclasses.replace(grant, generation=7 + GRANT_LEAP)
 
 
 @pytest.mark.requirement("G7", "G11")
