@@ -88,7 +88,9 @@ def test_node_of_the_master_is_not_reported_because_it_never_fences_itself() -> 
     assert findings(snapshot([on_master], nodes=THREE), node_status(1, methods=())) == []
 
 
-@pytest.mark.parametrize(("template", "count"), [("file", 1), ("plain", 1), ("sharedfile", 0)])
+@pytest.mark.parametrize(
+    ("template", "count"), [("file", 1), ("plain", 1), ("drbd", 1), ("sharedfile", 0)]
+)
 def test_failover_without_effect_is_a_warning(template: str, count: int) -> None:
     guest = replace(HOST, disk_template=template)
     found = findings(snapshot([guest], nodes=THREE), node_status(2))

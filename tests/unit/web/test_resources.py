@@ -616,3 +616,13 @@ async def test_state_of_recovery_is_for_readers_without_limits(rig: RestRig) -> 
     assert answer.json["alarms"] == [ALARM]
     for user in (GUEST, TENANT):
         assert (await rig.ask("GET", "/2/ha-status", user=user)).status == 403
+
+
+@pytest.mark.requirement("D7", "A44")
+@pytest.mark.parametrize("user", [READER, OPERATOR, TENANT])
+async def test_only_writers_without_limits_confirm_that_a_node_is_off(
+    rig: RestRig, user: str
+) -> None:
+    answer = await rig.ask("POST", "/2/nodes/node1/fenced", {"confirm": True}, user=user)
+    assert answer.status == 403
+    assert rig.master.queue.submitted == []

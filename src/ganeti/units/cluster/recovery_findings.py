@@ -98,8 +98,7 @@ def _tied(snapshot: Snapshot) -> Iterator[Finding]:
         why = DISK_TEMPLATES[one.disk_template].why_not_recovered
         if wanted == Recovery.FAILOVER and why:
             text = (
-                f"recovery=failover has no effect on disk template {one.disk_template}, which {why}; run:"
-                f" gnt-instance modify -B recovery=restart {one.name}, or convert it to a shared template"
-                " (gnt-instance modify -t)"
+                f"recovery=failover only restarts it on its own node: disk template {one.disk_template} {why}; to"
+                f" say so: gnt-instance modify -B recovery=restart {one.name}"
             )
             yield Finding("EINSTANCELAYOUT", "instance", one.name, text, is_error=False)
