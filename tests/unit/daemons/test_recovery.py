@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ganeti.base.errors import PrereqError
+from ganeti.base.errors import PrereqError, Refused
 from ganeti.config.transaction import Draft
 from ganeti.daemons.master import is_locked
 from ganeti.daemons.recovery import Mastership, RecoveryDriver
@@ -361,6 +361,29 @@ async def test_administrator_confirms_what_no_method_fences(cluster: Cluster) ->
     await asyncio.sleep(30)
     uuid = cluster.master.instance("web1.example.com").uuid
     assert cluster.master.world.where(uuid) == {node_name(2): "running"}
+
+
+@pytest.mark.requirement("D12")
+async def test_row_that_may_not_be_written_is_written_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The power is not touched before the state certainly says so."""
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(10)
+    real, refused = cluster.master.config.change, 0
+
+    async def change(fn: Any, **also: Any) -> Any:
+        nonlocal refused
+        if refused < 3:
+            refused += 1
+            assert cluster.outlet.cuts == []
+            raise Refused("the disk is full")
+        return await real(fn, **also)
+
+    monkeypatch.setattr(cluster.master.config, "change", change)
+    cluster.lose_third()
+    await cluster.fenced()
+    assert (refused, cluster.outlet.cuts) == (3, [THIRD])
 
 
 @pytest.mark.requirement("D12")
