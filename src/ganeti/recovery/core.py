@@ -32,6 +32,8 @@ from ganeti.recovery.status import RecoveryStatus, instance_status, node_status
 from ganeti.recovery.times import MAJORITY_S
 
 OFFLINE_RETRY_S = 10.0
+STOOD_STILL_S = 5.0
+"""A master without an event for so long was paused: the silence of nodes meanwhile says nothing about them."""
 
 _COUNTED = frozenset(
     {NodeState.HEALTHY, NodeState.SUSPECT, NodeState.FENCING, NodeState.STUCK, NodeState.RETURNING}
@@ -47,6 +49,7 @@ class RecoveryCore:
     ) -> None:
         self._epoch, self._elected_at = epoch, elected_at
         self._majority_at = float("-inf")
+        self._handled_at = elected_at
         self._wall = 0.0
         """Wall time of the last event."""
         self._most_answer = False
@@ -68,11 +71,16 @@ class RecoveryCore:
 
     def begin(self, now: float, wall: float) -> list[Instruction]:
         """Return what to do first: older masters' work is continued."""
+        self._handled_at = now
         out = self._configure(self.watched, now)
         return [*out, *self._follow(now, wall)]
 
     def handle(self, event: Event, now: float, wall: float) -> list[Instruction]:
         """Return what must be done, in this order. Most events are answers to heartbeats, which concern one node."""
+        if now - self._handled_at > STOOD_STILL_S:
+            for one in self.nodes.values():
+                one.listen_again(now)
+        self._handled_at = now
         out = self._take(event, now)
         if isinstance(event, MajorityConfirmed) or (
             isinstance(event, BeatAnswered) and not event.faults

@@ -115,6 +115,10 @@ class NodeWatch:
             self._in_service_since = now
         self.facts = facts
 
+    def listen_again(self, now: float) -> None:
+        """Give it time to answer: this master stood still. Answers from before that may arrive first."""
+        self.silent_since, self._has_answered = now + BEAT_S, False
+
     def adopt(self, row: NodeRow, epoch: int) -> list[Instruction]:
         """Take over from an older master: what it only began is begun again in this epoch (D12)."""
         self.row = row

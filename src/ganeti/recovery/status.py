@@ -60,7 +60,7 @@ def node_status(one: NodeWatch, now: float) -> NodeStatus:
         methods=one.facts.methods,
         is_armed=one.is_armed,
         why_unarmed="",
-        silent_s=now - one.silent_since,
+        silent_s=max(now - one.silent_since, 0.0),
         in_maintenance=one.facts.in_maintenance,
         state_s=now - one.since,
     )

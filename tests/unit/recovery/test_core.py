@@ -203,6 +203,25 @@ def test_nothing_is_fenced_while_most_nodes_are_silent() -> None:
     assert driver.core.status(driver.now).alarms == ()
 
 
+@pytest.mark.requirement("D11")
+def test_a_master_that_stood_still_gives_every_node_time_to_answer() -> None:
+    driver = Driver(web()).run(5)
+    driver.now += 40
+    driver.run(LOST_S, silent=[A])
+    assert driver.state() is not NodeState.FENCING
+    driver.run(6, silent=[A])
+    assert driver.state() is NodeState.FENCING
+
+
+@pytest.mark.requirement("D10")
+def test_with_two_nodes_neither_is_fenced() -> None:
+    driver = Driver(web())
+    driver.configure_node(C, None)
+    driver.run(5).run(100, silent=[A])
+    assert driver.state() is NodeState.SUSPECT
+    assert not any(isinstance(one, Fence | Submit) for one in driver.seen)
+
+
 @pytest.mark.requirement("D12")
 def test_a_new_master_does_not_fence_a_node_that_answers_it() -> None:
     driver = Driver(web(), rows=[NodeRow(A, NodeState.FENCING, 6)])

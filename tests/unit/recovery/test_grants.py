@@ -21,10 +21,12 @@ A, B = NodeUuid("a"), NodeUuid("b")
 BOTH = frozenset((A, B))
 
 
+@pytest.mark.requirement("D2")
 def test_a_new_writer_is_a_new_generation() -> None:
     assert grant_writer(Grant(4, BOTH), A, 7, is_fenced=False) == Grant(5, BOTH, A, 7)
 
 
+@pytest.mark.requirement("D6")
 def test_a_second_writer_needs_the_first_one_fenced_and_drops_its_copy() -> None:
     grant = Grant(5, BOTH, A, 7)
     with pytest.raises(GrantRefused, match="a may be writing in generation 5"):
@@ -32,6 +34,7 @@ def test_a_second_writer_needs_the_first_one_fenced_and_drops_its_copy() -> None
     assert grant_writer(grant, B, 8, is_fenced=True) == Grant(6, frozenset({B}), B, 8)
 
 
+@pytest.mark.requirement("D6")
 def test_a_copy_that_misses_writes_is_not_promoted() -> None:
     with pytest.raises(GrantRefused, match="misses writes since generation 6"):
         grant_writer(Grant(6, frozenset({B}), B, 8), A, 9, is_fenced=True)
@@ -46,6 +49,7 @@ def test_the_same_node_may_open_again() -> None:
     assert grant_writer(Grant(5, BOTH, A, 7), A, 7, is_fenced=False) == Grant(6, BOTH, A, 7)
 
 
+@pytest.mark.requirement("D5")
 def test_the_writer_drops_its_peer_once() -> None:
     grant = drop_peer(Grant(5, BOTH, A, 7), A, 5, 7)
     assert grant == Grant(6, frozenset({A}), A, 7)
@@ -53,12 +57,14 @@ def test_the_writer_drops_its_peer_once() -> None:
         drop_peer(grant, A, 5, 7)
 
 
+@pytest.mark.requirement("D8")
 def test_a_primary_whose_peer_was_promoted_drops_nothing() -> None:
     promoted = grant_writer(Grant(5, BOTH, A, 7), B, 8, is_fenced=True)
     with pytest.raises(GrantRefused, match="but b writes in generation 6"):
         drop_peer(promoted, A, 5, 8)
 
 
+@pytest.mark.requirement("D3")
 def test_a_copy_joins_only_in_the_generation_in_which_it_was_synchronised() -> None:
     grant = Grant(6, frozenset({A}), A, 7)
     assert join_current(grant, B, CopyRecord(6, grant.current), 7) == Grant(7, BOTH, A, 7)
@@ -72,6 +78,7 @@ def test_a_closed_disk_has_no_writer() -> None:
         release(Grant(5, BOTH, A, 7), B, 8)
 
 
+@pytest.mark.requirement("D2", "D8")
 def test_a_late_grant_is_refused_by_the_record_of_the_copy() -> None:
     late = Grant(5, BOTH, A, 7)
     assert opened(CopyRecord(4, BOTH), late, A) == CopyRecord(5, BOTH, is_written=True)
@@ -91,6 +98,7 @@ def test_a_late_grant_is_refused_by_the_record_of_the_copy() -> None:
         (CopyRecord(7, BOTH), Returned.SPLIT),
     ],
 )
+@pytest.mark.requirement("D9")
 def test_a_copy_that_returns(record: CopyRecord | None, worth: Returned) -> None:
     assert judge_return(Grant(6, frozenset({B}), B, 8), A, record) is worth
 

@@ -7,6 +7,7 @@ from ganeti.recovery.lease import DEVICE_S, Guard, GuardAction, NodeLease
 from ganeti.recovery.times import LEASE_S, MAJORITY_S, MARGIN_S, RESET_S, reset_by
 
 
+@pytest.mark.requirement("D7")
 def test_a_lease_counts_from_the_sending_of_its_token() -> None:
     lease = NodeLease("boot")
     token = lease.issue(100.0)
@@ -37,6 +38,7 @@ def test_a_machine_without_guests_is_never_reset() -> None:
     assert actions(Guard(ends_at=5.0), has_guests=False, seconds=100) == {}
 
 
+@pytest.mark.requirement("D7")
 def test_guests_that_outlive_the_lease_are_killed_and_then_the_machine_is_reset() -> None:
     seen = actions(Guard(ends_at=5.0), has_guests=True, seconds=22)
     assert min(seen) == 5
@@ -56,6 +58,7 @@ def test_guests_that_outlive_the_lease_are_killed_and_then_the_machine_is_reset(
         (float("-inf"), 50.0, 50.0 + MAJORITY_S + LEASE_S + RESET_S + MARGIN_S),
     ],
 )
+@pytest.mark.requirement("D6", "D7")
 def test_the_waiting_time_counts_from_the_last_token_that_any_master_had(
     token_at: float, elected_at: float, seconds: float
 ) -> None:

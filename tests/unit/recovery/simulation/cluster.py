@@ -1,5 +1,6 @@
 """The state store, and masters that carry out what `RecoveryCore` wants."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +30,7 @@ from ganeti.recovery.messages import (
     Submit,
     TimePassed,
 )
-from tests.unit.recovery.simulation.machine import Answer, Machine
+from tests.unit.recovery.simulation.machine import Answer, Machine, Observer
 from tests.unit.recovery.simulation.rules import Rules
 from tests.unit.store.simulation.engine import Gate, Process, World
 
@@ -43,8 +44,12 @@ class State:
     late_starts: float = 0.05
     """How often a master is busy between a grant and the start."""
     late_beats: float = 0.03
+    deposed_s: float = 40.0
+    """How long it can take until a deposed master knows."""
     epoch: int = 0
     master: NodeUuid | None = None
+    clock_off_s: float = 0.0
+    """Wall clocks differ from true time by this much."""
     nodes: dict[NodeUuid, NodeFacts] = field(default_factory=dict)
     offline: set[NodeUuid] = field(default_factory=set)
     instances: dict[str, InstanceFacts] = field(default_factory=dict)
@@ -92,9 +97,10 @@ class Master:
         state: State,
         rules: Rules,
         power: "Callable[[Master, NodeUuid], Gate[bool]]",
+        observer: Observer,
     ) -> None:
         self.world, self.machine, self.state, self.rules = world, machine, state, rules
-        self._power = power
+        self._power, self._observer = power, observer
         state.epoch += 1
         self.epoch = state.epoch
         state.master = machine.uuid
@@ -105,13 +111,28 @@ class Master:
         rows: tuple[Row, ...] = (*state.node_rows.values(), *state.instance_rows.values())
         self.core = rules.core(self.epoch, world.now, rows, state.watched())
         self._seen = self.core.watched
-        self._carry_out(self.core.begin(world.now, world.now))
+        self._resumed: Gate[None] | None = None
+        self._carry_out(self.core.begin(world.now, self._wall()))
         self._tick()
         self.world.spawn(self.process, self._confirm())
 
     def end(self) -> None:
         self.process.is_up = False
         self.process.life += 1
+
+    def pause(self, seconds: float) -> None:
+        """The process is stopped (SIGSTOP); its machine goes on."""
+        if self._resumed is None:
+            gate = self._resumed = Gate()
+
+            def resume() -> None:
+                self._resumed = None
+                gate.open()
+
+            self.world.at(seconds, resume)
+
+    def _wall(self) -> float:
+        return self.world.now + self.state.clock_off_s
 
     def reaches_majority(self) -> bool:
         """Whether its writes are accepted."""
@@ -126,8 +147,10 @@ class Master:
             self.end()
         elif self.machine.is_frozen:
             self.machine.thaw.when_open(lambda: self.report(event))
+        elif self._resumed is not None:
+            self._resumed.when_open(lambda: self.report(event))
         else:
-            self._carry_out(self.core.handle(event, self.world.now, self.world.now))
+            self._carry_out(self.core.handle(event, self.world.now, self._wall()))
 
     def _tick(self) -> None:
         if not self.machine.power.is_up:
@@ -144,7 +167,12 @@ class Master:
         while True:
             asked_at = self.world.now
             await self.world.sleep(0.01 + self.world.random.random() * 0.2)
-            if self.state.epoch == self.epoch and self.reaches_majority():
+            if self.reaches_majority():
+                if self.state.epoch != self.epoch:
+                    # It learns that it was deposed, but not at once.
+                    await self.world.sleep(self.world.random.random() * self.state.deposed_s)
+                    self.end()
+                    return
                 self.report(MajorityConfirmed(asked_at))
             await self.world.sleep(1.0)
 
@@ -152,7 +180,9 @@ class Master:
         """True if it is durable, None if that is not known; Refused."""
         dice = self.world.random
         await self.world.sleep(dice.random() * 0.05)
-        if self.state.epoch != self.epoch or not self.reaches_majority() or self.machine.is_frozen:
+        if self._resumed is not None:
+            await self._resumed
+        if self.state.epoch != self.epoch or not self.reaches_majority():
             return None
         change(self.state)
         await self.world.sleep(dice.random() * 0.05)
@@ -211,6 +241,8 @@ class Master:
                 state.node_rows[row.node] = row
             else:
                 state.instance_rows[row.instance] = row
+                if row == InstanceRow(row.instance):
+                    self._observer.reset(row.instance)
 
         done = await self.commit(put)
         self.report(Committed(row) if done else CommitFailed(row))
@@ -259,6 +291,8 @@ class Master:
             outcome = await self._run(kind, about)
         except (GrantRefused, Refused):
             outcome = Outcome.FAILED
+        if kind in (JobKind.FAIL_OVER, JobKind.RESTART) and outcome is not Outcome.NO_ROOM:
+            self._observer.attempted(about, self.state.instances[about].attempts)
         self.report(JobEnded(number, outcome, "as simulated"))
 
     async def _run(self, kind: JobKind, about: str) -> Outcome:
@@ -297,6 +331,11 @@ class Master:
     def _is_current(self, instance: str, machine: Machine) -> bool:
         grant, record = self.state.grants[instance], machine.copies[instance].record
         return self.rules.judge_return(grant, machine.uuid, record) is Returned.CURRENT
+
+    async def start_by_hand(self, instance: str) -> None:
+        """What an administrator does about an instance that was given up."""
+        with contextlib.suppress(GrantRefused, Refused):
+            await self._start(instance, self.state.instances[instance].node)
 
     async def _start(self, instance: str, node: NodeUuid, lost: NodeUuid | None = None) -> Outcome:
         """Grant and start: the commit decides, whatever happened since the job was submitted (D8)."""

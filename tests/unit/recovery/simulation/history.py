@@ -7,14 +7,28 @@ from ganeti.model.objects import Grant, NodeUuid
 from ganeti.model.recovery import FenceMethod, NodeState
 from ganeti.recovery.facts import InstanceFacts, NodeFacts
 from ganeti.recovery.grants import CopyRecord
+from ganeti.recovery.instance import InstanceState
 from ganeti.recovery.times import LOST_S
 from tests.unit.recovery.simulation.cluster import VOTERS, Master, State, reaches_majority
 from tests.unit.recovery.simulation.machine import Copy, Machine, Observer
 from tests.unit.recovery.simulation.rules import Rules
 from tests.unit.store.simulation.engine import Gate, World
 
+WINDOW_S = 600.0
 QUIET_S, FAULTS_S, HEALING_S, STEP_S = 6.0, 70.0, 240.0, 10.0
-THEMES = ("any", "any", "partitions", "masters", "freezes", "long", "long", "late")
+THEMES = (
+    "any",
+    "any",
+    "partitions",
+    "masters",
+    "freezes",
+    "long",
+    "late",
+    "slow",
+    "clocks",
+    "pairs",
+    "stuck",
+)
 """What a history has most of."""
 BOTH = (FenceMethod.POWER, FenceMethod.WATCHDOG)
 METHODS = (BOTH, BOTH, (FenceMethod.WATCHDOG,), (FenceMethod.POWER,))
@@ -27,8 +41,10 @@ class Violation(Exception):
 class Checker(Observer):
     """Sees everything from outside."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, state: State) -> None:
+        self.world, self.state = world, state
+        self.attempts: dict[str, list[float]] = {}
+        self.clock_was_set = False
         self.machines: dict[NodeUuid, Machine] = {}
         self.kept: dict[str, list[int]] = {}
         self.last: dict[str, float] = {}
@@ -47,13 +63,31 @@ class Checker(Observer):
         ]
         if len(writers) > 1:
             self.violated(f"{instance} is written on {' and '.join(writers)}")
-        if entry in self.kept[instance]:
+        if self.kept[instance] and entry <= self.kept[instance][-1]:
             self.violated(f"{instance}: entry {entry} was acknowledged by another writer before")
+        for node in self.state.grants[instance].current:
+            if entry not in self.machines[node].copies[instance].log[-3:]:
+                self.violated(f"{instance}: the current copy on {node} has no entry {entry}")
         self.kept[instance].append(entry)
         self.last[instance] = self.world.now
 
-    def opened(self, machine: Machine, instance: str) -> None:
+    def attempted(self, instance: str, most: int) -> None:
+        at = [one for one in self.attempts.get(instance, ()) if one > self.world.now - WINDOW_S]
+        self.attempts[instance] = [*at, self.world.now]
+        if len(at) >= most and not self.clock_was_set:
+            self.violated(f"{instance}: {len(at) + 1} attempts within {WINDOW_S:.0f} s")
+
+    def reset(self, instance: str) -> None:
+        """It runs although it was given up: attempts count from now on."""
+        self.attempts.pop(instance, None)
+
+    def opened(self, machine: Machine, instance: str, grant: Grant) -> None:
         self.recoveries += 1
+        record = machine.copies[instance].record
+        if record is None or record.generation != grant.generation:
+            self.violated(f"{instance} is opened on {machine.uuid} before its record is synced")
+        if grant.generation > self.state.grants[instance].generation:
+            self.violated(f"{instance} is opened on {machine.uuid} under no committed grant")
         for other in self.machines.values():
             if other is not machine and instance in other.guests and not other.is_frozen:
                 self.violated(f"{instance} is started on {machine.uuid} and runs on {other.uuid}")
@@ -69,17 +103,17 @@ class History:
         self.world = World(seed)
         self.random, self.rules = self.world.random, rules
         self.world.slowness_s = 0.02
-        self.checker = Checker(self.world)
         dice = random.Random(seed)
         self.theme = theme or dice.choice(THEMES)
         count = dice.choice((3, 4, 5, 7))
+        is_late = self.theme == "late"
+        self.state = State(*((0.4, 0.2, 400.0) if is_late else ()))
+        self.checker = Checker(self.world, self.state)
         self.machines = [
             Machine(self.world, f"n{number}", rules, self.checker) for number in range(count)
         ]
         by_uuid = {one.uuid: one for one in self.machines}
         self.checker.machines = by_uuid
-        is_late = self.theme == "late"
-        self.state = State(*((0.4, 0.2) if is_late else ()))
         self.world.loss = dice.choice((0.0, 0.0, 0.02, 0.1))
         for machine in self.machines:
             machine.others = by_uuid
@@ -90,7 +124,13 @@ class History:
             name = f"i{number}"
             one, two = dice.sample(self.machines, 2)
             both = frozenset((one.uuid, two.uuid))
-            self.state.instances[name] = InstanceFacts(name, one.uuid, attempts=100, window_s=600.0)
+            self.state.instances[name] = InstanceFacts(
+                name,
+                one.uuid,
+                attempts=dice.choice((3, 100, 100)),
+                window_s=WINDOW_S,
+                priority=dice.choice((50, 90)),
+            )
             self.state.grants[name] = Grant(1, both)
             for machine in (one, two):
                 machine.copies[name] = Copy(CopyRecord(1, both))
@@ -111,6 +151,7 @@ class History:
         end = self.world.now + HEALING_S
         while self.world.now < end and not self.world.is_over and self._lacking():
             self._advance(STEP_S)
+            self._start_by_hand()
         for what in self._lacking():
             self.checker.violated(f"although all is well: {what}")
         if self.checker.problem:
@@ -125,7 +166,7 @@ class History:
 
     def _elect(self, machine: Machine) -> None:
         """A new epoch; the old master does not know yet."""
-        self.master = Master(self.world, machine, self.state, self.rules, self._power)
+        self.master = Master(self.world, machine, self.state, self.rules, self._power, self.checker)
 
     def _follow_mastership(self) -> None:
         master = self.master
@@ -185,12 +226,19 @@ class History:
             self._bad_power,
             self._hand_over,
             self._spoil_watchdog,
+            self._flap,
+            self._slow_disk,
+            self._pause,
         )
         themed = {
             "partitions": (self._isolate, self._cut_some, self._split, self._mend) * 4,
             "masters": (self._hand_over, self._lose_master, self._lose, self._isolate) * 3,
-            "freezes": (self._freeze,) * 8,
-            "late": (self._isolate, self._cut_some, self._lose, self._mend) * 4,
+            "freezes": (self._freeze, self._freeze, self._pause) * 3,
+            "stuck": (self._stuck, self._isolate, self._hand_over) * 6,
+            "slow": (self._slow_disk, self._lose, self._isolate, self._slow_disk) * 4,
+            "clocks": (self._set_clocks, self._set_clocks, self._lose, self._hand_over) * 4,
+            "pairs": (self._two, self._two, self._flap, self._bad_power) * 4,
+            "late": (self._isolate, self._hand_over, self._lose, self._mend) * 5,
             "long": (self._isolate, self._split, self._lose) * 4,
         }
         self.random.choice((*faults, *themed.get(self.theme, ())))()
@@ -213,6 +261,49 @@ class History:
         life = machine.power.life
         off_s = self.random.choice((3.0, 20.0, 60.0)) * (0.5 + self.random.random())
         self.world.at(off_s, lambda: machine.boot() if machine.power.life == life else None)
+
+    def _two(self) -> None:
+        """Two failures at the same moment."""
+        for fault in self.random.sample(
+            (self._lose, self._lose_master, self._freeze, self._isolate, self._stuck, self._flap), 2
+        ):
+            fault()
+
+    def _flap(self) -> None:
+        """A node's links break and heal every few seconds."""
+        lonely = self._any()
+        links = {(lonely.uuid, one.uuid) for one in self.machines if one is not lonely}
+        links |= {(two, one) for one, two in links}
+        until = self.world.now + self.random.random() * 60
+
+        def turn() -> None:
+            is_cut = not links & self.world.cut and self.world.now < until
+            self.world.cut = self.world.cut | links if is_cut else self.world.cut - links
+            if self.world.now < until:
+                self.world.at(self.random.choice((1.0, 4.0, 9.0)) * self.random.random(), turn)
+
+        turn()
+
+    def _slow_disk(self) -> None:
+        machine = self._any()
+        machine.sync_s = self.random.choice((2.0, 12.0, 30.0))
+
+        def recover() -> None:
+            machine.sync_s = 0.02
+
+        self.world.at(self.random.random() * 60, recover)
+
+    def _pause(self) -> None:
+        """The master's process is stopped for a while, or a node daemon."""
+        if self.master is not None and self.random.random() < 0.5:
+            self.master.pause(self.random.random() * 40)
+        else:
+            self._any().pause_daemon(self.random.random() * 40)
+
+    def _set_clocks(self) -> None:
+        """Wall clocks jump; those that count leases do not."""
+        self.checker.clock_was_set = True
+        self.state.clock_off_s += self.random.choice((-1e6, -700.0, -30.0, 30.0, 700.0, 1e6))
 
     def _freeze(self) -> None:
         self._any().freeze(5 + self.random.random() * 60)
@@ -277,13 +368,26 @@ class History:
     def _heal(self) -> None:
         self._mend()
         self.world.loss, self.power_works = 0.0, 1.0
+        self.state.late_starts = self.state.late_beats = 0.0
         for machine in self.machines:
+            machine.sync_s = 0.02
             machine.stuck_guests = False
             for guest in machine.guests.values():
                 guest.is_stuck = False
             if not machine.power.is_up:
                 machine.boot()
             machine.start_daemon()
+
+    def _start_by_hand(self) -> None:
+        """Administrators start what was given up, once its node is well."""
+        master = self.master
+        for name, watch in master.core.instances.items() if master is not None else ():
+            node = self.state.instances[name].node
+            row = self.state.node_rows.get(node)
+            is_well = row is None or row.state is NodeState.HEALTHY
+            if master is not None and watch.state is InstanceState.GIVEN_UP and is_well:
+                self.checker.reset(name)
+                self.world.spawn(master.process, master.start_by_hand(name))
 
     def _lacking(self) -> list[str]:
         """What is not yet as it should be."""

@@ -52,7 +52,9 @@ class Observer:
     """Is told what an outsider would see."""
 
     def acknowledged(self, instance: str, entry: int) -> None: ...
-    def opened(self, machine: "Machine", instance: str) -> None: ...
+    def opened(self, machine: "Machine", instance: str, grant: Grant) -> None: ...
+    def attempted(self, instance: str, most: int) -> None: ...
+    def reset(self, instance: str) -> None: ...
 
 
 class Machine:
@@ -69,6 +71,8 @@ class Machine:
         self.is_frozen = False
         self.boots = 0
         self.stuck_guests = False
+        self.sync_s = 0.02
+        """How long its disks need to sync a record."""
         self.synced: dict[str, tuple[NodeUuid, CopyRecord]] = {}
         self.boot()
 
@@ -83,6 +87,7 @@ class Machine:
         self.is_frozen = False
         self.thaw: Gate[None] = Gate()
         self.guests, self.synced = {}, {}
+        self._resumed: Gate[None] | None = None
         self.lease = NodeLease(f"{self.uuid}-{self.boots}")
         self.guard = Guard(self.world.now)
         self.petted_at = self.world.now
@@ -106,6 +111,17 @@ class Machine:
         if self.power.is_up and not self.process.is_up:
             self.process.is_up = True
             self.process.life += 1
+
+    def pause_daemon(self, seconds: float) -> None:
+        """The node daemon alone is stopped (SIGSTOP): it answers late, guests and watchdog go on."""
+        if self._resumed is None:
+            gate = self._resumed = Gate()
+
+            def resume() -> None:
+                self._resumed = None
+                gate.open()
+
+            self.world.at(seconds, resume)
 
     def freeze(self, seconds: float) -> None:
         """Nothing runs; the watchdog device counts on."""
@@ -174,8 +190,9 @@ class Machine:
 
     async def beat(self, token: Token | None) -> Answer | None:
         """Answer a heartbeat of the master."""
-        if self.is_frozen:
-            await self._thawed()
+        await self._thawed()
+        if self._resumed is not None:
+            await self._resumed
         if token is not None:
             self.lease.renew(self.rules.counted(token, self.world.now))
             self.guard.ends_at = self.lease.ends_at
@@ -208,26 +225,40 @@ class Machine:
             record = self.rules.opened(copy.record, grant, self.uuid)
         except GrantRefused:
             return False
+        if not self.rules.syncs_before_opening:
+            self._run_guest(instance, grant)
+        before = copy.record
+        await self._synced()
+        if copy.record is not before:
+            return False  # something else was granted meanwhile
         copy.record = record
-        await self.world.sleep(self.world.random.random() * 0.02)
-        if copy.record is not record or not self.lease.is_valid(self.world.now):
-            return False
-        if instance in self.guests:
-            return False
+        if self.rules.syncs_before_opening:
+            if not self.lease.is_valid(self.world.now) or instance in self.guests:
+                return False
+            self._run_guest(instance, grant)
+        return True
+
+    def _run_guest(self, instance: str, grant: Grant) -> None:
         guest = Guest(instance, grant, is_stuck=self.stuck_guests)
         self.guests[instance] = guest
-        self.observer.opened(self, instance)
+        self.observer.opened(self, instance, grant)
         self.world.spawn(self.power, self._write(guest))
-        return True
+
+    async def _synced(self) -> None:
+        await self.world.sleep(self.world.random.random() * self.sync_s)
+        await self._thawed()
 
     async def granted(self, instance: str, grant: Grant) -> bool:
         """The writer's grant has changed: sync it, and let waiting writes continue."""
         await self._thawed()
+        await self._synced()
         copy, guest = self.copies[instance], self.guests.get(instance)
         if copy.record is None or copy.record.generation > grant.generation:
             return False
+        if grant.generation > copy.record.generation:
+            # Only a later generation makes the master refuse what was reported: until then it may join (D3).
+            self.synced.pop(instance, None)
         copy.record = CopyRecord(grant.generation, grant.current, copy.record.is_written)
-        self.synced.pop(instance, None)
         if guest is not None and grant.writer == self.uuid:
             guest.grant = grant
             guest.asks_to_drop = False
@@ -252,8 +283,9 @@ class Machine:
             return False
         if copy.record is not None and copy.record.generation > generation:
             return False
-        have = set(copy.log)
-        copy.log += [entry for entry in entries if entry not in have]
+        if copy.log != entries:
+            have = set(copy.log)
+            copy.log += [entry for entry in entries if entry not in have]
         return True
 
     async def overwrite(self, instance: str, log: list[int], grant: Grant) -> bool:

@@ -9,13 +9,14 @@ from ganeti.recovery import grants
 from ganeti.recovery.core import RecoveryCore
 from ganeti.recovery.facts import Watched
 from ganeti.recovery.grants import CopyRecord
-from ganeti.recovery.messages import Row
+from ganeti.recovery.messages import Commit, Instruction, Row
 from ganeti.recovery.node import Surroundings
 
 
 class Rules:
     """What the product decides; the flags are what the simulated daemons do besides."""
 
+    syncs_before_opening = True  # D2
     writes_wait_for_all_copies = True  # D4
     commits_before_writing_alone = True  # D5
     commit_decides = True  # D8
@@ -43,6 +44,27 @@ class OpensWithoutTheRecord(Rules):
     def opened(record: CopyRecord | None, grant: Grant, node: NodeUuid) -> CopyRecord:
         del record
         return grants.opened(None, grant, node)
+
+
+class OpensBeforeTheSync(Rules):
+    """D2 left out: a guest writes before the record of its grant is synced."""
+
+    syncs_before_opening = False
+
+
+class CountsNoAttempts(RecoveryCore):
+    """D13 left out: a new master does not know what was tried before."""
+
+    def __init__(
+        self, epoch: int, elected_at: float, rows: Iterable[Row], watched: Watched
+    ) -> None:
+        super().__init__(
+            epoch, elected_at, [row for row in rows if isinstance(row, NodeRow)], watched
+        )
+
+
+class TriesForEver(Rules):
+    core = CountsNoAttempts
 
 
 class KeepsOldRecords(Rules):
@@ -101,13 +123,16 @@ class TrustsOlderFencing(RecoveryCore):
     def __init__(
         self, epoch: int, elected_at: float, rows: Iterable[Row], watched: Watched
     ) -> None:
-        trusted = [
-            replace(row, state=NodeState.FENCED)
-            if isinstance(row, NodeRow) and row.state is NodeState.FENCING
-            else row
+        rows = tuple(rows)
+        self._trusted = [
+            replace(row, state=NodeState.FENCED, epoch=epoch)
             for row in rows
+            if isinstance(row, NodeRow) and row.state is NodeState.FENCING
         ]
-        super().__init__(epoch, elected_at, trusted, watched)
+        super().__init__(epoch, elected_at, (*rows, *self._trusted), watched)
+
+    def begin(self, now: float, wall: float) -> list[Instruction]:
+        return [*super().begin(now, wall), *(Commit(row) for row in self._trusted)]
 
 
 class ReplaysFencing(Rules):
@@ -137,6 +162,7 @@ class TrustsTheGeneration(Rules):
 
 LEFT_OUT: dict[str, type[Rules]] = {
     "D2 the copy's own record": OpensWithoutTheRecord,
+    "D2 the sync before the opening": OpensBeforeTheSync,
     "D4 all current copies": WritesWithOneCopy,
     "D5 the commit before writing alone": WritesBeforeTheCommit,
     "D7 a lease from the sending": CountsFromArrival,
@@ -146,4 +172,5 @@ LEFT_OUT: dict[str, type[Rules]] = {
     "D9 records of a node that returns": KeepsOldRecords,
     "D11 most nodes answer": FencesAnyway,
     "D12 fencing of its own epoch": ReplaysFencing,
+    "D13 attempts of older masters": TriesForEver,
 }

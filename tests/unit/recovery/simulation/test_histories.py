@@ -14,6 +14,8 @@ FIRST = int(os.environ.get("GANETI_RECOVERY_SEED", "0"))
 RARE = {
     "D2 the copy's own record": "late",
     "D7 a lease from the sending": "late",
+    "D7 a master with a majority": "long",
+    "D12 fencing of its own epoch": "stuck",
     "D9 records of a node that returns": "late",
 }
 """The theme of the search for a rule that only few histories need."""
@@ -33,6 +35,7 @@ def run(first: int, count: int) -> int:
 @pytest.mark.sampled(1)
 @pytest.mark.timeout(180)
 @pytest.mark.requirement("G1", "G5", "G8")
+@pytest.mark.requirement("D1", "D2", "D3", "D4", "D5", "D6", "D7", "D8", "D9", "D11", "D12", "D13")
 @pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES, BATCH))
 def test_no_disk_has_two_writers_and_no_write_is_lost(first: int) -> None:
     assert run(first, BATCH) > 3 * BATCH
