@@ -73,11 +73,11 @@ async def test_a_node_has_one_role(
     await has(master, 2, **before)
     succeeded(await master.run(modify(force=True, **wish)))
     assert role(master.node(2)) == after
-    expected = []
+    expected = [("enforce", "node2.example.com")] if "offline" in before else []
     if after == "C":
-        expected = [("promote", "node2.example.com")]
+        expected.append(("promote", "node2.example.com"))
     elif before.get("master_candidate") or wish.get("offline") or "offline" in before:
-        expected = [("demote", "node2.example.com")]
+        expected.append(("demote", "node2.example.com"))
     assert master.candidates.acts == expected
     master.check()
 
@@ -212,6 +212,15 @@ async def test_a_node_comes_back_only_with_the_latest_facts(master: Master) -> N
     succeeded(await master.run(modify(offline=False)))
     assert master.world.node(2).ssconf["node_list"].split()[1] == "node2.example.com"
     assert role(master.node(2)) == "R"
+
+
+async def test_returning_node_loses_what_it_had_as_a_candidate_before_it_is_one_again(
+    master: Master,
+) -> None:
+    await has(master, 2, offline=True)
+    succeeded(await master.run(modify(offline=False, master_candidate=True)))
+    name = "node2.example.com"
+    assert master.candidates.acts == [("enforce", name), ("promote", name)]
 
 
 @pytest.mark.requirement("F9")

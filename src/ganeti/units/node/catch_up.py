@@ -105,6 +105,8 @@ async def bring_up_to_date(ctx: UnitContext, node: Node) -> None:
     await ctx.run.started()
     present = replace(node, offline=False)
     try:
+        # Its server of the state was removed while it was away: a new member begins without the old data.
+        await ctx.services.candidates.enforce(replace(present, master_candidate=False))
         await ctx.services.ssconf.push_now(present)
         grants = all_grants(ctx.snapshot)
         if grants:
