@@ -20,7 +20,7 @@ from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.daemons.recovery_jobs import Queue, RecoveryJobs, opcode_for
-from ganeti.daemons.watched import Guests, guests_of, is_needed, watched
+from ganeti.daemons.watched import Guests, guests_of, is_needed, uses_watchdog, watched
 from ganeti.model.objects import InstanceUuid, Node, NodeRow, NodeUuid
 from ganeti.model.recovery import GuestFault, NodeState
 from ganeti.recovery.core import RecoveryCore
@@ -306,7 +306,8 @@ class RecoveryDriver:
         if node is None:
             return
         guests = self._guests(term, snapshot)
-        is_leased = self._has_lease or self._counts_as_armed(term, beat.node)
+        may_rely = self._has_lease and uses_watchdog(snapshot, node)
+        is_leased = may_rely or self._counts_as_armed(term, beat.node)
         args = HeartbeatArgs(
             token=beat.token,
             protected=guests.leased.get(beat.node, ()) if is_leased else (),
@@ -327,7 +328,8 @@ class RecoveryDriver:
             and not self._is_locked(one.name)
         }
         self._faults.update(faults)
-        is_armed = answer.is_armed and self._has_lease
+        # The node counts as armed only if this heartbeat has listed its guests.
+        is_armed = answer.is_armed and may_rely and self._has_lease
         self._report(term, BeatAnswered(beat.node, answer.token, is_armed, faults))
 
     async def _ask(

@@ -20,6 +20,7 @@ def watched(snapshot: Snapshot, *, has_lease: bool) -> Watched:
     watchdog could enforce, and only their power is switched off.
     """
     return Watched(
+        master=snapshot.cluster.master_node,
         nodes={
             NodeUuid(node.uuid): NodeFacts(
                 name=node.name,
@@ -81,6 +82,11 @@ def guests_of(snapshot: Snapshot, found: Watched) -> Guests:
 
 def _sealed(found: Mapping[NodeUuid, list[str]]) -> dict[NodeUuid, tuple[str, ...]]:
     return {node: tuple(uuids) for node, uuids in found.items()}
+
+
+def uses_watchdog(snapshot: Snapshot, node: Node) -> bool:
+    """Return whether a master, this one or the next, may rely on the node's watchdog and thus on its lease."""
+    return FenceMethod.WATCHDOG in filled_ndparams(snapshot, node)["fence_methods"].split()
 
 
 def _methods(snapshot: Snapshot, node: Node, *, has_lease: bool) -> tuple[FenceMethod, ...]:

@@ -133,6 +133,10 @@ class NodeWatch:
     ) -> list[Instruction]:
         """The node has answered."""
         self.silent_since, self._has_answered = now, True
+        if self._token is None:
+            self._beat_due = (
+                now  # after an election leases are about to end: return the first token at once
+            )
         if self.is_suspect:
             self.is_suspect, self.since = False, now
         if self.row.state is NodeState.HEALTHY:

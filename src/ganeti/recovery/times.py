@@ -3,8 +3,12 @@
 All times are seconds of a monotonic clock; those of two nodes are never compared.
 """
 
-BEAT_S = 2.0
-"""How often the master sends a heartbeat to each node."""
+BEAT_S = 1.0
+"""How often the master sends a heartbeat to each node.
+
+A lease has at least LEASE_S - 2 * BEAT_S left when the master dies. A new master must be elected within that time, or
+the nodes kill their protected guests.
+"""
 LEASE_S = 10.0
 """How long a node may run protected guests after it sent the answer whose token the master returned."""
 MAJORITY_S = 5.0

@@ -318,6 +318,23 @@ async def test_two_voters_give_no_lease_and_trust_no_watchdog(cluster: Cluster) 
 
 
 @pytest.mark.requirement("D7")
+async def test_guests_of_a_node_without_watchdog_fencing_survive_the_end_of_the_lease(
+    cluster: Cluster,
+) -> None:
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(10)
+    node = cluster.master.node(3)
+    await cluster.master.change(
+        lambda draft: draft.put(replace(node, ndparams={"fence_methods": "power"}))
+    )
+    await asyncio.sleep(10)
+    assert cluster.beats(3)[-1].protected == ()
+    assert not cluster.master.node(3).recovery.is_armed  # type: ignore[union-attr] # it has answered
+    first_empty = next(at for at, one in enumerate(cluster.beats(3)) if not one.protected)
+    assert cluster.beats(3)[first_empty - 1].protected, "until no master relies on the watchdog"
+
+
+@pytest.mark.requirement("D7")
 async def test_node_that_only_a_candidate_reaches_keeps_its_lease(cluster: Cluster) -> None:
     candidate = replace(cluster.master.node(2), master_candidate=True)
     await cluster.master.change(lambda draft: draft.put(candidate))
