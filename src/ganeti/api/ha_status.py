@@ -84,7 +84,7 @@ def _instance(one: InstanceStatus) -> dict[str, Any]:
 def _waits(one: InstanceStatus, states: Mapping[str, NodeState]) -> str:
     """Return what an instance waits for if its node is lost and not fenced yet."""
     state = states.get(one.node, NodeState.HEALTHY)
-    if one.state is not InstanceState.IDLE or state not in _NOT_FENCED:
+    if one.state is not InstanceState.PROTECTED or state not in _NOT_FENCED:
         return ""
     until = "is fenced" if one.recovery is Recovery.FAILOVER else "returns"
     return f"its node is {state.value}; it is started again when the node {until}"

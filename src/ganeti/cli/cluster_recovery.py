@@ -31,7 +31,7 @@ def ha_status(args: argparse.Namespace) -> int:
     `fenced` (it certainly runs no protected instance), `stuck` (no method has fenced it), or `returning` (it
     answers again, and drops what moved away).
 
-    An instance is `idle` while all is well, `queued`, `beginning` or `running` while it is being recovered, and
+    An instance is `protected` while all is well, `queued`, `beginning` or `running` while it is being recovered, and
     `given up` after its last attempt failed.
 
     Below the tables, the command lists alarms with the commands to run, and the cases that need an administrator

@@ -1,8 +1,8 @@
 """One protected instance as recovery sees it: lost with its node or on its own, recovered, or left to people.
 
-IDLE --its node is fenced, or its guest failed--> QUEUED --a place is free--> BEGINNING --committed--> RUNNING
-RUNNING --done--> IDLE     --no room--> QUEUED, later     --failed--> QUEUED, later; GIVEN_UP after its attempts
-GIVEN_UP --it runs, or an administrator starts it--> IDLE
+PROTECTED --its node is fenced, or its guest failed--> QUEUED --a place is free--> BEGINNING --committed--> RUNNING
+RUNNING --done--> PROTECTED     --no room--> QUEUED, later     --failed--> QUEUED, later; GIVEN_UP after its attempts
+GIVEN_UP --it runs, or an administrator starts it--> PROTECTED
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ MOST_BACKOFF_S = 60.0
 class InstanceState(StrEnum):
     """What recovery does about an instance."""
 
-    IDLE = "idle"
+    PROTECTED = "protected"
     QUEUED = "queued"
     BEGINNING = "beginning"
     """The attempt is being counted in the state."""
@@ -48,7 +48,7 @@ class InstanceWatch:
     def __init__(self, uuid: str, facts: InstanceFacts) -> None:
         self.uuid, self.facts = uuid, facts
         self.row = InstanceRow(uuid)
-        self.state = InstanceState.IDLE
+        self.state = InstanceState.PROTECTED
         self.due: Due | None = None
         self.why = ""
         """What people are told about it."""
@@ -76,7 +76,7 @@ class InstanceWatch:
 
     def need(self, kind: JobKind, now: float, why: str) -> None:
         """Queue it, unless that has happened already."""
-        if self.state is InstanceState.IDLE:
+        if self.state is InstanceState.PROTECTED:
             due = Due(kind, max(now, self._not_before))
             self.state, self.due, self.why = InstanceState.QUEUED, due, why
 
@@ -154,7 +154,7 @@ class InstanceWatch:
         return [Commit(self.row)]
 
     def _rest(self) -> None:
-        self.state, self.due, self.why = InstanceState.IDLE, None, ""
+        self.state, self.due, self.why = InstanceState.PROTECTED, None, ""
 
     def _requeue(self, at: float, *, is_for_room: bool = False) -> None:
         if self.due is not None:

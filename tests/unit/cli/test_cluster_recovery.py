@@ -44,9 +44,9 @@ node1.example.com healthy 2h  1s     (master)       armed
 node2.example.com stuck   4m  4m     none           not armed no fencing method is configured
 node3.example.com healthy 2h  1s     power,watchdog armed
 
-Instance         Node              Recovery Priority State    For Attempts Why
-db1.example.com  node1.example.com failover 50       given up 30s 3        3 attempts within 3600 s; the last: its guest has crashed
-web1.example.com node1.example.com failover 50       idle     2h  0
+Instance         Node              Recovery Priority State     For Attempts Why
+db1.example.com  node1.example.com failover 50       given up  30s 3        3 attempts within 3600 s; the last: its guest has crashed
+web1.example.com node1.example.com failover 50       protected 2h  0
 
 Alarms:
 - {ALARM}
@@ -65,7 +65,7 @@ def test_unarmed_watchdog_that_is_a_method_says_why(master: FakeMaster, run: Run
     assert out.splitlines() == [
         "node2.example.com|maintenance|2h|1s|power,watchdog|not armed|no watchdog device",
         "",
-        "web1.example.com|node1.example.com|failover|50|idle|2h|0|",
+        "web1.example.com|node1.example.com|failover|50|protected|2h|0|",
     ]
 
 

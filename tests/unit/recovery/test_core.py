@@ -380,13 +380,13 @@ def test_a_guest_that_failed_is_started_again_on_its_node() -> None:
     driver.run(1, crashed=True)
     assert [one.about for one in driver.submitted(JobKind.RESTART)] == ["web"]
     driver.end(JobKind.RESTART)
-    assert driver.core.instances["web"].state is InstanceState.IDLE
+    assert driver.core.instances["web"].state is InstanceState.PROTECTED
 
 
 def test_a_guest_is_not_started_on_a_node_without_a_lease() -> None:
     driver = Driver(web())
     driver.answer(A, crashed=True)  # the first answer: no token was returned yet
-    assert driver.core.instances["web"].state is InstanceState.IDLE
+    assert driver.core.instances["web"].state is InstanceState.PROTECTED
     driver.run(4, crashed=True)
     assert len(driver.submitted(JobKind.RESTART)) == 1
 
@@ -431,7 +431,7 @@ def test_an_instance_that_is_stopped_while_its_attempt_is_counted_is_not_started
     driver.configure(web=web(is_wanted=False))
     driver.tell(Committed(InstanceRow("web", (driver.wall,))))
     assert not driver.submitted(JobKind.RESTART)
-    assert driver.core.instances["web"].state is InstanceState.IDLE
+    assert driver.core.instances["web"].state is InstanceState.PROTECTED
 
 
 def test_a_removed_instance_is_forgotten_when_its_job_has_ended() -> None:
@@ -446,7 +446,7 @@ def test_a_policy_without_failover_ends_the_waiting_for_room() -> None:
     driver = Driver(web()).run(5).fenced()
     driver.end(JobKind.FAIL_OVER, Outcome.NO_ROOM, "no node has room")
     driver.configure(web=web(recovery=Recovery.RESTART))
-    assert driver.core.instances["web"].state is InstanceState.IDLE
+    assert driver.core.instances["web"].state is InstanceState.PROTECTED
 
 
 @pytest.mark.requirement("D13")
@@ -515,7 +515,7 @@ def test_an_instance_that_an_administrator_moved_is_recovered_again() -> None:
     give_up(driver)
     driver.configure(web=web(node=B))
     assert driver.rows[-1] == InstanceRow("web")
-    assert driver.core.instances["web"].state is InstanceState.IDLE
+    assert driver.core.instances["web"].state is InstanceState.PROTECTED
 
 
 def test_the_lost_answer_of_another_commit_starts_no_second_job() -> None:
