@@ -165,6 +165,8 @@ def show_record() -> None:
 
 def main() -> int:
     """Exit code 0 if every test passed, at the latest alone."""
+    # A shell starts its background jobs with SIGINT ignored; pytest would inherit that and never end in order.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     become_subreaper()
     show_record()
     status, failed = run(sys.argv[1:])

@@ -57,7 +57,8 @@ def test_they_print_what_they_print_against_the_original(three: LocalCluster) ->
         for line, first in KEYS.items():
             assert keys(alike(ran(three, line)))[: len(first)] == first, line
         for line, whole in WHOLE.items():
-            assert alike(ran(three, line)) == whole, line
+            shown = [one for one in alike(ran(three, line)) if not one.startswith(" recovery")]
+            assert shown == whole, line  # beside the parameters that the original lacks
     finally:
         ran(three, "gnt-instance remove -f cap1.peer")
 
