@@ -15,7 +15,15 @@ from typing import Any, assert_never
 import msgspec
 
 from ganeti.base.clock import Clock
-from ganeti.base.errors import ErrorCode, GanetiError, NotMaster, PrereqError, RpcError, RpcOffline
+from ganeti.base.errors import (
+    ErrorCode,
+    ExecError,
+    GanetiError,
+    NotMaster,
+    PrereqError,
+    RpcError,
+    RpcOffline,
+)
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
@@ -64,6 +72,8 @@ BEAT_DEADLINE_S = 4.0
 LOOK_S = 0.2
 """Minimum interval between two looks at the configuration."""
 RESTART_S = 10.0
+CONFIRM_S = 30.0
+"""How long an administrator's confirmation may take to become durable."""
 FAREWELL_S = LEASE_S + 2 * BEAT_S
 """How long nodes get heartbeats after the last instance was protected: they kill listed guests without a lease."""
 LEAST_WAIT_S = 0.05
@@ -169,13 +179,20 @@ class RecoveryDriver:
         """Accept an administrator's word that a lost node is off; return once that is durable."""
         term = self._term
         watch = term.core.nodes.get(node) if term is not None else None
-        if term is None or watch is None or watch.state not in _LOST:
+        is_lost = watch is not None and watch.state in _LOST
+        if term is None or watch is None or not is_lost or watch.answers(self._clock.monotonic()):
             raise PrereqError(NOT_LOST, ErrorCode.WRONG_STATE)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._confirming[node].add(done)
         try:
             self._report(term, FenceConfirmed(node, by))
-            await done
+            async with asyncio.timeout(CONFIRM_S):
+                await done
+        except TimeoutError:
+            raise ExecError(
+                f"node {watch.facts.name} is {watch.state.value} and not fenced after {CONFIRM_S:g} s;"
+                " look at gnt-cluster ha-status, and confirm again if the node is still lost"
+            ) from None
         finally:
             self._confirming[node].discard(done)
 

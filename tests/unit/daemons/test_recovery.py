@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ganeti.base.errors import PrereqError, Refused
+from ganeti.base.errors import ExecError, PrereqError, Refused
 from ganeti.config.transaction import Draft
 from ganeti.daemons.master import is_locked
 from ganeti.daemons.recovery import Mastership, RecoveryDriver
@@ -378,6 +378,26 @@ async def test_administrator_confirms_what_no_method_fences(cluster: Cluster) ->
     await asyncio.sleep(30)
     uuid = cluster.master.instance("web1.example.com").uuid
     assert cluster.master.world.where(uuid) == {node_name(2): "running"}
+
+
+@pytest.mark.requirement("D7")
+async def test_confirmation_that_does_not_become_durable_ends_with_what_to_do(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.outlet.works = False
+    cluster.master.world.node(3).why_unarmed = "no device"
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(10)
+    cluster.lose_third()
+    await asyncio.sleep(60)
+    assert cluster.row(3) is NodeState.STUCK
+
+    async def refuse(_work: object) -> None:
+        raise Refused("the disk is full")
+
+    monkeypatch.setattr(cluster.master.config, "change", refuse)
+    with pytest.raises(ExecError, match="confirm again"):
+        await cluster.driver.confirm_fenced(THIRD, "root")
 
 
 @pytest.mark.requirement("D12")
