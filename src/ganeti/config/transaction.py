@@ -8,7 +8,7 @@ from ganeti.base.clock import Clock
 from ganeti.base.errors import ConfigurationError, ErrorCode, PrereqError
 from ganeti.config.changes import ChangedObject
 from ganeti.config.index import NOTHING, Conflict, Entry, Index, IndexDraft, index_of
-from ganeti.config.kinds import check_object, check_removal, entry_of, kind_of
+from ganeti.config.kinds import check_object, check_removal, entry_of, kind_of, merged
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.view import Tables, View
 from ganeti.model import wire
@@ -56,10 +56,14 @@ class Draft(View):
     def put(self, thing: T) -> T:
         """Add or replace an object, and return it with its new serial number and times.
 
-        PrereqError if it claims a name, address or file that another object has.
+        A version that was read before the present one keeps the present rows of recovery and grants of disks, because
+        the master commits these without the locks of jobs. PrereqError if it claims a name, address or file that
+        another object has.
         """
         table = self.table(type(thing))
         old = table.get(thing.uuid)
+        if old is not None and thing.serial_no != old.serial_no:
+            thing = merged(old, thing)
         stamped = msgspec.structs.replace(
             thing,
             serial_no=1 if old is None else old.serial_no + 1,

@@ -19,7 +19,8 @@ from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.model import wire
-from ganeti.model.objects import Instance, Nic
+from ganeti.model.objects import Disk, Grant, Instance, Nic, NodeRow
+from ganeti.model.recovery import InstanceRow, NodeState
 from ganeti.store.backend import become_master
 from ganeti.store.interface import Put, Transaction
 from tests.support.faulty_store import Crash, FaultyStore, Refuse, Unknown
@@ -445,6 +446,37 @@ def test_a_rename_touches_one_object() -> None:
     assert len(operations) == 1
     assert snapshot.node_by_name("node1.example.com") is None
     assert len(snapshot.instances_on(NODES[0])) == 3
+
+
+@pytest.mark.requirement("D12", "D13")
+def test_stale_version_keeps_what_recovery_has_committed() -> None:
+    """A later version of the same fields, which was read after that, counts as it is."""
+    snapshot = sample_snapshot(1)
+    stale_node, (stale,) = snapshot.nodes[NODES[1]], snapshot.instances.values()
+    grant = Grant(3, frozenset({NODES[0]}), NODES[0])
+    (disk,) = stale.disks
+    draft = Draft(snapshot, FrozenClock())
+    kept = draft.put(
+        msgspec.structs.replace(
+            stale,
+            recovery=InstanceRow(stale.uuid, (1.0,)),
+            disks=(msgspec.structs.replace(disk, grant=grant),),
+        )
+    )
+    row = NodeRow(NODES[1], NodeState.FENCED, 2)
+    kept_node = draft.put(msgspec.structs.replace(stale_node, recovery=row))
+    written = draft.put(msgspec.structs.replace(stale, os="other", disks=(disk, new_disk())))
+    assert (written.os, written.recovery) == ("other", kept.recovery)
+    assert [one.grant for one in written.disks] == [grant, None]
+    assert draft.put(msgspec.structs.replace(stale_node, drained=True)).recovery == row
+    assert draft.put(msgspec.structs.replace(written, recovery=None)).recovery is None
+    assert kept_node.recovery == row
+
+
+def new_disk() -> Disk:
+    return msgspec.structs.replace(
+        sample_instance(1).disks[0], uuid=CountingIds().uuid(), logical_id=("loop", "/other")
+    )
 
 
 async def test_changes_of_a_job_are_reported_once_durable() -> None:

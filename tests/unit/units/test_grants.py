@@ -1,5 +1,6 @@
 """Grants of protected disks: committed before a node opens them, refused while another node may be writing."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,18 +12,18 @@ from ganeti.config.fill import instance_spec, recovery_of
 from ganeti.config.transaction import Draft
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.names import AdminState, RebootType
-from ganeti.model.objects import Grant, NodeRow, NodeUuid
-from ganeti.model.opcodes.base import OpCode
+from ganeti.model.objects import DetachedDisk, Grant, NodeRow, NodeUuid
+from ganeti.model.opcodes.base import DiskRequest, OpCode
 from ganeti.model.opcodes.instance import (
     OpInstanceReboot,
     OpInstanceShutdown,
     OpInstanceStartup,
 )
-from ganeti.model.opcodes.instance_changes import OpInstanceActivateDisks
+from ganeti.model.opcodes.instance_changes import OpInstanceActivateDisks, OpInstanceGrowDisk
 from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
 from ganeti.model.opcodes.moving import OpInstanceFailover
 from ganeti.model.opcodes.node import OpNodeSetParams
-from ganeti.model.recovery import NodeState, Recovery
+from ganeti.model.recovery import InstanceRow, NodeState, Recovery
 from ganeti.node.grants import opens
 from ganeti.rpc.procedures.instances import INSTANCE_START, StartArgs
 from ganeti.units.instance.grants import check_recovery
@@ -331,3 +332,43 @@ async def test_admin_state_is_recorded_with_the_release(master: Master) -> None:
     await protected(master)
     succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
     assert master.instance(NAME).admin_state is AdminState.DOWN
+
+
+@pytest.mark.requirement("D8", "D13")
+@pytest.mark.parametrize(
+    "op",
+    [
+        modify(nics=[["add", {}]], hotplug=True),
+        modify(disks=[["detach", 1, {}]], hotplug=True),
+        OpInstanceGrowDisk(instance_name=NAME, disk=0, amount=100, wait_for_sync=False),
+    ],
+)
+async def test_job_keeps_what_recovery_commits_while_its_calls_run(
+    master: Master, op: OpCode
+) -> None:
+    await protected(master, disks=[DiskRequest(size=512), DiskRequest(size=256)])
+    row = InstanceRow(master.instance(NAME).uuid, (1.0,))
+    later = replace_generation(grants(master)[0], 7)
+    call = master.rpc.call
+
+    def recover(draft: Draft) -> None:
+        now = draft.instances[master.instance(NAME).uuid]
+        disks = tuple(replace(disk, grant=later) for disk in now.disks)
+        draft.put(replace(now, recovery=row, disks=disks))
+
+    async def meanwhile(node: Any, procedure: Any, args: Any, *, key: str = "") -> Any:
+        done = await call(node, procedure, args, key=key)
+        is_first = master.instance(NAME).recovery is None
+        if is_first and procedure.name in ("hotplug_nic", "hotplug_disk", "blockdev_grow"):
+            await master.config.change(recover)
+        return done
+
+    master.rpc.call = meanwhile  # type: ignore[method-assign]  # recovery commits in the middle of the job
+    succeeded(await master.run(op))
+    assert master.instance(NAME).recovery == row
+    detached = [one.disk.grant for one in master.snapshot.table(DetachedDisk).values()]
+    assert {one.generation for one in [*grants(master), *filter(None, detached)]} == {7}
+
+
+def replace_generation(grant: Grant, generation: int) -> Grant:
+    return dataclasses.replace(grant, generation=generation)

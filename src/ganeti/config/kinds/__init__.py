@@ -4,6 +4,7 @@ A new kind is a struct (`Stored`), a module here with its `Kind`, and a row in `
 """
 
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.identifiers import is_uuid
@@ -19,6 +20,8 @@ from ganeti.config.kinds.node import NODE
 from ganeti.config.view import View
 from ganeti.model.objects import Cluster
 from ganeti.model.stored import Stored
+
+T = TypeVar("T", bound=Stored)
 
 _ALL = (CLUSTER, NETWORK, GROUP, NODE, INSTANCE, DETACHED_DISK, JOB_FILTER)
 KINDS: dict[type[Stored], Kind] = {kind.type: kind for kind in _ALL}
@@ -46,6 +49,12 @@ def entry_of(cluster: Cluster, thing: Stored) -> Entry:
     """Return the index entry of an object."""
     kind = KINDS[type(thing)]
     return Entry(thing.uuid, tuple(kind.claims(cluster, thing)), kind.nodes(thing))
+
+
+def merged(current: T, stale: T) -> T:
+    """Return a version that was read before the current one, with what recovery has committed meanwhile."""
+    found: T = KINDS[type(current)].merged(current, stale)
+    return found
 
 
 def problems_of(view: View, thing: Stored) -> Iterator[Problem]:

@@ -116,11 +116,22 @@ def _upgraded(instance: Instance) -> Instance:
     return replace(instance, hvparams=kept) if is_changed else instance
 
 
+def _merged(current: Instance, stale: Instance) -> Instance:
+    """Return the stale version with what automatic recovery has committed meanwhile: its row, and the grants of disks."""
+    grants = {disk.uuid: disk.grant for disk in current.disks}
+    disks = tuple(
+        replace(disk, grant=grants[disk.uuid]) if disk.uuid in grants else disk
+        for disk in stale.disks
+    )
+    return replace(stale, recovery=current.recovery, disks=disks)
+
+
 INSTANCE = Kind(
     "instance",
     Instance,
     _claims,
     _problems,
     nodes=lambda instance: instance.all_nodes,
+    merged=_merged,
     upgraded=_upgraded,
 )

@@ -32,6 +32,8 @@ class Kind:
     """Returns the references to an object that is to be removed."""
     nodes: Callable[[Any], tuple[str, ...]] = lambda _thing: ()
     """Returns the nodes of an object."""
+    merged: Callable[[Any, Any], Any] = lambda _current, stale: stale
+    """Returns a stale version with those fields of the current one that change without the object's lock."""
     upgraded: Callable[[Any], Any] = lambda thing: thing
     """Converts the object to this version's stored form."""
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from ganeti.base.errors import ErrorCode
 from ganeti.base.identifiers import host_name
 from ganeti.config.index import Claim
@@ -56,4 +58,9 @@ def _references(view: View, node: Node) -> Iterator[Problem]:
             yield ErrorCode.WRONG_STATE, text
 
 
-NODE = Kind("node", Node, _claims, _problems, _references)
+def _merged(current: Node, stale: Node) -> Node:
+    """Return the stale version with the row that automatic recovery has committed meanwhile."""
+    return replace(stale, recovery=current.recovery)
+
+
+NODE = Kind("node", Node, _claims, _problems, _references, merged=_merged)

@@ -60,7 +60,7 @@ from ganeti.units.instance.disks import (
     wait_for_sync,
 )
 from ganeti.units.instance.field_changes import Applies, FieldChange, waiting
-from ganeti.units.instance.grants import check_recovery, with_writer
+from ganeti.units.instance.grants import check_recovery, closed, with_writer
 from ganeti.units.instance.hardware import with_network_port
 from ganeti.units.instance.hot_steps import HotStep, hot_steps
 from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
@@ -467,11 +467,12 @@ def _change(after: Instance, disks: DiskChanges) -> Change:
     """Return the changed instance; attached disks leave the detached ones, detached disks join them."""
 
     def change(draft: Draft) -> None:
+        present = {disk.uuid: disk.grant for disk in draft.instances[after.uuid].disks}
         for one in disks.attached:
             draft.remove(one)
         draft.put(after)
         for one in disks.detached:
-            draft.put(one)
+            draft.put(replace(one, disk=closed(replace(one.disk, grant=present[one.uuid]))))
 
     return change
 
