@@ -31,6 +31,7 @@ from tests.support.masters import (
     master_of,
     verified,
 )
+from tests.support.protected import Protected
 from tests.support.shared_cluster import SharedCluster, shared_cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -219,3 +220,21 @@ def test_a_server_that_is_down_is_named_and_one_without_its_data_is_replaced(
     cluster.start(ETCD_SERVER.daemon, master)
     cluster.start(MASTERD, master)
     verified(cluster)
+
+
+@pytest.mark.requirement("D7", "D10", "D12")
+def test_guests_of_a_master_without_power_run_elsewhere_once(cluster: LocalCluster) -> None:
+    lost = master_of(cluster)
+    others = [node for node in NODES if node != lost]
+    guests = Protected(cluster)
+    guests.add(3, lost, master=lost)
+    guests.switch_off(lost)
+    assert guests.wait_until_all_run() < 60
+    master = master_of(cluster, *others)
+    shown = guests.shown(master, lost)
+    assert (shown["state"], "confirms that the power is off" in shown["why"]) == ("fenced", True)
+    guests.switch_on(lost)
+    guests.wait_until_back(lost, master)
+    guests.wait_until_all_run()
+    assert all(len(nodes) == 1 and lost not in nodes for nodes in guests.seen.values())
+    guests.remove(master)

@@ -6,12 +6,16 @@ node has it as such a program. So a virtual cluster can fence its nodes.
 
 import asyncio
 import json
+import time
 
-from ganeti.base.errors import ErrorCode, ExecError, PrereqError
+from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
 from ganeti.model.outofband import OobCommand
 from ganeti.vcluster import lifecycle
 from ganeti.vcluster.layout import VirtualCluster, VirtualNode
 from ganeti.vcluster.leftovers import Say, end_commands, end_guests, end_tasks
+
+BOOT_ATTEMPTS = 5
+BOOT_PAUSE_S = 1.0
 
 
 def switch(cluster: VirtualCluster, node: VirtualNode, command: OobCommand, say: Say) -> str:
@@ -50,4 +54,13 @@ def _on(cluster: VirtualCluster, node: VirtualNode, say: Say) -> None:
             f"{node.name} cannot be switched on alone: run 'ganeti-vcluster --dir {cluster.directory} up'",
             ErrorCode.WRONG_STATE,
         )
+    for _ in range(BOOT_ATTEMPTS - 1):
+        try:
+            lifecycle.start(cluster, say, only=node)
+        except GanetiError as err:
+            # The master may take a role from the node, and give it a new one, while its daemons start.
+            say(f"{node.name} does not run all of its daemons yet: {err}")
+            time.sleep(BOOT_PAUSE_S)
+        else:
+            return
     lifecycle.start(cluster, say, only=node)
