@@ -18,7 +18,7 @@ from tests.support.fast_files import DISK, fast_directory
 from tests.support.fork_server import fork_server
 from tests.support.strict_loop import StrictLoop
 from tests.support.user_ids import claimed_user_ids
-from tests.support.virtual_time import VirtualTimeLoop
+from tests.support.virtual_time import StrictVirtualTimeLoop
 
 # A run starts thousands of programs, and each would compile all that it imports.
 sys.dont_write_bytecode = False
@@ -121,5 +121,5 @@ def pytest_asyncio_loop_factories(
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Virtual time for the tests marked so, the ordinary loop for all others."""
     if item.get_closest_marker("virtual_time"):
-        return {"virtual": VirtualTimeLoop}
+        return {"virtual": StrictVirtualTimeLoop}
     return {"real": StrictLoop}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from tests.support.virtual_time import VirtualTimeLoop
+from tests.support.virtual_time import StrictVirtualTimeLoop
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -34,7 +34,7 @@ def apart(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]
 def main(module: str, name: str, arguments: str) -> None:
     """In the child."""
     test = getattr(importlib.import_module(module), name).__wrapped__
-    with asyncio.Runner(debug=True, loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(debug=True, loop_factory=StrictVirtualTimeLoop) as runner:
         runner.run(test(**json.loads(arguments)))
 
 

@@ -27,8 +27,9 @@ from ganeti.rpc.procedures.files import NodeFile
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.hooks import HookResult
 from ganeti.rpc.procedures.programs import AllocatorOutput
+from ganeti.simulation.nodes.model import ModelNode
+from ganeti.simulation.nodes.storage import SharedDirectory
 from ganeti.store.register import PromiseRequest, RegisterFile, join
-from tests.support.model_nodes import ModelNode, SharedDirectory
 from tests.support.node_certificates import Authority
 
 CLUSTER = "00000000-0000-4000-9000-000000000001"

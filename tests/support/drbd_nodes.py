@@ -13,12 +13,13 @@ from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.disks import MIRRORED_DEVICES, MirroredDevice
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import NODE_VERIFY, VerifyArgs, VerifyReport
+from ganeti.simulation.nodes.model import ModelNode
+from ganeti.simulation.nodes.storage import SharedDirectory
 from ganeti.storage import assemble
 from ganeti.storage.drbd.driver import DrbdDisk, mirrored_devices
 from ganeti.storage.interface import BlockDevice
 from tests.support.memory_disks import NODES, WRITTEN, MemoryNode
 from tests.support.model_drbd import DrbdNode, DrbdWorld, FileLayer
-from tests.support.model_nodes import ModelNode, SharedDirectory
 
 GROUP = "xenvg"
 KERNELS: list["Kernels"] = []

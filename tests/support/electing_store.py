@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from ganeti.base.errors import NotMaster, StoreError
+from ganeti.simulation.faulty_store import FaultyStore, MemoryDisk
 from ganeti.store.interface import (
     ByteSink,
     Campaign,
@@ -21,7 +22,6 @@ from ganeti.store.interface import (
     StoreStatistics,
     Transaction,
 )
-from tests.support.faulty_store import FaultyStore, MemoryDisk
 
 ELECTED_AFTER_S = 0.05
 PATIENCE_S = 1.0

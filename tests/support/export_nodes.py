@@ -30,8 +30,10 @@ from ganeti.rpc.procedures.streams import (
     StreamResult,
     StreamStatus,
 )
-from tests.support.model_nodes import STREAM_PORT, ModelNode, path_of
-from tests.support.virtual_time import LoopClock
+from ganeti.simulation.nodes.model import ModelNode
+from ganeti.simulation.nodes.state import STREAM_PORT
+from ganeti.simulation.nodes.storage import path_of
+from ganeti.simulation.virtual_time import LoopClock
 
 MIB = 1024 * 1024
 

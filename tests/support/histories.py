@@ -42,16 +42,16 @@ from ganeti.rpc.headers import EPOCH_REFUSED, UNREACHABLE
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.programs import OS_CREATE
+from ganeti.simulation.counting_ids import CountingIds
+from ganeti.simulation.faulty_store import FaultyStore, MemoryDisk, Unknown
 from ganeti.store.interface import Follower, Lost, Position, Put, Transaction
 from ganeti.units import context
 from ganeti.units.services import Services
 from ganeti.units.undo.disks import RemoveDisk
 from ganeti.units.undo.run import run_steps
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import FaultyStore, MemoryDisk, Unknown
-from tests.support.predictable import CountingIds
 from tests.support.units_cluster import Master, WatchedRpc, World, node_name
-from tests.support.virtual_time import VirtualTimeLoop
+from tests.support.virtual_time import StrictVirtualTimeLoop
 
 CLIENTS, FAULTS_S, DRAIN_S = 4, 12.0, 900.0
 NAMES = [f"i{number}.example.com" for number in range(1, 5)]
@@ -555,9 +555,9 @@ class History:
         self.world.nodes[node].scripts.clear()
 
     async def _fill_disk(self, master: HistoryMaster) -> None:
-        master.store.set_full(True)
+        master.store.set_full(full=True)
         await asyncio.sleep(self.dice.uniform(0.1, 4))
-        master.store.set_full(False)
+        master.store.set_full(full=False)
 
     async def _unknown_commit(self, master: HistoryMaster) -> None:
         fault = Unknown(written=self.dice.random() < 0.5)
@@ -707,6 +707,6 @@ def run_history(seed: int) -> int:
     history = History(seed)
     with (
         mock.patch.object(context, "run_steps", history.run_steps),
-        asyncio.Runner(debug=False, loop_factory=VirtualTimeLoop) as runner,
+        asyncio.Runner(debug=False, loop_factory=StrictVirtualTimeLoop) as runner,
     ):
         return runner.run(history.run())

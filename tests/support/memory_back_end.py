@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from pathlib import Path
 
 from ganeti.base.paths import Paths
+from ganeti.simulation.faulty_store import FaultyStore, MemoryDisk
 from ganeti.store.backend import PresentState, Restoration, StateRestorer
 from ganeti.store.backends import BackEnd
 from ganeti.store.fence import RegisterFence
@@ -13,7 +14,6 @@ from ganeti.store.ports import OpenedState, Ports
 from ganeti.store.register import RegisterFile
 from ganeti.store.restoring import register_restored
 from ganeti.store.settings import StateSettings
-from tests.support.faulty_store import FaultyStore, MemoryDisk
 
 
 class MemoryRestorer:

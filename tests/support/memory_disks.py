@@ -37,12 +37,13 @@ from ganeti.rpc.procedures.devices import DeviceAction
 from ganeti.rpc.procedures.disks import StoredDisk, SyncStatus
 from ganeti.rpc.procedures.host import StorageSpace
 from ganeti.rpc.procedures.storage_units import UnitState
+from ganeti.simulation.nodes.model import ModelNode
+from ganeti.simulation.nodes.storage import SharedDirectory
 from ganeti.storage import assemble
 from ganeti.storage.assemble import device
 from ganeti.storage.interface import BlockDevice, Snapshots
 from ganeti.storage.kind import StorageKind
 from ganeti.storage.kinds import KINDS
-from tests.support.model_nodes import ModelNode, SharedDirectory
 
 POOL = "pool0"
 UNIT = StorageUnit(kind="memory", key=POOL)

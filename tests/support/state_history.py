@@ -4,6 +4,7 @@ from ganeti.api.event_log import EventLog
 from ganeti.jobs.record import JOB_KIND, job_key
 from ganeti.model import wire
 from ganeti.model.job import StoredJob
+from ganeti.simulation.faulty_store import MemoryDisk
 from ganeti.store.interface import (
     Lease,
     LogEntry,
@@ -15,7 +16,6 @@ from ganeti.store.interface import (
     StoreStatistics,
     Transaction,
 )
-from tests.support.faulty_store import MemoryDisk
 from tests.unit.query.cluster import FakeJob
 
 AT_ONCE = 7

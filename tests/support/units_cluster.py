@@ -35,6 +35,11 @@ from ganeti.query.job_filters import job_rules
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.stale_work import StaleWorkFence
+from ganeti.simulation.counting_ids import CountingIds
+from ganeti.simulation.faulty_store import FaultyStore, MemoryDisk
+from ganeti.simulation.nodes.model import ModelNode
+from ganeti.simulation.nodes.storage import SharedDirectory
+from ganeti.simulation.virtual_time import LoopClock
 from ganeti.store.backend import become_master
 from ganeti.store.encoding import encode_ceiling
 from ganeti.store.interface import (
@@ -50,10 +55,6 @@ from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
 from ganeti.units.services import BuiltInAllocator, Services, no_secret
 from tests.support.fake_rpc import FakeRpc
-from tests.support.faulty_store import FaultyStore, MemoryDisk
-from tests.support.model_nodes import ModelNode, SharedDirectory
-from tests.support.predictable import CountingIds
-from tests.support.virtual_time import LoopClock
 
 CLUSTER = "00000000-0000-4000-9000-000000000001"
 GROUP = GroupUuid("00000000-0000-4000-9000-00000000000a")

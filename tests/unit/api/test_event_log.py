@@ -15,9 +15,9 @@ from ganeti.jobs.states import Event
 from ganeti.model.job import OpState, StoredJob
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes.test import OpTestDelay
+from ganeti.simulation.faulty_store import FaultyStore
 from ganeti.store.backend import become_master
 from ganeti.store.interface import Put, Transaction
-from tests.support.faulty_store import FaultyStore
 from tests.support.predictable import FrozenClock
 from tests.support.state_history import StateHistory, job_row
 from tests.unit.query.cluster import job, snapshot

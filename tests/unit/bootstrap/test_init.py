@@ -15,7 +15,8 @@ from ganeti.bootstrap.init import (
 )
 from ganeti.model.cluster_params import CLUSTER_PARAMS
 from ganeti.model.objects import NodeUuid
-from tests.support.predictable import CountingIds, FrozenClock
+from ganeti.simulation.counting_ids import CountingIds
+from tests.support.predictable import FrozenClock
 
 GOOD = InitOptions(
     cluster_name="cluster.example", node_name="node1.example", primary_ip="192.0.2.1"

@@ -33,10 +33,10 @@ from ganeti.bootstrap.merge.steps import (
 from ganeti.config.merging.merge import merge
 from ganeti.config.merging.plan import MergeOptions, MergePlan
 from ganeti.config.snapshot import Snapshot
+from ganeti.simulation.virtual_time import LoopClock
 from ganeti.store.backup import write_backup
 from ganeti.store.interface import Position, Row
 from ganeti.upstream.choices import Choices
-from tests.support.virtual_time import LoopClock
 from tests.unit.config.merging_clusters import cluster
 
 pytestmark = pytest.mark.virtual_time

@@ -17,11 +17,11 @@ from ganeti.model.objects import (
     NodeUuid,
 )
 from ganeti.model.stored import Stored
+from ganeti.simulation.counting_ids import CountingIds
+from ganeti.simulation.faulty_store import FaultyStore, MemoryDisk
+from ganeti.simulation.virtual_time import LoopClock
 from ganeti.store.backend import become_master
 from ganeti.store.interface import Lease, Transaction
-from tests.support.faulty_store import FaultyStore, MemoryDisk
-from tests.support.predictable import CountingIds
-from tests.support.virtual_time import LoopClock
 
 CLUSTER_UUID = "00000000-0000-4000-9000-000000000001"
 GROUP = GroupUuid("00000000-0000-4000-9000-00000000000a")

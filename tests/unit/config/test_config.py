@@ -21,11 +21,12 @@ from ganeti.config.transaction import Draft
 from ganeti.model import wire
 from ganeti.model.objects import Disk, Grant, Instance, Nic, NodeRow
 from ganeti.model.recovery import InstanceRow, NodeState
+from ganeti.simulation.counting_ids import CountingIds
+from ganeti.simulation.faulty_store import Crash, FaultyStore, Refuse, Unknown
+from ganeti.simulation.virtual_time import WALL_START, LoopClock
 from ganeti.store.backend import become_master
 from ganeti.store.interface import Put, Transaction
-from tests.support.faulty_store import Crash, FaultyStore, Refuse, Unknown
-from tests.support.predictable import CountingIds, FrozenClock
-from tests.support.virtual_time import WALL_START, LoopClock
+from tests.support.predictable import FrozenClock
 from tests.unit.config.sample import (
     CLUSTER_UUID,
     GROUP,

@@ -14,8 +14,9 @@ from ganeti.config.transaction import Draft, put_row
 from ganeti.config.view import Tables, View
 from ganeti.model.objects import Cluster, Instance
 from ganeti.model.stored import Stored
+from ganeti.simulation.counting_ids import CountingIds
 from ganeti.units.cluster.findings import config_findings
-from tests.support.predictable import CountingIds, FrozenClock
+from tests.support.predictable import FrozenClock
 from tests.unit.config.sample import sample_instance, sample_objects, sample_snapshot, store_with
 
 UUID = "00000000-0000-4000-d000-000000000001"

@@ -16,7 +16,7 @@ from ganeti.config.fill import (
 from ganeti.config.reservations import Reservations
 from ganeti.config.resolve import resolve_group, resolve_instance, resolve_node
 from ganeti.config.snapshot import Snapshot
-from tests.support.predictable import CountingIds
+from ganeti.simulation.counting_ids import CountingIds
 from tests.unit.config.sample import (
     GROUP,
     sample_cluster,

@@ -11,11 +11,11 @@ from ganeti.config.kinds import KINDS
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft, put_row
 from ganeti.model import wire
+from ganeti.simulation.counting_ids import CountingIds
+from ganeti.simulation.faulty_store import Crash, FaultyStore
+from ganeti.simulation.virtual_time import LoopClock
 from ganeti.store.backend import become_master
 from ganeti.store.interface import Put, Row, Transaction
-from tests.support.faulty_store import Crash, FaultyStore
-from tests.support.predictable import CountingIds
-from tests.support.virtual_time import LoopClock
 from tests.unit.config.sample import (
     CLUSTER_UUID,
     GROUP,

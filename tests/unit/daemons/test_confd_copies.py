@@ -13,11 +13,11 @@ from ganeti.daemons.confd_copies import LOOK_S, ConfdCopies
 from ganeti.model.stored import Stored
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.confd import CONFD_COPY_WRITE, ConfdCopyArgs, ConfdCopyReport
+from ganeti.simulation.counting_ids import CountingIds
+from ganeti.simulation.virtual_time import LoopClock
 from ganeti.store.encoding import decode_transaction
 from ganeti.store.interface import Put
 from tests.support.fake_rpc import FakeRpc, Fault
-from tests.support.predictable import CountingIds
-from tests.support.virtual_time import LoopClock
 from tests.unit.config.sample import (
     NODES,
     sample_cluster,

@@ -7,12 +7,12 @@ import pytest
 from ganeti import __version__
 from ganeti.base.paths import Paths
 from ganeti.daemons.master import keep_old_state
+from ganeti.simulation.faulty_store import FaultyStore
 from ganeti.store.backend import become_master
 from ganeti.store.backup import read_backup
 from ganeti.store.backup_file import BackupFiles
 from ganeti.store.interface import Row
 from ganeti.store.worker import Worker
-from tests.support.faulty_store import FaultyStore
 from tests.unit.store.conformance import VOTE, put
 
 

@@ -29,12 +29,12 @@ from ganeti.model.objects import Cluster, GroupUuid, Node, NodeUuid
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP
+from ganeti.simulation.counting_ids import CountingIds
+from ganeti.simulation.faulty_store import FaultyStore, MemoryDisk
+from ganeti.simulation.virtual_time import LoopClock
 from ganeti.store.backends import CandidateState, StateServers
 from ganeti.store.interface import Identity, MemberChange, Membership
 from tests.support.fake_rpc import FakeRpc, Fault
-from tests.support.faulty_store import FaultyStore, MemoryDisk
-from tests.support.predictable import CountingIds
-from tests.support.virtual_time import LoopClock
 from tests.unit.config.sample import NODES, sample_cluster, sample_group, sample_node, store_with
 
 A, B, C = (NodeUuid(name) for name in "abc")

@@ -23,9 +23,9 @@ from ganeti.model.recovery import FenceMethod, GuestFault, NodeState
 from ganeti.recovery.power import PowerResult
 from ganeti.recovery.times import reset_by
 from ganeti.rpc.procedures.programs import AllocatorOutput
-from tests.support.model_nodes import Guest
+from ganeti.simulation.nodes.state import Guest
+from ganeti.simulation.virtual_time import LoopClock
 from tests.support.units_cluster import NODES, Master, World, node_name, succeeded
-from tests.support.virtual_time import LoopClock
 from tests.unit.units.opcodes import create
 
 pytestmark = [pytest.mark.virtual_time]

@@ -20,11 +20,11 @@ from ganeti.model.objects import Cluster, Node
 from ganeti.node.identity import finish_switch, handlers
 from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures.form import Procedure
+from ganeti.simulation.counting_ids import CountingIds
+from ganeti.simulation.faulty_store import FaultyStore, MemoryDisk
+from ganeti.simulation.virtual_time import LoopClock
 from ganeti.store.backend import become_master
 from ganeti.store.interface import Transaction
-from tests.support.faulty_store import FaultyStore, MemoryDisk
-from tests.support.predictable import CountingIds
-from tests.support.virtual_time import LoopClock
 from tests.unit.config.sample import NODES, sample_cluster, sample_group, sample_node
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("F39")]

@@ -20,6 +20,9 @@ from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceStartup
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.query.job_filters import job_rules
+from ganeti.simulation.counting_ids import CountingIds
+from ganeti.simulation.faulty_store import FaultyStore, MemoryDisk
+from ganeti.simulation.virtual_time import LoopClock
 from ganeti.store.encoding import encode_ceiling
 from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
@@ -28,9 +31,6 @@ from ganeti.store.interface import (
     Put,
     Transaction,
 )
-from tests.support.faulty_store import FaultyStore, MemoryDisk
-from tests.support.predictable import CountingIds
-from tests.support.virtual_time import LoopClock
 from tests.unit.config.sample import sample_objects, store_with
 
 Behaviour = Callable[[OpRun], Awaitable[Outcome]]
@@ -104,12 +104,12 @@ class MemoryRoom:
 
     def fill_disk(self) -> None:
         self.has_space = False
-        self._store.set_full(True)
+        self._store.set_full(full=True)
 
     async def give(self) -> bool:
         had, self.is_kept = self.is_kept, False
         if had:
-            self._store.set_full(False)
+            self._store.set_full(full=False)
         return had
 
     async def keep(self) -> bool:

@@ -12,7 +12,7 @@ from ganeti.jobs.view import JobView
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import lock
 from ganeti.model.names import JobStatus
-from tests.support.faulty_store import Crash, Delay, Refuse
+from ganeti.simulation.faulty_store import Crash, Delay, Refuse
 from tests.unit.jobs.rig import Rig, act, delay, settle, statuses
 
 pytestmark = pytest.mark.virtual_time
@@ -195,10 +195,10 @@ async def test_unwritable_cancel_is_refused_and_the_job_continues() -> None:
     rig = await Rig.loaded()
     await rig.config.change(lambda draft: limit(draft, 0))
     job_id = await rig.queue.submit([act()])
-    rig.store.set_full(True)
+    rig.store.set_full(full=True)
     with pytest.raises(Refused):
         await rig.queue.cancel(job_id)
-    rig.store.set_full(False)
+    rig.store.set_full(full=False)
     assert statuses(rig.queue.view(job_id)) == ["queued", "queued"]
     await rig.config.change(lambda draft: limit(draft, 10))
     await rig.queue.submit([delay()])

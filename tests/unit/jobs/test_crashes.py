@@ -14,7 +14,7 @@ from ganeti.jobs.undo_log import UndoLog
 from ganeti.jobs.view import JobView
 from ganeti.model.job import UndoStep
 from ganeti.model.names import JobStatus
-from tests.support.faulty_store import Break, Crash, Fault, Refuse, Unknown
+from ganeti.simulation.faulty_store import Break, Crash, Fault, Refuse, Unknown
 from tests.support.virtual_time import run_virtual
 from tests.unit.config.sample import sample_instance
 from tests.unit.jobs.rig import Puppet, Rig, Step, World, act, delay, settle, statuses

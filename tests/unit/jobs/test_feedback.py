@@ -8,7 +8,7 @@ import pytest
 from ganeti.jobs.executor import OpRun, Outcome
 from ganeti.jobs.feedback import JOB_LIMIT, LINE_LIMIT, cut
 from ganeti.jobs.record import timestamp
-from tests.support.faulty_store import Delay
+from ganeti.simulation.faulty_store import Delay
 from tests.unit.jobs.rig import Rig, act, delay
 
 pytestmark = pytest.mark.virtual_time
@@ -69,12 +69,12 @@ async def test_log_lines_wait_for_a_full_disk_without_blocking_jobs() -> None:
     rig.executor.behaviours["talk"] = talk
     job_id = await rig.queue.submit([delay(comment="talk")])
     await asyncio.sleep(0.9)
-    rig.store.set_full(True)
+    rig.store.set_full(full=True)
     await said.wait()
     answer = await rig.queue.wait_for_change(job_id, lambda view: [view.status], ["running"], 1, 1)
     assert answer is not None
     assert answer[1][0][3] == "while full"
-    rig.store.set_full(False)
+    rig.store.set_full(full=False)
     await rig.final(job_id)
     assert len([1 for kind, _ in rig.world.disk.rows if kind == "joblog"]) == 2
     await rig.end()

@@ -9,8 +9,8 @@ import pytest
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.query.filter_changes import FilterChanges
-from tests.support.predictable import CountingIds
-from tests.support.virtual_time import LoopClock
+from ganeti.simulation.counting_ids import CountingIds
+from ganeti.simulation.virtual_time import LoopClock
 from tests.unit.jobs.rig import Rig, act, delay, settle
 
 pytestmark = pytest.mark.virtual_time
@@ -102,10 +102,10 @@ async def test_a_full_disk_keeps_a_rejected_job_paused_until_it_can_be_cancelled
     await add(rig, "PAUSE", priority=1, number=2)
     job_id = await rig.queue.submit([act()])
     await add(rig, "REJECT")
-    rig.store.set_full(True)
+    rig.store.set_full(full=True)
     await asyncio.sleep(12)
     assert status(rig, job_id) is JobStatus.QUEUED
-    rig.store.set_full(False)
+    rig.store.set_full(full=False)
     assert (await rig.final(job_id)).status is JobStatus.CANCELED
     assert rig.world.effects == []
     await rig.end()

@@ -58,7 +58,7 @@ async def test_room_that_was_not_there_at_the_beginning_is_kept_later() -> None:
     rig.room.fill_disk()
     with pytest.raises(Refused, match="no space"):
         await rig.queue.archive(job_id)
-    rig.store.set_full(False)
+    rig.store.set_full(full=False)
     rig.room.has_space = True
     await asyncio.sleep(2 * KEEP_AGAIN_S)
     rig.room.fill_disk()

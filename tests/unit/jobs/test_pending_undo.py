@@ -12,7 +12,7 @@ from ganeti.locking.levels import Level
 from ganeti.locking.requests import lock
 from ganeti.model.job import UndoStep
 from ganeti.model.names import JobStatus
-from tests.support.faulty_store import Refuse
+from ganeti.simulation.faulty_store import Refuse
 from tests.unit.jobs.rig import Puppet, Rig, Step, act, settle, statuses
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("G11", "F23")]

@@ -22,7 +22,7 @@ from ganeti.locking.requests import lock
 from ganeti.model.limits import MAX_JOB_OPCODES
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
-from tests.support.faulty_store import Crash, Refuse
+from ganeti.simulation.faulty_store import Crash, Refuse
 from tests.unit.config.sample import sample_instance
 from tests.unit.jobs.rig import Rig, act, create, delay, settle, statuses
 
@@ -390,7 +390,7 @@ async def test_a_full_disk_delays_the_end_of_a_job_and_refuses_new_ones() -> Non
     gate = rig.executor.hold("slow")
     job_id = await rig.queue.submit([act(comment="slow"), act()])
     await rig.until(job_id, JobStatus.RUNNING)
-    rig.store.set_full(True)
+    rig.store.set_full(full=True)
     with pytest.raises(Refused):
         await rig.queue.submit([delay()])
     other = rig.queue.view(job_id)
@@ -400,7 +400,7 @@ async def test_a_full_disk_delays_the_end_of_a_job_and_refuses_new_ones() -> Non
     view = rig.queue.view(job_id)
     assert view is not None
     assert not view.status.is_final
-    rig.store.set_full(False)
+    rig.store.set_full(full=False)
     assert (await rig.final(job_id, 10)).status.is_final
     assert (await rig.final(await rig.queue.submit([delay()]))).status is JobStatus.SUCCESS
     assert not rig.lost
@@ -483,11 +483,11 @@ async def test_locks_are_held_until_the_end_of_their_opcode_is_durable() -> None
     first, second = [await rig.queue.submit([delay(comment="locks")]) for _ in range(2)]
     await rig.until(second, JobStatus.WAITING)
     await settle()
-    rig.store.set_full(True)
+    rig.store.set_full(full=True)
     may_end.set()
     await settle()
     assert acquired == [first]
-    rig.store.set_full(False)
+    rig.store.set_full(full=False)
     await rig.final(second)
     assert acquired == [first, second]
     await rig.end()

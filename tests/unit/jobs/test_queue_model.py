@@ -11,7 +11,7 @@ from ganeti.base.errors import GanetiError
 from ganeti.jobs.executor import OpRun, Outcome
 from ganeti.model.job import UndoStep
 from ganeti.model.names import JobStatus
-from tests.support.faulty_store import Crash, Refuse
+from ganeti.simulation.faulty_store import Crash, Refuse
 from tests.support.virtual_time import run_virtual
 from tests.unit.jobs.rig import Rig, World, act, delay, statuses
 

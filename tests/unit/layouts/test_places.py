@@ -13,10 +13,10 @@ from ganeti.model import wire
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.objects import Cluster, Disk, Instance, InstanceUuid, NodeUuid
+from ganeti.simulation.nodes.storage import SharedDirectory
 from ganeti.storage.assemble import device
 from ganeti.storage.file import FileDisk
 from tests.support.memory_disks import MEMORY, NODES, PAIR, Memory, PairPlanner, add_templates
-from tests.support.model_nodes import SharedDirectory
 
 ONE, TWO, THREE = (NodeUuid(name) for name in ("one", "two", "three"))
 

@@ -9,7 +9,7 @@ from ganeti.locking.levels import Level, Mode
 from ganeti.locking.lock_set import WHOLE_SET, LockSet
 from ganeti.locking.requests import ALL, Names
 from ganeti.locking.shared_lock import SharedLock
-from tests.support.virtual_time import LoopClock
+from ganeti.simulation.virtual_time import LoopClock
 
 pytestmark = pytest.mark.virtual_time
 

@@ -11,7 +11,7 @@ from ganeti.locking.levels import CLUSTER_LOCK, Level, Mode
 from ganeti.locking.lock_set import LockSet
 from ganeti.locking.manager import LockManager, LockWait
 from ganeti.locking.requests import ALL, LockRequest, lock
-from tests.support.virtual_time import WALL_START, LoopClock
+from ganeti.simulation.virtual_time import WALL_START, LoopClock
 
 pytestmark = pytest.mark.virtual_time
 

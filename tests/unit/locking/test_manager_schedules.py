@@ -9,7 +9,8 @@ from ganeti.locking.levels import CLUSTER_LOCK, HIGHEST_PRIORITY, Level, Mode
 from ganeti.locking.manager import LockManager
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.opcodes.base import PRIORITY_LOWEST
-from tests.support.virtual_time import LoopClock, run_virtual
+from ganeti.simulation.virtual_time import LoopClock
+from tests.support.virtual_time import run_virtual
 
 SHARED, EXCLUSIVE = Mode.SHARED, Mode.EXCLUSIVE
 NAMES = ["a", "b", "c", "d"]

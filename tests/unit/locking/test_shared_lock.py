@@ -10,7 +10,7 @@ import pytest
 from ganeti.base.errors import LockDeleted, LockError
 from ganeti.locking.levels import Mode
 from ganeti.locking.shared_lock import SharedLock
-from tests.support.virtual_time import WALL_START, LoopClock
+from ganeti.simulation.virtual_time import WALL_START, LoopClock
 
 pytestmark = pytest.mark.virtual_time
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from ganeti.base.errors import LockDeleted
 from ganeti.locking.levels import Mode
 from ganeti.locking.shared_lock import SharedLock
-from tests.support.virtual_time import LoopClock, run_virtual
+from ganeti.simulation.virtual_time import LoopClock
+from tests.support.virtual_time import run_virtual
 
 SHARED, EXCLUSIVE = Mode.SHARED, Mode.EXCLUSIVE
 

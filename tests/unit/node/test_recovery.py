@@ -18,8 +18,8 @@ from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, INSTANCE_START, StartArgs
 from ganeti.rpc.procedures.recovery import HeartbeatArgs
+from ganeti.simulation.virtual_time import LoopClock
 from tests.support.predictable import FrozenClock
-from tests.support.virtual_time import LoopClock
 
 pytestmark = pytest.mark.requirement("D7")
 

@@ -17,7 +17,7 @@ from ganeti.query.execute import KINDS, SLICE, QueryExecutor, QueryResult, defin
 from ganeti.query.live import LiveSource
 from ganeti.query.ordered import natural_key
 from ganeti.rpc.procedures.external import ProviderInfo
-from tests.support.virtual_time import LoopClock
+from ganeti.simulation.virtual_time import LoopClock
 from tests.unit.query.cluster import (
     FakeJob,
     FakeJobs,

@@ -12,8 +12,9 @@ from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.query.filter_changes import FilterChanges
 from ganeti.query.job_filters import JobRules, check_predicates
-from tests.support.predictable import CountingIds, FrozenClock
-from tests.support.virtual_time import LoopClock
+from ganeti.simulation.counting_ids import CountingIds
+from ganeti.simulation.virtual_time import LoopClock
+from tests.support.predictable import FrozenClock
 from tests.unit.config.sample import GROUP, sample_objects, store_with
 
 pytestmark = pytest.mark.virtual_time

@@ -8,7 +8,7 @@ from ganeti.model.objects import Node
 from ganeti.query.fields.field import NO_DATA, Need
 from ganeti.query.live import DEADLINE_S, MAX_AGE_S, SILENT_DEADLINE_S, LiveSource
 from ganeti.rpc.procedures.form import Procedure
-from tests.support.virtual_time import LoopClock
+from ganeti.simulation.virtual_time import LoopClock
 from tests.unit.query.cluster import NODE_UUIDS, FakeNodes, snapshot
 
 pytestmark = pytest.mark.virtual_time

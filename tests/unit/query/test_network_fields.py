@@ -10,7 +10,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.model.objects import Network, NetworkUuid, Nic, NodeGroup
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
-from tests.support.virtual_time import LoopClock
+from ganeti.simulation.virtual_time import LoopClock
 from tests.unit.query import cluster
 from tests.unit.query.cluster import FakeJobs, FakeNodes, locks
 

@@ -9,7 +9,7 @@ from ganeti.model.objects import Instance, Node
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
 from ganeti.query.ordered import OrderedTables
-from tests.support.virtual_time import LoopClock
+from ganeti.simulation.virtual_time import LoopClock
 from tests.unit.config.sample import sample_instance, sample_snapshot
 from tests.unit.query.cluster import FakeJobs, FakeNodes, locks
 

@@ -14,6 +14,7 @@ from ganeti.base.state_kinds import EMBEDDED, STATE_KINDS, ExternalServers, Stat
 from ganeti.bootstrap import switch_state
 from ganeti.bootstrap.init import InitOptions, check_options
 from ganeti.model.objects import NodeUuid
+from ganeti.simulation.faulty_store import Delay, FaultyStore
 from ganeti.store.backend import StateBackend, become_master
 from ganeti.store.backends import (
     BackEnd,
@@ -27,7 +28,6 @@ from ganeti.store.interface import Identity
 from ganeti.store.ports import alone
 from ganeti.store.register import RegisterFile
 from ganeti.store.settings import StateSettings, keep_state_settings, state_settings
-from tests.support.faulty_store import Delay, FaultyStore
 from tests.support.memory_back_end import BACK_END
 from tests.support.switching import NoDaemons, Registers, SteppedSwitch
 from tests.unit.config.sample import NODES, sample_node
@@ -77,11 +77,11 @@ class ChosenHarness(Harness):
 
     def fill(self, store: StateBackend) -> None:
         assert isinstance(store, FaultyStore)
-        store.set_full(True)
+        store.set_full(full=True)
 
     async def free(self, store: StateBackend) -> None:
         assert isinstance(store, FaultyStore)
-        store.set_full(False)
+        store.set_full(full=False)
 
     def hold_sync(self, store: StateBackend) -> None:
         assert isinstance(store, FaultyStore)

@@ -9,12 +9,12 @@ import pytest
 
 from ganeti.base.errors import HostError, StoreError
 from ganeti.base.files import AtomicFile
+from ganeti.simulation.faulty_store import FaultyStore
 from ganeti.store.backend import become_master
 from ganeti.store.backup import read_backup
 from ganeti.store.backup_file import BackupFiles
 from ganeti.store.interface import Row
 from ganeti.store.worker import Worker
-from tests.support.faulty_store import FaultyStore
 from tests.unit.store.conformance import VOTE, put
 
 

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from ganeti.base.errors import NotMaster
+from ganeti.simulation.faulty_store import Delay, MemoryDisk
 from ganeti.store.backend import StateBackend, become_master
 from ganeti.store.interface import Campaign, CampaignKind, Follower, Identity, Master, NotYet
 from tests.support.electing_store import ElectingStore, Engine
-from tests.support.faulty_store import Delay, MemoryDisk
 from tests.unit.store.conformance import (
     CLUSTER,
     FORCE,
@@ -33,11 +33,11 @@ class ElectingHarness(Harness):
 
     def fill(self, store: StateBackend) -> None:
         assert isinstance(store, ElectingStore)
-        store.inner.set_full(True)
+        store.inner.set_full(full=True)
 
     async def free(self, store: StateBackend) -> None:
         assert isinstance(store, ElectingStore)
-        store.inner.set_full(False)
+        store.inner.set_full(full=False)
 
     def hold_sync(self, store: StateBackend) -> None:
         assert isinstance(store, ElectingStore)

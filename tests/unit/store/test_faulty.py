@@ -7,6 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused, StoreError
+from ganeti.simulation.faulty_store import (
+    Break,
+    Crash,
+    Delay,
+    Fault,
+    FaultyStore,
+    MemoryDisk,
+    Refuse,
+    Unknown,
+)
 from ganeti.store.backend import StateBackend, become_master
 from ganeti.store.interface import (
     Follower,
@@ -16,16 +26,6 @@ from ganeti.store.interface import (
     Position,
     Put,
     Transaction,
-)
-from tests.support.faulty_store import (
-    Break,
-    Crash,
-    Delay,
-    Fault,
-    FaultyStore,
-    MemoryDisk,
-    Refuse,
-    Unknown,
 )
 from tests.unit.store.conformance import (
     CLUSTER,
@@ -49,11 +49,11 @@ class MemoryHarness(Harness):
 
     def fill(self, store: StateBackend) -> None:
         assert isinstance(store, FaultyStore)
-        store.set_full(True)
+        store.set_full(full=True)
 
     async def free(self, store: StateBackend) -> None:
         assert isinstance(store, FaultyStore)
-        store.set_full(False)
+        store.set_full(full=False)
 
     def hold_sync(self, store: StateBackend) -> None:
         assert isinstance(store, FaultyStore)
@@ -240,11 +240,11 @@ def test_random_histories_lose_nothing_acknowledged_and_keep_the_order(
             elif step == "crash":
                 historian.store.crash()
             elif step in {"full", "free"}:
-                historian.store.set_full(step == "full")
+                historian.store.set_full(full=step == "full")
             elif step == "step down" and not isinstance(historian.store.statistics().role, Lost):
                 await historian.store.step_down("asked to")
             elif step == "campaign":
-                historian.store.set_full(False)
+                historian.store.set_full(full=False)
                 await historian.campaign()
             historian.validate()
         await historian.store.close()

@@ -3,7 +3,8 @@ import time
 
 import pytest
 
-from tests.support.virtual_time import WALL_START, LoopClock, VirtualTimeLoop, run_virtual
+from ganeti.simulation.virtual_time import WALL_START, LoopClock, VirtualTimeLoop
+from tests.support.virtual_time import run_virtual
 
 
 @pytest.mark.virtual_time

@@ -10,8 +10,9 @@ from ganeti.model.objects import DetachedDisk
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.rpc.procedures.disks import AdoptDiskArgs, DiskArgs, DiskInfo
 from ganeti.rpc.procedures.form import Nothing
+from ganeti.simulation.nodes.model import ModelNode
+from ganeti.simulation.nodes.storage import SharedDirectory, path_of
 from tests.support.fake_rpc import Fault
-from tests.support.model_nodes import ModelNode, SharedDirectory, path_of
 from tests.support.units_cluster import Master, World, failed, succeeded
 from tests.unit.units.opcodes import NAME, create, modify
 

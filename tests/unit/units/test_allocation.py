@@ -12,9 +12,9 @@ from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.opcodes.instance import OpInstanceRemove, OpInstanceShutdown, OpInstanceStartup
 from ganeti.model.opcodes.test import OpTestAllocator
 from ganeti.rpc.procedures.programs import AllocatorOutput
+from ganeti.simulation.nodes.state import hail
 from ganeti.units import allocator_message
 from tests.support.fake_rpc import Fault
-from tests.support.model_nodes import hail
 from tests.support.units_cluster import GROUP, NODES, Master, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 

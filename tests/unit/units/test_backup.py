@@ -14,9 +14,9 @@ from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceRemove
 from ganeti.model.opcodes.network import OpNetworkAdd, OpNetworkConnect
 from ganeti.protocols.export_description import parse_description
+from ganeti.simulation.faulty_store import Crash, Refuse
 from tests.support.export_nodes import Export, ExportNode, digest
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash, Refuse
 from tests.support.slow_calls import Slow, check_shown
 from tests.support.units_cluster import Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create

@@ -30,6 +30,7 @@ from ganeti.model.opcodes.cluster import (
 from ganeti.rpc.procedures.host import VerifyReport
 from ganeti.rpc.procedures.instances import RunningInstance
 from ganeti.rpc.procedures.programs import OsInfo
+from ganeti.simulation.nodes.state import Guest
 from ganeti.units.cluster.findings import (
     Expected,
     Finding,
@@ -42,7 +43,6 @@ from ganeti.units.cluster.findings import (
     policy_findings,
 )
 from ganeti.units.cluster.verify import LUClusterVerifyGroup
-from tests.support.model_nodes import Guest
 from tests.support.units_cluster import GROUP, NODES, Master, certificate, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 

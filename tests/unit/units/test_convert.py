@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ganeti.model.opcodes.instance import OpInstanceStartup
+from ganeti.simulation.faulty_store import Crash
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash
 from tests.support.units_cluster import Master, World, failed, succeeded
 from tests.unit.units.opcodes import NAME, create, modify
 

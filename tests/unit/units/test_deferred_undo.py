@@ -18,9 +18,9 @@ from ganeti.rpc.procedures.devices import (
     MemoryArgs,
     NicChangeArgs,
 )
+from ganeti.simulation.nodes.state import Guest
 from ganeti.units.undo.run import describe, locks_of
 from tests.support.fake_rpc import Fault
-from tests.support.model_nodes import Guest
 from tests.support.units_cluster import NODES, Master, node_name, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate, modify
 

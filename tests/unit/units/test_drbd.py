@@ -40,10 +40,10 @@ from ganeti.model.opcodes.storage import OpRepairNodeStorage
 from ganeti.model.opcodes.test import OpTestAllocator
 from ganeti.rpc.procedures.disks import DISKS_INFO, DiskInfo, SyncStatus
 from ganeti.rpc.procedures.storage_units import STORAGE_UNIT_REPAIR
+from ganeti.simulation.faulty_store import Crash
 from ganeti.units.undo.disks import removals
 from tests.support.drbd_nodes import DrbdModelNode, Kernels
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash
 from tests.support.units_cluster import NODES as UUIDS
 from tests.support.units_cluster import Master, World, failed, node_name, said, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate, modify

@@ -13,8 +13,9 @@ from ganeti.model.opcodes.instance_system import OpInstanceRename
 from ganeti.rpc.procedures.disks import DiskArgs, DiskInfo
 from ganeti.rpc.procedures.external import ProviderInfo
 from ganeti.rpc.procedures.form import Nothing
+from ganeti.simulation.nodes.model import ModelNode
+from ganeti.simulation.nodes.storage import SharedDirectory
 from tests.support.fake_rpc import Fault
-from tests.support.model_nodes import ModelNode, SharedDirectory
 from tests.support.units_cluster import Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, modify
 

@@ -13,9 +13,9 @@ from ganeti.model.opcodes.cluster import OpClusterSetParams, OpClusterVerifyConf
 from ganeti.model.opcodes.fencing import OpNodeFencePassword, OpNodeFenceTest
 from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.rpc.procedures.commands import CommandOutput, FenceAgentArgs
+from ganeti.simulation.virtual_time import LoopClock
 from tests.support.fake_agent import NoAudit
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
-from tests.support.virtual_time import LoopClock
 from tests.unit.units.opcodes import create
 from tests.unit.units.test_job_source import run_as
 

@@ -26,9 +26,9 @@ from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.recovery import InstanceRow, NodeState, Recovery
 from ganeti.node.grants import opens
 from ganeti.rpc.procedures.instances import INSTANCE_START, StartArgs
+from ganeti.simulation.faulty_store import Crash
 from ganeti.units.instance.grants import check_recovery
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash
 from tests.support.units_cluster import NODES, Master, WatchedRpc, World, failed, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate, modify
 

@@ -14,9 +14,9 @@ from ganeti.protocols.export_description import (
     ExportedNic,
     format_description,
 )
+from ganeti.simulation.faulty_store import Crash
 from tests.support.export_nodes import Export, ExportNode
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash
 from tests.support.units_cluster import Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME
 from tests.unit.units.test_backup import (

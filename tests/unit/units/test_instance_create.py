@@ -10,8 +10,8 @@ from ganeti.model.opcodes.instance import (
     OpInstanceShutdown,
     OpInstanceStartup,
 )
+from ganeti.simulation.faulty_store import Crash, Refuse
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash, Refuse
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 
@@ -202,12 +202,12 @@ async def test_an_instance_that_cannot_be_forgotten_keeps_its_disks_until_it_is(
     master.rpc.fail(3, Fault.REFUSED)  # the installation
 
     def fill(act: int) -> None:
-        master.store.set_full(act == 3)
+        master.store.set_full(full=act == 3)
 
     master.rpc.before_act = fill
     job_id = await master.submit(create())
     await asyncio.sleep(60)
-    master.store.set_full(False)
+    master.store.set_full(full=False)
     _name, (text,) = failed(await master.final(job_id))
     assert "could not undo (forget_instance): no space left" in text
     assert "could not undo (remove_disk): not tried, because forget_instance" in text

@@ -14,8 +14,8 @@ from ganeti.model.opcodes.instance_changes import (
     OpInstanceGrowDisk,
     OpInstanceRecreateDisks,
 )
+from ganeti.simulation.faulty_store import Crash, Refuse
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash, Refuse
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from ganeti.config.transaction import Draft
 from ganeti.model.names import AdminState
 from ganeti.model.opcodes.moving import OpInstanceFailover
+from ganeti.simulation.faulty_store import Crash
+from ganeti.simulation.nodes.state import Guest
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash
-from tests.support.model_nodes import Guest
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate
 

@@ -3,8 +3,8 @@
 import pytest
 
 from ganeti.model.opcodes.moving import OpNodeMigrate
+from ganeti.simulation.nodes.model import ModelNode
 from tests.support.fake_rpc import Fault
-from tests.support.model_nodes import ModelNode
 from tests.support.units_cluster import Master, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate
 

@@ -17,10 +17,11 @@ from ganeti.model.opcodes.instance import (
     OpInstanceStartup,
 )
 from ganeti.model.opcodes.node import OpNodeRemove
+from ganeti.simulation.faulty_store import Crash, Refuse
+from ganeti.simulation.nodes.model import ModelNode
+from ganeti.simulation.nodes.state import Guest
 from ganeti.units.relocation.location import record_location
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash, Refuse
-from tests.support.model_nodes import Guest, ModelNode
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate
 

@@ -9,8 +9,8 @@ from ganeti.model.names import JobStatus
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.rpc.procedures.instances import InstanceArgs
 from ganeti.rpc.procedures.migration import MigrateArgs, MigrationInfo
+from ganeti.simulation.faulty_store import Crash, Refuse
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash, Refuse
 from tests.support.units_cluster import Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate
 from tests.unit.units.test_instance_migrate import (

@@ -9,8 +9,8 @@ from ganeti.config.fill import filled_nicparams
 from ganeti.model.names import AdminState, JobStatus
 from ganeti.model.objects import NodeUuid
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
+from ganeti.simulation.faulty_store import Crash, Refuse
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash, Refuse
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, modify
 

@@ -7,8 +7,8 @@ import pytest
 
 from ganeti.model.names import AdminState, JobStatus
 from ganeti.model.opcodes.moving import OpInstanceMove
+from ganeti.simulation.faulty_store import Crash, Refuse
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash, Refuse
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 

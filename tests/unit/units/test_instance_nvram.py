@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.model.opcodes.moving import OpInstanceFailover
+from ganeti.simulation.faulty_store import Crash
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate
 from tests.unit.units.test_instance_failover import mark_offline

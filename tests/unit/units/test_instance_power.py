@@ -20,9 +20,9 @@ from ganeti.model.opcodes.instance import (
 from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures.agent import AgentInfo
 from ganeti.rpc.procedures.host import NODE_INFO, NodeInfoArgs
+from ganeti.simulation.faulty_store import Crash, Refuse
 from ganeti.units.instance.query_data import MOST_AT_ONCE
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash, Refuse
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 

@@ -8,8 +8,8 @@ from ganeti.model.names import AdminState, JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
 from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
+from ganeti.simulation.faulty_store import Crash, Refuse
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash, Refuse
 from tests.support.units_cluster import Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 

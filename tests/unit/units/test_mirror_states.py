@@ -29,8 +29,8 @@ from ganeti.model.opcodes.mirrors import (
     OpInstanceRepair,
 )
 from ganeti.model.opcodes.moving import OpInstanceFailover, OpInstanceMove, OpNodeEvacuate
+from ganeti.simulation.faulty_store import Crash
 from tests.support.drbd_nodes import DrbdModelNode, Kernels
-from tests.support.faulty_store import Crash
 from tests.support.units_cluster import NODES, Master, World, failed, node_name, said, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate
 

@@ -14,9 +14,9 @@ from ganeti.model.opcodes.maintenance import OpNodeMaintenanceBegin, OpNodeMaint
 from ganeti.model.opcodes.moving import OpInstanceFailover
 from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.recovery import NodeState
+from ganeti.simulation.faulty_store import Crash
 from tests.support.drbd_nodes import DrbdModelNode, Kernels
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import create
 

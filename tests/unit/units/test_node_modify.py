@@ -10,9 +10,9 @@ from ganeti.config.transaction import Draft
 from ganeti.model.objects import Node
 from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeSetParams
 from ganeti.rpc.procedures.files import NodeFile
+from ganeti.simulation.faulty_store import Crash, Refuse
+from ganeti.simulation.nodes.state import Guest
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash, Refuse
-from tests.support.model_nodes import Guest
 from tests.support.units_cluster import (
     NODES,
     Master,

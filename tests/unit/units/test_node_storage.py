@@ -20,13 +20,13 @@ from ganeti.model.opcodes.storage import (
 from ganeti.node import storage_units
 from ganeti.rpc.calls import Handlers
 from ganeti.rpc.procedures.storage_units import UnitState
+from ganeti.simulation.nodes.model import ModelNode
 from ganeti.storage.kind import StorageKind
 from ganeti.storage.kinds import KINDS
 from ganeti.storage.lvm.groups import VolumeGroups
 from ganeti.storage.lvm.physical import PhysicalVolumes
 from ganeti.storage.lvm.tools import Lvm
 from tests.support.model_lvm import MIB, ModelLvm, ModelPhysical
-from tests.support.model_nodes import ModelNode
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from ganeti.model.opcodes.cluster import OpClusterDestroy, OpClusterPostInit, OpClusterQuery
 from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove
+from ganeti.simulation.faulty_store import Crash, Refuse
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash, Refuse
 from tests.support.units_cluster import (
     CLUSTER,
     GROUP,

@@ -19,8 +19,8 @@ from ganeti.model.opcodes.group import (
 )
 from ganeti.model.opcodes.moving import OpNodeEvacuate
 from ganeti.model.opcodes.placing import OpClusterBalance, OpInstanceMultiAlloc
+from ganeti.simulation.faulty_store import Crash, Refuse
 from tests.support.fake_rpc import Fault
-from tests.support.faulty_store import Crash, Refuse
 from tests.support.units_cluster import Master, World, succeeded
 from tests.unit.units.opcodes import create
 

@@ -9,8 +9,8 @@ from ganeti.model.opcodes.query import OpClusterConfigQuery, OpQuery, OpQueryFie
 from ganeti.model.opcodes.test import OpTestDummy, OpTestJqueue, OpTestOsParams
 from ganeti.query.execute import ClusterFacts, QueryExecutor
 from ganeti.query.live import LiveSource
+from ganeti.simulation.virtual_time import LoopClock
 from tests.support.units_cluster import Master, failed, said, succeeded
-from tests.support.virtual_time import LoopClock
 
 pytestmark = pytest.mark.virtual_time
 

@@ -15,10 +15,11 @@ from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.opcodes.storage import OpClusterRepairDiskSizes
 from ganeti.rpc.procedures.disks import DiskArgs, DiskInfo
 from ganeti.rpc.procedures.host import NodeInfo, NodeInfoArgs, VerifyArgs, VerifyReport
+from ganeti.simulation.nodes.model import ModelNode
+from ganeti.simulation.nodes.storage import path_of
 from ganeti.units.cluster.findings import Finding, policy_findings
 from ganeti.units.demand import Demand
 from ganeti.units.instance.policy import policy_breaches
-from tests.support.model_nodes import ModelNode, path_of
 from tests.support.units_cluster import NODES, Master, World, failed, succeeded
 from tests.unit.units.opcodes import NAME, create, modify
 

@@ -12,9 +12,9 @@ from ganeti.model.job import Submitter, remote_source
 from ganeti.model.objects import Instance
 from ganeti.model.opcode_table import parse_opcode
 from ganeti.model.opcodes import OpCode
+from ganeti.simulation.virtual_time import LoopClock
 from ganeti.units.submission import check_values
 from tests.support.units_cluster import NODES, Master, succeeded
-from tests.support.virtual_time import LoopClock
 from tests.unit.units.opcodes import NAME, create
 
 EVE = Submitter(remote_source("eve"))

@@ -18,8 +18,8 @@ from ganeti.model.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
 from ganeti.node import instance as instance_calls
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Handlers
+from ganeti.simulation.nodes.model import ModelNode
 from ganeti.storage.assemble import device
-from tests.support.model_nodes import ModelNode
 from tests.support.toy import discovered
 from tests.support.units_cluster import Master, World, failed, succeeded
 from tests.unit.units.opcodes import NAME, create

@@ -20,8 +20,8 @@ from ganeti.model.opcodes.instance_changes import (
 from ganeti.node import storage as disk_calls
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Handlers
+from ganeti.simulation.nodes.model import ModelNode
 from ganeti.storage import assemble
-from tests.support.model_nodes import ModelNode
 from tests.support.toy import discovered
 from tests.support.toy.row import TOY
 from tests.support.units_cluster import Master, World, succeeded

@@ -10,11 +10,11 @@ import pytest
 from ganeti.model.opcode_table import parse_opcode
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
+from ganeti.simulation.virtual_time import LoopClock
 from ganeti.watcher.facts import Memory
 from ganeti.watcher.master import MasterRound, RoundOptions
 from ganeti.watcher.records import read_memory
 from tests.support.units_cluster import Master, World
-from tests.support.virtual_time import LoopClock
 
 
 @dataclass

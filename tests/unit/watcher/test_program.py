@@ -18,6 +18,7 @@ from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.protocols.confd import Answer, NodeRole, QueryType
 from ganeti.rpc.procedures.instances import RunningInstance
+from ganeti.simulation.virtual_time import LoopClock
 from ganeti.watcher import program
 from ganeti.watcher.daemons import restart_daemons, wanted
 from ganeti.watcher.facts import Memory
@@ -25,7 +26,6 @@ from ganeti.watcher.health import end_guests, is_to_be_empty
 from ganeti.watcher.program import is_paused, main, parser, run_hooks
 from ganeti.watcher.records import memory_text, read_memory
 from tests.support.node_certificates import Authority
-from tests.support.virtual_time import LoopClock
 
 NAME = "node1.example.com"
 CANDIDATE = f"uuid-of-{NAME}={'ab' * 32}"

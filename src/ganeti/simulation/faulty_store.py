@@ -175,7 +175,7 @@ class FaultyStore(LeasedStore):
         """Let no injected fault happen that has not happened yet."""
         self._faults.clear()
 
-    def set_full(self, full: bool) -> None:
+    def set_full(self, *, full: bool) -> None:
         """Refuse all writing from now on, or no longer."""
         self._full = full
 

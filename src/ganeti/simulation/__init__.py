@@ -1,0 +1,1 @@
+"""The real master in virtual time, against simulated nodes."""

@@ -1,0 +1,31 @@
+"""The storage of a node as plain data: disks by their paths, with sizes and owners."""
+
+from dataclasses import dataclass, field
+
+from ganeti.model.instance_spec import DiskSpec
+
+
+@dataclass
+class SharedDirectory:
+    """A directory that every node sees."""
+
+    total: int = 100_000
+    disks: dict[str, int] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
+    """UUID of the disk that a file says to be; one that says nothing is believed."""
+    contents: dict[str, str] = field(default_factory=dict)
+    """What was written to a disk, where a test has written anything."""
+
+    @property
+    def free(self) -> int:
+        return self.total - sum(self.disks.values())
+
+    def size_of(self, disk: DiskSpec) -> int | None:
+        """What there is of a disk, in MiB; a file of another disk is none of it."""
+        path = path_of(disk)
+        return self.disks.get(path) if self.owners.get(path) in (None, disk.uuid) else None
+
+
+def path_of(disk: DiskSpec) -> str:
+    """Return the path or name that distinguishes a disk from others in its storage."""
+    return str(disk.logical_id[1])
