@@ -6,7 +6,7 @@ generation that arrives later is refused. A node that comes back is told the pre
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ganeti.model import wire
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.model.objects import Grant, NodeUuid
-from ganeti.recovery.grants import CopyRecord, GrantRefused, barred, opened
+from ganeti.recovery.grants import CopyRecord, GrantRefused, barred, closed, opened
 from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.disks import (
     BLOCKDEV_ASSEMBLE,
@@ -60,12 +60,7 @@ class GrantRecords:
 
     async def close(self, disks: Iterable[DiskSpec]) -> None:
         """Record that this node writes the disks no more: the generation of its grant is over."""
-
-        def closed(record: CopyRecord | None, grant: Grant) -> CopyRecord:
-            is_over = grant.writer == self._node()
-            return barred(record, replace(grant, generation=grant.generation + is_over))
-
-        await self._update(disks, closed)
+        await self._update(disks, lambda record, grant: closed(record, grant, self._node()))
 
     async def learn(self, grants: Mapping[str, Grant]) -> None:
         """Record all present grants of the cluster, and forget disks that do not exist."""

@@ -21,6 +21,8 @@ class CopyRecord:
     current: frozenset[NodeUuid]
     is_written: bool = False
     """It was opened for writing in this generation."""
+    is_over: bool = False
+    """It was closed in order since: a start call of this generation that arrives later is refused."""
 
 
 class GrantRefused(Exception):
@@ -50,7 +52,7 @@ def release(grant: Grant, node: NodeUuid, epoch: int) -> Grant:
     """Return the grant after the writer has closed the disk in order; GrantRefused."""
     if grant.writer != node:
         raise GrantRefused(f"{node} is not the writer, but {grant.writer}")
-    return replace(grant, writer=None, epoch=epoch)
+    return replace(grant, generation=grant.generation + 1, writer=None, epoch=epoch)
 
 
 def drop_peer(grant: Grant, node: NodeUuid, generation: int, epoch: int) -> Grant:
@@ -87,7 +89,20 @@ def opened(record: CopyRecord | None, grant: Grant, node: NodeUuid) -> CopyRecor
         raise GrantRefused(
             f"generation {grant.generation} is over: the copy is of generation {record.generation}"
         )
+    if record is not None and record.is_over and record.generation == grant.generation:
+        raise GrantRefused(f"generation {grant.generation} is over: the copy was closed")
     return CopyRecord(grant.generation, grant.current, is_written=True)
+
+
+def closed(record: CopyRecord | None, grant: Grant, node: NodeUuid) -> CopyRecord:
+    """Return the record to sync after the guest of a grant has ended on `node`, or has left it.
+
+    The generation does not change: a copy of a later one than the state knows would count as written under a lost
+    state, for example after a master that died before it committed the release.
+    """
+    known = barred(record, grant)
+    is_last = grant.writer == node and known.generation == grant.generation
+    return replace(known, is_over=known.is_over or is_last)
 
 
 def barred(record: CopyRecord | None, grant: Grant) -> CopyRecord:

@@ -9,6 +9,7 @@ from ganeti.recovery.grants import (
     GrantRefused,
     Returned,
     barred,
+    closed,
     drop_peer,
     grant_writer,
     join_current,
@@ -73,7 +74,7 @@ def test_a_copy_joins_only_in_the_generation_in_which_it_was_synchronised() -> N
 
 
 def test_a_closed_disk_has_no_writer() -> None:
-    assert release(Grant(5, BOTH, A, 7), A, 8) == Grant(5, BOTH, None, 8)
+    assert release(Grant(5, BOTH, A, 7), A, 8) == Grant(6, BOTH, None, 8)
     with pytest.raises(GrantRefused, match="b is not the writer"):
         release(Grant(5, BOTH, A, 7), B, 8)
 
@@ -86,6 +87,27 @@ def test_a_late_grant_is_refused_by_the_record_of_the_copy() -> None:
         opened(CopyRecord(6, BOTH), late, A)
     with pytest.raises(GrantRefused, match="is granted to a"):
         opened(None, late, B)
+
+
+@pytest.mark.requirement("D2", "D8", "D9")
+def test_a_copy_that_was_closed_in_order_is_no_rival_and_refuses_late_starts() -> None:
+    grant = Grant(5, BOTH, A, 7)
+    record = closed(opened(None, grant, A), grant, A)
+    with pytest.raises(GrantRefused, match="generation 5 is over"):
+        opened(record, grant, A)
+    for state in (grant, release(grant, A, 7)):  # the release may be lost with its master
+        assert judge_return(state, A, record) is Returned.CURRENT
+        again = grant_writer(state, A, 8, is_fenced=False)
+        assert opened(record, again, A) == CopyRecord(again.generation, BOTH, is_written=True)
+    promoted = grant_writer(release(grant, A, 7), B, 8, is_fenced=False)
+    dropped = drop_peer(promoted, B, promoted.generation, 8)
+    assert judge_return(dropped, A, record) is Returned.STALE
+
+
+def test_closing_a_copy_that_another_node_writes_ends_no_generation() -> None:
+    grant = Grant(5, BOTH, A, 7)
+    assert closed(None, grant, B) == CopyRecord(5, BOTH)
+    assert closed(CopyRecord(6, BOTH), grant, A) == CopyRecord(6, BOTH)
 
 
 @pytest.mark.parametrize(

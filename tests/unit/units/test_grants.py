@@ -106,9 +106,9 @@ async def test_each_start_is_a_new_generation_that_shutdown_releases(master: Mas
     assert (generation(master), writers(master)) == (1, {NODES[2]})
     assert {grant.epoch for grant in grants(master)} == {master.config.epoch}
     succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
-    assert (generation(master), writers(master)) == (1, {None})
+    assert (generation(master), writers(master)) == (2, {None})
     succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
-    assert (generation(master), writers(master)) == (2, {NODES[2]})
+    assert (generation(master), writers(master)) == (3, {NODES[2]})
     master.check()
 
 
@@ -129,7 +129,7 @@ async def test_every_job_that_opens_disks_is_granted_them_first(master: Master, 
     succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
     succeeded(await master.run(op))
     (instance,) = master.snapshot.instances.values()
-    assert {disk.grant.generation for disk in instance.disks if disk.grant} == {2}
+    assert {disk.grant.generation for disk in instance.disks if disk.grant} == {3}
 
 
 @pytest.mark.parametrize("written", [False, True])

@@ -337,6 +337,19 @@ class Master:
         with contextlib.suppress(GrantRefused, Refused):
             await self._start(instance, self.state.instances[instance].node)
 
+    async def stop_by_hand(self, instance: str) -> None:
+        """What an administrator's shutdown does; the release may be lost with the master."""
+        node, grant = self.state.instances[instance].node, self.state.grants[instance]
+        if not await self._call(node, lambda one: one.stop(instance, grant)):
+            return
+
+        def put(state: State) -> None:
+            if state.grants[instance] == grant:
+                state.grants[instance] = self.rules.release(grant, node, self.epoch)
+
+        with contextlib.suppress(GrantRefused):
+            await self.commit(put)
+
     async def _start(self, instance: str, node: NodeUuid, lost: NodeUuid | None = None) -> Outcome:
         """Grant and start: the commit decides, whatever happened since the job was submitted (D8)."""
 

@@ -240,6 +240,7 @@ class History:
             "pairs": (self._two, self._two, self._flap, self._bad_power) * 4,
             "late": (self._isolate, self._hand_over, self._lose, self._mend) * 5,
             "long": (self._isolate, self._split, self._lose) * 4,
+            "stops": (self._stop, self._stop, self._stop, self._lose, self._hand_over) * 8,
         }
         self.random.choice((*faults, *themed.get(self.theme, ())))()
         self.world.at(self.random.random() * self.pause_s, self._fault)
@@ -307,6 +308,12 @@ class History:
 
     def _freeze(self) -> None:
         self._any().freeze(5 + self.random.random() * 60)
+
+    def _stop(self) -> None:
+        """An administrator stops a guest; recovery starts it again as it would a crashed one."""
+        if self.master is not None:
+            name = self.random.choice(list(self.state.instances))
+            self.world.spawn(self.master.process, self.master.stop_by_hand(name))
 
     def _isolate(self) -> None:
         lonely = self._any()

@@ -248,6 +248,24 @@ class Machine:
         await self.world.sleep(self.world.random.random() * self.sync_s)
         await self._thawed()
 
+    async def stop(self, instance: str, grant: Grant) -> bool:
+        """Stop a guest in order, and record that its generation is over; True once that is done."""
+        await self._thawed()
+        guest = self.guests.get(instance)
+        if guest is not None and guest.is_stuck:
+            return False
+        if guest is not None:
+            guest.is_alive = False
+            del self.guests[instance]
+        await self._synced()
+        if instance in self.guests:
+            return False
+        self.synced.pop(instance, None)
+        self.copies[instance].record = self.rules.closed(
+            self.copies[instance].record, grant, self.uuid
+        )
+        return True
+
     async def granted(self, instance: str, grant: Grant) -> bool:
         """The writer's grant has changed: sync it, and let waiting writes continue."""
         await self._thawed()

@@ -29,6 +29,8 @@ class Rules:
     opened = staticmethod(grants.opened)
     judge_return = staticmethod(grants.judge_return)
     barred = staticmethod(grants.barred)
+    closed = staticmethod(grants.closed)
+    release = staticmethod(grants.release)
 
     @staticmethod
     def counted(token: Token, now: float) -> Token:

@@ -21,12 +21,12 @@ RARE = {
 """The theme and the first seed of the search for a rule that only few histories need."""
 
 
-def run(first: int, count: int) -> int:
+def run(first: int, count: int, theme: str = "") -> int:
     """How many guests were started; fails with the seed of a history that breaks a rule."""
     starts = 0
     for seed in range(first, first + count):
         try:
-            starts += History(seed, Rules()).run()
+            starts += History(seed, Rules(), theme).run()
         except Violation as violation:
             pytest.fail(f"GANETI_RECOVERY_SEED={seed}: {violation}")
     return starts
@@ -39,6 +39,14 @@ def run(first: int, count: int) -> int:
 @pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES, BATCH))
 def test_no_disk_has_two_writers_and_no_write_is_lost(first: int) -> None:
     assert run(first, BATCH) > 3 * BATCH
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.timeout(180)
+@pytest.mark.requirement("D2", "D8", "D9")
+@pytest.mark.parametrize("first", range(FIRST, FIRST + 300, BATCH))
+def test_guests_that_are_stopped_in_order_are_recovered_like_others(first: int) -> None:
+    assert run(first, BATCH, "stops") > 3 * BATCH
 
 
 @pytest.mark.soak
