@@ -1,8 +1,9 @@
 """Automatic recovery: from the loss of a guest or a node until the guests run again.
 
-The cluster has the fake hypervisor, whose guests are files, and nodes on loopback addresses. A guest is killed by
-removing its file, a node by SIGKILL for all of its processes. Each 99th percentile of few rounds is their maximum.
-Figures that need node machines are texts with the reason.
+The clusters have the fake hypervisor, whose guests are files, and nodes on loopback addresses. A guest is killed by
+removing its file, a node by SIGKILL for all of its processes. A node that only its watchdog fences has a file as its
+device: the device of a node that has died does nothing, and the master waits all the same. Each 99th percentile of few
+rounds is their maximum. A short run has one round and leaves out the watchdog and the master's node.
 """
 
 import argparse
@@ -10,7 +11,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
@@ -22,8 +23,13 @@ from machine import spin_ms, sync_ms
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from ganeti.base.errors import GanetiError
+from ganeti.clients.luxi import LuxiClient
 from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.model.outofband import OobCommand
+from ganeti.model.recovery import FenceMethod, NodeState
+from ganeti.node.watchdog_device import DEVICE
+from ganeti.recovery.instance import InstanceState
 from ganeti.recovery.times import BEAT_S
 from ganeti.vcluster import power
 from ganeti.vcluster.layout import VirtualCluster, VirtualNode
@@ -31,16 +37,31 @@ from ganeti.vcluster.lifecycle import POWER_PROGRAM
 from tests.unit.recovery.simulation.history import History, Violation
 from tests.unit.recovery.simulation.rules import Rules
 
-NODES, MANY = 4, 20
 LIMIT_S = 150.0
 LOOK_S = 0.02
-BEATS_S = 5.0
-"""After this time each node has answered heartbeats with the present list of instances."""
-NO_MACHINES = "not measured: needs node machines, and this benchmark has loopback nodes"
+ASK_S = 0.5
+SEEN_S = 2.5
+"""After this time the node has answered a heartbeat that names a guest which was started before it."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured."""
+
+    nodes: int = 4
+    many: int = 20
+    rounds: int = 10
+    crashes: int = 30
+    histories: int = 2000
+    etcd_nodes: int = 3
+
+
+QUICK = Scale(nodes=3, many=3, rounds=1, crashes=1, histories=20)
 
 
 def p99(seconds: Sequence[float]) -> float:
     """Return the 99th percentile, an observed value."""
+    say(" ".join(f"{one:.1f}" for one in seconds))
     return round(sorted(seconds)[ceil(0.99 * len(seconds)) - 1], 2)
 
 
@@ -56,108 +77,168 @@ async def until(is_so: Callable[[], bool], what: str) -> float:
 
 @dataclass
 class Bench:
-    """A cluster whose last node is lost again and again."""
+    """A cluster whose nodes are lost again and again."""
 
     cluster: VirtualCluster
-    client: AsyncLuxiClient
     double: int = 0
     """How often a guest ran on two nodes that had power."""
     uuids: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def victim(self) -> VirtualNode:
-        return self.cluster.nodes[-1]
+    def master(self) -> VirtualNode | None:
+        """Return the node that serves as the master."""
+        for node in self.cluster.nodes:
+            try:
+                with LuxiClient(node.paths, timeout_s=5) as client:
+                    client.config_values("cluster_name")
+                    return node
+            except (GanetiError, OSError):
+                continue
+        return None
 
-    @property
-    def others(self) -> Sequence[VirtualNode]:
-        return self.cluster.nodes[:-1]
+    async def the_master(self) -> VirtualNode:
+        """Return the master, once there is one."""
+        begun = time.monotonic()
+        while (node := await asyncio.to_thread(self.master)) is None:
+            if time.monotonic() - begun > LIMIT_S:
+                raise TimeoutError("no node is the master")
+            await asyncio.sleep(ASK_S)
+        return node
 
     def where(self, name: str, nodes: Sequence[VirtualNode]) -> list[VirtualNode]:
         """Return the nodes on which its guest runs."""
         file = f"{self.uuids[name]}.json"
         return [node for node in nodes if (node.paths.fake_hypervisor / file).exists()]
 
-    async def prepare(self, names: Sequence[str]) -> None:
-        """Create protected guests on the last node, and start them."""
+    def run_on(self, names: Sequence[str], nodes: Sequence[VirtualNode]) -> bool:
+        """Return whether all guests run, and count those that run twice."""
+        places = [self.where(name, nodes) for name in names]
+        self.double += sum(len(one) > 1 for one in places)
+        return all(places)
+
+    async def prepare(self, client: AsyncLuxiClient, names: Sequence[str], node: str) -> None:
+        """Create protected guests on a node, and start them."""
         protected = {"memory": 4, "recovery": "failover", "recovery_attempts": 1000}
-        last = self.victim.name
-        await finish(self.client, [{**create(name, last), "beparams": protected} for name in names])
-        await finish(self.client, [switch("OP_INSTANCE_STARTUP", name) for name in names])
-        rows = await self.client.call("QueryInstances", list(names), ["name", "uuid"], False)
+        await finish(client, [{**create(name, node), "beparams": protected} for name in names])
+        await finish(client, [switch("OP_INSTANCE_STARTUP", name) for name in names])
+        rows = await client.call("QueryInstances", list(names), ["name", "uuid"], False)
         self.uuids |= dict(rows)
-        await asyncio.sleep(BEATS_S)
 
-    async def crash(self, name: str) -> float:
-        """Kill a guest; return the seconds until it runs again."""
-        (self.victim.paths.fake_hypervisor / f"{self.uuids[name]}.json").unlink()
-        return await until(lambda: bool(self.where(name, [self.victim])), f"{name} runs again")
-
-    async def lose_node(self, names: Sequence[str]) -> float:
-        """Kill the node of these guests; return the seconds until the last one runs elsewhere."""
+    async def calm(
+        self, client: AsyncLuxiClient, node: VirtualNode, *, is_armed: bool = False
+    ) -> None:
+        """Return once all is well: the node is watched, with an armed watchdog if asked for, and all are protected."""
         begun = time.monotonic()
-        await asyncio.to_thread(power.switch, self.cluster, self.victim, OobCommand.POWER_OFF, say)
-        await until(
-            lambda: all(self.where(name, self.others) for name in names), "all run elsewhere"
-        )
-        took = time.monotonic() - begun
-        self.double += sum(len(self.where(name, self.others)) > 1 for name in names)
-        return took
+        while True:
+            status = await client.call("QueryHaStatus")
+            nodes = {one["name"]: one for one in status["nodes"]}
+            if (
+                all(one["state"] == NodeState.HEALTHY for one in status["nodes"])
+                and all(one["state"] == InstanceState.PROTECTED for one in status["instances"])
+                and node.name in nodes
+                and nodes[node.name]["watchdog_armed"] >= is_armed
+            ):
+                return
+            if time.monotonic() - begun > LIMIT_S:
+                raise TimeoutError(f"not within {LIMIT_S:g} s: all is well, but {status}")
+            await asyncio.sleep(ASK_S)
 
-    async def bring_back(self, names: Sequence[str]) -> None:
-        """Switch the node on, wait until it has dropped what moved away, and fail over to it."""
-        await asyncio.to_thread(power.switch, self.cluster, self.victim, OobCommand.POWER_ON, say)
-        for _ in range(round(LIMIT_S)):
-            [[is_offline]] = await self.client.call(
-                "QueryNodes", [self.victim.name], ["offline"], False
-            )
-            if not is_offline:
-                break
-            await asyncio.sleep(1)
-        await asyncio.sleep(BEATS_S)
-        self.double += sum(len(self.where(name, self.cluster.nodes)) > 1 for name in names)
+    async def crash(self, name: str, node: VirtualNode, pause_s: float) -> float:
+        """Kill a guest after a pause; return the seconds until it runs again."""
+        await asyncio.sleep(pause_s)
+        (node.paths.fake_hypervisor / f"{self.uuids[name]}.json").unlink()
+        return await until(lambda: bool(self.where(name, [node])), f"{name} runs again")
+
+    async def lose(self, lost: VirtualNode, names: Sequence[str]) -> tuple[float, float]:
+        """Kill the node of these guests; return the seconds until the first and the last one run elsewhere."""
+        others = [node for node in self.cluster.nodes if node != lost]
+        begun = time.monotonic()
+        await asyncio.to_thread(power.switch, self.cluster, lost, OobCommand.POWER_OFF, say)
+        await until(lambda: any(self.where(name, others) for name in names), "one runs elsewhere")
+        first = time.monotonic() - begun
+        await until(lambda: self.run_on(names, others), "all run elsewhere")
+        return first, time.monotonic() - begun
+
+    async def bring_back(
+        self, client: AsyncLuxiClient, lost: VirtualNode, names: Sequence[str], target: VirtualNode
+    ) -> None:
+        """Switch a node on, wait until it has dropped what moved away, and move all guests to a node."""
+        await asyncio.to_thread(power.switch, self.cluster, lost, OobCommand.POWER_ON, say)
+        await self.calm(client, lost)
+        self.run_on(names, self.cluster.nodes)
         moves = [
-            {**switch("OP_INSTANCE_FAILOVER", name), "target_node": self.victim.name}
+            {**switch("OP_INSTANCE_FAILOVER", name), "target_node": target.name}
             for name in names
+            if target not in self.where(name, self.cluster.nodes)
         ]
-        await finish(self.client, moves)
-        await asyncio.sleep(BEATS_S)
+        await finish(client, moves)
+        await self.calm(client, target)
+        await asyncio.sleep(SEEN_S)
 
 
-async def rounds(count: int, one: Callable[[], Awaitable[float]]) -> float:
-    """Return the 99th percentile of some rounds."""
-    return p99([await one() for _ in range(count)])
-
-
-async def measure(cluster: VirtualCluster, *, quick: bool) -> dict[str, Any]:
-    """Measure guests first, then the node with one of them, then with many."""
-    count = 1 if quick else 10
+async def nodes_lost(cluster: VirtualCluster, scale: Scale) -> dict[str, Any]:
+    """Measure crashes of a guest, then losses of its node: with one guest, with many, without power control."""
+    bench, victim = Bench(cluster), cluster.nodes[-1]
+    names = [f"bench{number}.example.com" for number in range(scale.many)]
+    is_quick = scale.rounds == 1
     async with connected(cluster.master.paths.luxi_socket) as client:
-        bench = Bench(cluster, client)
-        settings = {"OP_ID": "OP_CLUSTER_SET_PARAMS", "ndparams": {"oob_program": POWER_PROGRAM}}
-        await finish(client, [settings])
-        names = [f"bench{number}.example.com" for number in range(MANY)]
+        await finish(
+            client,
+            [{"OP_ID": "OP_CLUSTER_SET_PARAMS", "ndparams": {"oob_program": POWER_PROGRAM}}],
+        )
+        await bench.prepare(client, names if is_quick else names[:1], victim.name)
+        await bench.calm(client, victim)
+        # In another moment between two heartbeats each time.
+        pauses = [SEEN_S + BEAT_S * number / scale.crashes for number in range(scale.crashes)]
+        crashes = [await bench.crash(names[0], victim, pause) for pause in pauses]
+        figures: dict[str, Any] = {"guest_crash_restart_p99_s": p99(crashes)}
+        if is_quick:
+            first, last = await bench.lose(victim, names)
+            figures |= {"recovery_power_p99_s": p99([first]), "last_of_20_p99_s": p99([last])}
+            return {**figures, "double_writers": bench.double}
 
-        pauses = (BEATS_S + BEAT_S * number / (3 * count) for number in range(3 * count))
-
-        async def crash() -> float:
-            await asyncio.sleep(next(pauses))  # in another moment between two heartbeats each time
-            return await bench.crash(names[0])
-
-        async def lose(some: Sequence[str], *, is_last: bool) -> float:
-            took = await bench.lose_node(some)
-            if not is_last:
-                await bench.bring_back(some)
+        async def rounds(some: Sequence[str], *, is_armed: bool = False) -> list[float]:
+            took = []
+            for _ in range(scale.rounds):
+                await bench.calm(client, victim, is_armed=is_armed)
+                took.append((await bench.lose(victim, some))[1])
+                await bench.bring_back(client, victim, some, victim)
             return took
 
-        await bench.prepare(names[:1])
-        found = {"guest_crash_restart_p99_s": await rounds(3 * count, crash)}
-        found["recovery_power_p99_s"] = await rounds(count, lambda: lose(names[:1], is_last=False))
-        await bench.prepare(names[1:])
-        left = iter(range(count))
-        found["last_of_20_p99_s"] = await rounds(
-            count, lambda: lose(names, is_last=next(left) == count - 1)
+        figures["recovery_power_p99_s"] = p99(await rounds(names[:1]))
+        await bench.prepare(client, names[1:], victim.name)
+        figures["last_of_20_p99_s"] = p99(await rounds(names))
+        device = victim.paths.below(DEVICE)
+        device.parent.mkdir(parents=True, exist_ok=True)
+        device.touch()
+        await finish(
+            client,
+            [{
+                "OP_ID": "OP_NODE_SET_PARAMS", "node_name": victim.name,
+                "ndparams": {"fence_methods": FenceMethod.WATCHDOG.value},
+            }],
+        )  # fmt: skip
+        figures["recovery_watchdog_p99_s"] = p99(await rounds(names, is_armed=True))
+    return {**figures, "double_writers": bench.double}
+
+
+async def masters_lost(cluster: VirtualCluster, scale: Scale) -> dict[str, Any]:
+    """Measure losses of the master's own node, where the state is in etcd and the master is elected."""
+    bench, took = Bench(cluster), []
+    names = [f"bench{number}.example.com" for number in range(3)]
+    master = await bench.the_master()
+    async with connected(master.paths.luxi_socket) as client:
+        await finish(
+            client,
+            [{"OP_ID": "OP_CLUSTER_SET_PARAMS", "ndparams": {"oob_program": POWER_PROGRAM}}],
         )
-        return {**found, "double_writers": bench.double}
+        await bench.prepare(client, names, master.name)
+        await bench.calm(client, master)
+    for _ in range(scale.rounds):
+        took.append((await bench.lose(master, names))[1])
+        lost, master = master, await bench.the_master()
+        async with connected(master.paths.luxi_socket) as client:
+            await bench.bring_back(client, lost, names, master)
+    return {"recovery_master_node_etcd_p99_s": p99(took), "double_writers": bench.double}
 
 
 def histories(count: int) -> dict[str, int]:
@@ -181,13 +262,16 @@ def main() -> None:
     """Print the figures as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    with local_cluster(NODES) as cluster:
-        figures: dict[str, Any] = asyncio.run(measure(cluster, quick=quick))
+    scale = QUICK if parser.parse_args().quick else Scale()
+    with local_cluster(scale.nodes) as cluster:
+        figures: dict[str, Any] = asyncio.run(nodes_lost(cluster, scale))
         figures["sync_ms"] = sync_ms(Path(cluster.directory))
-    figures |= histories(50 if quick else 2000)
-    figures["recovery_watchdog_p99_s"] = NO_MACHINES
-    figures["recovery_master_node_etcd_p99_s"] = NO_MACHINES
+    if scale is not QUICK:
+        with local_cluster(scale.etcd_nodes, "etcd") as cluster:
+            found = asyncio.run(masters_lost(cluster, scale))
+        found["double_writers"] += figures["double_writers"]
+        figures |= found
+    figures |= histories(scale.histories)
     figures["spin_ms"] = spin_ms()
     print(json.dumps(figures))
 
