@@ -1,16 +1,19 @@
 """Distribution of the master's epoch to nodes without a vote.
 
 These nodes then refuse an earlier master's calls (G4). The voters promise the epoch first. The
-other nodes learn it here, before the first changing call and again every few seconds. Their answers
-decide nothing.
+other nodes learn it here, before the first changing call and then every few seconds until they
+confirm it. A register keeps what it has confirmed, so a node that has confirmed is asked again only
+once a minute. The answers decide nothing.
 """
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 from ganeti.base.errors import GanetiError
+from ganeti.base.yield_every import YieldEvery
 from ganeti.daemons.candidates import NodeDirectory, RenewalAnswer
 from ganeti.model.objects import NodeUuid
 from ganeti.store.backend import StateBackend
@@ -19,6 +22,11 @@ from ganeti.store.fence import RENEW_S
 from ganeti.store.interface import Identity, Lease
 from ganeti.store.stream import Voters
 from ganeti.units.services import RegisterState
+
+AGAIN_S = 60.0
+"""Interval of the announcements to a node that has confirmed the epoch."""
+BEGUN_AT_ONCE = 20
+"""Announcements that begin in one turn of the loop."""
 
 
 class EpochAnnouncer:
@@ -34,15 +42,22 @@ class EpochAnnouncer:
     ) -> None:
         self._registers, self._store, self._directory = registers, store, directory
         self._identity, self._lease = identity, lease
+        self._confirmed: dict[NodeUuid, None] = {}
+        """The nodes that have confirmed the epoch, the last one last."""
 
     async def announce(self) -> None:
-        """Announce the epoch once to every online node without a vote.
+        """Announce the epoch to the nodes that have not confirmed it, and to some of the others in turn.
 
         Waits for silent nodes until their timeout.
         """
         others = self._directory.online() - (await self._store.members()).voters
-        uuid, epoch = self._identity.cluster_uuid, self._lease.epoch
-        await asyncio.gather(*(self._registers.renew(node, uuid, epoch) for node in sorted(others)))
+        known = [node for node in self._confirmed if node in others]
+        again = known[: math.ceil(len(known) * RENEW_S / AGAIN_S)]
+        pause = YieldEvery(BEGUN_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for node in (*sorted(others - self._confirmed.keys()), *again):
+                group.create_task(self._announce_to(node), name=f"announce to {node}")
+                await pause()
 
     async def run(self) -> None:
         """Announce until cancelled."""
@@ -50,6 +65,14 @@ class EpochAnnouncer:
             await asyncio.sleep(RENEW_S)
             with contextlib.suppress(GanetiError):
                 await self.announce()
+
+    async def _announce_to(self, node: NodeUuid) -> None:
+        uuid, epoch = self._identity.cluster_uuid, self._lease.epoch
+        self._confirmed.pop(node, None)
+        with contextlib.suppress(GanetiError):
+            answer = await self._registers.renew(node, uuid, epoch)
+            if isinstance(answer, Vote) and answer.granted:
+                self._confirmed[node] = None
 
 
 def register_states(

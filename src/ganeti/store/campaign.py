@@ -23,6 +23,7 @@ from ganeti.store.ports import Ports
 from ganeti.store.reason import Reason
 from ganeti.store.register import Accepted, AcceptRequest, PromiseRequest
 from ganeti.store.stream import Channel, ChannelClosed, Done, Hello, HelloAcknowledged, Pull
+from ganeti.store.survey import answers_within
 
 T = TypeVar("T")
 A = TypeVar("A", Vote, Tail)
@@ -124,7 +125,10 @@ async def run_campaign(mine: Candidate, kind: CampaignKind, last: Accepted | Non
 async def _survey(
     mine: Candidate, electing: Electing, asked: frozenset[NodeUuid]
 ) -> tuple[int, Ballot]:
-    """Return the epoch to ask for, and the registers; NotMaster."""
+    """Return the epoch to ask for, and the registers; NotMaster.
+
+    Nodes without a vote are asked after the voters, and only if there will be a request.
+    """
     log = mine.log
     taken = max(log.epoch, log.tail.position.epoch)
 
@@ -133,10 +137,11 @@ async def _survey(
         ballot = mine.session.with_local_heartbeat({node: survey[node] for node in asked})
         return election.judge_survey(electing, ballot, taken, others)
 
-    everyone = asked | mine.ports.nodes()
-    survey = await _ask(
-        mine, electing, everyone, mine.ports.voters.read, judge, responsive=everyone
-    )
+    read = mine.ports.voters.read
+    survey = await _ask(mine, electing, asked, read, judge, responsive=asked)
+    _judged(judge(survey))
+    is_forced = electing.kind is CampaignKind.FORCE
+    survey |= await answers_within(None if is_forced else LATE_S, mine.ports.nodes() - asked, read)
     epoch = _judged(judge(survey))
     for node, found in election.without_outliers(survey, taken, electing.voters).items():
         if isinstance(found, NoVote) and isinstance(survey[node], Vote):

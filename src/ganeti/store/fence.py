@@ -23,12 +23,15 @@ from ganeti.store.epochs import ends_leader_term
 from ganeti.store.interface import Identity
 from ganeti.store.reason import Reason, joined
 from ganeti.store.stream import Voters
+from ganeti.store.survey import answers_within
 
 RENEW_S = 2.0
 """Interval of a master's renewals of its epoch."""
 PROMISE_S = 30.0
 """Time that a new master waits for a majority."""
 RETRY_S = 0.5
+OTHERS_S = 0.5
+"""Time that nodes without a vote have for their answers."""
 
 _log = logging.getLogger(__name__)
 
@@ -72,9 +75,10 @@ class RegisterFence:
         The next epoch must be greater. `taken` is an epoch that a master certainly had.
         """
         voters = (await self._counted()).voters
-        nodes = sorted(voters | self._nodes())
+        nodes = sorted(voters)
         votes = await asyncio.gather(*(self._voters.read(node) for node in nodes))
-        ballot = dict(zip(nodes, votes, strict=True))
+        others = await answers_within(OTHERS_S, self._nodes() - voters, self._voters.read)
+        ballot = {**others, **dict(zip(nodes, votes, strict=True))}
         known = promised_epochs(without_outliers(ballot, taken, voters))
         for node, epoch in promised_epochs(ballot).items():
             if node not in known:
