@@ -2,6 +2,7 @@
 
     HEALTHY --silent 6 s--> SUSPECT --silent 10 s, most nodes answer--> FENCING --a method succeeds--> FENCED
     SUSPECT --it answers--> HEALTHY          FENCING --no method is left--> STUCK --an administrator--> FENCED
+    STUCK --its power, tried again, is off--> FENCED       STUCK --it answers--> HEALTHY
     FENCED --it answers--> RETURNING --what moved away is dropped there--> HEALTHY
 
 Every change but those between HEALTHY and SUSPECT is committed before it counts (D12).
@@ -16,6 +17,11 @@ from ganeti.recovery.messages import Alarm, Commit, Fence, Instruction, SendBeat
 from ganeti.recovery.times import BEAT_S, LOST_S, SUSPECT_S, reset_by
 
 CUT_OFF = "most nodes are silent, so this may be a fault of the network"
+RETRY_S = 30.0
+"""After so long the power of a stuck node is tried again; the time is doubled after each attempt."""
+MOST_RETRY_S = 600.0
+RETRIES = 10
+"""So often: more than an hour under one master (D13)."""
 RELAYS = 3
 """How many peers relay a heartbeat to a suspected node."""
 
@@ -60,6 +66,8 @@ class NodeWatch:
         self._untried: list[FenceMethod] = []
         self._failed = ""
         """Why the power could not be cut."""
+        self._retries, self._retry_due = 0, elected_at + RETRY_S
+        """How often the power of the stuck node was tried again, and when the next attempt may come."""
         self._told = ""
         self._in_service_since = elected_at
         """When its last maintenance ended."""
@@ -113,6 +121,8 @@ class NodeWatch:
         """Its configuration has changed; silence during its maintenance does not count when that has ended."""
         if self.facts.in_maintenance and not facts.in_maintenance:
             self._in_service_since = now
+        if facts.methods != self.facts.methods:
+            self._retries, self._retry_due = 0, now
         self.facts = facts
 
     def listen_again(self, now: float) -> None:
@@ -151,7 +161,7 @@ class NodeWatch:
                 return self._move(NodeState.HEALTHY, around)
             case NodeState.FENCED:
                 return self._move(NodeState.RETURNING, around)
-            case NodeState.STUCK:
+            case NodeState.STUCK if not self._powering:
                 return self._move(NodeState.HEALTHY, around)
             case _:
                 return []
@@ -179,6 +189,7 @@ class NodeWatch:
             self._failed = ""
             return self._fence_on(now, around)
         if row.state is NodeState.STUCK:
+            self._retries, self._retry_due = 0, now + RETRY_S
             return self._alarm(row.why)
         self._told = ""
         return []
@@ -193,12 +204,16 @@ class NodeWatch:
     ) -> list[Instruction]:
         """The power was tried."""
         self._powering = False
-        if self.row.state is not NodeState.FENCING:
+        if self.row.state not in (NodeState.FENCING, NodeState.STUCK):
             return []
         if is_fenced:
             return self._move(NodeState.FENCED, around, why=f"power off: {detail}")
         self._failed = f"power: {detail}"
-        return self._fence_on(now, around)
+        if self.row.state is NodeState.FENCING:
+            return self._fence_on(now, around)
+        self._retry_due = now + min(RETRY_S * 2**self._retries, MOST_RETRY_S)
+        is_last = self._retries == RETRIES
+        return self._alarm(f"{self._failed} (not tried again)" if is_last else self._failed)
 
     def confirmed(self, by: str, now: float, around: Surroundings) -> list[Instruction]:
         """An administrator says that it is off, which a node that answers is not."""
@@ -244,6 +259,8 @@ class NodeWatch:
                 return self._move(NodeState.FENCING, around)
             case NodeState.FENCING:
                 return self._fence_on(now, around)
+            case NodeState.STUCK:
+                return self._retry(now, around)
             case _:
                 return []
 
@@ -272,12 +289,28 @@ class NodeWatch:
             if not around.has_majority:
                 return []  # perhaps another master has been elected, which hears the node
             self._untried.remove(FenceMethod.POWER)
-            self._powering = True
-            return [Fence(self.node)]
+            return self._cut_power()
         if has_watchdog:
             return []
         why = self._failed or "no fencing method can be used"
         return self._move(NodeState.STUCK, around, why=why)
+
+    def _retry(self, now: float, around: Surroundings) -> list[Instruction]:
+        """Try the power of a stuck node again: its management controller may be back."""
+        is_due = now >= self._retry_due and self._retries < RETRIES and not self._powering
+        has_power = FenceMethod.POWER in self.facts.methods and self._is_usable(
+            FenceMethod.POWER, around
+        )
+        if not (is_due and has_power and self._is_lost(now)):
+            return []
+        if not (around.most_answer and around.has_majority):
+            return []
+        self._retries += 1
+        return self._cut_power()
+
+    def _cut_power(self) -> list[Instruction]:
+        self._powering = True
+        return [Fence(self.node)]
 
     def _move(self, state: NodeState, around: Surroundings, why: str = "") -> list[Instruction]:
         """Begin a change of state. Only a healthy node is known to be armed or not."""

@@ -1,5 +1,6 @@
 """What the core decides, event by event."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -39,7 +40,8 @@ from ganeti.recovery.messages import (
     Submit,
     TimePassed,
 )
-from ganeti.recovery.times import LOST_S, reset_by
+from ganeti.recovery.node import MOST_RETRY_S, RETRIES, RETRY_S
+from ganeti.recovery.times import LOST_S, MAJORITY_S, reset_by
 
 A, B, C = (NodeUuid(name) for name in "abc")
 NODES = (A, B, C)
@@ -285,6 +287,73 @@ def test_a_node_whose_power_was_tried_in_vain_is_healthy_when_it_answers() -> No
     driver.tell(FenceEnded(A, is_fenced=False, detail="no route"))
     driver.answer(A)
     assert driver.state() is NodeState.HEALTHY
+
+
+def stuck() -> Driver:
+    """Node a is lost, and its management controller does not answer."""
+    driver = Driver(web()).run(5).run(LOST_S + 2, silent=[A])
+    driver.tell(FenceEnded(A, is_fenced=False, detail="no route"))
+    assert driver.state() is NodeState.STUCK
+    return driver
+
+
+@pytest.mark.requirement("D7", "D13")
+def test_stuck_node_is_fenced_once_its_management_controller_is_back() -> None:
+    driver = stuck().run(RETRY_S - 3, silent=[A])
+    assert driver.seen.count(Fence(A)) == 1
+    driver.run(5, silent=[A])
+    assert driver.seen.count(Fence(A)) == 2
+    driver.tell(FenceEnded(A, is_fenced=True, detail="off"))
+    assert driver.state() is NodeState.FENCED
+    assert driver.core.status(driver.now).alarms == ()
+    driver.end(JobKind.MARK_OFFLINE)
+    assert driver.submitted(JobKind.FAIL_OVER)
+
+
+@pytest.mark.requirement("D13")
+def test_attempts_to_fence_a_stuck_node_are_spaced_and_bounded() -> None:
+    driver = stuck()
+    began: list[float] = []
+    for _ in range(3 * 3600):
+        driver.run(1, silent=[A])
+        if driver.seen.count(Fence(A)) > len(began) + 1:
+            began.append(driver.now)
+            driver.tell(FenceEnded(A, is_fenced=False, detail="no route"))
+    pauses = [two - one for one, two in itertools.pairwise(began)]
+    assert len(began) == RETRIES
+    assert pauses == sorted(pauses)
+    assert RETRY_S < pauses[0] < pauses[-1] <= MOST_RETRY_S + 1
+    assert "(not tried again)" in driver.core.status(driver.now).alarms[0]
+    driver.configure_node(A, NodeFacts(A, (POWER, WATCHDOG)))
+    driver.run(3, silent=[A])
+    assert driver.seen.count(Fence(A)) == RETRIES + 2
+
+
+@pytest.mark.requirement("D11", "D12")
+def test_stuck_node_is_not_tried_again_by_a_master_that_may_be_cut_off() -> None:
+    driver = stuck().run(2 * RETRY_S, silent=[A, B])
+    driver.has_majority = False
+    driver.run(MAJORITY_S + 1, silent=[A, B]).run(2 * RETRY_S, silent=[A])
+    assert driver.seen.count(Fence(A)) == 1
+    driver.has_majority = True
+    driver.run(3, silent=[A])
+    assert driver.seen.count(Fence(A)) == 2
+
+
+def test_stuck_node_stays_so_while_its_power_is_being_cut() -> None:
+    driver = stuck().run(RETRY_S + 2, silent=[A])
+    driver.answer(A)
+    assert driver.state() is NodeState.STUCK  # its power may go off any moment
+    driver.tell(FenceEnded(A, is_fenced=False, detail="no route"))
+    driver.answer(A)
+    assert driver.state() is NodeState.HEALTHY
+
+
+@pytest.mark.requirement("D12")
+def test_new_master_tries_the_power_of_a_stuck_node_again() -> None:
+    driver = Driver(web(), rows=[NodeRow(A, NodeState.STUCK, 6, why="power: no route")])
+    driver.run(RETRY_S + 2, silent=[A])
+    assert driver.seen.count(Fence(A)) == 1
 
 
 def test_a_node_whose_power_was_cut_returns_when_it_answers() -> None:

@@ -158,6 +158,26 @@ class History:
             raise Violation(self.checker.problem)
         return self.checker.recoveries
 
+    def run_outage(self) -> None:
+        """A node has lost its power for good, and its management controller is out of reach for minutes."""
+        self.world.loss = 0.0
+        for machine in self.machines:
+            machine.has_watchdog = False
+            methods = (FenceMethod.POWER,)
+            self.state.nodes[machine.uuid] = NodeFacts(machine.uuid, methods)
+        self._elect(self.machines[0])
+        self.world.at(1.0, self._follow_mastership)
+        self._advance(QUIET_S)
+        self.power_works = 0.0
+        self.random.choice(self.machines[1:]).die()
+        self._advance(self.random.uniform(60.0, 300.0))
+        self.power_works = 1.0
+        self._advance(2 * HEALING_S)
+        for what in self._lacking():
+            self.checker.violated(what)
+        if self.checker.problem:
+            raise Violation(self.checker.problem)
+
     def _advance(self, seconds: float) -> None:
         if not self.world.is_over:
             self.world.run(self.world.now + seconds)

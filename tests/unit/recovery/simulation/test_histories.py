@@ -49,6 +49,15 @@ def test_guests_that_are_stopped_in_order_are_recovered_like_others(first: int) 
     assert run(first, BATCH, "stops") > 3 * BATCH
 
 
+@pytest.mark.requirement("D7", "D13")
+def test_lost_node_is_fenced_once_its_management_controller_is_back() -> None:
+    for seed in range(FIRST, FIRST + 5):
+        try:
+            History(seed, Rules(), "any").run_outage()
+        except Violation as violation:
+            pytest.fail(f"GANETI_RECOVERY_SEED={seed}: {violation}")
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
 def test_no_disk_has_two_writers_for_long() -> None:
