@@ -360,7 +360,8 @@ async def _archived(paths: Paths, content: Content) -> frozenset[int]:
 def _restored_rows(file: BinaryIO, plan: _Plan, ceiling: int, now: float) -> Iterator[Row]:
     """Yield the rows of the backup, with unfinished jobs as errors, and the new ceiling of job ids.
 
-    What automatic recovery had committed about a node may have changed since, and must not be trusted (D12).
+    What automatic recovery had committed about a node or an instance may have changed since, and must not be trusted
+    (D12).
     """
     distrusted = {node.uuid: _without_recovery(node) for node in plan.content.recovered_nodes}
     for row in read_backup(file.read):
@@ -373,8 +374,8 @@ def _restored_rows(file: BinaryIO, plan: _Plan, ceiling: int, now: float) -> Ite
                 yield row if _has_ended(job) else _ended(row, job, now)
         elif row.kind == _NODE_KIND and row.key in distrusted:
             yield distrusted[NodeUuid(row.key)]
-        elif row.kind == _INSTANCE_KIND and b'"generation":' in row.value:
-            yield _with_later_grants(wire.decode(row.value, Instance))
+        elif row.kind == _INSTANCE_KIND and any(word in row.value for word in _DISTRUSTED):
+            yield _protected_later(wire.decode(row.value, Instance))
         elif (row.kind, row.key) != (META_KIND, JOB_ID_CEILING_KEY):
             yield row
     yield Row(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
@@ -386,10 +387,14 @@ def _without_recovery(node: Node) -> Row:
     return Row(put.kind, put.key, put.value)
 
 
-def _with_later_grants(instance: Instance) -> Row:
-    """Return an instance whose grants are newer than those that nodes may have recorded since the backup.
+_DISTRUSTED = (b'"generation":', b'"under_lease":')
 
-    Otherwise the nodes would refuse its next starts.
+
+def _protected_later(instance: Instance) -> Row:
+    """Return an instance that counts as protected when its node has confirmed that again.
+
+    Its grants are newer than those that nodes may have recorded since the backup; otherwise the nodes would refuse its
+    next starts.
     """
     disks = tuple(
         msgspec.structs.replace(
@@ -399,7 +404,7 @@ def _with_later_grants(instance: Instance) -> Row:
         else disk
         for disk in instance.disks
     )
-    put = put_row(msgspec.structs.replace(instance, disks=disks))
+    put = put_row(msgspec.structs.replace(instance, disks=disks, under_lease=False))
     return Row(put.kind, put.key, put.value)
 
 

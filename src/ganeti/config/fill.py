@@ -152,7 +152,7 @@ def instance_spec(snapshot: View, instance: Instance, node: NodeUuid | None = No
         ),
         tags=instance.tags,
         network_port=instance.network_port,
-        is_protected=beparams["recovery"] == Recovery.FAILOVER,
+        is_protected=instance.under_lease or recovery_of(cluster, instance) is Recovery.FAILOVER,
     )
 
 

@@ -5,9 +5,11 @@ Nothing runs while no instance is protected and no node is being recovered.
 
 import asyncio
 import logging
+import math
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
@@ -28,8 +30,16 @@ from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.daemons.recovery_jobs import Queue, RecoveryJobs, opcode_for
-from ganeti.daemons.watched import Guests, guests_of, is_needed, uses_watchdog, watched
-from ganeti.model.objects import InstanceUuid, Node, NodeRow, NodeUuid
+from ganeti.daemons.watched import (
+    Guests,
+    guests_of,
+    is_listed_anew,
+    is_listed_still,
+    is_needed,
+    uses_watchdog,
+    watched,
+)
+from ganeti.model.objects import Cluster, Instance, InstanceUuid, Node, NodeRow, NodeUuid
 from ganeti.model.recovery import GuestFault, NodeState
 from ganeti.recovery.core import RecoveryCore
 from ganeti.recovery.facts import Watched
@@ -54,6 +64,7 @@ from ganeti.recovery.messages import (
     Submit,
     TimePassed,
 )
+from ganeti.recovery.node import NodeWatch
 from ganeti.recovery.power import Power
 from ganeti.recovery.status import RecoveryStatus
 from ganeti.recovery.times import BEAT_S, LEASE_S
@@ -135,6 +146,10 @@ class RecoveryDriver:
         self._restarted: dict[str, float] = {}
         """When the last job of an instance ended; what was asked before that is out of date."""
         self._why_unarmed: dict[NodeUuid, str] = {}
+        self._delisted: dict[str, float] = {}
+        """When heartbeats began to leave out an instance: an answer to an older one confirms nothing."""
+        self._settling: set[InstanceUuid] = set()
+        """Whose protection is being committed."""
         self._confirming: defaultdict[NodeUuid, set[asyncio.Future[None]]] = defaultdict(set)
 
     # Beginning and end
@@ -179,8 +194,7 @@ class RecoveryDriver:
         """Accept an administrator's word that a lost node is off; return once that is durable."""
         term = self._term
         watch = term.core.nodes.get(node) if term is not None else None
-        is_lost = watch is not None and watch.state in _LOST
-        if term is None or watch is None or not is_lost or watch.answers(self._clock.monotonic()):
+        if term is None or watch is None or not _is_lost(watch, self._clock.monotonic()):
             raise PrereqError(NOT_LOST, ErrorCode.WRONG_STATE)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._confirming[node].add(done)
@@ -201,8 +215,12 @@ class RecoveryDriver:
     def _changed(self, snapshot: Snapshot) -> None:
         """Look soon, at most once per interval: thousands of jobs may change instances."""
         is_same = all(map(operator.is_, self._seen, _parts(snapshot)))
-        if self._look_timer is None and not is_same:
-            self._look_timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        if not is_same:
+            self._look_later(LOOK_S)
+
+    def _look_later(self, delay_s: float) -> None:
+        if self._look_timer is None:
+            self._look_timer = asyncio.get_running_loop().call_later(delay_s, self._look)
 
     def _look(self) -> None:
         self._look_timer = None
@@ -218,6 +236,7 @@ class RecoveryDriver:
             self._begin(snapshot, found)
         self._is_new = False
         self._end_later(needed=needed)
+        self._settle(snapshot.instances, is_listed_still, under_lease=False)
 
     def _end_later(self, *, needed: bool) -> None:
         """End once every node that answers has been told that nothing is protected."""
@@ -246,6 +265,7 @@ class RecoveryDriver:
         self._faults.clear()
         self._restarted.clear()
         self._why_unarmed.clear()
+        self._delisted.clear()
         for timer in (self._timer, self._end_timer):
             if timer is not None:
                 timer.cancel()
@@ -265,15 +285,15 @@ class RecoveryDriver:
         except Exception:  # noqa: BLE001 - without recovery the master still serves
             _log.exception("automatic recovery failed; it begins again in %g s", RESTART_S)
             self._end()
-            self._look_timer = asyncio.get_running_loop().call_later(RESTART_S, self._look)
+            self._look_later(RESTART_S)
             return
         self._carry_out(term, out)
 
     def _majority(self, now: float) -> list[MajorityConfirmed]:
         """Return the last confirmation; a master of two voters needs none, and no watchdog relies on it."""
         asked_at = self._master.majority_at()
-        if (asked_at is not None) != self._has_lease and self._look_timer is None:
-            self._look_timer = asyncio.get_running_loop().call_later(0, self._look)
+        if (asked_at is not None) != self._has_lease:
+            self._look_later(0)
         return [MajorityConfirmed(now if asked_at is None else min(asked_at, now))]
 
     def _time_passed(self, term: _Term) -> None:
@@ -337,6 +357,8 @@ class RecoveryDriver:
         except (TimeoutError, RpcError):
             return
         self._why_unarmed[beat.node] = answer.why_unarmed
+        if beat.node in guests.leased:
+            self._confirmed(guests.leased[beat.node], beat.node, sent_at)
         faults = {
             uuid: fault
             for uuid, fault in answer.faults.items()
@@ -366,8 +388,66 @@ class RecoveryDriver:
         """Return what nodes are told about instances, the same until the configuration changes."""
         basis = snapshot.instances, term.core.watched
         if not all(map(operator.is_, self._listed[0], basis)):
-            self._listed = basis, guests_of(snapshot, term.core.watched)
+            new, old = guests_of(snapshot, term.core.watched), self._listed[1]
+            now = self._clock.monotonic()
+            self._delisted.update(dict.fromkeys(old.protected - new.protected, now))
+            self._listed = basis, new
         return self._listed[1]
+
+    def _confirmed(self, listed: Sequence[str], node: NodeUuid, sent_at: float) -> None:
+        """A node has answered a heartbeat that listed its protected instances, if its watchdog is used at all."""
+
+        def is_confirmed(cluster: Cluster, one: Instance) -> bool:
+            return (
+                one.primary_node == node
+                and one.migrating_to is None  # two nodes may have its guest
+                and is_listed_anew(cluster, one)
+                and self._delisted.get(one.uuid, -math.inf) < sent_at
+            )
+
+        self._settle(listed, is_confirmed, under_lease=True)
+
+    def _settle(
+        self,
+        uuids: Iterable[str],
+        applies: Callable[[Cluster, Instance], bool],
+        *,
+        under_lease: bool,
+    ) -> None:
+        """Commit for those instances to which it applies whether they are under the lease of their nodes."""
+        now = self._config.snapshot
+        due = {
+            InstanceUuid(uuid)
+            for uuid in uuids
+            if uuid not in self._settling
+            and (one := now.instances.get(uuid)) is not None
+            and applies(now.cluster, one)
+        }
+        if due:
+            self._settling |= due
+            work = self._commit_lease(due, applies, under_lease=under_lease)
+            self._spawn(work, "protection of instances")
+
+    async def _commit_lease(
+        self,
+        uuids: AbstractSet[InstanceUuid],
+        applies: Callable[[Cluster, Instance], bool],
+        *,
+        under_lease: bool,
+    ) -> None:
+        def change(draft: Draft) -> None:
+            for uuid in uuids:
+                one = draft.instances.get(uuid)
+                if one is not None and applies(draft.cluster, one):
+                    draft.put(msgspec.structs.replace(one, under_lease=under_lease))
+
+        try:
+            await self._config.change(change)
+        except GanetiError as err:
+            _log.warning("automatic recovery: a change of protection may not be written: %s", err)
+            self._look_later(RESTART_S)
+        finally:
+            self._settling -= uuids
 
     def _counts_as_armed(self, term: _Term, node: NodeUuid) -> bool:
         """Return whether a new master may rely on the node's watchdog, so that its guests stay under the lease."""
@@ -404,6 +484,12 @@ class RecoveryDriver:
             outcome, detail = Outcome.FAILED, err.message
         self._restarted[submit.about] = self._clock.monotonic()
         self._report(term, JobEnded(submit.number, outcome, detail))
+
+
+def _is_lost(watch: NodeWatch, now: float) -> bool:
+    """Return whether an administrator's word that the node is off may matter."""
+    is_fenced_only = watch.state is NodeState.FENCED and not watch.row.is_off
+    return (watch.state in _LOST or is_fenced_only) and not watch.answers(now)
 
 
 def _why(term: _Term, submit: Submit) -> str:

@@ -3,11 +3,12 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from ganeti.config.fill import filled_beparams, filled_ndparams, recovery_of
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.names import AdminState
-from ganeti.model.objects import Instance, Node, NodeUuid
+from ganeti.model.objects import Cluster, Instance, Node, NodeUuid
 from ganeti.model.params import NO_FENCING
 from ganeti.model.recovery import FenceMethod, NodeState, Recovery
 from ganeti.recovery.facts import InstanceFacts, NodeFacts, Watched
@@ -40,8 +41,12 @@ def watched(snapshot: Snapshot, *, has_lease: bool) -> Watched:
 
 
 def is_needed(snapshot: Snapshot, found: Watched) -> bool:
-    """Return whether an instance is protected, or recovery has not finished with a node."""
-    return bool(found.instances) or any(map(is_in_recovery, snapshot.nodes.values()))
+    """Return whether an instance is protected, or recovery has not finished with a node or an instance."""
+    return (
+        bool(found.instances)
+        or any(map(is_in_recovery, snapshot.nodes.values()))
+        or any(one.under_lease for one in snapshot.instances.values())
+    )
 
 
 def is_in_recovery(node: Node) -> bool:
@@ -61,6 +66,11 @@ class Guests:
     wanted: Mapping[NodeUuid, tuple[str, ...]]
     """Their guests should run on the node now."""
 
+    @property
+    def protected(self) -> frozenset[str]:
+        """Return those that any node is told to protect."""
+        return frozenset(chain.from_iterable(self.leased.values()))
+
 
 def guests_of(snapshot: Snapshot, found: Watched) -> Guests:
     """Return what the nodes are told about instances."""
@@ -68,16 +78,26 @@ def guests_of(snapshot: Snapshot, found: Watched) -> Guests:
         defaultdict[NodeUuid, list[str]](list),
         defaultdict[NodeUuid, list[str]](list),
     )
-    for uuid, facts in found.instances.items():
-        instance = snapshot.instances.get(uuid)
-        if instance is None:
-            continue
-        if facts.recovery is Recovery.FAILOVER:
+    for uuid, instance in snapshot.instances.items():
+        facts = found.instances.get(uuid)
+        if instance.under_lease or (facts is not None and facts.recovery is Recovery.FAILOVER):
             for node in {*instance.all_nodes, *filter(None, (instance.migrating_to,))}:
                 under_lease[node].append(uuid)
+        if facts is None:
+            continue
         if instance.admin_state is AdminState.UP and instance.migrating_to is None:
             wanted[instance.primary_node].append(uuid)
     return Guests(_sealed(under_lease), _sealed(wanted))
+
+
+def is_listed_anew(cluster: Cluster, instance: Instance) -> bool:
+    """Return whether its node must confirm that it is protected."""
+    return not instance.under_lease and recovery_of(cluster, instance) is Recovery.FAILOVER
+
+
+def is_listed_still(cluster: Cluster, instance: Instance) -> bool:
+    """Return whether it is protected no longer, and its node does not know that."""
+    return instance.under_lease and recovery_of(cluster, instance) is not Recovery.FAILOVER
 
 
 def _sealed(found: Mapping[NodeUuid, list[str]]) -> dict[NodeUuid, tuple[str, ...]]:
@@ -111,4 +131,5 @@ def _facts(snapshot: Snapshot, instance: Instance) -> InstanceFacts:
         attempts=filled["recovery_attempts"],
         window_s=float(filled["recovery_window"]),
         is_wanted=instance.admin_state is AdminState.UP,
+        is_under_lease=instance.under_lease,
     )

@@ -48,6 +48,8 @@ class NodeRow:
     is_armed: bool = False
     """Its watchdog was armed when it got its last lease."""
     why: str = ""
+    is_off: bool = False
+    """FENCED because its power is off: no guest runs there. A watchdog ends only those that it knows as protected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,9 @@ class Instance(Stored, frozen=True, kw_only=True):
     beparams: Params = {}
     recovery: InstanceRow | None = None
     """What automatic recovery has tried; None before the first time."""
+    under_lease: bool = False
+    """Its node has confirmed that the guest does not outlive the node's lease; no master tells the node otherwise
+    before it has cleared this."""
     osparams: dict[str, str] = {}
     network_port: int | None = None
     """TCP port of its display, from the cluster's pool; None if it has none, or the pool was empty."""

@@ -290,11 +290,15 @@ class RecoveryCore:
     def _find_lost(self, now: float) -> None:
         """Queue the instances of fenced nodes; those of a node that has returned are started there."""
         for watch in self.instances.values():
+            watch.doubt = ""
             if not self._must_move(watch.facts):
                 if watch.due is not None and watch.due.kind is JobKind.FAIL_OVER:
                     watch.cancel()
             elif watch.facts.node in self._offline:
-                watch.need(JobKind.FAIL_OVER, now, "its node is lost")
+                if self.nodes[watch.facts.node].has_ended(watch.facts):
+                    watch.need(JobKind.FAIL_OVER, now, "its node is lost")
+                else:
+                    watch.doubt = _may_run(self._name(watch.facts.node))
 
     def _must_move(self, facts: InstanceFacts) -> bool:
         """Return whether it is to be started elsewhere."""
@@ -351,6 +355,14 @@ _SAID = {
     GuestFault.HUNG: "stopped responding",
     GuestFault.PANICKED: "panicked",
 }
+
+
+def _may_run(node: str) -> str:
+    return (
+        f"it is not started elsewhere: the watchdog of {node} may not have ended its guest, because the node had not"
+        " confirmed the protection yet; once that node is certainly off, run:"
+        f" gnt-node fenced --confirm {node}"
+    )
 
 
 def _is_queued(one: InstanceWatch) -> bool:

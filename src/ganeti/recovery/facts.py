@@ -33,6 +33,8 @@ class InstanceFacts:
     """At most `attempts` within this time."""
     is_wanted: bool = True
     """It is to run."""
+    is_under_lease: bool = True
+    """As `Instance.under_lease`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,8 @@ class InstanceWatch:
         self.due: Due | None = None
         self.why = ""
         """What people are told about it."""
+        self.doubt = ""
+        """Why its guest may still run on its fenced node."""
         self._pending: InstanceRow | None = None
         self._not_before = float("-inf")
         """The next attempt, after one that failed."""
@@ -167,9 +169,11 @@ class InstanceWatch:
     @property
     def alarm(self) -> str:
         """Return what administrators must do for it, or ''."""
+        name = self.facts.name
+        if self.doubt:
+            return f"instance {name}: {self.doubt}"
         if self.state is not InstanceState.GIVEN_UP:
             return ""
-        name = self.facts.name
         return (
             f"instance {name} is left alone: {self.why}; look at its last job, then run:"
             f" gnt-instance start {name}"

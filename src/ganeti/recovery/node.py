@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ganeti.model.objects import NodeRow, NodeUuid
 from ganeti.model.recovery import FenceMethod, NodeState, Token
-from ganeti.recovery.facts import NodeFacts
+from ganeti.recovery.facts import InstanceFacts, NodeFacts
 from ganeti.recovery.messages import Alarm, Commit, Fence, Instruction, SendBeat
 from ganeti.recovery.times import BEAT_S, LOST_S, SUSPECT_S, reset_by
 
@@ -106,6 +106,10 @@ class NodeWatch:
             f"node {self.facts.name} is lost and not fenced: {self._told}; once it is certainly off, run:"
             f" gnt-node fenced --confirm {self.facts.name}"
         )
+
+    def has_ended(self, guest: InstanceFacts) -> bool:
+        """Return whether a guest that ran here certainly runs no more (D7)."""
+        return self.row.state is NodeState.FENCED and (self.row.is_off or guest.is_under_lease)
 
     def next_due(self) -> float:
         """Return when `tick` has something to do."""
@@ -204,10 +208,10 @@ class NodeWatch:
     ) -> list[Instruction]:
         """The power was tried."""
         self._powering = False
+        if is_fenced and self._may_be_off():
+            return self._move(NodeState.FENCED, around, why=f"power off: {detail}", is_off=True)
         if self.row.state not in (NodeState.FENCING, NodeState.STUCK):
             return []
-        if is_fenced:
-            return self._move(NodeState.FENCED, around, why=f"power off: {detail}")
         self._failed = f"power: {detail}"
         if self.row.state is NodeState.FENCING:
             return self._fence_on(now, around)
@@ -215,14 +219,24 @@ class NodeWatch:
         is_last = self._retries == RETRIES
         return self._alarm(f"{self._failed} (not tried again)" if is_last else self._failed)
 
+    def _may_be_off(self) -> bool:
+        """Return whether it matters that the power is off: what the watchdog has fenced may have other guests."""
+        match self.row.state:
+            case NodeState.FENCING | NodeState.STUCK:
+                return True
+            case NodeState.FENCED:
+                return not self.row.is_off and self._pending is None
+            case _:
+                return False
+
     def confirmed(self, by: str, now: float, around: Surroundings) -> list[Instruction]:
         """An administrator says that it is off, which a node that answers is not."""
         name = self.facts.name
         if self.answers(now):
             return [Alarm(name, f"node {name} answers, although {by} has confirmed that it is off")]
-        if self.row.state in (NodeState.FENCED, NodeState.RETURNING):
+        if self.row.state is NodeState.RETURNING or self.row.is_off:
             return []
-        return self._move(NodeState.FENCED, around, why=f"confirmed by {by}")
+        return self._move(NodeState.FENCED, around, why=f"confirmed by {by}", is_off=True)
 
     def rejoined(self, around: Surroundings) -> list[Instruction]:
         """Nothing of what moved away is left there."""
@@ -312,10 +326,12 @@ class NodeWatch:
         self._powering = True
         return [Fence(self.node)]
 
-    def _move(self, state: NodeState, around: Surroundings, why: str = "") -> list[Instruction]:
+    def _move(
+        self, state: NodeState, around: Surroundings, why: str = "", *, is_off: bool = False
+    ) -> list[Instruction]:
         """Begin a change of state. Only a healthy node is known to be armed or not."""
         armed = self.is_armed if state is NodeState.HEALTHY else self.row.is_armed
-        return self._commit(NodeRow(self.node, state, around.epoch, armed, why))
+        return self._commit(NodeRow(self.node, state, around.epoch, armed, why, is_off))
 
     def _commit(self, row: NodeRow) -> list[Instruction]:
         self._pending, self._is_committing = row, True

@@ -23,6 +23,8 @@ class NodeStatus:
     in_maintenance: bool
     state_s: float = 0.0
     """Seconds in its state; not longer than this master is the master."""
+    is_off: bool = False
+    """Its power is off, as a device or an administrator has confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ def node_status(one: NodeWatch, now: float) -> NodeStatus:
         silent_s=max(now - one.silent_since, 0.0),
         in_maintenance=one.facts.in_maintenance,
         state_s=now - one.since,
+        is_off=one.row.is_off,
     )
 
 
@@ -74,7 +77,12 @@ def instance_status(one: InstanceWatch, node: str, now: float, wall: float) -> I
         recovery=one.facts.recovery,
         priority=one.facts.priority,
         state=one.state,
-        why=one.why,
+        why=one.doubt or one.why or _unconfirmed(one),
         attempts=len(one.recent(wall)),
         state_s=now - one.since,
     )
+
+
+def _unconfirmed(one: InstanceWatch) -> str:
+    is_confirmed = one.facts.recovery is not Recovery.FAILOVER or one.facts.is_under_lease
+    return "" if is_confirmed else "its node has not confirmed the protection yet"

@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -236,10 +237,21 @@ def test_rows_of_automatic_recovery_are_not_trusted_after_a_restore(paths: Paths
 def test_restored_grants_are_later_than_the_records_of_nodes(paths: Paths) -> None:
     grant = Grant(7, frozenset({SHARED}), NODES[0], 3)
     disk = Disk(uuid="d1", size=1, template="sharedfile", grant=grant)
-    put = put_row(msgspec.structs.replace(sample_instance(1), disks=(disk,)))
-    restored(paths, backup_of(content(Row(put.kind, put.key, put.value))))
-    (found,) = wire.decode(state_of(paths)[put.kind, put.key], Instance).disks
+    (found,) = restored_instance(paths, disks=(disk,)).disks
     assert found.grant == dataclasses.replace(grant, generation=7 + GRANT_LEAP)
+
+
+@pytest.mark.requirement("D7")
+def test_restored_instance_is_protected_when_its_node_has_confirmed_that_again(
+    paths: Paths,
+) -> None:
+    assert not restored_instance(paths, under_lease=True).under_lease
+
+
+def restored_instance(paths: Paths, **fields: Any) -> Instance:
+    put = put_row(msgspec.structs.replace(sample_instance(1), **fields))
+    restored(paths, backup_of(content(Row(put.kind, put.key, put.value))))
+    return wire.decode(state_of(paths)[put.kind, put.key], Instance)
 
 
 @pytest.mark.requirement("G7", "G11")

@@ -19,13 +19,15 @@ from ganeti.locking.levels import Level
 from ganeti.locking.requests import lock
 from ganeti.model.objects import NodeUuid
 from ganeti.model.opcodes.maintenance import OpNodeMaintenanceBegin, OpNodeMaintenanceEnd
-from ganeti.model.recovery import FenceMethod, GuestFault, NodeState
+from ganeti.model.opcodes.moving import OpInstanceFailover
+from ganeti.model.recovery import FenceMethod, GuestFault, NodeState, Recovery
 from ganeti.recovery.power import PowerResult
 from ganeti.recovery.times import reset_by
 from ganeti.rpc.procedures.programs import AllocatorOutput
+from ganeti.rpc.procedures.recovery import HEARTBEAT
 from ganeti.simulation.nodes.state import Guest
 from ganeti.simulation.virtual_time import LoopClock
-from tests.support.units_cluster import NODES, Master, World, node_name, succeeded
+from tests.support.units_cluster import NODES, Master, World, failed, node_name, succeeded
 from tests.unit.units.opcodes import create
 
 pytestmark = [pytest.mark.virtual_time]
@@ -98,10 +100,21 @@ class Cluster:
             op = create(name, pnode=node_name(3), **{"beparams": PROTECTED, **fields})
             succeeded(await self.master.run(op))
 
-    def lose_third(self) -> None:
-        """Node 3 loses its power, and with it its guests."""
+    async def set_policy(self, name: str, policy: Recovery) -> None:
+        """Change what happens to an instance when its node is lost."""
+        one = self.master.instance(name)
+        beparams = {**one.beparams, "recovery": policy.value}
+        await self.master.change(lambda draft: draft.put(replace(one, beparams=beparams)))
+
+    def lose_third(self, survivor: str = "") -> None:
+        """Node 3 loses its power, and with it its guests; or, with a survivor, only its network and its lease."""
         self.master.rpc.nodes.pop(node_name(3))
-        self.master.world.node(3).guests.clear()
+        guests = self.master.world.node(3).guests
+        kept = {uuid for uuid in guests if self.master.snapshot.instances[uuid].name == survivor}
+        for uuid in guests.keys() - kept:
+            del guests[uuid]
+        if survivor:
+            return
         self.master.world.node(3).is_off = True
 
     def third_returns(self) -> None:
@@ -288,6 +301,84 @@ async def test_watchdog_fences_only_after_the_lease(cluster: Cluster) -> None:
     waited = asyncio.get_running_loop().time() - lost_at
     assert waited >= reset_by(0.0, -100.0) - 2.0
     assert waited < 35.0
+
+
+@pytest.mark.requirement("D7")
+async def test_running_guest_is_protected_once_its_node_knows_it(cluster: Cluster) -> None:
+    cluster.outlet.works = False
+    await cluster.protect("web1.example.com", "db.example.com")
+    await asyncio.sleep(20)
+    await cluster.set_policy("web1.example.com", Recovery.NONE)
+    await asyncio.sleep(5)
+    assert not cluster.master.instance("web1.example.com").under_lease
+    cluster.lose_third(survivor="web1.example.com")
+    await cluster.set_policy("web1.example.com", Recovery.FAILOVER)
+    await cluster.fenced()
+    await cluster.submitted(2)
+    await cluster.change_master()
+    await asyncio.sleep(60)
+    assert "INSTANCE_FAILOVER(web1.example.com)" not in cluster.jobs()
+    assert "INSTANCE_FAILOVER(db.example.com)" in cluster.jobs()
+    assert any(
+        "web1.example.com" in one and "--confirm" in one for one in cluster.driver.status().alarms
+    )
+    op = OpInstanceFailover(instance_name="web1.example.com", target_node=node_name(2))
+    assert "not known to be fenced" in str(failed(await cluster.master.run(op)))
+    await cluster.driver.confirm_fenced(THIRD, "root")
+    await asyncio.sleep(60)
+    assert cluster.master.instance("web1.example.com").primary_node == NODES[1]
+
+
+@pytest.mark.requirement("D7")
+async def test_node_forgets_a_guest_only_after_the_state_says_so(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.protect("web1.example.com", "db.example.com")
+    await asyncio.sleep(10)
+    uuid = cluster.master.instance("web1.example.com").uuid
+    real = cluster.master.config.change
+
+    async def refuse(_work: object) -> None:
+        raise Refused("the disk is full")
+
+    await cluster.set_policy("web1.example.com", Recovery.NONE)
+    monkeypatch.setattr(cluster.master.config, "change", refuse)
+    await asyncio.sleep(30)
+    assert uuid in cluster.beats(3)[-1].protected
+    monkeypatch.setattr(cluster.master.config, "change", real)
+    await asyncio.sleep(30)
+    assert uuid not in cluster.beats(3)[-1].protected
+    assert not cluster.master.instance("web1.example.com").under_lease
+
+
+@pytest.mark.requirement("D7")
+async def test_answer_to_a_heartbeat_from_before_the_list_was_shortened_confirms_nothing(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node may have taken in the shorter list after it."""
+    cluster.outlet.works = False
+    await cluster.protect("web1.example.com", "db.example.com")
+    await asyncio.sleep(10)
+    master = cluster.master
+    real, held = master.rpc.call, asyncio.Event()
+
+    async def slow(node: Any, procedure: Any, args: Any = None, **also: Any) -> Any:
+        uuid = master.instance("web1.example.com").uuid
+        is_held = procedure is HEARTBEAT and not held.is_set() and uuid in args.protected
+        answer = await real(node, procedure, args, **also)
+        if is_held and node.uuid == THIRD:
+            await asyncio.sleep(3.5)
+        return answer
+
+    monkeypatch.setattr(master.rpc, "call", slow)
+    await asyncio.sleep(3)
+    held.set()
+    await cluster.set_policy("web1.example.com", Recovery.NONE)
+    await asyncio.sleep(2)
+    cluster.lose_third(survivor="web1.example.com")
+    await cluster.set_policy("web1.example.com", Recovery.FAILOVER)
+    await asyncio.sleep(20)
+    assert not master.instance("web1.example.com").under_lease
 
 
 @pytest.mark.requirement("D7")

@@ -179,6 +179,44 @@ def test_a_watchdog_that_was_not_armed_fences_nothing() -> None:
 
 
 @pytest.mark.requirement("D7")
+def test_a_guest_that_its_node_does_not_know_as_protected_is_not_ended_by_the_watchdog() -> None:
+    driver = Driver(web(is_under_lease=False), methods=(WATCHDOG,)).run(5)
+    (before,) = driver.core.status(driver.now).instances
+    assert before.why == "its node has not confirmed the protection yet"
+    driver.run(60, silent=[A])
+    driver.end(JobKind.MARK_OFFLINE)
+    driver.run(5, silent=[A])
+    assert driver.state() is NodeState.FENCED
+    assert not driver.submitted(JobKind.FAIL_OVER)
+    (alarm,) = driver.core.status(driver.now).alarms
+    assert "gnt-node fenced --confirm a" in alarm
+    driver.tell(FenceConfirmed(A, "root"))
+    driver.run(2, silent=[A])
+    assert [one.about for one in driver.submitted(JobKind.FAIL_OVER)] == ["web"]
+
+
+@pytest.mark.requirement("D7")
+def test_power_off_ends_every_guest() -> None:
+    driver = Driver(web(is_under_lease=False)).run(5).run(LOST_S + 2, silent=[A])
+    driver.tell(FenceEnded(A, is_fenced=True))
+    driver.end(JobKind.MARK_OFFLINE)
+    driver.run(2, silent=[A])
+    assert driver.submitted(JobKind.FAIL_OVER)
+
+
+@pytest.mark.requirement("D7")
+def test_power_that_goes_off_after_the_watchdog_counts_too() -> None:
+    driver = Driver(web(is_under_lease=False), methods=(WATCHDOG, POWER)).run(5)
+    driver.run(60, silent=[A])
+    driver.end(JobKind.MARK_OFFLINE)
+    driver.run(2, silent=[A])
+    assert not driver.submitted(JobKind.FAIL_OVER)
+    driver.tell(FenceEnded(A, is_fenced=True))
+    driver.run(2, silent=[A])
+    assert driver.submitted(JobKind.FAIL_OVER)
+
+
+@pytest.mark.requirement("D7")
 def test_a_node_that_answers_is_not_fenced_by_a_confirmation() -> None:
     driver = Driver(web()).run(5)
     driver.tell(FenceConfirmed(A, "root"))

@@ -77,11 +77,11 @@ def generation(master: Master) -> int:
     return found
 
 
-async def lose(master: Master, state: NodeState | None) -> None:
+async def lose(master: Master, state: NodeState | None, *, is_off: bool = True) -> None:
     """The third node is dead and marked offline; recovery has got so far with it."""
     master.rpc.nodes.pop("node3.example.com", None)
     master.world.node(3).guests.clear()
-    row = NodeRow(NODES[2], state, 1) if state else None
+    row = NodeRow(NODES[2], state, 1, is_off=is_off) if state else None
 
     def change(draft: Draft) -> None:
         draft.put(replace(draft.nodes[NODES[2]], offline=True, recovery=row))
@@ -188,6 +188,16 @@ async def test_diskless_guest_does_not_run_twice_either(master: Master) -> None:
     await lose(master, NodeState.FENCING)
     _, (text, _code) = failed(await master.run(failover()))
     assert "gnt-node fenced --confirm" in text
+
+
+@pytest.mark.requirement("D6", "D8")
+async def test_watchdog_counts_for_a_guest_that_its_node_knew_as_protected(master: Master) -> None:
+    await protected(master)
+    await lose(master, NodeState.FENCED, is_off=False)
+    assert "not known to be fenced" in str(failed(await master.run(failover())))
+    one = master.instance(NAME)
+    await master.change(lambda draft: draft.put(replace(one, under_lease=True)))
+    succeeded(await master.run(failover()))
 
 
 @pytest.mark.requirement("D6", "D8")

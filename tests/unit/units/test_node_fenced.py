@@ -67,7 +67,7 @@ async def test_confirmation_of_a_fenced_node_changes_nothing(
     master: Master, recovery: FakeRecovery
 ) -> None:
     why = "power off: fence_ipmilan"
-    recovery.state = RecoveryStatus((node_status(2, state=NodeState.FENCED, why=why),))
+    recovery.state = RecoveryStatus((node_status(2, state=NodeState.FENCED, why=why, is_off=True),))
     assert (
         succeeded(await master.run(CONFIRM)) == f"Node node2.example.com is fenced already: {why}"
     )

@@ -123,7 +123,7 @@ def _merged(current: Instance, stale: Instance) -> Instance:
         replace(disk, grant=grants[disk.uuid]) if disk.uuid in grants else disk
         for disk in stale.disks
     )
-    return replace(stale, recovery=current.recovery, disks=disks)
+    return replace(stale, recovery=current.recovery, under_lease=current.under_lease, disks=disks)
 
 
 INSTANCE = Kind(

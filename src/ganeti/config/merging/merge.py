@@ -151,12 +151,12 @@ def _say_of_nodes(theirs: Snapshot, findings: Findings) -> None:
 
 
 def _placed(instance: Instance, networks: Networks) -> Instance:
-    """Return the instance with its interfaces in the merged networks."""
+    """Return the instance with its interfaces in the merged networks; no node here knows it as protected."""
     nics = tuple(
         replace(nic, network=networks[nic.network].uuid) if nic.network in networks else nic
         for nic in instance.nics
     )
-    return replace(instance, nics=nics)
+    return replace(instance, nics=nics, under_lease=False)
 
 
 def _with_ports(ours: Snapshot, instances: list[Instance], findings: Findings) -> list[Instance]:

@@ -65,7 +65,7 @@ def with_writer(
         if grant.writer == node and not again:
             grants.append(grant)
             continue
-        is_fenced = is_certain or _is_fenced(draft, grant.writer)
+        is_fenced = is_certain or _is_fenced(draft, instance, grant.writer)
         try:
             grants.append(grant_writer(grant, node, draft.epoch, is_fenced=is_fenced))
         except GrantRefused as err:
@@ -144,10 +144,14 @@ def _with_grants(instance: Instance, grants: Sequence[Grant]) -> Instance:
     return replace(instance, disks=tuple(disks))
 
 
-def _is_fenced(view: View, writer: NodeUuid | None) -> bool:
+def _is_fenced(view: View, instance: Instance, writer: NodeUuid | None) -> bool:
     """Return whether a node certainly writes no more: its committed row says so, or it left the cluster (D7)."""
     node = view.nodes.get(writer or "")
-    return node is None or (node.recovery is not None and node.recovery.state is NodeState.FENCED)
+    if node is None:
+        return True
+    row = node.recovery
+    is_fenced = row is not None and row.state is NodeState.FENCED
+    return row is not None and is_fenced and (row.is_off or instance.under_lease)
 
 
 def _refusal(view: View, instance: Instance, grant: Grant) -> PrereqError:

@@ -42,7 +42,7 @@ class LUNodeFenced(LogicalUnit[OpNodeFenced, Confirmation]):
         if node.name not in watched:
             raise PrereqError(NOT_LOST, ErrorCode.WRONG_STATE)
         status = watched[node.name]
-        if status.state is NodeState.FENCED:
+        if status.is_off:
             return Confirmation(node, status.why)
         _check_lost(status)
         return Confirmation(node, "")

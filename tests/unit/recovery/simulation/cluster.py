@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ganeti.model.objects import Grant, NodeRow, NodeUuid
-from ganeti.model.recovery import GuestFault, InstanceRow, NodeState, Token
+from ganeti.model.recovery import GuestFault, InstanceRow, NodeState, Recovery, Token
 from ganeti.recovery.facts import InstanceFacts, NodeFacts, Watched
 from ganeti.recovery.grants import GrantRefused, Returned
 from ganeti.recovery.messages import (
@@ -60,9 +60,17 @@ class State:
     def watched(self) -> Watched:
         return Watched(dict(self.nodes), dict(self.instances), master=self.master)
 
-    def is_fenced(self, node: NodeUuid) -> bool:
+    def is_fenced(self, node: NodeUuid, instance: str) -> bool:
+        """Whether the guest that a node had certainly runs no more (D6)."""
         row = self.node_rows.get(node)
-        return row is not None and row.state is NodeState.FENCED
+        is_fenced = row is not None and row.state is NodeState.FENCED
+        is_under_lease = self.instances[instance].is_under_lease
+        return row is not None and is_fenced and (row.is_off or is_under_lease)
+
+    def is_listed(self, instance: str) -> bool:
+        """Whether nodes are told that it is protected: until the state says that they may forget it."""
+        facts = self.instances[instance]
+        return facts.is_under_lease or facts.recovery is Recovery.FAILOVER
 
 
 class Refused(Exception):
@@ -111,6 +119,8 @@ class Master:
         rows: tuple[Row, ...] = (*state.node_rows.values(), *state.instance_rows.values())
         self.core = rules.core(self.epoch, world.now, rows, state.watched())
         self._seen = self.core.watched
+        self._told: frozenset[str] = frozenset()
+        self._delisted: dict[str, float] = {}
         self._resumed: Gate[None] | None = None
         self._carry_out(self.core.begin(world.now, self._wall()))
         self._tick()
@@ -211,12 +221,14 @@ class Master:
     async def _beat(self, node: NodeUuid, token: Token | None, via: NodeUuid | None) -> None:
         if self.world.random.random() < self.state.late_beats:  # a busy master
             await self.world.sleep(self.world.random.random() * 60)
+        listed, sent_at = self._listed(), self.world.now
         if via is None:
-            answer = await self._call(node, lambda one: one.beat(token))
+            answer = await self._call(node, lambda one: one.beat(token, listed))
         else:
-            answer = await self._call(via, lambda peer: self._relay(peer, node, token))
+            answer = await self._call(via, lambda peer: self._relay(peer, node, token, listed))
         if isinstance(answer, Answer):
             self.heard[node] = self.world.now
+            await self._confirmed(node, listed, sent_at)
             faults = {
                 name: GuestFault.CRASHED
                 for name, facts in self.core.watched.instances.items()
@@ -225,11 +237,48 @@ class Master:
             self.report(BeatAnswered(node, answer.token, answer.is_armed, faults))
             await self._serve(node, answer)
 
-    async def _relay(self, peer: Machine, node: NodeUuid, token: Token | None) -> Answer | None:
+    async def _relay(
+        self, peer: Machine, node: NodeUuid, token: Token | None, listed: frozenset[str]
+    ) -> Answer | None:
         target = peer.others[node]
         return await self.world.call(
-            peer.process, target.process, lambda: target.beat(token), CALL_S / 2
+            peer.process, target.process, lambda: target.beat(token, listed), CALL_S / 2
         )
+
+    # Which guests end with the lease
+
+    def _listed(self) -> frozenset[str]:
+        """What every node is told; who is left out is remembered."""
+        listed = frozenset(filter(self.state.is_listed, self.state.instances))
+        for name in self._told - listed:
+            self._delisted[name] = self.world.now
+        self._told = listed
+        return listed
+
+    async def _confirmed(self, node: NodeUuid, listed: frozenset[str], sent_at: float) -> None:
+        """A node has taken in its list: what is protected on it from now on, and what is no longer."""
+
+        def is_confirmed(name: str) -> bool:
+            facts = self.state.instances[name]
+            is_listed = name in listed and self._delisted.get(name, -1.0) < sent_at
+            is_told = is_listed and facts.node == node
+            is_protected = facts.recovery is Recovery.FAILOVER
+            return is_protected and (is_told or not self.rules.waits_for_the_list)
+
+        def put(state: State) -> None:
+            for name, facts in state.instances.items():
+                if facts.is_under_lease and facts.recovery is not Recovery.FAILOVER:
+                    state.instances[name] = replace(facts, is_under_lease=False)
+                elif not facts.is_under_lease and is_confirmed(name):
+                    state.instances[name] = replace(facts, is_under_lease=True)
+
+        if any(
+            is_confirmed(name)
+            if not facts.is_under_lease
+            else facts.recovery is not Recovery.FAILOVER
+            for name, facts in self.state.instances.items()
+        ):
+            await self.commit(put)
 
     async def _fence(self, node: NodeUuid) -> None:
         is_off = await self._power(self, node)
@@ -357,9 +406,9 @@ class Master:
             facts, grant = state.instances[instance], state.grants[instance]
             if lost is None and facts.node != node:
                 raise Refused("it has moved")
-            if lost is not None and (facts.node != lost or not state.is_fenced(lost)):
+            if lost is not None and (facts.node != lost or not state.is_fenced(lost, instance)):
                 raise Refused("its node is back")
-            is_fenced = grant.writer is not None and state.is_fenced(grant.writer)
+            is_fenced = grant.writer is not None and state.is_fenced(grant.writer, instance)
             state.grants[instance] = self.rules.grant_writer(
                 grant, node, self.epoch, is_fenced=is_fenced
             )
@@ -371,7 +420,10 @@ class Master:
         grant = self.state.grants[instance]
         if not self.rules.commit_decides:
             grant = Grant(grant.generation + 1, frozenset({node}), node, self.epoch)
+        is_protected = self.state.is_listed(instance)
         if self.world.random.random() < self.state.late_starts:  # a busy master
             await self.world.sleep(self.world.random.random() * 150)
-        started = await self._call(node, lambda one: one.open_and_start(instance, grant))
+        started = await self._call(
+            node, lambda one: one.open_and_start(instance, grant, is_protected=is_protected)
+        )
         return Outcome.DONE if started else Outcome.FAILED

@@ -2,9 +2,11 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 from ganeti.model.objects import Grant, NodeUuid
-from ganeti.model.recovery import FenceMethod, NodeState
+from ganeti.model.recovery import FenceMethod, NodeState, Recovery
 from ganeti.recovery.facts import InstanceFacts, NodeFacts
 from ganeti.recovery.grants import CopyRecord
 from ganeti.recovery.instance import InstanceState
@@ -28,6 +30,7 @@ THEMES = (
     "clocks",
     "pairs",
     "stuck",
+    "policies",
 )
 """What a history has most of."""
 BOTH = (FenceMethod.POWER, FenceMethod.WATCHDOG)
@@ -261,6 +264,7 @@ class History:
             "late": (self._isolate, self._hand_over, self._lose, self._mend) * 5,
             "long": (self._isolate, self._split, self._lose) * 4,
             "stops": (self._stop, self._stop, self._stop, self._lose, self._hand_over) * 8,
+            "policies": (self._change_policy, self._protect_and_isolate) * 6,
         }
         self.random.choice((*faults, *themed.get(self.theme, ())))()
         self.world.at(self.random.random() * self.pause_s, self._fault)
@@ -375,6 +379,30 @@ class History:
                 guest.is_stuck = False
 
         self.world.at(self.random.random() * 60, free)
+
+    def _change_policy(self) -> None:
+        """An administrator protects an instance, or no longer."""
+        name = self.random.choice(tuple(self.state.instances))
+        is_protected = self.state.instances[name].recovery is Recovery.FAILOVER
+        self._set_policy(name, Recovery.RESTART if is_protected else Recovery.FAILOVER)
+
+    def _set_policy(self, name: str, policy: Recovery) -> None:
+        facts = self.state.instances[name]
+        self.state.instances[name] = replace(facts, recovery=policy)
+
+    def _protect_and_isolate(self) -> None:
+        """The node of an instance is cut off just before or after the instance is protected, or no longer."""
+        name = self.random.choice(tuple(self.state.instances))
+        node = self.state.instances[name].node
+        for policy in self.random.sample((Recovery.RESTART, Recovery.FAILOVER), 2):
+            self.world.at(self.random.random() * 3, partial(self._set_policy, name, policy))
+        links = [(node, one.uuid) for one in self.machines if one.uuid != node]
+
+        def isolate() -> None:
+            if self.world.now < self.faults_end:
+                self.world.cut_links(links, both_ways=True)
+
+        self.world.at(self.random.random() * 3, isolate)
 
     def _bad_power(self) -> None:
         self.power_works = self.random.choice((0.0, 0.5, 1.0))

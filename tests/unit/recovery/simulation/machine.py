@@ -1,6 +1,6 @@
 """A machine with a node daemon, a watchdog, guests that write numbered entries, and its copies of their disks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from ganeti.model.objects import Grant, NodeUuid
@@ -87,6 +87,8 @@ class Machine:
         self.is_frozen = False
         self.thaw: Gate[None] = Gate()
         self.guests, self.synced = {}, {}
+        self.protected: dict[str, float] = {}
+        """Instances whose guests end with the lease, and when this node learned that."""
         self._resumed: Gate[None] | None = None
         self.lease = NodeLease(f"{self.uuid}-{self.boots}")
         self.guard = Guard(self.world.now)
@@ -166,33 +168,39 @@ class Machine:
 
     def _guard(self) -> None:
         """What the watchdog process does; it survives the node daemon."""
-        alive = any(guest.is_alive for guest in self.guests.values())
+        alive = any(guest.is_alive for name, guest in self.guests.items() if name in self.protected)
         actions = self.guard.tick(self.world.now, has_guests=alive)
         for action in actions:
             match action:
                 case GuardAction.PET:
                     self.petted_at = self.world.now
                 case GuardAction.KILL:
-                    self._kill_guests()
+                    self._kill_guests(self.protected)
                 case GuardAction.RESET if self.has_watchdog:
                     self.reset()
                     return
         if self.has_watchdog and self.world.now - self.petted_at >= DEVICE_S:
             self.reset()
 
-    def _kill_guests(self) -> None:
+    def _kill_guests(self, those: Collection[str]) -> None:
         for instance, guest in list(self.guests.items()):
-            if not guest.is_stuck:
+            if instance in those and not guest.is_stuck:
                 guest.is_alive = False
                 del self.guests[instance]
 
     # The node daemon
 
-    async def beat(self, token: Token | None) -> Answer | None:
+    async def beat(self, token: Token | None, listed: frozenset[str]) -> Answer | None:
         """Answer a heartbeat of the master."""
         await self._thawed()
         if self._resumed is not None:
             await self._resumed
+        known_until = token.sent_at if token and token.boot_id == self.lease.boot_id else None
+        self.protected = {
+            name: at
+            for name, at in self.protected.items()
+            if known_until is None or at > known_until
+        } | dict.fromkeys(listed, self.world.now)
         if token is not None:
             self.lease.renew(self.rules.counted(token, self.world.now))
             self.guard.ends_at = self.lease.ends_at
@@ -213,9 +221,13 @@ class Machine:
         if self.is_frozen:
             await self.thaw
 
-    async def open_and_start(self, instance: str, grant: Grant) -> bool:
+    async def open_and_start(
+        self, instance: str, grant: Grant, *, is_protected: bool = True
+    ) -> bool:
         """Start a guest under a grant; False if that is refused."""
         await self._thawed()
+        if is_protected:
+            self.protected[instance] = self.world.now
         if instance in self.guests:
             return self.guests[instance].grant.generation <= grant.generation
         if not self.lease.is_valid(self.world.now):
@@ -288,7 +300,7 @@ class Machine:
         """Kill every guest, and refuse what was granted before; True once that is done (D9)."""
         await self._thawed()
         self.synced = {}
-        self._kill_guests()
+        self._kill_guests(self.guests.keys())
         for instance, copy in self.copies.items():
             copy.record = self.rules.barred(copy.record, grants[instance])
         return not self.guests

@@ -21,6 +21,7 @@ class Rules:
     commits_before_writing_alone = True  # D5
     commit_decides = True  # D8
     keeps_split_copies = True  # D9
+    waits_for_the_list = True  # D7
 
     core: type[RecoveryCore] = RecoveryCore
     grant_writer = staticmethod(grants.grant_writer)
@@ -97,6 +98,12 @@ class CountsFromArrival(Rules):
         return replace(token, sent_at=now)
 
 
+class AsksNoNode(Rules):
+    """D7 left out: a guest counts as under the lease before its node knows that."""
+
+    waits_for_the_list = False
+
+
 class RenewsWithoutMajority(RecoveryCore):
     """D7 left out: a master that lost its majority keeps its nodes alive."""
 
@@ -168,6 +175,7 @@ LEFT_OUT: dict[str, type[Rules]] = {
     "D4 all current copies": WritesWithOneCopy,
     "D5 the commit before writing alone": WritesBeforeTheCommit,
     "D7 a lease from the sending": CountsFromArrival,
+    "D7 a list that the node has": AsksNoNode,
     "D7 a master with a majority": NeedsNoMajority,
     "D8 the commit decides": IgnoresTheCommit,
     "D9 more than the generation": TrustsTheGeneration,

@@ -14,6 +14,7 @@ FIRST = int(os.environ.get("GANETI_RECOVERY_SEED", "0"))
 RARE = {
     "D2 the copy's own record": ("late", 0),
     "D7 a lease from the sending": ("late", 0),
+    "D7 a list that the node has": ("policies", 300),
     "D7 a master with a majority": ("long", 0),
     "D12 fencing of its own epoch": ("stuck", 0),
     "D9 records of a node that returns": ("late", 3000),
