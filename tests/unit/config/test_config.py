@@ -461,13 +461,14 @@ def test_stale_version_keeps_what_recovery_has_committed() -> None:
         msgspec.structs.replace(
             stale,
             recovery=InstanceRow(stale.uuid, (1.0,)),
+            under_lease=True,
             disks=(msgspec.structs.replace(disk, grant=grant),),
         )
     )
     row = NodeRow(NODES[1], NodeState.FENCED, 2)
     kept_node = draft.put(msgspec.structs.replace(stale_node, recovery=row))
     written = draft.put(msgspec.structs.replace(stale, os="other", disks=(disk, new_disk())))
-    assert (written.os, written.recovery) == ("other", kept.recovery)
+    assert (written.os, written.recovery, written.under_lease) == ("other", kept.recovery, True)
     assert [one.grant for one in written.disks] == [grant, None]
     assert draft.put(msgspec.structs.replace(stale_node, drained=True)).recovery == row
     assert draft.put(msgspec.structs.replace(written, recovery=None)).recovery is None
