@@ -49,6 +49,7 @@ from ganeti.node.grants import GrantRecords, guarded
 from ganeti.node.guest_faults import GuestFaults
 from ganeti.node.hooks import LocalHooks, NodeHooks
 from ganeti.node.instance_locks import InstanceLocks
+from ganeti.node.lease_files import LeaseFiles
 from ganeti.node.offline import is_marked_offline, starting_nothing
 from ganeti.node.powercycle import host_powercycle
 from ganeti.node.recovery import NodeRecovery
@@ -94,7 +95,9 @@ class NodeApplication:
         self._guest_faults = GuestFaults(self._drivers, locks, clock)
         daemons, check_master = Daemons(paths), self.register.check_epoch_without_disk
         watchdog = WatchdogProcess(paths, daemons)
-        self.recovery = NodeRecovery(paths, BootClock(), check_master, watchdog, self._guest_faults)
+        self.recovery = NodeRecovery(
+            LeaseFiles(paths), BootClock(), check_master, watchdog, self._guest_faults
+        )
         own = _handlers(paths, clock, self.tasks, self._cluster_uuid, self._drivers, locks=locks)
         own = [self.recovery.under_lease(part) for part in own]
         own.append(self.recovery.handlers())

@@ -2,16 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from ganeti.base.clock import Clock
-from ganeti.base.errors import ErrorCode, HostError, NotMaster, PrereqError
-from ganeti.base.paths import Paths
-from ganeti.hypervisor.guest_processes import living_guests
+from ganeti.base.errors import ErrorCode, NotMaster, PrereqError
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.recovery import GuestFault
-from ganeti.node.lease_record import LeaseRecord, boot_id, read_lease, write_lease
+from ganeti.node.lease_record import LeaseRecord
 from ganeti.node.offline import STARTS
 from ganeti.recovery.lease import NodeLease
 from ganeti.rpc.calls import Call, Handler, Handlers
@@ -23,6 +21,38 @@ LEASE_WAIT_S = 15.0
 """How long a start waits for a lease: the first one takes two heartbeats."""
 
 log = logging.getLogger(__name__)
+
+
+class Guest(Protocol):
+    """A guest that lives."""
+
+    @property
+    def name(self) -> str: ...
+
+    def kill(self) -> None:
+        """End it at once; OSError."""
+        ...
+
+
+class Machine(Protocol):
+    """What this node keeps of its lease, and the guests on it (`ganeti.node.lease_files.LeaseFiles`)."""
+
+    @property
+    def boot_id(self) -> str:
+        """A value that changes with each boot."""
+        ...
+
+    def read(self) -> LeaseRecord | None:
+        """Return the record of this boot; None if there is none. OSError, ValueError if it cannot be read."""
+        ...
+
+    def write(self, record: LeaseRecord) -> None:
+        """Replace the record; HostError."""
+        ...
+
+    def living_guests(self, uuids: Collection[str]) -> Sequence[Guest]:
+        """Return the guests of these instances; OSError or ValueError if it is not known whether there are any."""
+        ...
 
 
 class Watchdog(Protocol):
@@ -48,19 +78,19 @@ class NodeRecovery:
 
     def __init__(
         self,
-        paths: Paths,
+        machine: Machine,
         clock: Clock,
         check_master: Callable[[int, str], Awaitable[str | None]],
         watchdog: Watchdog,
         faults: Faults,
     ) -> None:
         """`clock` must also count while the machine sleeps."""
-        self._paths, self._clock = paths, clock
+        self._machine, self._clock = machine, clock
         self._check_master, self._watchdog, self._faults = check_master, watchdog, faults
-        self._lease = NodeLease(boot_id(paths))
+        self._lease = NodeLease(machine.boot_id)
         self._renewed = asyncio.Event()
         self._protected: dict[str, float] = {}
-        if (former := _former(paths)) is not None:
+        if (former := _former(machine)) is not None:
             self._lease.ends_at = former.ends_at
             self._protected = dict(former.protected)
 
@@ -70,7 +100,7 @@ class NodeRecovery:
             return
         if not self._has_lease():
             try:
-                for guest in living_guests(self._paths, self._protected, self._lease.boot_id):
+                for guest in self._machine.living_guests(self._protected):
                     log.warning("the lease of this node is over: killing %s", guest.name)
                     guest.kill()
             except (OSError, ValueError) as err:
@@ -176,11 +206,7 @@ class NodeRecovery:
             self._renewed = asyncio.Event()
 
     def _save(self) -> None:
-        record = LeaseRecord(self._lease.boot_id, self._lease.ends_at, self._protected)
-        try:
-            write_lease(self._paths, record)
-        except OSError as err:
-            raise HostError(f"cannot write {self._paths.lease}: {err.strerror}") from err
+        self._machine.write(LeaseRecord(self._lease.boot_id, self._lease.ends_at, self._protected))
 
 
 def _no_lease(instance: InstanceSpec) -> PrereqError:
@@ -194,10 +220,10 @@ def _no_lease(instance: InstanceSpec) -> PrereqError:
     )
 
 
-def _former(paths: Paths) -> LeaseRecord | None:
+def _former(machine: Machine) -> LeaseRecord | None:
     """Return the record of the daemon before; without one no lease is valid."""
     try:
-        return read_lease(paths)
+        return machine.read()
     except (OSError, ValueError) as err:
         log.warning("the lease of this node is lost: %s", err)
         return None

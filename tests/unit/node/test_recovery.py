@@ -11,6 +11,7 @@ from ganeti.base.errors import HostError, NotMaster, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.recovery import GuestFault, Token
+from ganeti.node.lease_files import LeaseFiles
 from ganeti.node.lease_record import BOOT_ID, LeaseRecord, read_lease, write_lease
 from ganeti.node.recovery import NodeRecovery
 from ganeti.recovery.times import LEASE_S
@@ -72,7 +73,9 @@ class FakeWatchdog:
 
 
 def started(paths: Paths, clock: FrozenClock, watchdog: FakeWatchdog | None = None) -> NodeRecovery:
-    return NodeRecovery(paths, clock, check_master, watchdog or FakeWatchdog(), lambda _wanted: {})
+    return NodeRecovery(
+        LeaseFiles(paths), clock, check_master, watchdog or FakeWatchdog(), lambda _wanted: {}
+    )
 
 
 async def beat(
@@ -167,7 +170,7 @@ async def test_failed_guests_are_reported(paths: Paths, clock: FrozenClock) -> N
         wanted.extend(asked)
         return {"a": GuestFault.CRASHED}
 
-    node = NodeRecovery(paths, clock, check_master, FakeWatchdog(), faults)
+    node = NodeRecovery(LeaseFiles(paths), clock, check_master, FakeWatchdog(), faults)
     answer = await node.heartbeat(HeartbeatArgs(wanted=("a", "b")), FROM_MASTER)
     assert (wanted, answer.faults) == (["a", "b"], {"a": GuestFault.CRASHED})
 
@@ -286,7 +289,7 @@ async def test_nothing_protected_starts_without_the_watchdog_process(
 @pytest.mark.virtual_time
 async def test_start_that_takes_longer_than_the_lease_is_cancelled(paths: Paths) -> None:
     clock = LoopClock()
-    node = NodeRecovery(paths, clock, check_master, FakeWatchdog(), lambda _wanted: {})
+    node = NodeRecovery(LeaseFiles(paths), clock, check_master, FakeWatchdog(), lambda _wanted: {})
     starts = Starts(node)
     await beat(node, await beat(node))
     start = asyncio.create_task(starts.start())

@@ -104,7 +104,7 @@ class HostCalls(NodeState):
             memory_total=self.memory,
             memory_free=self.memory - used,
             memory_node=0,
-            cpu_total=4,
+            cpu_total=self.cpus,
             cpu_nodes=1,
             cpu_sockets=1,
             cpu_node=0,

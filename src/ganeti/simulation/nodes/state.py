@@ -93,6 +93,7 @@ class NodeState:
     cluster_uuid: str
     shared: SharedDirectory
     memory: int = 4096
+    cpus: int = 4
     guests_keep_memory: bool = False
     """Guests without a balloon."""
     local: SharedDirectory = field(default_factory=SharedDirectory)
@@ -206,6 +207,7 @@ class NodeState:
 
     async def _answer(self, procedure: Procedure[Any, Any], args: Any, call: Call) -> Any:
         async def handle(args: Any, call: Call) -> Any:
+            await self._take_time(procedure, args)
             self.call = call
             return getattr(self, f"on_{procedure.name}")(args)
 
@@ -214,6 +216,9 @@ class NodeState:
         name = procedure.name
         checked = guarded({name: handle}, self.grants)
         return await self.repeats.wrap(checked)[name](args, call)
+
+    async def _take_time(self, procedure: Procedure[Any, Any], args: Any) -> None:
+        """Return when the work is done whose effect then happens: here at once."""
 
     def _check_epoch(self, call: Call) -> None:
         """As the node's register: only the latest master may change anything."""

@@ -1,0 +1,35 @@
+"""What the nodes of one simulation share."""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ganeti.base.clock import Clock
+from ganeti.simulation.counting_ids import CountingIds
+from ganeti.simulation.durations import Durations
+from ganeti.simulation.network import Network
+from ganeti.simulation.nodes.storage import SharedDirectory
+from ganeti.simulation.recovery_time import RecoveryTime
+from ganeti.simulation.trace import Trace
+
+
+@dataclass
+class World:
+    """Time, chance, the network and the storage that all nodes see."""
+
+    clock: Clock
+    recovery_time: RecoveryTime
+    durations: Durations
+    network: Network
+    trace: Trace
+    dice: random.Random
+    ids: CountingIds = field(default_factory=CountingIds)
+    shared: SharedDirectory = field(default_factory=SharedDirectory)
+    node_with_device: Callable[[str, Mapping[str, str]], "str | None"] = lambda _agent, _options: (
+        None
+    )
+    """The node whose power a fence agent switches with these options."""
+    power_works: Callable[[str], bool] = lambda _node: True
+    """Whether the power device of a node does what it is told."""
+    changed: Callable[[], None] = lambda: None
+    """Called when a node is lost or back."""

@@ -1,0 +1,94 @@
+"""Writes the trace of one mastership: jobs, marks of nodes, and what automatic recovery thinks of them."""
+
+import asyncio
+from typing import Any
+
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.record import LiveJob
+from ganeti.model.names import JobStatus
+from ganeti.simulation.master import SimulatedMaster
+from ganeti.simulation.trace import Kind, Trace
+
+LOOK_S = 0.5
+"""How often the states of nodes are looked at while one may be lost."""
+_KINDS = {
+    JobStatus.QUEUED: Kind.JOB_QUEUED,
+    JobStatus.WAITING: Kind.JOB_WAITS,
+    JobStatus.RUNNING: Kind.JOB_RUNS,
+}
+
+
+class Observer:
+    """Follows a master until `close`."""
+
+    def __init__(self, master: SimulatedMaster, trace: Trace) -> None:
+        self._master, self._trace = master, trace
+        self._jobs: dict[int, JobStatus] = {}
+        self._nodes = master.config.snapshot.nodes
+        self._states: dict[str, str] = {}
+        self._looking: asyncio.TimerHandle | None = None
+        self._unsubscribe = master.config.subscribe(self._configured)
+        master.queue.on_change = self._job_changed
+
+    def close(self) -> None:
+        """Follow no more."""
+        self._unsubscribe()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def look(self, *, again: bool) -> None:
+        """Record the states of nodes that have changed; `again`: and soon once more."""
+        for one in self._master.recovery.status().nodes:
+            if self._states.get(one.name, "healthy") != one.state.value:
+                self._states[one.name] = one.state.value
+                why = f": {one.why}" if one.why else ""
+                self._trace.add(Kind.NODE_STATE, one.name, f"{one.state.value}{why}")
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        if again:
+            loop = asyncio.get_running_loop()
+            self._looking = loop.call_later(LOOK_S, lambda: self.look(again=True))
+
+    def _configured(self, snapshot: Snapshot) -> None:
+        if snapshot.nodes is self._nodes:
+            return
+        for uuid, node in snapshot.nodes.items():
+            before = self._nodes.get(uuid)
+            if before is not None and before.offline != node.offline:
+                kind = Kind.NODE_OFFLINE if node.offline else Kind.NODE_ONLINE
+                self._trace.add(kind, node.name)
+        self._nodes = snapshot.nodes
+
+    def _job_changed(self, job: LiveJob) -> None:
+        status = job.status
+        if self._jobs.get(job.id) is status:
+            return
+        self._jobs[job.id] = status
+        kind = _KINDS.get(status, Kind.JOB_ENDED if status.is_final else None)
+        if kind is None:
+            return
+        ops = [state.op for state in job.ops]
+        detail = ", ".join(op.summary() for op in ops)
+        if kind is Kind.JOB_ENDED:
+            detail = f"{status.value}: {detail}{_error_of(job)}"
+            del self._jobs[job.id]
+        self._trace.add(kind, str(job.id), detail, instances=_instances_of(ops))
+
+
+def _error_of(job: LiveJob) -> str:
+    for state in job.ops:
+        match state.result if state.status is JobStatus.ERROR else None:
+            case [str(), [message, *_]]:
+                return f": {message}"
+    return ""
+
+
+def _instances_of(ops: list[Any]) -> tuple[str, ...]:
+    """Return the names of the instances in the opcodes."""
+    found: dict[str, None] = {}
+    for op in ops:
+        name = getattr(op, "instance_name", None)
+        for one in [name] if isinstance(name, str) else []:
+            found[one] = None
+    return tuple(found)

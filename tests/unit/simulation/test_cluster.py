@@ -1,0 +1,50 @@
+"""Whole clusters in virtual time: the real master, simulated nodes."""
+
+from ganeti.model.names import JobStatus
+from ganeti.model.opcodes.instance import OpInstanceShutdown
+from ganeti.simulation.cluster import SimulatedCluster
+from ganeti.simulation.example import configuration, instance_name, node_name
+from ganeti.simulation.trace import Kind
+
+
+def cluster_of(nodes: int = 5, instances: int = 10, **more: object) -> SimulatedCluster:
+    return SimulatedCluster(configuration(nodes, instances), seed=1, **more)  # type: ignore[arg-type]  # any of its options
+
+
+def where(cluster: SimulatedCluster, name: str) -> list[str]:
+    return [
+        node.name
+        for node in cluster.nodes.values()
+        if any(guest.spec.name == name for guest in node.guests.values())
+    ]
+
+
+def test_instances_of_a_lost_node_run_elsewhere() -> None:
+    async def lose_a_node(cluster: SimulatedCluster) -> None:
+        await cluster.run_for(60)
+        lost = [one.spec.name for one in cluster.nodes[node_name(4)].guests.values()]
+        cluster.fail_node(node_name(4))
+        await cluster.run_for(180)
+        assert lost == [instance_name(4), instance_name(9)]
+        for name in lost:
+            assert len(where(cluster, name)) == 1
+
+    cluster = cluster_of()
+    cluster.run(lose_a_node)
+    downtimes = cluster.trace.downtimes()
+    assert [one.instance for one in downtimes] == [instance_name(4), instance_name(9)]
+    assert all(one.ended is not None and one.ended - one.began < 60 for one in downtimes)
+    kinds = [
+        event.kind for event in cluster.trace.of(Kind.NODE_LOST, Kind.POWER_CUT, Kind.NODE_OFFLINE)
+    ]
+    assert kinds == [Kind.NODE_LOST, Kind.POWER_CUT, Kind.NODE_OFFLINE]
+
+
+def test_job_of_an_administrator_runs() -> None:
+    async def stop_one(cluster: SimulatedCluster) -> JobStatus:
+        job = await cluster.submit(OpInstanceShutdown(instance_name=instance_name(1)))
+        return (await cluster.finished(job)).status
+
+    cluster = cluster_of()
+    assert cluster.run(stop_one) is JobStatus.SUCCESS
+    assert [one.why for one in cluster.trace.downtimes()] == ["it was shut down"]
