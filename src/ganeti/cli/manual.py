@@ -23,7 +23,10 @@ PROGRAMS = (
     "gnt-job",
     "gnt-debug",
     "mon-collector",
+    "gnt-whatif",
 )
+OTHER_MODULES = {"gnt-whatif": "ganeti.whatif.command"}
+"""Programs whose tables are not in this package, because they import what commands must not."""
 
 _HOW = "long options can be abbreviated, and options can stand between arguments."
 _EXIT_CODES = (
@@ -32,9 +35,14 @@ _EXIT_CODES = (
 )
 
 
+def module_of(prog: str) -> str:
+    """Return the module with the table of a program."""
+    return OTHER_MODULES.get(prog, f"ganeti.cli.{prog.replace('-', '_')}")
+
+
 def table_of(prog: str) -> CommandTable:
     """Return the table of a program by its name."""
-    table: CommandTable = importlib.import_module(f"ganeti.cli.{prog.replace('-', '_')}").table
+    table: CommandTable = importlib.import_module(module_of(prog)).table
     return table
 
 

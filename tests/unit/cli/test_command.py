@@ -264,7 +264,7 @@ HEAVY = (
 
 @pytest.mark.parametrize("prog", manual.PROGRAMS)
 def test_commands_start_without_heavy_libraries(prog: str) -> None:
-    module = f"ganeti.cli.{prog.replace('-', '_')}"
+    module = manual.module_of(prog)
     program = f"import sys, {module}; print(*[n for n in {HEAVY!r} if n in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

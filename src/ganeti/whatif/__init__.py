@@ -1,0 +1,1 @@
+"""Simulations for administrators: what a cluster would do after failures and changes."""
