@@ -142,6 +142,8 @@ def learn(args: argparse.Namespace) -> int:
 
 def _report(args: argparse.Namespace) -> "Report":
     """Return the report of the simulations that the command line describes."""
+    import logging
+
     from ganeti.cli.input_file import read_text
     from ganeti.simulation.durations import Durations
     from ganeti.whatif.durations import as_figures, parse_model
@@ -151,6 +153,8 @@ def _report(args: argparse.Namespace) -> "Report":
     from ganeti.whatif.simulate import simulate
     from ganeti.whatif.sources import parse_node_size, read_source
 
+    # The simulated master logs what a real one would; the report has what matters of it.
+    logging.getLogger("ganeti").addHandler(logging.NullHandler())
     size = parse_node_size(args.node_size) if args.node_size else None
     scenario, events_of = _scenario(args)
     source = read_source(args.source, size)

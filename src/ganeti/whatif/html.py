@@ -16,6 +16,7 @@ from ganeti.whatif.report import Report, Run
 from ganeti.whatif.wording import EXPLAINED, compared, duration, figure, number, origin, summary
 
 _COLOURS = {
+    Reason.LEASE: "#a0522d",
     Reason.DETECTION: "#e8a33d",
     Reason.FENCING: "#d1495b",
     Reason.TURN: "#8d6bb0",

@@ -23,6 +23,8 @@ _DIGITS = 3
 class Reason(StrEnum):
     """Why an instance was down; in the order in which a recovery meets them."""
 
+    LEASE = "the lease of its node was over"
+    """Its node ended it, because no master renewed the lease; it waits until it is started again."""
     DETECTION = "detection"
     """Its node is lost, and the master does not know it yet."""
     FENCING = "fencing"
@@ -47,6 +49,7 @@ class Reason(StrEnum):
 
 
 _BACK = ("up",)
+_LEASE_OVER = "lease over"
 _LOST = ("failed", "cut off")
 
 
@@ -163,6 +166,8 @@ def _of_node(
         if change.state in _LOST and lost is None:
             lost = change.at
             yield (Reason.DETECTION if is_protected else Reason.NODE), lost, outage.ended
+        elif change.state == _LEASE_OVER and lost is None and change.at >= outage.began:
+            yield Reason.LEASE, outage.began, outage.ended
         elif change.state in _BACK and lost is not None:
             lost = None
             yield Reason.WATCHER, change.at, outage.ended

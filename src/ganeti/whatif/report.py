@@ -274,7 +274,7 @@ def _figures(down: Sequence[Outage], still: int, jobs: Sequence[JobRecord]) -> d
     }
 
 
-_NORMAL = ("up", NodeState.HEALTHY.value, "online", "undrained")
+_NORMAL = ("up", "lease over", NodeState.HEALTHY.value, "online", "undrained")
 
 
 def _node_states(history: History) -> Iterator[NodeSpan]:

@@ -365,6 +365,7 @@ _JOBS = (Kind.JOB_QUEUED, Kind.JOB_WAITS, Kind.JOB_RUNS, Kind.JOB_ENDED)
 _NODE_STATES = {
     Kind.NODE_LOST: "failed",
     Kind.NODE_BACK: "up",
+    Kind.LEASE_OVER: "lease over",
     Kind.NODE_OFFLINE: "offline",
     Kind.NODE_ONLINE: "online",
 }

@@ -8,6 +8,7 @@ from ganeti.whatif.report import Report, Run
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 EXPLAINED = {
+    Reason.LEASE: "its node ended it, because no master renewed the lease",
     Reason.DETECTION: "the master does not know yet that the node is lost",
     Reason.FENCING: "the node is being kept from writing",
     Reason.TURN: "other instances are recovered first",

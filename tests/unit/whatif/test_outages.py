@@ -62,6 +62,17 @@ def test_instance_of_a_node_that_is_back_waits_for_the_watcher() -> None:
     }
 
 
+def test_guest_that_its_node_ends_without_a_lease_has_that_reason() -> None:
+    history = History(ended=100.0, before=(), after=(), start_s=2.0)
+    history.guests += [
+        GuestChange(0.0, "web1", "node1", GuestState.UP),
+        GuestChange(10.0, "web1", "node1", GuestState.DOWN),
+    ]
+    history.nodes.append(NodeChange(10.0, "node1", "lease over"))
+    [outage] = outages(history, PROTECTED)
+    assert outage.by_reason() == {"the lease of its node was over": 90.0}
+
+
 def test_live_migration_is_no_outage() -> None:
     history = History(ended=100.0, before=(), after=())
     history.guests += [

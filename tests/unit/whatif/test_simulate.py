@@ -199,6 +199,7 @@ def test_same_command_gives_the_same_bytes_in_another_process(backup: str, tmp_p
             capture_output=True,
             check=True,
         )
+        assert done.stderr == b""
         found.append((done.stdout, page.read_bytes()))
     assert found[0] == found[1]
     report = json.loads(found[0][0])

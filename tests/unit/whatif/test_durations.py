@@ -1,0 +1,92 @@
+"""The model file: durations measured from the logs of jobs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganeti.base.errors import InputError
+from ganeti.simulation.durations import Durations
+from ganeti.whatif.command import table
+from ganeti.whatif.durations import measured, model_text, parse_model, shown
+from tests.unit.cli.conftest import master, run, surroundings
+from tests.unit.cli.fake_master import FakeMaster, Run
+
+__all__ = ["master", "run", "surroundings"]
+
+
+def entry(at: float, text: str) -> list[Any]:
+    return [1, [int(at), round(at % 1 * 1e6)], "message", text]
+
+
+def creation(number: int, *, status: str = "success") -> dict[str, Any]:
+    log = [
+        entry(100, "* creating instance disks..."),
+        entry(102, "* waiting for the copies to be the same..."),
+        entry(103, " - INFO: disk 0: 37.0% (1136 of 3072 MiB), 85 MiB/s, 23s left"),
+        entry(130, "* running the instance OS create scripts..."),
+        entry(160 + number, "* starting instance..."),
+    ]
+    return {
+        "id": number,
+        "ops": [{"OP_ID": "OP_INSTANCE_CREATE"}],
+        "opstatus": [status],
+        "oplog": [log],
+        "opend": [[163 + number, 500000]],
+    }
+
+
+def test_steps_last_until_the_next_one_and_rates_are_read() -> None:
+    model = measured("c", [creation(number) for number in range(3)])
+    assert model.durations == {
+        "disk_create_s": 2.0,
+        "install_s": 31.0,
+        "resync_mib_s": 85.0,
+        "start_s": 3.5,
+    }
+    assert model.measured["install_s"].count == 3
+    assert parse_model(model_text(model), "m.json").start_s == 3.5
+    assert parse_model(model_text(model), "m.json").boot_s == Durations().boot_s
+    assert any("3 measurements" in line for line in shown(model))
+
+
+def test_few_measurements_and_failed_jobs_keep_the_defaults() -> None:
+    assert measured("c", [creation(1), creation(2)]).durations == {}
+    assert measured("c", [creation(one, status="error") for one in range(5)]).durations == {}
+    assert measured("c", [{"id": 1}, {"id": 2, "ops": None}]).durations == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "m.json: "),
+        (
+            '{"cluster":"c","durations":{"boot":1}}',
+            "durations.boot does not exist; did you mean boot_s?",
+        ),
+        ('{"cluster":"c","durations":{"boot_s":1e99}}', "durations.boot_s: 1e+99 must be above 0"),
+        ('{"cluster":"c","durations":{"boot_s":0}}', "durations.boot_s: 0 must be above 0"),
+        ('{"cluster":"c","durations":{"boot_s":"x"}}', "Expected `float`"),
+        ('{"cluster":"c","durations":{},"more":1}', "unknown field `more`"),
+        ('{"cluster":"c","durations":{},"format":9}', "has format 9; this version reads format 1"),
+    ],
+)
+def test_wrong_model_file_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        parse_model(text, "m.json")
+    assert message in str(refused.value)
+
+
+def test_learn_writes_the_model_and_only_asks(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+    master.replies["QueryClusterInfo"] = {"name": "cluster.example.com"}
+    master.replies["Query"] = lambda _kind, fields, _filter: {
+        "fields": [],
+        "data": [[[0, creation(number)[name]] for name in fields] for number in range(3)],
+    }
+    file = tmp_path / "model.json"
+    code, out, err = run(table, "learn", "-o", str(file))
+    assert (code, err) == (0, "")
+    assert "Durations of cluster.example.com:" in out
+    assert json.loads(file.read_text())["durations"]["start_s"] == 3.5
+    assert set(master.methods()) == {"QueryClusterInfo", "Query"}
