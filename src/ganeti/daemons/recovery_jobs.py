@@ -78,7 +78,12 @@ def _of_node(node: Node, kind: JobKind) -> OpCode | None:
     if node.offline == goes:
         return None
     return OpNodeSetParams(
-        node_name=node.name, node_uuid=node.uuid, offline=goes, force=goes, end_misplaced=not goes
+        node_name=node.name,
+        node_uuid=node.uuid,
+        offline=goes,
+        awaits_return=goes,
+        force=goes,
+        end_misplaced=not goes,
     )
 
 

@@ -27,6 +27,7 @@ def watched(snapshot: Snapshot, *, has_lease: bool) -> Watched:
                 name=node.name,
                 methods=_methods(snapshot, node, has_lease=has_lease),
                 in_maintenance=node.maintenance is not None,
+                stays_offline=_stays_offline(node),
                 can_relay=node.master_candidate and node.uuid != snapshot.cluster.master_node,
             )
             for node in snapshot.nodes.values()
@@ -44,7 +45,9 @@ def is_needed(snapshot: Snapshot, found: Watched) -> bool:
     """Return whether an instance is protected, or recovery has not finished with a node or an instance."""
     return (
         bool(found.instances)
-        or any(map(is_in_recovery, snapshot.nodes.values()))
+        or any(
+            is_in_recovery(node) and not _stays_offline(node) for node in snapshot.nodes.values()
+        )
         or any(one.under_lease for one in snapshot.instances.values())
     )
 
@@ -52,6 +55,10 @@ def is_needed(snapshot: Snapshot, found: Watched) -> bool:
 def is_in_recovery(node: Node) -> bool:
     """Return whether recovery has fenced the node, or has begun to, and has not brought it back."""
     return node.recovery is not None and node.recovery.state is not NodeState.HEALTHY
+
+
+def _stays_offline(node: Node) -> bool:
+    return node.offline and not node.awaits_return
 
 
 @dataclass(frozen=True)

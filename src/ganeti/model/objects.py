@@ -78,6 +78,8 @@ class Node(Stored, frozen=True, kw_only=True):
     port: int = 1811
     master_candidate: bool = False
     offline: bool = False
+    awaits_return: bool = False
+    """Automatic recovery has marked it offline, and brings it back once it answers."""
     drained: bool = False
     master_capable: bool = True
     vm_capable: bool = True

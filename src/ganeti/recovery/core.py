@@ -275,7 +275,7 @@ class RecoveryCore:
         for node, one in self.nodes.items():
             if one.state is NodeState.FENCED and node not in self._offline:
                 kind = JobKind.MARK_OFFLINE
-            elif one.state is NodeState.RETURNING:
+            elif one.state is NodeState.RETURNING and not one.facts.stays_offline:
                 kind = JobKind.REJOIN
             else:
                 continue

@@ -15,6 +15,8 @@ class NodeFacts:
     methods: tuple[FenceMethod, ...] = (FenceMethod.POWER, FenceMethod.WATCHDOG)
     """In the order in which they are tried."""
     in_maintenance: bool = False
+    stays_offline: bool = False
+    """An administrator has marked it offline: it does not come back by itself."""
     can_relay: bool = True
     """Other nodes accept its calls."""
 

@@ -3,6 +3,7 @@
     HEALTHY --silent 6 s--> SUSPECT --silent 10 s, most nodes answer--> FENCING --a method succeeds--> FENCED
     SUSPECT --it answers--> HEALTHY          FENCING --no method is left--> STUCK --an administrator--> FENCED
     STUCK --its power, tried again, is off--> FENCED       STUCK --it answers--> HEALTHY
+    RETURNING --silent 10 s, most nodes answer--> FENCING
     FENCED --it answers--> RETURNING --what moved away is dropped there--> HEALTHY
 
 Every change but those between HEALTHY and SUSPECT is committed before it counts (D12).
@@ -24,6 +25,9 @@ RETRIES = 10
 """So often: more than an hour under one master (D13)."""
 RELAYS = 3
 """How many peers relay a heartbeat to a suspected node."""
+
+
+_AWAY = (NodeState.FENCED, NodeState.RETURNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,8 @@ class NodeWatch:
         """Return the reason for the state, for people."""
         if self.facts.in_maintenance:
             return "in maintenance: it is not fenced, and its instances are not started elsewhere"
+        if self.facts.stays_offline and self.row.state in _AWAY:
+            return f"an administrator has marked it offline; gnt-node modify --offline=no {self.facts.name} brings it back"
         return self._told or self.row.why
 
     @property
@@ -163,7 +169,7 @@ class NodeWatch:
                 return self._move(NodeState.HEALTHY, around)
             case NodeState.FENCING if not self._powering:
                 return self._move(NodeState.HEALTHY, around)
-            case NodeState.FENCED:
+            case NodeState.FENCED if not self.facts.stays_offline:
                 return self._move(NodeState.RETURNING, around)
             case NodeState.STUCK if not self._powering:
                 return self._move(NodeState.HEALTHY, around)
@@ -270,6 +276,8 @@ class NodeWatch:
                     return []
                 if not around.most_answer:
                     return self._alarm(CUT_OFF)
+                return self._move(NodeState.FENCING, around)
+            case NodeState.RETURNING if self._is_lost(now) and around.most_answer:
                 return self._move(NodeState.FENCING, around)
             case NodeState.FENCING:
                 return self._fence_on(now, around)

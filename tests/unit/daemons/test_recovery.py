@@ -20,6 +20,7 @@ from ganeti.locking.requests import lock
 from ganeti.model.objects import NodeUuid
 from ganeti.model.opcodes.maintenance import OpNodeMaintenanceBegin, OpNodeMaintenanceEnd
 from ganeti.model.opcodes.moving import OpInstanceFailover
+from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.recovery import FenceMethod, GuestFault, NodeState, Recovery
 from ganeti.recovery.power import PowerResult
 from ganeti.recovery.times import reset_by
@@ -577,6 +578,31 @@ async def test_node_that_returns_drops_what_moved_away(cluster: Cluster) -> None
     assert cluster.row(3) is NodeState.HEALTHY
     assert not cluster.master.node(3).offline
     assert cluster.master.world.where(uuid) == {node_name(2): "running"}
+
+
+@pytest.mark.requirement("D9")
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_lost_node_that_an_administrator_marked_offline_stays_offline(
+    cluster: Cluster, *, is_first: bool
+) -> None:
+    """Whether recovery has marked it before or not; its instances run elsewhere all the same."""
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(10)
+    cluster.lose_third()
+    await asyncio.sleep(10.5 if is_first else 60)
+    mark = OpNodeSetParams(node_name=node_name(3), offline=True, force=True)
+    succeeded(await cluster.master.run(mark))
+    await asyncio.sleep(60)
+    assert cluster.row(3) is NodeState.FENCED
+    assert cluster.master.instance("web1.example.com").primary_node == NODES[1]
+    cluster.third_returns()
+    await asyncio.sleep(60)
+    assert (cluster.row(3), cluster.master.node(3).offline) == (NodeState.FENCED, True)
+    (why,) = [one.why for one in cluster.driver.status().nodes if one.name == node_name(3)]
+    assert "an administrator has marked it offline" in why
+    succeeded(await cluster.master.run(OpNodeSetParams(node_name=node_name(3), offline=False)))
+    await asyncio.sleep(10)
+    assert cluster.row(3) is NodeState.HEALTHY
 
 
 async def test_node_in_maintenance_restarts_unfenced_and_gets_its_instances_back(

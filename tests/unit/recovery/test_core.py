@@ -417,6 +417,36 @@ def test_a_node_that_returns_gets_no_lease_before_it_has_dropped_what_moved_away
     assert driver.state() is NodeState.HEALTHY
 
 
+@pytest.mark.requirement("D6", "D7")
+def test_node_that_is_lost_again_while_it_returns_is_fenced_again() -> None:
+    driver = Driver(web()).run(5).fenced().run(5)
+    assert driver.state() is NodeState.RETURNING
+    driver.run(LOST_S + 2, silent=[A])
+    assert driver.seen.count(Fence(A)) == 2
+    driver.tell(FenceEnded(A, is_fenced=True))
+    assert driver.state() is NodeState.FENCED
+    driver.end(JobKind.REJOIN, Outcome.FAILED)
+    driver.run(12)
+    driver.end(JobKind.REJOIN)
+    assert driver.state() is NodeState.HEALTHY
+
+
+@pytest.mark.requirement("D9")
+def test_node_that_an_administrator_marked_offline_does_not_return_by_itself() -> None:
+    driver = Driver(web()).run(5).fenced()
+    driver.configure_node(A, NodeFacts(A, (POWER,), stays_offline=True))
+    driver.run(30)
+    assert driver.state() is NodeState.FENCED
+    driver.configure_node(A, NodeFacts(A, (POWER,)))
+    driver.run(3)
+    assert driver.state() is NodeState.RETURNING
+    assert driver.submitted(JobKind.REJOIN)
+    driver.configure_node(A, NodeFacts(A, (POWER,), stays_offline=True))
+    driver.end(JobKind.REJOIN, Outcome.FAILED)
+    driver.run(30)
+    assert len(driver.submitted(JobKind.REJOIN)) == 1
+
+
 def test_a_node_is_cleaned_once_when_it_returns() -> None:
     driver = Driver(web()).run(5).fenced().run(3)
     driver.commits = False

@@ -379,6 +379,22 @@ async def test_a_change_of_role_is_whole_or_nothing(
         await after.end()
 
 
+async def test_offline_mark_of_an_administrator_outranks_that_of_recovery(master: Master) -> None:
+    recovery = modify(offline=True, awaits_return=True, force=True)
+    assert ["awaits_return", True] in succeeded(await master.run(recovery))
+    assert master.node(2).awaits_return
+    succeeded(await master.run(modify(offline=True)))
+    assert not master.node(2).awaits_return
+    succeeded(await master.run(recovery))  # it was decided before
+    assert (master.node(2).offline, master.node(2).awaits_return) == (True, False)
+
+
+async def test_mark_of_recovery_ends_with_the_return(master: Master) -> None:
+    succeeded(await master.run(modify(offline=True, awaits_return=True, force=True)))
+    succeeded(await master.run(modify(offline=False)))
+    assert (master.node(2).offline, master.node(2).awaits_return) == (False, False)
+
+
 @pytest.mark.parametrize("fault", list(Fault))
 async def test_a_file_that_does_not_arrive_is_reported_and_the_node_promoted(
     master: Master, fault: Fault

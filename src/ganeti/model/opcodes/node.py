@@ -123,6 +123,8 @@ class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS
     powered: Annotated[bool | None, Field(
         "whether the node is powered on", "! --node-powered", form=Form.YES_NO
     )] = None  # fmt: skip
+    awaits_return: bool = False
+    """With `offline`: only until the node answers again; automatic recovery sets this field."""
     end_misplaced: bool = False
     """Kill the guests on a returning node whose instances have moved away; automatic recovery sets this field."""
 

@@ -120,6 +120,7 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
             secondary_ip=op.secondary_ip or known.secondary_ip,
             master_candidate=is_candidate,
             offline=False,
+            awaits_return=False,
             drained=op.drained,
         )
 

@@ -208,6 +208,7 @@ async def _demote(ctx: UnitContext, node: Node) -> None:
 _SHOWN = {
     "master_candidate": "master_candidate",
     "offline": "offline",
+    "awaits_return": "awaits_return",
     "drained": "drained",
     "master_capable": "master_capable",
     "vm_capable": "vm_capable",

@@ -48,6 +48,7 @@ def with_role(node: Node, op: OpNodeSetParams) -> Node:
     new = replace(
         node,
         offline=offline,
+        awaits_return=_awaits_return(node, op, offline=offline),
         drained=drained,
         master_capable=node.master_capable if op.master_capable is None else op.master_capable,
         vm_capable=node.vm_capable if op.vm_capable is None else op.vm_capable,
@@ -60,6 +61,13 @@ def with_role(node: Node, op: OpNodeSetParams) -> Node:
         )
     candidate = node.master_candidate if op.master_candidate is None else op.master_candidate
     return replace(new, master_candidate=candidate and can_be_candidate(new))
+
+
+def _awaits_return(node: Node, op: OpNodeSetParams, *, offline: bool) -> bool:
+    """Return whether recovery may bring the node back: the last mark is recovery's, and not an administrator's."""
+    if not op.offline:
+        return offline and node.awaits_return
+    return op.awaits_return and (node.awaits_return or not node.offline)
 
 
 def _hindrance(node: Node) -> str:
