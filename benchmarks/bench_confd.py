@@ -289,8 +289,14 @@ def main() -> None:
     """Print the figures as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="shorter times, a smaller cluster")
-    quick = parser.parse_args().quick
+    parser.add_argument(
+        "--smoke", action="store_true", help="one of everything, to see that it runs"
+    )
+    args = parser.parse_args()
+    quick = args.quick or args.smoke
     nodes, instances, seconds = (100, 1000, 2.0) if quick else (1000, 10_000, 10.0)
+    if args.smoke:
+        nodes, instances, seconds = 10, 100, 0.2
     with tempfile.TemporaryDirectory(prefix="gnt-") as directory:
         paths = Paths(Path(directory))
         paths.data.mkdir(parents=True)

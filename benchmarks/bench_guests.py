@@ -26,7 +26,7 @@ from real_guests import (
 
 from ganeti.vcluster.layout import VirtualCluster
 
-FULL, QUICK = 30, 6
+FULL, QUICK, SMOKE = 30, 6, 2
 
 
 def by_us(cluster: VirtualCluster, uuids: list[str]) -> float:
@@ -71,7 +71,11 @@ def main() -> None:
     """Print the figures as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    count = QUICK if parser.parse_args().quick else FULL
+    parser.add_argument(
+        "--smoke", action="store_true", help="one of everything, to see that it runs"
+    )
+    args = parser.parse_args()
+    count = SMOKE if args.smoke else QUICK if args.quick else FULL
     with kvm_cluster(1) as cluster:
         names = [f"web{number}.example.com" for number in range(count)]
         # The beats of those that have booted would take the processors from the others.

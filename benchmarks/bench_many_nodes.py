@@ -11,8 +11,9 @@ import argparse
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from bench_instances import create, finish, switch, wait
@@ -24,9 +25,25 @@ from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.vcluster.layout import VirtualCluster
 
 SAMPLED_S = 0.25
-START_S, MIGRATE_S, VERIFY_S = 1.0, 2.0, 5.0
-EVACUATED = 5
+DELAYS = {"start": 1.0, "migrate": 2.0, "verify": 5.0}
+"""Seconds that operations of the fake hypervisor take."""
 VERIFY = {"OP_ID": "OP_CLUSTER_VERIFY"}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured."""
+
+    nodes: int
+    instances: int
+    evacuated: int
+    """Nodes that are evacuated at once."""
+    delays: Mapping[str, float]
+
+
+FULL = Scale(nodes=20, instances=200, evacuated=5, delays=DELAYS)
+QUICK = Scale(nodes=8, instances=40, evacuated=5, delays=DELAYS)
+SMOKE = Scale(nodes=3, instances=6, evacuated=1, delays=dict.fromkeys(DELAYS, 0.2))
 
 
 class Locks:
@@ -105,22 +122,19 @@ async def verify(client: AsyncLuxiClient) -> None:
         await wait(client, part)
 
 
-async def measure(cluster: VirtualCluster, count: int) -> dict[str, float]:
+async def measure(cluster: VirtualCluster, scale: Scale) -> dict[str, float]:
     """Measure one round."""
     nodes = [node.name for node in cluster.nodes]
+    count = scale.instances
     names = [f"bench{number}.example.com" for number in range(count)]
     on_each = -(-count // len(nodes))
-    evacuated = nodes[-EVACUATED:]
+    evacuated = nodes[-scale.evacuated :]
     locks, spent = Locks(), dict[str, Spent]()
     async with connected(cluster.master.paths.luxi_socket) as client:
         room = {"vcpu-ratio": 10_000.0, "spindle-ratio": 10_000.0}
         await finish(client, [{"OP_ID": "OP_CLUSTER_SET_PARAMS", "ipolicy": room}])
         await finish(client, [create(name, nodes[n % len(nodes)]) for n, name in enumerate(names)])
-        for operation, seconds in (
-            ("start", START_S),
-            ("migrate", MIGRATE_S),
-            ("verify", VERIFY_S),
-        ):
+        for operation, seconds in scale.delays.items():
             take_time(cluster, operation, seconds)
         async with locks.watched(cluster):
             with measured(cluster) as spent["start"]:
@@ -129,8 +143,12 @@ async def measure(cluster: VirtualCluster, count: int) -> dict[str, float]:
                 moved = await evacuate(client, evacuated)
             with measured(cluster) as spent["verify"]:
                 await verify(client)
-    assert moved == on_each * EVACUATED
-    own = {"start": on_each * START_S, "evacuate": on_each * MIGRATE_S, "verify": VERIFY_S}
+    assert moved == on_each * scale.evacuated
+    own = {
+        "start": on_each * scale.delays["start"],
+        "evacuate": on_each * scale.delays["migrate"],
+        "verify": scale.delays["verify"],
+    }
     counts = {"start": count, "evacuate": moved, "verify": len(nodes)}
     figures: dict[str, float] = {
         "idle_while_wanted": locks.idle,
@@ -150,10 +168,13 @@ def main() -> None:
     """Print the figures as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    nodes, instances = (8, 40) if quick else (20, 200)
-    with local_cluster(nodes) as cluster:
-        figures: dict[str, Any] = dict(asyncio.run(measure(cluster, instances)))
+    parser.add_argument(
+        "--smoke", action="store_true", help="one of everything, to see that it runs"
+    )
+    args = parser.parse_args()
+    scale = SMOKE if args.smoke else QUICK if args.quick else FULL
+    with local_cluster(scale.nodes) as cluster:
+        figures: dict[str, Any] = dict(asyncio.run(measure(cluster, scale)))
         figures["loop_block_ms"] = loop_block_ms(cluster)
         figures["processors"] = os.cpu_count()
         figures["spin_ms"] = spin_ms()

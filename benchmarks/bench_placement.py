@@ -15,7 +15,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,26 @@ from ganeti.placement.places import Rules
 from ganeti.placement.score import everywhere, score
 from ganeti.placement.state import State
 
-START_REPEATS = 3
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured."""
+
+    few: int
+    """Repetitions of a short measurement."""
+    start_repeats: int
+    """Starts of a program."""
+    peer_sizes: Sequence[int]
+    """Nodes of the clusters on which `hspace` is compared with the peer's."""
+    seeds: int
+    """Clusters of each of these sizes."""
+    is_whole: bool = False
+    """Whether 1,000 nodes are filled, and the peer does what takes it long."""
+
+
+FULL = Scale(few=5, start_repeats=3, peer_sizes=range(4, 11), seeds=4, is_whole=True)
+QUICK = Scale(few=3, start_repeats=3, peer_sizes=(5, 7), seeds=4)
+SMOKE = Scale(few=1, start_repeats=1, peer_sizes=(5,), seeds=1)
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 
 
@@ -84,7 +104,7 @@ def hail_process_s(path: Path) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def process_s(*words: str, repeats: int = START_REPEATS) -> float:
+def process_s(*words: str, repeats: int) -> float:
     """Processor seconds of a command of ours from start to end, its modules compiled before."""
     with tempfile.TemporaryDirectory() as compiled:
         environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONPYCACHEPREFIX": compiled}
@@ -99,15 +119,15 @@ def process_s(*words: str, repeats: int = START_REPEATS) -> float:
     return min(taken[1:])
 
 
-def hspace_small_ratio(peer: Peer, folder: Path) -> float:
+def hspace_small_ratio(peer: Peer, folder: Path, repeats: int) -> float:
     """Our `hspace` on four nodes, the whole process, mirrored and not, over the peer's."""
     path = folder / "small.data"
     path.write_text(format_cluster(clusters.cluster(4)))
     own = theirs = 0.0
     for template in ("plain", "drbd"):
         words = ("-t", str(path), "--disk-template", template, "--machine-readable")
-        own += process_s("hspace", *words)
-        theirs += min(peer.run("hspace", *words)[1] for _ in range(START_REPEATS))
+        own += process_s("hspace", *words, repeats=repeats)
+        theirs += min(peer.run("hspace", *words)[1] for _ in range(repeats))
     return own / theirs
 
 
@@ -177,16 +197,17 @@ def capacity_equal(peer: Peer, folder: Path) -> int:
     return int(is_equal and f"HTS_TSPEC='{tiered(10, 'plain')[0]}'\n" in printed)
 
 
-def hspace_seconds(peer: Peer, folder: Path, nodes: int) -> list[tuple[float, float]]:
+def hspace_seconds(peer: Peer, folder: Path, nodes: int, scale: Scale) -> list[tuple[float, float]]:
     """(our `hspace`, the peer's) in processor seconds, whole processes, on clusters of that size, mirrored and not."""
     path = folder / "seeds.data"
     seconds = []
-    for seed in range(1, 5):
+    for seed in range(1, scale.seeds + 1):
         path.write_text(format_cluster(clusters.cluster(nodes, seed)))
         for template in ("plain", "drbd"):
             words = ("-t", str(path), "--disk-template", template, "--machine-readable")
-            own = process_s("hspace", *words)
-            seconds.append((own, min(peer.run("hspace", *words)[1] for _ in range(START_REPEATS))))
+            own = process_s("hspace", *words, repeats=scale.start_repeats)
+            theirs = (peer.run("hspace", *words)[1] for _ in range(scale.start_repeats))
+            seconds.append((own, min(theirs)))
     return seconds
 
 
@@ -199,22 +220,24 @@ def hspace_1000_s(template: str) -> float:
         return process_s("hspace", *words, repeats=1)
 
 
-def with_peer(peer: Peer, figures: dict[str, Any], *, quick: bool) -> None:
+def with_peer(peer: Peer, figures: dict[str, Any], scale: Scale) -> None:
     """The figures that need Debian's tools."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ratio, _speed = against_hbal(peer, folder, 10, -1)
         figures["final_score_ratio"] = round(ratio, 6)
         figures["capacity_equal"] = capacity_equal(peer, folder)
-        figures["hspace_small_ratio"] = round(hspace_small_ratio(peer, folder), 2)
+        figures["hspace_small_ratio"] = round(
+            hspace_small_ratio(peer, folder, scale.start_repeats), 2
+        )
         ratios = []
-        for nodes in (5, 7) if quick else range(4, 11):
-            seconds = hspace_seconds(peer, folder, nodes)
+        for nodes in scale.peer_sizes:
+            seconds = hspace_seconds(peer, folder, nodes, scale)
             own, theirs = map(sum, zip(*seconds, strict=True))
             figures[f"hspace_{nodes}_ratio"] = round(own / theirs, 2)
             ratios += [one / other for one, other in seconds]
         figures["hspace_worst_ratio"] = round(max(ratios), 2)
-        if quick:
+        if not scale.is_whole:
             return
         ratio, speed = against_hbal(peer, folder, 40, 20)
         figures["score_after_20_ratio"] = round(ratio, 6)
@@ -230,8 +253,12 @@ def main() -> None:
     """Print the figures as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="without what takes the peer long")
-    quick = parser.parse_args().quick
-    few = 3 if quick else 5
+    parser.add_argument(
+        "--smoke", action="store_true", help="one of everything, to see that it runs"
+    )
+    args = parser.parse_args()
+    scale = SMOKE if args.smoke else QUICK if args.quick else FULL
+    few = scale.few
     sizes = {nodes: allocate_ms(nodes, few * 2) for nodes in (10, 40, 100)}
     sizes[1000] = allocate_ms(1000, few)
     growth = math.log(sizes[1000] / sizes[100]) / math.log(10)
@@ -248,7 +275,9 @@ def main() -> None:
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         file.write(message(10))
         file.flush()
-        figures["cli_start_ms"] = round(process_s("hail", file.name) * 1000)
+        figures["cli_start_ms"] = round(
+            process_s("hail", file.name, repeats=scale.start_repeats) * 1000
+        )
     figures["balance_100_whole_s"] = round(balanced(100, -1)[2], 2)
     for nodes in (40, 100):
         for template in ("plain", "drbd"):
@@ -258,7 +287,7 @@ def main() -> None:
         figures[f"capacity_{nodes}_s"] = round(
             max(value for key, value in figures.items() if f"d_{nodes}_" in key), 2
         )
-    if not quick:
+    if scale.is_whole:
         for template in ("plain", "drbd"):
             figures[f"standard_1000_{template}_s"] = round(capacity(1000, template)[1], 2)
             figures[f"tiered_1000_{template}_s"] = round(tiered(1000, template)[1], 2)
@@ -270,7 +299,7 @@ def main() -> None:
     if why_not:
         figures["peer"] = why_not
     else:
-        with_peer(peer, figures, quick=quick)
+        with_peer(peer, figures, scale)
     figures["spin_ms"] = spin_ms()
     print(json.dumps(figures))
 

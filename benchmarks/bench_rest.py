@@ -183,9 +183,8 @@ async def event_ms(rest: Rest, cluster: VirtualCluster, subscribers: int, jobs: 
     return statistics.quantiles(delays, n=100)[-1]
 
 
-async def measure(cluster: VirtualCluster, *, quick: bool) -> dict[str, Any]:
+async def measure(cluster: VirtualCluster, *, quick: bool, seconds: float) -> dict[str, Any]:
     """All figures."""
-    seconds = 2.0 if quick else 8.0
     rest = Rest(cluster)
     found: dict[str, Any] = {}
     many = await rest.several(16)
@@ -211,14 +210,19 @@ def main() -> None:
     """Print the figures as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    parser.add_argument(
+        "--smoke", action="store_true", help="one of everything, to see that it runs"
+    )
+    args = parser.parse_args()
+    quick = args.quick or args.smoke
+    seconds = 0.2 if args.smoke else 2.0 if quick else 8.0
     with local_cluster(2) as cluster:
         users = cluster.master.paths.rapi_users
         users.write_text("bench secret write\n")
         users.chmod(0o600)
         daemons = Daemons(cluster.master.paths, environment=cluster.master.environment())
         asyncio.run(daemons.start(RAPI, ROOM))
-        figures = asyncio.run(measure(cluster, quick=quick))
+        figures = asyncio.run(measure(cluster, quick=quick, seconds=seconds))
         figures["spin_ms"] = spin_ms()
     print(json.dumps(figures))
 

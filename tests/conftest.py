@@ -53,22 +53,25 @@ class RealModulesWhole(LoadScopeScheduling):  # type: ignore[misc]  # its types 
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        module = nodeid.split("::", 1)[0]
-        return module if module.startswith(REAL) else nodeid
+        return piece_of(nodeid)
+
+
+def piece_of(nodeid: str) -> str:
+    """The module of a test with real daemons or machines; else the test itself."""
+    return nodeid.split("::", 1)[0] if nodeid.startswith(REAL) else nodeid
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Modules of real daemons and machines first, those that may take longest before others.
+    """What may take longest comes first: a module of real daemons and machines, or another test by itself.
 
     So what runs side by side ends at about the same time: the tests that take no time fill the end.
     """
     longest = Counter[str]()
     for item in items:
-        module = item.nodeid.split("::", 1)[0]
-        if module.startswith(REAL) and (limit := item.get_closest_marker("timeout")):
-            longest[module] += limit.args[0]
-    items.sort(key=lambda item: -longest[item.nodeid.split("::", 1)[0]])
+        if limit := item.get_closest_marker("timeout"):
+            longest[piece_of(item.nodeid)] += limit.args[0]
+    items.sort(key=lambda item: -longest[piece_of(item.nodeid)])
 
 
 @pytest.hookimpl(wrapper=True)
@@ -92,7 +95,7 @@ def fork_server_variables() -> Iterator[dict[str, str]]:
 @pytest.fixture(scope="module", autouse=True)
 def daemons_start_by_forks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Where daemons are real, their starts share one import of all their code, but for who measures one."""
-    is_real = request.node.nodeid.startswith(REAL)
+    is_real = request.node.nodeid.startswith((*REAL, "tests/benchmarks/"))
     if not is_real or request.node.get_closest_marker("whole_starts"):
         yield
         return
