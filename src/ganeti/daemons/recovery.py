@@ -24,6 +24,7 @@ from ganeti.base.errors import (
     NotMaster,
     PrereqError,
     RpcError,
+    RpcFailed,
     RpcOffline,
 )
 from ganeti.config.config import Config
@@ -40,7 +41,7 @@ from ganeti.daemons.watched import (
     watched,
 )
 from ganeti.model.objects import Cluster, Instance, InstanceUuid, Node, NodeRow, NodeUuid
-from ganeti.model.recovery import GuestFault, NodeState
+from ganeti.model.recovery import GuestFault, NodeState, Token
 from ganeti.recovery.core import RecoveryCore
 from ganeti.recovery.facts import Watched
 from ganeti.recovery.messages import (
@@ -68,6 +69,7 @@ from ganeti.recovery.node import NodeWatch
 from ganeti.recovery.power import Power
 from ganeti.recovery.status import RecoveryStatus
 from ganeti.recovery.times import BEAT_S, LEASE_S
+from ganeti.rpc.headers import UNKNOWN_PROCEDURE
 from ganeti.rpc.procedures.recovery import (
     HEARTBEAT,
     RELAY_HEARTBEAT,
@@ -89,6 +91,12 @@ FAREWELL_S = LEASE_S + 2 * BEAT_S
 """How long nodes get heartbeats after the last instance was protected: they kill listed guests without a lease."""
 LEAST_WAIT_S = 0.05
 """What waits for a free place is due all the time."""
+_NO_TOKEN = Token("", 0.0)
+"""Renews no lease."""
+_TOO_OLD = (
+    "its node daemon is of an earlier version that does not know heartbeats: upgrade the node, and start its node"
+    " daemon again"
+)
 _LOST = (NodeState.SUSPECT, NodeState.FENCING, NodeState.STUCK)
 
 _log = logging.getLogger(__name__)
@@ -345,19 +353,26 @@ class RecoveryDriver:
         guests = self._guests(term, snapshot)
         may_rely = self._has_lease and uses_watchdog(snapshot, node)
         is_leased = may_rely or self._counts_as_armed(term, beat.node)
+        # Guests that are listed on a node without a lease would be killed at once.
+        lists = is_leased and beat.token is not None
         args = HeartbeatArgs(
             token=beat.token,
-            protected=guests.leased.get(beat.node, ()) if is_leased else (),
+            protected=guests.leased.get(beat.node, ()) if lists else (),
             wanted=guests.wanted.get(beat.node, ()),
         )
         sent_at = self._clock.monotonic()
         try:
             async with asyncio.timeout(BEAT_DEADLINE_S):
                 answer = await self._ask(snapshot, node, args, beat.via)
+        except RpcFailed as err:
+            if err.wire_error == UNKNOWN_PROCEDURE and beat.via is None:
+                self._why_unarmed[beat.node] = _TOO_OLD
+                self._report(term, BeatAnswered(beat.node, _NO_TOKEN, is_armed=False, faults={}))
+            return
         except (TimeoutError, RpcError):
             return
         self._why_unarmed[beat.node] = answer.why_unarmed
-        if beat.node in guests.leased:
+        if beat.node in guests.leased and (lists or not is_leased):
             self._confirmed(guests.leased[beat.node], beat.node, sent_at)
         faults = {
             uuid: fault
@@ -367,8 +382,9 @@ class RecoveryDriver:
             and not self._is_locked(one.name)
         }
         self._faults.update(faults)
-        # The node counts as armed only if this heartbeat has listed its guests.
-        is_armed = answer.is_armed and may_rely and self._has_lease
+        # The node counts as armed only once a heartbeat has listed its guests; it keeps its list without a token.
+        knows_guests = lists or self._counts_as_armed(term, beat.node)
+        is_armed = answer.is_armed and may_rely and self._has_lease and knows_guests
         self._report(term, BeatAnswered(beat.node, answer.token, is_armed, faults))
 
     async def _ask(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ganeti.base.errors import ExecError, PrereqError, Refused
+from ganeti.base.errors import ExecError, PrereqError, Refused, RpcFailed
 from ganeti.config.transaction import Draft
 from ganeti.daemons.master import is_locked
 from ganeti.daemons.recovery import Mastership, RecoveryDriver
@@ -24,6 +24,7 @@ from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.recovery import FenceMethod, GuestFault, NodeState, Recovery
 from ganeti.recovery.power import PowerResult
 from ganeti.recovery.times import reset_by
+from ganeti.rpc.headers import UNKNOWN_PROCEDURE
 from ganeti.rpc.procedures.programs import AllocatorOutput
 from ganeti.rpc.procedures.recovery import HEARTBEAT
 from ganeti.simulation.nodes.state import Guest
@@ -331,6 +332,43 @@ async def test_running_guest_is_protected_once_its_node_knows_it(cluster: Cluste
 
 
 @pytest.mark.requirement("D7")
+async def test_guests_are_listed_only_together_with_a_lease(cluster: Cluster) -> None:
+    """A node that lists a guest and has no lease kills it."""
+    await cluster.protect("web1.example.com", beparams={"memory": 512})
+    await cluster.set_policy("web1.example.com", Recovery.FAILOVER)
+    await asyncio.sleep(10)
+    first, second = cluster.beats(3)[:2]
+    assert (first.token, first.protected) == (None, ())
+    assert second.token is not None
+    assert second.protected
+    assert cluster.master.node(3).recovery.is_armed  # type: ignore[union-attr] # it has answered
+    cluster.majority_at = asyncio.get_running_loop().time() - 60
+    await asyncio.sleep(10)
+    assert cluster.beats(3)[-1].protected == ()
+    assert cluster.master.node(3).recovery.is_armed  # type: ignore[union-attr] # it keeps its list
+
+
+@pytest.mark.requirement("D7", "D11")
+async def test_node_of_an_earlier_version_answers_without_a_lease(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = cluster.master.rpc.call
+
+    async def call(node: Any, procedure: Any, args: Any = None, **also: Any) -> Any:
+        if procedure is HEARTBEAT and node.uuid == THIRD:
+            raise RpcFailed(node.name, "this node has no procedure 'heartbeat'", UNKNOWN_PROCEDURE)
+        return await real(node, procedure, args, **also)
+
+    monkeypatch.setattr(cluster.master.rpc, "call", call)
+    await cluster.protect("web1.example.com")
+    await asyncio.sleep(120)
+    (third,) = (one for one in cluster.driver.status().nodes if one.name == node_name(3))
+    assert (third.state, third.is_armed) == (NodeState.HEALTHY, False)
+    assert "upgrade the node" in third.why_unarmed
+    assert cluster.outlet.cuts == []
+
+
+@pytest.mark.requirement("D7")
 async def test_node_forgets_a_guest_only_after_the_state_says_so(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -422,8 +460,9 @@ async def test_guests_of_a_node_without_watchdog_fencing_survive_the_end_of_the_
     await asyncio.sleep(10)
     assert cluster.beats(3)[-1].protected == ()
     assert not cluster.master.node(3).recovery.is_armed  # type: ignore[union-attr] # it has answered
-    first_empty = next(at for at, one in enumerate(cluster.beats(3)) if not one.protected)
-    assert cluster.beats(3)[first_empty - 1].protected, "until no master relies on the watchdog"
+    lists = [bool(one.protected) for one in cluster.beats(3) if one.token is not None]
+    assert lists == sorted(lists, reverse=True), "until no master relies on the watchdog"
+    assert lists[0]
 
 
 @pytest.mark.requirement("D7")

@@ -221,7 +221,8 @@ class Master:
     async def _beat(self, node: NodeUuid, token: Token | None, via: NodeUuid | None) -> None:
         if self.world.random.random() < self.state.late_beats:  # a busy master
             await self.world.sleep(self.world.random.random() * 60)
-        listed, sent_at = self._listed(), self.world.now
+        protected, sent_at = self._listed(), self.world.now
+        listed = protected if token is not None else frozenset()
         if via is None:
             answer = await self._call(node, lambda one: one.beat(token, listed))
         else:
