@@ -122,6 +122,7 @@ class Master:
         self._told: frozenset[str] = frozenset()
         self._delisted: dict[str, float] = {}
         self._resumed: Gate[None] | None = None
+        self._boot = machine.boots
         self._carry_out(self.core.begin(world.now, self._wall()))
         self._tick()
         self.world.spawn(self.process, self._confirm())
@@ -144,6 +145,10 @@ class Master:
     def _wall(self) -> float:
         return self.world.now + self.state.clock_off_s
 
+    def _is_lost(self) -> bool:
+        """Whether its machine has lost power, even if it was on again at once."""
+        return not self.machine.power.is_up or self.machine.boots != self._boot
+
     def reaches_majority(self) -> bool:
         """Whether its writes are accepted."""
         return reaches_majority(self.world, self.machine)
@@ -153,7 +158,7 @@ class Master:
     def report(self, event: Event) -> None:
         if not self.process.is_up:
             return
-        if not self.machine.power.is_up:
+        if self._is_lost():
             self.end()
         elif self.machine.is_frozen:
             self.machine.thaw.when_open(lambda: self.report(event))
@@ -163,7 +168,7 @@ class Master:
             self._carry_out(self.core.handle(event, self.world.now, self._wall()))
 
     def _tick(self) -> None:
-        if not self.machine.power.is_up:
+        if self._is_lost():
             self.end()
         if not self.process.is_up:
             return
