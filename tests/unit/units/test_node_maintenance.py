@@ -195,7 +195,7 @@ async def test_instances_of_a_fenced_node_return_if_their_policy_says_so(master:
         policy = {"memory": 100, "recovery": "failover", "recovery_failback": failback}
         succeeded(await master.run(create(f"{name}.example.com", pnode=NODE, beparams=policy)))
     uuid = NODES[2]
-    row = NodeRow(uuid, NodeState.FENCED, epoch=1)
+    row = NodeRow(uuid, NodeState.FENCED, epoch=1, is_off=True)
     await master.change(lambda draft: draft.put(replace(draft.nodes[uuid], recovery=row)))
     master.world.node(3).guests.clear()
     mark = OpNodeSetParams(node_name=NODE, offline=True, force=True)
