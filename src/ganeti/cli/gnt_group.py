@@ -39,6 +39,7 @@ GROUP_KIND = ObjectKind(
         shown("primary instances", "pinst_list"),
         shown("tags", "tags"),
         shown("Node parameters", "custom_ndparams", "ndparams", value=or_default),
+        shown("Recovery parameters", "custom_beparams", "beparams", value=or_default),
         shown("Disk parameters", "custom_diskparams", "diskparams", value=_disk_parameters),
         shown("Instance policy", "custom_ipolicy", "ipolicy", value=_policy),
     ),

@@ -23,7 +23,14 @@ NODE = (
 )
 GROUP = (
     *("alloc_policy", "name", "node_cnt", "node_list", "ipolicy", "custom_ipolicy"),
-    *("diskparams", "custom_diskparams", "ndparams", "custom_ndparams"),
+    *(
+        "diskparams",
+        "custom_diskparams",
+        "ndparams",
+        "custom_ndparams",
+        "beparams",
+        "custom_beparams",
+    ),
     *_ALL_HAVE,
 )
 NETWORK = (

@@ -53,14 +53,21 @@ def without(params: Mapping[str, Any], cluster_only: Collection[str]) -> Params:
     return {name: value for name, value in params.items() if name not in cluster_only}
 
 
-def filled_beparams(cluster: Cluster, instance: Instance) -> Params:
-    """Return all backend parameters of an instance; memory in MiB."""
-    return layered(BACKEND_DEFAULTS, cluster.beparams.get(DEFAULT, {}), instance.beparams)
+def filled_beparams(view: View, instance: Instance) -> Params:
+    """Return all backend parameters of an instance; memory in MiB. Its group is that of its primary node."""
+    return layered_beparams(view.cluster, group_of(view, instance.primary_node), instance)
 
 
-def recovery_of(cluster: Cluster, instance: Instance) -> Recovery:
+def layered_beparams(cluster: Cluster, group: NodeGroup | None, instance: Instance) -> Params:
+    """Return the same; without `group` those that no group can set (`GROUP_BACKEND_PARAMS`) are right."""
+    of_group = group.beparams if group else {}
+    of_cluster = cluster.beparams.get(DEFAULT, {})
+    return layered(BACKEND_DEFAULTS, of_cluster, of_group, instance.beparams)
+
+
+def recovery_of(view: View, instance: Instance) -> Recovery:
     """Return what automatic recovery does for an instance: at most a restart if its template rules out a failover."""
-    wanted = Recovery(filled_beparams(cluster, instance)["recovery"])
+    wanted = Recovery(filled_beparams(view, instance)["recovery"])
     if wanted is Recovery.FAILOVER and DISK_TEMPLATES[instance.disk_template].why_not_recovered:
         return Recovery.RESTART
     return wanted
@@ -133,7 +140,7 @@ def instance_spec(snapshot: View, instance: Instance, node: NodeUuid | None = No
     Every parameter resolved.
     """
     cluster = snapshot.cluster
-    beparams = filled_beparams(cluster, instance)
+    beparams = filled_beparams(snapshot, instance)
     group = group_of(snapshot, node or instance.primary_node)
     return InstanceSpec(
         name=instance.name,
@@ -152,7 +159,7 @@ def instance_spec(snapshot: View, instance: Instance, node: NodeUuid | None = No
         ),
         tags=instance.tags,
         network_port=instance.network_port,
-        is_protected=instance.under_lease or recovery_of(cluster, instance) is Recovery.FAILOVER,
+        is_protected=instance.under_lease or recovery_of(snapshot, instance) is Recovery.FAILOVER,
     )
 
 
@@ -164,7 +171,7 @@ def os_facts(snapshot: View, instance: Instance) -> OsFacts:
         secondary_nodes=tuple(node for node in instance.all_nodes if node != instance.primary_node),
         ctime=stored.ctime,
         mtime=stored.mtime,
-        beparams=filled_beparams(snapshot.cluster, instance),
+        beparams=filled_beparams(snapshot, instance),
         disk_names=tuple(disk.name or "" for disk in instance.disks),
         nic_names=tuple(nic.name or "" for nic in instance.nics),
     )

@@ -30,6 +30,7 @@ from ganeti.base.errors import (
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
+from ganeti.config.view import View
 from ganeti.daemons.recovery_jobs import Queue, RecoveryJobs, opcode_for
 from ganeti.daemons.watched import (
     Guests,
@@ -40,7 +41,7 @@ from ganeti.daemons.watched import (
     uses_watchdog,
     watched,
 )
-from ganeti.model.objects import Cluster, Instance, InstanceUuid, Node, NodeRow, NodeUuid
+from ganeti.model.objects import Instance, InstanceUuid, Node, NodeRow, NodeUuid
 from ganeti.model.recovery import GuestFault, NodeState, Token
 from ganeti.recovery.core import RecoveryCore
 from ganeti.recovery.facts import Watched
@@ -413,11 +414,11 @@ class RecoveryDriver:
     def _confirmed(self, listed: Sequence[str], node: NodeUuid, sent_at: float) -> None:
         """A node has answered a heartbeat that listed its protected instances, if its watchdog is used at all."""
 
-        def is_confirmed(cluster: Cluster, one: Instance) -> bool:
+        def is_confirmed(view: View, one: Instance) -> bool:
             return (
                 one.primary_node == node
                 and one.migrating_to is None  # two nodes may have its guest
-                and is_listed_anew(cluster, one)
+                and is_listed_anew(view, one)
                 and self._delisted.get(one.uuid, -math.inf) < sent_at
             )
 
@@ -426,7 +427,7 @@ class RecoveryDriver:
     def _settle(
         self,
         uuids: Iterable[str],
-        applies: Callable[[Cluster, Instance], bool],
+        applies: Callable[[View, Instance], bool],
         *,
         under_lease: bool,
     ) -> None:
@@ -437,7 +438,7 @@ class RecoveryDriver:
             for uuid in uuids
             if uuid not in self._settling
             and (one := now.instances.get(uuid)) is not None
-            and applies(now.cluster, one)
+            and applies(now, one)
         }
         if due:
             self._settling |= due
@@ -447,14 +448,14 @@ class RecoveryDriver:
     async def _commit_lease(
         self,
         uuids: AbstractSet[InstanceUuid],
-        applies: Callable[[Cluster, Instance], bool],
+        applies: Callable[[View, Instance], bool],
         *,
         under_lease: bool,
     ) -> None:
         def change(draft: Draft) -> None:
             for uuid in uuids:
                 one = draft.instances.get(uuid)
-                if one is not None and applies(draft.cluster, one):
+                if one is not None and applies(draft, one):
                     draft.put(msgspec.structs.replace(one, under_lease=under_lease))
 
         try:

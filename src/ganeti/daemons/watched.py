@@ -7,8 +7,9 @@ from itertools import chain
 
 from ganeti.config.fill import filled_beparams, filled_ndparams, recovery_of
 from ganeti.config.snapshot import Snapshot
+from ganeti.config.view import View
 from ganeti.model.names import AdminState
-from ganeti.model.objects import Cluster, Instance, Node, NodeUuid
+from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.params import NO_FENCING
 from ganeti.model.recovery import FenceMethod, NodeState, Recovery
 from ganeti.recovery.facts import InstanceFacts, NodeFacts, Watched
@@ -36,7 +37,7 @@ def watched(snapshot: Snapshot, *, has_lease: bool) -> Watched:
         instances={
             str(instance.uuid): _facts(snapshot, instance)
             for instance in snapshot.instances.values()
-            if recovery_of(snapshot.cluster, instance) is not Recovery.NONE
+            if recovery_of(snapshot, instance) is not Recovery.NONE
         },
     )
 
@@ -97,14 +98,14 @@ def guests_of(snapshot: Snapshot, found: Watched) -> Guests:
     return Guests(_sealed(under_lease), _sealed(wanted))
 
 
-def is_listed_anew(cluster: Cluster, instance: Instance) -> bool:
+def is_listed_anew(view: View, instance: Instance) -> bool:
     """Return whether its node must confirm that it is protected."""
-    return not instance.under_lease and recovery_of(cluster, instance) is Recovery.FAILOVER
+    return not instance.under_lease and recovery_of(view, instance) is Recovery.FAILOVER
 
 
-def is_listed_still(cluster: Cluster, instance: Instance) -> bool:
+def is_listed_still(view: View, instance: Instance) -> bool:
     """Return whether it is protected no longer, and its node does not know that."""
-    return instance.under_lease and recovery_of(cluster, instance) is not Recovery.FAILOVER
+    return instance.under_lease and recovery_of(view, instance) is not Recovery.FAILOVER
 
 
 def _sealed(found: Mapping[NodeUuid, list[str]]) -> dict[NodeUuid, tuple[str, ...]]:
@@ -129,11 +130,11 @@ def _methods(snapshot: Snapshot, node: Node, *, has_lease: bool) -> tuple[FenceM
 
 
 def _facts(snapshot: Snapshot, instance: Instance) -> InstanceFacts:
-    filled = filled_beparams(snapshot.cluster, instance)
+    filled = filled_beparams(snapshot, instance)
     return InstanceFacts(
         name=instance.name,
         node=instance.primary_node,
-        recovery=recovery_of(snapshot.cluster, instance),
+        recovery=recovery_of(snapshot, instance),
         priority=filled["recovery_priority"],
         attempts=filled["recovery_attempts"],
         window_s=float(filled["recovery_window"]),

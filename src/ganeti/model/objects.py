@@ -108,6 +108,8 @@ class NodeGroup(Stored, frozen=True, kw_only=True):
     uuid: GroupUuid
     alloc_policy: AllocPolicy = AllocPolicy.PREFERRED
     ndparams: Params = {}
+    beparams: Params = {}
+    """Of `GROUP_BACKEND_PARAMS`, for the instances whose primary nodes are in the group."""
     diskparams: dict[str, Params] = {}
     ipolicy: Params = {}
     networks: dict[NetworkUuid, Params] = {}

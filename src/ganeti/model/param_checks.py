@@ -6,7 +6,13 @@ from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.model.param import check_params, checked_value
-from ganeti.model.params import BACKEND_PARAMS, MEMORY, NODE_PARAMS, Params
+from ganeti.model.params import (
+    BACKEND_PARAMS,
+    GROUP_BACKEND_PARAMS,
+    MEMORY,
+    NODE_PARAMS,
+    Params,
+)
 
 _OS_PARAM = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
 
@@ -21,6 +27,19 @@ def check_backend_params(given: Mapping[str, Any], field: str) -> Params:
             size = checked_value(BACKEND_PARAMS["maxmem"], size, f"{field}.{MEMORY}")
         checked = {"minmem": size, "maxmem": size, **checked}
     return checked
+
+
+def check_group_backend_params(given: Mapping[str, Any]) -> Params:
+    """Return backend parameters of a node group in stored form, including None, which `default` spells as a word."""
+    others = [name for name in (*BACKEND_PARAMS, MEMORY) if name not in GROUP_BACKEND_PARAMS]
+    if refused := [name for name in others if name in given]:
+        raise InputError(
+            f"cannot be set for a node group, which has only {', '.join(GROUP_BACKEND_PARAMS)}; set it for the"
+            " cluster or an instance",
+            f"beparams.{refused[0]}",
+        )
+    meant = {name: None if value == "default" else value for name, value in given.items()}
+    return check_params(GROUP_BACKEND_PARAMS, meant, "beparams", "backend")
 
 
 def check_os_params(params: Mapping[str, str], field: str) -> None:

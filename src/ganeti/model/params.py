@@ -88,6 +88,10 @@ BACKEND_PARAMS = by_name(
     Param("spindle_use", 1, "spindles that it uses", check=_at_least_one, reaches_guest=False),
     Param("vcpus", 1, "virtual processors", check=_at_least_one, title="ConfigVCPUs"),
 )
+GROUP_BACKEND_PARAMS = {
+    name: param for name, param in BACKEND_PARAMS.items() if not param.is_upstream
+}
+"""Those that can be set for a node group, too: none that upstream clients know, as they expect two layers."""
 BACKEND_DEFAULTS = defaults(BACKEND_PARAMS)
 """Memory in MiB."""
 MEMORY = "memory"

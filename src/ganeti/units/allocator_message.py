@@ -135,7 +135,7 @@ def _instance(snapshot: Snapshot, instance: Instance) -> dict[str, Any]:
 def _node(snapshot: Snapshot, node: Node) -> dict[str, Any]:
     """Return one node's configuration in the allocator's form (S167, X14)."""
     primaries = snapshot.instances_on(node.uuid)
-    memory = [filled_beparams(snapshot.cluster, instance)["maxmem"] for instance in primaries]
+    memory = [filled_beparams(snapshot, instance)["maxmem"] for instance in primaries]
     up = [
         size
         for size, instance in zip(memory, primaries, strict=True)

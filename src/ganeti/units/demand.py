@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ganeti.config.fill import filled_beparams, filled_nicparams
+from ganeti.config.fill import filled_nicparams, layered_beparams
 from ganeti.config.storage_units import disk_usage
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import Cluster, Disk, Instance, Nic
@@ -30,7 +30,7 @@ class Demand:
     @classmethod
     def of(cls, cluster: Cluster, instance: Instance) -> "Demand":
         """Return the demand of `instance`, with defaults filled in."""
-        beparams = filled_beparams(cluster, instance)
+        beparams = layered_beparams(cluster, None, instance)
         return cls(
             name=instance.name,
             memory=beparams["maxmem"],

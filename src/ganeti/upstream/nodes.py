@@ -12,7 +12,7 @@ from ganeti.model import wire
 from ganeti.model.job_filter import JobFilter, parse_action
 from ganeti.model.names import AllocPolicy
 from ganeti.model.objects import NetworkUuid, Node, NodeGroup
-from ganeti.model.params import NIC_DEFAULTS, NODE_PARAMS, Params, layered
+from ganeti.model.params import BACKEND_PARAMS, NIC_DEFAULTS, NODE_PARAMS, Params, layered
 from ganeti.model.recovery import NodeState
 from ganeti.upstream import policies
 from ganeti.upstream.choices import Reading
@@ -135,6 +135,7 @@ def _connection(reading: Reading, what: str, uuid: str, given: Any) -> Params:
 def written_group(judge: Judge, group: NodeGroup) -> Document:
     """Return a group in the form of 3.0."""
     what = f"group {group.name}"
+    written_params(judge, what, "beparams", BACKEND_PARAMS, group.beparams)  # it has none of them
     return {
         **written_stored(group),
         "name": group.name,

@@ -75,14 +75,14 @@ def described(
     disk = dict.fromkeys(names, 0.0)
     spoken = []
     for one in instances:
-        params = fill.filled_beparams(cluster, one)
+        params = fill.filled_beparams(snapshot, one)
         used = float(disk_usage(cluster, one.disks))
         facts = TEMPLATES[one.disk_template]
         if one.admin_state is AdminState.UP:
             memory[one.primary_node] += params["maxmem"]
         for node in one.all_nodes if facts.uses_node_disk else ():
             disk[node] += used
-        spoken.append(_instance(one, names, params, used, fill.recovery_of(cluster, one)))
+        spoken.append(_instance(one, names, params, used, fill.recovery_of(snapshot, one)))
     groups = [one for one in found if isinstance(one, NodeGroup)]
     return description.Cluster(
         groups=[

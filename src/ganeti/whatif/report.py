@@ -7,6 +7,7 @@ import msgspec
 
 from ganeti import __version__
 from ganeti.config.fill import recovery_of
+from ganeti.config.snapshot import Snapshot
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Cluster, Instance, NodeUuid
 from ganeti.model.recovery import NodeState, Recovery
@@ -155,10 +156,11 @@ def protected_of(objects: Iterable[Stored]) -> frozenset[str]:
     """Return the names of instances that automatic recovery starts on another node."""
     found = list(objects)
     cluster = next(one for one in found if isinstance(one, Cluster))
+    snapshot = Snapshot.of(0, cluster, others=[one for one in found if one is not cluster])
     return frozenset(
         one.name
-        for one in found
-        if isinstance(one, Instance) and recovery_of(cluster, one) is Recovery.FAILOVER
+        for one in snapshot.instances.values()
+        if recovery_of(snapshot, one) is Recovery.FAILOVER
     )
 
 

@@ -321,7 +321,7 @@ def effective(snapshot: Snapshot, uuid: str) -> dict[str, object]:
     return {
         "hv": filled_hvparams(snapshot.cluster, one),
         "os": filled_osparams(snapshot.cluster, one),
-        "be": filled_beparams(snapshot.cluster, one),
+        "be": filled_beparams(snapshot, one),
         "nics": [filled_nicparams(snapshot.cluster, nic, group) for nic in one.nics],
         "disks": filled_diskparams(snapshot.cluster, group, one.disk_template),
         "policy": filled_ipolicy(snapshot.cluster, group),
@@ -355,6 +355,19 @@ def test_differing_parameter_is_reported_and_resolved(name: str) -> None:
         assert any(text.startswith(part) for text in texts(plan, Severity.DECISION))
         for uuid in ours.instances:
             assert effective(plan.snapshot, uuid) == effective(ours, uuid)
+
+
+def test_recovery_parameters_of_a_group_are_kept_with_it() -> None:
+    own = {"recovery_priority": 80}
+    theirs = cluster(2)
+    theirs = changed(theirs, *(replace(one, beparams=own) for one in theirs.groups.values()))
+    merged = merge(cluster(1), [theirs])
+    assert not merged.errors
+    for uuid in theirs.instances:
+        assert effective(merged.snapshot, uuid)["be"] == effective(theirs, uuid)["be"]
+    joined = merge(cluster(1), [theirs], MergeOptions(group_names={"group2": "group1"}))
+    assert all("beparams" in one.text for one in joined.errors)
+    assert joined.errors
 
 
 def test_parameter_set_only_in_the_local_cluster_cannot_be_unset() -> None:

@@ -113,8 +113,8 @@ def test_other_parameters_have_their_layers() -> None:
     node = sample_node(1, ndparams={"cpu_speed": 2.0})
     snapshot = Snapshot.of(1, cluster, nodes=[node], groups=[group])
     instance = sample_instance(1, os="debian+min", beparams={"maxmem": 64}, osparams={"c": "3"})
-    assert filled_beparams(cluster, instance)["maxmem"] == 64
-    assert filled_beparams(cluster, instance)["vcpus"] == 2
+    assert filled_beparams(snapshot, instance)["maxmem"] == 64
+    assert filled_beparams(snapshot, instance)["vcpus"] == 2
     assert filled_nicparams(cluster, instance.nics[0])["link"] == "br1"
     ndparams = filled_ndparams(snapshot, node)
     assert (ndparams["ssh_port"], ndparams["spindle_count"], ndparams["cpu_speed"]) == (23, 3, 2.0)

@@ -260,6 +260,20 @@ async def test_watched_facts_come_from_filled_parameters(cluster: Cluster) -> No
     assert guests_of(master.snapshot, found).leased == {THIRD: (uuid,)}
 
 
+@pytest.mark.requirement("D13")
+async def test_policy_of_the_group_protects_its_instances(cluster: Cluster) -> None:
+    await cluster.protect("web1.example.com", beparams={"memory": 512})
+    master = cluster.master
+    assert not watched(master.snapshot, has_lease=True).instances
+    own = {"recovery": "failover", "recovery_priority": 70}
+    (group,) = master.snapshot.groups.values()
+    await master.change(lambda draft: draft.put(replace(group, beparams=own)))
+    (facts,) = watched(master.snapshot, has_lease=True).instances.values()
+    assert (facts.recovery, facts.priority) == (Recovery.FAILOVER, 70)
+    await asyncio.sleep(5)
+    assert master.instance("web1.example.com").under_lease
+
+
 # Loss and recovery
 
 

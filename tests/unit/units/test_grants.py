@@ -335,7 +335,7 @@ async def test_failover_policy_is_refused_for_drbd(master: Master) -> None:
     with pytest.raises(InputError, match="cannot prove that the other copy has every write"):
         check_recovery(mirrored)
     # The policy of the whole cluster means a restart for it.
-    assert recovery_of(master.snapshot.cluster, mirrored) is Recovery.RESTART
+    assert recovery_of(master.snapshot, mirrored) is Recovery.RESTART
 
 
 async def test_admin_state_is_recorded_with_the_release(master: Master) -> None:

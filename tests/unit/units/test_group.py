@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from ganeti.config.fill import filled_beparams
 from ganeti.config.transaction import Draft
 from ganeti.model.objects import NodeGroup
 from ganeti.model.opcodes.group import (
@@ -16,8 +17,17 @@ from ganeti.model.opcodes.group import (
     OpGroupSetParams,
     OpInstanceChangeGroup,
 )
+from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
 from ganeti.model.opcodes.moving import OpInstanceFailover, OpInstanceMove
-from tests.support.units_cluster import GROUP, NODES, Master, failed, said, succeeded
+from tests.support.units_cluster import (
+    GROUP,
+    NODES,
+    Master,
+    failed,
+    node_name,
+    said,
+    succeeded,
+)
 from tests.unit.units.opcodes import NAME, create, migrate
 
 pytestmark = pytest.mark.virtual_time
@@ -125,6 +135,32 @@ async def test_a_change_keeps_what_it_does_not_name(master: Master) -> None:
     assert group(master, "default").ndparams == {}
 
 
+@pytest.mark.requirement("D13")
+async def test_recovery_policy_of_a_group_holds_for_its_instances_only(master: Master) -> None:
+    await two_groups(master)
+    succeeded(await master.run(create()))
+    succeeded(await master.run(create("web2.example.com", pnode=node_name(3))))
+    own = {"recovery": "failover", "recovery_priority": "80"}
+    view = await master.run(OpGroupSetParams(group_name="other", beparams=own))
+    assert succeeded(view) == [["beparams", {"recovery": "failover", "recovery_priority": 80}]]
+
+    def filled() -> dict[str, tuple[str, int]]:
+        params = {
+            one.name: filled_beparams(master.snapshot, one)
+            for one in master.snapshot.instances.values()
+        }
+        return {name: (one["recovery"], one["recovery_priority"]) for name, one in params.items()}
+
+    assert filled() == {NAME: ("none", 50), "web2.example.com": ("failover", 80)}
+    op = OpInstanceSetParams(instance_name="web2.example.com", beparams={"recovery_priority": 90})
+    succeeded(await master.run(op))
+    assert filled()["web2.example.com"] == ("failover", 90)
+    again = {"recovery": "default", "recovery_priority": None}
+    succeeded(await master.run(OpGroupSetParams(group_name="other", beparams=again)))
+    assert group(master, "other").beparams == {}
+    assert filled()["web2.example.com"] == ("none", 90)
+
+
 @pytest.mark.parametrize(
     ("op", "code", "text"),
     [
@@ -132,6 +168,22 @@ async def test_a_change_keeps_what_it_does_not_name(master: Master) -> None:
         (OpGroupAdd(group_name="default"), "already_exists", "group default exists already"),
         (OpGroupAdd(group_name="x", alloc_policy="never"), "wrong_input", "alloc_policy: must be"),
         (OpGroupAdd(group_name="x", ndparams={"y": 1}), "wrong_input", "ndparams.y"),
+        (OpGroupAdd(group_name="x", beparams={"y": 1}), "wrong_input", "beparams.y"),
+        (
+            OpGroupAdd(group_name="x", beparams={"memory": 1}),
+            "wrong_input",
+            "beparams.memory: cannot be set for",
+        ),
+        (
+            OpGroupAdd(group_name="x", beparams={"vcpus": 2}),
+            "wrong_input",
+            "beparams.vcpus: cannot be set for",
+        ),
+        (
+            OpGroupAdd(group_name="x", beparams={"recovery": "x"}),
+            "wrong_input",
+            "beparams.recovery",
+        ),
         (OpGroupAdd(group_name="x", ipolicy={"y": 1}), "wrong_input", "ipolicy.y"),
         (OpGroupAdd(group_name="x", hv_state={"y": 1}), "wrong_input", "hv_state"),
         (OpGroupRemove(group_name="default"), "wrong_state", "is the only group"),

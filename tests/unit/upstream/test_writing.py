@@ -173,7 +173,8 @@ def test_parameters_of_automatic_recovery_are_left_out_and_reported() -> None:
                 params = {"default": {"recovery": "restart"}}
                 return replace(thing, beparams=params, ndparams={"fence_methods": "watchdog"})
             case NodeGroup():
-                return replace(thing, ndparams={"fence_agent": "fence_ipmilan", "ssh_port": 2222})
+                own = {"fence_agent": "fence_ipmilan", "ssh_port": 2222}
+                return replace(thing, ndparams=own, beparams={"recovery": "failover"})
             case Node(name="node1.example.com"):
                 row = NodeRow(thing.uuid, NodeState.FENCED, 7, why="power off")
                 return replace(thing, ndparams={"fence_options": "ip=192.0.2.9"}, recovery=row)
@@ -190,6 +191,7 @@ def test_parameters_of_automatic_recovery_are_left_out_and_reported() -> None:
         ("cluster", "beparams.recovery"),
         ("cluster", "ndparams.fence_methods"),
         (group, "ndparams.fence_agent"),
+        (group, "beparams.recovery"),
         ("node node1.example.com", "ndparams.fence_options"),
         ("node node1.example.com", "recovery"),
         ("instance web2.example.com", "beparams.recovery"),

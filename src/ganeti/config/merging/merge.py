@@ -74,7 +74,9 @@ def _with(plan: MergePlan, theirs: Snapshot, options: MergeOptions) -> MergePlan
         _joining(node, cluster, groups) for node in kept_nodes(theirs, cluster, groups, findings)
     ]
     _say_of_nodes(theirs, findings)
-    instances = [_placed(one, networks) for one in kept_instances(theirs, cluster, findings)]
+    instances = [
+        _placed(one, networks) for one in kept_instances(theirs, cluster, groups, findings)
+    ]
     instances = _with_ports(ours, instances, findings)
     filters = _merged_filters(theirs, findings)
     changed = [cluster, *networks.values(), *groups.values(), *nodes, *instances, *filters]
@@ -132,7 +134,7 @@ def _say_of_nodes(theirs: Snapshot, findings: Findings) -> None:
     protected = [
         one.name
         for one in theirs.instances.values()
-        if filled_beparams(theirs.cluster, one)["recovery"] != Recovery.NONE
+        if filled_beparams(theirs, one)["recovery"] != Recovery.NONE
     ]
     if protected:
         findings.error(

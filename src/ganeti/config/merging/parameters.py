@@ -19,6 +19,8 @@ from ganeti.config.fill import (
     filled_ndparams,
     filled_nicparams,
     filled_osparams,
+    group_of,
+    layered_beparams,
 )
 from ganeti.config.merging.findings import Findings, some
 from ganeti.config.merging.places import Groups, Networks
@@ -233,7 +235,9 @@ def kept_nodes(theirs: View, cluster: Cluster, groups: Groups, findings: Finding
     return _with_kept(theirs.nodes_by_name(), Part.NDPARAMS, findings, found, keep)
 
 
-def kept_instances(theirs: View, cluster: Cluster, findings: Findings) -> list[Instance]:
+def kept_instances(
+    theirs: View, cluster: Cluster, groups: Groups, findings: Findings
+) -> list[Instance]:
     """Return the other cluster's instances with the parameter values that they keep."""
     before = theirs.cluster
 
@@ -245,7 +249,9 @@ def kept_instances(theirs: View, cluster: Cluster, findings: Findings) -> list[I
         return "it applies to all instances of a cluster" if param and param.is_global else ""
 
     def backend(one: Instance) -> Difference:
-        return differences(filled_beparams(before, one), filled_beparams(cluster, one))
+        return differences(
+            filled_beparams(theirs, one), _beparams_after(theirs, cluster, groups, one)
+        )
 
     def of_os(one: Instance) -> Difference:
         return differences(filled_osparams(before, one), filled_osparams(cluster, one))
@@ -275,6 +281,11 @@ def kept_instances(theirs: View, cluster: Cluster, findings: Findings) -> list[I
     given = _with_kept(given, Part.BEPARAMS, findings, backend, keep("beparams"))
     given = _with_kept(given, Part.OSPARAMS, findings, of_os, keep("osparams"))
     return _with_kept(given, Part.NICPARAMS, findings, nics, keep_nics)
+
+
+def _beparams_after(theirs: View, cluster: Cluster, groups: Groups, one: Instance) -> Params:
+    group = group_of(theirs, one.primary_node)
+    return layered_beparams(cluster, groups.get(group.uuid) if group else None, one)
 
 
 def _kept_nic(before: Cluster, nic: Nic, names: Params) -> Nic:

@@ -38,6 +38,10 @@ class GroupParams(OnGroup, frozen=True, kw_only=True):
         "node parameters; '-k' resets k to the cluster's value", "! --node-parameters", "k=v,...",
         Form.KEY_VALUES
     ), RefersTo.CLUSTER] = None  # fmt: skip
+    beparams: Annotated[Params | None, Field(
+        "recovery parameters of the group's instances; '-k' resets k to the cluster's value",
+        "! -B --backend-parameters", "k=v,...", Form.KEY_VALUES
+    ), RefersTo.NOTHING] = None  # fmt: skip
     diskparams: Annotated[dict[str, Params] | None, Field(
         "parameters of a disk template; '-k' resets k to the cluster's value", "! -D --disk-parameters",
         "TEMPLATE:k=v,...", Form.NAMED
@@ -108,7 +112,7 @@ class OpGroupSetParams(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_SET
     no_loss: ClassVar[str] = "changes parameters"
     rest: ClassVar[tuple[Rest, ...]] = (
         Rest("PUT", "/2/groups/{group}/modify",
-            renamed={f"custom_{name}": name for name in ("ndparams", "ipolicy", "diskparams")}),
+            renamed={f"custom_{name}": name for name in ("ndparams", "beparams", "ipolicy", "diskparams")}),
     )  # fmt: skip
     cli: ClassVar[Command | None] = Command(
         "gnt-group", "modify", (GROUP,), needs_option=True, lines=_modified,

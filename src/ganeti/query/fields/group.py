@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from ganeti.config import fill
 from ganeti.model.objects import Instance, NodeGroup
 from ganeti.model.param import Param
-from ganeti.model.params import NODE_DEFAULTS, NODE_PARAMS, Params, layered
+from ganeti.model.params import (
+    BACKEND_DEFAULTS,
+    GROUP_BACKEND_PARAMS,
+    NODE_DEFAULTS,
+    NODE_PARAMS,
+    Params,
+    layered,
+)
 from ganeti.query.context import QueryContext
 from ganeti.query.fields.field import Field, ValueKind, kind_of_param
 from ganeti.query.fields.field import field_table as table
@@ -35,6 +42,12 @@ class GroupRow:
 
 def _ndparams(row: GroupRow) -> Params:
     return layered(NODE_DEFAULTS, row.context.snapshot.cluster.ndparams, row.group.ndparams)
+
+
+def _beparams(row: GroupRow) -> Params:
+    of_cluster = row.context.snapshot.cluster.beparams.get(fill.DEFAULT, {})
+    filled = layered(BACKEND_DEFAULTS, of_cluster, row.group.beparams)
+    return {name: filled[name] for name in GROUP_BACKEND_PARAMS}
 
 
 _FIELDS: tuple[Field[GroupRow], ...] = (
@@ -91,6 +104,20 @@ _FIELDS: tuple[Field[GroupRow], ...] = (
         lambda r: r.group.ndparams,
     ),
     Field(
+        "beparams",
+        "BEParams",
+        ValueKind.OTHER,
+        "Recovery parameters of the group's instances, including the cluster's",
+        _beparams,
+    ),
+    Field(
+        "custom_beparams",
+        "CustomBEParams",
+        ValueKind.OTHER,
+        "Recovery parameters that were set for this group",
+        lambda r: r.group.beparams,
+    ),
+    Field(
         "diskparams",
         "DiskParameters",
         ValueKind.OTHER,
@@ -124,6 +151,19 @@ def _param(param: Param) -> Field[GroupRow]:
     )
 
 
+def _backend_param(param: Param) -> Field[GroupRow]:
+    return Field(
+        f"be/{param.name}",
+        f"be/{param.name}",
+        kind_of_param(param),
+        f'Recovery parameter "{param.name}" of the group\'s instances, from the group or the cluster',
+        lambda row: _beparams(row)[param.name],
+    )
+
+
 GROUP_FIELDS = table(
-    _FIELDS, map(_param, NODE_PARAMS.values()), stored_fields("group", lambda row: row.group)
+    _FIELDS,
+    map(_param, NODE_PARAMS.values()),
+    map(_backend_param, GROUP_BACKEND_PARAMS.values()),
+    stored_fields("group", lambda row: row.group),
 )

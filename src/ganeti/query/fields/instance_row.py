@@ -28,7 +28,7 @@ class InstanceRow:
 
     @cached_property
     def beparams(self) -> Params:
-        return fill.filled_beparams(self.context.snapshot.cluster, self.instance)
+        return fill.filled_beparams(self.context.snapshot, self.instance)
 
     @cached_property
     def osparams(self) -> Params:

@@ -213,7 +213,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         """Refuse data that no import could read, before the guest is stopped and disks are copied for hours."""
         nothing = [StreamResult(data_bytes=0, seconds=0.0)] * len(plan.instance.disks)
         described = self._described(ctx, plan, nothing)
-        memory = filled_beparams(ctx.snapshot.cluster, plan.instance)
+        memory = filled_beparams(ctx.snapshot, plan.instance)
         for name in changed_by_export(described, memory):
             ctx.warn(f"{name}: an export cannot store blanks at the ends; remove them")
 
@@ -352,7 +352,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         )
 
     def _description(self, ctx: UnitContext, plan: ExportPlan, results: list[StreamResult]) -> str:
-        memory = filled_beparams(ctx.snapshot.cluster, plan.instance)
+        memory = filled_beparams(ctx.snapshot, plan.instance)
         return format_description(self._described(ctx, plan, results), memory)
 
     def _described(

@@ -30,7 +30,7 @@ class DeviceAnswers:
 
 def has_protected(snapshot: Snapshot) -> bool:
     """Return whether recovery may move an instance, so that a lost node is fenced."""
-    policies = (recovery_of(snapshot.cluster, one) for one in snapshot.instances.values())
+    policies = (recovery_of(snapshot, one) for one in snapshot.instances.values())
     return Recovery.FAILOVER in policies
 
 

@@ -18,7 +18,7 @@ LEAST_NODES = 3
 
 def recovery_limits(snapshot: Snapshot, *, elects_master: bool) -> Iterator[str]:
     """Yield which lost nodes need an administrator in a cluster with protected instances, and why (D10)."""
-    policies = {recovery_of(snapshot.cluster, one) for one in snapshot.instances.values()}
+    policies = {recovery_of(snapshot, one) for one in snapshot.instances.values()}
     if Recovery.FAILOVER not in policies:
         return
     nodes = [node for node in snapshot.nodes.values() if not node.offline]
@@ -69,7 +69,7 @@ def _without_fencing(snapshot: Snapshot, node: Node, status: NodeStatus) -> Iter
     protected = [
         one
         for one in snapshot.instances.values()
-        if node.uuid in one.all_nodes and recovery_of(snapshot.cluster, one) is Recovery.FAILOVER
+        if node.uuid in one.all_nodes and recovery_of(snapshot, one) is Recovery.FAILOVER
     ]
     faults = list(_unusable(snapshot, node, status))
     if not protected or len(faults) < len(status.methods):
@@ -94,7 +94,7 @@ def _unusable(snapshot: Snapshot, node: Node, status: NodeStatus) -> Iterator[st
 def _tied(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield instances whose policy is failover although their disk template rules it out."""
     for one in snapshot.instances.values():
-        wanted = filled_beparams(snapshot.cluster, one)["recovery"]
+        wanted = filled_beparams(snapshot, one)["recovery"]
         why = DISK_TEMPLATES[one.disk_template].why_not_recovered
         if wanted == Recovery.FAILOVER and why:
             text = (

@@ -40,23 +40,23 @@ def memory_findings(
 
 def _is_movable(snapshot: Snapshot, instance: Instance) -> bool:
     """Return whether balancing moves the instance; those tied to the node's disks are ignored."""
-    beparams = filled_beparams(snapshot.cluster, instance)
+    beparams = filled_beparams(snapshot, instance)
     return DISK_TEMPLATES[instance.disk_template].can_migrate and beparams["auto_balance"]
 
 
 def _movable(snapshot: Snapshot, instance: Instance) -> Guest:
-    memory = filled_beparams(snapshot.cluster, instance)["minmem"]
+    memory = filled_beparams(snapshot, instance)["minmem"]
     return Guest(instance.name, memory, _hosts(snapshot, instance))
 
 
 def _is_protected(snapshot: Snapshot, instance: Instance) -> bool:
     """Return whether its policy is to fail over, also if its disk template does not allow that."""
-    return bool(filled_beparams(snapshot.cluster, instance)["recovery"] == Recovery.FAILOVER)
+    return bool(filled_beparams(snapshot, instance)["recovery"] == Recovery.FAILOVER)
 
 
 def _protected(snapshot: Snapshot, instance: Instance) -> Guest:
     """Return the guest as a failover starts it: with all its memory."""
-    beparams = filled_beparams(snapshot.cluster, instance)
+    beparams = filled_beparams(snapshot, instance)
     hosts = _hosts(snapshot, instance)
     return Guest(instance.name, beparams["maxmem"], hosts, beparams["recovery_priority"])
 

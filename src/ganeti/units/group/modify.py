@@ -23,7 +23,7 @@ from ganeti.model.opcodes.group import (
     OpGroupRename,
     OpGroupSetParams,
 )
-from ganeti.model.param_checks import changed, check_node_params
+from ganeti.model.param_checks import changed, check_group_backend_params, check_node_params
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import group_variables, members
@@ -43,6 +43,7 @@ def check_group_request(op: OpGroupAdd | OpGroupSetParams) -> None:
     if op.alloc_policy is not None and op.alloc_policy not in tuple(AllocPolicy):
         raise InputError(f"must be one of {', '.join(AllocPolicy)}", "alloc_policy")
     check_node_params(op.ndparams or {})
+    check_group_backend_params(op.beparams or {})
 
 
 def with_request(group: NodeGroup, op: OpGroupAdd | OpGroupSetParams) -> NodeGroup:
@@ -59,6 +60,7 @@ def with_request(group: NodeGroup, op: OpGroupAdd | OpGroupSetParams) -> NodeGro
         group,
         alloc_policy=policy,
         ndparams=changed(group.ndparams, check_node_params(op.ndparams or {})),
+        beparams=changed(group.beparams, check_group_backend_params(op.beparams or {})),
         diskparams={template: params for template, params in diskparams.items() if params},
         ipolicy=ipolicy,
     )
@@ -171,7 +173,7 @@ class LUGroupSetParams(LogicalUnit[OpGroupSetParams, GroupChange]):
 
     async def check_prereq(self, ctx: UnitContext) -> GroupChange:
         op = self.op
-        given = (op.alloc_policy, op.ndparams, op.diskparams, op.ipolicy)
+        given = (op.alloc_policy, op.ndparams, op.beparams, op.diskparams, op.ipolicy)
         if all(one is None for one in given):
             raise InputError("nothing to change: pass at least one option", "options")
         check_may_set_of_nodes(ctx, op.ndparams)
@@ -189,7 +191,7 @@ class LUGroupSetParams(LogicalUnit[OpGroupSetParams, GroupChange]):
             _warn_of_policy(ctx, plan)
         changes: list[list[Any]] = [
             [name, getattr(plan.new, name)]
-            for name in ("alloc_policy", "ndparams", "diskparams", "ipolicy")
+            for name in ("alloc_policy", "ndparams", "beparams", "diskparams", "ipolicy")
             if getattr(plan.new, name) != getattr(plan.old, name)
         ]
         return Outcome(changes, change=lambda draft: _put(draft, _changed(draft, plan)))
@@ -212,6 +214,7 @@ def _changed(draft: Draft, plan: GroupChange) -> NodeGroup:
         draft.groups[new.uuid],
         alloc_policy=new.alloc_policy,
         ndparams=new.ndparams,
+        beparams=new.beparams,
         diskparams=new.diskparams,
         ipolicy=new.ipolicy,
     )

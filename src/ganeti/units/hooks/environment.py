@@ -43,7 +43,7 @@ def instance_variables(
     """
     cluster = snapshot.cluster
     new = requested or instance
-    beparams = filled_beparams(cluster, new)
+    beparams = filled_beparams(snapshot, new)
     named = {
         "OP_TARGET": instance.name,
         "INSTANCE_NAME": instance.name,
@@ -71,7 +71,7 @@ def instance_variables(
             named |= network_spec(network).environment(prefix)
     for index, disk in enumerate(instance.disks):
         named |= _disk_variables(f"INSTANCE_DISK{index}_", instance, disk)
-    beparams, hvparams = filled_beparams(cluster, instance), filled_hvparams(cluster, instance)
+    beparams, hvparams = filled_beparams(snapshot, instance), filled_hvparams(cluster, instance)
     return named | _params("INSTANCE_BE_", beparams) | _params("INSTANCE_HV_", hvparams)
 
 

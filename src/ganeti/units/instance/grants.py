@@ -37,7 +37,7 @@ def check_recovery(instance: Instance) -> None:
 
 def is_protected(view: View, instance: Instance) -> bool:
     """Return whether automatic recovery may start the instance on another node."""
-    return recovery_of(view.cluster, instance) is Recovery.FAILOVER
+    return recovery_of(view, instance) is Recovery.FAILOVER
 
 
 def with_writer(

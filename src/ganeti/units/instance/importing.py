@@ -24,7 +24,12 @@ from ganeti.model.objects import Cluster, Instance, Node
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.param_checks import check_backend_params
-from ganeti.model.params import BACKEND_DEFAULTS, BACKEND_PARAMS, MEMORY
+from ganeti.model.params import (
+    BACKEND_DEFAULTS,
+    BACKEND_PARAMS,
+    GROUP_BACKEND_PARAMS,
+    MEMORY,
+)
 from ganeti.protocols.export_description import (
     RAW,
     SCRIPT,
@@ -276,14 +281,16 @@ def _check_disks(op: OpInstanceCreate, export: ExportDescription) -> None:
 
 
 def _without_defaults(cluster: Cluster, op: OpInstanceCreate) -> OpInstanceCreate:
-    """Return the parameters that differ from the cluster's defaults."""
+    """Return the parameters that differ from the cluster's defaults, and those that a group may set."""
     hypervisor = cluster_hvparams(cluster, str(op.hypervisor), op.os_type or "")
     wanted = check_backend_params(op.beparams, "beparams")
     backend = {**BACKEND_DEFAULTS, **cluster.beparams.get("default", {})}
     return replace(
         op,
         hvparams={n: v for n, v in op.hvparams.items() if str(hypervisor.get(n)) != str(v)},
-        beparams={n: v for n, v in wanted.items() if backend.get(n) != v},
+        beparams={
+            n: v for n, v in wanted.items() if backend.get(n) != v or n in GROUP_BACKEND_PARAMS
+        },
     )
 
 

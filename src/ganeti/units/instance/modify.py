@@ -292,7 +292,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
         state: RunningInstance | None,
     ) -> None:
         cluster, what = ctx.snapshot.cluster, f"changing instance {before.name}"
-        old, new = filled_beparams(cluster, before), filled_beparams(cluster, after)
+        old, new = filled_beparams(ctx.snapshot, before), filled_beparams(ctx.snapshot, after)
         wanted = self.op.runtime_mem or (new["maxmem"] if new["maxmem"] > old["maxmem"] else 0)
         more_memory = wanted - state.memory if state is not None and not self.op.force else 0
         known = {disk.uuid for disk in before.disks} | ctx.snapshot.table(DetachedDisk).keys()
@@ -344,7 +344,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | DiskPla
                 f"instance {instance.name} does not run, so it has no memory to give back",
                 ErrorCode.WRONG_STATE,
             )
-        filled = filled_beparams(ctx.snapshot.cluster, instance)
+        filled = filled_beparams(ctx.snapshot, instance)
         if not self.op.force and not filled["minmem"] <= wanted <= filled["maxmem"]:
             raise InputError(
                 f"must be from minmem ({filled['minmem']} MiB) to maxmem ({filled['maxmem']} MiB)",

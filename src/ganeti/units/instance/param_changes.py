@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
-from ganeti.config.fill import filled_beparams
+from ganeti.config.fill import layered_beparams
 from ganeti.model.hypervisor_params import check_hypervisor_params, hypervisor_defaults
 from ganeti.model.names import AdminState, AdminStateSource
 from ganeti.model.objects import Cluster, Instance
@@ -52,7 +52,7 @@ def changed_params(
         hvparams=changed(instance.hvparams, hvparams),
     )
     if beparams:
-        check_memory_bounds(filled_beparams(cluster, new))
+        check_memory_bounds(layered_beparams(cluster, None, new))
     new = _with_os(new, op, results)
     return _with_admin_state(new, op, results), results
 

@@ -108,7 +108,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
                 if not (name in known and known[name].is_global)
             },
             "be_instance": instance.beparams,
-            "be_actual": filled_beparams(cluster, instance),
+            "be_actual": filled_beparams(snapshot, instance),
             "nics": [nic_view(snapshot, instance, nic) for nic in instance.nics],
             "disk_template": instance.disk_template,
             "disks": [

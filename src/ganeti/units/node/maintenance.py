@@ -238,7 +238,7 @@ def _by_way(
 
 def _must_stop(snapshot: Snapshot, instance: Instance) -> bool:
     is_up = instance.admin_state is AdminState.UP
-    return is_up and bool(filled_beparams(snapshot.cluster, instance)["always_failover"])
+    return is_up and bool(filled_beparams(snapshot, instance)["always_failover"])
 
 
 def _migration(instance: Instance, target: Node) -> OpCode:

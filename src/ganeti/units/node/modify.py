@@ -241,7 +241,7 @@ def _moved_away(draft: Draft, plan: ModifyPlan) -> tuple[InstanceUuid, ...]:
     leaving = (
         one.uuid
         for one in draft.instances_on(current.uuid)
-        if (filled := filled_beparams(draft.cluster, one))["recovery_failback"]
+        if (filled := filled_beparams(draft, one))["recovery_failback"]
         and filled["recovery"] == Recovery.FAILOVER
     )
     return tuple(dict.fromkeys((*current.moved_away, *leaving)))

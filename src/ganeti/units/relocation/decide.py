@@ -115,7 +115,7 @@ class _Decision:
 
     async def has_no_guest_to_send(self) -> bool:
         """Return whether a migration has no running guest to send, or the instance must always fail over."""
-        beparams = filled_beparams(self.ctx.snapshot.cluster, self.instance)
+        beparams = filled_beparams(self.ctx.snapshot, self.instance)
         if self.source.offline or beparams["always_failover"]:
             return True
         if self.instance.admin_state is not AdminState.UP:
@@ -167,7 +167,7 @@ class _Decision:
         """
         if free.memory_free >= present_mib:
             return None
-        minmem = filled_beparams(self.ctx.snapshot.cluster, self.instance)["minmem"]
+        minmem = filled_beparams(self.ctx.snapshot, self.instance)["minmem"]
         least = min(minmem, present_mib)
         check_memory(free, target, least, self.what)
         if not may_change:
@@ -185,7 +185,7 @@ class _Decision:
         target, way = await self.target()
         start = instance.admin_state is AdminState.UP
         free = await self.check_target(target, way, will_run=start)
-        memory = filled_beparams(ctx.snapshot.cluster, instance)["maxmem"]
+        memory = filled_beparams(ctx.snapshot, instance)["maxmem"]
         check_memory(free, target, memory if start else 0, self.what)
         plan = self.plan(target, way, StoppedGuest(shutdown_timeout_s, start))
         if self.source.offline:
