@@ -18,7 +18,7 @@ from tests.support.fast_files import DISK, fast_directory
 from tests.support.fork_server import fork_server
 from tests.support.strict_loop import StrictLoop
 from tests.support.user_ids import claimed_user_ids
-from tests.support.virtual_time import StrictVirtualTimeLoop
+from tests.support.virtual_time import StrictVirtualTimeLoop, wait_for_workers
 
 # A run starts thousands of programs, and each would compile all that it imports.
 sys.dont_write_bytecode = False
@@ -110,6 +110,12 @@ def own_user_ids() -> Iterator[range]:
     """User ids for processes that no test of another run on this host uses."""
     with claimed_user_ids() as ids:
         yield ids
+
+
+@pytest.fixture(autouse=True)
+def virtual_time_waits_for_workers(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("virtual_time"):
+        wait_for_workers(request.getfixturevalue("monkeypatch"))
 
 
 @pytest.fixture

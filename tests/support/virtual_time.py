@@ -5,10 +5,13 @@ For tests without real input or output.  Mark an async test, its class or its mo
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+import pytest
+
 from ganeti.simulation.virtual_time import VirtualTimeLoop
+from ganeti.store.worker import Worker, tell
 from tests.support.strict_loop import StrictLoop
 
 _T = TypeVar("_T")
@@ -16,6 +19,28 @@ _T = TypeVar("_T")
 
 class StrictVirtualTimeLoop(VirtualTimeLoop, StrictLoop):
     """Starts at 0 seconds."""
+
+
+def wait_for_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let virtual time stand still while a `Worker` works, as it does for `run_in_executor`."""
+    post = Worker.post
+
+    def counted_post(worker: Worker, task: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        if not isinstance(loop, VirtualTimeLoop):
+            post(worker, task)
+            return
+
+        def whole() -> None:
+            try:
+                task()
+            finally:
+                tell(loop, loop.thread_is_done)
+
+        post(worker, whole)
+        loop.thread_begins()
+
+    monkeypatch.setattr(Worker, "post", counted_post)
 
 
 def run_virtual(coroutine: Coroutine[Any, Any, _T], *, debug: bool = True) -> _T:

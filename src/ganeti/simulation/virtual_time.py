@@ -9,7 +9,7 @@ import asyncio
 import selectors
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -55,20 +55,25 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self, executor: Executor | None, func: Callable[[*_Ts], _T], *args: *_Ts
     ) -> asyncio.Future[_T]:
         work = super().run_in_executor(executor, func, *args)
-        self._threads_at_work += 1
-        work.add_done_callback(self._thread_is_done)
+        self.thread_begins()
+        work.add_done_callback(lambda _work: self.thread_is_done())
         return work
+
+    def thread_begins(self) -> None:
+        """Keep the clock still until `thread_is_done` is called as often, on the loop."""
+        self._threads_at_work += 1
+
+    def thread_is_done(self) -> None:
+        """End the effect of one `thread_begins`."""
+        self._threads_at_work -= 1
 
     async def shutdown_default_executor(self, *args: float | None) -> None:
         # From Python 3.12 on it has a deadline, to which the clock must not jump.
-        self._threads_at_work += 1
+        self.thread_begins()
         try:
             await super().shutdown_default_executor(*args)
         finally:
-            self._threads_at_work -= 1
-
-    def _thread_is_done(self, _work: asyncio.Future[Any]) -> None:
-        self._threads_at_work -= 1
+            self.thread_is_done()
 
 
 class _Idle(selectors.DefaultSelector):

@@ -4,6 +4,7 @@ import time
 import pytest
 
 from ganeti.simulation.virtual_time import WALL_START, LoopClock, VirtualTimeLoop
+from ganeti.store.worker import Worker
 from tests.support.virtual_time import run_virtual
 
 
@@ -36,6 +37,16 @@ async def test_timers_fire_in_the_order_of_their_times() -> None:
 async def test_no_jump_while_a_thread_works() -> None:
     async with asyncio.timeout(0.001):
         await asyncio.to_thread(time.sleep, 0.02)
+    assert asyncio.get_running_loop().time() == 0
+
+
+@pytest.mark.virtual_time
+async def test_no_jump_while_a_worker_works() -> None:
+    """The jump ended waits for the database of a store on a busy machine."""
+    worker = Worker("test")
+    async with asyncio.timeout(0.001):
+        await worker.call(lambda: time.sleep(0.02))
+    await worker.close()
     assert asyncio.get_running_loop().time() == 0
 
 
