@@ -90,12 +90,14 @@ class JudgedDisk(MemoryDisk):
                     self._cancelled.setdefault(job.id, epoch)
         return position
 
-    def half_done_before(self, epoch: int) -> list[int]:
-        """The jobs of which an opcode runs, as far as anybody knows, that an older master began."""
+    def half_done_before(self, epoch: int, instance: str | None) -> list[int]:
+        """The jobs of which an opcode on an instance runs, as far as anybody knows, that an older master began."""
         return [
             job.id
             for job in self.jobs.values()
-            if job.epoch < epoch and any(op.status is JobStatus.RUNNING for op in job.ops)
+            if job.epoch < epoch
+            and instance
+            in [_instance_of(op.op) for op in job.ops if op.status is JobStatus.RUNNING]
         ]
 
     def owner(self, node: str, disk: str) -> str:
@@ -155,8 +157,9 @@ class Ledger:
             job = self._disk.jobs.get(job_id)
             if job is None or job.ops[index].status is not JobStatus.RUNNING:
                 broken.append(f"{procedure.name} of {key}: that the opcode runs is not durable")
-            if others := self._disk.half_done_before(epoch):
-                broken.append(f"job {job_id} acts while jobs {others} are half done")
+            instance = None if job is None else _instance_of(job.ops[index].op)
+            if others := self._disk.half_done_before(epoch, instance):
+                broken.append(f"job {job_id} acts on {instance} while jobs {others} are half done")
         elif _UNDO_CALL.match(key) and procedure is BLOCKDEV_REMOVE:
             self._check_removal(node, args.disk.uuid)
 
@@ -166,6 +169,11 @@ class Ledger:
             self._disk.broken.append(
                 f"undoing takes a disk of {name} away that is recorded on {node.name}"
             )
+
+
+def _instance_of(op: OpCode) -> str | None:
+    name: str | None = getattr(op, "instance_name", None)
+    return name
 
 
 class FencedStore(FaultyStore):

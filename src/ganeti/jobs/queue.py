@@ -113,7 +113,7 @@ class JobQueue:
     # Start and end
 
     async def load(self) -> None:
-        """Read the queue; jobs run as soon as the unfinished work of a dead master is undone."""
+        """Read the queue; jobs run as soon as recovery holds the locks of a dead master's unfinished work."""
         await self._full_disk.open()
         loaded = await load_queue(self._store)
         self._jobs.update(loaded.jobs)
@@ -493,8 +493,12 @@ class JobQueue:
         return answer
 
     async def _recover(self, broken: Sequence[tuple[LiveJob, str]]) -> None:
-        """End the jobs that cannot continue; only then may other jobs use their objects."""
-        await self._recovery.end_all(broken)
+        """End the jobs that cannot continue; their locks keep other jobs from their objects until then."""
+        await self._recovery.end_all(broken, self._open)
+
+    def _open(self) -> None:
+        if self._journal.ended is not None:
+            return
         self._is_open = True
         self._pending_undo.open()
         self._pump_soon()

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 
 from ganeti.base.errors import ExecError, GanetiError, InputError
 from ganeti.base.yield_every import YieldEvery
@@ -52,9 +53,25 @@ class Recovery:
                 broken.append((job, reason))
         return sound, broken
 
-    async def end_all(self, broken: Sequence[tuple[LiveJob, str]]) -> None:
-        """Undo the unfinished work of these jobs and end them; `on_end` is called for each job at its end."""
-        await asyncio.gather(*(self._end(job, reason) for job, reason in broken))
+    async def end_all(
+        self, broken: Sequence[tuple[LiveJob, str]], on_guarded: Callable[[], None]
+    ) -> None:
+        """Undo the unfinished work of these jobs and end them; `on_end` is called for each job at its end.
+
+        `on_guarded` is called once every one of these jobs has ended or holds the locks of what it
+        undoes: other jobs may run from then on, and none of them waits for a node that hangs.
+        """
+        left = {job.id for job, _reason in broken}
+
+        def guard(job: LiveJob) -> None:
+            if job.id in left:
+                left.remove(job.id)
+                if not left:
+                    on_guarded()
+
+        if not left:
+            on_guarded()
+        await asyncio.gather(*(self._end(job, reason, guard) for job, reason in broken))
 
     async def _fault_of(self, job: LiveJob) -> str | None:
         if job.ops[job.index].status is JobStatus.RUNNING:
@@ -72,18 +89,36 @@ class Recovery:
             return f"job {job.id} cannot run: {err.message}"
         return None
 
-    async def _end(self, job: LiveJob, reason: str) -> None:
-        failed: Sequence[UndoStep] = ()
-        if job.ops[job.index].status is JobStatus.RUNNING:
-            text, failed = await self._undo(job)
-            ending = failure(ExecError(f"{reason}{text}"))
-        else:
+    async def _end(self, job: LiveJob, reason: str, guard: Callable[[LiveJob], None]) -> None:
+        if job.ops[job.index].status is not JobStatus.RUNNING:
             ending = CANCELED if job.cancel_requested else failure(ExecError(reason))
-        await self._runner.end(job, ending, pending=(*job.pending, *failed))
+            await self._runner.end(job, ending, pending=job.pending)
+        else:
+            async with AsyncExitStack() as stack:
+                if job.undo:
+                    await self._lock(job, stack, guard)
+                text, failed = await self._undo(job)
+                ending = failure(ExecError(f"{reason}{text}"))
+                await self._runner.end(job, ending, pending=(*job.pending, *failed))
         # At once: the pending undo of an ended job is listed, while other jobs are still being
         # undone.
         if job.status.is_final:
             self._on_end(job)
+        guard(job)
+
+    async def _lock(
+        self, job: LiveJob, stack: AsyncExitStack, guard: Callable[[LiveJob], None]
+    ) -> None:
+        """Acquire the locks of what the job undoes; without them other jobs wait for its end."""
+        try:
+            wanted = self._executor.undo_locks(job.undo)
+            await stack.enter_async_context(
+                self._locks.holding(job.id, wanted, priority=job.priority)
+            )
+        except GanetiError as err:
+            _log.warning("job %d: its unfinished work is undone without locks: %s", job.id, err)
+        else:
+            guard(job)
 
     async def _undo(self, job: LiveJob) -> tuple[str, Sequence[UndoStep]]:
         """Undo the work of the running opcode; return a description, and the failed steps.
@@ -99,8 +134,6 @@ class Recovery:
             text = err.message if isinstance(err, GanetiError) else repr(err)
             _log.warning("job %d: undoing its unfinished work failed: %s", job.id, text)
             return f"; undoing its unfinished work failed: {text}", job.undo
-        finally:
-            self._locks.release(job.id)
         if failed:
             text = "; ".join(f"{step.procedure}: {why}" for step, why in reversed(failed))
             return f"; undoing its unfinished work failed: {text}", [step for step, _why in failed]

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from ganeti.base.errors import ExecError, GanetiError, NotMaster
+from ganeti.base.errors import ExecError, GanetiError, LockError, NotMaster
 from ganeti.jobs.executor import OpRun, Outcome
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.jobs.view import JobView
+from ganeti.locking.levels import Level
+from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.job import UndoStep
 from ganeti.model.names import JobStatus
 from ganeti.simulation.faulty_store import Break, Crash, Fault, Refuse, Unknown
@@ -216,23 +218,61 @@ async def test_failed_undo_is_reported_and_stays_recorded() -> None:
     await rig.end()
 
 
-@pytest.mark.virtual_time
-@pytest.mark.requirement("G6")
-async def test_no_job_starts_before_half_done_work_is_undone() -> None:
+async def _half_done_then_next_master() -> tuple[Rig, int, asyncio.Event]:
+    """The undo of the job's work on web1 waits for the event, as for a node that hangs."""
     rig = await Rig.loaded()
     rig.executor.behaviours["half"] = _half_done
     broken = await rig.queue.submit([act(comment="half")])
     await settle()
-    world = await rig.crash()
-    rig = await Rig.begin(world)
-    gate = asyncio.Event()
-    undo = rig.executor.undo
+    rig = await Rig.begin(await rig.crash())
+    return rig, broken, rig.executor.hold_undo("second")
 
-    async def slow_undo(job_id: int, steps: Any, *, deferred: bool = False) -> Any:
-        await gate.wait()
-        return await undo(job_id, steps, deferred=deferred)
 
-    rig.executor.undo = slow_undo  # type: ignore[method-assign]  # a test's fake
+def _with_lock_of(rig: Rig, name: str) -> None:
+    async def behaviour(run: OpRun) -> Outcome:
+        await run.acquire([lock(Level.INSTANCE, name)])
+        return Outcome(None)
+
+    rig.executor.behaviours[name] = behaviour
+
+
+@pytest.mark.virtual_time
+@pytest.mark.requirement("G6")
+async def test_no_job_uses_an_object_before_half_done_work_on_it_is_undone() -> None:
+    rig, broken, gate = await _half_done_then_next_master()
+    _with_lock_of(rig, "web1")
+    await rig.queue.load()
+    other = await rig.queue.submit([act(comment="web1")])
+    await asyncio.sleep(300)
+    assert statuses(rig.queue.view(broken)) == ["running", "running"]
+    assert statuses(rig.queue.view(other)) == ["waiting", "waiting"]
+    gate.set()
+    assert (await rig.final(broken)).status is JobStatus.ERROR
+    assert (await rig.final(other)).status is JobStatus.SUCCESS
+    await rig.end()
+
+
+@pytest.mark.virtual_time
+@pytest.mark.requirement("G6", "G17")
+async def test_undo_that_hangs_holds_up_no_job_about_other_objects() -> None:
+    rig, broken, _gate = await _half_done_then_next_master()
+    _with_lock_of(rig, "web2")
+    await rig.queue.load()
+    other = await rig.queue.submit([act(comment="web2")])
+    assert (await rig.final(other)).status is JobStatus.SUCCESS
+    assert statuses(rig.queue.view(broken)) == ["running", "running"]
+    await rig.end()
+
+
+@pytest.mark.virtual_time
+@pytest.mark.requirement("G6")
+async def test_no_job_starts_while_half_done_work_is_undone_without_locks() -> None:
+    rig, broken, gate = await _half_done_then_next_master()
+
+    def no_locks(steps: Sequence[UndoStep]) -> list[LockRequest]:
+        raise LockError(f"not now: {steps}")
+
+    rig.executor.undo_locks = no_locks  # type: ignore[method-assign]  # a test's fake
     await rig.queue.load()
     other = await rig.queue.submit([act()])
     await settle()
