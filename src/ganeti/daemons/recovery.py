@@ -32,6 +32,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.config.view import View
 from ganeti.daemons.recovery_jobs import Queue, RecoveryJobs, opcode_for
+from ganeti.daemons.room import gains_room
 from ganeti.daemons.watched import (
     Guests,
     guests_of,
@@ -61,6 +62,7 @@ from ganeti.recovery.messages import (
     JobKind,
     MajorityConfirmed,
     Outcome,
+    RoomAppeared,
     Row,
     SendBeat,
     Submit,
@@ -146,8 +148,8 @@ class RecoveryDriver:
         self._is_new = True
         """Nodes may have lists of an older master."""
         self._unsubscribe: Callable[[], None] | None = None
-        self._seen: tuple[object, ...] = ()
-        """The parts of the configuration that were looked at last."""
+        self._seen: Snapshot | None = None
+        """The configuration that was looked at last."""
         self._has_lease = True
         self._listed: tuple[tuple[object, object], Guests] = (None, None), Guests({}, {})
         """The lists for nodes, and the objects from which they were made."""
@@ -223,8 +225,8 @@ class RecoveryDriver:
 
     def _changed(self, snapshot: Snapshot) -> None:
         """Look soon, at most once per interval: thousands of jobs may change instances."""
-        is_same = all(map(operator.is_, self._seen, _parts(snapshot)))
-        if not is_same:
+        seen = self._seen
+        if seen is None or not all(map(operator.is_, _parts(seen), _parts(snapshot))):
             self._look_later(LOOK_S)
 
     def _look_later(self, delay_s: float) -> None:
@@ -234,18 +236,26 @@ class RecoveryDriver:
     def _look(self) -> None:
         self._look_timer = None
         snapshot = self._config.snapshot
-        self._seen = _parts(snapshot)
+        former, self._seen = self._seen, snapshot
         self._has_lease = self._master.majority_at() is not None
         found = watched(snapshot, has_lease=self._has_lease)
         needed = is_needed(snapshot, found)
         if self._term is not None:
             if found != self._term.core.watched:
                 self._report(self._term, Configured(found))
+            self._look_for_room(former, snapshot)
         elif needed or (self._is_new and any(one.recovery for one in snapshot.nodes.values())):
             self._begin(snapshot, found)
         self._is_new = False
         self._end_later(needed=needed)
         self._settle(snapshot.instances, is_listed_still, under_lease=False)
+
+    def _look_for_room(self, former: Snapshot | None, snapshot: Snapshot) -> None:
+        term = self._term
+        if term is None or former is None or not term.core.needs_room:
+            return
+        if gains_room(former, snapshot):
+            self._report(term, RoomAppeared())
 
     def _end_later(self, *, needed: bool) -> None:
         """End once every node that answers has been told that nothing is protected."""

@@ -112,7 +112,7 @@ class RecoveryJobs:
             try:
                 job_id = await self._queue.submit([replace(op, priority=HIGH, reason=reason)])
             except (JobQueueDrained, JobQueueFull) as err:
-                return Outcome.NO_ROOM, err.message
+                return Outcome.NOT_ACCEPTED, err.message
         return await self._ended(job_id)
 
     def _unended(self) -> list[tuple[tuple[str, bool], int]]:

@@ -23,6 +23,7 @@ from ganeti.recovery.messages import (
     JobKind,
     MajorityConfirmed,
     Outcome,
+    RoomAppeared,
     Row,
     Submit,
     TimePassed,
@@ -99,6 +100,11 @@ class RecoveryCore:
             default=float("inf"),
         )
 
+    @property
+    def needs_room(self) -> bool:
+        """Return whether it matters that room appears."""
+        return any(one.is_for_room for one in self.instances.values())
+
     def status(self, now: float) -> RecoveryStatus:
         """Return what people are shown; the driver adds what only nodes know."""
         instances = self.instances.values()
@@ -124,6 +130,10 @@ class RecoveryCore:
         match event:
             case Configured(watched):
                 return self._configure(watched, now)
+            case RoomAppeared():
+                for one in self.instances.values():
+                    one.room_appeared(now)
+                return []
             case MajorityConfirmed(asked_at):
                 self._majority_at = max(self._majority_at, asked_at)
                 return []
@@ -177,11 +187,9 @@ class RecoveryCore:
                 watch = self.nodes[node] = NodeWatch(node, facts, max(now, self._elected_at))
                 if node in self._node_rows:
                     out += watch.adopt(self._node_rows[node], self._epoch)
-        return out + self._configure_instances(watched.instances, now)
+        return out + self._configure_instances(watched.instances)
 
-    def _configure_instances(
-        self, instances: Mapping[str, InstanceFacts], now: float
-    ) -> list[Instruction]:
+    def _configure_instances(self, instances: Mapping[str, InstanceFacts]) -> list[Instruction]:
         out: list[Instruction] = []
         for instance in self.instances.keys() - instances.keys():
             self._drop(instance)
@@ -196,7 +204,6 @@ class RecoveryCore:
                 watch = self.instances[instance] = InstanceWatch(instance, facts)
                 if instance in self._instance_rows:
                     watch.adopt(self._instance_rows[instance])
-            watch.room_changed(now)
         return out
 
     def _drop(self, instance: str) -> None:

@@ -1,7 +1,7 @@
 """One protected instance as recovery sees it: lost with its node or on its own, recovered, or left to people.
 
 PROTECTED --its node is fenced, or its guest failed--> QUEUED --a place is free--> BEGINNING --committed--> RUNNING
-RUNNING --done--> PROTECTED     --no room--> QUEUED, later     --failed--> QUEUED, later; GIVEN_UP after its attempts
+RUNNING --done--> PROTECTED     --no room--> QUEUED, until room appears     --failed--> QUEUED, later; GIVEN_UP after its attempts
 GIVEN_UP --it runs, or an administrator starts it--> PROTECTED
 """
 
@@ -13,7 +13,12 @@ from ganeti.recovery.facts import InstanceFacts
 from ganeti.recovery.messages import Alarm, Commit, Instruction, JobKind, Outcome
 
 ROOM_RETRY_S = 60.0
-"""How long an instance without room waits, unless something changes."""
+"""How long an instance without room waits if no room appears; doubled each time, up to MOST_ROOM_RETRY_S."""
+MOST_ROOM_RETRY_S = 3600.0
+ROOM_RETRIES = 12
+"""So often, about seven hours under one master (D13); then only room that appears brings the next attempt."""
+QUEUE_RETRY_S = 60.0
+"""How long an instance waits while the job queue takes no jobs."""
 BACKOFF_S = 10.0
 """How long after the first failed attempt the next one comes; doubled each time, up to MOST_BACKOFF_S."""
 MOST_BACKOFF_S = 60.0
@@ -39,7 +44,7 @@ class Due:
     at: float
     """Not before this monotonic time."""
     is_for_room: bool = False
-    """It comes earlier if something changes."""
+    """It comes earlier if room appears."""
 
 
 class InstanceWatch:
@@ -57,6 +62,10 @@ class InstanceWatch:
         self._pending: InstanceRow | None = None
         self._not_before = float("-inf")
         """The next attempt, after one that failed."""
+        self._refusals = 0
+        """How often in a row there was no room for it."""
+        self._has_new_room = False
+        """Room has appeared since its job began."""
         self.since = float("-inf")
         """When it came into its state, as far as this master has seen."""
         self._seen: InstanceState | None = None
@@ -90,6 +99,7 @@ class InstanceWatch:
     def reset(self) -> list[Instruction]:
         """It runs, or an administrator has moved or stopped it: earlier attempts do not count."""
         self.cancel()
+        self._refusals = 0
         self._not_before = float("-inf")
         if self.state is not InstanceState.GIVEN_UP:
             return []
@@ -119,7 +129,7 @@ class InstanceWatch:
         if not self.facts.is_wanted:
             self._rest()
             return None, []
-        self.state = InstanceState.RUNNING
+        self.state, self._has_new_room = InstanceState.RUNNING, False
         return self.due.kind, []
 
     def commit_failed(self, row: InstanceRow, now: float) -> None:
@@ -135,21 +145,42 @@ class InstanceWatch:
                 # The configuration may still name the lost node for a moment.
                 self._not_before = now + BACKOFF_S
             self._rest()
+            self._refusals = 0
             return []
         self.why = detail
-        if outcome is Outcome.NO_ROOM:
-            # The attempt did not touch the instance, so it does not count.
-            self._requeue(now + ROOM_RETRY_S, is_for_room=True)
+        if outcome is Outcome.NOT_ACCEPTED:
+            self._requeue(now + QUEUE_RETRY_S)
             return self._uncount()
+        if outcome is Outcome.NO_ROOM:
+            return self._wait_for_room(now)
         wait_s = BACKOFF_S * 2 ** (len(self.row.attempts) - 1)
         self._not_before = now + min(wait_s, MOST_BACKOFF_S)
         self._requeue(self._not_before)
         return []
 
-    def room_changed(self, now: float) -> None:
-        """What did not fit may fit now."""
+    @property
+    def is_for_room(self) -> bool:
+        """Return whether it waits for room, or its job may find none."""
+        is_waiting = self.due is not None and self.due.is_for_room
+        return is_waiting or self.state is InstanceState.RUNNING
+
+    def room_appeared(self, now: float) -> None:
+        """It may fit now; attempts are spaced however often that happens."""
         if self.state is InstanceState.QUEUED and self.due is not None and self.due.is_for_room:
-            self.due = Due(self.due.kind, now)
+            at = min(max(now, self._not_before), self.due.at)
+            self.due = Due(self.due.kind, at, is_for_room=True)
+        elif self.state is InstanceState.RUNNING:
+            self._has_new_room = True
+
+    def _wait_for_room(self, now: float) -> list[Instruction]:
+        """Wait for room. The attempt did not touch the instance, so it does not count."""
+        self._not_before = now + min(BACKOFF_S * 2**self._refusals, MOST_BACKOFF_S)
+        wait_s = min(ROOM_RETRY_S * 2**self._refusals, MOST_ROOM_RETRY_S)
+        at = now + wait_s if self._refusals < ROOM_RETRIES else float("inf")
+        self._refusals += 1
+        self._requeue(self._not_before if self._has_new_room else at, is_for_room=True)
+        is_first = self._refusals == 1
+        return [*self._uncount(), *([Alarm(self.facts.name, self.alarm)] if is_first else [])]
 
     def _uncount(self) -> list[Instruction]:
         self.row = InstanceRow(self.uuid, self.row.attempts[:-1])
@@ -172,6 +203,11 @@ class InstanceWatch:
         name = self.facts.name
         if self.doubt:
             return f"instance {name}: {self.doubt}"
+        if self.state is InstanceState.QUEUED and self.due is not None and self.due.is_for_room:
+            return (
+                f"instance {name} waits for room: {self.why}; it is started once a node has room for it; add a node, or"
+                " stop, move or remove another instance"
+            )
         if self.state is not InstanceState.GIVEN_UP:
             return ""
         return (

@@ -23,6 +23,11 @@ class Configured:
 
 
 @dataclass(frozen=True, slots=True)
+class RoomAppeared:
+    """The configuration has changed so that an instance that fitted nowhere may fit now."""
+
+
+@dataclass(frozen=True, slots=True)
 class MajorityConfirmed:
     """A majority has confirmed this master; it was asked at that time."""
 
@@ -77,6 +82,8 @@ class Outcome(Enum):
     DONE = auto()
     NO_ROOM = auto()
     """No node can take the instance now."""
+    NOT_ACCEPTED = auto()
+    """The job queue takes no jobs now."""
     FAILED = auto()
 
 
@@ -96,6 +103,7 @@ class TimePassed:
 
 Event: TypeAlias = (
     Configured
+    | RoomAppeared
     | MajorityConfirmed
     | BeatAnswered
     | FenceEnded

@@ -18,6 +18,7 @@ from ganeti.daemons.watched import guests_of, is_needed, watched
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import lock
 from ganeti.model.objects import NodeUuid
+from ganeti.model.opcodes.instance import OpInstanceRemove
 from ganeti.model.opcodes.maintenance import OpNodeMaintenanceBegin, OpNodeMaintenanceEnd
 from ganeti.model.opcodes.moving import OpInstanceFailover
 from ganeti.model.opcodes.node import OpNodeSetParams
@@ -598,9 +599,10 @@ async def test_job_of_an_older_master_is_found(cluster: Cluster) -> None:
 
 
 @pytest.mark.requirement("D13")
-async def test_instance_without_room_waits_and_is_tried_again(cluster: Cluster) -> None:
-    cluster.master.world.node(1).allocators["hail"] = full
+async def test_instance_without_room_waits_until_another_one_is_removed(cluster: Cluster) -> None:
     await cluster.protect("web1.example.com")
+    succeeded(await cluster.master.run(create("test.example.com", pnode=node_name(1))))
+    cluster.master.world.node(1).allocators["hail"] = full
     await asyncio.sleep(10)
     cluster.lose_third()
     await asyncio.sleep(400)
@@ -610,7 +612,13 @@ async def test_instance_without_room_waits_and_is_tried_again(cluster: Cluster) 
     assert row is not None
     assert (row.attempts, row.given_up) == ((), "")
     cluster.master.world.node(1).allocators["hail"] = to_second
-    await asyncio.sleep(70)
+    assert len(cluster.jobs()) == 4  # offline, and after 0, 60 and 180 s
+    await asyncio.sleep(10)
+    assert len(cluster.jobs()) == 4
+    op = OpInstanceRemove(instance_name="test.example.com", ignore_failures=True)
+    succeeded(await cluster.master.run(op))
+    await asyncio.sleep(60)
+    assert len(cluster.jobs()) == 5
     assert cluster.master.instance("web1.example.com").primary_node == NODES[1]
 
 

@@ -18,7 +18,14 @@ from ganeti.model.recovery import (
 )
 from ganeti.recovery.core import RecoveryCore
 from ganeti.recovery.facts import InstanceFacts, NodeFacts, Watched
-from ganeti.recovery.instance import BACKOFF_S, ROOM_RETRY_S, InstanceState
+from ganeti.recovery.instance import (
+    BACKOFF_S,
+    MOST_BACKOFF_S,
+    QUEUE_RETRY_S,
+    ROOM_RETRIES,
+    ROOM_RETRY_S,
+    InstanceState,
+)
 from ganeti.recovery.messages import (
     Alarm,
     BeatAnswered,
@@ -35,6 +42,7 @@ from ganeti.recovery.messages import (
     JobKind,
     MajorityConfirmed,
     Outcome,
+    RoomAppeared,
     Row,
     SendBeat,
     Submit,
@@ -587,7 +595,7 @@ def test_a_policy_without_failover_ends_the_waiting_for_room() -> None:
 
 
 @pytest.mark.requirement("D13")
-def test_what_has_no_room_comes_again_when_something_changes_and_does_not_count() -> None:
+def test_what_has_no_room_comes_again_when_room_appears_and_does_not_count() -> None:
     driver = Driver(web()).run(5).fenced()
     driver.end(JobKind.FAIL_OVER, Outcome.NO_ROOM, "no node has room")
     status = driver.core.status(driver.now).instances[0]
@@ -599,7 +607,75 @@ def test_what_has_no_room_comes_again_when_something_changes_and_does_not_count(
     driver.run(ROOM_RETRY_S / 2, silent=[A])
     assert len(driver.submitted(JobKind.FAIL_OVER)) == 1
     driver.configure(other=web("other", B))
+    assert len(driver.submitted(JobKind.FAIL_OVER)) == 1
+    driver.tell(RoomAppeared())
     assert len(driver.submitted(JobKind.FAIL_OVER)) == 2
+
+
+@pytest.mark.requirement("D13")
+def test_waiting_for_room_is_an_alarm_that_is_raised_once() -> None:
+    driver = Driver(web()).run(5).fenced()
+    driver.end(JobKind.FAIL_OVER, Outcome.NO_ROOM, "no node has room")
+    (alarm,) = driver.core.status(driver.now).alarms
+    assert "no node has room" in alarm
+    driver.run(ROOM_RETRY_S + 5, silent=[A])
+    driver.end(JobKind.FAIL_OVER, Outcome.NO_ROOM, "no node has room")
+    assert [one.text for one in driver.seen if isinstance(one, Alarm)] == [alarm]
+    driver.run(2 * ROOM_RETRY_S + 5, silent=[A])
+    driver.end(JobKind.FAIL_OVER, Outcome.DONE)
+    assert not driver.core.status(driver.now).alarms
+
+
+def waiting(driver: Driver, seconds: float, *, appears_s: float = 0.0) -> int:
+    """How many jobs found no room within this time; room for others appears this often."""
+    begin, last = len(driver.submitted(JobKind.FAIL_OVER)), driver.now
+    end = driver.now + seconds
+    while driver.now < end:
+        driver.run(1, silent=[A])
+        if appears_s and driver.now - last >= appears_s:
+            last = driver.now
+            driver.tell(RoomAppeared())
+        if driver.core.instances["web"].state is InstanceState.RUNNING:
+            driver.end(JobKind.FAIL_OVER, Outcome.NO_ROOM, "no node has room")
+    return len(driver.submitted(JobKind.FAIL_OVER)) - begin
+
+
+@pytest.mark.requirement("D13")
+def test_instance_that_never_finds_room_is_tried_rarely_and_not_without_end() -> None:
+    driver = Driver(web()).run(5).fenced()
+    driver.end(JobKind.FAIL_OVER, Outcome.NO_ROOM, "no node has room")
+    assert waiting(driver, 7200) == 6  # after 1, 3, 7, 15, 31 and 63 minutes
+    assert waiting(driver, 8 * 3600) == ROOM_RETRIES - 6
+    assert waiting(driver, 8 * 3600) == 0
+    assert driver.core.status(driver.now).alarms
+    driver.tell(RoomAppeared())
+    assert driver.core.instances["web"].state is InstanceState.RUNNING
+
+
+@pytest.mark.requirement("D13")
+def test_room_that_appears_all_the_time_brings_spaced_attempts() -> None:
+    driver = Driver(web()).run(5).fenced()
+    driver.end(JobKind.FAIL_OVER, Outcome.NO_ROOM, "no node has room")
+    assert waiting(driver, 600, appears_s=1.0) <= 2 + 600 / MOST_BACKOFF_S
+
+
+@pytest.mark.requirement("D13")
+def test_room_that_appears_while_the_job_runs_brings_another_soon() -> None:
+    driver = Driver(web()).run(5).fenced()
+    driver.tell(RoomAppeared())
+    driver.end(JobKind.FAIL_OVER, Outcome.NO_ROOM, "no node has room")
+    driver.run(BACKOFF_S + 2, silent=[A])
+    assert len(driver.submitted(JobKind.FAIL_OVER)) == 2
+
+
+@pytest.mark.requirement("D13")
+def test_queue_that_takes_no_jobs_is_asked_again_and_again() -> None:
+    driver = Driver(web()).run(5).fenced()
+    for count in range(1, 6):
+        assert len(driver.submitted(JobKind.FAIL_OVER)) == count
+        driver.end(JobKind.FAIL_OVER, Outcome.NOT_ACCEPTED, "the queue is drained")
+        driver.tell(RoomAppeared())
+        driver.run(QUEUE_RETRY_S + 2, silent=[A])
 
 
 @pytest.mark.requirement("D13")

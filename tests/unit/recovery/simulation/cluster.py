@@ -25,6 +25,7 @@ from ganeti.recovery.messages import (
     JobKind,
     MajorityConfirmed,
     Outcome,
+    RoomAppeared,
     Row,
     SendBeat,
     Submit,
@@ -119,6 +120,8 @@ class Master:
         rows: tuple[Row, ...] = (*state.node_rows.values(), *state.instance_rows.values())
         self.core = rules.core(self.epoch, world.now, rows, state.watched())
         self._seen = self.core.watched
+        self._usable: frozenset[NodeUuid] = frozenset()
+        self._copies: frozenset[tuple[str, NodeUuid]] = frozenset()
         self._told: frozenset[str] = frozenset()
         self._delisted: dict[str, float] = {}
         self._resumed: Gate[None] | None = None
@@ -175,8 +178,19 @@ class Master:
         if self.state.epoch == self.epoch and self.state.watched() != self._seen:
             self._seen = self.state.watched()
             self.report(Configured(self._seen))
+        self._look_for_room()
         self.report(TimePassed())
         self.world.at(max(min(self.core.next_due() - self.world.now, 1.0), 0.1), self._tick)
+
+    def _look_for_room(self) -> None:
+        """A node that is online again, or another current copy, may take what had no target."""
+        usable = frozenset(self.machine.others.keys() - self.state.offline)
+        copies = frozenset(
+            (name, node) for name, grant in self.state.grants.items() for node in grant.current
+        )
+        if self.state.epoch == self.epoch and (usable - self._usable or copies - self._copies):
+            self.report(RoomAppeared())
+        self._usable, self._copies = usable, copies
 
     async def _confirm(self) -> None:
         while True:
@@ -341,13 +355,14 @@ class Master:
     # Jobs
 
     async def _job(self, number: int, kind: JobKind, about: str) -> None:
+        since = self.world.now
         await self.world.sleep(self.world.random.random() * 0.5)
         try:
             outcome = await self._run(kind, about)
         except (GrantRefused, Refused):
             outcome = Outcome.FAILED
         if kind in (JobKind.FAIL_OVER, JobKind.RESTART) and outcome is not Outcome.NO_ROOM:
-            self._observer.attempted(about, self.state.instances[about].attempts)
+            self._observer.attempted(about, since, self.state.instances[about].attempts)
         self.report(JobEnded(number, outcome, "as simulated"))
 
     async def _run(self, kind: JobKind, about: str) -> Outcome:

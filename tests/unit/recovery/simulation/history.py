@@ -47,6 +47,7 @@ class Checker(Observer):
     def __init__(self, world: World, state: State) -> None:
         self.world, self.state = world, state
         self.attempts: dict[str, list[float]] = {}
+        self.reset_at: dict[str, float] = {}
         self.clock_was_set = False
         self.machines: dict[NodeUuid, Machine] = {}
         self.kept: dict[str, list[int]] = {}
@@ -74,7 +75,9 @@ class Checker(Observer):
         self.kept[instance].append(entry)
         self.last[instance] = self.world.now
 
-    def attempted(self, instance: str, most: int) -> None:
+    def attempted(self, instance: str, since: float, most: int) -> None:
+        if since < self.reset_at.get(instance, 0.0):
+            return  # a deposed master's job that ends now began before the instance ran again
         at = [one for one in self.attempts.get(instance, ()) if one > self.world.now - WINDOW_S]
         self.attempts[instance] = [*at, self.world.now]
         if len(at) >= most and not self.clock_was_set:
@@ -83,6 +86,7 @@ class Checker(Observer):
     def reset(self, instance: str) -> None:
         """It runs although it was given up: attempts count from now on."""
         self.attempts.pop(instance, None)
+        self.reset_at[instance] = self.world.now
 
     def opened(self, machine: Machine, instance: str, grant: Grant) -> None:
         self.recoveries += 1
