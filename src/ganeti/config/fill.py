@@ -159,8 +159,16 @@ def instance_spec(snapshot: View, instance: Instance, node: NodeUuid | None = No
         ),
         tags=instance.tags,
         network_port=instance.network_port,
-        is_protected=instance.under_lease or recovery_of(snapshot, instance) is Recovery.FAILOVER,
+        is_protected=_is_protected(snapshot, instance),
+        as_of=snapshot.position,
     )
+
+
+def _is_protected(view: View, instance: Instance) -> bool:
+    """Return whether the node must treat it as protected; `instance` may have been read before its protection."""
+    stored = view.instances.get(instance.uuid, instance)
+    both = (instance,) if stored is instance else (stored, instance)
+    return any(one.under_lease or recovery_of(view, one) is Recovery.FAILOVER for one in both)
 
 
 def os_facts(snapshot: View, instance: Instance) -> OsFacts:

@@ -42,6 +42,11 @@ class Draft(View):
         self._removed: dict[str, Stored] = {}
 
     @property
+    def position(self) -> int:
+        """Return the position before the change."""
+        return self._base.position
+
+    @property
     def cluster(self) -> Cluster:
         return self._cluster
 

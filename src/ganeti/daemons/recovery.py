@@ -369,6 +369,7 @@ class RecoveryDriver:
         args = HeartbeatArgs(
             token=beat.token,
             protected=guests.leased.get(beat.node, ()) if lists else (),
+            as_of=snapshot.position,
             wanted=guests.wanted.get(beat.node, ()),
         )
         sent_at = self._clock.monotonic()

@@ -126,6 +126,8 @@ class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The TCP port of its display (VNC or SPICE); unique in the cluster."""
     is_protected: bool = False
     """It may be started on another node automatically, so it runs only while its node has a lease (D7)."""
+    as_of: int = 0
+    """The position of the configuration that says so; 0 from a master of an earlier version."""
 
 
 class OsFacts(msgspec.Struct, frozen=True, kw_only=True):

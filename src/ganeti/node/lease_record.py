@@ -22,6 +22,8 @@ class LeaseRecord:
     """The end of the lease."""
     protected: Mapping[str, float] = field(default_factory=dict)
     """UUIDs of instances whose guests may run under the lease only, and when that was said last."""
+    as_of: Mapping[str, int] = field(default_factory=dict)
+    """The position of the newest configuration that has said so; none from a node daemon of an earlier version."""
 
 
 def boot_id(paths: Paths) -> str:
@@ -38,7 +40,8 @@ def read_lease(paths: Paths) -> LeaseRecord | None:
         return None
     try:
         protected = {str(uuid): float(at) for uuid, at in found["protected"].items()}
-        record = LeaseRecord(str(found["boot_id"]), float(found["ends_at"]), protected)
+        as_of = {str(uuid): int(position) for uuid, position in found.get("as_of", {}).items()}
+        record = LeaseRecord(str(found["boot_id"]), float(found["ends_at"]), protected, as_of)
     except (TypeError, KeyError, AttributeError) as err:
         raise ValueError(f"{paths.lease} is damaged: {err}") from err
     return record if record.boot_id == boot_id(paths) else None
@@ -50,6 +53,7 @@ def write_lease(paths: Paths, record: LeaseRecord) -> None:
         "boot_id": record.boot_id,
         "ends_at": record.ends_at,
         "protected": dict(record.protected),
+        "as_of": dict(record.as_of),
     }
     unfinished = paths.lease.with_suffix(".new")
     unfinished.write_text(json.dumps(content), "utf-8")

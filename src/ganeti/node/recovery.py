@@ -17,6 +17,8 @@ from ganeti.rpc.procedures.recovery import HEARTBEAT, HeartbeatArgs, HeartbeatRe
 
 Faults = Callable[[Sequence[str]], Mapping[str, GuestFault]]
 """Of these instances' guests, the ones that failed."""
+LOOK_S = 1.0
+"""How often a start of an instance that is not protected looks whether it is now."""
 LEASE_WAIT_S = 15.0
 """How long a start waits for a lease: the first one takes two heartbeats."""
 
@@ -90,9 +92,11 @@ class NodeRecovery:
         self._lease = NodeLease(machine.boot_id)
         self._renewed = asyncio.Event()
         self._protected: dict[str, float] = {}
+        self._as_of: dict[str, int] = {}
+        """The newest position of the configuration that has said of each that it is protected."""
         if (former := _former(machine)) is not None:
             self._lease.ends_at = former.ends_at
-            self._protected = dict(former.protected)
+            self._protected, self._as_of = dict(former.protected), dict(former.as_of)
 
     def begin(self) -> None:
         """Continue the former daemon's work: guests that outlived the lease are killed before anything else."""
@@ -144,10 +148,10 @@ class NodeRecovery:
     def _under_lease(self, handler: Handler) -> Handler:
         async def answer(args: Any, call: Call) -> Any:
             instance: InstanceSpec = args.instance
-            if not instance.is_protected:
+            if instance.is_protected or self._is_older(instance):
+                await self._admit(instance)
+            else:
                 self._leave_alone(instance)
-                return await handler(args, call)
-            await self._admit(instance)
             return await self._while_valid(instance, handler(args, call))
 
         return answer
@@ -162,22 +166,40 @@ class NodeRecovery:
             raise _no_lease(instance) from None
         await self._watchdog.ensure()
         self._protected[instance.uuid] = self._clock.monotonic()
+        self._say_as_of(instance.uuid, instance.as_of)
         self._save()
+
+    def _is_older(self, instance: InstanceSpec) -> bool:
+        """Return whether a heartbeat with a newer configuration has said that the instance is protected.
+
+        The start may have waited in a queue since before that; the master relies on the lease by now.
+        """
+        is_listed = instance.uuid in self._protected
+        return is_listed and instance.as_of < self._as_of.get(instance.uuid, 0)
 
     def _leave_alone(self, instance: InstanceSpec) -> None:
         """Protect an instance no longer, as the newest configuration says; the last heartbeat may be older."""
         if self._protected.pop(instance.uuid, None) is not None:
+            self._as_of.pop(instance.uuid, None)
             self._save()
 
+    def _say_as_of(self, uuid: str, position: int) -> None:
+        self._as_of[uuid] = max(self._as_of.get(uuid, 0), position)
+
     async def _while_valid(self, instance: InstanceSpec, work: Awaitable[Any]) -> Any:
-        """Return the result of a start, which is cancelled when the lease ends; its own clean-up follows."""
+        """Return the result of a start, which is cancelled when the lease ends; its own clean-up follows.
+
+        An instance that was not protected may become so while it starts.
+        """
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
-                left_s = self._lease.ends_at - self._clock.monotonic()
-                if left_s <= 0:
-                    raise _no_lease(instance)
-                await asyncio.wait((task,), timeout=left_s)
+                wait_s = LOOK_S
+                if instance.is_protected or instance.uuid in self._protected:
+                    wait_s = self._lease.ends_at - self._clock.monotonic()
+                    if wait_s <= 0:
+                        raise _no_lease(instance)
+                await asyncio.wait((task,), timeout=wait_s)
         finally:
             if not task.done():
                 task.cancel()
@@ -198,7 +220,11 @@ class NodeRecovery:
             for uuid, at in self._protected.items()
             if known_until is None or at > known_until
         }
-        if is_renewed or kept | listed != self._protected:
+        as_of = dict(self._as_of)
+        for uuid in listed:
+            self._say_as_of(uuid, args.as_of)
+        self._as_of = {uuid: at for uuid, at in self._as_of.items() if uuid in kept | listed}
+        if is_renewed or kept | listed != self._protected or as_of != self._as_of:
             self._protected = kept | listed
             self._save()
         if is_renewed:
@@ -206,7 +232,9 @@ class NodeRecovery:
             self._renewed = asyncio.Event()
 
     def _save(self) -> None:
-        self._machine.write(LeaseRecord(self._lease.boot_id, self._lease.ends_at, self._protected))
+        self._machine.write(
+            LeaseRecord(self._lease.boot_id, self._lease.ends_at, self._protected, self._as_of)
+        )
 
 
 def _no_lease(instance: InstanceSpec) -> PrereqError:

@@ -79,10 +79,13 @@ def started(paths: Paths, clock: FrozenClock, watchdog: FakeWatchdog | None = No
 
 
 async def beat(
-    node: NodeRecovery, token: Token | None = None, protected: tuple[str, ...] = ()
+    node: NodeRecovery,
+    token: Token | None = None,
+    protected: tuple[str, ...] = (),
+    as_of: int = 0,
 ) -> Token:
-    answer = await node.heartbeat(HeartbeatArgs(token=token, protected=protected), FROM_MASTER)
-    return answer.token
+    args = HeartbeatArgs(token=token, protected=protected, as_of=as_of)
+    return (await node.heartbeat(args, FROM_MASTER)).token
 
 
 def end_of_lease(paths: Paths) -> float:
@@ -224,7 +227,12 @@ class Starts:
         return Nothing()
 
     async def start(
-        self, uuid: str = "a", *, is_protected: bool = True, name: str = INSTANCE_START.name
+        self,
+        uuid: str = "a",
+        *,
+        is_protected: bool = True,
+        name: str = INSTANCE_START.name,
+        as_of: int = 0,
     ) -> None:
         instance = InstanceSpec(
             name=f"{uuid}.example.com",
@@ -235,6 +243,7 @@ class Starts:
             vcpus=1,
             hvparams={},
             is_protected=is_protected,
+            as_of=as_of,
         )
         await self.handlers[name](StartArgs(instance=instance), FROM_MASTER)
 
@@ -273,6 +282,58 @@ async def test_list_from_before_a_start_does_not_end_its_protection(
     assert node.protected == {"a"}
     await starts.start(is_protected=False)
     assert node.protected == frozenset(), "the configuration has changed"
+
+
+@pytest.mark.requirement("D7")
+async def test_start_from_before_the_protection_does_not_end_it(
+    paths: Paths, clock: FrozenClock
+) -> None:
+    """The master may rely on the lease by then: the guest must not outlive it."""
+    node = started(paths, clock)
+    await beat(node, await beat(node), protected=("a",), as_of=20)
+    starts = Starts(node)
+    starts.ended.set()
+    await starts.start(is_protected=False, as_of=19)
+    assert node.protected == {"a"}
+    again = started(paths, clock)
+    starts = Starts(again)
+    starts.ended.set()
+    await starts.start(is_protected=False, as_of=19)
+    assert again.protected == {"a"}, "the next node daemon knows it, too"
+    await starts.start(is_protected=False, as_of=21)
+    assert again.protected == frozenset(), "the configuration has changed since"
+
+
+@pytest.mark.requirement("D7")
+@pytest.mark.virtual_time
+async def test_start_from_before_the_protection_needs_a_lease(
+    paths: Paths, clock: FrozenClock
+) -> None:
+    node = started(paths, clock)
+    await beat(node, await beat(node), protected=("a",), as_of=20)
+    clock.advance(LEASE_S + 1)
+    starts = Starts(node)
+    starts.ended.set()
+    with pytest.raises(PrereqError, match="no lease"):
+        await starts.start(is_protected=False, as_of=19)
+    assert starts.calls == []
+
+
+@pytest.mark.requirement("D7")
+@pytest.mark.virtual_time
+async def test_guest_that_is_protected_while_it_starts_does_not_outlive_the_lease(
+    paths: Paths, clock: FrozenClock
+) -> None:
+    node = started(paths, clock)
+    starts = Starts(node)
+    starting = asyncio.create_task(starts.start(is_protected=False, as_of=19))
+    await asyncio.sleep(60)
+    assert not starting.done(), "it needs no lease"
+    await beat(node, await beat(node), protected=("a",), as_of=20)
+    clock.advance(LEASE_S + 1)
+    with pytest.raises(PrereqError, match="no lease"):
+        await starting
+    assert starts.was_cancelled
 
 
 async def test_nothing_protected_starts_without_the_watchdog_process(

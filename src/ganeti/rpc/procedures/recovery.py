@@ -15,6 +15,8 @@ class HeartbeatArgs(Message, frozen=True, kw_only=True):
 
     Listed guests are killed when the lease is over: before the master stops its heartbeats it sends an empty list.
     """
+    as_of: int = 0
+    """The position of the configuration that has this list; 0 from a master of an earlier version."""
     wanted: tuple[str, ...] = ()
     """UUIDs of those whose guests should run here: a guest of theirs that has ended has crashed."""
 
