@@ -1,14 +1,13 @@
 """Whether a change of the configuration may have made room for an instance that fitted nowhere; pure."""
 
+from typing import TypeVar
+
+from msgspec.structs import replace
+
 from ganeti.config.view import View
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Cluster, Instance, Node, NodeGroup
 
-_OF_CLUSTER = (
-    *("ipolicy", "ndparams", "diskparams", "hvparams", "beparams", "tags"),
-    *("enabled_disk_templates", "enabled_hypervisors"),
-    *("default_iallocator", "default_iallocator_params"),
-)
 _OF_GROUP = ("ipolicy", "ndparams", "diskparams", "alloc_policy", "networks", "tags")
 _OF_NODE = ("group", "ndparams", "tags")
 _OF_INSTANCE = ("beparams", "hvparams", "tags", "secondary_nodes")
@@ -20,18 +19,24 @@ def gains_room(before: View, after: View) -> bool:
     A policy or a parameter that differs may allow more, so every such change counts. What only takes room does not.
     """
     return (
-        _differs(before.cluster, after.cluster, _OF_CLUSTER)
+        _is_another(before.cluster, after.cluster)
         or _gain_groups(before, after)
         or _gain_nodes(before, after)
         or _gain_instances(before, after)
     )
 
 
-def _differs(
-    before: Cluster | NodeGroup | Node | Instance,
-    after: Cluster | NodeGroup | Node | Instance,
-    fields: tuple[str, ...],
-) -> bool:
+def _is_another(before: Cluster, after: Cluster) -> bool:
+    """Return whether anything but the record of the change itself differs."""
+    return before is not after and after != replace(
+        before, serial_no=after.serial_no, mtime=after.mtime
+    )
+
+
+T = TypeVar("T", NodeGroup, Node, Instance)
+
+
+def _differs(before: T, after: T, fields: tuple[str, ...]) -> bool:
     return before is not after and any(
         getattr(before, field) != getattr(after, field) for field in fields
     )

@@ -153,8 +153,9 @@ def other_guard_dies_first(process: "subprocess.Popen[bytes]", node: Node) -> No
 def test_guard_ends_in_order_once_nothing_is_protected(
     node: Node, guard: Callable[[], "subprocess.Popen[bytes]"]
 ) -> None:
-    node.lease(BootClock().monotonic() + 0.5)
+    node.lease(BootClock().monotonic(), WEB)
     process = guard()
+    node.lease(BootClock().monotonic())
     assert process.wait(timeout=SOON_S) == 0
     assert node.device.read_bytes().endswith(DISARMED)
     assert not is_locked(pid_file(node.paths.run, PROGRAM))
