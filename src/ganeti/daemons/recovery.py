@@ -375,7 +375,7 @@ class RecoveryDriver:
         sent_at = self._clock.monotonic()
         try:
             async with asyncio.timeout(BEAT_DEADLINE_S):
-                answer = await self._ask(snapshot, node, args, beat.via)
+                answer = await self._ask(snapshot, node, args, beat)
         except RpcFailed as err:
             if err.wire_error == UNKNOWN_PROCEDURE and beat.via is None:
                 self._why_unarmed[beat.node] = _TOO_OLD
@@ -397,19 +397,21 @@ class RecoveryDriver:
         # The node counts as armed only once a heartbeat has listed its guests; it keeps its list without a token.
         knows_guests = lists or self._counts_as_armed(term, beat.node)
         is_armed = answer.is_armed and may_rely and self._has_lease and knows_guests
-        self._report(term, BeatAnswered(beat.node, answer.token, is_armed, faults))
+        is_direct = beat.via is None and not beat.is_secondary
+        self._report(term, BeatAnswered(beat.node, answer.token, is_armed, faults, is_direct))
 
     async def _ask(
-        self, snapshot: Snapshot, node: Node, args: HeartbeatArgs, via: NodeUuid | None
+        self, snapshot: Snapshot, node: Node, args: HeartbeatArgs, beat: SendBeat
     ) -> HeartbeatResult:
-        """Return the node's answer, perhaps through another node."""
+        """Return the node's answer, perhaps from its secondary address or through another node."""
         # A fenced node is marked offline, and is still asked whether it is back.
-        present = msgspec.structs.replace(node, offline=False)
-        if via is None:
+        address = node.secondary_ip if beat.is_secondary else node.primary_ip
+        present = msgspec.structs.replace(node, offline=False, primary_ip=address)
+        if beat.via is None:
             return await self._rpc.call(present, HEARTBEAT, args)
-        relay = snapshot.nodes.get(via)
+        relay = snapshot.nodes.get(beat.via)
         if relay is None:
-            raise RpcOffline(via, "it has left the cluster")
+            raise RpcOffline(beat.via, "it has left the cluster")
         return await self._rpc.call(relay, RELAY_HEARTBEAT, RelayArgs(node=present, heartbeat=args))
 
     def _guests(self, term: _Term, snapshot: Snapshot) -> Guests:

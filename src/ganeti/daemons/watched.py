@@ -30,6 +30,7 @@ def watched(snapshot: Snapshot, *, has_lease: bool) -> Watched:
                 in_maintenance=node.maintenance is not None,
                 stays_offline=_stays_offline(node),
                 can_relay=node.master_candidate and node.uuid != snapshot.cluster.master_node,
+                has_secondary=node.secondary_ip not in {"", node.primary_ip},
             )
             for node in snapshot.nodes.values()
             if not node.offline or is_in_recovery(node)

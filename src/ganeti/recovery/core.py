@@ -157,11 +157,13 @@ class RecoveryCore:
             return []
         around = self._around(now)
         match event:
-            case BeatAnswered(_, token, is_armed, faults):
+            case BeatAnswered(_, token, is_armed, faults, is_direct):
                 for instance, fault in faults.items():
                     self._guest_failed(watch, instance, fault, now)
                 out = self._guests_run(watch, faults) if watch.has_lease else []
-                return out + watch.answered(token, now, around, is_armed=is_armed)
+                return out + watch.answered(
+                    token, now, around, is_armed=is_armed, is_direct=is_direct
+                )
             case FenceEnded(_, is_fenced, detail):
                 return watch.fence_ended(now, around, is_fenced=is_fenced, detail=detail)
             case FenceConfirmed(_, by):

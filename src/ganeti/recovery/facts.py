@@ -19,6 +19,8 @@ class NodeFacts:
     """An administrator has marked it offline: it does not come back by itself."""
     can_relay: bool = True
     """Other nodes accept its calls."""
+    has_secondary: bool = False
+    """It has a secondary address that differs from the primary one."""
 
 
 @dataclass(frozen=True, slots=True)

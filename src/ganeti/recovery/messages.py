@@ -43,6 +43,8 @@ class BeatAnswered:
     is_armed: bool
     faults: Mapping[str, GuestFault]
     """Instances by UUID whose guests failed."""
+    is_direct: bool = True
+    """It came from its primary address without a peer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,8 @@ class SendBeat:
     token: Token | None
     via: NodeUuid | None = None
     """A peer that relays it, because the node does not answer."""
+    is_secondary: bool = False
+    """To its secondary address."""
 
 
 @dataclass(frozen=True, slots=True)

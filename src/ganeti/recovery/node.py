@@ -18,6 +18,7 @@ from ganeti.recovery.messages import Alarm, Commit, Fence, Instruction, SendBeat
 from ganeti.recovery.times import BEAT_S, LOST_S, SUSPECT_S, reset_by
 
 CUT_OFF = "most nodes are silent, so this may be a fault of the network"
+AROUND = "its primary address does not answer the master; its secondary address or another node reaches it"
 RETRY_S = 30.0
 """After so long the power of a stuck node is tried again; the time is doubled after each attempt."""
 MOST_RETRY_S = 600.0
@@ -56,6 +57,8 @@ class NodeWatch:
         self.is_suspect = False
         self.silent_since = elected_at
         """When the last answer arrived; a new master gives every node time to answer."""
+        self._direct_at = elected_at
+        """When the last answer came from its primary address without a peer."""
         self._has_answered = False
         self._token: Token | None = None
         self._token_at = float("-inf")
@@ -90,6 +93,11 @@ class NodeWatch:
         return self._pending is not None
 
     @property
+    def is_around(self) -> bool:
+        """Return whether its last answers came from its secondary address or through a peer only."""
+        return self.silent_since >= self._direct_at + SUSPECT_S
+
+    @property
     def has_lease(self) -> bool:
         """Return whether the last heartbeat has renewed its lease, so that guests can be started there."""
         return self._is_renewed and self.state is NodeState.HEALTHY
@@ -101,6 +109,8 @@ class NodeWatch:
             return "in maintenance: it is not fenced, and its instances are not started elsewhere"
         if self.facts.stays_offline and self.row.state in _AWAY:
             return f"an administrator has marked it offline; gnt-node modify --offline=no {self.facts.name} brings it back"
+        if not self._told and self.row.state is NodeState.HEALTHY and self.is_around:
+            return AROUND
         return self._told or self.row.why
 
     @property
@@ -138,6 +148,7 @@ class NodeWatch:
     def listen_again(self, now: float) -> None:
         """Give it time to answer: this master stood still. Answers from before that may arrive first."""
         self.silent_since, self._has_answered = now + BEAT_S, False
+        self._direct_at = now + BEAT_S
 
     def adopt(self, row: NodeRow, epoch: int) -> list[Instruction]:
         """Take over from an older master: what it only began is begun again in this epoch (D12)."""
@@ -149,10 +160,18 @@ class NodeWatch:
         return []
 
     def answered(
-        self, token: Token, now: float, around: Surroundings, *, is_armed: bool
+        self,
+        token: Token,
+        now: float,
+        around: Surroundings,
+        *,
+        is_armed: bool,
+        is_direct: bool = True,
     ) -> list[Instruction]:
         """The node has answered."""
         self.silent_since, self._has_answered = now, True
+        if is_direct:
+            self._direct_at = now
         if self._token is None:
             self._beat_due = (
                 now  # after an election leases are about to end: return the first token at once
@@ -181,7 +200,7 @@ class NodeWatch:
         if now < self._beat_due:
             return []
         self._beat_due = now + BEAT_S
-        out = self._beats(around)
+        out = self._beats(now, around)
         if self._pending is None:
             out += self._follow_silence(now, around)
         elif not self._is_committing:
@@ -252,13 +271,21 @@ class NodeWatch:
 
     # Decisions
 
-    def _beats(self, around: Surroundings) -> list[Instruction]:
+    def _beats(self, now: float, around: Surroundings) -> list[Instruction]:
+        """Return the heartbeats. Once the primary address is silent they also go to the secondary one, and through peers.
+
+        They do so as long as it is silent: what answers only there needs each of them for its lease.
+        """
         token = self._token if self._may_have_lease(around) else None
         self._is_renewed = token is not None
         beats: list[Instruction] = [SendBeat(self.node, token)]
-        if self.is_suspect:
-            peers = [one for one in around.healthy if one != self.node]
-            beats += [SendBeat(self.node, token, one) for one in peers[:RELAYS]]
+        if now < self._direct_at + SUSPECT_S:
+            return beats
+        peers = [one for one in around.healthy if one != self.node][:RELAYS]
+        beats += [SendBeat(self.node, token, one) for one in peers]
+        if self.facts.has_secondary:
+            ways = (None, *peers)
+            beats += [SendBeat(self.node, token, one, is_secondary=True) for one in ways]
         return beats
 
     def _may_have_lease(self, around: Surroundings) -> bool:

@@ -122,7 +122,7 @@ class HttpsTransport:
     def __init__(self, context: ssl.SSLContext, local_address: str | None = None) -> None:
         self._context = context
         self._local_address = local_address
-        self._peers: dict[tuple[str, Lane], _Peer] = {}
+        self._peers: dict[tuple[str, str, Lane], _Peer] = {}
         self._former: list[_Peer] = []
         """Peers with another certificate; a call may still be running there."""
         self._handshakes = {lane: asyncio.Semaphore(HANDSHAKES_AT_ONCE) for lane in Lane}
@@ -205,12 +205,14 @@ class HttpsTransport:
             await peer.session.close()
 
     def _peer(self, node: Node, fingerprint: str, lane: Lane) -> _Peer:
-        peer = self._peers.get((node.uuid, lane))
+        # An address that does not answer keeps its handshakes busy, not those of the node's other address.
+        where = node.uuid, node.primary_ip, lane
+        peer = self._peers.get(where)
         generation = tls.generation(self._context)
         if peer is not None and (peer.fingerprint, peer.generation) == (fingerprint, generation):
             return peer
         made = _Peer(fingerprint, generation, self._new_session(fingerprint, lane))
-        self._peers[node.uuid, lane] = made
+        self._peers[where] = made
         if peer is not None:
             self._former.append(peer)
         return made

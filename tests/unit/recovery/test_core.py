@@ -49,7 +49,7 @@ from ganeti.recovery.messages import (
     TimePassed,
 )
 from ganeti.recovery.node import MOST_RETRY_S, RETRIES, RETRY_S
-from ganeti.recovery.times import LOST_S, MAJORITY_S, reset_by
+from ganeti.recovery.times import LEASE_S, LOST_S, MAJORITY_S, SUSPECT_S, reset_by
 
 A, B, C = (NodeUuid(name) for name in "abc")
 NODES = (A, B, C)
@@ -77,12 +77,15 @@ class Driver:
         self.commits = self.has_majority = True
         self.rows: list[Row] = []
         self.seen: list[Instruction] = []
+        self.beats: list[SendBeat] = []
         self.core = RecoveryCore(7, 0.0, rows, self.watched)
         self._take(self.core.begin(self.now, self.wall))
 
     def _take(self, instructions: Sequence[Instruction]) -> None:
         for one in instructions:
-            if not isinstance(one, SendBeat):
+            if isinstance(one, SendBeat):
+                self.beats.append(one)
+            else:
                 self.seen.append(one)
             if isinstance(one, Commit) and self.commits:
                 self.rows.append(one.row)
@@ -92,9 +95,16 @@ class Driver:
         for event in events:
             self._take(self.core.handle(event, self.now, self.wall))
 
-    def answer(self, node: NodeUuid, *, armed: bool = True, crashed: bool = False) -> None:
+    def answer(
+        self,
+        node: NodeUuid,
+        *,
+        armed: bool = True,
+        crashed: bool = False,
+        is_direct: bool = True,
+    ) -> None:
         faults = {"web": GuestFault.CRASHED} if crashed else {}
-        self.tell(BeatAnswered(node, Token(node, self.now), armed, faults))
+        self.tell(BeatAnswered(node, Token(node, self.now), armed, faults, is_direct))
 
     def run(
         self, seconds: float, *, silent: Sequence[NodeUuid] = (), crashed: bool = False
@@ -239,6 +249,54 @@ def test_a_master_returns_tokens_only_while_a_majority_has_confirmed_it() -> Non
     assert any(isinstance(one, SendBeat) and one.token for one in later)
     much_later = core.handle(TimePassed(), 12.0, 1e9)
     assert not any(isinstance(one, SendBeat) and one.token for one in much_later)
+
+
+def with_second_network(driver: Driver) -> Driver:
+    for node in NODES:
+        driver.configure_node(node, replace(driver.watched.nodes[node], has_secondary=True))
+    return driver
+
+
+@pytest.mark.requirement("D7")
+def test_silent_node_is_asked_at_both_addresses_and_through_peers() -> None:
+    driver = with_second_network(Driver(web())).run(5)
+    assert all(one.via is None and not one.is_secondary for one in driver.beats)
+    driver.run(SUSPECT_S + 1, silent=[A])
+    driver.beats.clear()
+    driver.run(1, silent=[A])
+    ways = {(one.via, one.is_secondary) for one in driver.beats if one.node == A}
+    assert ways == {(via, second) for via in (None, B, C) for second in (False, True)}
+    assert all(one.via is None for one in driver.beats if one.node != A)
+
+
+@pytest.mark.requirement("D7")
+def test_node_without_a_second_address_is_asked_at_one() -> None:
+    driver = Driver(web()).run(5).run(SUSPECT_S + 2, silent=[A])
+    assert not any(one.is_secondary for one in driver.beats)
+    assert any(one.via for one in driver.beats)
+
+
+@pytest.mark.requirement("D7")
+def test_node_that_answers_at_its_second_address_only_keeps_its_lease() -> None:
+    """A token that comes back within 10 s of its sending: the node's own clock counts from there."""
+    driver = with_second_network(Driver(web(), methods=(WATCHDOG,))).run(5)
+    ends = driver.now + LEASE_S
+    for _ in range(120):
+        driver.run(1, silent=[A])
+        ways = [one for one in driver.beats if one.node == A and one.is_secondary]
+        driver.beats.clear()
+        for one in ways[:1]:
+            assert one.token is not None
+            ends = max(ends, one.token.sent_at + LEASE_S)
+            driver.answer(A, is_direct=False)
+        assert driver.now < ends
+    assert driver.state() is NodeState.HEALTHY
+    assert "secondary address" in driver.core.status(driver.now).nodes[0].why
+    driver.run(10)
+    assert driver.core.status(driver.now).nodes[0].why == ""
+    driver.beats.clear()
+    driver.run(3)
+    assert not any(one.is_secondary or one.via for one in driver.beats)
 
 
 @pytest.mark.requirement("D11")

@@ -254,7 +254,8 @@ class Master:
                 for name, facts in self.core.watched.instances.items()
                 if facts.node == node and facts.is_wanted and name not in answer.running
             }
-            self.report(BeatAnswered(node, answer.token, answer.is_armed, faults))
+            is_direct = via is None
+            self.report(BeatAnswered(node, answer.token, answer.is_armed, faults, is_direct))
             await self._serve(node, answer)
 
     async def _relay(
