@@ -147,6 +147,8 @@ def test_the_package_has_programs_pages_units_and_users(roots: list[Root]) -> No
         "/usr/bin/hbal",
         "/usr/lib/ganeti/iallocators/hail",
         "/usr/lib/ganeti/tools/lvmstrap",
+        "/usr/sbin/ganeti-guard",
+        "/lib/systemd/system/ganeti-guard.service",
         "/lib/systemd/system/ganeti-watcher.timer",
         "/lib/systemd/system/ganeti-cleaner.timer",
         "/etc/logrotate.d/ganeti",

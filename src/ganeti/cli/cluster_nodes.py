@@ -112,8 +112,8 @@ def epo(args: argparse.Namespace) -> int:
     """Shut down guests and switch nodes off; --on switches them on and starts the guests.
 
     To switch nodes off, the command shuts their guests down, marks the nodes offline, and runs their
-    out-of-band programs. The desired state of the guests stays "up". To switch nodes on, the command runs the
-    out-of-band programs, marks each node online as soon as it answers, and starts the guests. The command stops
+    out-of-band programs or fence agents. The desired state of the guests stays "up". To switch nodes on, the command
+    runs them again, marks each node online as soon as it answers, and starts the guests. The command stops
     at the first failure and can be repeated. It never switches the master off.
     """
     with LuxiClient() as client:
@@ -219,13 +219,16 @@ def _all_done(
 def _power(
     client: LuxiClient, action: str, nodes: Sequence[dict[str, Any]], args: argparse.Namespace
 ) -> int:
-    """Switch nodes that have an out-of-band program; name the others, which the administrator must switch."""
+    """Switch nodes that have a device; name the others, which the administrator must switch."""
     from ganeti.model.opcodes.commands import OpOobCommand
 
     able = [node["name"] for node in nodes if node["powered"] is not None]
     for node in nodes:
         if node["powered"] is None:
-            say(f"{node['name']} has no out-of-band program; switch it by hand")
+            say(
+                f"{node['name']} has neither a fence agent nor an out-of-band program; switch it by"
+                " hand"
+            )
     if not able:
         return 0
     op = OpOobCommand(

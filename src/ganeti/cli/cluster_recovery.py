@@ -50,6 +50,7 @@ def ha_status(args: argparse.Namespace) -> int:
     if found["instances"]:
         say("")
         print_rows(_INSTANCE, [_instance(one) for one in found["instances"]], args)
+    _say_list("Watchdogs that are not armed", _unarmed(found["nodes"]))
     _say_list("Alarms", found["alarms"])
     _say_list("Needs an administrator", found["limits"])
     return code
@@ -66,13 +67,18 @@ _NODE = ("Node", "State", "For", "Silent", "Fencing", "Watchdog", "Why")
 _INSTANCE = ("Instance", "Node", "Recovery", "Priority", "State", "For", "Attempts", "Why")
 
 
+def _unarmed(nodes: list[dict[str, Any]]) -> list[str]:
+    """Return each reason why a watchdog that is relied on is not armed, once, with the names of its nodes."""
+    found: dict[str, list[str]] = {}
+    for one in nodes:
+        why = one["why_unarmed"]
+        if why and "watchdog" in one["fence_methods"] and not one["watchdog_armed"]:
+            found.setdefault(why, []).append(one["name"])
+    return [f"{', '.join(names)}: {why}" for why, names in found.items()]
+
+
 def _node(one: dict[str, Any]) -> list[str]:
     state = "maintenance" if one["maintenance"] else one["state"]
-    uses_watchdog = "watchdog" in one["fence_methods"]
-    why = [
-        one["why"],
-        *([one["why_unarmed"]] if uses_watchdog and not one["watchdog_armed"] else []),
-    ]
     return [
         one["name"],
         state,
@@ -80,7 +86,7 @@ def _node(one: dict[str, Any]) -> list[str]:
         _duration(one["silent_s"]),
         "(master)" if one["master"] else ",".join(one["fence_methods"]) or "none",
         "armed" if one["watchdog_armed"] else "not armed",
-        "; ".join(filter(None, why)),
+        one["why"],
     ]
 
 

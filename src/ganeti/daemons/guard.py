@@ -32,6 +32,7 @@ PET_S = 1.0
 OPEN_AGAIN_S = 5.0
 DIES_WITHIN_S = 0.1
 """How long a killed guest usually takes to end, at most."""
+LAST_REQUEST = 2
 ENDING = (signal.SIGTERM, signal.SIGINT)
 OOM_SCORE = Path("/proc/self/oom_score_adj")
 PRIORITY = os.sched_param(50)
@@ -54,10 +55,11 @@ class GuardProcess:
         self._petted_at = float("-inf")
         self._why_unarmed: str | None = None
 
-    def step(self, *, is_ending: bool) -> bool:
+    def step(self, *, requests: int = 0) -> bool:
         """Do what is due; return False once there is nothing left to protect.
 
-        A request to end waits for the end of the protected guests.
+        A request to end waits for the end of the protected guests. If the device cannot be disarmed, the machine would
+        be reset 10 s later, so only a second request counts: at a shutdown it comes when all services have ended.
         """
         now = self._clock.monotonic()
         self._open_device(now)
@@ -73,9 +75,9 @@ class GuardProcess:
             elif self._has_guests():  # those that were killed just now may have ended
                 log.critical("a guest survived the lease: resetting the machine")
                 self._restart()
-        if is_ending:
-            return self._has_guests()
         is_held = self._device is not None and not self._device.is_disarmable
+        if requests:
+            return self._has_guests() or (is_held and requests < LAST_REQUEST)
         return bool(self._record.protected) or not is_over or is_held
 
     def close(self) -> None:
@@ -170,14 +172,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         with holding_pid_file(pid_file(paths.run, PROGRAM), PROGRAM) as held:
             _prefer_this_process()
             guard = GuardProcess(paths, BootClock())
-            is_ending, is_on = False, True
+            requests, is_on = 0, True
             try:
-                is_on = guard.step(is_ending=is_ending)
+                is_on = guard.step()
                 held.serves()
                 notify("READY=1")
                 while is_on:
-                    is_ending = signal.sigtimedwait(ENDING, TICK_S) is not None or is_ending
-                    is_on = guard.step(is_ending=is_ending)
+                    requests += signal.sigtimedwait(ENDING, TICK_S) is not None
+                    is_on = guard.step(requests=requests)
             finally:
                 if (
                     not is_on

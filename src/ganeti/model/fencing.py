@@ -29,6 +29,8 @@ class AgentAction(StrEnum):
     """What a fence agent does; the value of its option `action`."""
 
     OFF = "off"
+    ON = "on"
+    CYCLE = "reboot"
     STATUS = "status"
 
 

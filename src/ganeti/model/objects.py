@@ -84,7 +84,7 @@ class Node(Stored, frozen=True, kw_only=True):
     master_capable: bool = True
     vm_capable: bool = True
     powered: bool = True
-    """The last report of its out-of-band program; without a program it has no meaning."""
+    """The last report of its out-of-band program or fence agent; without either it has no meaning."""
     ndparams: Params = {}
     fence_secret: str = ""
     """The password of its fence agent; never shown, logged or put into jobs (G23)."""

@@ -57,15 +57,27 @@ Needs an administrator:
     )
 
 
-def test_unarmed_watchdog_that_is_a_method_says_why(master: FakeMaster, run: Run) -> None:
-    node = node_status(2, is_armed=False, why_unarmed="no watchdog device", in_maintenance=True)
-    master.replies["QueryHaStatus"] = answer(RecoveryStatus((node,), (instance_status(),)))
+def test_unarmed_watchdogs_say_why_once(master: FakeMaster, run: Run) -> None:
+    nodes = (
+        node_status(2, is_armed=False, why_unarmed="no watchdog device", in_maintenance=True),
+        node_status(3, is_armed=False, why_unarmed="no watchdog device"),
+        node_status(4, is_armed=False, why_unarmed="no watchdog device", methods=()),
+        node_status(5, is_armed=False, why_unarmed="it is in use"),
+    )
+    master.replies["QueryHaStatus"] = answer(RecoveryStatus(nodes, (instance_status(),)))
     code, out, _ = run(gnt_cluster, "ha-status", "--no-headers", "--separator=|")
     assert code == 0
     assert out.splitlines() == [
-        "node2.example.com|maintenance|2h|1s|power,watchdog|not armed|no watchdog device",
+        "node2.example.com|maintenance|2h|1s|power,watchdog|not armed|",
+        "node3.example.com|healthy|2h|1s|power,watchdog|not armed|",
+        "node4.example.com|healthy|2h|1s|none|not armed|",
+        "node5.example.com|healthy|2h|1s|power,watchdog|not armed|",
         "",
         "web1.example.com|node1.example.com|failover|50|protected|2h|0|",
+        "",
+        "Watchdogs that are not armed:",
+        "- node2.example.com, node3.example.com: no watchdog device",
+        "- node5.example.com: it is in use",
     ]
 
 

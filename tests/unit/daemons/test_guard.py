@@ -185,11 +185,11 @@ class Steps:
         self.clock = FrozenClock(1000.0)
         self.guard = GuardProcess(node.paths, self.clock)
 
-    def until(self, moment: float) -> bool:
+    def until(self, moment: float, requests: int = 0) -> bool:
         is_on = True
         while is_on and self.clock.now < moment:
             self.clock.advance(0.25)
-            is_on = self.guard.step(is_ending=False)
+            is_on = self.guard.step(requests=requests)
         return is_on
 
 
@@ -279,6 +279,10 @@ def test_a_device_with_no_way_out_is_held(
     node.lease(1001.0)
     assert steps.until(1020.0)
     assert not node.device.read_bytes().endswith(DISARMED)
+    petted = len(node.device.read_bytes())
+    assert steps.until(1030.0, requests=1), "the machine would be reset"
+    assert len(node.device.read_bytes()) > petted + 5
+    assert not steps.until(1031.0, requests=2), "the machine goes down anyway"
 
 
 def _ignoring_is_disarmable(device: object, name: str, value: object) -> None:

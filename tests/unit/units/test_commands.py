@@ -86,7 +86,7 @@ async def test_all_nodes_are_all_but_the_master(master: Master, world: World) ->
 
 async def test_a_node_without_a_program_is_reported(master: Master) -> None:
     assert (
-        "has no out-of-band program" in failed(await master.run(oob("power-status", "node2")))[1][0]
+        "nor an out-of-band program" in failed(await master.run(oob("power-status", "node2")))[1][0]
     )
     result = succeeded(await master.run(oob("power-status")))
     assert [status for _name, (status, _data) in result] == [3, 3, 3]
@@ -156,7 +156,7 @@ async def test_a_program_that_candidates_cannot_run_is_found_by_verify(
 
 async def test_the_power_of_a_node_can_be_recorded_by_hand(master: Master, world: World) -> None:
     op = OpNodeSetParams(node_name="node2", powered=False)
-    assert "has no out-of-band program" in failed(await master.run(op))[1][0]
+    assert "nor an out-of-band program" in failed(await master.run(op))[1][0]
     await with_program(master, world)
     assert succeeded(await master.run(op)) == [["powered", False]]
     assert not master.node(2).powered

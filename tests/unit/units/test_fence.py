@@ -10,10 +10,12 @@ from ganeti.daemons.fencing import PowerFencing
 from ganeti.model.job import LOCAL_SOURCE, remote_source
 from ganeti.model.objects import Maintenance
 from ganeti.model.opcodes.cluster import OpClusterSetParams, OpClusterVerifyConfig
+from ganeti.model.opcodes.commands import OpOobCommand
 from ganeti.model.opcodes.fencing import OpNodeFencePassword, OpNodeFenceTest
 from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.rpc.procedures.commands import CommandOutput, FenceAgentArgs
 from ganeti.simulation.virtual_time import LoopClock
+from ganeti.units.cluster.fence_findings import DeviceAnswers, fence_findings
 from tests.support.fake_agent import NoAudit
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import create
@@ -38,9 +40,10 @@ class Device:
         self.actions.append(args.action)
         if args.password != self.password:
             return CommandOutput(status=1, stderr="Failed: Unable to connect/login")
-        if args.action == "off":
-            self.is_on = False
-        return CommandOutput(status=0 if self.is_on or args.action == "off" else 2)
+        if args.action == "status":
+            return CommandOutput(status=0 if self.is_on else 2)
+        self.is_on = args.action != "off"
+        return CommandOutput(status=0)
 
 
 @pytest.fixture
@@ -91,6 +94,54 @@ async def test_test_names_what_is_missing(master: Master, world: World, device: 
     world.node(1).fence_agents.clear()
     error = failed(await master.run(OpNodeFenceTest(node_name="node2")))[1][0]
     assert "it is not installed" in error
+
+
+async def test_power_commands_use_the_agent_of_a_node_without_a_program(
+    master: Master, device: Device
+) -> None:
+    def oob(command: str, **fields: Any) -> OpOobCommand:
+        return OpOobCommand(command=command, node_names=["node2"], **fields)
+
+    assert "not marked offline" in failed(await master.run(oob("power-off")))[1][0]
+    succeeded(await master.run(oob("power-off", ignore_status=True)))
+    assert not master.node(2).powered
+    result = succeeded(await master.run(oob("power-status")))
+    assert result == [[[0, NAME2], [0, {"powered": False}]]]
+    assert succeeded(await master.run(oob("power-on"))) == [[[0, NAME2], [0, None]]]
+    succeeded(await master.run(oob("power-cycle")))
+    assert device.actions == ["off", "status", "on", "reboot"]
+    assert master.node(2).powered
+    assert "for its health" in failed(await master.run(oob("health")))[1][0]
+    device.password = "other"
+    view = await master.run(oob("power-status"))
+    assert succeeded(view) == [[[0, NAME2], [2, None]]]
+    assert "Unable to connect/login" in said(view)
+    assert (
+        "neither a fence agent nor"
+        in failed(await master.run(OpOobCommand(command="power-status", node_names=["node3"])))[1][
+            0
+        ]
+    )
+
+
+async def test_out_of_band_program_is_used_before_the_agent(
+    master: Master, world: World, device: Device
+) -> None:
+    program = "/usr/local/sbin/oob"
+    world.node(1).oob_programs[program] = lambda _args: CommandOutput(status=0, stdout="")
+    params = {"oob_program": program}
+    succeeded(await master.run(OpNodeSetParams(node_name="node2", ndparams=params)))
+    succeeded(await master.run(OpOobCommand(command="power-on", node_names=["node2"])))
+    assert device.actions == []
+
+
+def test_missing_device_that_is_part_of_a_greater_problem_is_not_named_again(
+    master: Master,
+) -> None:
+    found = [one.name for one in fence_findings(master.snapshot, DeviceAnswers())]
+    assert len(found) == 3
+    named = fence_findings(master.snapshot, DeviceAnswers(), found[:1])
+    assert [one.name for one in named] == found[1:]
 
 
 async def test_node_in_use_is_not_switched_off(master: Master, device: Device) -> None:

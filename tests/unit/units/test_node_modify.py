@@ -87,7 +87,7 @@ async def test_a_node_has_one_role(
     [
         (2, {}, {}, "wrong_input", "nothing to change: pass at least one option"),
         (2, {}, {"offline": True, "drained": True}, "wrong_input", "exclude each other"),
-        (2, {}, {"powered": True}, "wrong_state", "has no out-of-band program"),
+        (2, {}, {"powered": True}, "wrong_state", "neither a fence agent nor"),
         (2, {}, {"secondary_ip": "host"}, "wrong_input", "secondary_ip"),
         (2, {}, {"ndparams": {"nosuch": 1}}, "wrong_input", "ndparams.nosuch"),
         (2, {}, {"secondary_ip": "192.0.2.3"}, "resource_not_unique", "192.0.2.3"),

@@ -16,7 +16,7 @@ def _ask_power(ops: Sequence[Any]) -> str | None:
 
 
 class OpOobCommand(OpCode, frozen=True, kw_only=True, tag="OP_OOB_COMMAND"):
-    """Run `command` of the out-of-band program for nodes (default: all nodes), one node after the other.
+    """Switch nodes (default: all nodes) by their out-of-band programs or fence agents, one node after the other.
 
     The result is a list of `[[0, name], [status, data]]`; the status is that of a query's values.
     """

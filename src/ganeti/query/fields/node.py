@@ -114,8 +114,9 @@ def _param(param: Param) -> Field[NodeRow]:
 
 
 def _powered(row: NodeRow) -> bool | Missing:
-    has_program = fill.filled_ndparams(row.context.snapshot, row.node)["oob_program"]
-    return row.node.powered if has_program else UNAVAILABLE
+    params = fill.filled_ndparams(row.context.snapshot, row.node)
+    has_device = params["oob_program"] or params["fence_agent"]
+    return row.node.powered if has_device else UNAVAILABLE
 
 
 _TEXT, _BOOL, _NUMBER, _OTHER = (

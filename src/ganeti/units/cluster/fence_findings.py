@@ -1,7 +1,7 @@
 """Findings about the devices that switch nodes off, in a cluster with instances that recovery may move."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ganeti.base.errors import RpcError
@@ -15,7 +15,7 @@ from ganeti.units.cluster.findings import Finding
 from ganeti.units.context import UnitContext
 from ganeti.units.oob.device import no_device, power_device, uses_power
 
-CODE = "ENODEFENCE"
+NOT_FENCED = "ENODEFENCE"
 STATUS_S = 5.0
 AT_ONCE = 16
 
@@ -66,26 +66,33 @@ async def device_answers(ctx: UnitContext) -> DeviceAnswers:
     return DeviceAnswers(said, dict(zip(asked, answers, strict=True)))
 
 
-def fence_findings(snapshot: Snapshot, answers: DeviceAnswers) -> Iterator[Finding]:
-    """Yield nodes that recovery could not switch off, as warnings: other methods may fence them."""
+def fence_findings(
+    snapshot: Snapshot, answers: DeviceAnswers, named: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Yield nodes that recovery could not switch off, as warnings: other methods may fence them.
+
+    `named`: the nodes whose missing device is reported as part of a greater problem.
+    """
     for node in _to_fence(snapshot):
         device = power_device(snapshot, node)
+        if device is None and node.name in named:
+            continue
         if device is None:
             text = (
                 f"cannot be fenced by power: {no_device(node)}; without a device, take power out of"
                 " the node parameter fence_methods"
             )
-            yield Finding(CODE, "node", node.name, text, is_error=False)
+            yield Finding(NOT_FENCED, "node", node.name, text, is_error=False)
             continue
         status = answers.status.get(node.uuid)
         if status is not None and status.is_on is None:
             text = f"{device.what} does not tell its power status: {status.why}; {device.hint}"
-            yield Finding(CODE, "node", node.name, text, is_error=False)
+            yield Finding(NOT_FENCED, "node", node.name, text, is_error=False)
         elif status is not None and not status.is_on:
             text = f"is in use, but {device.what} says that its power is off: it may be another host's device"
-            yield Finding(CODE, "node", node.name, text, is_error=False)
+            yield Finding(NOT_FENCED, "node", node.name, text, is_error=False)
     for uuid, problems in answers.agents.items():
         if not isinstance(problems, RpcError):
             for agent, why in problems.items():
                 text = f"as the master it could fence no node by {agent}: {why}"
-                yield Finding(CODE, "node", snapshot.nodes[uuid].name, text, is_error=False)
+                yield Finding(NOT_FENCED, "node", snapshot.nodes[uuid].name, text, is_error=False)

@@ -9,6 +9,7 @@ from ganeti.model.objects import Node
 from ganeti.model.recovery import FenceMethod, NodeState, Recovery
 from ganeti.recovery.instance import InstanceState
 from ganeti.recovery.status import NodeStatus, RecoveryStatus
+from ganeti.units.cluster.fence_findings import NOT_FENCED
 from ganeti.units.cluster.findings import Finding
 from ganeti.units.oob.device import no_device, power_device
 
@@ -49,7 +50,7 @@ def recovery_findings(
                 f"is lost and not fenced: {one.why}; its protected instances stay down until you confirm that"
                 f" it is off: gnt-node fenced --confirm {one.name}"
             )
-            yield Finding("ENODEFENCE", "node", one.name, text)
+            yield Finding(NOT_FENCED, "node", one.name, text)
         elif one.name in nodes and nodes[one.name].uuid != snapshot.cluster.master_node:
             yield from _without_fencing(snapshot, nodes[one.name], one)
     for guest in status.instances:
@@ -80,7 +81,7 @@ def _without_fencing(snapshot: Snapshot, node: Node, status: NodeStatus) -> Iter
         f"if it is lost, {what} stay down until an administrator confirms that it is off:"
         f" {'; '.join(faults) or 'the node parameter fence_methods is none'}"
     )
-    yield Finding("ENODEFENCE", "node", node.name, text, is_error=bool(here and status.methods))
+    yield Finding(NOT_FENCED, "node", node.name, text, is_error=bool(here and status.methods))
 
 
 def _unusable(snapshot: Snapshot, node: Node, status: NodeStatus) -> Iterator[str]:

@@ -27,6 +27,7 @@ from ganeti.units.cluster.disk_findings import (
     unknown_disks,
 )
 from ganeti.units.cluster.fence_findings import (
+    NOT_FENCED,
     device_answers,
     fence_findings,
     has_protected,
@@ -187,13 +188,14 @@ class LUClusterVerifyConfig(VerifyUnit[OpClusterVerifyConfig]):
         )
         programs = oob_findings(snapshot, await oob_problems(ctx))
         ok = await self.report(ctx, "Verifying out-of-band programs", programs) and ok
-        if has_protected(snapshot):
-            devices = fence_findings(snapshot, await device_answers(ctx))
-            await self.report(ctx, "Verifying fencing devices", devices)
         status = ctx.services.recovery.status()
+        elects = ctx.services.elects_master
+        recovery = list(recovery_findings(snapshot, status, elects_master=elects))
+        if has_protected(snapshot):
+            named = {one.name for one in recovery if one.code == NOT_FENCED}
+            devices = fence_findings(snapshot, await device_answers(ctx), named)
+            await self.report(ctx, "Verifying fencing devices", devices)
         if status.nodes:
-            elects = ctx.services.elects_master
-            recovery = recovery_findings(snapshot, status, elects_master=elects)
             ok = await self.report(ctx, "Verifying automatic recovery", recovery) and ok
         left = pending_undo_findings(snapshot, ctx.services.pending_undo())
         await self.report(ctx, "Verifying what jobs left undone", left)

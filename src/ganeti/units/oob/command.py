@@ -1,4 +1,4 @@
-"""Power control of hosts by their out-of-band programs, which run on the master's node."""
+"""Power control of hosts by their out-of-band programs or fence agents, which run on the master's node."""
 
 import asyncio
 from dataclasses import dataclass
@@ -16,11 +16,24 @@ from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.model.opcodes.commands import OpOobCommand
 from ganeti.model.outofband import OobCommand, parse_answer
-from ganeti.rpc.procedures.commands import LIMIT_S, OOB_RUN, OobArgs
+from ganeti.rpc.procedures.commands import (
+    FENCE_AGENT_RUN,
+    LIMIT_S,
+    OOB_RUN,
+    CommandOutput,
+    OobArgs,
+)
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.point import master_of
 from ganeti.units.name_lists import nodes_named
+from ganeti.units.oob.device import (
+    ACTIONS,
+    PowerDevice,
+    commanded_device,
+    no_device,
+    power_device,
+)
 
 NORMAL, NO_DATA, UNAVAILABLE = 0, 2, 3
 """The status of a value in the result, as in queries."""
@@ -29,10 +42,10 @@ ENDS_POWER = (OobCommand.POWER_OFF, OobCommand.POWER_CYCLE)
 
 @dataclass(frozen=True)
 class Switched:
-    """A node, and its program ('' if it has none)."""
+    """A node, and its device (None if it has none that can do it)."""
 
     node: Node
-    program: str
+    device: PowerDevice | None
 
 
 def oob_program(snapshot: Snapshot, node: Node) -> str:
@@ -41,7 +54,7 @@ def oob_program(snapshot: Snapshot, node: Node) -> str:
 
 
 class LUOobCommand(LogicalUnit[OpOobCommand, list[Switched]]):
-    """Run the out-of-band programs of nodes, one after the other."""
+    """Run the out-of-band programs or the fence agents of nodes, one after the other."""
 
     def check_arguments(self) -> None:
         op = self.op
@@ -69,15 +82,11 @@ class LUOobCommand(LogicalUnit[OpOobCommand, list[Switched]]):
 
     async def check_prereq(self, ctx: UnitContext) -> list[Switched]:
         snapshot, command = ctx.snapshot, OobCommand(self.op.command)
-        plan = [Switched(node, oob_program(snapshot, node)) for node in self._nodes(snapshot)]
+        plan = [Switched(node, _device(snapshot, node, command)) for node in self._nodes(snapshot)]
         for one in plan:
             name = one.node.name
-            if self._named and not one.program:
-                raise PrereqError(
-                    f"node {name} has no out-of-band program: gnt-node modify --node-parameters"
-                    f" oob_program=PATH {name}",
-                    ErrorCode.WRONG_STATE,
-                )
+            if self._named and one.device is None:
+                raise PrereqError(_no_device(snapshot, one.node), ErrorCode.WRONG_STATE)
             if command in ENDS_POWER and one.node.uuid == snapshot.cluster.master_node:
                 raise PrereqError(
                     f"node {name} is the master; before switching it off, move the master role to another node"
@@ -85,7 +94,7 @@ class LUOobCommand(LogicalUnit[OpOobCommand, list[Switched]]):
                     ErrorCode.WRONG_INPUT,
                 )
             is_idle = one.node.offline or self.op.ignore_status
-            if command is OobCommand.POWER_OFF and one.program and not is_idle:
+            if command is OobCommand.POWER_OFF and one.device and not is_idle:
                 raise PrereqError(
                     f"node {name} is not marked offline, so it is not switched off: first run"
                     f" gnt-node modify --offline=yes {name}, or override the check (--ignore-status)",
@@ -98,10 +107,10 @@ class LUOobCommand(LogicalUnit[OpOobCommand, list[Switched]]):
         result: list[list[Any]] = []
         powered: dict[NodeUuid, bool] = {}
         for position, one in enumerate(plan):
-            if command is OobCommand.POWER_ON and position and one.program:
+            if command is OobCommand.POWER_ON and position and one.device:
                 await asyncio.sleep(self.op.power_delay)
             status, data = (
-                await self._ask(ctx, one, command) if one.program else (UNAVAILABLE, None)
+                await self._ask(ctx, one.device, command) if one.device else (UNAVAILABLE, None)
             )
             result.append([[NORMAL, one.node.name], [status, data]])
             if status == NORMAL:
@@ -115,27 +124,60 @@ class LUOobCommand(LogicalUnit[OpOobCommand, list[Switched]]):
 
         return Outcome(result, change=change if powered else None)
 
-    async def _ask(self, ctx: UnitContext, one: Switched, command: OobCommand) -> tuple[int, Any]:
-        args = OobArgs(
-            program=one.program,
-            command=command,
-            node_name=one.node.name,
-            timeout_s=float(self.op.timeout),
-        )
+    async def _ask(
+        self, ctx: UnitContext, device: PowerDevice, command: OobCommand
+    ) -> tuple[int, Any]:
+        what = f"{command} of {device.node_name}"
         try:
-            said = await ctx.call(master_of(ctx.snapshot), OOB_RUN, args)
+            said = await self._run(ctx, device, command)
         except RpcError as err:
-            ctx.warn(f"{command} of {one.node.name} failed: {err.reason}")
+            ctx.warn(f"{what} failed: {err.reason}")
+            return NO_DATA, None
+        if device.agent and command is OobCommand.POWER_STATUS:
+            is_on, why = device.judged(said)
+            if is_on is not None:
+                return NORMAL, {"powered": is_on}
+            ctx.warn(f"{what} failed: {why}")
             return NO_DATA, None
         if said.status != 0:
             why = said.stderr or f"exit status {said.status}"
-            ctx.warn(f"{command} of {one.node.name} failed: {why[:1000]}")
+            ctx.warn(f"{what} failed: {why[:1000]}")
             return NO_DATA, None
         try:
-            return NORMAL, parse_answer(command, said.stdout)
+            return NORMAL, None if device.agent else parse_answer(command, said.stdout)
         except ValueError as err:
-            ctx.warn(f"{command} of {one.node.name}: {one.program}: {err}")
+            ctx.warn(f"{what}: {device.program}: {err}")
             return NO_DATA, None
+
+    async def _run(
+        self, ctx: UnitContext, device: PowerDevice, command: OobCommand
+    ) -> CommandOutput:
+        master, limit_s = master_of(ctx.snapshot), float(self.op.timeout)
+        if device.agent:
+            args = device.agent_args(ACTIONS[command], limit_s)
+            return await ctx.call(master, FENCE_AGENT_RUN, args)
+        ordered = OobArgs(
+            program=device.program,
+            command=command,
+            node_name=device.node_name,
+            timeout_s=limit_s,
+        )
+        return await ctx.call(master, OOB_RUN, ordered)
+
+
+def _device(snapshot: Snapshot, node: Node, command: OobCommand) -> PowerDevice | None:
+    device = commanded_device(snapshot, node)
+    return None if device is not None and device.agent and command not in ACTIONS else device
+
+
+def _no_device(snapshot: Snapshot, node: Node) -> str:
+    device = commanded_device(snapshot, node)
+    if device is None:
+        return no_device(node)
+    return (
+        f"{device.agent} of node {node.name} can switch it on and off, and tell its power status; for its health, use"
+        f" an out-of-band program: gnt-node modify --node-parameters oob_program=PATH {node.name}"
+    )
 
 
 def _now_powered(
@@ -151,9 +193,9 @@ def _now_powered(
 
 
 def check_powered(snapshot: Snapshot, node: Node) -> None:
-    """Refuse to record the power of a node without an out-of-band program."""
-    if not oob_program(snapshot, node):
+    """Refuse to record the power of a node that no device controls."""
+    if power_device(snapshot, node) is None:
         raise PrereqError(
-            f"node {node.name} has no out-of-band program, so its power is not known",
+            f"node {node.name} has neither a fence agent nor an out-of-band program, so its power is not known",
             ErrorCode.WRONG_STATE,
         )

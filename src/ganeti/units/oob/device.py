@@ -10,7 +10,14 @@ from ganeti.model.outofband import OobCommand, parse_answer
 from ganeti.model.recovery import FenceMethod
 from ganeti.rpc.procedures.commands import CommandOutput, FenceAgentArgs, OobArgs
 
-_COMMANDS = {AgentAction.OFF: OobCommand.POWER_OFF, AgentAction.STATUS: OobCommand.POWER_STATUS}
+ACTIONS = {
+    OobCommand.POWER_OFF: AgentAction.OFF,
+    OobCommand.POWER_ON: AgentAction.ON,
+    OobCommand.POWER_CYCLE: AgentAction.CYCLE,
+    OobCommand.POWER_STATUS: AgentAction.STATUS,
+}
+"""What a fence agent does for each command of `gnt-node power`; agents know nothing of a host's health."""
+_COMMANDS = {action: command for command, action in ACTIONS.items()}
 _SHOWN = 300
 
 
@@ -95,6 +102,13 @@ def power_device(snapshot: Snapshot, node: Node) -> PowerDevice | None:
         password=node.fence_secret if agent else "",
         timeout_s=float(params["fence_timeout"]),
     )
+
+
+def commanded_device(snapshot: Snapshot, node: Node) -> PowerDevice | None:
+    """Return the device for an administrator's commands: the out-of-band program, which can do more than an agent."""
+    device = power_device(snapshot, node)
+    program = str(filled_ndparams(snapshot, node)["oob_program"])
+    return PowerDevice(node.name, program=program) if program else device
 
 
 def uses_power(snapshot: Snapshot, node: Node) -> bool:
