@@ -9,10 +9,10 @@ PYTHON_FOLDERS := src tests scripts $(patsubst %/,%,$(sort $(dir $(wildcard benc
 
 # Debian packages beyond git, make and python3.
 TEST_PACKAGES := iproute2 qemu-system-x86 qemu-utils ovmf socat strace nftables iptables e2fsprogs etcd-server \
-	swtpm
+	swtpm chromium
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install uninstall deb packages format generated lint unit check suite test test-host soak bench requirements pins \
+.PHONY: help setup install uninstall console deb packages format generated lint unit check suite test test-host soak bench requirements pins \
 	demo demo-down clean
 
 help: ## print this list
@@ -32,7 +32,12 @@ install: ## install on this host: programs in PREFIX (/opt/ganeti), links, syste
 uninstall: ## remove what install has made on this host, which must be in no cluster
 	@scripts/uninstall $(PREFIX)
 
+console: $(STAMP) ## build the web console, which ganeti-rapi serves below /ui/; needs npm
+	@scripts/build_console $(BIN)/python
+	@cd console && npm run --silent test
+
 deb: $(STAMP) ## build the Debian package in dist/
+	@scripts/build_console $(BIN)/python optional
 	@scripts/build_deb $(abspath $(BIN)/python) dist
 
 packages: ## install the system packages that real virtual machines need
@@ -61,6 +66,7 @@ check: $(STAMP) ## the inner loop: lint and unit tests side by side, of many lik
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going lint unit
 
 suite: packages $(STAMP) ## all tests, with real daemons and machines; what fails runs once more, alone
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory console; fi
 	$(BIN)/python scripts/run_tests.py -n 3 --dist loadgroup -m 'not soak' --durations=12
 
 test: $(STAMP) ## everything: lint and all tests side by side
@@ -84,6 +90,7 @@ pins: ## choose the newest versions of all dependencies, with hashes
 	@scripts/pin_requirements $(PYTHON)
 
 demo: packages $(STAMP) ## a three-node cluster on this machine, with a real virtual machine; HA=1 also kills a node
+	@scripts/build_console $(BIN)/python optional
 	@$(BIN)/python -m ganeti.vcluster.demo up $(if $(HA),--ha)
 
 demo-down: $(STAMP) ## end exactly what the demo started

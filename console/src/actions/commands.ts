@@ -1,0 +1,111 @@
+/** The same action as a command line and as a request with curl, for people to copy. */
+import { address } from "../api/client";
+import type { Request } from "../api/client";
+
+const SAFE = /^[A-Za-z0-9_@%+=:,./~-]+$/;
+
+/** Quote a word for a POSIX shell. */
+export function quoted(word: string): string {
+  return SAFE.test(word) ? word : `'${word.replace(/'/g, `'\\''`)}'`;
+}
+
+export function curlOf(request: Request, origin: string): string {
+  const words = ["curl", "--cacert", "rapi.pem", "-u", "USER", "-X", request.method];
+  if (request.body !== undefined)
+    words.push("-H", "Content-Type: application/json", "-d", JSON.stringify(request.body));
+  words.push(origin + address(request));
+  return words.map(quoted).join(" ");
+}
+
+/** How an operation is said on the command line. */
+interface CommandForm {
+  readonly words: string;
+  /** Fields of the path, query or body that are positional arguments, in their order. */
+  readonly names?: readonly string[];
+  /** Fields whose option is not `--` and the name with dashes; an empty text omits the field. */
+  readonly options?: Readonly<Record<string, string>>;
+  /** Texts of fields that have a form of their own. */
+  readonly own?: Readonly<Record<string, (value: unknown) => string[]>>;
+}
+
+type Values = Readonly<Record<string, unknown>>;
+
+const NEVER = new Set(["__version__", "reason", "dry_run"]);
+
+function pairs(value: unknown): string {
+  return Object.entries((value ?? {}) as Values)
+    .map(([name, one]) => `${name}=${typeof one === "string" ? one.replace(/,/g, "\\,") : String(one)}`)
+    .join(",");
+}
+
+const withPairs = (option: string) => (value: unknown) => (pairs(value) ? [option, pairs(value)] : []);
+
+function disks(value: unknown): string[] {
+  return ((value ?? []) as Values[]).flatMap((disk, index) => {
+    const given = Object.fromEntries(Object.entries(disk).filter(([, one]) => one !== null && one !== undefined && one !== ""));
+    if (typeof given["size"] === "number") given["size"] = `${given["size"]}m`;
+    return ["--disk", `${index}:${pairs(given)}`];
+  });
+}
+
+function nics(value: unknown): string[] {
+  return ((value ?? []) as Values[]).flatMap((nic, index) => ["--net", `${index}:${pairs(nic)}`]);
+}
+
+const withoutNode = { target_node: "--target-node", iallocator: "--iallocator" };
+
+export const COMMANDS: Readonly<Record<string, CommandForm>> = {
+  post_instances: {
+    words: "gnt-instance add", names: ["name"],
+    options: {
+      os: "--os-type", disk_template: "--disk-template", iallocator: "--iallocator", mode: "", group_name: "--node-group",
+    },
+    own: {
+      disks, nics, beparams: withPairs("--backend-parameters"), osparams: withPairs("--os-parameters"),
+      tags: (value) => ((value ?? []) as string[]).length ? ["--tags", ((value ?? []) as string[]).join(",")] : [],
+      pnode: (value) => (value ? ["--node", String(value)] : []),
+      start: (value) => (value === false ? ["--no-start"] : []),
+      no_install: (value) => (value ? ["--no-install"] : []),
+      no_nics: (value) => (value ? ["--no-nics"] : []),
+      name_check: (value) => (value ? ["--name-check"] : []),
+      ip_check: (value) => (value ? ["--ip-check"] : []),
+    },
+  },
+  put_instances_name_startup: { words: "gnt-instance startup", names: ["instance"] },
+  put_instances_name_shutdown: { words: "gnt-instance shutdown", names: ["instance"] },
+  post_instances_name_reboot: { words: "gnt-instance reboot", names: ["instance"], options: { type: "--type" } },
+  put_instances_name_migrate: { words: "gnt-instance migrate --force", names: ["instance"], options: withoutNode },
+  put_instances_name_failover: { words: "gnt-instance failover --force", names: ["instance"], options: withoutNode },
+  delete_instances_name: { words: "gnt-instance remove --force", names: ["instance"] },
+  put_instances_name_rename: { words: "gnt-instance rename", names: ["instance", "new_name"] },
+  put_nodes_name_role: { words: "gnt-node modify", names: ["node"] },
+  post_nodes_name_evacuate: {
+    words: "gnt-node evacuate --force", names: ["node"],
+    own: { mode: (value) => (value === "primary-only" || value === "secondary-only" ? [`--${value}`] : []) },
+  },
+  post_nodes_name_migrate: { words: "gnt-node migrate --force", names: ["node"] },
+  delete_jobs_id: { words: "gnt-job cancel", names: ["job"] },
+};
+
+/** Return the command line of an operation, or null if it is not in the table. */
+export function commandOf(operation: string, values: Values): string | null {
+  const form = COMMANDS[operation];
+  if (!form) return null;
+  const words: string[] = [];
+  for (const [field, value] of Object.entries(values)) {
+    if (NEVER.has(field) || form.names?.includes(field)) continue;
+    words.push(...optionOf(form, field, value));
+  }
+  const names = (form.names ?? []).map((name) => String(values[name] ?? name.toUpperCase()));
+  return [form.words, ...[...words, ...names].map(quoted)].join(" ");
+}
+
+function optionOf(form: CommandForm, field: string, value: unknown): string[] {
+  const own = form.own?.[field];
+  if (own) return own(value);
+  const option = form.options?.[field] ?? `--${field.replace(/_/g, "-")}`;
+  if (!option || value === null || value === undefined || value === false || value === "") return [];
+  if (value === true || value === 1) return [option];
+  if (typeof value === "object") return pairs(value) ? [option, pairs(value)] : [];
+  return [option, String(value)];
+}

@@ -1,0 +1,67 @@
+/** Requests to the REST interface: the only module of the page that fetches. */
+import { store } from "../core/store";
+
+/** A refusal of the server: what is wrong, and what to do about it. */
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+export interface Request {
+  readonly method: "GET" | "PUT" | "POST" | "DELETE";
+  readonly path: string;
+  readonly query?: Readonly<Record<string, string | number>>;
+  readonly body?: unknown;
+}
+
+/** Path and query of a request. */
+export function address(request: Request): string {
+  const query = Object.entries(request.query ?? {}).map(([name, value]) => [name, String(value)]);
+  return request.path + (query.length ? `?${new URLSearchParams(query as [string, string][]).toString()}` : "");
+}
+
+/** Send a request and return the decoded answer; Refused. `isQuiet`: no person caused it. */
+export async function send<T>(request: Request, isQuiet = false): Promise<T> {
+  const headers: Record<string, string> = { Accept: "application/json" };
+  const session = store.state.session;
+  if (request.method !== "GET" && session) headers["X-Csrf-Token"] = session.csrf;
+  if (request.body !== undefined) headers["Content-Type"] = "application/json";
+  if (isQuiet) headers["X-Background"] = "1";
+  let response: Response;
+  try {
+    response = await fetch(address(request), {
+      method: request.method, headers, credentials: "same-origin",
+      ...(request.body === undefined ? {} : { body: JSON.stringify(request.body) }),
+    });
+  } catch {
+    throw new Refused(0, "The server does not answer. The page tries again by itself when it is back.");
+  }
+  if (response.status === 401 && session) store.dispatch({ type: "signed-out" });
+  const text = await response.text();
+  const answer: unknown = text ? decoded(text) : null;
+  if (!response.ok) throw new Refused(response.status, reasonOf(answer, response));
+  return answer as T;
+}
+
+function decoded(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+function reasonOf(answer: unknown, response: Response): string {
+  const { explain, message } = (answer ?? {}) as { explain?: string; message?: string };
+  const wait = response.headers.get("Retry-After");
+  const again = wait ? ` Try again in ${wait} s.` : "";
+  return (explain || message || `The server refused the request (${response.status}).`) + again;
+}
+
+export function reason(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

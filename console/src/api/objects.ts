@@ -1,0 +1,36 @@
+/** One answer of the server for a page, requested again when the page says that it may have changed. */
+import { useCallback, useEffect, useState } from "preact/hooks";
+import { address, reason, Refused, send } from "./client";
+import type { Request } from "./client";
+
+export interface Answered<T> {
+  readonly value: T | null;
+  readonly problem: string | null;
+  readonly isGone: boolean;
+  readonly again: () => void;
+}
+
+/** Return the answer of a request (null: none). A new `version` requests it again, and shows the old one meanwhile. */
+export function useAnswer<T>(request: Request | null, version: unknown = 0): Answered<T> {
+  const [count, setCount] = useState(0);
+  const [found, setFound] = useState<{ of: string; value: T | null; problem: string | null; isGone: boolean }>({
+    of: "", value: null, problem: null, isGone: false,
+  });
+  const of = request ? address(request) : "";
+  useEffect(() => {
+    if (!request) return undefined;
+    let isOver = false;
+    send<T>(request, count === 0 && version !== 0).then(
+      (value) => { if (!isOver) setFound({ of, value, problem: null, isGone: false }); },
+      (error: unknown) => {
+        if (isOver) return;
+        const isGone = error instanceof Refused && error.status === 404;
+        setFound((before) => ({ of, value: before.of === of ? before.value : null, problem: reason(error), isGone }));
+      },
+    );
+    return () => { isOver = true; };
+  }, [of, version, count]);
+  const again = useCallback(() => setCount((before) => before + 1), []);
+  const current = found.of === of ? found : { value: null, problem: null, isGone: false };
+  return { value: current.value, problem: current.problem, isGone: current.isGone, again };
+}

@@ -1,0 +1,54 @@
+import { render } from "preact";
+import { useEffect } from "preact/hooks";
+import { start } from "./api/sync";
+import { followLinks, href, usePlace } from "./core/route";
+import { useStore } from "./core/store";
+import { Create } from "./pages/create";
+import { Instance } from "./pages/instance";
+import { Job } from "./pages/job";
+import { Groups, Instances, Jobs, Networks, Nodes } from "./pages/lists";
+import { Group, Network, Node } from "./pages/node";
+import { Overview } from "./pages/overview";
+import { SignIn } from "./pages/signin";
+import { t } from "./texts/en";
+import { Shell } from "./ui/shell";
+import { applyTheme } from "./ui/theme";
+import "./style.css";
+
+type Page = (props: { name: string }) => preact.JSX.Element;
+
+/** By the first word of the path: the page of all, and the page of one. */
+const PAGES: Readonly<Record<string, { readonly all: () => preact.JSX.Element; readonly one?: Page }>> = {
+  overview: { all: Overview },
+  instances: { all: Instances, one: Instance },
+  nodes: { all: Nodes, one: Node },
+  groups: { all: Groups, one: Group },
+  create: { all: Create },
+  networks: { all: Networks, one: Network },
+  jobs: { all: Jobs, one: ({ name }) => <Job id={name} /> },
+};
+
+function App() {
+  const session = useStore((state) => state.session);
+  const { path } = usePlace();
+  const [page = "overview", name] = path;
+  if (session === undefined) return null;
+  if (session === null) return <SignIn />;
+  const found = PAGES[page];
+  const One = found?.one;
+  const All = found?.all;
+  return <Shell>{name !== undefined && One ? <One key={page + name} name={name} /> : All && name === undefined ? <All key={page} /> : <NotFound />}</Shell>;
+}
+
+function NotFound() {
+  useEffect(() => { document.title = t.product; }, []);
+  return (
+    <div class="page"><div class="empty"><h1>{t.error.notFound}</h1><p><a href={href([])}>{t.error.toOverview}</a></p></div></div>
+  );
+}
+
+applyTheme();
+followLinks();
+void start();
+const root = document.getElementById("app");
+if (root) render(<App />, root);

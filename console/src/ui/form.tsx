@@ -1,0 +1,188 @@
+/** The one form of all operations, generated from their declarations in the OpenAPI document. */
+import { useId, useMemo, useState } from "preact/hooks";
+import { submit } from "../actions/actions";
+import type { OperationId } from "../actions/actions";
+import { commandOf, curlOf } from "../actions/commands";
+import { reason } from "../api/client";
+import { requestOf, useOperation } from "../api/operations";
+import type { Operation, Schema, Values } from "../api/operations";
+import { store } from "../core/store";
+import { t } from "../texts/en";
+import { Problem } from "./bits";
+import { AsCommand, Dialog } from "./dialog";
+import { Loading } from "./listpage";
+
+/** Fields of every job, which the form keeps for the end. */
+const OF_EVERY_JOB = ["priority", "depends", "comment", "dry_run", "dry-run", "reason", "Idempotency-Key"];
+
+interface Field {
+  readonly name: string;
+  readonly schema: Schema;
+  readonly isRequired: boolean;
+}
+
+export function fieldsOf(operation: Operation, fixed: Values): Field[] {
+  const inQuery = operation.parameters
+    .filter((one) => one.in === "query")
+    .map((one) => ({ name: one.name, schema: { ...one.schema, ...(one.description ? { description: one.description } : {}) }, isRequired: one.required ?? false }));
+  const required = operation.body?.required ?? [];
+  const inBody = Object.entries(operation.body?.properties ?? {}).map(([name, schema]) => ({ name, schema, isRequired: required.includes(name) }));
+  const names = new Set(inBody.map((one) => one.name));
+  return [...inBody, ...inQuery.filter((one) => !names.has(one.name))]
+    .filter((one) => !(one.name in fixed) && !OF_EVERY_JOB.includes(one.name) && !one.name.endsWith("_uuid") && one.name !== "__version__")
+    .sort((one, other) => Number(other.isRequired) - Number(one.isRequired));
+}
+
+/** A dialog for one operation. `first` names the fields that are shown before all others. */
+export function OperationDialog({ id, title, what, fixed, first, isDangerous, onClose }: {
+  id: OperationId; title: string; what?: string; fixed: Values; first: readonly string[]; isDangerous?: boolean; onClose: () => void;
+}) {
+  const { operation, problem } = useOperation(id);
+  return (
+    <Dialog title={title} onClose={onClose} wide>
+      {what && <p>{what}</p>}
+      {problem && <Problem text={problem} />}
+      {!operation && !problem && <Loading />}
+      {operation && <OperationForm operation={operation} fixed={fixed} first={first} isDangerous={isDangerous ?? false} onClose={onClose} />}
+    </Dialog>
+  );
+}
+
+function OperationForm({ operation, fixed, first, isDangerous, onClose }: {
+  operation: Operation; fixed: Values; first: readonly string[]; isDangerous: boolean; onClose: () => void;
+}) {
+  const [given, setGiven] = useState<Values>({});
+  const [problem, setProblem] = useState<string | null>(null);
+  const [isBusy, setBusy] = useState(false);
+  const all = useMemo(() => fieldsOf(operation, fixed), [operation, fixed]);
+  const shown = all.filter((field) => field.isRequired || first.includes(field.name))
+    .sort((one, other) => first.indexOf(one.name) - first.indexOf(other.name));
+  const others = all.filter((field) => !shown.includes(field));
+  const values = { ...fixed, ...given };
+  const request = requestOf(operation, values);
+  const set = (name: string, value: unknown) => {
+    const next = { ...given, [name]: value };
+    if (value === undefined) delete next[name];
+    setGiven(next);
+  };
+  const run = async (event: Event) => {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      await submit(request);
+      onClose();
+    } catch (error) {
+      setProblem(reason(error));
+      setBusy(false);
+    }
+  };
+  const check = async () => {
+    setBusy(true);
+    const dry = operation.parameters.some((one) => one.name === "dry-run")
+      ? { ...request, query: { ...request.query, "dry-run": 1 } }
+      : { ...request, body: { ...(request.body as object | undefined), dry_run: true } };
+    try {
+      const job = await submit(dry);
+      store.dispatch({ type: "submitted", job });
+      setProblem(null);
+    } catch (error) {
+      setProblem(reason(error));
+    }
+    setBusy(false);
+  };
+  const canCheck = operation.parameters.some((one) => one.name === "dry-run") || "dry_run" in (operation.body?.properties ?? {});
+  return (
+    <form onSubmit={(event) => void run(event)}>
+      <div class="form-grid">{shown.map((field) => <OneField key={field.name} field={field} value={given[field.name]} onValue={(value) => set(field.name, value)} />)}</div>
+      {others.length > 0 && (
+        <details class="more-fields"><summary>{t.form.more} ({others.length})</summary>
+          <div class="form-grid">{others.map((field) => <OneField key={field.name} field={field} value={given[field.name]} onValue={(value) => set(field.name, value)} />)}</div>
+        </details>
+      )}
+      {problem && <Problem text={problem} />}
+      <AsCommand command={commandOf(operation.id, values)} curl={curlOf(request, location.origin)} />
+      <footer>
+        <button type="button" onClick={onClose}>{t.acts.cancel}</button>
+        {canCheck && <button type="button" disabled={isBusy} onClick={() => void check()}>{t.acts.dryRun}</button>}
+        <button class={isDangerous ? "danger" : "primary"} disabled={isBusy}>{operation.summary}</button>
+      </footer>
+    </form>
+  );
+}
+
+/** The schema without "or null": a field that is left empty is not sent. */
+function plain(schema: Schema): Schema {
+  const some = schema.anyOf?.find((one) => one.type !== "null");
+  return some ? { ...some, ...(schema.description ? { description: schema.description } : {}) } : schema;
+}
+
+function OneField({ field, value, onValue }: { field: Field; value: unknown; onValue: (value: unknown) => void }) {
+  const id = useId();
+  const schema = plain(field.schema);
+  const types = [schema.type ?? []].flat();
+  const hint = field.schema.description ?? schema.description;
+  const label = field.name.replace(/[_-]/g, " ");
+  const shownDefault = field.schema.default === null || field.schema.default === undefined || typeof field.schema.default === "object" ? "" : String(field.schema.default);
+  const isFlag = types.includes("boolean") || (schema.enum?.length === 2 && schema.enum.includes(0) && schema.enum.includes(1));
+  if (isFlag) {
+    return (
+      <label class="check"><input type="checkbox" checked={value === undefined ? field.schema.default === true : Boolean(value)}
+        onChange={(event) => onValue(event.currentTarget.checked)} /><span>{label}{hint && <small>{hint}</small>}</span></label>
+    );
+  }
+  return (
+    <div class="field">
+      <label for={id}>{label}{field.isRequired && " *"}</label>
+      {schema.enum ? (
+        <select id={id} value={String(value ?? "")} required={field.isRequired} onChange={(event) => onValue(chosen(schema.enum, event.currentTarget.value))}>
+          <option value="">{shownDefault || "–"}</option>
+          {schema.enum.map((one) => <option key={String(one)} value={String(one)}>{String(one)}</option>)}
+        </select>
+      ) : (
+        <input
+          id={id} required={field.isRequired} placeholder={shownDefault} aria-describedby={hint ? `${id}-hint` : undefined} autocomplete="off" spellcheck={false}
+          type={types.includes("integer") || types.includes("number") ? "number" : "text"} list={undefined} min={schema.minimum} max={schema.maximum} step="any"
+          onChange={(event) => onValue(parsed(schema, types, event.currentTarget.value, event.currentTarget))}
+        />
+      )}
+      {hint && <small id={`${id}-hint`}>{hint}</small>}
+    </div>
+  );
+}
+
+function chosen(values: readonly unknown[] | undefined, text: string): unknown {
+  return text === "" ? undefined : values?.find((one) => String(one) === text);
+}
+
+/** The value of a text, in the form of its schema: `k=v,...` for objects, `a,b` for lists, JSON for anything else. */
+export function parsed(schema: Schema, types: readonly string[], text: string, input?: HTMLInputElement): unknown {
+  input?.setCustomValidity("");
+  if (text.trim() === "") return undefined;
+  if (types.includes("integer") || types.includes("number")) return Number(text);
+  if (types.includes("string")) return text;
+  if (/^\s*[[{"]/.test(text)) {
+    try {
+      return JSON.parse(text);
+    } catch {
+      input?.setCustomValidity(t.form.notJson);
+      return undefined;
+    }
+  }
+  if (types.includes("object")) return pairsOf(text);
+  if (types.includes("array")) return text.split(",").map((one) => itemOf(schema.items, one.trim()));
+  return text;
+}
+
+function itemOf(schema: Schema | undefined, text: string): unknown {
+  return schema?.type === "integer" || schema?.type === "number" ? Number(text) : text;
+}
+
+function pairsOf(text: string): Record<string, unknown> {
+  const found: Record<string, unknown> = {};
+  for (const part of text.split(",")) {
+    const [name = "", ...value] = part.split("=");
+    const given = value.join("=").trim();
+    if (name.trim()) found[name.trim()] = value.length === 0 ? true : /^-?\d+$/.test(given) ? Number(given) : given === "true" ? true : given === "false" ? false : given;
+  }
+  return found;
+}

@@ -1,0 +1,140 @@
+import { readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { objectsOf, reduce, spoken, summaryOf } from "../src/core/reducer";
+import type { Action, StreamEvent } from "../src/core/reducer";
+import { initialState } from "../src/core/state";
+import type { AnyRow, Kind, State } from "../src/core/state";
+
+/** A stream as the server sent it: two instances start, one gets a tag, one is removed. */
+function recorded(): StreamEvent[] {
+  const text = readFileSync(new URL("./recorded/events.txt", import.meta.url), "utf8");
+  return text.split("\n\n").filter((block) => block.includes("event: ")).map((block) => {
+    const part = (name: string) => new RegExp(`^${name}: (.*)$`, "m").exec(block)?.[1] ?? null;
+    return { number: part("id"), kind: part("event") ?? "", content: JSON.parse(part("data") ?? "{}") as AnyRow };
+  });
+}
+
+const run = (state: State, ...actions: Action[]) => actions.reduce(reduce, state);
+const rows = (kind: Kind, ...found: AnyRow[]): Action => ({ type: "rows", kind, keys: null, rows: found });
+const events = (...found: StreamEvent[]): Action => ({ type: "events", events: found });
+const event = (kind: string, content: AnyRow, number: string | null = null): StreamEvent => ({ kind, content, number });
+
+function loaded(): State {
+  return run(
+    initialState(),
+    rows("instance", { name: "web1.example.com", pnode: "node1", snodes: [] }, { name: "web2.example.com", pnode: "node2", snodes: ["node1"] }, { name: "web8.example.com", pnode: "node2" }),
+    rows("node", { name: "node1" }, { name: "node2" }),
+    rows("job"),
+  );
+}
+
+describe("the reducer with a recorded stream", () => {
+  const state = run(loaded(), events(...recorded()));
+
+  it("continues from the last number", () => {
+    expect(state.last).toBe("2-99-2");
+  });
+
+  it("shows the jobs at once, and requests their rows", () => {
+    expect(state.tables.job.rows.get("19")?.["status"]).toBe("success");
+    expect([...state.tables.job.stale]).toEqual(["19", "20", "21", "22"]);
+  });
+
+  it("requests what has changed, with the nodes of changed instances", () => {
+    expect([...state.tables.instance.stale].sort()).toEqual(["web1.example.com", "web2.example.com", "web8.example.com"]);
+    expect([...state.tables.node.stale].sort()).toEqual(["node1", "node2"]);
+  });
+
+  it("removes what is removed at once", () => {
+    expect(state.tables.instance.rows.has("web8.example.com")).toBe(false);
+  });
+
+  it("gives the same state whether the stream is cut anywhere or not", () => {
+    const all = recorded();
+    for (let cut = 1; cut < all.length; cut += 1)
+      expect(run(loaded(), events(...all.slice(0, cut)), events(...all.slice(cut)))).toEqual(state);
+  });
+});
+
+describe("the reducer", () => {
+  it("requests all loaded tables after a reset, and keeps their rows meanwhile", () => {
+    const state = run(loaded(), events(event("instance", { name: "web1.example.com" })), events(event("reset", {})));
+    expect(state.tables.instance.isDue).toBe(true);
+    expect(state.tables.instance.stale.size).toBe(0);
+    expect(state.tables.instance.rows.size).toBe(3);
+    expect(state.tables.group.isDue).toBe(false);
+    expect(state.isClusterDue).toBe(true);
+  });
+
+  it("drops a requested object that has no row", () => {
+    const state = run(loaded(), { type: "rows", kind: "instance", keys: ["web1.example.com"], rows: [] });
+    expect([...state.tables.instance.rows.keys()]).toEqual(["web2.example.com", "web8.example.com"]);
+  });
+
+  it("keeps an object stale that changes while it is requested", () => {
+    const key = "web1.example.com";
+    const changed = event("instance", { name: key });
+    const state = run(loaded(), events(changed), { type: "requested", kind: "instance", keys: [key] }, events(changed), {
+      type: "rows", kind: "instance", keys: [key], rows: [{ name: key }],
+    });
+    expect(state.tables.instance.stale.has(key)).toBe(true);
+  });
+
+  it("requests again what could not be loaded", () => {
+    const one = run(loaded(), { type: "not-loaded", kind: "instance", keys: ["web1.example.com"], problem: "no" });
+    expect(one.tables.instance.stale.has("web1.example.com")).toBe(true);
+    const all = run(loaded(), { type: "not-loaded", kind: "instance", keys: null, problem: "no" });
+    expect(all.tables.instance).toMatchObject({ isDue: true, problem: "no" });
+  });
+
+  it("requests a table again only for fields that it lacks", () => {
+    const state = loaded();
+    expect(run(state, { type: "wanted", kind: "node", fields: ["name"] })).toBe(state);
+    const more = run(state, { type: "wanted", kind: "node", fields: ["bootid"] });
+    expect(more.tables.node).toMatchObject({ isDue: true });
+    expect(more.tables.node.fields).toContain("bootid");
+  });
+
+  it("counts a resumed stream, and says nothing of the first connection", () => {
+    const first = run(initialState(), { type: "link", link: "live" });
+    expect(first.resumed).toBe(0);
+    expect(run(first, { type: "link", link: "lost" }, { type: "link", link: "live" }).resumed).toBe(1);
+  });
+
+  it("reports the end of a job of this page, once, and no other job", () => {
+    const content = { id: 7, status: "success", summary: ["INSTANCE_STARTUP(web1)"] };
+    const state = run(loaded(), { type: "submitted", job: 7 }, events(event("job", content), event("job", { ...content, id: 8 }), event("job", content)));
+    expect(state.notices).toEqual([{ id: 1, tone: "good", text: "Instance web1: start: success", job: 7 }]);
+  });
+
+  it("shows progress until the job ends", () => {
+    const going = run(loaded(), events(event("job", { id: 7, progress: { percent: 40, text: "copying", left_s: 9 } })));
+    expect(going.progress.get("7")).toEqual({ percent: 40, text: "copying", rate: null, leftS: 9 });
+    expect(run(going, events(event("job", { id: 7, status: "success", summary: [] }))).progress.size).toBe(0);
+  });
+
+  it("forgets everything at sign-out", () => {
+    const state = run(loaded(), events(event("node", { name: "node1" }, "1-2-3")), { type: "signed-out" });
+    expect(state).toEqual({ ...initialState(), session: null });
+  });
+
+  it("keeps the last notices only", () => {
+    const many = Array.from({ length: 9 }, (_, at): Action => ({ type: "notice", tone: "info", text: String(at) }));
+    expect(run(initialState(), ...many).notices.map((one) => one.text)).toEqual(["5", "6", "7", "8"]);
+  });
+});
+
+describe("summaries of jobs", () => {
+  it("are said as people say them", () => {
+    expect(spoken("INSTANCE_SET_PARAMS(web1)")).toBe("Instance web1: set params");
+    expect(spoken("CLUSTER_VERIFY")).toBe("Cluster: verify");
+    expect(spoken("strange")).toBe("strange");
+    expect(summaryOf({ summary: ["INSTANCE_STARTUP(a)", "INSTANCE_SHUTDOWN(b)"] })).toBe("Instance a: start, Instance b: shut down");
+  });
+
+  it("name their objects", () => {
+    expect(objectsOf({ summary: ["INSTANCE_CREATE(web1.example.com)", "TAGS_SET", "NODE_ADD(node2)"] })).toEqual([
+      ["instance", "web1.example.com"], ["node", "node2"],
+    ]);
+  });
+});
