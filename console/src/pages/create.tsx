@@ -140,9 +140,8 @@ function CreateForm({ cluster }: { cluster: AnyRow }) {
           {given.template !== DISKLESS && (
             <fieldset><legend>{t.create.disks}</legend>
               {given.disks.map((mib, index) => (
-                <div class="row-fields" key={index}>
+                <div class="row-fields one" key={index}>
                   <Count label={`${index}: ${t.create.size}`} bounds={boundsOf(cluster, "disk-size")} isSize value={mib} onValue={(value) => set({ disks: given.disks.map((one, at) => (at === index ? value : one)) })} />
-                  <span />
                   <button type="button" aria-label={`${t.form.removeOne}: disk ${index}`} onClick={() => set({ disks: given.disks.filter((_, at) => at !== index) })}><Icon name="close" /></button>
                 </div>
               ))}

@@ -32,8 +32,8 @@ const tags = (row: AnyRow) => ((row["tags"] as string[] | undefined) ?? []).map(
 
 const SPECIAL: { readonly [K in Kind]: Readonly<Record<string, Special>> } = {
   instance: {
-    name: { title: "Name", width: 190, show: link("instance", "name") },
-    status: { title: "Status", width: 130, show: (row) => <InstanceStatus status={row["status"]} /> },
+    name: { title: "Name", width: 150, show: link("instance", "name") },
+    status: { title: "Status", width: 118, show: (row) => <InstanceStatus status={row["status"]} /> },
     pnode: { title: "Node", width: 110, show: link("node", "pnode") },
     snodes: { title: "Secondary", width: 110, show: names("node", "snodes") },
     os: { title: "Operating system", width: 150 },

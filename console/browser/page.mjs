@@ -1,0 +1,76 @@
+/** What all scenarios share: a browser whose page may talk only to its own server and must not report errors. */
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { chromium } from "playwright-core";
+
+const require = createRequire(import.meta.url);
+const AXE = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
+const FLAGS = [
+  "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+];
+const WAIT_MS = Number(process.env.CONSOLE_WAIT_MS ?? 60_000);
+
+export function check(condition, text) {
+  if (!condition) throw new Error(text);
+}
+
+/** Run a scenario with a new browser; problems of the page fail it, except those that `expected` matches. */
+export async function scenario(run, { expected = /$^/, ...options } = {}) {
+  const [base, folder] = process.argv.slice(2);
+  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: FLAGS });
+  const problems = [];
+  try {
+    const context = await browser.newContext({ ignoreHTTPSErrors: true, ...options });
+    context.setDefaultTimeout(WAIT_MS);
+    const page = await context.newPage();
+    watch(page, base, problems);
+    await run({ page, context, base, folder, browser, watch: (other) => watch(other, base, problems) });
+    const found = problems.filter((one) => !expected.test(one));
+    check(found.length === 0, `the page reported:\n${found.join("\n")}`);
+  } catch (error) {
+    console.error(String(error?.stack ?? error));
+    for (const one of problems) console.error(one);
+    const [page] = browser.contexts()[0]?.pages() ?? [];
+    if (page && folder) await page.screenshot({ path: `${folder}/failed.png` }).catch(() => undefined);
+    process.exitCode = 1;
+  } finally {
+    await browser.close();
+  }
+}
+
+function watch(page, base, problems) {
+  page.on("console", (message) => {
+    if (message.type() === "error" || message.type() === "warning") problems.push(`${message.type()}: ${message.text()} ${message.location().url}`);
+  });
+  page.on("pageerror", (error) => problems.push(`exception: ${error.stack}`));
+  page.on("request", (request) => {
+    const url = new URL(request.url());
+    if (/^(https?|wss?):/.test(url.protocol) && url.host !== new URL(base).host) problems.push(`request to another host: ${request.url()}`);
+  });
+}
+
+export async function signIn(page, base, name, password) {
+  await page.goto(`${base}/ui/`);
+  await page.fill("[name=username]", name);
+  await page.fill("[name=password]", password);
+  await page.click("button.primary");
+  await page.waitForSelector(".shell");
+}
+
+export const live = (page) => page.waitForSelector(".live .badge.good");
+
+/** Fail if the page breaks a rule of WCAG 2.2 AA that a program can check. */
+export async function accessible(page, where) {
+  await page.evaluate(AXE);
+  const found = await page.evaluate((rules) => window.axe.run(document, { runOnly: rules }), RULES);
+  const lines = found.violations.flatMap((one) => one.nodes.map((node) => `${one.id}: ${node.html.slice(0, 160)} ${node.failureSummary}`));
+  check(lines.length === 0, `${where} is not accessible:\n${lines.join("\n")}`);
+}
+
+/** Fail if the page is wider than its window. */
+export async function fits(page, where) {
+  const beyond = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  check(beyond <= 0, `${where} is ${beyond} px wider than its window`);
+}

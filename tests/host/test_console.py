@@ -1,0 +1,139 @@
+"""The web console in a real browser, with a real cluster and a real guest."""
+
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.paths import RAPI_PORT
+from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.tiny_guest import build_tiny_guest
+
+PROJECT = Path(__file__).parents[2]
+BUILT = PROJECT / "src/ganeti/web/ui/index.html"
+MODULES = PROJECT / "console/node_modules/playwright-core"
+MISSING = next(
+    (
+        why
+        for is_missing, why in (
+            (shutil.which("node") is None, "node is not installed"),
+            (shutil.which("chromium") is None, "chromium is not installed"),
+            (not BUILT.exists() or not MODULES.exists(), "run `make console` first"),
+        )
+        if is_missing
+    ),
+    "",
+)
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
+]
+USERS = """admin secret write
+op secret operator
+viewer look read
+shop secret write,name=shop-*
+"""
+PAGES = [
+    ("overview", "", ".health"),
+    ("instances", "instances", ".grid-row"),
+    ("instance", "instances/shop-1.example.com", "dl.facts"),
+    ("create", "create", ".with-panel"),
+    ("jobs", "jobs", ".grid-row"),
+    ("job", "jobs/1", "dl.facts"),
+    ("nodes", "nodes", ".grid-row"),
+    ("node", "nodes/node1.vcluster.test", "dl.facts"),
+    ("groups", "groups", ".grid-row"),
+    ("networks", "networks", ".empty"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    guest = build_tiny_guest()
+    options = ("--hypervisor", "kvm", "--guest", str(guest), "--rapi")
+    with local_cluster(*options, nodes=3) as cluster:
+        for number in (1, 2, 3):
+            paths = cluster.node(number).paths
+            paths.rapi_users.write_text(USERS)
+        for name in ("shop-1.example.com", "web1.example.com"):
+            add(cluster, name)
+        yield cluster
+
+
+def add(cluster: LocalCluster, name: str) -> None:
+    cluster.ok("gnt-instance", "add", "-t", "diskless", "-o", "noop", "--no-install",
+               "--no-nics", "-I", "hail", name)  # fmt: skip
+
+
+def address(cluster: LocalCluster, node: int = 1) -> str:
+    return f"https://{cluster.node(node).address}:{RAPI_PORT}"
+
+
+def words(cluster: LocalCluster, scenario: str, folder: Path, *more: str) -> list[str]:
+    script = PROJECT / "console/browser" / f"{scenario}.mjs"
+    return ["node", str(script), address(cluster), str(folder), *more]
+
+
+def play(cluster: LocalCluster, scenario: str, folder: Path, *more: str) -> None:
+    """Run one scenario; its report is that of the failure."""
+    done = subprocess.run(
+        words(cluster, scenario, folder, *more), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_console_signs_in_and_shows_each_role_what_it_may(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    play(cluster, "signin", tmp_path)
+
+
+def test_all_pages_are_accessible_in_both_colours_and_all_widths(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    play(cluster, "pages", tmp_path, json.dumps(PAGES))
+
+
+def test_instance_lives_from_creation_to_removal_in_the_console(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    play(cluster, "life", tmp_path)
+    assert "life1.example.com" not in cluster.names("instance")
+
+
+def test_console_follows_a_change_of_the_master(cluster: LocalCluster, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        words(cluster, "failover", tmp_path),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as browser:
+        assert browser.stdin is not None
+        assert browser.stdout is not None
+        try:
+            line = browser.stdout.readline()
+            if line:
+                add(cluster, "meanwhile.example.com")
+                done = cluster.run("gnt-cluster", "master-failover", node=2)
+                assert done.status == 0, done.err
+                wait_until(lambda: is_served(cluster, 2), "the new master serves the console", 60)
+                browser.stdin.write(f"{address(cluster, 2)}\n")
+                browser.stdin.flush()
+            _, report = browser.communicate()
+            assert browser.returncode == 0, report
+        finally:
+            browser.kill()
+
+
+def is_served(cluster: LocalCluster, node: int) -> bool:
+    with contextlib.suppress(OSError):
+        socket.create_connection((cluster.node(node).address, RAPI_PORT), timeout=1).close()
+        return True
+    return False
