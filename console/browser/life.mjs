@@ -67,4 +67,4 @@ await scenario(async ({ page, base, folder }) => {
   await button.click();
   await page.waitForSelector(".problem");
   check((await page.textContent(".problem")).includes("does not exist"), "a removed instance is still shown");
-}, { expected: /status of (401|404)/ });
+}, { expected: /status of 401.*session|status of 404.*life1/ });

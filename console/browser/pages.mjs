@@ -19,4 +19,4 @@ for (const colorScheme of ["light", "dark"])
         await fits(page, where);
         await page.screenshot({ path: `${folder}/${where}.png` });
       }
-  }, { colorScheme, reducedMotion: "reduce", expected: /status of 401/ });
+  }, { colorScheme, reducedMotion: "reduce", expected: /status of 401.*session/ });

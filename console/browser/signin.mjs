@@ -3,6 +3,12 @@ import { accessible, check, live, scenario, signIn } from "./page.mjs";
 
 const buttons = (page) => page.$$eval(".page-head button, .page-head .button", (all) => all.map((one) => one.textContent));
 
+async function signOut(page) {
+  await page.click(".menu.user summary");
+  await page.getByRole("button", { name: "Sign out", exact: true }).click();
+  await page.waitForSelector("[name=username]");
+}
+
 await scenario(async ({ page, base, context }) => {
   await page.goto(`${base}/ui/instances`);
   await page.waitForSelector("form");
@@ -26,9 +32,7 @@ await scenario(async ({ page, base, context }) => {
 
   await page.reload();
   await page.waitForSelector(".shell");
-  await page.click(".menu.user summary");
-  await page.getByRole("button", { name: "Sign out", exact: true }).click();
-  await page.waitForSelector("[name=username]");
+  await signOut(page);
   const status = await page.evaluate(() => fetch("/2/nodes").then((answer) => answer.status));
   check(status === 401, `after sign-out a request gets ${status}`);
 
@@ -46,10 +50,7 @@ await scenario(async ({ page, base, context }) => {
   });
   check(refused === 403, `a reader's request for a change gets ${refused}`);
 
-  await page.evaluate(async () => {
-    const { csrf } = await (await fetch("/2/session")).json();
-    await fetch("/2/session", { method: "DELETE", headers: { "X-Csrf-Token": csrf } });
-  });
+  await signOut(page);
   await signIn(page, base, "op", "secret");
   await page.goto(`${base}/ui/instances`);
   await page.waitForSelector(".grid-row");
@@ -59,13 +60,10 @@ await scenario(async ({ page, base, context }) => {
   check((await buttons(page)).some((one) => one === "Start" || one === "Shut down"), "an operator sees no actions");
   check(!(await buttons(page)).includes("Remove"), "an operator sees Remove");
 
-  await page.evaluate(async () => {
-    const { csrf } = await (await fetch("/2/session")).json();
-    await fetch("/2/session", { method: "DELETE", headers: { "X-Csrf-Token": csrf } });
-  });
+  await signOut(page);
   await signIn(page, base, "shop", "secret");
   await page.goto(`${base}/ui/instances`);
   await page.waitForSelector(".grid-row");
   const names = await page.$$eval(".grid-row a[title$='.example.com']", (all) => all.map((one) => one.title));
   check(names.length > 0 && names.every((name) => name.startsWith("shop-")), `a limited user sees ${names}`);
-}, { expected: /status of 40[13]/ });
+}, { expected: /status of 401.*\/2\/(session|nodes)$|status of 403.*startup/ });

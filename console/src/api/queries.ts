@@ -1,5 +1,6 @@
 /** Requests for rows of tables and for single objects. */
 import type { AnyRow, Key, Kind, Session } from "../core/state";
+import { store } from "../core/store";
 import { send } from "./client";
 
 interface Answer {
@@ -18,6 +19,11 @@ const NORMAL = 0;
 const LISTS: Readonly<Record<Kind, string>> = {
   instance: "instances", node: "nodes", group: "groups", network: "networks", job: "jobs",
 };
+
+/** Return whether a user may list objects of the kind. */
+export function mayList(session: Session, kind: Kind): boolean {
+  return session.operations.includes(`get_${LISTS[kind]}`);
+}
 
 /** Return the rows of the named objects, or of all. An object that is gone has no row. */
 export async function rowsOf(
@@ -62,8 +68,9 @@ async function listed(kind: Kind, keys: readonly Key[] | null): Promise<AnyRow[]
 
 const known = new Map<string, Promise<FieldInfo[]>>();
 
-/** Return the definitions of a kind's fields; the server is asked once. */
+/** Return the definitions of a kind's fields, none for users who may not read them; the server is asked once. */
 export function fieldsOfKind(kind: string): Promise<FieldInfo[]> {
+  if (!store.state.session?.operations.includes("get_query_fields")) return Promise.resolve([]);
   let found = known.get(kind);
   if (!found) {
     found = send<{ fields: FieldInfo[] }>({ method: "GET", path: `/2/query/${kind}/fields` }).then((one) => one.fields);

@@ -3,7 +3,7 @@ import { KINDS } from "../core/state";
 import type { AnyRow, Key, Kind, Session } from "../core/state";
 import { store } from "../core/store";
 import { reason, send } from "./client";
-import { rowsOf } from "./queries";
+import { mayList, rowsOf } from "./queries";
 import { Stream } from "./stream";
 
 /** More changed objects than this are cheaper as a whole table. */
@@ -33,6 +33,7 @@ export async function signIn(credentials: Credentials): Promise<void> {
 }
 
 export async function signOut(everywhere: boolean): Promise<void> {
+  stream.stop();
   await send({ method: "DELETE", path: "/2/session", ...(everywhere ? { query: { everywhere: 1 } } : {}) });
   store.dispatch({ type: "signed-out" });
 }
@@ -57,7 +58,11 @@ function work(): void {
 function workOn(session: Session, kind: Kind): void {
   const table = store.state.tables[kind];
   if (busy.has(kind)) return;
-  if (table.isDue) void load(session, kind, null);
+  // What the user may not list is empty for them.
+  if (table.isDue && !mayList(session, kind)) {
+    store.dispatch({ type: "requested", kind, keys: null });
+    store.dispatch({ type: "rows", kind, keys: null, rows: [] });
+  } else if (table.isDue) void load(session, kind, null);
   else if (table.stale.size > KEYS_LIMIT) void load(session, kind, null);
   else if (table.stale.size > 0 && table.isLoaded) void load(session, kind, [...table.stale]);
 }

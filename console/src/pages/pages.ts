@@ -1,11 +1,12 @@
 /** The pages of the navigation. */
+import type { OperationId } from "../actions/actions";
 import { t } from "../texts/en";
 
 export interface PageEntry {
   readonly id: string;
   readonly title: string;
-  /** The right without which the page has nothing to show. */
-  readonly right?: string;
+  /** The operation without which the page has nothing to show. */
+  readonly operation?: OperationId;
 }
 
 export const NAVIGATION: readonly { readonly title: string; readonly pages: readonly PageEntry[] }[] = [
@@ -13,11 +14,11 @@ export const NAVIGATION: readonly { readonly title: string; readonly pages: read
   {
     title: t.nav.machines,
     pages: [
-      { id: "instances", title: t.nav.instances },
-      { id: "nodes", title: t.nav.nodes },
-      { id: "groups", title: t.nav.groups },
-      { id: "networks", title: t.nav.networks },
+      { id: "instances", title: t.nav.instances, operation: "get_instances" },
+      { id: "nodes", title: t.nav.nodes, operation: "get_nodes" },
+      { id: "groups", title: t.nav.groups, operation: "get_groups" },
+      { id: "networks", title: t.nav.networks, operation: "get_networks" },
     ],
   },
-  { title: t.nav.work, pages: [{ id: "jobs", title: t.nav.jobs }] },
+  { title: t.nav.work, pages: [{ id: "jobs", title: t.nav.jobs, operation: "get_jobs" }] },
 ];

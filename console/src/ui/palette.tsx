@@ -35,7 +35,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
     const isMatch = (candidate: string) => words.every((word) => candidate.toLowerCase().includes(word));
     for (const group of NAVIGATION)
       for (const page of group.pages)
-        if (isMatch(page.title) && (!page.right || session?.rights.includes(page.right)))
+        if (isMatch(page.title) && (!page.operation || may(session, page.operation)))
           found.push({ id: page.id, icon: page.id, text: page.title, what: "", run: goTo(page.id === "overview" ? [] : [page.id]) });
     const objects = (rows: ReadonlyMap<string, AnyRow>, kind: string, acts: readonly Act[]) => {
       for (const [name, row] of rows) {
