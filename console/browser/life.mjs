@@ -17,7 +17,7 @@ await scenario(async ({ page, base, folder }) => {
   await signIn(page, base, "admin", "secret");
   await live(page);
   await page.goto(`${base}/ui/create`);
-  await page.getByLabel("Name").fill(NAME);
+  await page.getByRole("textbox", { name: /^Name A host/ }).fill(NAME);
   await page.getByLabel("Operating system").selectOption("tiny+default");
   await page.getByLabel("Memory (MiB)").fill("96");
   await page.getByLabel("Disk template").selectOption("sharedfile");

@@ -43,8 +43,8 @@ export function Shell({ children }: { children: ComponentChildren }) {
           <Icon name={isOpen ? "close" : "menu"} />
         </button>
         <a class="brand" href={href([])}><span class="logo" aria-hidden="true" /><ClusterName /></a>
-        <button class="search" aria-label={t.search.open} onClick={() => setPalette(true)}>
-          <Icon name="search" /><span>{t.search.open}</span><kbd>Ctrl K</kbd>
+        <button class="search" onClick={() => setPalette(true)}>
+          <Icon name="search" /><span>{t.search.open}</span><kbd aria-hidden="true">Ctrl K</kbd>
         </button>
         <Live />
         <UserMenu />
