@@ -63,6 +63,8 @@ export const live = (page) => page.waitForSelector(".live .badge.good");
 
 /** Fail if the page breaks a rule of WCAG 2.2 AA that a program can check. */
 export async function accessible(page, where) {
+  // What is scrolled below the bar counts as covered.
+  await page.evaluate(() => scrollTo(0, 0));
   await page.evaluate(AXE);
   const found = await page.evaluate((rules) => window.axe.run(document, { runOnly: rules }), RULES);
   const lines = found.violations.flatMap((one) => one.nodes.map((node) => `${one.id}: ${node.html.slice(0, 160)} ${node.failureSummary}`));

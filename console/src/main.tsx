@@ -7,6 +7,8 @@ import { Create } from "./pages/create";
 import { Instance } from "./pages/instance";
 import { Job } from "./pages/job";
 import { Groups, Instances, Jobs, Networks, Nodes } from "./pages/lists";
+import { Map_ } from "./pages/map";
+import { Backups, Filters, Locks, OperatingSystems } from "./pages/plain";
 import { Group, Network, Node } from "./pages/node";
 import { Overview } from "./pages/overview";
 import { SignIn } from "./pages/signin";
@@ -23,6 +25,11 @@ const PAGES: Readonly<Record<string, { readonly all: () => preact.JSX.Element; r
   instances: { all: Instances, one: Instance },
   nodes: { all: Nodes, one: Node },
   groups: { all: Groups, one: Group },
+  map: { all: Map_ },
+  os: { all: OperatingSystems },
+  exports: { all: Backups },
+  locks: { all: Locks },
+  filters: { all: Filters },
   create: { all: Create },
   networks: { all: Networks, one: Network },
   jobs: { all: Jobs, one: ({ name }) => <Job id={name} /> },

@@ -10,7 +10,7 @@ export interface PageEntry {
 }
 
 export const NAVIGATION: readonly { readonly title: string; readonly pages: readonly PageEntry[] }[] = [
-  { title: "", pages: [{ id: "overview", title: t.nav.overview }] },
+  { title: "", pages: [{ id: "overview", title: t.nav.overview }, { id: "map", title: t.nav.map, operation: "get_nodes" }] },
   {
     title: t.nav.machines,
     pages: [
@@ -18,7 +18,16 @@ export const NAVIGATION: readonly { readonly title: string; readonly pages: read
       { id: "nodes", title: t.nav.nodes, operation: "get_nodes" },
       { id: "groups", title: t.nav.groups, operation: "get_groups" },
       { id: "networks", title: t.nav.networks, operation: "get_networks" },
+      { id: "os", title: t.nav.os, operation: "put_query" },
+      { id: "exports", title: t.nav.exports, operation: "put_query" },
     ],
   },
-  { title: t.nav.work, pages: [{ id: "jobs", title: t.nav.jobs, operation: "get_jobs" }] },
+  {
+    title: t.nav.work,
+    pages: [
+      { id: "jobs", title: t.nav.jobs, operation: "get_jobs" },
+      { id: "locks", title: t.nav.locks, operation: "put_query" },
+      { id: "filters", title: t.nav.filters, operation: "put_query" },
+    ],
+  },
 ];

@@ -112,5 +112,20 @@ export const t = {
     addNetwork: "Add a network", addGroup: "Add a group", connect: "Connect to a group", disconnect: "Disconnect from a group",
     removeNetwork: "Remove", moveTo: "Migrate to a node", migrateWhat: "Moves the running guest to the named node, or to one that the allocator chooses.",
   },
+  map: {
+    colour: "Colour by", by: { memory: "Memory", cpus: "Processors", status: "Status" }, group: "Group", move: "Move", to: "to", moveTo: "Move to …",
+    hint: "Choose a node to see its instances. Drag an instance to another node to move it: the plan is checked before anything is done.",
+    readOnly: "Choose a node to see its instances.", failoverWhat: "The instance does not run. It will start on the other node.",
+    mirrored: "The disks of this instance are mirrored, so it can move only to its secondary node:",
+  },
+  plain: {
+    yes: "yes", no: "no", valid: "valid", invalid: "invalid",
+    osHeads: ["Name", "State", "Variants", "Parameters", "Hidden", "Blacklisted"], noOs: "No operating system definition",
+    noOsWhat: "Put definitions into one of the directories of the OS search path, on all nodes. gnt-os diagnose shows what is found.",
+    exportHeads: ["Export", "Node"], noExports: "No backup yet", noExportsWhat: "Make one with: gnt-backup export -n NODE INSTANCE",
+    lockHeads: ["Lock", "Mode", "Held by", "Waiting"], noLocks: "No lock is held", noLocksWhat: "Jobs hold locks while they work. They appear here.",
+    filterHeads: ["Priority", "Predicates", "Action", "UUID"], noFilters: "No job filter",
+    noFiltersWhat: "Job filters accept, hold or reject jobs. Create one with gnt-filter add.",
+  },
   error: { title: "That did not work", again: "Try again", notFound: "There is no such page.", toOverview: "Go to the overview" },
 };
