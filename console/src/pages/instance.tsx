@@ -1,7 +1,7 @@
 /** One instance: its state, its actions, its configuration, and its jobs. */
 import { useMemo, useState } from "preact/hooks";
 import { INSTANCE_ACTS, may } from "../actions/actions";
-import type { Act } from "../actions/actions";
+import type { Act, OperationId } from "../actions/actions";
 import { useAnswer } from "../api/objects";
 import { ago, clock, size } from "../core/format";
 import { objectsOf, summaryOf } from "../core/reducer";
@@ -11,6 +11,7 @@ import { href } from "../core/route";
 import { t } from "../texts/en";
 import { InstanceStatus, JobStatus, ObjectLink, PageTitle, Problem, useNow } from "../ui/bits";
 import { ConfirmAct } from "../ui/dialog";
+import { OperationDialog } from "../ui/form";
 import { Loading } from "../ui/listpage";
 import { useTable } from "../ui/rows";
 import { textOf } from "../ui/columns";
@@ -29,7 +30,7 @@ export function Instance({ name }: { name: string }) {
     <div class="page">
       <PageTitle text={name}>
         <InstanceStatus status={row?.["status"] ?? one["status"]} />
-        <ActButtons acts={INSTANCE_ACTS} row={row ?? one} name={name} />
+        <ActButtons acts={INSTANCE_ACTS} row={row ?? one} name={name} forms={instanceForms(one)} />
       </PageTitle>
       <dl class="facts">
         <div><dt>Primary node</dt><dd><ObjectLink kind="node" name={one["pnode"]} whole /></dd></div>
@@ -51,25 +52,57 @@ export function Instance({ name }: { name: string }) {
   );
 }
 
+/** An action that needs values: a form of its operation. */
+export interface Form {
+  readonly operation: OperationId;
+  readonly label: string;
+  readonly what: string;
+  readonly fixed: Readonly<Record<string, unknown>>;
+  readonly first: readonly string[];
+  readonly isDangerous?: boolean;
+}
+
+function instanceForms(one: AnyRow): Form[] {
+  const fixed = { instance: String(one["name"]) };
+  const disks = list(one["disk.sizes"]).length;
+  return [
+    { operation: "put_instances_name_modify", label: t.more.modify, what: t.more.modifyWhat, fixed, first: ["custom_beparams", "custom_hvparams", "os_name", "disks", "nics"] },
+    ...(one["admin_state"] === "up" ? [{ operation: "put_instances_name_migrate" as const, label: t.more.moveTo, what: t.more.migrateWhat, fixed, first: ["target_node", "iallocator", "mode"] }] : []),
+    { operation: "put_instances_name_rename", label: t.more.rename, what: "", fixed, first: ["new_name"] },
+    ...(disks ? [{ operation: "post_instances_name_disk_grow" as const, label: t.more.grow, what: t.more.growWhat, fixed: { ...fixed, disk: 0 }, first: ["amount", "absolute"] }] : []),
+    { operation: "put_instances_name_export", label: t.more.backup, what: t.more.exportWhat, fixed, first: ["destination", "shutdown"] },
+    { operation: "post_instances_name_reinstall", label: t.more.reinstall, what: t.more.reinstallWhat, fixed, first: ["os", "osparams"], isDangerous: true },
+  ];
+}
+
 /** Buttons for what fits; further actions are in a menu. */
-export function ActButtons({ acts, row, name }: { acts: readonly Act[]; row: AnyRow; name: string }) {
+export function ActButtons({ acts, row, name, forms = [] }: { acts: readonly Act[]; row: AnyRow; name: string; forms?: readonly Form[] }) {
   const session = useStore((state) => state.session);
   const [open, setOpen] = useState<Act | null>(null);
+  const [form, setForm] = useState<Form | null>(null);
+  const shownForms = forms.filter((one) => may(session, one.operation));
   const found = acts.filter((act) => may(session, act.operation) && (act.fits?.(row) ?? true));
   const main = found.filter((act) => act.tone !== "danger").slice(0, MAIN_ACTS);
   const others = found.filter((act) => !main.includes(act));
   return (
     <>
       {main.map((act) => <button key={act.id} onClick={() => setOpen(act)}>{act.label}</button>)}
-      {others.length > 0 && (
+      {others.length + shownForms.length > 0 && (
         <details class="menu">
           <summary>{t.acts.more}</summary>
           <div class="menu-items">
+            {shownForms.map((one) => <button key={one.operation} class={one.isDangerous ? "danger-text" : ""} onClick={() => setForm(one)}>{one.label} …</button>)}
             {others.map((act) => <button key={act.id} class={act.tone === "danger" ? "danger-text" : ""} onClick={() => setOpen(act)}>{act.label}</button>)}
           </div>
         </details>
       )}
       {open && <ConfirmAct act={open} names={[name]} onClose={() => setOpen(null)} />}
+      {form && (
+        <OperationDialog
+          id={form.operation} title={`${form.label}: ${name}`} what={form.what} fixed={form.fixed} first={form.first}
+          isDangerous={form.isDangerous ?? false} onClose={() => setForm(null)}
+        />
+      )}
     </>
   );
 }

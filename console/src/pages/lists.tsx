@@ -1,9 +1,12 @@
 /** The pages with one table each. */
+import { useState } from "preact/hooks";
 import { INSTANCE_ACTS, may, NODE_ACTS } from "../actions/actions";
+import type { OperationId } from "../actions/actions";
 import { href } from "../core/route";
 import { useStore } from "../core/store";
 import { t } from "../texts/en";
 import { Empty, Icon } from "../ui/bits";
+import { OperationDialog } from "../ui/form";
 import { ListPage } from "../ui/listpage";
 
 export function Instances() {
@@ -37,6 +40,7 @@ export function Groups() {
   return (
     <ListPage
       kind="group" title={t.groups.title} page="groups" sortedBy="name"
+      actions={<Add operation="post_groups" label={t.more.addGroup} first={["name", "alloc_policy"]} />}
       empty={<Empty icon="groups" title={t.groups.emptyTitle}>{t.groups.empty}</Empty>}
     />
   );
@@ -46,8 +50,22 @@ export function Networks() {
   return (
     <ListPage
       kind="network" title={t.networks.title} page="networks" sortedBy="name"
+      actions={<Add operation="post_networks" label={t.more.addNetwork} first={["name", "network", "gateway", "tags"]} />}
       empty={<Empty icon="networks" title={t.networks.emptyTitle}>{t.networks.empty}</Empty>}
     />
+  );
+}
+
+/** A button for the form that adds an object, for users who may. */
+function Add({ operation, label, first }: { operation: OperationId; label: string; first: readonly string[] }) {
+  const session = useStore((state) => state.session);
+  const [isOpen, setOpen] = useState(false);
+  if (!may(session, operation)) return null;
+  return (
+    <>
+      <button class="primary" onClick={() => setOpen(true)}><Icon name="plus" />{label}</button>
+      {isOpen && <OperationDialog id={operation} title={label} fixed={{}} first={first} onClose={() => setOpen(false)} />}
+    </>
   );
 }
 

@@ -11,6 +11,7 @@ import { Loading } from "../ui/listpage";
 import { useTable } from "../ui/rows";
 import { Values } from "../ui/values";
 import { ActButtons, ObjectJobs, Parameters } from "./instance";
+import type { Form } from "./instance";
 
 const SHOWN = 100;
 
@@ -28,10 +29,15 @@ export function Node({ name }: { name: string }) {
   const answer = useAnswer<AnyRow>({ method: "GET", path: `/2/nodes/${name}` }, row?.["role"]);
   if (table.isLoaded && !row) return <div class="page"><Problem text={t.node.gone} /></div>;
   if (!row) return <div class="page"><PageTitle text={name} /><Loading /></div>;
+  const fixed = { node: name };
+  const forms: Form[] = [
+    { operation: "post_nodes_name_evacuate", label: t.more.evacuate, what: t.more.evacuateWhat, fixed: { ...fixed, iallocator: "hail" }, first: ["mode"] },
+    { operation: "post_nodes_name_modify", label: t.more.modify, what: "", fixed, first: ["master_capable", "vm_capable", "ndparams", "secondary_ip"] },
+  ];
   const number = (field: string) => Number(row[field] ?? 0);
   return (
     <div class="page">
-      <PageTitle text={name}><NodeRole role={row["role"]} /><ActButtons acts={NODE_ACTS} row={row} name={name} /></PageTitle>
+      <PageTitle text={name}><NodeRole role={row["role"]} /><ActButtons acts={NODE_ACTS} row={row} name={name} forms={forms} /></PageTitle>
       {row["recovery_why"] ? <p class="banner warn">{String(row["recovery_why"])}</p> : null}
       <section class="cards">
         <section class="card"><h3>{t.overview.memory}</h3>
@@ -113,7 +119,13 @@ export function Network({ name }: { name: string }) {
   if (!one) return <div class="page"><PageTitle text={name} /><Loading /></div>;
   return (
     <div class="page">
-      <PageTitle text={name} />
+      <PageTitle text={name}>
+        <ActButtons acts={[]} row={one} name={name} forms={[
+          { operation: "put_networks_name_connect", label: t.more.connect, what: "", fixed: { network: name }, first: ["group_name", "network_mode", "network_link"] },
+          { operation: "put_networks_name_disconnect", label: t.more.disconnect, what: "", fixed: { network: name }, first: ["group_name"] },
+          { operation: "delete_networks_name", label: t.more.removeNetwork, what: "", fixed: { network: name }, first: [], isDangerous: true },
+        ]} />
+      </PageTitle>
       <dl class="facts">
         <div><dt>Network</dt><dd>{String(one["network"] ?? "–")}</dd></div>
         <div><dt>Gateway</dt><dd>{String(one["gateway"] ?? "–")}</dd></div>

@@ -54,6 +54,9 @@ function OperationForm({ operation, fixed, first, isDangerous, onClose }: {
   const [given, setGiven] = useState<Values>({});
   const [problem, setProblem] = useState<string | null>(null);
   const [isBusy, setBusy] = useState(false);
+  const [typed, setTyped] = useState("");
+  const word = String(Object.values(fixed)[0] ?? "");
+  const isConfirmed = !isDangerous || typed === word;
   const all = useMemo(() => fieldsOf(operation, fixed), [operation, fixed]);
   const shown = all.filter((field) => field.isRequired || first.includes(field.name))
     .sort((one, other) => first.indexOf(one.name) - first.indexOf(other.name));
@@ -99,12 +102,17 @@ function OperationForm({ operation, fixed, first, isDangerous, onClose }: {
           <div class="form-grid">{others.map((field) => <OneField key={field.name} field={field} value={given[field.name]} onValue={(value) => set(field.name, value)} />)}</div>
         </details>
       )}
+      {isDangerous && (
+        <label class="field"><span>{t.acts.typeName}: <code>{word}</code></span>
+          <input autocomplete="off" spellcheck={false} value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />
+        </label>
+      )}
       {problem && <Problem text={problem} />}
       <AsCommand command={commandOf(operation.id, values)} curl={curlOf(request, location.origin)} />
       <footer>
         <button type="button" onClick={onClose}>{t.acts.cancel}</button>
         {canCheck && <button type="button" disabled={isBusy} onClick={() => void check()}>{t.acts.dryRun}</button>}
-        <button class={isDangerous ? "danger" : "primary"} disabled={isBusy}>{operation.summary}</button>
+        <button class={isDangerous ? "danger" : "primary"} disabled={isBusy || !isConfirmed}>{operation.summary}</button>
       </footer>
     </form>
   );
