@@ -39,6 +39,8 @@ class _Allocators:
         program = await asyncio.to_thread(find, self.paths.iallocator_search_path, args.name)
         if program is None:
             return AllocatorOutput(found=False)
+        if args.message is None:
+            return AllocatorOutput(found=True)
         message = await asyncio.to_thread(self._write, args.message)
         try:
             words = [str(program), message, *args.options]

@@ -1,6 +1,6 @@
 """Requests to allocators for the nodes of instances."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -209,6 +209,23 @@ async def _first(
     raise PrereqError("; ".join(err.message for err in failures), failures[-1].code)
 
 
+async def check_exists(ctx: UnitContext, allocators: Iterable[str]) -> None:
+    """Raise PrereqError unless the master's node has each of these allocators."""
+    master = ctx.snapshot.nodes[ctx.snapshot.cluster.master_node]
+    for allocator in allocators:
+        if allocator != BUILT_IN or ctx.services.built_in is None:
+            args = AllocatorArgs(name=allocator, message=None)
+            _check_found(allocator, master, await ctx.call(master, ALLOCATOR_RUN, args))
+
+
+def _check_found(allocator: str, master: Node, output: AllocatorOutput) -> None:
+    if not output.found:
+        raise PrereqError(
+            f"Can't find iallocator '{allocator}' on {master.name}: it is in no directory of the search path",
+            ErrorCode.UNKNOWN_ENTITY,
+        )
+
+
 async def ask_one(
     ctx: UnitContext, allocator: str, message: Message, options: Options | None = None
 ) -> AllocatorAnswer:
@@ -237,11 +254,7 @@ async def _run_allocator(
         output = await ctx.call(master, ALLOCATOR_RUN, args)
     except RpcError as err:
         raise PrereqError(f"{problem}: {err}", ErrorCode.ENVIRONMENT) from err
-    if not output.found:
-        raise PrereqError(
-            f"Can't find iallocator '{allocator}' on {master.name}: it is in no directory of the search path",
-            ErrorCode.UNKNOWN_ENTITY,
-        )
+    _check_found(allocator, master, output)
     if output.status:
         said = f"{output.stdout}{output.stderr}".strip()
         raise PrereqError(

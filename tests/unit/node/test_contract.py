@@ -763,6 +763,11 @@ async def test_allocators_are_found_by_plain_names(bench: Bench) -> None:
     answer = await bench.node.call(ALLOCATOR_RUN, args)
     assert (answer.found, answer.status, answer.stdout) == (True, 0, '{"success": true}')
     assert not (await bench.node.call(ALLOCATOR_RUN, replace(args, name="nobody"))).found
+    looked = await bench.node.call(ALLOCATOR_RUN, replace(args, message=None))
+    assert (looked.found, looked.stdout) == (True, "")
+    assert not (
+        await bench.node.call(ALLOCATOR_RUN, replace(args, name="nobody", message=None))
+    ).found
     for wrong in (replace(args, name="../oracle"), replace(args, options=["-x"])):
         assert await error_of(bench.node.call(ALLOCATOR_RUN, wrong)) == "OpPrereqError"
     good = replace(args, options=["--capacity=no"])

@@ -50,6 +50,19 @@ async def test_what_is_given_changes_and_nothing_else(master: Master) -> None:
     master.check()
 
 
+@pytest.mark.requirement("S184")
+async def test_default_allocator_that_the_master_lacks_is_refused_unless_forced(
+    master: Master,
+) -> None:
+    await changed(master, default_iallocator="hail")
+    for text in ("gone", "hail,gone", "hail/relocate=gone"):
+        refused = await master.run(modify(default_iallocator=text))
+        assert "Can't find iallocator 'gone' on node1" in failed(refused)[1][0]
+        after = await changed(master, default_iallocator=text, force=True)
+        assert after.default_iallocator == text
+        await changed(master, default_iallocator="hail")
+
+
 @pytest.mark.requirement("S79")
 async def test_parameters_are_merged_and_none_takes_the_default_again(master: Master) -> None:
     after = await changed(

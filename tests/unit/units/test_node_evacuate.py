@@ -106,6 +106,7 @@ async def test_a_node_without_instances_and_copies_of_none_submit_no_jobs(master
          "either a target node or an allocator"),
         (OpNodeMigrate(node_name="node9"), "node9"),
         (OpNodeMigrate(node_name="node3", mode="live", live=True), "not both"),
+        (OpNodeMigrate(node_name="node3", mode="x"), "must be live or non-live"),
         (OpNodeMigrate(node_name="node3", target_node="node3"), "choose another target"),
     ],
 )  # fmt: skip

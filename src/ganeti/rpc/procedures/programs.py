@@ -70,10 +70,10 @@ class OsVerified(Message, frozen=True, kw_only=True):
 
 
 class AllocatorArgs(Message, frozen=True, kw_only=True):
-    """Run the allocator `name`, found in the search path, on a message (JSON text)."""
+    """Run the allocator `name`, found in the search path, on a message (JSON text); without one, only look for it."""
 
     name: str
-    message: str
+    message: str | None
     options: list[str] = []
     """Further arguments that the cluster sets for its default allocators."""
 

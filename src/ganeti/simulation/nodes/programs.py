@@ -110,4 +110,6 @@ class ProgramCalls(DiskCalls):
         if wrong := [option for option in args.options if not option.startswith("--")]:
             raise InputError(f"{wrong} are no options", "options")
         program = self.allocators.get(args.name)
-        return program(json.loads(args.message)) if program else AllocatorOutput(found=False)
+        if program is None or args.message is None:
+            return AllocatorOutput(found=program is not None)
+        return program(json.loads(args.message))

@@ -17,10 +17,12 @@ from ganeti.locking.levels import CLUSTER_LOCK, Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.cluster_params import CLUSTER_PARAMS
 from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.iallocator import parse_defaults
 from ganeti.model.objects import Cluster, Instance, Node
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.rpc.procedures.instances import VALIDATE_HVPARAMS, HvParamsArgs
 from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP, master_ip_args
+from ganeti.units.allocation import check_exists
 from ganeti.units.base import LogicalUnit
 from ganeti.units.cluster.master_ip import master_of
 from ganeti.units.cluster.os_params import changed_hvparams, check_os_defaults
@@ -76,6 +78,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
         await self._check_on_nodes(ctx, new)
         if not self.op.force:
             await check_os_defaults(ctx, new, self.op.osparams or ())
+            await check_exists(ctx, sorted(_new_allocators(snapshot.cluster, new)))
         promoted: tuple[Node, ...] = ()
         if new.candidate_pool_size != snapshot.cluster.candidate_pool_size:
             promoted = tuple(missing_candidates(snapshot, new.candidate_pool_size))
@@ -206,6 +209,15 @@ def _lacks_address(cluster: Cluster, instance: Instance) -> bool:
         and filled_nicparams(cluster, nic)["mode"] == "routed"
         for nic in instance.nics
     )
+
+
+def _new_allocators(old: Cluster, new: Cluster) -> set[str]:
+    """Return the default allocators that the cluster does not use yet."""
+    before, after = (
+        {name for names in parse_defaults(one.default_iallocator).values() for name in names}
+        for one in (old, new)
+    )
+    return after - before
 
 
 def _warn_of_policy(ctx: UnitContext, new: Cluster) -> None:

@@ -29,6 +29,7 @@ from ganeti.units.relocation.evacuation import (
     proposed_moves,
     say_moves,
 )
+from ganeti.units.relocation.plan import check_mode
 from ganeti.units.relocation.targets import TargetChoice
 
 
@@ -42,8 +43,7 @@ class LUNodeMigrate(EvacuationUnit[OpNodeMigrate]):
 
     def check_arguments(self) -> None:
         self._choice.check()
-        if self.op.mode is not None and self.op.live is not None:
-            raise InputError("pass either mode or live, not both", "mode")
+        check_mode(self.op.mode, live=self.op.live)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         return [_shared(_node(snapshot, self.op.node_uuid or self.op.node_name))]

@@ -1,6 +1,5 @@
 """Migration of instances whose data both nodes see, and of instances together with their disks."""
 
-from ganeti.base.errors import InputError
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes.instance import OpInstanceMigrate
@@ -8,7 +7,7 @@ from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import text
 from ganeti.units.instance.access import HookNodes
 from ganeti.units.relocation.decide import plan_migration
-from ganeti.units.relocation.plan import LIVE, NON_LIVE, LiveGuest, Plan, hook_nodes
+from ganeti.units.relocation.plan import LiveGuest, Plan, check_mode, hook_nodes
 from ganeti.units.relocation.targets import TargetChoice
 from ganeti.units.relocation.unit import RelocationUnit
 
@@ -25,10 +24,7 @@ class LUInstanceMigrate(RelocationUnit[OpInstanceMigrate]):
         return TargetChoice(given, op.iallocator, ignore_policy=op.ignore_ipolicy)
 
     def check_arguments(self) -> None:
-        if self.op.mode not in (None, LIVE, NON_LIVE):
-            raise InputError(f"must be {LIVE} or {NON_LIVE}", "mode")
-        if self.op.mode is not None and self.op.live is not None:
-            raise InputError("pass either mode or live, not both", "mode")
+        check_mode(self.op.mode, live=self.op.live)
         self.choice.check()
 
     async def check_prereq(self, ctx: UnitContext) -> Plan | None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.config.nvram import has_nvram_on_its_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.layouts.places import Way
@@ -16,6 +16,16 @@ from ganeti.units.instance.access import check_not_offline
 from ganeti.units.node_choice import check_online
 
 LIVE, NON_LIVE = "live", "non-live"
+
+
+def check_mode(mode: str | None, *, live: bool | None) -> None:
+    """Refuse a mode of migration that does not exist, and two ways to say it at once."""
+    if mode not in (None, LIVE, NON_LIVE):
+        raise InputError(f"must be {LIVE} or {NON_LIVE}", "mode")
+    if mode is not None and live is not None:
+        raise InputError("pass either mode or live, not both", "mode")
+
+
 """The modes of a migration, in the words of `--migration-mode`."""
 
 
