@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -9,15 +10,19 @@ from msgspec.structs import replace
 from ganeti.base.paths import Paths
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.names import DiskRole
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.disks import MIRRORED_DEVICES, MirroredDevice
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import NODE_VERIFY, VerifyArgs, VerifyReport
+from ganeti.rpc.procedures.streams import STREAM_SEND, SendArgs
 from ganeti.simulation.nodes.model import ModelNode
 from ganeti.simulation.nodes.storage import SharedDirectory
 from ganeti.storage import assemble
+from ganeti.storage.assemble import device
 from ganeti.storage.drbd.driver import DrbdDisk, mirrored_devices
 from ganeti.storage.interface import BlockDevice
+from tests.support.export_nodes import ExportNode
 from tests.support.memory_disks import NODES, WRITTEN, MemoryNode
 from tests.support.model_drbd import DrbdNode, DrbdWorld, FileLayer
 
@@ -55,8 +60,8 @@ class CountedLayer(FileLayer):
         """Nothing is counted but how often it was written to."""
 
 
-class DrbdModelNode(MemoryNode):
-    """A node with a volume group."""
+class DrbdModelNode(MemoryNode, ExportNode):
+    """A node with a volume group, whose disks can be exported."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,9 +80,26 @@ class DrbdModelNode(MemoryNode):
             told: VerifyReport = await report(args, call)
             return replace(told, mirror_version=version, mirror_helper=helper)
 
+        send = found[STREAM_SEND.name]
+
+        async def send_open(args: SendArgs, call: Call) -> Any:
+            assert args.disk is not None
+            spec = args.disk.instance
+            one = device(Paths(Path("/") / self.name), spec.name, spec.disks[args.disk.index])
+            await one.open(DiskRole.PRIMARY)
+            try:
+                return await send(args, call)
+            finally:
+                await one.close()
+
+        found[STREAM_SEND.name] = send_open
         found[MIRRORED_DEVICES.name] = devices
         found[NODE_VERIFY.name] = verify
         return found
+
+    def _read(self, args: SendArgs) -> str:
+        """No content is kept."""
+        return ""
 
     def _units(self, asked: Sequence[StorageUnit]) -> list[tuple[StorageUnit, SharedDirectory]]:
         return ModelNode._units(self, asked)

@@ -451,10 +451,11 @@ class MemoryNode(ModelNode):
         opens = {
             "instance_start": DiskRole.PRIMARY,
             "os_create": DiskRole.PRIMARY,
+            "os_rename": DiskRole.PRIMARY,
             "migration_accept": DiskRole.BOTH,
         }
         for name, role in opens.items():
-            found[name] = _opening(found[name], drivers, role, stays=name != "os_create")
+            found[name] = _opening(found[name], drivers, role, stays=not name.startswith("os_"))
         closes: dict[str, Callable[[Any], bool]] = {
             "instance_shutdown": lambda _args: True,
             "migration_finish_source": lambda args: bool(args.success),

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ganeti.model.names import AdminState, JobStatus
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes import OpCode
+from ganeti.model.opcodes.backup import OpBackupExport
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.cluster import OpClusterVerifyGroup
 from ganeti.model.opcodes.instance import (
@@ -22,7 +23,9 @@ from ganeti.model.opcodes.instance_changes import (
     OpInstanceActivateDisks,
     OpInstanceGrowDisk,
     OpInstanceReplaceDisks,
+    OpInstanceSetParams,
 )
+from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
 from ganeti.model.opcodes.mirrors import (
     OpGroupVerifyDisks,
     OpInstanceDiskStatus,
@@ -214,6 +217,41 @@ async def test_a_stopped_guest_starts_where_all_its_data_is_although_the_link_is
     kernels.world.heal()
     assert await statuses(master) == ["ok", "ok"]
     assert len(generations(kernels)) == 1
+
+
+WORK_ON_DISKS: dict[str, OpCode] = {
+    "reinstall": OpInstanceReinstall(instance_name=NAME),
+    "rename": OpInstanceRename(instance_name=NAME, new_name="other.example.com", name_check=False, ip_check=False),
+    "export": OpBackupExport(instance_name=NAME, target_node=ONE),
+    "convert": OpInstanceSetParams(instance_name=NAME, disk_template="plain"),
+}  # fmt: skip
+
+
+@pytest.mark.requirement("G13", "F22")
+@pytest.mark.usefixtures("web")
+@pytest.mark.parametrize("work", list(WORK_ON_DISKS))
+async def test_disks_of_a_stopped_guest_are_used_where_all_their_data_is_although_the_link_is_cut(
+    master: Master, kernels: Kernels, work: str
+) -> None:
+    succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
+    kernels.world.cut(TWO, THREE)
+    succeeded(await master.run(WORK_ON_DISKS[work]))
+    assert not any(kernels.of(node).devices for node in (TWO, THREE)), "all disks are closed again"
+
+
+@pytest.mark.requirement("G13", "F22")
+@pytest.mark.parametrize("work", list(WORK_ON_DISKS))
+async def test_disks_of_a_stopped_guest_are_not_used_where_they_lack_writes(
+    master: Master, kernels: Kernels, web: Instance, work: str
+) -> None:
+    kernels.world.cut(TWO, THREE)
+    kernels.of(TWO).write(disk(master))
+    succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
+    swapped = replace(
+        web, primary_node=NODES[2], secondary_nodes=(NODES[1],), admin_state=AdminState.DOWN
+    )
+    await master.change(lambda draft: draft.put(swapped))
+    assert "is older than the other copy" in await refused(master, WORK_ON_DISKS[work])
 
 
 @pytest.mark.requirement("G13", "F22")

@@ -68,10 +68,10 @@ from ganeti.units.instance.access import (
     primary_node,
     set_admin_state,
 )
-from ganeti.units.instance.disks import copies_open
 from ganeti.units.instance.install import osparams_with, scripts_of
 from ganeti.units.instance.power import run_again, shut_down_source
 from ganeti.units.instance.remove import LUInstanceRemove
+from ganeti.units.mirrors.opening import disks_ready
 from ganeti.units.node_choice import check_online
 from ganeti.units.telling import showing
 from ganeti.units.transfers import SLACK, Load, carry, make_route
@@ -320,7 +320,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         route = await make_route(ctx, undo, name, plan.source, target)
         spec = instance_spec(ctx.snapshot, plan.instance)
         results = []
-        async with copies_open(ctx, plan.instance):
+        async with disks_ready(ctx, plan.instance):
             for disk in spec.disks:
                 ctx.step(f"exporting disk {disk.index} ({disk.size} MiB) to {target.name}")
                 load = self._load(ctx, plan, disk.index, snapshots.get(disk.index, ""))

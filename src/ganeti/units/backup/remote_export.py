@@ -18,9 +18,9 @@ from ganeti.model.opcodes.backup import OpBackupExport
 from ganeti.rpc.procedures.streams import STREAM_SEND, DiskEnd, SendArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import check_not_migrating, is_running, primary_node
-from ganeti.units.instance.disks import copies_open
 from ganeti.units.instance.install import osparams_with, scripts_of
 from ganeti.units.instance.power import run_again, shut_down_source
+from ganeti.units.mirrors.opening import disks_ready
 from ganeti.units.node_choice import check_online
 from ganeti.units.telling import LOOK_EVERY_S, MIB, ScriptWatch, showing, telling
 from ganeti.units.transfers import secret_of_others
@@ -120,7 +120,7 @@ async def send_all(ctx: UnitContext, op: OpBackupExport, plan: RemotePlan) -> No
                 await undo.push(end, also_after=True)
             if plan.was_running:
                 await shut_down_source(ctx, instance, plan.source, op.shutdown_timeout)
-            async with copies_open(ctx, instance):
+            async with disks_ready(ctx, instance):
                 await _send_together(ctx, op, plan)
             undo.commit()
     except BaseException:

@@ -13,9 +13,9 @@ from ganeti.model.opcodes.instance_system import OpInstanceReinstall
 from ganeti.model.param_checks import check_os_params
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, check_down, primary_node
-from ganeti.units.instance.disks import copies_open
 from ganeti.units.instance.grants import grant_primary
 from ganeti.units.instance.install import check_os, install_os, osparams_with
+from ganeti.units.mirrors.opening import disks_ready
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, ReinstallPlan]):
     async def execute(self, ctx: UnitContext, plan: ReinstallPlan) -> Outcome:
         instance = await grant_primary(ctx.config, plan.instance)
         ctx.step(f"running the OS create scripts of {instance.os} for {instance.name}")
-        async with copies_open(ctx, instance):
+        async with disks_ready(ctx, instance):
             await install_os(
                 ctx,
                 primary_node(ctx, instance),

@@ -19,9 +19,10 @@ from ganeti.rpc.procedures.programs import OS_RENAME, OsRenameArgs
 from ganeti.units import name_lookup
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, check_down, primary_node
-from ganeti.units.instance.disks import copies_open, label_disks
+from ganeti.units.instance.disks import label_disks
 from ganeti.units.instance.grants import grant_primary
 from ganeti.units.instance.install import osparams_with, run_script
+from ganeti.units.mirrors.opening import disks_ready
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
             debug=int(self.op.debug_level > 0),
         )
         try:
-            async with copies_open(ctx, instance):
+            async with disks_ready(ctx, instance):
                 await run_script(ctx, node, OS_RENAME, args)
         except RpcFailed as err:
             if err.wire_error != GuestOsError.wire_name:

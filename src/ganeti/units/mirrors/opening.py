@@ -1,6 +1,7 @@
 """Opening of mirrored disks on the node of their guest, also while the link to the other copy is cut."""
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 from ganeti.base.errors import ErrorCode, ExecError, PrereqError, RpcError
 from ganeti.config.fill import disk_spec
@@ -16,6 +17,7 @@ from ganeti.rpc.procedures.disks import (
     OpenDiskArgs,
 )
 from ganeti.units.context import UnitContext
+from ganeti.units.instance.disks import close_disks, copies_open, is_mirrored
 from ganeti.units.mirrors.judge import (
     OFFLINE,
     Verdict,
@@ -51,6 +53,33 @@ async def prepare_primary(ctx: UnitContext, instance: Instance, *, force: bool =
             )
     for verdict in alone:
         await _open_alone(ctx, instance, node, verdict, force=force)
+
+
+@contextlib.asynccontextmanager
+async def disks_ready(ctx: UnitContext, instance: Instance) -> AsyncIterator[None]:
+    """Let the node of an existing guest that is down open its disks for the time of a block.
+
+    The secondary copies are open meanwhile. As at the start of a guest, a complete copy is opened alone while the
+    link to the other one is cut. Disks that are in use stay open.
+    """
+    async with copies_open(ctx, instance):
+        is_ours = is_mirrored(instance) and not any(
+            verdict.primary.is_writing for verdict in await verdicts_of(ctx, instance)
+        )
+        try:
+            if is_ours:
+                await prepare_primary(ctx, instance)
+            yield
+        finally:
+            if is_ours:
+                await _close_primary(ctx, instance)
+
+
+async def _close_primary(ctx: UnitContext, instance: Instance) -> None:
+    try:
+        await close_disks(ctx, instance, ctx.snapshot.nodes[instance.primary_node])
+    except RpcError as err:
+        ctx.warn(f"{err}; the disks of {instance.name} stay open there")
 
 
 def _must_be_alone(verdict: Verdict, *, force: bool) -> bool:
@@ -104,15 +133,23 @@ async def _outdate(ctx: UnitContext, instance: Instance, at: int, name: str, *, 
 
 
 async def check_copy(
-    ctx: UnitContext, instance: Instance, node: Node, *, to: str, force: bool = False
+    ctx: UnitContext,
+    instance: Instance,
+    node: Node,
+    *,
+    to: str,
+    force: bool = False,
+    is_last: bool = False,
 ) -> None:
     """Refuse to use the copy on a node if it lacks writes, or will (G13); `to` names the operation in the message.
 
-    With `force` only a copy without usable data is refused; a warning names the loss. This queries both nodes.
+    With `force` only a copy without usable data is refused; a warning names the loss. With `is_last` the operation
+    drops the other copy, so the primary's one needs no connection to it. This queries both nodes.
     """
+    reason = why_no_source if is_last else why_not_used
     verdicts = await verdicts_of(ctx, instance)
     for verdict in verdicts:
-        why = why_not_used(verdict, node.name)
+        why = reason(verdict, node.name)
         if not why:
             continue
         part, state = verdict.of(node.name)

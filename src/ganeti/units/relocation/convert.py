@@ -41,7 +41,7 @@ from ganeti.units.instance.disks import (
 from ganeti.units.instance.grants import check_recovery
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.requests import check_template
-from ganeti.units.mirrors.opening import check_copy
+from ganeti.units.mirrors.opening import check_copy, disks_ready
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
 from ganeti.units.relocation.copying import DiskCopies
 from ganeti.units.relocation.plan import DiskPlan
@@ -204,7 +204,11 @@ async def convert(ctx: UnitContext, plan: DiskPlan, *, wait: bool) -> Outcome:
             async with _opened(ctx, after, plan.node):
                 await _synchronise(ctx, after, wait=wait)
         else:
-            async with _opened(ctx, before, plan.node), _opened(ctx, after, plan.node):
+            async with (
+                disks_ready(ctx, before),
+                _opened(ctx, before, plan.node),
+                _opened(ctx, after, plan.node),
+            ):
                 await steps.take(_CopyConverted(plan))
                 await _synchronise(ctx, after, wait=wait)
         steps.commit(put_instance(after))
@@ -230,11 +234,11 @@ async def _check_own_copy(ctx: UnitContext, plan: DiskPlan) -> None:
     """Refuse unless the copy on the primary node, whose data is kept, has all data, also by its peer's records."""
     if not is_mirrored(plan.before):
         return
-    async with _opened(ctx, plan.before, plan.node):
+    async with disks_ready(ctx, plan.before), _opened(ctx, plan.before, plan.node):
         seen = [sync for _disk, sync in await sync_of(ctx, plan.before, plan.node)]
         if any(sync and not sync.up_to_date and sync.percent is not None for sync in seen):
             await _synchronise(ctx, plan.before, wait=True)
-        await check_copy(ctx, plan.before, plan.node, to="convert")
+        await check_copy(ctx, plan.before, plan.node, to="convert", is_last=True)
 
 
 @dataclass(frozen=True)
