@@ -355,6 +355,9 @@ def _installed_search_path() -> str:
         return "/usr/lib/ganeti/iallocators"
 
 
+HOSTNAME_VARIABLE = "GANETI_HOSTNAME"
+
+
 def hostname() -> str:
     """Return the name of this node: `GANETI_HOSTNAME` in a virtual cluster, else the full host name."""
-    return os.environ.get("GANETI_HOSTNAME") or socket.getfqdn()
+    return os.environ.get(HOSTNAME_VARIABLE) or socket.getfqdn()

@@ -15,6 +15,7 @@ from ganeti.cli.cluster_backup import add_backup_commands
 from ganeti.cli.cluster_changes import add_change_commands
 from ganeti.cli.cluster_crypto import add_crypto_commands
 from ganeti.cli.cluster_disks import add_size_commands
+from ganeti.cli.cluster_doctor import add_doctor_commands
 from ganeti.cli.cluster_nodes import add_node_commands
 from ganeti.cli.cluster_placement import add_placement_commands
 from ganeti.cli.cluster_recovery import add_recovery_commands
@@ -376,6 +377,7 @@ add_change_commands(table)
 add_crypto_commands(table)
 add_placement_commands(table)
 add_recovery_commands(table)
+add_doctor_commands(table)
 add_size_commands(table)
 add_backup_commands(table)
 add_disk_commands(table)

@@ -77,7 +77,12 @@ def filled_nicparams(cluster: Cluster, nic: Nic, group: NodeGroup | None = None)
     """Return mode, link and VLAN of a network interface; `group` matters for an interface in a network."""
     of_network = group.networks.get(nic.network, {}) if group and nic.network else {}
     own = of_network if nic.network else nic.nicparams
-    return layered(NIC_DEFAULTS, cluster.nicparams.get(DEFAULT, {}), own)
+    return layered(default_nicparams(cluster), own)
+
+
+def default_nicparams(cluster: Cluster) -> Params:
+    """Return mode, link and VLAN of an interface that has none of its own."""
+    return layered(NIC_DEFAULTS, cluster.nicparams.get(DEFAULT, {}))
 
 
 def group_of(snapshot: View, node_uuid: NodeUuid) -> NodeGroup | None:

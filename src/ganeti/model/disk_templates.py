@@ -12,6 +12,9 @@ import msgspec
 
 from ganeti.base.identifiers import is_absolute_path, plain_name, volume_name
 
+VOLUME_GROUP = "lvm-vg"
+"""The kind of storage units that are volume groups of LVM."""
+
 
 class Mirror(StrEnum):
     """The way in which another node gets the data of an instance."""
@@ -175,7 +178,7 @@ PLAIN = DiskTemplate(
     "plain",
     has_driver=True,
     disk_id=DiskId(param="vg", checked_name=volume_name),
-    storage=StorageFacts("lvm-vg", "vg_name", param="vg", option="--vg-name"),
+    storage=StorageFacts(VOLUME_GROUP, "vg_name", param="vg", option="--vg-name"),
     uses_node_disk=True,
     adopts=True,
     can_be_exclusive=True,

@@ -17,14 +17,17 @@ from ganeti.base.paths import Paths, hostname
 from ganeti.base.roles import DAEMONS, held_files
 from ganeti.base.users import ServiceUsers
 from ganeti.bootstrap.daemons import Daemons
+from ganeti.doctor.gather import host_facts, of_node
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.disk_templates import StorageUnit
+from ganeti.model.host_facts import HostFacts, HostQuestion
 from ganeti.node.files import checksums_of
 from ganeti.node.lease_record import boot_id
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.disks import STORED_DISKS, StorageUnits, StoredDisk
 from ganeti.rpc.procedures.form import PROTOCOL_VERSION, Nothing
 from ganeti.rpc.procedures.host import (
+    HOST_FACTS,
     NODE_INFO,
     NODE_VERIFY,
     VERSION,
@@ -111,6 +114,7 @@ def handlers(
         NODE_INFO.name: node.info,
         NODE_VERIFY.name: node.verify,
         STORED_DISKS.name: node.stored_disks,
+        HOST_FACTS.name: node.host_facts,
     }
 
 
@@ -150,6 +154,9 @@ class _Node:
                 name: await self._hypervisor_version(name) for name in args.hypervisors
             },
         )
+
+    async def host_facts(self, args: HostQuestion, _call: Call) -> HostFacts:
+        return await host_facts(of_node(args, self.paths))
 
     async def verify(self, args: VerifyArgs, _call: Call) -> VerifyReport:
         authority, authority_not_after = self.facts.authority()

@@ -7,7 +7,7 @@ import msgspec
 from ganeti.model.cluster_params import CLUSTER_PARAMS, UNKNOWN_PARAMS
 from ganeti.model.fields import Field, Form, RefersTo
 from ganeti.model.opcodes.base import OpCode
-from ganeti.model.operation import Argument, Command, Loss, Rest
+from ganeti.model.operation import Argument, Command, Loss, Parameter, Rest, Right, Value
 from ganeti.model.uid_ranges import UidRange
 
 
@@ -55,6 +55,20 @@ class OpClusterVerify(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VERIFY"
     ] = False
 
     host_changing: ClassVar[bool] = False
+
+
+class OpClusterDoctor(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_DOCTOR"):
+    """Examine the hosts of nodes: findings about host, network, time, storage and virtualisation."""
+
+    nodes: Annotated[list[str], RefersTo.NODE] = []
+    """Names of nodes; default: all online nodes."""
+
+    host_changing: ClassVar[bool] = False
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("GET", "/2/doctor", (
+            Parameter("node", Value.TEXTS, "name of a node; may be repeated", "nodes"),
+        ), right=Right.READ, summary="Examine the hosts of nodes", has_body=False),
+    )  # fmt: skip
 
 
 class OpClusterVerifyConfig(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VERIFY_CONFIG"):

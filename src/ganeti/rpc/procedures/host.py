@@ -1,6 +1,7 @@
 """Procedures about the node itself."""
 
 from ganeti.model.disk_templates import StorageUnit
+from ganeti.model.host_facts import HostFacts, HostQuestion
 from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, QUICK_S, Message, Nothing, Procedure
 
 
@@ -121,6 +122,8 @@ VERSION = Procedure("version", Nothing, NodeVersion, QUICK_S, changes=False)
 NODE_INFO = Procedure("node_info", NodeInfoArgs, NodeInfo, NORMAL_S, changes=False)
 
 NODE_VERIFY = Procedure("node_verify", VerifyArgs, VerifyReport, NORMAL_S, changes=False)
+
+HOST_FACTS = Procedure("host_facts", HostQuestion, HostFacts, NORMAL_S, changes=False)
 
 TEST_DELAY = Procedure("test_delay", TestDelayArgs, Nothing, HOURS_S, changes=False)
 

@@ -12,6 +12,8 @@ from ganeti.base.errors import (
     PrereqError,
 )
 from ganeti.base.identifiers import interface_name
+from ganeti.model.disk_templates import VOLUME_GROUP
+from ganeti.model.host_facts import HostFacts, HostQuestion, Space
 from ganeti.model.recovery import Token
 from ganeti.rpc.procedures.commands import (
     CommandOutput,
@@ -119,6 +121,15 @@ class HostCalls(NodeState):
             },
         )
 
+    def on_host_facts(self, args: HostQuestion) -> HostFacts:
+        return HostFacts(
+            name=self.name,
+            memory_mib=self.memory,
+            cpus=self.cpus,
+            is_clock_synchronised=True,
+            spaces={one: Space(total=self.memory, free=self.memory) for one in args.directories},
+        )
+
     def on_node_verify(self, args: VerifyArgs) -> VerifyReport:
         return VerifyReport(
             software=__version__,
@@ -131,7 +142,7 @@ class HostCalls(NodeState):
             storage_problems=[
                 f"lvm-vg storage: there is no volume group {unit.key}"
                 for unit in args.storage
-                if unit.kind == "lvm-vg" and unit.key not in self.groups
+                if unit.kind == VOLUME_GROUP and unit.key not in self.groups
             ],
             connection_problems={},
             certificate_not_after=self.time + 1e9,

@@ -11,7 +11,7 @@ from ganeti.base.errors import (
     HypervisorError,
     NotMaster,
 )
-from ganeti.model.disk_templates import StorageUnit
+from ganeti.model.disk_templates import VOLUME_GROUP, StorageUnit
 from ganeti.model.hooks import Phase
 from ganeti.model.hypervisors import HYPERVISORS
 from ganeti.model.instance_spec import InstanceSpec
@@ -241,7 +241,7 @@ class NodeState:
     def _units(self, asked: Sequence[StorageUnit]) -> list[tuple[StorageUnit, SharedDirectory]]:
         places = {"file": self.local, "sharedfile": self.shared}
         found = [(unit, places[unit.kind]) for unit in asked if self._allows(unit.kind, unit.key)]
-        groups = [unit for unit in asked if unit.kind == "lvm-vg" and unit.key in self.groups]
+        groups = [unit for unit in asked if unit.kind == VOLUME_GROUP and unit.key in self.groups]
         return found + [(unit, self.groups[unit.key]) for unit in groups]
 
     def _allows(self, kind: str, path: str) -> bool:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from ganeti.base.errors import StorageError
 from ganeti.base.paths import Paths
-from ganeti.model.disk_templates import StorageUnit
+from ganeti.model.disk_templates import VOLUME_GROUP, StorageUnit
 from ganeti.rpc.procedures.disks import StoredDisk
 from ganeti.rpc.procedures.host import StorageSpace
 from ganeti.rpc.procedures.storage_units import UnitState
@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 class VolumeGroups(StorageKind, Repair):
     """All volume groups of this node."""
 
-    name: ClassVar[str] = "lvm-vg"
+    name: ClassVar[str] = VOLUME_GROUP
 
     def __init__(self, lvm: Lvm | None = None) -> None:
         self._lvm = lvm or Lvm()
