@@ -42,7 +42,7 @@ def doctor(args: argparse.Namespace) -> int:
 
     The exit code is 1 if there is an error.
     """
-    is_member = current_position(Paths()) >= 0
+    is_member = current_position(Paths.from_environment()) >= 0
     if args.local or not is_member:
         found = _of_this_host(is_member=is_member)
     else:
@@ -66,7 +66,7 @@ def _of_this_host(*, is_member: bool) -> list[dict[str, Any]]:
     from ganeti.model.host_facts import HostQuestion
 
     ports = () if is_member else CLUSTER_PORTS
-    question = of_node(HostQuestion(ports=ports), Paths())
+    question = of_node(HostQuestion(ports=ports), Paths.from_environment())
     facts = asyncio.run(host_facts(question))
     found: list[dict[str, Any]] = msgspec.to_builtins(findings_of_host(question, facts))
     return found

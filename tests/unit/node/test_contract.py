@@ -21,6 +21,7 @@ from ganeti.base.errors import GanetiError
 from ganeti.model import wire
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.hooks import Phase
+from ganeti.model.host_facts import HostQuestion
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.model.objects import Grant, GroupUuid, Node, NodeUuid
 from ganeti.recovery.grants import SHARED
@@ -93,6 +94,7 @@ from ganeti.rpc.procedures.hooks import (
     HooksArgs,
 )
 from ganeti.rpc.procedures.host import (
+    HOST_FACTS,
     LEAVE_CLUSTER,
     NODE_INFO,
     NODE_VERIFY,
@@ -321,6 +323,17 @@ async def test_a_node_examines_itself(bench: Bench) -> None:
     assert list(report.file_checksums) == [UPLOAD]
     assert (report.storage_problems, report.ssconf_position) == ([], -1)
     assert report.ssconf_checksum == ""
+
+
+async def test_host_facts_answer_only_the_question(bench: Bench) -> None:
+    question = HostQuestion(runs_kvm=False, directories=("/srv/disks",))
+    facts = await bench.node.call(HOST_FACTS, question)
+    assert facts.memory_mib > 0
+    assert facts.cpus > 0
+    assert any(one.endswith("/srv/disks") for one in facts.spaces)
+    assert all(0 < one.free <= one.total for one in facts.spaces.values())
+    assert (facts.links, facts.ports_in_use, facts.lvm_problem) == ({}, (), "")
+    assert (facts.qemu_problem, facts.kvm_problem) == ("", "")
 
 
 async def test_a_set_of_facts_is_never_replaced_by_an_older_one(bench: Bench) -> None:

@@ -13,7 +13,7 @@ from ganeti.base.errors import (
 )
 from ganeti.base.identifiers import interface_name
 from ganeti.model.disk_templates import VOLUME_GROUP
-from ganeti.model.host_facts import HostFacts, HostQuestion, Space
+from ganeti.model.host_facts import HostFacts, HostQuestion, Link, Space
 from ganeti.model.recovery import Token
 from ganeti.rpc.procedures.commands import (
     CommandOutput,
@@ -127,7 +127,9 @@ class HostCalls(NodeState):
             memory_mib=self.memory,
             cpus=self.cpus,
             is_clock_synchronised=True,
-            spaces={one: Space(total=self.memory, free=self.memory) for one in args.directories},
+            spaces={one: Space(total=1 << 20, free=1 << 19) for one in args.directories},
+            links={one: Link(is_bridge=True, is_up=True, mtu=1500) for one in args.links},
+            volume_groups={name: one.free for name, one in self.groups.items()},
         )
 
     def on_node_verify(self, args: VerifyArgs) -> VerifyReport:
