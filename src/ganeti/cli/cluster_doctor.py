@@ -1,7 +1,6 @@
 """gnt-cluster doctor: whether hosts can run the cluster's instances, and the commands that repair them."""
 
 import argparse
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -59,6 +58,8 @@ def doctor(args: argparse.Namespace) -> int:
 
 def _of_this_host(*, is_member: bool) -> list[dict[str, Any]]:
     """Return the findings about this host, with the default parts of a cluster."""
+    import asyncio
+
     import msgspec
 
     from ganeti.doctor.gather import host_facts, of_node

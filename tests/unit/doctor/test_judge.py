@@ -180,5 +180,5 @@ def test_processors_may_differ_if_guests_do_not_see_them() -> None:
 
 def test_many_names_are_counted() -> None:
     hosts = {f"n{one}": HEALTHY for one in range(9)}
-    found = compared(**hosts, z=facts(qemu_version="8.0.0"))
+    found = compared("host", **hosts, z=facts(qemu_version="8.0.0"))
     assert "7.2.9 on n0, n1, n2 and 6 more; 8.0.0 on z" in found["qemu-differs"]

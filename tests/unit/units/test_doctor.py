@@ -65,7 +65,7 @@ async def test_finding_names_its_host_and_only_given_nodes_are_asked(hosts: Mast
     assert bad["command"] == "apt-get install chrony"
     assert {one["host"] for one in await findings(hosts, "node3")} == {WHERE[2]}
     assert len(host(hosts, 1).asked) == 1
-    assert failed(await hosts.run(OpClusterDoctor(nodes=["node9"])))[1] == "unknown_entity"
+    assert failed(await hosts.run(OpClusterDoctor(nodes=["node9"])))[1][1] == "unknown_entity"
 
 
 async def test_hosts_are_compared_with_each_other(hosts: Master) -> None:

@@ -14,27 +14,33 @@ from ganeti.model.disk_templates import DRBD, VOLUME_GROUP
 from ganeti.model.host_facts import Finding, HostFacts, HostQuestion, Level
 from ganeti.model.objects import Node
 from ganeti.model.opcodes.cluster import OpClusterDoctor
+from ganeti.model.params import Params
 from ganeti.rpc.procedures.host import HOST_FACTS
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.node.storage import chosen_nodes
 
-KVM = "kvm"
-
 
 def host_question(snapshot: Snapshot) -> HostQuestion:
     """Return the parts of a host that this cluster uses."""
     cluster = snapshot.cluster
-    runs_kvm = KVM in cluster.enabled_hypervisors
+    qemu = qemu_hvparams(snapshot)
     units = storage_units(cluster)
     return HostQuestion(
-        runs_kvm=runs_kvm,
-        kvm_path=str(cluster_hvparams(cluster, KVM).get("kvm_path") or "") if runs_kvm else "",
+        runs_kvm=qemu is not None,
+        kvm_path=str(qemu["kvm_path"] or "") if qemu else "",
         volume_group=next((one.key for one in units if one.kind == VOLUME_GROUP), ""),
         uses_drbd=DRBD.name in cluster.enabled_disk_templates,
         directories=tuple(one.key for one in units if one.key.startswith("/")),
-        links=_links(snapshot) if runs_kvm else (),
+        links=_links(snapshot) if qemu else (),
     )
+
+
+def qemu_hvparams(snapshot: Snapshot) -> Params | None:
+    """Return the cluster's parameters of the hypervisor that runs QEMU; None if none is enabled."""
+    cluster = snapshot.cluster
+    rows = (cluster_hvparams(cluster, name) for name in cluster.enabled_hypervisors)
+    return next((row for row in rows if "kvm_path" in row), None)
 
 
 def _links(snapshot: Snapshot) -> tuple[str, ...]:
@@ -64,10 +70,10 @@ class LUClusterDoctor(LogicalUnit[OpClusterDoctor, list[Node]]):
             hosts[node.name] = answer
             of_node = question if node.vm_capable else without_guests(question)
             findings += findings_of_host(of_node, answer, node.name)
-        hypervisor = cluster_hvparams(ctx.snapshot.cluster, KVM) if question.runs_kvm else {}
         capable = {node.name for node in plan if node.vm_capable}
         guests = {name: facts for name, facts in hosts.items() if name in capable}
-        findings += findings_of_cluster(question, guests, str(hypervisor.get("cpu_type") or ""))
+        cpu_type = str((qemu_hvparams(ctx.snapshot) or {}).get("cpu_type") or "")
+        findings += findings_of_cluster(question, guests, cpu_type)
         return Outcome([asdict(one) for one in findings])
 
 
