@@ -16,14 +16,18 @@ from typing import Any
 
 from ganeti.api.luxi_server import LuxiServer
 from ganeti.base.certificates import for_rest, new_key
+from ganeti.base.clock import SystemClock
 from ganeti.base.http_server import HttpServer, Limits, serving
 from ganeti.web.application import Application
 from ganeti.web.audit import Audit
 from ganeti.web.events import EventHub
+from ganeti.web.logins import Logins
 from ganeti.web.master import MasterConnections
 from ganeti.web.resources.every import OPERATIONS
 from ganeti.web.server import rest_server, tls_context
 from ganeti.web.services import Services
+from ganeti.web.sessions import Sessions
+from ganeti.web.ui_files import UiFiles
 from ganeti.web.users import Users
 from tests.unit.api.masters import Master
 
@@ -191,10 +195,12 @@ async def rest_rig(directory: Path, limits: Limits | None = None) -> AsyncIterat
     certificate.write_bytes(_certificate())
     of_rest = MasterConnections(directory / "luxi")
     hub = EventHub(of_rest)
-    services = Services(of_rest, hub)
-    known = Users(users)
+    known, clock = Users(users), SystemClock()
     known.refresh()
-    server = rest_server(Application(OPERATIONS, services, known, Audit(audit)), limits)
+    sessions = Sessions(of_rest, known, clock, lambda: hub.contacts_lost)
+    ui = UiFiles(directory / "ui")
+    services = Services(of_rest, Logins(known, clock), sessions, ui, OPERATIONS, hub, clock)
+    server = rest_server(Application(services, Audit(audit)), limits)
     services.connections = lambda: server.connections
     context = ssl.create_default_context(cafile=certificate)
     following = asyncio.create_task(hub.run())

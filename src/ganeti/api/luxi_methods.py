@@ -19,7 +19,7 @@ from ganeti.api.luxi_arguments import Arguments
 from ganeti.api.luxi_server import Caller
 from ganeti.api.not_master import TAKE_OVER
 from ganeti.api.ports import Backups, Configuration, Filters, Queue, Screenshots, WatcherPause
-from ganeti.api.rest_methods import MAY, Method
+from ganeti.api.rest_methods import MAKE_LINK, MAY, Method
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobLost, PrereqError
 from ganeti.base.yield_every import YieldEvery
@@ -56,6 +56,7 @@ AUDITED = frozenset(
     (
         "SubmitJob", "SubmitJobToDrainedQueue", "SubmitManyJobs", "CancelJob", "ChangeJobPriority", "ArchiveJob",
         "ReplaceFilter", "DeleteFilter", "SetDrainFlag", "SetWatcherPause", "AbandonUndo", "BackupState",
+        MAKE_LINK,
     )
 )  # fmt: skip
 """Methods that change something, and that the REST server does not record."""

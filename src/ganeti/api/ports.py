@@ -100,6 +100,19 @@ class Queue(Protocol):
         ...
 
 
+class SessionMemory(Protocol):
+    """The stored sessions of the web console (`jobs.queue.JobQueue`)."""
+
+    @property
+    def sessions(self) -> str:
+        """Return what was stored last; '' if nothing was."""
+        ...
+
+    async def keep_sessions(self, text: str, /) -> None:
+        """Store the sessions durably."""
+        ...
+
+
 class Configuration(Protocol):
     """The configuration, for readers (`config.config.Config`)."""
 

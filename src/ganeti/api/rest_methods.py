@@ -1,14 +1,20 @@
-"""LUXI methods for the REST server: the number of the cluster's state, events, figures."""
+"""LUXI methods for the REST server: the number of the cluster's state, events, figures, sessions."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ganeti.api.event_log import EventLog
+from ganeti.api.login_links import LoginLinks
 from ganeti.api.luxi_arguments import Arguments
 from ganeti.api.luxi_server import Caller
+from ganeti.api.ports import SessionMemory
+from ganeti.base.errors import InputError
+from ganeti.model.operation import ROLES
 
 WAIT_LIMIT_S = 50.0
+SESSIONS_LIMIT = 512 * 1024
+MAKE_LINK = "MakeLoginLink"
 
 MAY = frozenset({
     "SubmitJobAs", "CancelJob", "WaitForJobChange", "WaitForEvents",
@@ -16,6 +22,7 @@ MAY = frozenset({
     *("QueryNetworks", "QueryFilters", "QueryClusterInfo", "QueryTags"),
     *("QueryStateNumber", "QueryFigures", "QueryHaStatus"),
     *("ReplaceFilter", "DeleteFilter"),
+    *("QuerySessions", "KeepSessions", "RedeemLoginLink"),
 })  # fmt: skip
 """Methods for the user of the REST server: its jobs belong to REST users (A44), and nothing else changes."""
 
@@ -31,6 +38,8 @@ class RestMethods:
     state_number: Callable[[], str]
     """Changes whenever the result of a query may have changed, except for changes of guests themselves."""
     figures: Callable[[], Mapping[str, Any]]
+    sessions: SessionMemory
+    links: LoginLinks
 
     def table(self) -> dict[str, Method]:
         """Return the methods by name."""
@@ -38,6 +47,10 @@ class RestMethods:
             "QueryStateNumber": (self._state_number, 0, 0),
             "WaitForEvents": (self._wait_for_events, 2, 3),
             "QueryFigures": (self._figures, 0, 0),
+            "QuerySessions": (self._query_sessions, 0, 0),
+            "KeepSessions": (self._keep_sessions, 1, 1),
+            MAKE_LINK: (self._make_link, 3, 3),
+            "RedeemLoginLink": (self._redeem_link, 1, 1),
         }
 
     async def _state_number(self, _args: Arguments, _caller: Caller) -> str:
@@ -51,3 +64,23 @@ class RestMethods:
 
     async def _figures(self, _args: Arguments, _caller: Caller) -> dict[str, Any]:
         return dict(self.figures())
+
+    async def _query_sessions(self, _args: Arguments, _caller: Caller) -> str:
+        return self.sessions.sessions
+
+    async def _keep_sessions(self, args: Arguments, _caller: Caller) -> None:
+        text = args.text(0)
+        if len(text) > SESSIONS_LIMIT:
+            raise InputError(f"has more than {SESSIONS_LIMIT} characters", "KeepSessions[0]")
+        await self.sessions.keep_sessions(text)
+
+    async def _make_link(self, args: Arguments, _caller: Caller) -> str:
+        """Return the secret of a login link for a user, or else for a role, that is valid for some seconds."""
+        user, role = args.text(0), args.text(1)
+        if bool(user) == bool(role) or role not in ("", *ROLES):
+            roles = ", ".join(ROLES)
+            raise InputError(f"must name a user or one of the roles {roles}", f"{MAKE_LINK}[1]")
+        return self.links.make(user, role, args.number(2))
+
+    async def _redeem_link(self, args: Arguments, _caller: Caller) -> dict[str, str]:
+        return self.links.redeem(args.text(0))

@@ -15,6 +15,7 @@ from ganeti.api.audit import MasterAudit
 from ganeti.api.event_log import EventLog
 from ganeti.api.ha_status import HaStatus
 from ganeti.api.leased import LeasedDispatcher
+from ganeti.api.login_links import LoginLinks
 from ganeti.api.luxi_methods import AUDITED, LuxiMethods
 from ganeti.api.luxi_server import Dispatcher
 from ganeti.api.rest_methods import RestMethods
@@ -364,6 +365,8 @@ class MasterServices:
                 **figures(queue, config.snapshot, self._node.store, locks, rpc),
                 **ha_status.figures(),
             },
+            queue,
+            LoginLinks(self._clock),
         )
         users = ServiceUsers.of_node(self._paths)
         pause = WatcherPauseFile(self._paths.watcher_pause, self._clock)

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import ganeti.web
+from ganeti.base.clock import SystemClock
 from ganeti.base.errors import GanetiError, HostError
 from ganeti.base.http_server import Limits, serving
 from ganeti.base.node_files import AUDIT_LOG, REST_LOG
@@ -25,14 +27,18 @@ from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
 from ganeti.web.application import Application
 from ganeti.web.audit import Audit
 from ganeti.web.events import EventHub
+from ganeti.web.logins import Logins
 from ganeti.web.master import MasterConnections
 from ganeti.web.resources.every import OPERATIONS
 from ganeti.web.server import rest_server, tls_context
 from ganeti.web.services import Services
+from ganeti.web.sessions import IDLE_S, Sessions
+from ganeti.web.ui_files import UiFiles
 from ganeti.web.users import Users
 
 PROGRAM = DaemonProgram("ganeti-rapi", "The REST interface of a cluster.", REST_LOG, RAPI)
 LOOK_INTERVAL_S = 1.0
+UI_DIRECTORY = Path(ganeti.web.__file__).parent / "ui"
 WITHOUT_MASTER_S = 30.0
 """Time without a master on this node after which this server ends."""
 
@@ -72,8 +78,12 @@ async def _serve(
     ending.on_reload.append(users.refresh)
     master = MasterConnections(paths.luxi_socket)
     hub = EventHub(master)
-    services = Services(master, hub)
-    application = Application(OPERATIONS, services, users, Audit(paths.log / AUDIT_LOG))
+    clock = SystemClock()
+    idle_s = args.session_idle * 60.0
+    sessions = Sessions(master, users, clock, lambda: hub.contacts_lost, idle_s)
+    logins = Logins(users, clock)
+    services = Services(master, logins, sessions, UiFiles(UI_DIRECTORY), OPERATIONS, hub, clock)
+    application = Application(services, Audit(paths.log / AUDIT_LOG))
     limits = Limits(args.max_connections, args.max_connections_per_address)
     server = rest_server(application, limits)
     services.connections = lambda: server.connections
@@ -81,7 +91,7 @@ async def _serve(
     tasks = [
         asyncio.create_task(hub.run(), name="events"),
         asyncio.create_task(
-            _look_after(users, hub, paths.rapi_certificate, ending), name="watch files and role"
+            _look_after(users, hub, sessions, paths.rapi_certificate, ending), name="look after"
         ),
     ]
     try:
@@ -100,12 +110,15 @@ async def _serve(
         await master.close()
 
 
-async def _look_after(users: Users, hub: EventHub, certificate: Path, ending: Ending) -> None:
-    """Watch for new users, a new certificate and a change of the master."""
+async def _look_after(
+    users: Users, hub: EventHub, sessions: Sessions, certificate: Path, ending: Ending
+) -> None:
+    """Watch for new users, ended sessions, a new certificate and a change of the master."""
     served = _version(certificate)
     while True:
         await asyncio.sleep(LOOK_INTERVAL_S)
         users.refresh()
+        await sessions.look()
         if _version(certificate) != served:
             log.info(
                 "the certificate has changed; the master restarts this server with the new one"
@@ -140,6 +153,13 @@ def _parser() -> argparse.ArgumentParser:
         default=Limits.connections_of_address,
         metavar="N",
         help="maximum number of clients from one address (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--session-idle",
+        type=int,
+        default=int(IDLE_S // 60),
+        metavar="MINUTES",
+        help="end a browser's session after this time without a request (default: %(default)s)",
     )
     parser.add_argument(
         "--require-authentication",

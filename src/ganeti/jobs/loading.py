@@ -17,6 +17,7 @@ from ganeti.jobs.record import (
     LOG_KIND,
     MOVING_KEY,
     QUEUE_KIND,
+    SESSIONS_KEY,
     WATCHER_KEY,
     LiveJob,
     StoredLogEntry,
@@ -35,7 +36,8 @@ class Loaded:
     jobs: dict[int, LiveJob] = field(default_factory=dict)
     drained: set[str] = field(default_factory=set)
     """The keys of reasons why the queue accepts no jobs."""
-    watcher_memory: str = ""
+    memories: dict[str, str] = field(default_factory=dict)
+    """Data of other programs, by key."""
     orphans: list[Operation] = field(default_factory=list)
 
 
@@ -62,8 +64,8 @@ def _take(loaded: Loaded, row: Row) -> None:
     elif row.kind == QUEUE_KIND:
         if row.key in (DRAINED_KEY, MOVING_KEY):
             loaded.drained.add(row.key)
-        elif row.key == WATCHER_KEY:
-            loaded.watcher_memory = row.value.decode()
+        elif row.key in (WATCHER_KEY, SESSIONS_KEY):
+            loaded.memories[row.key] = row.value.decode()
     else:
         owner = row.value.decode() if row.kind == KEY_KIND else row.key.partition("/")[0]
         job = loaded.jobs.get(int(owner))

@@ -30,7 +30,14 @@ from ganeti.jobs.journal import Journal
 from ganeti.jobs.keys import Keys
 from ganeti.jobs.loading import load_queue
 from ganeti.jobs.pending_undo import PendingStep, PendingUndo
-from ganeti.jobs.record import DRAINED_KEY, MOVING_KEY, QUEUE_KIND, WATCHER_KEY, LiveJob
+from ganeti.jobs.record import (
+    DRAINED_KEY,
+    MOVING_KEY,
+    QUEUE_KIND,
+    SESSIONS_KEY,
+    WATCHER_KEY,
+    LiveJob,
+)
 from ganeti.jobs.recovery import Recovery
 from ganeti.jobs.rules import MakeRulebook, no_rules
 from ganeti.jobs.run import Dependencies
@@ -104,7 +111,7 @@ class JobQueue:
         self._rejecting: set[int] = set()
         self._drained: set[str] = set()
         """The keys of the reasons why the queue accepts no jobs."""
-        self._watcher_memory = ""
+        self._memories: dict[str, str] = {}
         self.on_lost: Callable[[GanetiError], None] | None = None
         """Called once if the store can no longer be written, or a write has an unknown outcome (R13)."""
         self.on_change: Callable[[LiveJob], None] | None = None
@@ -119,7 +126,7 @@ class JobQueue:
         self._jobs.update(loaded.jobs)
         self._observe(loaded.jobs.values())
         self._drained = loaded.drained
-        self._watcher_memory = loaded.watcher_memory
+        self._memories = loaded.memories
         self._keys.remember(loaded.jobs.values())
         self._delete_orphans(loaded.orphans)
         members = await self._store.members()
@@ -236,13 +243,25 @@ class JobQueue:
     @property
     def watcher_memory(self) -> str:
         """Return the watcher's stored data, '' if there is none."""
-        return self._watcher_memory
+        return self._memories.get(WATCHER_KEY, "")
 
     async def keep_watcher_memory(self, text: str) -> None:
         """Store data for the watcher's next run, durably; does nothing if it is unchanged."""
-        if text != self._watcher_memory:
-            await self._journal.commit([Put(QUEUE_KIND, WATCHER_KEY, text.encode())])
-            self._watcher_memory = text
+        await self._keep_memory(WATCHER_KEY, text)
+
+    @property
+    def sessions(self) -> str:
+        """Return the REST server's stored sessions, '' if there are none."""
+        return self._memories.get(SESSIONS_KEY, "")
+
+    async def keep_sessions(self, text: str) -> None:
+        """Store the REST server's sessions, durably; does nothing if they are unchanged."""
+        await self._keep_memory(SESSIONS_KEY, text)
+
+    async def _keep_memory(self, key: str, text: str) -> None:
+        if text != self._memories.get(key, ""):
+            await self._journal.commit([Put(QUEUE_KIND, key, text.encode())])
+            self._memories[key] = text
 
     # Changing
 

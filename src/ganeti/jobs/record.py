@@ -26,6 +26,7 @@ MOVING_KEY = "moving"
 An administrator's drain has another key.
 """
 WATCHER_KEY = "watcher"
+SESSIONS_KEY = "sessions"
 
 KINDS = frozenset({JOB_KIND, LOG_KIND, KEY_KIND, QUEUE_KIND})
 

@@ -36,6 +36,14 @@ class Right(Enum):
     WRITE = "write"
 
 
+ROLES: Mapping[str, frozenset[Right]] = MappingProxyType({
+    "read": frozenset((Right.KNOWN, Right.READ)),
+    "operator": frozenset((Right.KNOWN, Right.READ, Right.OPERATE)),
+    "write": frozenset(Right),
+})  # fmt: skip
+"""Roles of users of the REST interface."""
+
+
 class Value(Enum):
     """The values of a query's parameter."""
 

@@ -1,35 +1,39 @@
 """Processing of one request: authentication, routing, permissions, execution and answer."""
 
 import asyncio
-import datetime as dt
+import hmac
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
-from ganeti.base.errors import GanetiError, InputError
+from ganeti.base.errors import GanetiError
 from ganeti.base.http_web import web
 from ganeti.model import wire
 from ganeti.web.audit import Audit
 from ganeti.web.bodies import read_body
 from ganeti.web.browsers import check_origin, is_browser, wants_page
-from ganeti.web.delays import LoginDelays
 from ganeti.web.lists import Encoded, has_already
 from ganeti.web.openapi import PAGE, PAGE_HEADERS
-from ganeti.web.operations import ARGUMENTS_LIMIT, Arguments, Call, JobOf, Operation
+from ganeti.web.operations import ARGUMENTS_LIMIT, Arguments, Call, JobOf
 from ganeti.web.refusals import Refusal, bad_request, error_body, forbidden, refusal_of
+from ganeti.web.rights import Rights
 from ganeti.web.routes import Routes
 from ganeti.web.scope import check_resource
 from ganeti.web.services import Services
+from ganeti.web.sessions import COOKIE, Session, csrf_token
 from ganeti.web.submission import KEY_HEADER, submit_job
-from ganeti.web.users import REALM, User, Users, name_in
+from ganeti.web.ui_files import PREFIX, is_ui
+from ganeti.web.users import REALM, User
 
 PASSED_HEADERS = (KEY_HEADER, "If-None-Match", "Last-Event-ID", "Accept")
 CHALLENGE = {"WWW-Authenticate": f'Basic realm="{REALM}"'}
 JSON = "application/json"
 NO_ARGUMENTS = Arguments({})
+CSRF_HEADER, BACKGROUND_HEADER = "X-Csrf-Token", "X-Background"
+_NOBODY = User("", Rights())
 
 log = logging.getLogger(__name__)
 
@@ -52,14 +56,11 @@ class Text:
 class Application:
     """Answers requests by the tables of operations."""
 
-    def __init__(
-        self, operations: Sequence[Operation], services: Services, users: Users, audit: Audit
-    ) -> None:
+    def __init__(self, services: Services, audit: Audit) -> None:
         self._services = services
-        self._users = users
         self._audit = audit
-        self._routes = Routes(operations)
-        self._delays = LoginDelays(services.clock.monotonic)
+        self._routes = Routes(services.operations)
+        self._public = {(one.method, one.path) for one in services.operations if one.is_public}
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Return the answer to one request; errors of clients and of this program become answers, too."""
@@ -82,10 +83,14 @@ class Application:
         return response
 
     async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
-        address = _address(request)
-        user = await self._login(request, address)
         target = request.raw_path  # as it came, before anything was decoded
         path, _, query = target.partition("?")
+        if is_ui(path) or _wants_console(path, request):
+            if not path.startswith(PREFIX):
+                return web.Response(status=303, headers={"Location": PREFIX})
+            return await self._services.ui.answer(request.method, path, request.headers)
+        address = _address(request)
+        who = await self._login(request, path, address)
         if not path.startswith("/"):
             raise bad_request("the request line must have a path")
         operation, items = self._routes.find(request.method, path)
@@ -93,12 +98,23 @@ class Application:
             name: request.headers[name] for name in PASSED_HEADERS if name in request.headers
         }
         call = Call(
-            operation, items, _arguments(query), None, user, address, self._services, headers
-        )
+            operation, items, _arguments(query), None, who.user, address, self._services, headers,
+            who.session, who.secret,
+        )  # fmt: skip
+        if who.session is None:
+            return await self._carried_out(call, request)
+        if BACKGROUND_HEADER not in request.headers:
+            self._services.sessions.use(who.session)
+        with who.session.holding():
+            return await self._carried_out(call, request)
+
+    async def _carried_out(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
+        operation, user = call.operation, call.user
         is_change = operation.method != "GET"
         try:
             if is_change or operation.submits:
                 check_origin(request.headers)
+                _check_csrf(call, request)
             call.arguments.check(operation)
             if not user.rights.may(operation.right, operation.permission):
                 raise forbidden("this user lacks the right to do that")
@@ -106,7 +122,7 @@ class Application:
             call.body = await read_body(request, operation.body_limit)
             result = await self._done(call)
         except (Refusal, GanetiError) as err:
-            if is_change:
+            if is_change and not operation.is_public:  # guesses must not fill the log
                 refusal = err if isinstance(err, Refusal) else refusal_of(err)
                 self._audit.note(call, refusal.status, refusal.explain)
             raise
@@ -114,34 +130,67 @@ class Application:
             self._audit.note(call, HTTPStatus.OK, "")
         return await _response(call, result, request)
 
-    async def _login(self, request: web.BaseRequest, address: str) -> User:
+    async def _login(self, request: web.BaseRequest, path: str, address: str) -> "_Who":
+        if (request.method, path) in self._public:
+            return _Who(_NOBODY)
         given = request.headers.getall("Authorization", [])
         if len(given) > 1:
             raise bad_request("more than one Authorization header")
-        if not given:
+        if given:
+            user = await self._services.logins.check(given[0], address)
+            if user is None:
+                raise Refusal(HTTPStatus.UNAUTHORIZED, "Wrong name or password", CHALLENGE)
+            return _Who(user)
+        secret = _cookie(request)
+        if not secret:
             raise Refusal(HTTPStatus.UNAUTHORIZED, "Log in with a name and a password", CHALLENGE)
-        today = dt.datetime.fromtimestamp(self._services.clock.time(), dt.UTC).date()
-        header = given[0]
-
-        def check() -> User | None:
-            user = self._users.login(header, today)
-            if user is None and self._users.refresh():  # A user who was just added need not wait.
-                user = self._users.login(header, today)
-            return user
-
-        try:
-            user = await self._delays.login(address, name_in(header), header, check)
-        except InputError as err:
-            raise bad_request(err.message) from err
-        if user is None:
-            raise Refusal(HTTPStatus.UNAUTHORIZED, "Wrong name or password", CHALLENGE)
-        return user
+        found = await self._services.sessions.find(secret)
+        if found is None:
+            raise Refusal(HTTPStatus.UNAUTHORIZED, "the session has ended; log in again")
+        return _Who(*found, secret)
 
     async def _done(self, call: Call) -> Any:
         does = call.operation.does
         if isinstance(does, JobOf):
             return await submit_job(call, does)
         return await does(call)
+
+
+@dataclass(frozen=True)
+class _Who:
+    """The user of a request, and how the user logged in."""
+
+    user: User
+    session: Session | None = None
+    secret: str = field(default="", repr=False)
+
+
+def _cookie(request: web.BaseRequest) -> str:
+    """Return the secret of the session's cookie, or ''; Refusal if there are two."""
+    found = []
+    for header in request.headers.getall("Cookie", []):
+        for pair in header.split(";"):
+            name, _, value = pair.strip().partition("=")
+            if name == COOKIE:
+                found.append(value)
+    if len(found) > 1:
+        raise bad_request(f"more than one cookie {COOKIE}")
+    return found[0] if found else ""
+
+
+def _check_csrf(call: Call, request: web.BaseRequest) -> None:
+    """Raise Refusal (403) if a request by cookie lacks the session's token."""
+    if call.session is None:
+        return
+    given = request.headers.get(CSRF_HEADER, "").encode("utf-8", "surrogateescape")
+    if not hmac.compare_digest(given, csrf_token(call.session_secret).encode()):
+        raise forbidden(f"the header {CSRF_HEADER} must have the token that GET /2/session returns")
+
+
+def _wants_console(path: str, request: web.BaseRequest) -> bool:
+    """Return True if a browser has opened the address of the server without a path."""
+    is_page = path == "/" and request.method == "GET" and wants_page(request.headers)
+    return is_page and "Authorization" not in request.headers
 
 
 def _is_unknown(refusal: Refusal, request: web.BaseRequest) -> bool:

@@ -23,6 +23,13 @@ def check_origin(headers: Mapping[str, str]) -> None:
         raise forbidden("a page of another site has sent this request")
 
 
+def check_same_origin(headers: Mapping[str, str]) -> None:
+    """Raise Refusal (403) unless a page of this server has caused the request; browsers send `Origin` for sockets."""
+    check_origin(headers)
+    if urlsplit(headers.get(_ORIGIN, "")).netloc != headers.get(_HOST):
+        raise forbidden("a page of another site has sent this request")
+
+
 def is_browser(headers: Mapping[str, str]) -> bool:
     """Return True if a browser has sent the request, for a script of a page or for its user."""
     return _SITE in headers or wants_page(headers)

@@ -80,6 +80,8 @@ class EventHub:
         self._heard = asyncio.get_running_loop().time()
         self._is_closed = False
         self.subscribers = 0
+        self.contacts_lost = 0
+        """Number of failed calls of the master; another one may have begun since."""
 
     def silent_s(self) -> float:
         """Return the seconds since the master's last answer."""
@@ -94,6 +96,7 @@ class EventHub:
                 self._heard = loop.time()
             except (GanetiError, Refusal) as err:
                 log.debug("no events: %s", err)
+                self.contacts_lost += 1
                 await asyncio.sleep(AGAIN_S)
                 continue
             self._take(answer)

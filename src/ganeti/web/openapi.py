@@ -12,6 +12,7 @@ from ganeti.model.opcodes.base import SUBMITTABLE_PRIORITIES
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.operation import Parameter, Value
 from ganeti.web.operations import JobOf, Operation
+from ganeti.web.sessions import COOKIE
 
 _ITEMS: dict[str, dict[str, Any]] = {
     "job": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
@@ -99,13 +100,14 @@ def document(operations: tuple[Operation, ...]) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Ganeti", "version": __version__, "description": "RAPI version 2"},
-        "security": [{"password": []}, {"token": []}],
+        "security": [{"password": []}, {"token": []}, {"session": []}],
         "paths": paths,
         "components": {
             "schemas": {**components, "Refusal": _refusal_schema()},
             "securitySchemes": {
                 "password": {"type": "http", "scheme": "basic"},
                 "token": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
             },
         },
     }
@@ -147,7 +149,7 @@ def _describe(kind: type[OpCode], schema: dict[str, Any]) -> None:
 def _operation(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     content_type, result = _RESULTS[one.result]
     found: dict[str, Any] = {
-        "operationId": f"{one.method.lower()}_{one.name or 'root'}",
+        "operationId": one.id,
         "summary": one.summary,
         "description": f"Needs the right: {one.right.value}.",
         "parameters": [_item(kind) for kind in one.kinds]
@@ -157,6 +159,8 @@ def _operation(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
             **{code: _refusal(text) for code, text in _REFUSALS.items()},
         },
     }
+    if one.is_public:
+        found["security"] = []
     if isinstance(one.does, JobOf):
         found["x-ganeti-opcode"] = one.does.opcode.op_id()
     body = _body(one, schemas)

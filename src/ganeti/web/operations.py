@@ -17,11 +17,13 @@ from ganeti.web.users import User
 
 if TYPE_CHECKING:
     from ganeti.web.services import Services
+    from ganeti.web.sessions import Session
 
 ARGUMENTS_LIMIT = 1000
 INTEGER_DIGITS = 19
 BODY_LIMIT = 10 * 1024 * 1024
 """Bytes of a body; a body for a job has the limit of a job."""
+PUBLIC_BODY_LIMIT = 8 * 1024
 
 
 BULK = Parameter("bulk", Value.FLAG, "return whole objects instead of their names")
@@ -127,6 +129,9 @@ class Call:
     """Address of the client."""
     services: "Services"
     headers: Mapping[str, str] = field(default_factory=dict)
+    session: "Session | None" = None
+    """The session, if the user logged in by a cookie."""
+    session_secret: str = field(default="", repr=False)
     job_ids: list[int] = field(default_factory=list)
     """Jobs that the request submitted, for the audit log."""
 
@@ -182,6 +187,8 @@ class Operation:
     """Name of the permission for `+NAME` and `-NAME` in the users file."""
     is_open: bool = False
     """True if limited users may use the operation: its answer has no objects of others, or leaves them out."""
+    is_public: bool = False
+    """True if a request needs no login. Its path has no variable part."""
 
     @property
     def accepted(self) -> tuple[Parameter, ...]:
@@ -191,7 +198,14 @@ class Operation:
     @property
     def body_limit(self) -> int:
         """Maximum size of the body in bytes."""
+        if self.is_public:
+            return PUBLIC_BODY_LIMIT
         return JOB_BYTES if self.result == "job" else BODY_LIMIT
+
+    @property
+    def id(self) -> str:
+        """Return the name in the OpenAPI document."""
+        return f"{self.method.lower()}_{self.name or 'root'}"
 
     @property
     def submits(self) -> bool:

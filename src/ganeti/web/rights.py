@@ -17,14 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ganeti.base.errors import InputError
-from ganeti.model.operation import Right
+from ganeti.model.operation import ROLES, Right
 from ganeti.model.scope import BY_PATTERN, Scope
 
-ROLES: dict[str, frozenset[Right]] = {
-    "read": frozenset((Right.KNOWN, Right.READ)),
-    "operator": frozenset((Right.KNOWN, Right.READ, Right.OPERATE)),
-    "write": frozenset(Right),
-}
 _ALIASES = {"@readonly": "read", "@admin": "write", "@operator": "operator"}
 _KINDS = frozenset(kind.value for kind in BY_PATTERN)
 _UNLIMITED = Scope()

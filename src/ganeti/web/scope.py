@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from ganeti.base.errors import PrereqError
 from ganeti.model.job import remote_source
-from ganeti.web.operations import Call
+from ganeti.web.operations import Call, Operation
 from ganeti.web.refusals import forbidden, not_found
 
 
@@ -19,8 +19,13 @@ async def check_resource(call: Call) -> None:
     for kind, word in zip(operation.kinds, call.items, strict=True):
         if kind in _OWN and not await _OWN[kind](call, word):
             raise not_found(f"{kind} {word} does not exist for this user")
-    if not (operation.is_open or operation.submits or _OWN.keys() & set(operation.kinds)):
+    if not is_open_to_limited(operation):
         raise forbidden("this user is limited to some instances")
+
+
+def is_open_to_limited(operation: Operation) -> bool:
+    """Return True if limited users may use the operation on objects of theirs."""
+    return operation.is_open or operation.submits or bool(_OWN.keys() & set(operation.kinds))
 
 
 async def has_instance(call: Call, name: str) -> bool:

@@ -1,12 +1,16 @@
 """Services for operations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ganeti.base.clock import Clock, SystemClock
 from ganeti.web.events import EventHub
+from ganeti.web.logins import Logins
 from ganeti.web.master import MasterConnections
+from ganeti.web.operations import Operation
 from ganeti.web.recent import RecentAnswers
+from ganeti.web.sessions import Sessions
+from ganeti.web.ui_files import UiFiles
 
 
 @dataclass
@@ -14,6 +18,10 @@ class Services:
     """The client of the master, and the server's caches."""
 
     master: MasterConnections
+    logins: Logins
+    sessions: Sessions
+    ui: UiFiles
+    operations: Sequence[Operation]
     events: EventHub | None = None
     clock: Clock = field(default_factory=SystemClock)
     answers: RecentAnswers = field(default_factory=RecentAnswers)

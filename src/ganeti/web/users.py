@@ -52,6 +52,8 @@ class Entry:
     ha1: bytes = field(default_factory=_unmatched_digest, repr=False)
     sha256: bytes = field(default_factory=_unmatched_digest, repr=False)
 
+    password: bytes = field(default=b"", repr=False)
+    """The second word of the line: another one ends the user's sessions."""
     is_token: bool = False
     """Return True if the entry is also valid without a name: only a token is, since a password can be guessed."""
 
@@ -103,12 +105,14 @@ def _entry(words: list[str]) -> Entry:
     found = _SCHEME.match(secret)
     scheme = found[1].lower() if found else "cleartext"
     rest = secret[found.end() :] if found else secret
+    word = secret.encode()
     if scheme == "cleartext" and rest:
-        return Entry(user, sha256=hashlib.sha256(rest.encode()).digest())
+        return Entry(user, sha256=hashlib.sha256(rest.encode()).digest(), password=word)
     if scheme == "ha1":
-        return Entry(user, ha1=_digest(rest, _MD5_DIGITS))
+        return Entry(user, ha1=_digest(rest, _MD5_DIGITS), password=word)
     if scheme == "sha256":
-        return Entry(user, sha256=_digest(rest, _SHA256_DIGITS), is_token=True)
+        digest = _digest(rest, _SHA256_DIGITS)
+        return Entry(user, sha256=digest, password=word, is_token=True)
     raise InputError("the password has an unknown scheme or is empty")
 
 
@@ -170,6 +174,16 @@ class Users:
         is_right = entry.accepts(name, password)
         return _current(entry, today) if is_right and entry is not _STRANGER else None
 
+    def of_name(self, name: str, now: float) -> User | None:
+        """Return the user of a session; None without a valid line."""
+        entry = self._entries.get(name.encode())
+        return _current(entry, day_of(now)) if entry is not None else None
+
+    def password_of(self, name: str) -> bytes:
+        """Return what proves that a line still has the password of a session; b'' without a line."""
+        entry = self._entries.get(name.encode())
+        return entry.password if entry is not None else b""
+
     def _of_token(self, token: bytes, today: dt.date) -> User | None:
         digest, found = hashlib.sha256(token).digest(), None
         for entry in self._entries.values():
@@ -178,12 +192,30 @@ class Users:
         return _current(found, today) if found is not None and token else None
 
 
+def basic_header(name: str, password: str) -> str:
+    """Return the `Authorization` header for a name and a password; InputError for a name with a colon."""
+    if ":" in name:
+        raise InputError("a name must not contain ':'", "username")
+    pair = f"{name}:{password}".encode("utf-8", "surrogateescape")
+    return "Basic " + base64.b64encode(pair).decode()
+
+
+def bearer_header(token: str) -> str:
+    """Return the `Authorization` header for a token."""
+    return f"Bearer {token}"
+
+
 def name_in(header: str) -> str | None:
     """Return the name in the `Authorization` header, or None for a token; InputError like `Users.login`."""
     scheme, _, given = header.partition(" ")
     if scheme.lower() != "basic" or len(header) > HEADER_LIMIT:
         return None
     return _basic(given.strip())[0].decode("utf-8", "surrogateescape")
+
+
+def day_of(now: float) -> dt.date:
+    """Return the day (UTC) of a time."""
+    return dt.datetime.fromtimestamp(now, dt.UTC).date()
 
 
 def _current(entry: Entry, today: dt.date) -> User | None:

@@ -9,6 +9,7 @@ from typing import Any
 from ganeti.api.ha_status import HaStatus
 from ganeti.api.luxi_methods import LuxiMethods
 from ganeti.api.luxi_server import Caller
+from ganeti.api.login_links import LoginLinks
 from ganeti.api.rest_methods import RestMethods
 from ganeti.base.errors import ErrorCode, GanetiError, JobLost, JobQueueDrained, PrereqError
 from ganeti.config.snapshot import Snapshot
@@ -62,6 +63,7 @@ class FakeQueue(FakeJobs):
 
     is_drained: bool = False
     watcher_memory: str = ""
+    sessions: str = ""
     undo: FakeUndo = field(default_factory=FakeUndo)
     submitted: list[Sequence[OpCode]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
@@ -141,6 +143,9 @@ class FakeQueue(FakeJobs):
 
     async def keep_watcher_memory(self, text: str, /) -> None:
         self.watcher_memory = text
+
+    async def keep_sessions(self, text: str, /) -> None:
+        self.sessions = text
 
     async def wait_for_change(
         self,
@@ -233,7 +238,11 @@ class Master:
     def methods(self, *, rest_uid: int | None = None) -> LuxiMethods:
         clock = FrozenClock()
         rest = RestMethods(
-            self.history.events, lambda: f"{self.config.snapshot.position}.0", lambda: FIGURES
+            self.history.events,
+            lambda: f"{self.config.snapshot.position}.0",
+            lambda: FIGURES,
+            self.queue,
+            LoginLinks(clock),
         )
         live = LiveSource(self.nodes, clock)
         facts = ClusterFacts(lambda: self.queue.is_drained, self.pause.until)

@@ -19,6 +19,7 @@ from ganeti.web.resources import (
     jobs,
     networks,
     nodes,
+    session,
 )
 
 
@@ -46,6 +47,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *groups.OPERATIONS,
     *networks.OPERATIONS,
     *jobs.OPERATIONS,
+    *session.OPERATIONS,
     *operations_of(OPCODES.values(), {**nodes.BODIES, **instances.BODIES}),
     read("/2/events", "events", "Follow changes of the cluster as server-sent events", _events,
          Parameter("after", Value.TEXT, "only events after this number, like Last-Event-ID"),
