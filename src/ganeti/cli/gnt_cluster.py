@@ -13,6 +13,7 @@ from ganeti.base.terminal import say
 from ganeti.cli.cluster_audit import add_audit_command
 from ganeti.cli.cluster_backup import add_backup_commands
 from ganeti.cli.cluster_changes import add_change_commands
+from ganeti.cli.cluster_console import add_console_commands
 from ganeti.cli.cluster_crypto import add_crypto_commands
 from ganeti.cli.cluster_disks import add_size_commands
 from ganeti.cli.cluster_doctor import add_doctor_commands
@@ -378,6 +379,7 @@ add_crypto_commands(table)
 add_placement_commands(table)
 add_recovery_commands(table)
 add_doctor_commands(table)
+add_console_commands(table)
 add_size_commands(table)
 add_backup_commands(table)
 add_disk_commands(table)

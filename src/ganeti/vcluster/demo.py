@@ -27,6 +27,7 @@ LOOK_INTERVAL_S = 0.2
 WATCHED_LIMIT_S = 30.0
 RECOVERY_LIMIT_S = 120.0
 CHECKOUT = Path(__file__).resolve().parents[3]
+UI_DIRECTORY = CHECKOUT / "src" / "ganeti" / "web" / "ui"
 
 
 def build_guest() -> Path:
@@ -175,13 +176,14 @@ def up(directory: Path, *, shows_recovery: bool) -> None:
     else:
         announce(f"The demo is up already, in {directory}.")
     _hints(cluster)
+    _show_console_link(cluster)
 
 
 def _planned(directory: Path) -> VirtualCluster:
     _title("Building a small guest: a Linux kernel and busybox")
     guest = build_guest()
     _title(f"A cluster of {NODES} nodes on this machine, in {directory}")
-    return plan(directory, NODES, hypervisor="kvm", netns=False, guest=guest)
+    return plan(directory, NODES, hypervisor="kvm", netns=False, guest=guest, rest=True)
 
 
 def _hints(cluster: VirtualCluster) -> None:
@@ -199,6 +201,15 @@ To continue:
   {program} --dir {cluster.directory} status    the daemons
   {end}     end everything that the demo started"""
     )
+
+
+def _show_console_link(cluster: VirtualCluster) -> None:
+    """Print the address of the web console with a login link."""
+    words = ["gnt-cluster", "console-link"]
+    announce("\nThe web console; the link logs in once (gnt-cluster console-link makes another):")
+    announce(f"  {lifecycle.Commands(cluster, announce).output(cluster.master, words).strip()}")
+    if not (UI_DIRECTORY / "index.html").exists():
+        announce("  The console is not built yet: run make console, which needs npm.")
 
 
 def down(directory: Path) -> None:

@@ -31,6 +31,8 @@ from ganeti.web.users import REALM, User
 PASSED_HEADERS = (KEY_HEADER, "If-None-Match", "Last-Event-ID", "Accept")
 CHALLENGE = {"WWW-Authenticate": f'Basic realm="{REALM}"'}
 JSON = "application/json"
+EVERY = {"Server": "Ganeti", "X-Content-Type-Options": "nosniff"}
+"""Headers of every answer in JSON: names and tags in it are never taken for a page (A69)."""
 NO_ARGUMENTS = Arguments({})
 CSRF_HEADER, BACKGROUND_HEADER = "X-Csrf-Token", "X-Background"
 _NOBODY = User("", Rights())
@@ -67,7 +69,9 @@ class Application:
         try:
             response = await self._answered(request)
         except Refusal as refusal:
-            response = _unknown(request) if _is_unknown(refusal, request) else refused(refusal)
+            response = (
+                _unknown(refusal, request) if _is_unknown(refusal, request) else refused(refusal)
+            )
         except GanetiError as err:
             response = refused(refusal_of(err))
         except (ConnectionError, asyncio.CancelledError):
@@ -198,10 +202,10 @@ def _is_unknown(refusal: Refusal, request: web.BaseRequest) -> bool:
     return refusal.status is HTTPStatus.UNAUTHORIZED and is_browser(request.headers)
 
 
-def _unknown(request: web.BaseRequest) -> web.Response:
+def _unknown(refusal: Refusal, request: web.BaseRequest) -> web.Response:
     if wants_page(request.headers):
         return web.Response(text=PAGE, content_type="text/html", status=401, headers=PAGE_HEADERS)
-    return refused(Refusal(HTTPStatus.UNAUTHORIZED, "Log in with a name and a password"))
+    return refused(Refusal(refusal.status, refusal.explain))
 
 
 def _address(request: web.BaseRequest) -> str:
@@ -245,5 +249,5 @@ def refused(refusal: Refusal) -> web.Response:
 
 def _json(body: bytes, status: HTTPStatus, headers: dict[str, str]) -> web.Response:
     return web.Response(
-        status=status, body=body + b"\n", content_type=JSON, headers={**headers, "Server": "Ganeti"}
+        status=status, body=body + b"\n", content_type=JSON, headers={**headers, **EVERY}
     )

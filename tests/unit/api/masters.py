@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ganeti.api.ha_status import HaStatus
+from ganeti.api.login_links import LoginLinks
 from ganeti.api.luxi_methods import LuxiMethods
 from ganeti.api.luxi_server import Caller
-from ganeti.api.login_links import LoginLinks
 from ganeti.api.rest_methods import RestMethods
 from ganeti.base.errors import ErrorCode, GanetiError, JobLost, JobQueueDrained, PrereqError
 from ganeti.config.snapshot import Snapshot
@@ -233,6 +233,7 @@ class Master:
     audit: FakeAudit = field(default_factory=FakeAudit)
     recovery: RecoveryStatus = field(default_factory=RecoveryStatus)
 
+    links: LoginLinks = field(default_factory=lambda: LoginLinks(FrozenClock()))
     history: StateHistory = field(default_factory=StateHistory)
 
     def methods(self, *, rest_uid: int | None = None) -> LuxiMethods:
@@ -242,7 +243,7 @@ class Master:
             lambda: f"{self.config.snapshot.position}.0",
             lambda: FIGURES,
             self.queue,
-            LoginLinks(clock),
+            self.links,
         )
         live = LiveSource(self.nodes, clock)
         facts = ClusterFacts(lambda: self.queue.is_drained, self.pause.until)

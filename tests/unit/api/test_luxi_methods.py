@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from ganeti.api import luxi_methods
+from ganeti.api.login_links import LINKS_LIMIT
 from ganeti.api.luxi_server import Caller
-from ganeti.api.rest_methods import MAY
+from ganeti.api.rest_methods import MAY, SESSIONS_LIMIT
 from ganeti.base.errors import JobQueueFull
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.job import UndoStep
@@ -439,3 +440,30 @@ async def test_pending_undo_is_listed_and_abandoned(master: Master) -> None:
     ]
     assert await result(master, "AbandonUndo", 7, "x-1") == "a disk"
     assert master.queue.undo.abandoned == [(7, "x-1")]
+
+
+async def test_login_link_is_redeemed_once_and_never_made_by_the_rest_server() -> None:
+    master = Master()
+    secret = await result(master, "MakeLoginLink", "", "read", 60)
+    assert await result(master, "RedeemLoginLink", secret) == {"user": "", "role": "read"}
+    assert not (await ask(master, "RedeemLoginLink", secret)).success
+    for wrong in (["", "", 60], ["anna", "read", 60], ["", "root", 60], ["", "read", "x"]):
+        assert not (await ask(master, "MakeLoginLink", *wrong)).success
+    methods = master.methods(rest_uid=CALLER.uid)
+    refused = await methods.answer(Request("MakeLoginLink", ["", "write", 60]), CALLER)
+    assert not refused.success
+
+
+async def test_number_of_login_links_is_bounded() -> None:
+    master = Master()
+    first = master.links.make("anna", "", 60)
+    for _ in range(LINKS_LIMIT):
+        master.links.make("anna", "", 60)
+    assert not (await ask(master, "RedeemLoginLink", first)).success
+
+
+async def test_sessions_are_stored_and_bounded() -> None:
+    master = Master()
+    await result(master, "KeepSessions", "[]")
+    assert await result(master, "QuerySessions") == "[]"
+    assert not (await ask(master, "KeepSessions", "x" * (SESSIONS_LIMIT + 1))).success

@@ -559,3 +559,12 @@ async def test_key_of_a_submission_that_failed_can_be_used_again() -> None:
     assert await rig.queue.submit([delay()], key="mine") == job_id
     assert rig.queue.ids() == [job_id]
     await rig.end()
+
+
+async def test_stored_sessions_survive_a_restart_beside_the_watchers_memory() -> None:
+    rig = await Rig.loaded()
+    await rig.queue.keep_sessions("[1]")
+    await rig.queue.keep_watcher_memory("seen")
+    rig = await rig.restart()
+    assert (rig.queue.sessions, rig.queue.watcher_memory) == ("[1]", "seen")
+    await rig.end()
