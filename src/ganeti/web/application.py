@@ -136,7 +136,9 @@ class Application:
 
     async def _login(self, request: web.BaseRequest, path: str, address: str) -> "_Who":
         if (request.method, path) in self._public:
-            return _Who(_NOBODY)
+            secret = _cookie(request) if request.method == "GET" else ""
+            of_cookie = await self._services.sessions.find(secret) if secret else None
+            return _Who(*of_cookie, secret) if of_cookie else _Who(_NOBODY)
         given = request.headers.getall("Authorization", [])
         if len(given) > 1:
             raise bad_request("more than one Authorization header")

@@ -143,11 +143,11 @@ async def test_logout_ends_one_session_or_all_of_the_user(rig: RestRig) -> None:
     await rig.ask("DELETE", "/2/session?everywhere=1", user=None, headers=second)
     states = [await _status(rig, one) for one in (second, third, reader)]
     assert states == [401, 401, 200]
-    assert (await rig.ask("DELETE", "/2/session")).status == 401
+    assert (await rig.ask("DELETE", "/2/session")).status == 400
 
 
 async def _status(rig: RestRig, headers: dict[str, str]) -> int:
-    return (await rig.ask("GET", "/2/session", user=None, headers=headers)).status
+    return (await rig.ask("GET", "/2/instances", user=None, headers=headers)).status
 
 
 async def test_end_of_a_session_ends_its_event_stream(rig: RestRig) -> None:
@@ -177,6 +177,12 @@ async def test_new_rights_apply_to_old_sessions(rig: RestRig) -> None:
     rig.users.write_text("reader secret read\n")
     rig.known_users.refresh()
     assert await _status(rig, browser) == 401
+
+
+async def test_page_without_a_session_gets_null(rig: RestRig) -> None:
+    for headers in ({}, {"Cookie": f"{COOKIE}=x"}):
+        answer = await rig.ask("GET", "/2/session", user=None, headers=headers)
+        assert (answer.status, answer.json) == (200, None)
 
 
 # Links

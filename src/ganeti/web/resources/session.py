@@ -7,7 +7,7 @@ from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.model import wire
 from ganeti.model.operation import ROLES, Parameter, Right, Value
 from ganeti.web.lists import Encoded
-from ganeti.web.operations import Call, Operation, read
+from ganeti.web.operations import Call, Operation
 from ganeti.web.refusals import Refusal, bad_request
 from ganeti.web.rights import Rights
 from ganeti.web.scope import is_open_to_limited
@@ -78,23 +78,20 @@ async def _of_link(call: Call, secret: str) -> tuple[User | None, str]:
     return user, role
 
 
-async def _show(call: Call) -> Encoded:
-    """Return the session of the cookie."""
-    session, secret = _session_of(call)
-    return _answer(call, secret, session)
+async def _show(call: Call) -> Encoded | None:
+    """Return the session of the cookie; null without one, so that a page can ask whether its user has logged in."""
+    if call.session is None:
+        return None
+    return _answer(call, call.session_secret, call.session)
 
 
 async def _end(call: Call) -> Encoded:
     """End the session of the cookie, or all of its user; all of their requests end, too."""
-    session, _ = _session_of(call)
+    session = call.session
+    if session is None:
+        raise bad_request("this request has no cookie of a session")
     await call.services.sessions.end(session, everywhere=call.arguments.flag("everywhere"))
     return Encoded(b"null", headers=(("Set-Cookie", _ENDED), ("Cache-Control", "no-store")))
-
-
-def _session_of(call: Call) -> tuple[Session, str]:
-    if call.session is None:
-        raise Refusal(HTTPStatus.UNAUTHORIZED, "this request has no cookie of a session")
-    return call.session, call.session_secret
 
 
 def _answer(call: Call, secret: str, session: Session, cookie: str = "") -> Encoded:
@@ -121,6 +118,7 @@ def _answer(call: Call, secret: str, session: Session, cookie: str = "") -> Enco
 OPERATIONS: tuple[Operation, ...] = (
     Operation("POST", _PATH, "session", "Log in with a browser", Right.KNOWN, _login, body_schema=_BODY,
               result="object", is_open=True, is_public=True),
-    read(_PATH, "session", "Return the user and the rights of a session", _show, is_open=True),
+    Operation("GET", _PATH, "session", "Return the user and the rights of a session, or null", Right.KNOWN, _show,
+              result="object", is_open=True, is_public=True),
     Operation("DELETE", _PATH, "session", "End a session", Right.KNOWN, _end, (_EVERYWHERE,), is_open=True),
 )  # fmt: skip
