@@ -10,6 +10,7 @@ from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.job import LOCAL, LogEntry, Submitter
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
+from ganeti.model.scope import Scope
 from ganeti.query.context import JobRow
 from ganeti.store.interface import Position
 
@@ -97,6 +98,16 @@ class Queue(Protocol):
         timeout_s: float,
     ) -> tuple[list[Any], list[LogEntry]] | None:
         """Return changes of a live job; None after the timeout. JobLost."""
+        ...
+
+
+class Consoles(Protocol):
+    """The consoles of instances (`query.consoles.ConsoleSource`)."""
+
+    async def open(
+        self, snapshot: Snapshot, scope: Scope | None, instance: str, kind: str, /
+    ) -> dict[str, Any]:
+        """Return the door to a console on the instance's node; PrereqError, InputError, RpcError."""
         ...
 
 

@@ -8,9 +8,12 @@ from ganeti.api.event_log import EventLog
 from ganeti.api.login_links import LoginLinks
 from ganeti.api.luxi_arguments import Arguments
 from ganeti.api.luxi_server import Caller
-from ganeti.api.ports import SessionMemory
+from ganeti.api.ports import Consoles, SessionMemory
 from ganeti.base.errors import InputError
+from ganeti.config.snapshot import Snapshot
+from ganeti.model import wire
 from ganeti.model.operation import ROLES
+from ganeti.model.scope import Scope
 
 WAIT_LIMIT_S = 50.0
 SESSIONS_LIMIT = 512 * 1024
@@ -22,6 +25,7 @@ MAY = frozenset({
     *("QueryNetworks", "QueryFilters", "QueryClusterInfo", "QueryTags"),
     *("QueryStateNumber", "QueryFigures", "QueryHaStatus"),
     *("ReplaceFilter", "DeleteFilter"),
+    *("InstanceScreenshot", "OpenConsole"),
     *("QuerySessions", "KeepSessions", "RedeemLoginLink"),
 })  # fmt: skip
 """Methods for the user of the REST server: its jobs belong to REST users (A44), and nothing else changes."""
@@ -38,6 +42,8 @@ class RestMethods:
     state_number: Callable[[], str]
     """Changes whenever the result of a query may have changed, except for changes of guests themselves."""
     figures: Callable[[], Mapping[str, Any]]
+    snapshot: Callable[[], Snapshot]
+    consoles: Consoles
     sessions: SessionMemory
     links: LoginLinks
 
@@ -47,6 +53,7 @@ class RestMethods:
             "QueryStateNumber": (self._state_number, 0, 0),
             "WaitForEvents": (self._wait_for_events, 2, 3),
             "QueryFigures": (self._figures, 0, 0),
+            "OpenConsole": (self._open_console, 3, 3),
             "QuerySessions": (self._query_sessions, 0, 0),
             "KeepSessions": (self._keep_sessions, 1, 1),
             MAKE_LINK: (self._make_link, 3, 3),
@@ -64,6 +71,11 @@ class RestMethods:
 
     async def _figures(self, _args: Arguments, _caller: Caller) -> dict[str, Any]:
         return dict(self.figures())
+
+    async def _open_console(self, args: Arguments, _caller: Caller) -> dict[str, Any]:
+        """Open a door to an instance's console for a user with this scope (null: unlimited)."""
+        scope = wire.convert(args.raw(0), Scope | None, what="scope")
+        return await self.consoles.open(self.snapshot(), scope, args.text(1), args.text(2))
 
     async def _query_sessions(self, _args: Arguments, _caller: Caller) -> str:
         return self.sessions.sessions

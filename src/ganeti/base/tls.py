@@ -70,7 +70,7 @@ def authority_context(authority: Path) -> ssl.SSLContext:
 
 
 def one_shot_server_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Return TLS 1.3 for a join's listener: the caller proves itself by the secret, inside."""
+    """Return TLS 1.3 for a listener of one connection: the caller proves itself by a secret, inside."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(certificate, key)

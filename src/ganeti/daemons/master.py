@@ -51,6 +51,7 @@ from ganeti.locking.levels import Level
 from ganeti.locking.manager import LockManager
 from ganeti.model.objects import Node
 from ganeti.node.hooks import filled
+from ganeti.query.consoles import ConsoleSource
 from ganeti.query.execute import ClusterFacts, QueryExecutor
 from ganeti.query.filter_changes import FilterChanges
 from ganeti.query.job_filters import job_rules
@@ -365,6 +366,8 @@ class MasterServices:
                 **figures(queue, config.snapshot, self._node.store, locks, rpc),
                 **ha_status.figures(),
             },
+            lambda: config.snapshot,
+            ConsoleSource(rpc),
             queue,
             LoginLinks(self._clock),
         )

@@ -6,12 +6,14 @@ Like all of a driver, they raise only HypervisorError, and every operation may b
 import abc
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ganeti.hypervisor.hotplug import Hotplug
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.model.params import Params
 from ganeti.model.recovery import GuestFault
 from ganeti.rpc.procedures.agent import AgentInfo
+from ganeti.rpc.procedures.consoles import ConsoleKind
 
 
 class PinsMachine(abc.ABC):
@@ -28,6 +30,18 @@ class TakesScreenshots(abc.ABC):
     @abc.abstractmethod
     async def screenshot(self, instance: InstanceSpec) -> bytes:
         """Return a PNG picture of at most 8 MiB."""
+
+
+ConsoleAddress = Path | tuple[str, int]
+"""A socket of the node, or a local host and port."""
+
+
+class ServesConsoles(abc.ABC):
+    """Has consoles to which the node daemon can connect for the web console."""
+
+    @abc.abstractmethod
+    def console_address(self, instance: InstanceSpec, kind: ConsoleKind) -> ConsoleAddress:
+        """Return the address of a console of a running guest; HypervisorError if it has none of this kind."""
 
 
 class WarmsUp(abc.ABC):
@@ -151,6 +165,7 @@ class Options:
     networks: ChecksNics | None = None
     machines: PinsMachine | None = None
     screens: TakesScreenshots | None = None
+    consoles: ServesConsoles | None = None
     nvram: KeepsNvram | None = None
     agents: TalksToAgent | None = None
     faults: NoticesFaults | None = None

@@ -21,6 +21,7 @@ from ganeti.node import (
     allocator,
     candidate,
     confd_copy,
+    consoles,
     devices,
     exports,
     external,
@@ -101,6 +102,11 @@ class NodeApplication:
         own = _handlers(paths, clock, self.tasks, self._cluster_uuid, self._drivers, locks=locks)
         own = [self.recovery.under_lease(part) for part in own]
         own.append(self.recovery.handlers())
+        self._consoles = consoles.Consoles(
+            self._drivers,
+            lambda: tls.one_shot_server_context(paths.node_certificate, paths.node_key),
+        )
+        own.append(self._consoles.handlers())
         own.append(HeartbeatRelay(paths).handlers())
         own.append(self.register.handlers())
         own.append(host_powercycle(paths, check_master).handlers())
@@ -125,6 +131,7 @@ class NodeApplication:
 
     async def close(self) -> None:
         """Stop; programs of tasks continue to run."""
+        await self._consoles.close()
         await self._guest_faults.close()
         await self.tasks.close()
         await self.recovery.close()

@@ -48,6 +48,13 @@ class Streamed:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """An answer that is a PNG picture."""
+
+    body: bytes
+
+
+@dataclass(frozen=True)
 class Text:
     """An answer that is not JSON."""
 
@@ -230,6 +237,9 @@ def _arguments(query: str) -> Arguments:
 async def _response(call: Call, result: Any, request: web.BaseRequest) -> web.StreamResponse:
     if isinstance(result, Streamed):
         return await result.run(request)
+    if isinstance(result, Picture):
+        headers = {**EVERY, "Cache-Control": "no-store"}
+        return web.Response(body=result.body, content_type="image/png", headers=headers)
     if isinstance(result, Text):
         headers = PAGE_HEADERS if result.content_type == "text/html" else {}
         return web.Response(text=result.body, content_type=result.content_type, headers=headers)

@@ -32,6 +32,7 @@ _RESULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "object": ("application/json", {"type": ["object", "null"]}),
     "value": ("application/json", {}),
     "events": ("text/event-stream", {"type": "string"}),
+    "picture": ("image/png", {"type": "string", "format": "binary"}),
     "text": ("text/plain", {"type": "string"}),
     "page": ("text/html", {"type": "string"}),
 }

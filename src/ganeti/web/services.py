@@ -9,7 +9,9 @@ from ganeti.web.logins import Logins
 from ganeti.web.master import MasterConnections
 from ganeti.web.operations import Operation
 from ganeti.web.recent import RecentAnswers
+from ganeti.web.screens import Screens
 from ganeti.web.sessions import Sessions
+from ganeti.web.tickets import Tickets
 from ganeti.web.ui_files import UiFiles
 
 
@@ -25,7 +27,14 @@ class Services:
     events: EventHub | None = None
     clock: Clock = field(default_factory=SystemClock)
     answers: RecentAnswers = field(default_factory=RecentAnswers)
+    screens: Screens = field(init=False)
     connections: Callable[[], int] = lambda: 0
     """Return the number of clients."""
+    tickets: Tickets = field(default_factory=Tickets)
+    bridges: int = 0
+    """Number of open consoles."""
     requests: dict[tuple[str, int], int] = field(default_factory=dict)
     """Number of answered requests by method and status."""
+
+    def __post_init__(self) -> None:
+        self.screens = Screens(self.clock)

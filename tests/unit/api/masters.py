@@ -17,7 +17,9 @@ from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.job import LOCAL, LogEntry, OpState, Submitter
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
+from ganeti.model.scope import Scope
 from ganeti.protocols.luxi import Answer, Request
+from ganeti.query.consoles import ConsoleSource
 from ganeti.query.execute import ClusterFacts, QueryExecutor
 from ganeti.query.live import LiveSource
 from ganeti.query.screenshots import ScreenshotSource
@@ -236,12 +238,30 @@ class Master:
     links: LoginLinks = field(default_factory=lambda: LoginLinks(FrozenClock()))
     history: StateHistory = field(default_factory=StateHistory)
 
+    consoles: Any = None
+    """Opens consoles in place of the nodes."""
+    pictures: Callable[[Snapshot, str], Awaitable[str]] | None = None
+    """Takes pictures of screens in place of the nodes."""
+
+    async def open(
+        self, snapshot: Snapshot, scope: Scope | None, instance: str, kind: str, /
+    ) -> dict[str, Any]:
+        source = self.consoles or ConsoleSource(self.nodes)
+        found: dict[str, Any] = await source.open(snapshot, scope, instance, kind)
+        return found
+
+    async def screenshot(self, snapshot: Snapshot, instance: str) -> str:
+        take = self.pictures or ScreenshotSource(self.nodes).screenshot
+        return await take(snapshot, instance)
+
     def methods(self, *, rest_uid: int | None = None) -> LuxiMethods:
         clock = FrozenClock()
         rest = RestMethods(
             self.history.events,
             lambda: f"{self.config.snapshot.position}.0",
             lambda: FIGURES,
+            lambda: self.config.snapshot,
+            self,
             self.queue,
             self.links,
         )
@@ -257,7 +277,7 @@ class Master:
             config=self.config,
             queries=queries,
             watcher_pause=self.pause,
-            screenshots=ScreenshotSource(self.nodes),
+            screenshots=self,
             backups=self.backups,
             filters=self.filters,
             clock=clock,

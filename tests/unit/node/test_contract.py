@@ -40,6 +40,7 @@ from ganeti.rpc.procedures.commands import (
     RestrictedArgs,
     ShellArgs,
 )
+from ganeti.rpc.procedures.consoles import CONSOLE_OPEN, ConsoleArgs
 from ganeti.rpc.procedures.devices import (
     HOTPLUG_DISK,
     HOTPLUG_MEDIUM,
@@ -896,6 +897,7 @@ async def test_what_a_hypervisor_has_not_is_nothing_or_refused(bench: Bench) -> 
     assert await error_of(bench.node.call(NVRAM_FORGET, ForgetNvramArgs(instance=spec))) == ""
     refused: list[tuple[Procedure[Any, Any], Any]] = [
         (INSTANCE_SCREENSHOT, InstanceArgs(instance=spec)),
+        (CONSOLE_OPEN, ConsoleArgs(instance=spec, kind="serial", address="127.0.0.1")),
         (AGENT_FREEZE, FrozenArgs(instance=spec, limit_s=1)),
         (AGENT_THAW, InstanceArgs(instance=spec)),
         (NVRAM_WRITE, WriteNvramArgs(instance=spec, content=b"x")),

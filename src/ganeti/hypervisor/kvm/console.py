@@ -2,10 +2,13 @@
 
 from ipaddress import ip_address
 
+from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.abilities import ConsoleAddress, ServesConsoles
 from ganeti.hypervisor.kvm.display import vnc_socket
-from ganeti.hypervisor.kvm.guests import Guest, complete
+from ganeti.hypervisor.kvm.guests import Guest, Guests, complete
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
+from ganeti.rpc.procedures.consoles import ConsoleKind
 from ganeti.rpc.procedures.instances import ConsoleInfo
 
 
@@ -42,3 +45,43 @@ def _host(bound: str) -> str:
         return "" if ip_address(bound).is_unspecified else bound
     except ValueError:
         return ""  # an interface
+
+
+class Consoles(ServesConsoles):
+    """The serial and VNC consoles of a node's guests."""
+
+    def __init__(self, guests: Guests) -> None:
+        self._guests = guests
+
+    def console_address(self, instance: InstanceSpec, kind: ConsoleKind) -> ConsoleAddress:
+        guest = self._guests.here(instance)
+        hvparams = complete(guest.instance.hvparams)
+        if kind == "serial":
+            if not hvparams["serial_console"]:
+                raise HypervisorError(
+                    f"{instance.name} has no serial console; gnt-instance modify -H serial_console=true adds it at"
+                    " its next start"
+                )
+            return guest.files.console
+        return _vnc_address(guest.instance, hvparams)
+
+
+def _vnc_address(instance: InstanceSpec, hvparams: Params) -> ConsoleAddress:
+    """Return where this node reaches the VNC server of a guest; HypervisorError without one."""
+    bound = str(hvparams["vnc_bind_address"])
+    if not bound:
+        raise HypervisorError(
+            f"{instance.name} has no VNC; gnt-instance modify -H vnc_bind_address=127.0.0.1 adds it at its next start"
+        )
+    if hvparams["vnc_tls"]:
+        raise HypervisorError(
+            f"{instance.name} has VNC with its own TLS (vnc_tls), which the web console cannot speak"
+        )
+    if (socket := vnc_socket(instance, hvparams)) is not None:
+        return socket
+    address = ip_address(bound)
+    if address.is_unspecified:
+        bound = "127.0.0.1" if address.version == 4 else "::1"  # noqa: PLR2004 - the version of IP
+    if instance.network_port is None:
+        raise HypervisorError(f"{instance.name} has no network port for VNC")
+    return bound, instance.network_port

@@ -15,7 +15,7 @@ from ganeti.hypervisor.interface import Hypervisor
 from ganeti.hypervisor.kvm import migration
 from ganeti.hypervisor.kvm.adoption import UpstreamGuests
 from ganeti.hypervisor.kvm.agents import Agents
-from ganeti.hypervisor.kvm.console import console_info
+from ganeti.hypervisor.kvm.console import Consoles, console_info
 from ganeti.hypervisor.kvm.faults import FAILED, Faults
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
@@ -97,6 +97,7 @@ class KvmHypervisor(Hypervisor):
             networks=HostLinks(),
             machines=self.programs,
             screens=self.screens,
+            consoles=Consoles(self._guests),
             nvram=self.nvram,
             agents=self.agents,
             faults=self.faults,

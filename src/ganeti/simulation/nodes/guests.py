@@ -10,6 +10,7 @@ from ganeti.base.errors import (
 )
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.rpc.procedures.agent import AgentInfo, Frozen, FrozenArgs
+from ganeti.rpc.procedures.consoles import ConsoleArgs, ConsoleDoor
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.hardware import ForgetNvramArgs, Nvram, Screenshot, WriteNvramArgs
 from ganeti.rpc.procedures.host import (
@@ -122,6 +123,11 @@ class GuestCalls(DiskCalls):
     def on_instance_screenshot(self, args: InstanceArgs) -> Screenshot:
         self._check_able(args.instance)
         return Screenshot(png=f"screen of {self._here(args.instance).spec.name}".encode())
+
+    def on_console_open(self, args: ConsoleArgs) -> ConsoleDoor:
+        self._check_able(args.instance)
+        self._here(args.instance)
+        return ConsoleDoor(port=1, secret=args.instance.uuid)
 
     def on_agent_info(self, args: InstanceArgs) -> AgentInfo | None:
         return self.agents.get(args.instance.uuid)

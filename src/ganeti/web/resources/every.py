@@ -14,6 +14,7 @@ from ganeti.web.openapi import PAGE, document
 from ganeti.web.operations import Call, Operation, operations_of, read
 from ganeti.web.resources import (
     cluster,
+    consoles,
     groups,
     instances,
     jobs,
@@ -48,6 +49,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *networks.OPERATIONS,
     *jobs.OPERATIONS,
     *session.OPERATIONS,
+    *consoles.OPERATIONS,
     *operations_of(OPCODES.values(), {**nodes.BODIES, **instances.BODIES}),
     read("/2/events", "events", "Follow changes of the cluster as server-sent events", _events,
          Parameter("after", Value.TEXT, "only events after this number, like Last-Event-ID"),

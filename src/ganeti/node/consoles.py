@@ -1,0 +1,206 @@
+"""Bridges between guests' consoles and the REST server: TLS with the node's certificate, for one connection each.
+
+The master asks for a door and tells the REST server its port and secret. A door accepts the first connection that
+begins with the secret, and nothing after it. The guest never waits long for a slow user: QEMU waits once a socket is
+full, so a connection that takes no bytes for some seconds is cut.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import secrets
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ganeti.base.errors import HostError, HypervisorError
+from ganeti.hypervisor.abilities import ConsoleAddress
+from ganeti.hypervisor.interface import Hypervisor, options_of
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures.consoles import CONSOLE_OPEN, ConsoleArgs, ConsoleDoor, ConsoleKind
+
+OPEN_S = 15.0
+"""Time for the REST server to connect."""
+SECRET_S = 5.0
+"""Time for a caller's handshake, and for its secret."""
+STALLED_S: Mapping[ConsoleKind, float] = {"serial": 5.0, "vnc": 30.0}
+DOORS_LIMIT = 256
+CALLERS_LIMIT = 8
+"""Callers of one door whose secret has not arrived."""
+_CHUNK = 64 * 1024
+_BUFFER = 256 * 1024
+
+log = logging.getLogger(__name__)
+
+
+class Consoles:
+    """The doors of this node."""
+
+    def __init__(
+        self, hypervisors: Mapping[str, Hypervisor], context: Callable[[], ssl.SSLContext]
+    ) -> None:
+        """`context` returns TLS with the node's present certificate."""
+        self._hypervisors = hypervisors
+        self._context = context
+        self._doors: set[_Door] = set()
+
+    def handlers(self) -> Handlers:
+        return {CONSOLE_OPEN.name: self.open}
+
+    async def open(self, args: ConsoleArgs, _call: Call) -> ConsoleDoor:
+        """Open a door to the console of a guest that runs here; HypervisorError, HostError."""
+        consoles = options_of(self._hypervisors, args.instance.hypervisor).consoles
+        if consoles is None:
+            raise HypervisorError(
+                f"instance {args.instance.name}: the hypervisor {args.instance.hypervisor} has no consoles for the web"
+            )
+        if len(self._doors) >= DOORS_LIMIT:
+            raise HostError(f"this node has {DOORS_LIMIT} open consoles already; close some")
+        address = consoles.console_address(args.instance, args.kind)
+        door = _Door(args, address, self)
+        port = await door.listen(args.address, self._context())
+        self._doors.add(door)
+        return ConsoleDoor(port=port, secret=door.secret)
+
+    async def take_over(self, door: "_Door") -> None:
+        """End another connection to the same serial console."""
+        args = door.args
+        for other in list(self._doors):
+            is_same = (other.args.instance.uuid, other.args.kind) == (args.instance.uuid, args.kind)
+            if other is not door and other.is_taken and is_same and args.kind == "serial":
+                await other.close()
+
+    def forget(self, door: "_Door") -> None:
+        """Handle the end of a door."""
+        self._doors.discard(door)
+
+    @property
+    def count(self) -> int:
+        """Return the number of doors, connected or not."""
+        return len(self._doors)
+
+    async def close(self) -> None:
+        """End all connections."""
+        for door in list(self._doors):
+            await door.close()
+
+
+class _Door:
+    """One console, for one connection."""
+
+    def __init__(self, args: ConsoleArgs, address: ConsoleAddress, owner: Consoles) -> None:
+        self.args = args
+        self.secret = secrets.token_urlsafe(32)
+        self.is_taken = False
+        self._address = address
+        self._owner = owner
+        self._server: asyncio.Server | None = None
+        self._end: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._callers = 0
+
+    async def listen(self, address: str, context: ssl.SSLContext) -> int:
+        """Open the port and return it; HostError."""
+        try:
+            self._server = await asyncio.start_server(
+                self._met, address, 0, ssl=context, ssl_handshake_timeout=SECRET_S, limit=_BUFFER,
+                ssl_shutdown_timeout=SECRET_S,
+            )  # fmt: skip
+        except OSError as err:
+            raise HostError(
+                f"cannot open a port at {address} for a console: {err.strerror}"
+            ) from err
+        self._end = asyncio.get_running_loop().call_later(OPEN_S, self._late)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    def _late(self) -> None:
+        if not self.is_taken:
+            self._shut()
+            self._owner.forget(self)
+
+    def _shut(self) -> None:
+        """Accept no further caller."""
+        if self._end is not None:
+            self._end.cancel()
+        if self._server is not None:
+            self._server.close()
+
+    async def close(self) -> None:
+        """End the connection, and return once it has ended."""
+        self._shut()
+        tasks = self._tasks - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._owner.forget(self)
+
+    async def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None or self.is_taken or self._callers >= CALLERS_LIMIT:
+            writer.transport.abort()
+            return
+        self._tasks.add(task)
+        self._callers += 1
+        try:
+            is_right = await self._is_right(reader)
+            self._callers -= 1
+            if is_right and not self.is_taken:
+                self.is_taken = True
+                self._shut()
+                await self._bridge(reader, writer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError) as err:
+            log.debug("console of %s: %s", self.args.instance.name, err)
+        except asyncio.CancelledError:
+            log.debug("console of %s: ended", self.args.instance.name)
+        finally:
+            writer.transport.abort()
+            self._tasks.discard(task)
+            if self.is_taken and not self._tasks:
+                self._owner.forget(self)
+
+    async def _is_right(self, reader: asyncio.StreamReader) -> bool:
+        async with asyncio.timeout(SECRET_S):
+            given = await reader.readexactly(len(self.secret))
+        return hmac.compare_digest(given, self.secret.encode())
+
+    async def _bridge(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Copy in both directions until one side hangs up or takes nothing for too long."""
+        await self._owner.take_over(self)
+        kind = self.args.kind
+        from_guest, to_guest = await self._connected()
+        try:
+            ways = [
+                asyncio.create_task(_copy(from_guest, writer, STALLED_S[kind]), name="from guest"),
+                asyncio.create_task(_copy(reader, to_guest, STALLED_S["vnc"]), name="to guest"),
+            ]
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                if writer.can_write_eof() or not writer.is_closing():
+                    with contextlib.suppress(OSError, TimeoutError):
+                        async with asyncio.timeout(SECRET_S):
+                            await writer.drain()
+                            writer.close()
+                            await writer.wait_closed()
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
+        finally:
+            to_guest.transport.abort()
+
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        async with asyncio.timeout(SECRET_S):
+            if isinstance(self._address, tuple):
+                return await asyncio.open_connection(*self._address, limit=_BUFFER)
+            return await asyncio.open_unix_connection(self._address, limit=_BUFFER)
+
+
+async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter, stalled_s: float) -> None:
+    """Copy to the end of the source; TimeoutError if the sink takes nothing for some time."""
+    while data := await source.read(_CHUNK):
+        sink.write(data)
+        async with asyncio.timeout(stalled_s):
+            await sink.drain()
