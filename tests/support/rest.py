@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from ganeti.web.events import EventHub
 from ganeti.web.logins import Logins
 from ganeti.web.master import MasterConnections
 from ganeti.web.resources.every import OPERATIONS
+from ganeti.web.scope import allowed
 from ganeti.web.server import rest_server, tls_context
 from ganeti.web.services import Services
 from ganeti.web.sessions import Sessions
@@ -199,8 +200,9 @@ async def rest_rig(directory: Path, limits: Limits | None = None) -> AsyncIterat
     known.refresh()
     sessions = Sessions(of_rest, known, clock, lambda: hub.contacts_lost)
     ui = UiFiles(directory / "ui")
-    services = Services(of_rest, Logins(known, clock), sessions, ui, OPERATIONS, hub, clock)
-    server = rest_server(Application(services, Audit(audit)), limits)
+    may = partial(allowed, OPERATIONS)
+    services = Services(of_rest, Logins(known, clock), sessions, ui, may, hub, clock)
+    server = rest_server(Application(OPERATIONS, services, Audit(audit)), limits)
     services.connections = lambda: server.connections
     context = ssl.create_default_context(cafile=certificate)
     following = asyncio.create_task(hub.run())

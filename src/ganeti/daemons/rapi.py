@@ -13,6 +13,7 @@ import ssl
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import ganeti.web
@@ -30,6 +31,7 @@ from ganeti.web.events import EventHub
 from ganeti.web.logins import Logins
 from ganeti.web.master import MasterConnections
 from ganeti.web.resources.every import OPERATIONS
+from ganeti.web.scope import allowed
 from ganeti.web.server import rest_server, tls_context
 from ganeti.web.services import Services
 from ganeti.web.sessions import IDLE_S, Sessions
@@ -82,8 +84,10 @@ async def _serve(
     idle_s = args.session_idle * 60.0
     sessions = Sessions(master, users, clock, lambda: hub.contacts_lost, idle_s)
     logins = Logins(users, clock)
-    services = Services(master, logins, sessions, UiFiles(UI_DIRECTORY), OPERATIONS, hub, clock)
-    application = Application(services, Audit(paths.log / AUDIT_LOG))
+    services = Services(
+        master, logins, sessions, UiFiles(UI_DIRECTORY), partial(allowed, OPERATIONS), hub, clock
+    )
+    application = Application(OPERATIONS, services, Audit(paths.log / AUDIT_LOG))
     limits = Limits(args.max_connections, args.max_connections_per_address)
     server = rest_server(application, limits)
     services.connections = lambda: server.connections

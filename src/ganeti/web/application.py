@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -17,7 +17,7 @@ from ganeti.web.bodies import read_body
 from ganeti.web.browsers import check_origin, is_browser, wants_page
 from ganeti.web.lists import Encoded, has_already
 from ganeti.web.openapi import PAGE, PAGE_HEADERS
-from ganeti.web.operations import ARGUMENTS_LIMIT, Arguments, Call, JobOf
+from ganeti.web.operations import ARGUMENTS_LIMIT, Arguments, Call, JobOf, Operation
 from ganeti.web.refusals import Refusal, bad_request, error_body, forbidden, refusal_of
 from ganeti.web.rights import Rights
 from ganeti.web.routes import Routes
@@ -65,11 +65,11 @@ class Text:
 class Application:
     """Answers requests by the tables of operations."""
 
-    def __init__(self, services: Services, audit: Audit) -> None:
+    def __init__(self, operations: Sequence[Operation], services: Services, audit: Audit) -> None:
         self._services = services
         self._audit = audit
-        self._routes = Routes(services.operations)
-        self._public = {(one.method, one.path) for one in services.operations if one.is_public}
+        self._routes = Routes(operations)
+        self._public = {(one.method, one.path) for one in operations if one.is_public}
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Return the answer to one request; errors of clients and of this program become answers, too."""

@@ -3,12 +3,13 @@
 The master decides which jobs they may submit (`ganeti.units.job_scope`). Each job carries the user's scope.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from ganeti.base.errors import PrereqError
 from ganeti.model.job import remote_source
 from ganeti.web.operations import Call, Operation
 from ganeti.web.refusals import forbidden, not_found
+from ganeti.web.rights import Rights
 
 
 async def check_resource(call: Call) -> None:
@@ -26,6 +27,16 @@ async def check_resource(call: Call) -> None:
 def is_open_to_limited(operation: Operation) -> bool:
     """Return True if limited users may use the operation on objects of theirs."""
     return operation.is_open or operation.submits or bool(_OWN.keys() & set(operation.kinds))
+
+
+def allowed(operations: Iterable[Operation], rights: Rights) -> list[str]:
+    """Return the names of the operations that a user with these rights may call on objects of the user's."""
+    is_limited = rights.scope.is_restricted
+    return [
+        one.id
+        for one in operations
+        if rights.may(one.right, one.permission) and (not is_limited or is_open_to_limited(one))
+    ]
 
 
 async def has_instance(call: Call, name: str) -> bool:

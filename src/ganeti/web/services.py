@@ -1,14 +1,14 @@
 """Services for operations."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ganeti.base.clock import Clock, SystemClock
 from ganeti.web.events import EventHub
 from ganeti.web.logins import Logins
 from ganeti.web.master import MasterConnections
-from ganeti.web.operations import Operation
 from ganeti.web.recent import RecentAnswers
+from ganeti.web.rights import Rights
 from ganeti.web.screens import Screens
 from ganeti.web.sessions import Sessions
 from ganeti.web.tickets import Tickets
@@ -23,7 +23,8 @@ class Services:
     logins: Logins
     sessions: Sessions
     ui: UiFiles
-    operations: Sequence[Operation]
+    allowed: Callable[[Rights], list[str]]
+    """Return the names of the operations that a user with these rights may call."""
     events: EventHub | None = None
     clock: Clock = field(default_factory=SystemClock)
     answers: RecentAnswers = field(default_factory=RecentAnswers)

@@ -31,7 +31,7 @@ WORDS = {
     "node": "node1", "instance": "web1", "group": "default", "network": "net1", "job": "1",
     "filter": "0a", "disk": "0", "resource": "node",
 }  # fmt: skip
-SLOW = {"/2/os", "/2/events"}
+SLOW = {"/2/os", "/2/events", "/2/instances/{instance}/screenshot"}
 INSTANCE: dict[str, Any] = {"name": "new.example.com", "__version__": 1, "mode": "create", "disk_template": "diskless",
             "disks": [], "nics": [], "os": "noop"}  # fmt: skip
 

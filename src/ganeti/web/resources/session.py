@@ -10,7 +10,6 @@ from ganeti.web.lists import Encoded
 from ganeti.web.operations import Call, Operation
 from ganeti.web.refusals import Refusal, bad_request
 from ganeti.web.rights import Rights
-from ganeti.web.scope import is_open_to_limited
 from ganeti.web.sessions import COOKIE, LINK_PREFIX, Session, csrf_token
 from ganeti.web.users import User, basic_header, bearer_header
 
@@ -96,16 +95,11 @@ async def _end(call: Call) -> Encoded:
 
 def _answer(call: Call, secret: str, session: Session, cookie: str = "") -> Encoded:
     rights, sessions = call.user.rights, call.services.sessions
-    is_limited = rights.scope.is_restricted
     body = {
         "user": call.user.name,
         "rights": [one.value for one in Right if one in rights.rights],
-        "operations": [
-            one.id
-            for one in call.services.operations
-            if rights.may(one.right, one.permission) and (not is_limited or is_open_to_limited(one))
-        ],
-        "limited": is_limited,
+        "operations": call.services.allowed(rights),
+        "limited": rights.scope.is_restricted,
         "csrf": csrf_token(secret),
         "expires": sessions.expires(session),
         "idle_s": sessions.idle_s,
