@@ -111,6 +111,18 @@ class Consoles(Protocol):
         ...
 
 
+class Surveys(Protocol):
+    """Surveys of the cluster (`units.survey.Survey`)."""
+
+    async def overview(self) -> dict[str, Any]:
+        """Return the cluster at a glance; GanetiError."""
+        ...
+
+    async def impact(self, name: str, /) -> dict[str, Any]:
+        """Return what the loss of a node would mean; GanetiError."""
+        ...
+
+
 class SessionMemory(Protocol):
     """The stored sessions of the web console (`jobs.queue.JobQueue`)."""
 

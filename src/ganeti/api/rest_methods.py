@@ -8,7 +8,7 @@ from ganeti.api.event_log import EventLog
 from ganeti.api.login_links import LoginLinks
 from ganeti.api.luxi_arguments import Arguments
 from ganeti.api.luxi_server import Caller
-from ganeti.api.ports import Consoles, SessionMemory
+from ganeti.api.ports import Consoles, SessionMemory, Surveys
 from ganeti.base.errors import InputError
 from ganeti.config.snapshot import Snapshot
 from ganeti.model import wire
@@ -25,7 +25,7 @@ MAY = frozenset({
     *("QueryNetworks", "QueryFilters", "QueryClusterInfo", "QueryTags"),
     *("QueryStateNumber", "QueryFigures", "QueryHaStatus"),
     *("ReplaceFilter", "DeleteFilter"),
-    *("InstanceScreenshot", "OpenConsole"),
+    *("InstanceScreenshot", "OpenConsole", "QueryOverview", "QueryImpact"),
     *("QuerySessions", "KeepSessions", "RedeemLoginLink"),
 })  # fmt: skip
 """Methods for the user of the REST server: its jobs belong to REST users (A44), and nothing else changes."""
@@ -44,6 +44,7 @@ class RestMethods:
     figures: Callable[[], Mapping[str, Any]]
     snapshot: Callable[[], Snapshot]
     consoles: Consoles
+    survey: Surveys
     sessions: SessionMemory
     links: LoginLinks
 
@@ -54,6 +55,8 @@ class RestMethods:
             "WaitForEvents": (self._wait_for_events, 2, 3),
             "QueryFigures": (self._figures, 0, 0),
             "OpenConsole": (self._open_console, 3, 3),
+            "QueryOverview": (self._overview, 0, 0),
+            "QueryImpact": (self._impact, 1, 1),
             "QuerySessions": (self._query_sessions, 0, 0),
             "KeepSessions": (self._keep_sessions, 1, 1),
             MAKE_LINK: (self._make_link, 3, 3),
@@ -76,6 +79,12 @@ class RestMethods:
         """Open a door to an instance's console for a user with this scope (null: unlimited)."""
         scope = wire.convert(args.raw(0), Scope | None, what="scope")
         return await self.consoles.open(self.snapshot(), scope, args.text(1), args.text(2))
+
+    async def _overview(self, _args: Arguments, _caller: Caller) -> dict[str, Any]:
+        return await self.survey.overview()
+
+    async def _impact(self, args: Arguments, _caller: Caller) -> dict[str, Any]:
+        return await self.survey.impact(args.text(0))
 
     async def _query_sessions(self, _args: Arguments, _caller: Caller) -> str:
         return self.sessions.sessions

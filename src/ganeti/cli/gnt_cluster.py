@@ -34,6 +34,7 @@ from ganeti.cli.output import format_time, print_json, print_tree
 from ganeti.cli.policy_options import policy_tree
 from ganeti.cli.rolling_reboot import add_reboot_commands
 from ganeti.cli.state_options import STATE_OPTIONS, external_servers
+from ganeti.cli.surveys import add_overview_command
 from ganeti.cli.tags import add_tag_commands
 from ganeti.clients.fields import with_aliases
 from ganeti.clients.luxi import LuxiClient
@@ -380,6 +381,7 @@ add_placement_commands(table)
 add_recovery_commands(table)
 add_doctor_commands(table)
 add_console_commands(table)
+add_overview_command(table)
 add_size_commands(table)
 add_backup_commands(table)
 add_disk_commands(table)

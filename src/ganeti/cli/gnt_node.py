@@ -24,6 +24,7 @@ from ganeti.cli.objects import ObjectKind, add_info, add_list, shown
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import JOB_OPTIONS, NODES
 from ganeti.cli.output import or_default
+from ganeti.cli.surveys import add_impact_command
 from ganeti.cli.tags import add_tag_commands
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.operation import NODE
@@ -203,6 +204,7 @@ def _confirm_offline(args: argparse.Namespace) -> None:
 
 
 add_maintenance_commands(table)
+add_impact_command(table)
 add_move_commands(table)
 add_storage_commands(table)
 add_power_commands(table)

@@ -20,9 +20,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from ganeti.base.errors import PrereqError
 from ganeti.model.iallocator import FRAME_LENGTH_BYTES, YES, asks_monitoring
 from ganeti.placement.answers import Settings, answered, explanation, refusal, state_of
-from ganeti.placement.description import Cluster
+from ganeti.placement.description import Cluster, Instance
 from ganeti.placement.load.message import KeptInstances, read
 from ganeti.placement.places import Excluded, Rules
+from ganeti.placement.state import State
+from ganeti.placement.survey import impact, overview
 
 SPARED = Excluded(lone_nodes=True)
 """Allow a cluster of one node; upstream refuses it."""
@@ -40,11 +42,34 @@ def computed(question: Mapping[str, Any], kept: KeptInstances | None = None) -> 
         if asks_monitoring(options):
             cluster = _monitored(cluster, message, options)
         state = state_of(cluster, settings)
+        if question["do"] == "survey":
+            return surveyed(state, request)
         if question["do"] == "explain":
             return explanation(state, request, settings, chosen or [])
         return answered(state, request, settings)
     except PrereqError as err:
+        if question["do"] == "survey":
+            return {"refused": err.message}
         return [("", err.message)] if question["do"] == "explain" else refusal(err.message)
+
+
+def surveyed(state: State, request: Mapping[str, Any]) -> Any:
+    """Return the answer to a request of the master's surveys."""
+    if request["type"] == "impact":
+        names = [one.name for one in state.nodes]
+        return impact(state, names.index(request["node"]))
+    standard, size = request["standard"], request["standard"]["disk-size"]
+    wanted = Instance(
+        name="new",
+        memory=standard["memory-size"],
+        disk=size,
+        vcpus=standard["cpu-count"],
+        template=request["template"],
+        spindle_use=standard.get("spindle-use", 1),
+        spindles=standard.get("spindle-use", 1),
+        disks=(size,),
+    )
+    return overview(state, wanted)
 
 
 def _monitored(cluster: Cluster, message: Mapping[str, Any], options: Mapping[str, Any]) -> Cluster:

@@ -57,6 +57,13 @@ class BuiltInAllocator:
         reasons = await self._computed({**question, "options": dict(options)})
         return [(node, why) for node, why in reasons]
 
+    async def survey(self, message: dict[str, Any]) -> Any:
+        """Return the answer to a request of `placement/survey.py`, always from the worker process; PrereqError."""
+        found = await self._computed({"do": "survey", "message": message, "options": {}})
+        if isinstance(found, dict) and "refused" in found:
+            raise PrereqError(str(found["refused"]), ErrorCode.ENVIRONMENT)
+        return found
+
     async def close(self) -> None:
         """End the worker process."""
         process, self._process = self._process, None

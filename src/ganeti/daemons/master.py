@@ -77,6 +77,7 @@ from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
 from ganeti.units.services import RegisterState, Services, no_secret
+from ganeti.units.survey import Survey
 
 NODE_DATA_AGE_S = 2.0
 """Maximum age of node data that an allocator receives, in seconds."""
@@ -124,6 +125,7 @@ class MasterServices:
         self._ids = RandomIds()
         self._audit = MasterAudit(node.paths.log / MASTER_AUDIT_LOG, self._clock)
         self._opened = AsyncExitStack()
+        self._built_in = BuiltInAllocator(self._paths)
         self._jobs: JobQueue | None = None
         self._queries: QueryExecutor | None = None
 
@@ -250,7 +252,7 @@ class MasterServices:
         recovery: RecoveryDriver,
     ) -> Services:
         """Return the services that the units use."""
-        store, built_in = self._node.store, BuiltInAllocator(self._paths)
+        store, built_in = self._node.store, self._built_in
         self._opened.push_async_callback(built_in.close)
         return Services(
             config=config,
@@ -368,6 +370,7 @@ class MasterServices:
             },
             lambda: config.snapshot,
             ConsoleSource(rpc),
+            Survey(services, self._built_in),
             queue,
             LoginLinks(self._clock),
         )

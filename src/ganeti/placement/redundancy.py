@@ -391,14 +391,14 @@ def _unplaced(state: State, node: int) -> Iterator[tuple[int, Unplaced]]:
     others = mine[~np.isin(mine, mirrored)]
     after = state.copy()
     for index in mirrored[::-1]:
-        if not _fail_over(after, int(index), node):
+        if not fail_over(after, int(index), node):
             yield int(index), Unplaced.FAILOVER
     scope = after.group == after.group[node]
     others = Queues.from_state(state, others).order
     is_shared = these.mirror[others] == MIRROR_EXTERNAL
     shared, fixed = others[is_shared], others[~is_shared]
     for index in shared:
-        if not _move_away(after, int(index), scope):
+        if not move_away(after, int(index), scope):
             yield int(index), Unplaced.SHARED
     fits = policy_fits(state)
     yield from ((int(index), Unplaced.POLICY) for index in fixed if not fits[index])
@@ -432,7 +432,8 @@ class Violations:
                 yield node
 
 
-def _fail_over(state: State, index: int, node: int) -> bool:
+def fail_over(state: State, index: int, node: int) -> bool:
+    """Make the secondary node the primary one, if `node` is lost and the other has room."""
     other = int(state.secondary[index])
     memory = state.instances.memory[index] * state.instances.uses_memory[index]
     has_disk = state.free_disk[other] > 0 and (state.free_disk[node] > 0 or state.offline[node])
@@ -442,7 +443,8 @@ def _fail_over(state: State, index: int, node: int) -> bool:
     return True
 
 
-def _move_away(state: State, index: int, scope: Bools) -> bool:
+def move_away(state: State, index: int, scope: Bools) -> bool:
+    """Start an instance on shared storage on the best other node of the scope, if one has room."""
     field = Field(state, scope)
     for _which, kinds in every_move(field, np.array([index]), _ANY):
         target = last_of_equals(kinds[0].scores[0])

@@ -2,7 +2,7 @@
 
 import asyncio
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ganeti.base.errors import RpcError
 from ganeti.base.kept_results import KeptResults
@@ -15,11 +15,11 @@ from ganeti.model.objects import Cluster, Instance, Node, NodeGroup
 from ganeti.model.params import IPOLICY_DEFAULTS
 from ganeti.protocols import iallocator
 from ganeti.rpc.procedures.host import NodeInfo
-from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
 from ganeti.units.node_choice import minus_reserved
 from ganeti.units.node_data import NodeReports
 from ganeti.units.placements import Placement
+from ganeti.units.services import Services
 
 Message = dict[str, Any]
 
@@ -27,8 +27,17 @@ INSTANCES_AT_ONCE = 500
 """Messages about more instances than this are made in a thread, so that the event loop is not blocked."""
 
 
+class Asking(Protocol):
+    """The part of a unit's context that a message needs."""
+
+    @property
+    def services(self) -> Services: ...
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+
 async def cluster_message(
-    ctx: UnitContext,
+    ctx: Asking,
     request: Message,
     *,
     template: str,

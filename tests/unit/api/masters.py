@@ -12,6 +12,7 @@ from ganeti.api.luxi_methods import LuxiMethods
 from ganeti.api.luxi_server import Caller
 from ganeti.api.rest_methods import RestMethods
 from ganeti.base.errors import ErrorCode, GanetiError, JobLost, JobQueueDrained, PrereqError
+from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.job import LOCAL, LogEntry, OpState, Submitter
@@ -254,6 +255,12 @@ class Master:
         take = self.pictures or ScreenshotSource(self.nodes).screenshot
         return await take(snapshot, instance)
 
+    async def overview(self) -> dict[str, Any]:
+        return {"nodes": {"total": len(self.config.snapshot.nodes)}}
+
+    async def impact(self, name: str, /) -> dict[str, Any]:
+        return {"node": resolve_node(self.config.snapshot, name).name, "instances": []}
+
     def methods(self, *, rest_uid: int | None = None) -> LuxiMethods:
         clock = FrozenClock()
         rest = RestMethods(
@@ -261,6 +268,7 @@ class Master:
             lambda: f"{self.config.snapshot.position}.0",
             lambda: FIGURES,
             lambda: self.config.snapshot,
+            self,
             self,
             self.queue,
             self.links,

@@ -39,6 +39,11 @@ async def _ha_status(call: Call) -> dict[str, Any]:
     return found
 
 
+async def _overview(call: Call) -> dict[str, Any]:
+    found: dict[str, Any] = await call.services.master.ask("QueryOverview")
+    return found
+
+
 async def _os(call: Call) -> list[str]:
     """Return the OS definitions that can be installed, with their variants as `NAME+VARIANT`."""
     answer = await call.services.master.ask("Query", "os", ["name", "variants"], _LISTED)
@@ -56,6 +61,8 @@ OPERATIONS: tuple[Operation, ...] = (
     read("/2/features", "features", "List the features that this server supports", _features,
          result="list", is_open=True),
     read("/2/ha-status", "ha_status", "Return the state of automatic recovery", _ha_status, right=Right.READ),
+    read("/2/overview", "overview", "Return the cluster at a glance: room, N+1 violations, capacity", _overview,
+         right=Right.READ),
     read("/2/os", "os", "List the OS definitions that can be installed", _os, result="list", is_open=True),
     tags_of("cluster", "/2/tags", "tags"),
 )  # fmt: skip

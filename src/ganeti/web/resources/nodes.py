@@ -4,6 +4,7 @@ from typing import Any
 
 from ganeti.clients import fields
 from ganeti.model.opcodes.node import ROLE_CHANGES
+from ganeti.model.operation import Right
 from ganeti.web.lists import Listed
 from ganeti.web.operations import BULK, LOCK, PAGES, Call, Operation, read
 from ganeti.web.refusals import bad_request
@@ -29,6 +30,11 @@ ONE_NODE = Listed("QueryNodes", fields.NODE, "/2/nodes", change=_with_alias, is_
 async def _role(call: Call) -> str:
     rows = await call.services.master.ask("QueryNodes", [call.items[0]], ["role"], False)
     return _ROLES[rows[0][0]]
+
+
+async def _impact(call: Call) -> dict[str, Any]:
+    found: dict[str, Any] = await call.services.master.ask("QueryImpact", call.items[0])
+    return found
 
 
 def _requested_role(call: Call) -> dict[str, Any]:
@@ -63,6 +69,8 @@ OPERATIONS: tuple[Operation, ...] = (
     read("/2/nodes", "nodes", "List all nodes", NODES.collection(), BULK, LOCK, *PAGES, result="list"),
     read(_NODE, "nodes_name", "Return one node", ONE_NODE.one(), LOCK),
     read(f"{_NODE}/role", "nodes_name_role", "Return a node's role", _role, LOCK, result="value"),
+    read(f"{_NODE}/impact", "nodes_name_impact", "Return what the loss of a node would mean for its instances",
+         _impact, right=Right.READ),
     tags_of("node", f"{_NODE}/tags", "nodes_name_tags"),
 )  # fmt: skip
 
