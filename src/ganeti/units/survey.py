@@ -44,7 +44,9 @@ class Survey:
 
     async def overview(self) -> dict[str, Any]:
         """Return counts from the configuration, room, and N+1 violations; PrereqError, RpcError."""
-        found: dict[str, Any] = await self._recent("", {"type": "overview", **_standard(self.snapshot)})
+        found: dict[str, Any] = await self._recent(
+            "", {"type": "overview", **_standard(self.snapshot)}
+        )
         return {**_counts(self.snapshot), **found}
 
     async def impact(self, name: str) -> dict[str, Any]:

@@ -26,7 +26,9 @@ def test_overview_is_a_few_sentences(master: FakeMaster, run: Run) -> None:
     master.replies["QueryOverview"] = answer()
     code, out, _ = run(gnt_cluster, "overview")
     assert code == 0
-    assert out == """\
+    assert (
+        out
+        == """\
 Nodes: 3; 1 offline, 0 drained
 Instances: 5; 4 should run
 Memory: 1.0G available of 3.0G; 1.0G reserved for failovers
@@ -35,6 +37,7 @@ Processors: 5 virtual ones in use of 48 allowed
 N+1: holds in every group
 Room for 7 more instances (1.0G, 1 processors, 10.0G drbd); the next one lacks: FailMem
 """
+    )
     _, out, _ = run(gnt_cluster, "overview", "--json")
     assert json.loads(out) == answer()
 

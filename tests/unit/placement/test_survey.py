@@ -17,11 +17,13 @@ STANDARD = Instance(name="new", memory=1024, disk=1024, vcpus=1, template="drbd"
 def node(name: str, memory: float, free: float, group: str = "g1") -> Node:
     return Node(
         name=name, group=group, total_memory=memory, free_memory=free, total_disk=100_000,
-        free_disk=90_000, total_cpus=16,
+        free_disk=90_000, total_cpus=16, total_spindles=1,
     )  # fmt: skip
 
 
-def instance(name: str, memory: float, primary: str, template: str, secondary: str = "") -> Instance:
+def instance(
+    name: str, memory: float, primary: str, template: str, secondary: str = ""
+) -> Instance:
     return Instance(
         name=name, memory=memory, disk=1024, vcpus=1, primary=primary, secondary=secondary,
         template=template, disks=(1024,),
