@@ -11,10 +11,18 @@ from ganeti.base.paths import Paths
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
+from ganeti.node.mirrored_disks import MirroredDisks
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures.disks import MIRRORED_DEVICES, MirroredDevice
+from ganeti.rpc.procedures.disks import (
+    COPY_JOINS,
+    DISK_GRANTED,
+    MIRRORED_DEVICES,
+    GrantArgs,
+    MirroredDevice,
+)
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import NODE_VERIFY, VerifyArgs, VerifyReport
+from ganeti.rpc.procedures.recovery import HeartbeatArgs, HeartbeatResult
 from ganeti.rpc.procedures.streams import STREAM_SEND, SendArgs
 from ganeti.simulation.nodes.model import ModelNode
 from ganeti.simulation.nodes.storage import SharedDirectory
@@ -66,6 +74,17 @@ class DrbdModelNode(MemoryNode, ExportNode):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.groups = {GROUP: self.local}
+        self._mirrored: MirroredDisks | None = None
+
+    @property
+    def mirrored(self) -> MirroredDisks:
+        """What its node daemon knows of mirrored disks; made when its kernel is."""
+        if self._mirrored is None:
+            self._mirrored = MirroredDisks(self.grants, KERNELS[0].of(self.name).kernel())
+        return self._mirrored
+
+    def on_heartbeat(self, args: HeartbeatArgs) -> HeartbeatResult:
+        return replace(super().on_heartbeat(args), requests=self.mirrored(args.mirrored))
 
     def handlers(self) -> Handlers:
         found = super().handlers()
@@ -93,8 +112,17 @@ class DrbdModelNode(MemoryNode, ExportNode):
                 await one.close()
 
         found[STREAM_SEND.name] = send_open
+
+        async def granted(args: GrantArgs, call: Call) -> Nothing:
+            return await self.mirrored.granted(args, call)
+
+        async def joins(args: GrantArgs, call: Call) -> Nothing:
+            return await self.mirrored.joins(args, call)
+
         found[MIRRORED_DEVICES.name] = devices
         found[NODE_VERIFY.name] = verify
+        found[DISK_GRANTED.name] = granted
+        found[COPY_JOINS.name] = joins
         return found
 
     def _read(self, args: SendArgs) -> str:

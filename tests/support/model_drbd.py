@@ -102,6 +102,9 @@ class Device:
     replication: str = "Off"
     is_held: bool = False
     """A guest has it open."""
+    fences: bool = False
+    """Writes wait once the peer is lost."""
+    waits: bool = False
 
 
 @dataclass
@@ -209,12 +212,22 @@ class DrbdNode:
         if Path(data).stat().st_size < size * MIB:
             raise StorageError("the volume is too small")
         device.data, device.meta, device.size_mib = data, meta, size
+        device.fences = _fences(options) or False
         with Path(meta).open("r+b") as file:
             file.write(struct.pack(">Q", size * 2048))
         self.world.meet(name)
 
-    def _disk_options(self, minor: str, *_options: str) -> None:
-        self.by_minor(minor)
+    def _disk_options(self, minor: str, *options: str) -> None:
+        _name, device = self.by_minor(minor)
+        if (fences := _fences(options)) is not None:
+            device.fences = fences
+
+    def _resume_io(self, minor: str) -> None:
+        name, device = self.by_minor(minor)
+        if device.waits:
+            device.waits = False
+            if not self.world.connected(self, name):
+                self.lose_contact(device, go_on=True)
 
     def _disconnect(self, own: str, _peer: str) -> None:
         for name, device in self.devices.items():
@@ -222,6 +235,8 @@ class DrbdNode:
                 device.connection is not None
                 and own == f"ipv4:{self.address}:{device.connection.own[1]}"
             ):
+                if device.role == "Primary" and device.fences:
+                    raise StorageError("refusing to be primary while the peer is not outdated")
                 self.drop(name, "StandAlone")
                 return
         raise StorageError("unknown connection")
@@ -238,9 +253,12 @@ class DrbdNode:
         if state == "StandAlone":
             device.connection = None
 
-    def lose_contact(self, device: Device) -> None:
+    def lose_contact(self, device: Device, *, go_on: bool = False) -> None:
         """The other node is gone: what is written from now on is of a new generation."""
         copy = self.copy(device)
+        if device.role == "Primary" and device.fences and not go_on:
+            device.waits = True
+            return
         if device.role == "Primary" and copy is not None and copy.has_all and not copy.outdated:
             copy.part(self.world.new_generation())
 
@@ -263,6 +281,8 @@ class DrbdNode:
             elif not any(one is not None and one.has_all for one in there):
                 raise StorageError("need access to UpToDate data")
         elif not there:
+            if device.fences:
+                raise StorageError("refusing to be primary while the peer is not outdated")
             copy.part(self.world.new_generation())
         device.role = "Primary"
         if force:
@@ -337,12 +357,14 @@ class DrbdNode:
 
     def _events2(self, *_options: str) -> str:
         lines = []
+        self._tell_proc()
         for name, one in self.devices.items():
             near = self.world.connected(self, name)
             theirs = near[0][0].disk_state(near[0][1]) if near else "DUnknown"
             role = near[0][1].role if near else "Unknown"
+            suspended = "fencing" if one.waits else "no"
             lines += [
-                f"exists resource name:{name} role:{one.role} suspended:no",
+                f"exists resource name:{name} role:{one.role} suspended:{suspended}",
                 f"exists connection name:{name} peer-node-id:0 connection:{one.state} role:{role}",
             ]
             if one.minor is not None:
@@ -352,6 +374,14 @@ class DrbdNode:
                     f"exists peer-device name:{name} replication:{one.replication} peer-disk:{theirs}",
                 ]
         return "\n".join([*lines, "exists -", ""])
+
+    def _tell_proc(self) -> None:
+        text = f"version: {self.version} (api:1/proto:86-101)\n"
+        for one in self.devices.values():
+            protocol = one.connection.protocol if one.connection else "C"
+            text += f" {one.minor}: cs:{one.state} ro:x ds:x {protocol} r-----\n"
+        if self.version:
+            (self.directory / "proc").write_text(text)
 
     def _show(self, name: str) -> str:
         one = self.devices[name]
@@ -372,6 +402,7 @@ class DrbdNode:
         """What a guest does."""
         device = self.devices[name]
         assert device.role == "Primary"
+        assert not device.waits, "a write that waits is not complete"
         if not self.world.connected(self, name):
             self.lose_contact(device)
 
@@ -448,6 +479,7 @@ class DrbdWorld:
                     one.connection = two.connection = None
                     return
                 one.state = two.state = "Connected"
+                one.waits = two.waits = False
                 self._compare((first, one), (second, two))
                 return
 
@@ -492,6 +524,12 @@ class DrbdWorld:
         self.syncs_at_once = True
         for name in names:
             self.meet(name)
+
+
+def _fences(options: Sequence[str]) -> bool | None:
+    """What the options say about writes after the loss of the peer; None if they say nothing."""
+    said = [one for one in options if one.startswith("--fencing=")]
+    return said[-1].endswith("resource-and-stonith") if said else None
 
 
 def _comes_from(old: Copy, new: Copy) -> bool:

@@ -32,7 +32,8 @@ from ganeti.jobs.runner import NOT_RUN, failure
 from ganeti.model import wire
 from ganeti.model.job import StoredJob
 from ganeti.model.names import JobStatus
-from ganeti.model.objects import Cluster, Instance, Node, NodeUuid
+from ganeti.model.objects import Cluster, Grant, Instance, Node, NodeUuid
+from ganeti.recovery.grants import SHARED
 from ganeti.store.archive import JobArchive
 from ganeti.store.backend import PresentState, Restoration, StateRestorer
 from ganeti.store.backends import state_restorer
@@ -394,14 +395,15 @@ def _protected_later(instance: Instance) -> Row:
     """Return an instance that counts as protected when its node has confirmed that again.
 
     Its grants are newer than those that nodes may have recorded since the backup; otherwise the nodes would refuse its
-    next starts.
+    next starts. The second copy of a mirrored disk may have been dropped since: it counts again once it is synchronised.
     """
+
+    def later(grant: Grant) -> Grant:
+        copy = SHARED if SHARED in grant.current else instance.primary_node
+        return replace(grant, generation=grant.generation + GRANT_LEAP, current=frozenset({copy}))
+
     disks = tuple(
-        msgspec.structs.replace(
-            disk, grant=replace(disk.grant, generation=disk.grant.generation + GRANT_LEAP)
-        )
-        if disk.grant is not None
-        else disk
+        msgspec.structs.replace(disk, grant=later(disk.grant)) if disk.grant is not None else disk
         for disk in instance.disks
     )
     put = put_row(msgspec.structs.replace(instance, disks=disks, under_lease=False))

@@ -31,6 +31,7 @@ from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.config.view import View
+from ganeti.daemons.disk_grants import DiskGrants
 from ganeti.daemons.recovery_jobs import Queue, RecoveryJobs, opcode_for
 from ganeti.daemons.room import gains_room
 from ganeti.daemons.watched import (
@@ -81,6 +82,7 @@ from ganeti.rpc.procedures.recovery import (
     RelayArgs,
 )
 from ganeti.units.calls import Rpc
+from ganeti.units.instance.grants import why_alone
 from ganeti.units.services import NOT_LOST
 
 BEAT_DEADLINE_S = 4.0
@@ -140,6 +142,9 @@ class RecoveryDriver:
         self._config, self._rpc, self._clock = config, rpc, clock
         self._power, self._master, self._queue = power, master, queue
         self._is_locked = is_locked
+        self._grants = DiskGrants(config, rpc, is_locked)
+        self._releasing: set[InstanceUuid] = set()
+        """Whose writes are being let go on without another copy."""
         self._term: _Term | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -199,7 +204,12 @@ class RecoveryDriver:
             replace(one, why_unarmed=self._why_unarmed.get(NodeUuid(by_name.get(one.name, "")), ""))
             for one in found.nodes
         )
-        return replace(found, nodes=nodes)
+        snapshot = self._config.snapshot
+        alone = {one.name: why_alone(snapshot, one) for one in snapshot.instances.values()}
+        instances = tuple(
+            replace(one, why=one.why or alone.get(one.name, "")) for one in found.instances
+        )
+        return replace(found, nodes=nodes, instances=instances)
 
     async def confirm_fenced(self, node: NodeUuid, by: str) -> None:
         """Accept an administrator's word that a lost node is off; return once that is durable."""
@@ -248,7 +258,36 @@ class RecoveryDriver:
             self._begin(snapshot, found)
         self._is_new = False
         self._end_later(needed=needed)
-        self._settle(snapshot.instances, is_listed_still, under_lease=False)
+        self._release(snapshot)
+        self._settle(snapshot.instances, self._is_released, under_lease=False)
+
+    def _is_released(self, view: View, instance: Instance) -> bool:
+        """Return whether the end of its protection can be committed: its writes wait for no other copy any more."""
+        return is_listed_still(view, instance) and not self._grants.must_release(instance)
+
+    def _release(self, snapshot: Snapshot) -> None:
+        """Begin to let writes go on whose instances are not protected any more."""
+        ending = {
+            InstanceUuid(uuid)
+            for uuid, one in snapshot.instances.items()
+            if is_listed_still(snapshot, one)
+        }
+        self._grants.forget_released(ending)
+        for uuid in ending - self._releasing:
+            if self._grants.must_release(snapshot.instances[uuid]):
+                self._releasing.add(uuid)
+                self._spawn(self._let_go_on(uuid), "writes without protection")
+
+    async def _let_go_on(self, uuid: InstanceUuid) -> None:
+        # Until then the node may still get a heartbeat that lists the disks.
+        await asyncio.sleep(BEAT_DEADLINE_S)
+        try:
+            await self._grants.release(uuid)
+        except GanetiError as err:
+            _log.warning("automatic recovery: writes of %s may wait for a copy: %s", uuid, err)
+            await asyncio.sleep(RESTART_S)
+        self._releasing.discard(uuid)
+        self._look_later(0)
 
     def _look_for_room(self, former: Snapshot | None, snapshot: Snapshot) -> None:
         term = self._term
@@ -371,6 +410,7 @@ class RecoveryDriver:
             protected=guests.leased.get(beat.node, ()) if lists else (),
             as_of=snapshot.position,
             wanted=guests.wanted.get(beat.node, ()),
+            mirrored=guests.mirrored.get(beat.node, {}),
         )
         sent_at = self._clock.monotonic()
         try:
@@ -386,6 +426,8 @@ class RecoveryDriver:
         self._why_unarmed[beat.node] = answer.why_unarmed
         if beat.node in guests.leased and (lists or not is_leased):
             self._confirmed(guests.leased[beat.node], beat.node, sent_at)
+        if answer.requests:
+            self._spawn(self._grants.serve(beat.node, answer.requests), "grants of disks")
         faults = {
             uuid: fault
             for uuid, fault in answer.faults.items()

@@ -2,12 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from ganeti.config.fill import filled_beparams, filled_ndparams, recovery_of
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.view import View
+from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.params import NO_FENCING
@@ -74,6 +75,8 @@ class Guests:
     """
     wanted: Mapping[NodeUuid, tuple[str, ...]]
     """Their guests should run on the node now."""
+    mirrored: Mapping[NodeUuid, dict[str, int]] = field(default_factory=dict)
+    """The mirrored disks that such guests write there if they are protected: UUID -> generation of the grant."""
 
     @property
     def protected(self) -> frozenset[str]:
@@ -87,6 +90,7 @@ def guests_of(snapshot: Snapshot, found: Watched) -> Guests:
         defaultdict[NodeUuid, list[str]](list),
         defaultdict[NodeUuid, list[str]](list),
     )
+    mirrored = defaultdict[NodeUuid, dict[str, int]](dict)
     for uuid, instance in snapshot.instances.items():
         facts = found.instances.get(uuid)
         if instance.under_lease or (facts is not None and facts.recovery is Recovery.FAILOVER):
@@ -94,9 +98,18 @@ def guests_of(snapshot: Snapshot, found: Watched) -> Guests:
                 under_lease[node].append(uuid)
         if facts is None:
             continue
-        if instance.admin_state is AdminState.UP and instance.migrating_to is None:
+        if _is_up(instance) and instance.migrating_to is None:
             wanted[instance.primary_node].append(uuid)
-    return Guests(_sealed(under_lease), _sealed(wanted))
+        is_mirrored = DISK_TEMPLATES[instance.disk_template].mirrored
+        if is_mirrored and _is_up(instance) and facts.recovery is Recovery.FAILOVER:
+            mirrored[instance.primary_node] |= {
+                disk.uuid: disk.grant.generation if disk.grant else 1 for disk in instance.disks
+            }
+    return Guests(_sealed(under_lease), _sealed(wanted), dict(mirrored))
+
+
+def _is_up(instance: Instance) -> bool:
+    return instance.admin_state is AdminState.UP
 
 
 def is_listed_anew(view: View, instance: Instance) -> bool:

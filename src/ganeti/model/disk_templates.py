@@ -146,8 +146,6 @@ class DiskTemplate(msgspec.Struct, frozen=True):
         """Return why no instance may be started on another node without an administrator; '' if it may."""
         if self.is_local:
             return "keeps its data on one node"
-        if self.mirrored:
-            return "cannot prove that the other copy has every write"
         return ""
 
 

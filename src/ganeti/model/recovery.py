@@ -47,6 +47,26 @@ class NodeState(StrEnum):
     """It answers again; what moved away is being dropped there."""
 
 
+class DiskRequestKind(StrEnum):
+    """What the writer of a mirrored disk asks of the master."""
+
+    DROP = "drop"
+    """To write without the other copy: until the answer, writes wait (D5)."""
+    JOIN = "join"
+    """To count the other copy as current: it is synchronised, and writes wait for it from now on (D3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRequest:
+    """A request of a node that writes a mirrored disk."""
+
+    disk: str
+    """The UUID."""
+    kind: DiskRequestKind
+    generation: int
+    """Of the record of its own copy; 0 if that has none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     """When a node sent an answer, by its own monotonic clock, in one boot of its machine."""

@@ -51,6 +51,7 @@ from ganeti.node.guest_faults import GuestFaults
 from ganeti.node.hooks import LocalHooks, NodeHooks
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.lease_files import LeaseFiles
+from ganeti.node.mirrored_disks import MirroredDisks
 from ganeti.node.offline import is_marked_offline, starting_nothing
 from ganeti.node.powercycle import host_powercycle
 from ganeti.node.recovery import NodeRecovery
@@ -96,8 +97,15 @@ class NodeApplication:
         self._guest_faults = GuestFaults(self._drivers, locks, clock)
         daemons, check_master = Daemons(paths), self.register.check_epoch_without_disk
         watchdog = WatchdogProcess(paths, daemons)
+        records = GrantRecords(paths.disk_grants, partial(_own_uuid, paths))
+        self._mirrored = MirroredDisks(records)
         self.recovery = NodeRecovery(
-            LeaseFiles(paths), BootClock(), check_master, watchdog, self._guest_faults
+            LeaseFiles(paths),
+            BootClock(),
+            check_master,
+            watchdog,
+            self._guest_faults,
+            requests=self._mirrored,
         )
         own = _handlers(paths, clock, self.tasks, self._cluster_uuid, self._drivers, locks=locks)
         own = [self.recovery.under_lease(part) for part in own]
@@ -120,7 +128,7 @@ class NodeApplication:
         own.append(confd_copy.handlers(paths, daemons))
         own.append(identity.handlers(paths))
         own.append(rest.handlers(daemons))
-        records = GrantRecords(paths.disk_grants, partial(_own_uuid, paths))
+        own.append(self._mirrored.handlers())
         self.handlers = Repeats().wrap(Meters().wrap(guarded(merged(own), records)))
         self.checks = {**candidate.CHECKS, **membership.checks(self._cluster_uuid)}
 
@@ -133,6 +141,7 @@ class NodeApplication:
         """Stop; programs of tasks continue to run."""
         await self._consoles.close()
         await self._guest_faults.close()
+        await self._mirrored.close()
         await self.tasks.close()
         await self.recovery.close()
         await self.register.close()

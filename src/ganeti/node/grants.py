@@ -16,10 +16,19 @@ from ganeti.model import wire
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.model.objects import Grant, NodeUuid
-from ganeti.recovery.grants import CopyRecord, GrantRefused, barred, closed, opened
+from ganeti.recovery.grants import (
+    CopyRecord,
+    GrantRefused,
+    Returned,
+    barred,
+    closed,
+    judge_return,
+    opened,
+)
 from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.disks import (
     BLOCKDEV_ASSEMBLE,
+    BLOCKDEV_OPEN_ALONE,
     BLOCKDEV_REMOVE,
     DISK_GRANTS,
     GrantsArgs,
@@ -61,6 +70,36 @@ class GrantRecords:
     async def close(self, disks: Iterable[DiskSpec]) -> None:
         """Record that this node writes the disks no more: the generation of its grant is over."""
         await self._update(disks, lambda record, grant: closed(record, grant, self._node()))
+
+    async def get(self, disk: str) -> CopyRecord | None:
+        """Return the record of this node's copy of a disk; None if it has none."""
+        async with self._lock:
+            return (await self._load()).get(disk)
+
+    async def renew(self, disk: str, grant: Grant) -> bool:
+        """Record a later grant of the disk that this node writes; False if it is not later, or another node's."""
+        async with self._lock:
+            old = await self._load()
+            record = old.get(disk)
+            if grant.writer != self._node() or (
+                record is not None and record.generation >= grant.generation
+            ):
+                return False
+            renewed = CopyRecord(grant.generation, grant.current, is_written=True)
+            await self._replace(old, {**old, disk: renewed})
+            return True
+
+    async def join(self, disk: str, grant: Grant) -> None:
+        """Record that this node's copy was synchronised under a grant; StorageError if it was written itself (D9)."""
+        async with self._lock:
+            old = await self._load()
+            if judge_return(grant, self._node(), old.get(disk)) is Returned.SPLIT:
+                raise StorageError(
+                    f"the copy of disk {disk} was written apart from the other one, after generation"
+                    f" {grant.generation - 1}: both are kept (split brain)"
+                )
+            joined = CopyRecord(grant.generation, grant.current)
+            await self._replace(old, {**old, disk: joined})
 
     async def learn(self, grants: Mapping[str, Grant]) -> None:
         """Record all present grants of the cluster, and forget disks that do not exist."""
@@ -156,6 +195,7 @@ _GUARDED = {
     *_OPENING,
     *_FINISHING,
     BLOCKDEV_ASSEMBLE.name,
+    BLOCKDEV_OPEN_ALONE.name,
     BLOCKDEV_REMOVE.name,
     INSTANCE_SHUTDOWN.name,
     MIGRATION_ACCEPT.name,
@@ -175,7 +215,8 @@ def opens(name: str, args: Any) -> Sequence[DiskSpec]:
     """Return the disks that a call opens for writing, as the guest does or for a job."""
     if name in _OPENING or _resumes(name, args):
         return tuple(args.instance.disks)
-    if name == BLOCKDEV_ASSEMBLE.name and args.role is DiskRole.PRIMARY:
+    is_alone = name == BLOCKDEV_OPEN_ALONE.name
+    if is_alone or (name == BLOCKDEV_ASSEMBLE.name and args.role is DiskRole.PRIMARY):
         return (args.disk,)
     return ()
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, NotMaster, PrereqError
 from ganeti.model.instance_spec import InstanceSpec
-from ganeti.model.recovery import GuestFault
+from ganeti.model.recovery import DiskRequest, GuestFault
 from ganeti.node.lease_record import LeaseRecord
 from ganeti.node.offline import STARTS
 from ganeti.recovery.lease import NodeLease
@@ -17,6 +17,8 @@ from ganeti.rpc.procedures.recovery import HEARTBEAT, HeartbeatArgs, HeartbeatRe
 
 Faults = Callable[[Sequence[str]], Mapping[str, GuestFault]]
 """Of these instances' guests, the ones that failed."""
+DiskRequests = Callable[[Mapping[str, int]], Sequence[DiskRequest]]
+"""What this node asks about these mirrored disks; their generations are those of the state."""
 LOOK_S = 1.0
 """How often a start of an instance that is not protected looks whether it is now."""
 LEASE_WAIT_S = 15.0
@@ -85,10 +87,13 @@ class NodeRecovery:
         check_master: Callable[[int, str], Awaitable[str | None]],
         watchdog: Watchdog,
         faults: Faults,
+        *,
+        requests: DiskRequests,
     ) -> None:
         """`clock` must also count while the machine sleeps."""
         self._machine, self._clock = machine, clock
         self._check_master, self._watchdog, self._faults = check_master, watchdog, faults
+        self._requests = requests
         self._lease = NodeLease(machine.boot_id)
         self._renewed = asyncio.Event()
         self._protected: dict[str, float] = {}
@@ -136,6 +141,7 @@ class NodeRecovery:
             is_armed=not why_unarmed,
             why_unarmed=why_unarmed,
             faults=faults,
+            requests=tuple(self._requests(args.mirrored)),
         )
 
     def under_lease(self, handlers: Handlers) -> Handlers:

@@ -241,6 +241,15 @@ def test_restored_grants_are_later_than_the_records_of_nodes(paths: Paths) -> No
     assert found.grant == dataclasses.replace(grant, generation=7 + GRANT_LEAP)
 
 
+@pytest.mark.requirement("D1", "D3")
+def test_second_copy_counts_after_a_restore_only_when_it_is_synchronised(paths: Paths) -> None:
+    grant = Grant(7, frozenset(NODES[:2]), NODES[0], 3)
+    disk = Disk(uuid="d1", size=1, template="drbd", grant=grant)
+    (found,) = restored_instance(paths, disks=(disk,)).disks
+    assert found.grant is not None
+    assert found.grant.current == {NODES[0]}
+
+
 @pytest.mark.requirement("D7")
 def test_restored_instance_is_protected_when_its_node_has_confirmed_that_again(
     paths: Paths,

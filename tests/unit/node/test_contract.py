@@ -60,11 +60,14 @@ from ganeti.rpc.procedures.disks import (
     BLOCKDEV_INFO,
     BLOCKDEV_REMOVE,
     BLOCKDEV_SHUTDOWN,
+    COPY_JOINS,
+    DISK_GRANTED,
     DISK_GRANTS,
     DISKS_INFO,
     STORED_DISKS,
     DiskArgs,
     DisksArgs,
+    GrantArgs,
     GrantsArgs,
     GrowDiskArgs,
     StorageUnits,
@@ -496,6 +499,14 @@ async def test_disk_is_not_opened_under_an_older_grant(bench: Bench, disk: DiskS
     await bench.node.restart()
     assert await error_of(bench.on_disk(BLOCKDEV_ASSEMBLE, granted)) == "StorageError"
     await bench.on_disk(BLOCKDEV_REMOVE, disk)
+
+
+@pytest.mark.requirement("D3")
+async def test_only_a_synchronised_copy_joins(bench: Bench, disk: DiskSpec) -> None:
+    grant = Grant(4, frozenset({bench.node.uuid}), bench.node.uuid)
+    args = GrantArgs(disk=disk.uuid, grant=grant)
+    assert await bench.node.call(DISK_GRANTED, args) == Nothing()
+    assert await error_of(bench.node.call(COPY_JOINS, args)) == "StorageError"
 
 
 async def test_a_disk_that_is_not_there_cannot_be_used(bench: Bench, disk: DiskSpec) -> None:

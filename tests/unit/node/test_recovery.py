@@ -74,7 +74,12 @@ class FakeWatchdog:
 
 def started(paths: Paths, clock: FrozenClock, watchdog: FakeWatchdog | None = None) -> NodeRecovery:
     return NodeRecovery(
-        LeaseFiles(paths), clock, check_master, watchdog or FakeWatchdog(), lambda _wanted: {}
+        LeaseFiles(paths),
+        clock,
+        check_master,
+        watchdog or FakeWatchdog(),
+        lambda _wanted: {},
+        requests=lambda _disks: (),
     )
 
 
@@ -173,7 +178,9 @@ async def test_failed_guests_are_reported(paths: Paths, clock: FrozenClock) -> N
         wanted.extend(asked)
         return {"a": GuestFault.CRASHED}
 
-    node = NodeRecovery(LeaseFiles(paths), clock, check_master, FakeWatchdog(), faults)
+    node = NodeRecovery(
+        LeaseFiles(paths), clock, check_master, FakeWatchdog(), faults, requests=lambda _disks: ()
+    )
     answer = await node.heartbeat(HeartbeatArgs(wanted=("a", "b")), FROM_MASTER)
     assert (wanted, answer.faults) == (["a", "b"], {"a": GuestFault.CRASHED})
 
@@ -350,7 +357,14 @@ async def test_nothing_protected_starts_without_the_watchdog_process(
 @pytest.mark.virtual_time
 async def test_start_that_takes_longer_than_the_lease_is_cancelled(paths: Paths) -> None:
     clock = LoopClock()
-    node = NodeRecovery(LeaseFiles(paths), clock, check_master, FakeWatchdog(), lambda _wanted: {})
+    node = NodeRecovery(
+        LeaseFiles(paths),
+        clock,
+        check_master,
+        FakeWatchdog(),
+        lambda _wanted: {},
+        requests=lambda _disks: (),
+    )
     starts = Starts(node)
     await beat(node, await beat(node))
     start = asyncio.create_task(starts.start())

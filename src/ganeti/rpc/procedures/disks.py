@@ -24,6 +24,13 @@ class GrantsArgs(Message, frozen=True, kw_only=True):
     grants: dict[str, Grant]
 
 
+class GrantArgs(Message, frozen=True, kw_only=True):
+    """The present grant of one disk, by its UUID."""
+
+    disk: str
+    grant: Grant
+
+
 class OtherDisk(Message, frozen=True, kw_only=True):
     """A disk that must not be adopted, and its owner."""
 
@@ -158,6 +165,18 @@ BLOCKDEV_ASSEMBLE = Procedure("blockdev_assemble", OpenDiskArgs, DiskInfo, SLOW_
 
 DISK_GRANTS = Procedure("disk_grants", GrantsArgs, Nothing, NORMAL_S, changes=True)
 """Tells a returning node the grants of protected disks, so that it refuses calls under older ones (D9)."""
+
+DISK_GRANTED = Procedure("disk_granted", GrantArgs, Nothing, NORMAL_S, changes=True)
+"""Tells the writer of a mirrored disk its grant: its writes wait for the other current copies, and for no others (D5).
+
+A grant that the node knows changes nothing.
+"""
+
+COPY_JOINS = Procedure("copy_joins", GrantArgs, Nothing, NORMAL_S, changes=True)
+"""Lets a synchronised copy record the grant under which it was synchronised, before it counts as current (D3).
+
+Refused if it is not complete and connected, or was written apart from the others (D9).
+"""
 
 BLOCKDEV_SHUTDOWN = Procedure("blockdev_shutdown", DiskArgs, Nothing, SLOW_S, changes=True)
 

@@ -1,7 +1,7 @@
 """The heartbeat of automatic recovery: the node's lease, its watchdog and its guests (D7)."""
 
 from ganeti.model.objects import Node
-from ganeti.model.recovery import GuestFault, Token
+from ganeti.model.recovery import DiskRequest, GuestFault, Token
 from ganeti.rpc.procedures.form import QUICK_S, Message, Procedure
 
 
@@ -19,6 +19,8 @@ class HeartbeatArgs(Message, frozen=True, kw_only=True):
     """The position of the configuration that has this list; 0 from a master of an earlier version."""
     wanted: tuple[str, ...] = ()
     """UUIDs of those whose guests should run here: a guest of theirs that has ended has crashed."""
+    mirrored: dict[str, int] = {}
+    """The mirrored disks that this node writes, and whose copies are counted by grants: UUID -> generation."""
 
 
 class HeartbeatResult(Message, frozen=True, kw_only=True):
@@ -31,6 +33,8 @@ class HeartbeatResult(Message, frozen=True, kw_only=True):
     """Why no watchdog does, and what an administrator can do."""
     faults: dict[str, GuestFault] = {}
     """Instances by UUID whose guests failed, until they run again."""
+    requests: tuple[DiskRequest, ...] = ()
+    """About the mirrored disks, as long as they are not answered."""
 
 
 # The handler itself checks the master: it must answer while the register's disk hangs.

@@ -16,6 +16,7 @@ from ganeti.rpc.procedures.disks import (
     DiskArgs,
     DiskInfo,
     DisksArgs,
+    GrantArgs,
     GrantsArgs,
     GrowDiskArgs,
 )
@@ -175,6 +176,13 @@ class DiskCalls(NodeState):
 
     def on_disk_grants(self, args: GrantsArgs) -> Nothing:
         raise AssertionError("answered by `guarded`")
+
+    def on_disk_granted(self, args: GrantArgs) -> Nothing:
+        """No disk here is mirrored."""
+        return Nothing()
+
+    def on_copy_joins(self, args: GrantArgs) -> Nothing:
+        raise StorageError(f"disk {args.disk} is not mirrored")
 
     def on_blockdev_shutdown(self, args: DiskArgs) -> Nothing:
         return Nothing()

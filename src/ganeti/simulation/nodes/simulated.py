@@ -137,7 +137,12 @@ class SimulatedNode(ModelNode):
         for task in list(self.running):
             task.cancel()
         self.recovery = NodeRecovery(
-            self, self.world.recovery_time, self._check_master, _Watchdog(self), self._faults
+            self,
+            self.world.recovery_time,
+            self._check_master,
+            _Watchdog(self),
+            self._faults,
+            requests=lambda _disks: (),  # no disk here is mirrored
         )
         self.recovery.begin()
         own = super().handlers() | {

@@ -49,11 +49,17 @@ def new_minor(resource: str, minor: int) -> Words:
     return ["drbdsetup", "new-minor", resource, str(minor), "0"]
 
 
-def attach(minor: int, data: str, meta: str, size_mib: int, params: Params) -> Words:
-    """Attach a disk; on failure it is detached at once, and the guest continues with the other copy."""
+def attach(
+    minor: int, data: str, meta: str, size_mib: int, params: Params, *, waits: bool = False
+) -> Words:
+    """Attach a disk; on failure it is detached at once, and the guest continues with the other copy.
+
+    `waits` as in `fencing`: for a disk that is written while it is attached.
+    """
     return [
         *("drbdsetup", "attach", str(minor), data, meta, "flexible"),
         *("--on-io-error=detach", f"--size={size_mib}m"),
+        *([f"--fencing={_FENCING[True]}"] if waits else []),
         *_flush_options(params),
         *sync_options(params),
         *str(params.get("disk-custom", "")).split(),
@@ -73,6 +79,19 @@ def _flush_options(params: Params) -> Iterator[str]:
 def disk_options(minor: int, params: Params) -> Words:
     """Set the synchronisation rates of an attached device."""
     return ["drbdsetup", "disk-options", str(minor), *sync_options(params)]
+
+
+def fencing(minor: int, *, waits: bool) -> Words:
+    """Set whether writes wait once the peer is lost; those of a primary that is not connected go on as before."""
+    return ["drbdsetup", "disk-options", str(minor), f"--fencing={_FENCING[waits]}"]
+
+
+_FENCING = {True: "resource-and-stonith", False: "dont-care"}
+
+
+def resume(minor: int) -> Words:
+    """Let waiting writes go on without the peer."""
+    return ["drbdsetup", "resume-io", str(minor)]
 
 
 def sync_options(params: Params) -> Words:

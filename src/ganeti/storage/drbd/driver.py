@@ -67,6 +67,11 @@ class Kernel:
             raise StorageError(f"the settings of resource {resource} cannot be read") from None
         return status.parse_show(done.stdout.decode(errors="replace"))
 
+    async def awaits_disk(self, minor: int) -> bool:
+        """Return whether a write is complete only when it is on the peer's disk: protocol C."""
+        text = await asyncio.to_thread(metadata.read_text, self.proc)
+        return status.parse_protocol(text, minor) == "C"
+
     def module(self) -> tuple[str, str]:
         """Return its version and its helper; two empty texts if it is not loaded; blocks."""
         if not self.proc.exists():
@@ -195,6 +200,8 @@ class DrbdDisk(BlockDevice):
         now = await self._resource() if is_open else await self._settled()
         if role is DiskRole.BOTH:
             await self._allow_two(now)
+        if self._waits:
+            await self._wait_for_peer(now)
         await self._promote(now, role)
         if role is DiskRole.PRIMARY and now.peer_role != status.PRIMARY:
             await self._forbid_two()
@@ -255,7 +262,11 @@ class DrbdDisk(BlockDevice):
         # An interrupted job may have grown it before the configuration followed.
         size = max(self._below.data_spec.size, block.size_sectors // 2048)
         await self._do(commands.apply_al(self._minor, meta))
-        await self._do(commands.attach(self._minor, data, meta, size, self._disk.params))
+        is_written = seen.resource is not None and seen.resource.role == status.PRIMARY
+        waits = is_written and self._waits
+        await self._do(
+            commands.attach(self._minor, data, meta, size, self._disk.params, waits=waits)
+        )
         return await self._look()
 
     async def _connect(self, seen: _Seen, *, discard: bool = False) -> None:
@@ -268,6 +279,7 @@ class DrbdDisk(BlockDevice):
         if is_there and is_good and not discard:
             return
         if has.own is not None and has.peer is not None:
+            await self._leave_peer(seen)
             await self._kernel.do(
                 commands.disconnect(has.own, has.peer), what=self._what, check=False
             )
@@ -281,6 +293,17 @@ class DrbdDisk(BlockDevice):
             options=commands.connection_options(self._disk.params),
         )
         await asyncio.to_thread(self._kernel.connect, wanted)
+
+    async def _leave_peer(self, seen: _Seen) -> None:
+        """Let a primary disconnect; StorageError while its writes must wait for the peer (D4)."""
+        now = seen.resource
+        if now is None or now.role != status.PRIMARY:
+            return
+        if self._waits and now.connection == status.CONNECTED:
+            raise StorageError(
+                f"{self._what}: its writes wait for the copy on its present peer, which must be dropped first"
+            )
+        await self._do(commands.fencing(self._minor, waits=False))
 
     def _ends(self) -> tuple[commands.Endpoint, commands.Endpoint]:
         return (self._disk.address, self._port), (self._peer.address, self._port)
@@ -331,6 +354,27 @@ class DrbdDisk(BlockDevice):
             )
         await self._do(commands.primary(self._minor, force=is_new))
 
+    @property
+    def _waits(self) -> bool:
+        """True if a write is complete only when another copy has it, too (D4)."""
+        grant = self._disk.grant
+        return grant is not None and len(grant.current) > 1
+
+    async def _wait_for_peer(self, now: Resource) -> None:
+        """Let writes wait once the peer is lost, before the first one; StorageError if it is lost already."""
+        if now.role != status.PRIMARY and not now.has_peer:
+            raise StorageError(self._without_peer(now))
+        await self._do(commands.fencing(self._minor, waits=True))
+        again = await self._resource()
+        if again.role != status.PRIMARY and not again.has_peer:
+            raise StorageError(self._without_peer(again))
+
+    def _without_peer(self, now: Resource) -> str:
+        return (
+            f"{self._what}: the copy on {self._peer.name} has every write and must get each new one, but it is not"
+            f" connected ({now.words}); try again: the start then goes on without that copy"
+        )
+
     async def _is_unwritten(self, now: Resource) -> bool:
         """Return whether both copies were made and never used: with data in one, the connected copies would differ."""
         if not now.settled or (now.disk, now.peer_disk) != (status.INCONSISTENT,) * 2:
@@ -344,6 +388,9 @@ class DrbdDisk(BlockDevice):
     async def _demote(self, seen: _Seen) -> None:
         if seen.resource is not None and seen.resource.role == status.PRIMARY:
             await self._do(commands.secondary(self._minor))
+            await self._do(commands.fencing(self._minor, waits=False))
+            if seen.resource.waits:  # nothing is written any more
+                await self._do(commands.resume(self._minor))
         await self._forbid_two()
 
     async def _allow_two(self, now: Resource) -> None:

@@ -11,6 +11,9 @@ OUTDATED = "Outdated"
 CONSISTENT = "Consistent"
 INCONSISTENT = "Inconsistent"
 DISKLESS = "Diskless"
+FAILED = "Failed"
+UNKNOWN = "DUnknown"
+FENCING = "fencing"
 CONNECTED = "Connected"
 STAND_ALONE = "StandAlone"
 PRIMARY = "Primary"
@@ -49,9 +52,21 @@ class Resource:
     size_kib: int = 0
     connection: str = STAND_ALONE
     peer_role: str = "Unknown"
-    peer_disk: str = "DUnknown"
+    peer_disk: str = UNKNOWN
     replication: str = "Off"
     out_of_sync_kib: int = 0
+    waits: bool = False
+    """Writes wait because the peer is lost."""
+
+    @property
+    def has_peer(self) -> bool:
+        """True if its peer gets every write, and keeps it: its copy is complete, or is being completed."""
+        return self.settled and self.peer_disk not in (DISKLESS, FAILED, UNKNOWN)
+
+    @property
+    def is_mirrored(self) -> bool:
+        """True if both copies have all data."""
+        return self.settled and (self.disk, self.peer_disk) == (UP_TO_DATE, UP_TO_DATE)
 
     @property
     def attached(self) -> bool:
@@ -92,7 +107,8 @@ def parse_events(text: str) -> dict[str, Resource]:
             continue
         one = found.get(name, Resource(name))
         if kind == "resource":
-            one = replace(one, role=told.get("role", one.role))
+            waits = FENCING in told.get("suspended", "").split(",")
+            one = replace(one, role=told.get("role", one.role), waits=waits)
         elif kind == "connection":
             one = replace(
                 one,
@@ -110,7 +126,7 @@ def parse_events(text: str) -> dict[str, Resource]:
             one = replace(
                 one,
                 replication=told.get("replication", "Off"),
-                peer_disk=told.get("peer-disk", "DUnknown"),
+                peer_disk=told.get("peer-disk", UNKNOWN),
                 out_of_sync_kib=_number(told.get("out-of-sync"), 0) or 0,
             )
         found[name] = one
@@ -173,6 +189,15 @@ def parse_progress(text: str, minor: int) -> Progress | None:
             rate = int(match[4].replace(",", ""))
             found = Progress(found.percent, hours * 3600.0 + minutes * 60 + seconds, rate)
     return found
+
+
+def parse_protocol(text: str, minor: int) -> str:
+    """Return the protocol of a minor's connection in `/proc/drbd`; '' if it is not there."""
+    for line in text.splitlines():
+        if (match := _MINOR.match(line)) and int(match[1]) == minor:
+            words = line.split()
+            return words[4] if len(words) > 4 else ""  # noqa: PLR2004 - minor, cs, ro, ds, protocol
+    return ""
 
 
 @dataclass(frozen=True)

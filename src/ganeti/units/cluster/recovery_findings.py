@@ -11,6 +11,7 @@ from ganeti.recovery.instance import InstanceState
 from ganeti.recovery.status import NodeStatus, RecoveryStatus
 from ganeti.units.cluster.fence_findings import NOT_FENCED
 from ganeti.units.cluster.findings import Finding
+from ganeti.units.instance.grants import why_alone
 from ganeti.units.oob.device import no_device, power_device
 
 LEAST_NODES = 3
@@ -63,6 +64,14 @@ def recovery_findings(
     for text in recovery_limits(snapshot, elects_master=elects_master):
         yield Finding("ECLUSTERCFG", "cluster", snapshot.cluster.name, text, is_error=False)
     yield from _tied(snapshot)
+    yield from _alone(snapshot)
+
+
+def _alone(snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield instances that would stay down if their node were lost, because no other copy has every write."""
+    for one in snapshot.instances.values():
+        if why := why_alone(snapshot, one):
+            yield Finding("EINSTANCEFAULTYDISK", "instance", one.name, why, is_error=False)
 
 
 def _without_fencing(snapshot: Snapshot, node: Node, status: NodeStatus) -> Iterator[Finding]:

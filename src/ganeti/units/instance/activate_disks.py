@@ -71,7 +71,7 @@ class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, DisksPlan]):
         mirrored = is_mirrored(instance)
         await open_secondaries(ctx, instance)
         if mirrored:
-            await prepare_primary(ctx, plan.instance)
+            instance = await prepare_primary(ctx, instance)
         for disk, granted in zip(plan.disks, instance.disks, strict=True):
             opened = replace(disk, grant=granted.grant)
             args = OpenDiskArgs(instance_name=instance.name, disk=opened)

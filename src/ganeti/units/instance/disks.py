@@ -34,6 +34,7 @@ from ganeti.rpc.procedures.disks import (
 from ganeti.rpc.procedures.external import EXT_PROVIDERS
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.units.context import UnitContext
+from ganeti.units.instance.grants import grant_closed
 from ganeti.units.mirrors.judge import problem
 from ganeti.units.mirrors.look import CONNECT_S, verdicts_of
 from ganeti.units.telling import MIB, progress_words, showing
@@ -173,6 +174,8 @@ async def open_disks(
     ctx: UnitContext, instance: Instance, node: Node, role: DiskRole
 ) -> list[DiskInfo]:
     """Make all disks of an instance usable on one of its nodes, in a role."""
+    if role is DiskRole.PRIMARY:
+        instance = await grant_closed(ctx.config, instance)
     found = []
     for disk in disks_on(ctx, instance, NodeUuid(node.uuid)):
         args = OpenDiskArgs(instance_name=instance.name, disk=disk, role=role)

@@ -6,20 +6,24 @@ while its instance is not protected, so that its generations go on.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.config.config import Config
-from ganeti.config.fill import recovery_of
+from ganeti.config.fill import instance_spec, recovery_of
 from ganeti.config.transaction import Draft
 from ganeti.config.view import View
 from ganeti.jobs.executor import Change
 from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.names import AdminState
 from ganeti.model.objects import DetachedDisk, Disk, Grant, Instance, InstanceUuid, NodeUuid
 from ganeti.model.recovery import NodeState, Recovery
-from ganeti.recovery.grants import SHARED, GrantRefused, grant_writer, release
+from ganeti.recovery.grants import SHARED, GrantRefused, drop_peer, grant_writer, release
+
+_ON_DISK = "C"
+"""The protocol of DRBD with which a write is complete only when both copies have it on disk."""
 
 
 def check_recovery(instance: Instance) -> None:
@@ -59,17 +63,25 @@ def with_writer(
     if not protected and not _has_grants(instance):
         return instance
     is_certain = is_closed or force or not protected
+    is_mirrored = _is_mirrored(instance)
     grants = []
     # A guest without disks must not run twice either.
     for grant in _grants(instance) or [_first(instance)]:
         if grant.writer == node and not again:
             grants.append(grant)
             continue
+        if is_mirrored and (force or not protected):
+            # Without protection writes wait for no other copy, so none counts as current.
+            grants.append(Grant(grant.generation + 1, frozenset({node}), node, draft.epoch))
+            continue
         is_fenced = is_certain or _is_fenced(draft, instance, grant.writer)
+        last = grant
+        if is_mirrored and is_closed and grant.writer not in (None, node):
+            last = release(grant, grant.writer, draft.epoch)  # keeps the copies that are current
         try:
-            grants.append(grant_writer(grant, node, draft.epoch, is_fenced=is_fenced))
+            grants.append(grant_writer(last, node, draft.epoch, is_fenced=is_fenced))
         except GrantRefused as err:
-            raise _refusal(draft, instance, grant) from err
+            raise _refusal(draft, instance, grant, node) from err
     return _with_grants(instance, grants)
 
 
@@ -96,6 +108,106 @@ async def grant_primary(config: Config, instance: Instance) -> Instance:
         record_writer(instance.uuid, instance.primary_node, is_closed=False, again=True)
     )
     return replace(instance, disks=config.snapshot.instances[instance.uuid].disks)
+
+
+async def grant_closed(config: Config, instance: Instance) -> Instance:
+    """Grant mirrored disks that nobody writes to the primary node, before a job opens them; return the instance so."""
+    if not _is_mirrored(instance) or all(
+        disk.grant is None or disk.grant.writer is not None for disk in instance.disks
+    ):
+        return instance
+    await config.change(record_writer(instance.uuid, instance.primary_node, is_closed=False))
+    return with_present_grants(config, instance)
+
+
+async def grant_alone(config: Config, instance: Instance) -> Instance:
+    """Let the primary node, whose copies have all data, write mirrored disks without the other copies (D5).
+
+    Return the instance with the grants.
+    """
+
+    def change(draft: Draft) -> None:
+        now = draft.instances[InstanceUuid(instance.uuid)]
+        if (new := without_copies(draft, now)) != now:
+            draft.put(new)
+
+    if not _is_mirrored(instance) or not _has_grants(instance):
+        return instance
+    await config.change(change)
+    return with_present_grants(config, instance)
+
+
+def without_copies(draft: Draft, instance: Instance, *, again: bool = False) -> Instance:
+    """Return the instance whose primary node alone has current copies of the disks that it writes.
+
+    `again`: in a new generation also if no other copy is current.
+    """
+    node = instance.primary_node
+    if not _is_mirrored(instance):
+        return instance
+    grants = {
+        disk.uuid: drop_peer(disk.grant, node, disk.grant.generation, draft.epoch)
+        for disk in instance.disks
+        if disk.grant is not None
+        and disk.grant.writer == node
+        and (again or disk.grant.current != {node})
+    }
+    return replace(
+        instance,
+        disks=tuple(
+            replace(disk, grant=grants.get(disk.uuid, disk.grant)) for disk in instance.disks
+        ),
+    )
+
+
+def record_empty(after: Instance, made: Collection[str]) -> Change:
+    """Record an instance some of whose mirrored disks, by UUID, were made again: all their copies are empty."""
+
+    def change(draft: Draft) -> None:
+        put = draft.put(after)
+        disks = tuple(
+            replace(disk, grant=Grant(disk.grant.generation + 1, current, None, draft.epoch))
+            if disk.grant is not None and disk.uuid in made
+            else disk
+            for disk in put.disks
+        )
+        if disks != put.disks and _is_mirrored(put):
+            draft.put(replace(put, disks=disks))
+
+    current = frozenset({after.primary_node})
+    return change
+
+
+def is_current(instance: Instance, node: NodeUuid) -> bool:
+    """Return whether the copies of mirrored disks on a node are known to have every acknowledged write (D6)."""
+    return all(disk.grant is not None and node in disk.grant.current for disk in instance.disks)
+
+
+def why_alone(view: View, instance: Instance) -> str:
+    """Return why no other node has all data of a running protected instance; '' if one has, or needs none."""
+    is_up = instance.admin_state is AdminState.UP
+    if not (is_up and _is_mirrored(instance) and is_protected(view, instance)):
+        return ""
+    others = instance.secondary_nodes
+    if any(is_current(instance, uuid) for uuid in others):
+        return ""
+    names = ", ".join(view.nodes[uuid].name for uuid in others)
+    if any(disk.params.get("protocol") != _ON_DISK for disk in instance_spec(view, instance).disks):
+        return (
+            f"its copy on {names} may lack writes that it has confirmed: automatic failover needs the disk parameter"
+            f" drbd:protocol=C; set it, then stop and start {instance.name}"
+        )
+    return (
+        f"its copy on {names} does not have every write yet, so it cannot be started there: see"
+        f" gnt-instance disk-status {instance.name}"
+    )
+
+
+def with_present_grants(config: Config, instance: Instance) -> Instance:
+    """Return the instance with the grants of the configuration; otherwise it may differ from that."""
+    present = {disk.uuid: disk.grant for disk in config.snapshot.instances[instance.uuid].disks}
+    disks = (replace(disk, grant=present.get(disk.uuid, disk.grant)) for disk in instance.disks)
+    return replace(instance, disks=tuple(disks))
 
 
 def released(draft: Draft, instance: Instance) -> Instance:
@@ -128,9 +240,17 @@ def _has_grants(instance: Instance) -> bool:
     return any(disk.grant is not None for disk in instance.disks)
 
 
+def _is_mirrored(instance: Instance) -> bool:
+    return DISK_TEMPLATES[instance.disk_template].mirrored and bool(instance.disks)
+
+
 def _first(instance: Instance) -> Grant:
-    """Return the grant of a disk that has none yet: its instance was not protected, or is new."""
-    return Grant(0, frozenset({SHARED}), instance.primary_node)
+    """Return the grant of a disk that has none yet: its instance was not protected, or is new.
+
+    A second copy may lack writes, because they have not waited for it so far.
+    """
+    copy = instance.primary_node if _is_mirrored(instance) else SHARED
+    return Grant(0, frozenset({copy}), instance.primary_node)
 
 
 def _grants(instance: Instance) -> list[Grant]:
@@ -154,7 +274,17 @@ def _is_fenced(view: View, instance: Instance, writer: NodeUuid | None) -> bool:
     return row is not None and is_fenced and (row.is_off or instance.under_lease)
 
 
-def _refusal(view: View, instance: Instance, grant: Grant) -> PrereqError:
+def _refusal(view: View, instance: Instance, grant: Grant, node: NodeUuid) -> PrereqError:
+    if SHARED not in grant.current and node not in grant.current:
+        there = view.nodes[node].name
+        kept = ", ".join(sorted(view.nodes[one].name for one in grant.current if one in view.nodes))
+        return PrereqError(
+            f"{instance.name} is protected (recovery=failover), and its copy on {there} lacks what was written since"
+            f" generation {grant.generation} began; the copy on {kept or 'a node that has left'} has everything (D6)."
+            " To use it all the same, and lose these writes:"
+            f" gnt-instance failover --ignore-consistency {instance.name}",
+            ErrorCode.WRONG_STATE,
+        )
     name = view.nodes[grant.writer].name if grant.writer else "no node"
     return PrereqError(
         f"{instance.name} is protected (recovery=failover), and {name} may still write its disks (generation"

@@ -75,15 +75,16 @@ async def start_instance(
     that lack writes.
     """
     instance = await grant_primary(ctx.config, instance)
-    node, spec = primary_node(ctx, instance), spec_of(ctx, instance)
+    node = primary_node(ctx, instance)
     change = set_admin_state(instance.uuid, AdminState.UP) if remember else None
     async with ctx.undo_log() as undo:
         for other in secondaries(ctx, instance) if is_mirrored(instance) else ():
             await undo.push(SetDiskRole(node=other.uuid, instance=instance.uuid))
             await open_disks(ctx, instance, other, DiskRole.SECONDARY)
-        await undo.push(StopInstance(node=node.uuid, instance=spec))
+        await undo.push(StopInstance(node=node.uuid, instance=spec_of(ctx, instance)))
         if is_mirrored(instance):
-            await prepare_primary(ctx, instance, force=force)
+            instance = await prepare_primary(ctx, instance, force=force)
+        spec = spec_of(ctx, instance)
         await ctx.call(node, INSTANCE_START, StartArgs(instance=spec, paused=paused))
         undo.commit(change)
     ctx.services.placements.release(ctx.job_id)

@@ -18,6 +18,7 @@ from ganeti.rpc.procedures.disks import (
 )
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.disks import close_disks, copies_open, is_mirrored
+from ganeti.units.instance.grants import grant_alone, grant_closed
 from ganeti.units.mirrors.judge import (
     OFFLINE,
     Verdict,
@@ -29,13 +30,16 @@ from ganeti.units.mirrors.judge import (
 from ganeti.units.mirrors.look import settled_verdicts, verdicts_of
 
 
-async def prepare_primary(ctx: UnitContext, instance: Instance, *, force: bool = False) -> None:
+async def prepare_primary(ctx: UnitContext, instance: Instance, *, force: bool = False) -> Instance:
     """Prepare each disk for opening as primary on the instance's node; the secondary nodes are open.
 
     If the copies do not connect and the copy on this node has all data, it is opened alone: the other copy is first
     marked as out of date, so that no node uses it before it is synchronised (D5). With `force`, a copy that lacks
     writes is opened as well. ExecError names the state of a disk that cannot be opened.
+
+    Return the instance with its grants: writes of a protected one wait no longer for a copy that is out of reach.
     """
+    instance = await grant_closed(ctx.config, instance)
     node = ctx.snapshot.nodes[instance.primary_node]
     for verdict in await verdicts_of(ctx, instance):
         if not verdict.primary.is_writing:
@@ -51,8 +55,20 @@ async def prepare_primary(ctx: UnitContext, instance: Instance, *, force: bool =
             raise ExecError(
                 f"disk {verdict.disk} of {instance.name} cannot be opened: {why}; {found}"
             )
+    if alone or any(map(_lacks_peer, verdicts)):
+        instance = await grant_alone(ctx.config, instance)
     for verdict in alone:
         await _open_alone(ctx, instance, node, verdict, force=force)
+    return instance
+
+
+def _lacks_peer(verdict: Verdict) -> bool:
+    """Return whether the copy on the primary node is complete, and writes would not reach the other one."""
+    part = verdict.primary
+    if part.copy is None or not part.copy.up_to_date:
+        return False
+    others = [other.copy for other in verdict.others(part.node)]
+    return not part.is_connected or any(copy is None or not copy.attached for copy in others)
 
 
 @contextlib.asynccontextmanager

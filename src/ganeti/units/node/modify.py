@@ -15,6 +15,8 @@ from ganeti.locking.levels import CLUSTER_LOCK, Level
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.names import AdminState
 from ganeti.model.objects import InstanceUuid, Node
+from ganeti.model.opcodes import OpCode
+from ganeti.model.opcodes.instance_changes import OpInstanceActivateDisks
 from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.param_checks import changed, check_single_node_params
 from ganeti.model.recovery import NodeState, Recovery
@@ -179,7 +181,20 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
             await tell_of_return(ctx, plan.new)
         if plan.resigns or (plan.returns and not plan.new.master_candidate):
             await _demote(ctx, plan.new)
+        if plan.returns and self.op.end_misplaced and (jobs := _reconnecting(ctx, plan.new)):
+            return Outcome(jobs=jobs)
         return Outcome(result)
+
+
+def _reconnecting(ctx: UnitContext, node: Node) -> list[list[OpCode]]:
+    """Return the jobs that synchronise the copies on a returning node from the present writers (D9)."""
+    return [
+        [OpInstanceActivateDisks(instance_name=one.name, instance_uuid=one.uuid, if_wanted=True)]
+        for one in ctx.snapshot.instances.values()
+        if node.uuid in one.secondary_nodes
+        and one.admin_state is AdminState.UP
+        and not ctx.snapshot.nodes[one.primary_node].offline
+    ]
 
 
 def _warn_of_instances(ctx: UnitContext, plan: ModifyPlan) -> None:

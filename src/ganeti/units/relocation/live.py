@@ -49,7 +49,10 @@ async def migrate(ctx: UnitContext, plan: Plan, guest: LiveGuest) -> None:
         info = await ask_info(ctx, plan) if guest.shrinking else guest.info
         result = await steps.take(SendGuest(plan, info, guest.is_live))
         ctx.step(f"ending what is left on {source.name}")
-        steps.commit(record_location(instance.uuid, target.uuid, is_closed=True))
+        # The source closes its copy next: the guest writes on without it until it is synchronised.
+        steps.commit(
+            record_location(instance.uuid, target.uuid, is_closed=True, leaves_copies=True)
+        )
     ctx.info(
         f"{instance.name} runs on {target.name}: {result.transferred // 1024} KiB in {result.total_ms} ms,"
         f" with a downtime of {result.downtime_ms} ms"
@@ -93,7 +96,11 @@ class SendGuest(RelocationStep[MigrationResult]):
         if plan.way is Way.COPY:
             steps += removals(NodeUuid(plan.source.uuid), spec)
         if is_mirrored(plan.instance):
-            steps.append(SetDiskRole(node=plan.target.uuid, instance=spec.uuid))
+            # DRBD refuses to connect the source before the target forbids it to write, so it connects again at the end.
+            steps += [
+                SetDiskRole(node=node.uuid, instance=spec.uuid)
+                for node in (plan.source, plan.target)
+            ]
         if plan.leaves_nvram(ctx.snapshot):
             steps.append(forget_nvram_step(ctx, plan.instance, plan.source))
         return [*steps, EndSource(node=plan.source.uuid, instance=spec)]

@@ -6,7 +6,7 @@ from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change
 from ganeti.layouts.places import relocated
 from ganeti.model.objects import InstanceUuid, NodeUuid
-from ganeti.units.instance.grants import with_writer
+from ganeti.units.instance.grants import with_writer, without_copies
 
 
 def record_location(
@@ -17,13 +17,15 @@ def record_location(
     force: bool = False,
     migrating_to: str | None = None,
     handed_over: bool = False,
+    leaves_copies: bool = False,
 ) -> Change:
     """Make `primary` the node of an instance, and grant it the disks in the same transaction.
 
     `is_closed` and `force` are those of `with_writer`, which refuses while another node may be writing.
     With `migrating_to` its guest may be on that node as well, and no job may start it. Before a migration that node
     is the target. Once the guest is handed over, the target is the primary node, and the mark names the source until
-    it is known whether the target has resumed the guest.
+    it is known whether the target has resumed the guest. With `leaves_copies`, only the copies on `primary` count as
+    current from now on.
     """
 
     def change(draft: Draft) -> None:
@@ -31,6 +33,8 @@ def record_location(
         mark = NodeUuid(migrating_to) if migrating_to else None
         granted = with_writer(draft, instance, NodeUuid(primary), is_closed=is_closed, force=force)
         there = relocated(granted, NodeUuid(primary))
+        if leaves_copies:
+            there = without_copies(draft, there)
         known = replace(there, migrating_to=mark, handed_over=handed_over)
         if known != instance:
             draft.put(known)

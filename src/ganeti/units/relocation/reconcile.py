@@ -169,7 +169,12 @@ class _Ends:
                 home, other = self.source, self.target
                 if not is_source:
                     home, other = other, home
-                change = record_location(self.instance.uuid, home.uuid, is_closed=not other.offline)
+                change = record_location(
+                    self.instance.uuid,
+                    home.uuid,
+                    is_closed=not other.offline,
+                    leaves_copies=not is_source,  # the source closes its copy next
+                )
                 await self.services.config.change(change)
             case Instruction.REMOVE_AT_SOURCE | Instruction.REMOVE_AT_TARGET:
                 await self._remove_copy(key, node)

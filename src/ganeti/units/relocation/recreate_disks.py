@@ -35,6 +35,7 @@ from ganeti.units.instance.access import (
 from ganeti.units.instance.device_changes import only_known
 from ganeti.units.instance.disk_changes import size_of
 from ganeti.units.instance.disks import JobNames, disks_on, planner_of
+from ganeti.units.instance.grants import record_empty
 from ganeti.units.instance.requests import check_disks, disk_mode
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
 from ganeti.units.relocation.plan import DiskPlan
@@ -158,7 +159,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
         async with course(ctx) as steps:
             ctx.step(f"recreating {len(plan.disks)} disks of {plan.after.name}")
             await steps.take(MakeDisks(plan.after, only=plan.disks))
-            steps.commit(put_instance(plan.after))
+            steps.commit(record_empty(plan.after, plan.disks))
         return Outcome()
 
 

@@ -1,5 +1,6 @@
 """Replacement of the secondary node of mirrored disks, or of lost parts on one node."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ from ganeti.units.instance.disks import (
     planner_of,
     wait_for_sync,
 )
+from ganeti.units.instance.grants import with_present_grants
+from ganeti.units.mirrors.current import join_copies, leave_copies
 from ganeti.units.relocation.plan import DiskPlan
 from ganeti.units.relocation.steps import MakeDisks, RelocationStep, ReplacePart, course
 from ganeti.units.undo.disks import SetDiskRole, removals
@@ -37,6 +40,10 @@ def new_secondary(ctx: UnitContext, instance: Instance, node: Node, *, is_up: bo
 
 async def replace_disks(ctx: UnitContext, plan: DiskPlan, *, early_release: bool) -> None:
     """Carry out a replacement; the old copy is removed when the new one is filled, or before with `early_release`."""
+    if plan.moves or plan.node.uuid != plan.before.primary_node:
+        before = await leave_copies(ctx, plan.before, is_up=plan.is_up)
+        after = with_present_grants(ctx.config, plan.after)
+        plan = dataclasses.replace(plan, before=before, after=after)
     if plan.moves:
         await _to_new_node(ctx, plan, early_release=early_release)
     else:
@@ -120,5 +127,6 @@ async def _synchronise(ctx: UnitContext, plan: DiskPlan) -> None:
     ctx.step("waiting for the copies to be the same")
     await wait_for_sync(ctx, plan.after)
     if not plan.is_up:
+        await join_copies(ctx, plan.after)
         for uuid in holders(plan.after):
             await close_disks(ctx, plan.after, ctx.snapshot.nodes[uuid])

@@ -1,0 +1,74 @@
+"""Which copies of mirrored disks count as current, as jobs and the master change it (D3, D5)."""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.config.transaction import Draft
+from ganeti.jobs.executor import Change
+from ganeti.model.objects import Grant, Instance, InstanceUuid, NodeUuid
+from ganeti.recovery.grants import CopyRecord, GrantRefused, drop_peer, join_current
+from ganeti.rpc.procedures.disks import COPY_JOINS, DISK_GRANTED, GrantArgs
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.grants import grant_alone, grant_closed, with_present_grants
+
+
+async def leave_copies(ctx: UnitContext, instance: Instance, *, is_up: bool) -> Instance:
+    """Count only the primary node's copies as current, before a job takes the others away; return the instance so.
+
+    Writes of a running guest wait for the others no longer.
+    """
+    alone = await grant_alone(ctx.config, await grant_closed(ctx.config, instance))
+    node = ctx.snapshot.nodes[alone.primary_node]
+    for disk in alone.disks if is_up else ():
+        if disk.grant is not None:
+            await ctx.call(node, DISK_GRANTED, GrantArgs(disk=disk.uuid, grant=disk.grant))
+    return alone
+
+
+async def join_copies(ctx: UnitContext, instance: Instance) -> None:
+    """Count the synchronised copies of the disks of a stopped guest as current."""
+    now = with_present_grants(ctx.config, instance)
+    for disk in now.disks:
+        for uuid in instance.secondary_nodes if disk.grant is not None else ():
+            if disk.grant is None or uuid in disk.grant.current:
+                continue
+            args = GrantArgs(disk=disk.uuid, grant=disk.grant)
+            await ctx.call(ctx.snapshot.nodes[uuid], COPY_JOINS, args)
+            await ctx.config.change(copy_joined(instance.uuid, args, uuid))
+
+
+def copy_joined(instance: InstanceUuid, synchronised: GrantArgs, node: NodeUuid) -> Change:
+    """Count the copy of a node as current, which was synchronised under a grant; PrereqError if that is over."""
+
+    def joined(grant: Grant, epoch: int) -> Grant:
+        record = CopyRecord(synchronised.grant.generation, grant.current)
+        return join_current(grant, node, record, epoch)
+
+    return _regranted(instance, synchronised.disk, joined)
+
+
+def peer_dropped(instance: InstanceUuid, disk: str, writer: NodeUuid, generation: int) -> Change:
+    """Count only the writer's copy as current, as the writer asks in that generation; PrereqError if that is over."""
+    return _regranted(
+        instance, disk, lambda grant, epoch: drop_peer(grant, writer, generation, epoch)
+    )
+
+
+def _regranted(instance: InstanceUuid, disk: str, regrant: Callable[[Grant, int], Grant]) -> Change:
+    """Change the grant of one disk of an instance, in the order of commits (D8)."""
+
+    def change(draft: Draft) -> None:
+        now = draft.instances.get(instance)
+        found = [one for one in now.disks if one.uuid == disk] if now is not None else []
+        if now is None or not found or found[0].grant is None:
+            raise PrereqError(f"disk {disk} has no grant any more", ErrorCode.WRONG_STATE)
+        try:
+            granted = replace(found[0], grant=regrant(found[0].grant, draft.epoch))
+        except GrantRefused as err:
+            raise PrereqError(f"disk {disk}: {err}", ErrorCode.WRONG_STATE) from err
+        disks = tuple(granted if one.uuid == disk else one for one in now.disks)
+        draft.put(replace(now, disks=disks))
+
+    return change
