@@ -34,7 +34,7 @@ async def run(tmp_path: Path, **fields: object) -> CommandOutput:
         {"agent": "../fence_fake"},
         {"agent": "sh"},
         {"agent": "fence_none"},
-        {"action": "reboot"},
+        {"action": "diag"},
         {"action": "off\npassword=x"},
         {"options": {"ip": "192.0.2.1\npassword=x"}},
         {"options": {"ip": "a b"}},
