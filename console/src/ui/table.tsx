@@ -69,6 +69,7 @@ export function DataTable(props: Props) {
   const template = [...(onSelect ? [`${SELECT_PX}px`] : []), ...columns.map((one) => `minmax(${one.width}px, ${one.width}fr)`)].join(" ");
   const first = Math.max(0, Math.floor(view.top / ROW_PX) - BEYOND);
   const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW_PX) + BEYOND);
+  const places = Math.ceil(view.height / ROW_PX) + 2 * BEYOND + 1;
   const toggle = (row: AnyRow) => {
     const next = new Set(selected);
     const key = keyOf(row);
@@ -134,7 +135,8 @@ export function DataTable(props: Props) {
           const isSelected = selected?.has(key) ?? false;
           return (
             <div
-              key={key} id={`row-${index}`} role="row" aria-rowindex={index + 2} aria-selected={onSelect ? isSelected : undefined}
+              // Rows that leave the view are used again for those that enter it, which is what scrolling costs least.
+              key={index % places} id={`row-${index}`} role="row" aria-rowindex={index + 2} aria-selected={onSelect ? isSelected : undefined}
               class={`grid-row${index === current ? " current" : ""}${isSelected ? " selected" : ""}`}
               style={{ gridTemplateColumns: template, transform: `translateY(${index * ROW_PX}px)` }}
               onClick={(event) => {
