@@ -3,6 +3,7 @@ import { useEffect } from "preact/hooks";
 import { start } from "./api/sync";
 import { followLinks, href, usePlace } from "./core/route";
 import { useStore } from "./core/store";
+import { Console } from "./pages/console";
 import { Create } from "./pages/create";
 import { Instance } from "./pages/instance";
 import { Job } from "./pages/job";
@@ -20,11 +21,12 @@ import "./style.css";
 type Page = (props: { name: string }) => preact.JSX.Element;
 
 /** By the first word of the path: the page of all, and the page of one. */
-const PAGES: Readonly<Record<string, { readonly all: () => preact.JSX.Element; readonly one?: Page }>> = {
+const PAGES: Readonly<Record<string, { readonly all?: () => preact.JSX.Element; readonly one?: Page }>> = {
   overview: { all: Overview },
   instances: { all: Instances, one: Instance },
   nodes: { all: Nodes, one: Node },
   groups: { all: Groups, one: Group },
+  console: { one: Console },
   map: { all: Map_ },
   os: { all: OperatingSystems },
   exports: { all: Backups },

@@ -9,7 +9,7 @@ import type { AnyRow, Kind } from "../core/state";
 import { useStore } from "../core/store";
 import { href } from "../core/route";
 import { t } from "../texts/en";
-import { InstanceStatus, JobStatus, ObjectLink, PageTitle, Problem, useNow } from "../ui/bits";
+import { Icon, InstanceStatus, JobStatus, ObjectLink, PageTitle, Problem, useNow } from "../ui/bits";
 import { ConfirmAct } from "../ui/dialog";
 import { OperationDialog } from "../ui/form";
 import { Loading } from "../ui/listpage";
@@ -22,6 +22,7 @@ const MAIN_ACTS = 3;
 export function Instance({ name }: { name: string }) {
   const table = useTable("instance");
   const row = table.rows.get(name);
+  const session = useStore((state) => state.session);
   const answer = useAnswer<AnyRow>({ method: "GET", path: `/2/instances/${name}` }, row);
   const one = answer.value;
   if (table.isLoaded && !row && answer.isGone) return <div class="page"><Problem text={t.instance.gone} /></div>;
@@ -30,6 +31,9 @@ export function Instance({ name }: { name: string }) {
     <div class="page">
       <PageTitle text={name}>
         <InstanceStatus status={row?.["status"] ?? one["status"]} />
+        {may(session, "post_instances_name_console_ticket") && (row?.["status"] ?? one["status"]) === "running" && (
+          <a class="button" href={href(["console", name])}><Icon name="terminal" />{t.instance.console}</a>
+        )}
         <ActButtons acts={INSTANCE_ACTS} row={row ?? one} name={name} forms={instanceForms(one)} />
       </PageTitle>
       <dl class="facts">

@@ -112,6 +112,11 @@ export const t = {
     addNetwork: "Add a network", addGroup: "Add a group", connect: "Connect to a group", disconnect: "Disconnect from a group",
     removeNetwork: "Remove", moveTo: "Migrate to a node", migrateWhat: "Moves the running guest to the named node, or to one that the allocator chooses.",
   },
+  console: {
+    title: "Console", kind: "Kind of console", serial: "Serial", vnc: "Screen", connecting: "connecting", open: "connected",
+    waiting: "not connected, tries again", ended: "ended", paste: "Paste", back: "Back to the instance",
+    mayNot: "Your role has no consoles: it needs the right operator.",
+  },
   map: {
     colour: "Colour by", by: { memory: "Memory", cpus: "Processors", status: "Status" }, group: "Group", move: "Move", to: "to", moveTo: "Move to …",
     hint: "Choose a node to see its instances. Drag an instance to another node to move it: the plan is checked before anything is done.",
