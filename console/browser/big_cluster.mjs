@@ -11,7 +11,7 @@ const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/cs
 const CSP = "default-src 'self'; img-src 'self' blob: data:; connect-src 'self'; style-src 'self'; script-src 'self'";
 const SESSION = {
   user: "bench", rights: ["known", "read", "operate", "write"], limited: false, csrf: "c", expires: 4e9, idle_s: 1800, now: 0,
-  operations: ["get_instances", "get_nodes", "get_groups", "get_networks", "get_jobs", "put_query", "get_query_fields", "put_instances_name_startup"],
+  operations: ["get_instances", "get_nodes", "get_groups", "get_networks", "get_jobs", "put_query", "get_query_fields", "put_instances_name_startup", "post_instances_name_console_ticket"],
 };
 
 export class BigCluster {

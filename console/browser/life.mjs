@@ -11,9 +11,20 @@ async function act(page, label) {
   await page.waitForSelector("dialog[open]");
 }
 
+/** Type a command in the console's shell until its answer appears; a guest that boots does not answer at once. */
+async function typed(page, word) {
+  for (let tries = 0; tries < 60; tries += 1) {
+    await page.keyboard.type(`echo ${word}-$((6*7))\n`);
+    await page.waitForTimeout(1000);
+    const text = await page.evaluate(() => document.querySelector(".xterm-rows")?.textContent ?? "");
+    if (text.includes(`${word}-42`)) return;
+  }
+  throw new Error(`the console does not answer: ${await page.evaluate(() => document.querySelector(".screen")?.textContent)}`);
+}
+
 const confirm = (page, label) => page.locator("dialog footer").getByRole("button", { name: label, exact: true }).click();
 
-await scenario(async ({ page, base, folder }) => {
+await scenario(async ({ page, base, folder, watch }) => {
   await signIn(page, base, "admin", "secret");
   await live(page);
   await page.goto(`${base}/ui/create`);
@@ -35,12 +46,25 @@ await scenario(async ({ page, base, folder }) => {
   await page.goto(`${base}/ui/instances/${NAME}`);
   await status(page, "running");
 
+  // The console, typed into, stays open in a second page while the instance migrates.
+  const console_ = await page.context().newPage();
+  watch(console_);
+  await console_.goto(`${base}/ui/console/${NAME}`);
+  await console_.waitForSelector('.page-head .badge:has-text("connected")');
+  await console_.click(".screen");
+  await typed(console_, "before");
+  await console_.screenshot({ path: `${folder}/console.png` });
+
   const before = await page.textContent("dl.facts dd a");
   await act(page, "Migrate");
   await accessible(page, "confirmation");
   await confirm(page, "Migrate");
   await page.waitForFunction((old) => document.querySelector("dl.facts dd a")?.textContent !== old, before);
   await status(page, "running");
+  await console_.waitForSelector('.page-head .badge:has-text("connected")');
+  await typed(console_, "after");
+  await accessible(console_, "console");
+  await console_.close();
 
   await act(page, "Shut down");
   await confirm(page, "Shut down");

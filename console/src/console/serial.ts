@@ -4,7 +4,7 @@ import { Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
 import { Connector } from "./socket";
 import type { ConsoleState } from "./socket";
-import { documentWithSheets } from "./styles";
+import { withSheets } from "./styles";
 
 const SCROLLBACK = 5000;
 
@@ -18,12 +18,12 @@ export interface Opened {
 export function openSerial(box: HTMLElement, name: string, report: (state: ConsoleState, text: string) => void): Opened {
   const token = (property: string) => getComputedStyle(document.documentElement).getPropertyValue(property).trim();
   const terminal = new Terminal({
-    documentOverride: documentWithSheets(), scrollback: SCROLLBACK, fontFamily: token("--mono"), fontSize: 14, cursorBlink: false,
+    scrollback: SCROLLBACK, fontFamily: token("--mono"), fontSize: 14, cursorBlink: false,
     screenReaderMode: true, theme: { background: "#0d0f16", foreground: "#e6e8ef", cursor: "#9db0ff", selectionBackground: "#3b4a86" },
-  } as ConstructorParameters<typeof Terminal>[0]);
+  });
   const fit = new FitAddon();
   terminal.loadAddon(fit);
-  terminal.open(box);
+  withSheets(() => terminal.open(box));
   fit.fit();
   const observer = new ResizeObserver(() => fit.fit());
   observer.observe(box);

@@ -1,7 +1,7 @@
 /** Style sheets of libraries under a policy that forbids inline styles.
  *
- * The terminal makes `style` elements, which the page's policy blocks. It accepts another document, so it gets one
- * whose `style` elements hand their text to a constructed style sheet.
+ * The terminal makes `style` elements, which the page's policy blocks. So while it makes them, it gets elements that
+ * hand their text to a constructed style sheet, which the policy allows.
  */
 class SheetElement extends HTMLElement {
   #sheet = new CSSStyleSheet();
@@ -25,16 +25,16 @@ class SheetElement extends HTMLElement {
 
 const NAME = "ganeti-sheet";
 
-/** Return the document, with `style` elements that work under the policy. */
-export function documentWithSheets(): Document {
+/** Run `make`, whose `style` elements then work under the policy. */
+export function withSheets<T>(make: () => T): T {
   if (!customElements.get(NAME)) customElements.define(NAME, SheetElement);
-  return new Proxy(document, {
-    get(target, name) {
-      if (name === "createElement")
-        return (tag: string, options?: ElementCreationOptions) => target.createElement(tag === "style" ? NAME : tag, options);
-      const value: unknown = Reflect.get(target, name, target);
-      return typeof value === "function" ? (value as (...given: unknown[]) => unknown).bind(target) : value;
-    },
-    set: (target, name, value) => Reflect.set(target, name, value, target),
-  });
+  const real = document.createElement.bind(document);
+  document.createElement = ((tag: string, options?: ElementCreationOptions) =>
+    real(tag === "style" ? NAME : tag, options)) as typeof document.createElement;
+  try {
+    return make();
+  } finally {
+    // Only the page's own override goes; the prototype's method appears again.
+    delete (document as Partial<Document>).createElement;
+  }
 }
