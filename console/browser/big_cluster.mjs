@@ -65,7 +65,7 @@ export class BigCluster {
       request.on("close", () => this.#streams.delete(response));
       return undefined;
     }
-    const found = this.#value(url.pathname, body);
+    const found = url.pathname.startsWith("/2/instances/") ? undefined : this.#value(url.pathname, body);
     response.writeHead(found === undefined ? 404 : 200, { "Content-Type": "application/json" });
     return response.end(JSON.stringify(found ?? {}));
   }
