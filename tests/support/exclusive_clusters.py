@@ -11,7 +11,7 @@ _STATES = ("running", "running", "running", "ADMIN_down", "ADMIN_offline")
 
 
 class Generated:
-    """A cluster of one or two groups, some with a node without exclusive storage, and the wanted instance."""
+    """A cluster of one or two groups, some with a group without exclusive storage, and the wanted instance."""
 
     def __init__(self, seed: int) -> None:
         self._chooser = random.Random(f"exclusive/{seed}")
@@ -21,7 +21,7 @@ class Generated:
             Group(f"g{one}", f"u{one}", choice(["preferred", "last_resort"]), policy=self._policy())
             for one in range(number)
         ]
-        is_mixed = self._chooser.random() < 0.1
+        is_mixed = self._chooser.random() < 0.4
         self.nodes = {
             f"n{one}": self._node(f"n{one}", f"u{one % number}", is_mixed=is_mixed)
             for one in range(choice([2, 3, 5, 7]))
@@ -58,7 +58,7 @@ class Generated:
             name, group, total_memory=memory, free_memory=memory, total_disk=disk, free_disk=disk,
             total_cpus=choice([4, 8, 16]), offline=self._chooser.random() < 0.05,
             is_master=name == "n0", total_spindles=spindles, free_spindles=spindles,
-            exclusive_storage=not (is_mixed and self._chooser.random() < 0.4),
+            exclusive_storage=not (is_mixed and int(group[1:]) == 1),
         )  # fmt: skip
 
     def _described(self, name: str, template: str) -> Instance:

@@ -47,8 +47,11 @@ TOOLS: Mapping[str, Callable[[list[str]], int]] = {
 DIFFERENCES = {
     "hail in one bad group of several": "upstream refuses every allocation if any group of the cluster cannot lose a"
     " node; we refuse only what makes it worse, counted by node and cause",
-    "hcheck OFFLINE_SEC": "upstream counts nodes that are offline; we count instances, as the title says",
-    "hcheck FINAL NEED_REBALANCE": "upstream repeats the first verdict; we say what holds after balancing",
+    "failover without spindles": "on exclusive storage upstream refuses to move a mirrored instance to its secondary"
+    " node if the number of its spindles is unknown, and counts its node as one that cannot be lost; here it may, since"
+    " the copy of its disks is there already",
+    "hcheck": "OFFLINE_SEC: upstream counts nodes that are offline; we count instances, as the title says. FINAL"
+    " NEED_REBALANCE: upstream repeats the first verdict; we say what holds after balancing",
     "tags": "upstream takes any tag that begins with htools:iextags:PREFIX; ours ends at a colon, as all other"
     " prefixes do. Upstream lets migration tags keep instances from failing over from an offline node, in capacity"
     " checks too; here they bind migrations only",
