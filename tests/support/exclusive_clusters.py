@@ -91,3 +91,36 @@ class Generated:
                 free_spindles=node.free_spindles - takes,
             )
         return replace(one, primary=first, secondary="".join(places[1:]), status=status)
+
+
+def crowded(seed: int) -> Cluster:
+    """Return a few nodes of exclusive storage whose instances use many of the spindles; the policy allows an instance four."""
+    chooser = random.Random(f"crowded/{seed}")
+    total = [chooser.randint(4, 10) for _ in range(chooser.randint(2, 4))]
+    free, instances = list(total), []
+    for number in range(chooser.randint(2, 7)):
+        node, spindles = chooser.randrange(len(total)), chooser.randint(1, 3)
+        if free[node] < spindles:
+            continue
+        free[node] -= spindles
+        memory, disk = chooser.randint(1, 4) * GIB, 10 * GIB
+        instances.append(
+            Instance(f"i{number}", memory, disk, 1, primary=f"n{node}", template="plain",
+                     disks=(disk,), spindles=spindles)
+        )  # fmt: skip
+    nodes = []
+    for number, spindles in enumerate(total):
+        mine = [one for one in instances if one.primary == f"n{number}"]
+        memory, disk = 32 * GIB, 400 * GIB
+        nodes.append(
+            Node(
+                f"n{number}", "u", total_memory=memory, total_disk=disk, total_cpus=16,
+                free_memory=memory - sum(one.memory for one in mine),
+                free_disk=disk - sum(one.disk for one in mine), is_master=not number,
+                total_spindles=spindles, free_spindles=free[number], exclusive_storage=True,
+            )
+        )  # fmt: skip
+    bounds = POLICY["minmax"][0]
+    policy = POLICY | {"minmax": [bounds | {"max": bounds["max"] | {"spindle-use": 4}}]}
+    return Cluster(groups=[Group("g", "u", policy=policy)], nodes=nodes, instances=instances,
+                   policy=policy)  # fmt: skip

@@ -87,15 +87,25 @@ def allocate_on(
         few = "Not enough online nodes" if wanted.nodes_needed > 1 else "No online nodes"
         return SearchResult(0, note=few)
     suspects = {} if suspects is None else suspects
-    if rules.before is None and (lists := Small.of(state, wanted)) is not None:
-        place, scores = Search(lists, open_.tolist(), rules, suspects).run()
-        place.scores = np.array(scores)
+    if (place := _found_in_lists(state, wanted, open_, rules, suspects)) is not None:
         return place
     state.admit([wanted])
     try:
         return ArraySearch(state, wanted, open_, rules, suspects).run()
     finally:
         state.dismiss()
+
+
+def _found_in_lists(
+    state: State, wanted: Instance, open_: Bools, rules: Rules, suspects: dict[int, int]
+) -> SearchResult | None:
+    """Return what a search in lists finds; None if the cluster needs the arrays."""
+    lists = None if rules.before is not None else Small.of(state, wanted)
+    if lists is None:
+        return None
+    place, scores = Search(lists, open_.tolist(), rules, suspects).run()
+    place.scores = np.array(scores)
+    return place
 
 
 def needs_arrays(state: State, wanted: Instance, rules: Rules) -> bool:
@@ -119,10 +129,10 @@ def place_repeatedly(
 def tally_on(state: State, wanted: Instance, open_: Bools, rules: Rules) -> SearchResult:
     """Count the placements that the limits of nodes allow, and the failures of others, without the capacity check."""
     rules = msgspec.structs.replace(rules, capacity=False)
-    if not needs_arrays(state, wanted, rules):
-        return allocate_on(state, wanted, open_, rules)
     if int(open_.sum()) < wanted.nodes_needed:
         return SearchResult(0)
+    if (place := _found_in_lists(state, wanted, open_, rules, {})) is not None:
+        return place
     state.admit([wanted])
     try:
         return ArraySearch(state, wanted, open_, rules, {}).tally()

@@ -5,10 +5,10 @@ An instance that leaves an offline node is exempt from soft limits.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from ganeti.placement.moves import Move, MoveKind
@@ -29,8 +29,7 @@ CHUNK = 65536
 """Candidates that are computed together: their arrays stay in the processor's cache."""
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """The allowed moves; the defaults are those of `hbal`."""
 
     disk_moves: bool = True

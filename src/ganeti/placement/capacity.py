@@ -6,9 +6,10 @@ that a failover needs.
 """
 
 import itertools
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,10 +30,11 @@ from ganeti.placement.trials import can_try, first_size
 MEMORY_UNIT_MIB, DISK_UNIT_MIB = 64, 256
 FEWEST_AT_ONCE, SMALL_STEP, FIRST_AT_ONCE = 20, 10, 4
 MOST_WALKED, WALKED_BY_NODES = 200, 2000
+SHRINKING = frozenset({"memory-size", "cpu-count", "spindle-use", "disk-size"})
+"""What policies bound and sizes shrink in."""
 
 
-@dataclass
-class Filled:
+class Filled(msgspec.Struct):
     """The placed instances, their nodes, the state then, and the failures of the next instance."""
 
     state: State
@@ -180,6 +182,7 @@ class _Tiers:
             (state.groups[group].policy, exclusive) for group, exclusive in sorted(set(kinds))
         ]
         """Return the different policies of open nodes, each with whether the storage is exclusive."""
+        self.bounds = _bounds(policy for policy, _exclusive in self.policies)
 
     def run(self, filled: Filled, wanted: Instance) -> Filled:
         """Fill with `wanted`, then with the sizes that it shrinks to."""
@@ -249,13 +252,31 @@ class _Tiers:
         Only within a run does a smaller size fit wherever a larger one does: policies may allow several intervals.
         """
         start = 0
-        for _verdict, run in itertools.groupby(sizes, self._verdict):
-            same = list(run)
+        for same in self._runs(sizes):
             found = search(same)
             if found is not None:
                 return start + found
             start += len(same)
         return None
+
+    def _runs(self, sizes: Sequence[Instance]) -> Iterator[Sequence[Instance]]:
+        """Yield the sizes in runs of those about which all policies say the same."""
+        between = [list(same) for _key, same in itertools.groupby(sizes, self._among_bounds)]
+        for _verdict, runs in itertools.groupby(between, lambda same: self._verdict(same[0])):
+            yield [one for same in runs for one in same]
+
+    def _among_bounds(self, one: Instance) -> tuple[int, ...]:
+        """Return where its amounts lie among the bounds of all policies: between two bounds the verdict is the same."""
+        amounts = [
+            ("memory-size", one.memory),
+            ("cpu-count", one.vcpus),
+            ("spindle-use", one.spindles or 0),
+            *(("disk-size", disk) for disk in one.disks),
+        ]
+        return tuple(
+            bisect_left(self.bounds[key], amount) + bisect_right(self.bounds[key], amount)
+            for key, amount in amounts
+        )
 
     def _verdict(self, one: Instance) -> tuple[Failure | None, ...]:
         return tuple(
@@ -315,6 +336,17 @@ class _Tiers:
             if not fits or self._unchecked(filled, before).failures[scarce]:
                 return sizes[fits]
         return None
+
+
+def _bounds(policies: Iterable[Mapping[str, Any]]) -> Mapping[str, list[float]]:
+    """Return, by resource, the bounds of all intervals in ascending order."""
+    found: dict[str, list[float]] = {key: [] for key in SHRINKING}
+    for policy in policies:
+        for interval in policy.get("minmax", ()):
+            for ends in interval.values():
+                for key in SHRINKING & ends.keys():
+                    found[key].append(ends[key])
+    return {key: sorted(ends) for key, ends in found.items()}
 
 
 def _is_above(one: Instance, least: Mapping[str, float]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from ganeti.placement.fit import Demands
 from ganeti.placement.places import TIE
 from ganeti.placement.score import SPREAD_WEIGHTS, everywhere
-from ganeti.placement.spread import Field, amounts_of
+from ganeti.placement.spread import AS_PRIMARY, Field, amounts_of
 from ganeti.placement.state import MIRROR_EXTERNAL, MIRROR_INTERNAL, Bools, Floats, Indices, State
 from ganeti.placement.weights import (
     CPU,
@@ -24,7 +24,6 @@ from ganeti.placement.weights import (
     MEMORY_IF_ALL,
     OFFLINE_PRIMARY_WEIGHT,
     OFFLINE_WEIGHT,
-    RESERVED,
     SPREADS,
 )
 
@@ -161,23 +160,20 @@ class Rows:
 
     def _distinct(self) -> list[tuple[int, float]]:
         """Return (spread, weight) of those that differ; without reservations the reserved memory is unchanged."""
-        parts: list[tuple[int, float]] = []
-        for spread in range(SPREADS):
-            if spread == RESERVED:
-                continue
-            for place, (other, weight) in enumerate(parts):
-                if self._are_alike(spread, other):
-                    parts[place] = (other, weight + float(SPREAD_WEIGHTS[spread]))
-                    break
-            else:
-                parts.append((spread, float(SPREAD_WEIGHTS[spread])))
-        return parts
+        parts: dict[int, float] = {}
+        alike: dict[tuple[bytes, bytes], list[int]] = {}
+        for spread in AS_PRIMARY:
+            key = self.field.coefficients[spread].tobytes(), self.amounts[spread].tobytes()
+            known = alike.setdefault(key, [])
+            same = next((one for one in known if self._are_alike(one, spread)), None)
+            if same is None:
+                known.append(spread)
+            first = spread if same is None else same
+            parts[first] = parts.get(first, 0.0) + float(SPREAD_WEIGHTS[spread])
+        return list(parts.items())
 
     def _are_alike(self, one: int, other: int) -> bool:
-        return all(
-            np.array_equal(values[one], values[other])
-            for values in (self.field.coefficients, self.amounts, self.values)
-        )
+        return np.array_equal(self.values[one], self.values[other])
 
     def repeat(self, number: int, which: Indices, counts: Indices) -> None:
         """Copy the only row `number` times, with queues of its own; the queues with the most instances first."""

@@ -19,10 +19,12 @@ from ganeti.placement.redundancy import needs_all_rules, relevant_nodes
 from ganeti.placement.score import everywhere
 from ganeti.placement.spread import AS_PRIMARY, AS_SECONDARY, Chunk, Field
 from ganeti.placement.state import MIRROR_INTERNAL, Bools, Floats, Indices, State
+from ganeti.placement.weights import DISK
 
-MOST_ROWS = 8192
+FIRST_ROWS, MOST_ROWS = 256, 8192
+"""Few rows take about as long as one."""
 MOST_NODES, MOST_NODES_OF_PAIRS = 40, 12
-FIRST_SIZES = 8
+FEWEST_SIZES = 8
 
 
 def can_try(state: State, wanted: Instance, rules: Rules) -> bool:
@@ -31,7 +33,6 @@ def can_try(state: State, wanted: Instance, rules: Rules) -> bool:
     return (
         len(state.nodes) <= most
         and not needs_all_rules(state)
-        and not state.exclusive.any()
         and not state.tags.desires.any()
         and not (wanted.tags and state.cluster.tags)
         and rules.capacity
@@ -41,8 +42,12 @@ def can_try(state: State, wanted: Instance, rules: Rules) -> bool:
 
 
 def first_size(state: State, sizes: Sequence[Instance], open_: Bools, rules: Rules) -> int | None:
-    """Return the index of the first size with a placement on the open nodes; None if no size has one."""
-    start, count = 0, FIRST_SIZES
+    """Return the index of the first size with a placement on the open nodes; None if no size has one.
+
+    The policies of all groups say the same about all sizes.
+    """
+    places = len(state.nodes) ** sizes[0].nodes_needed
+    start, count = 0, max(FEWEST_SIZES, FIRST_ROWS // places)
     suspects = [int(node) for node in np.flatnonzero(relevant_nodes(state, rules.excluded))]
     while start < len(sizes):
         part = sizes[start : start + count]
@@ -54,7 +59,7 @@ def first_size(state: State, sizes: Sequence[Instance], open_: Bools, rules: Rul
         if found is not None:
             return start + found
         start += len(part)
-        count = max(1, min(2 * count, MOST_ROWS // len(state.nodes) ** sizes[0].nodes_needed))
+        count = max(1, min(2 * count, MOST_ROWS // places))
     return None
 
 
@@ -98,11 +103,12 @@ class _Trials:
         fits = chunk.hard_primary & self.open
         if not self.force:
             fits &= chunk.soft_primary
-        for number, group in enumerate(state.groups):
-            mine = state.group == number
-            for row, index in enumerate(self.which) if mine.any() else ():
-                if policy_failure(group.policy, state.descriptions[index]) is not None:
-                    fits[row, mine] = False
+        one = state.descriptions[self.which[0]]
+        for group, exclusive in set(
+            zip(state.group.tolist(), state.exclusive.tolist(), strict=True)
+        ):
+            if policy_failure(state.groups[group].policy, one, exclusive=exclusive) is not None:
+                fits[:, (state.group == group) & (state.exclusive == exclusive)] = False
         if not self.is_pair:
             size, primary = np.nonzero(fits)
             return size, primary, np.full(len(size), NO_NODE, dtype=np.intp)
@@ -206,11 +212,14 @@ class _Added:
     def _add(self, node: Indices, role: list[int]) -> None:
         trial, here = self.trial, self.here
         chunk, units = self.trials.chunk, self.trials.field.coefficients
+        exclusive = self.trials.state.exclusive[node]
         for spread in role:
-            trial.values[spread, here, node] += (
-                chunk.amounts[spread, self.size] * units[spread][node]
-            )
+            amounts = chunk.amounts[spread, self.size]
+            if spread == DISK:
+                amounts = np.where(exclusive, chunk.spindle_amount[self.size], amounts)
+            trial.values[spread, here, node] += amounts * units[spread][node]
         trial.free_disk[here, node] -= self.disk
+        trial.free_spindles[here, node] += chunk.spindle_amount[self.size]
         trial.both[here, node] += 1
 
     def _settle(self, node: Indices) -> None:

@@ -21,7 +21,8 @@ from ganeti.placement.redundancy import (
 )
 from ganeti.placement.small.cluster import Small
 from ganeti.placement.state import State
-from ganeti.placement.trials import first_size
+from ganeti.placement.trials import can_try, first_size
+from tests.support.exclusive_clusters import crowded
 from tests.support.generated_clusters import Kind, cluster
 from tests.support.htools_fixtures import fixture_cluster
 
@@ -180,13 +181,31 @@ def test_many_sizes_at_once_give_the_first_that_one_after_the_other_does(
     largest = sized(clusters.POLICY["minmax"][0]["max"], template)
     full = fill(state, largest, Rules()).state
     sizes = [largest, *itertools.islice(shrinks(largest, Failure.MEMORY), 5, None, 10)]
-    open_ = open_nodes(full)
-    found = first_size(full, sizes, open_, Rules())
     monkeypatch.setattr(Small, "of", classmethod(lambda *_words: None))
-    one_after_the_other = next(
-        (n for n, one in enumerate(sizes) if allocate_on(full, one, open_, Rules()).nodes), None
+    assert_first_size_is_that_of_trials_in_turn(full, sizes)
+
+
+@pytest.mark.parametrize("template", ["drbd", "plain"])
+def test_many_sizes_on_exclusive_storage_give_the_first_that_one_after_the_other_does(
+    template: str,
+) -> None:
+    for seed in (*range(24), 45, 302, 307, 310):
+        state = State(crowded(seed))
+        if not redundancy.is_redundant(state):
+            continue
+        largest = sized(clusters.POLICY["std"] | {"memory-size": 8192, "spindle-use": 5}, template)
+        too_large, *sizes = [largest, *shrinks(largest, Failure.SPINDLES)]
+        for run in ([too_large], sizes):  # the policy forbids the first and allows the others
+            assert_first_size_is_that_of_trials_in_turn(state, run)
+
+
+def assert_first_size_is_that_of_trials_in_turn(state: State, sizes: list[Instance]) -> None:
+    open_, rules = open_nodes(state), Rules(dedicated=False)
+    assert can_try(state, sizes[0], rules)
+    one_after_the_other = (
+        n for n, one in enumerate(sizes) if allocate_on(state, one, open_, rules).nodes
     )
-    assert found == one_after_the_other
+    assert first_size(state, sizes, open_, rules) == next(one_after_the_other, None)
 
 
 def test_sizes_shrink_in_what_is_scarce() -> None:
