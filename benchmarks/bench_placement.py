@@ -197,12 +197,17 @@ def capacity_equal(peer: Peer, folder: Path) -> int:
     return int(is_equal and f"HTS_TSPEC='{tiered(10, 'plain')[0]}'\n" in printed)
 
 
-def hspace_seconds(peer: Peer, folder: Path, nodes: int, scale: Scale) -> list[tuple[float, float]]:
+def hspace_seconds(
+    peer: Peer, folder: Path, nodes: int, scale: Scale, *, exclusive: bool = False
+) -> list[tuple[float, float]]:
     """(our `hspace`, the peer's) in processor seconds, whole processes, on clusters of that size, mirrored and not."""
     path = folder / "seeds.data"
     seconds = []
     for seed in range(1, scale.seeds + 1):
-        path.write_text(format_cluster(clusters.cluster(nodes, seed)))
+        cluster = clusters.cluster(nodes, seed)
+        if exclusive:
+            cluster = clusters.with_exclusive_storage(cluster)
+        path.write_text(format_cluster(cluster))
         for template in ("plain", "drbd"):
             words = ("-t", str(path), "--disk-template", template, "--machine-readable")
             own = process_s("hspace", *words, repeats=scale.start_repeats)
@@ -237,6 +242,10 @@ def with_peer(peer: Peer, figures: dict[str, Any], scale: Scale) -> None:
             figures[f"hspace_{nodes}_ratio"] = round(own / theirs, 2)
             ratios += [one / other for one, other in seconds]
         figures["hspace_worst_ratio"] = round(max(ratios), 2)
+        seconds = hspace_seconds(peer, folder, scale.peer_sizes[0], scale, exclusive=True)
+        own, theirs = map(sum, zip(*seconds, strict=True))
+        figures["hspace_exclusive_ratio"] = round(own / theirs, 2)
+        figures["hspace_exclusive_s"] = round(own / len(seconds), 2)
         if not scale.is_whole:
             return
         ratio, speed = against_hbal(peer, folder, 40, 20)

@@ -2,7 +2,10 @@
 
 import json
 import random
+from collections import Counter
 from typing import Any
+
+from msgspec.structs import replace
 
 from ganeti.placement.description import Cluster, Group, Instance, Node
 
@@ -11,7 +14,7 @@ GROUP = "uuid-group-1"
 INSTANCES_PER_NODE = 10
 USED_SHARE = 0.6
 CPUS = 64
-SPINDLES = 8
+SPINDLES, MANY_SPINDLES = 8, 40
 ADMIN_STATES = {"ADMIN_down": "down", "ADMIN_offline": "offline"}
 POLICY: dict[str, Any] = {
     "std": {
@@ -122,6 +125,18 @@ def cluster(nodes: int, seed: int = 1) -> Cluster:
     ]
     group = Group(name="default", uuid=GROUP, policy=POLICY)
     return Cluster(groups=[group], nodes=made, instances=instances, policy=POLICY)
+
+
+def with_exclusive_storage(given: Cluster) -> Cluster:
+    """The same cluster with exclusive storage: each instance uses one of a node's spindles."""
+    used = Counter(name for one in given.instances for name in (one.primary, one.secondary))
+    nodes = [
+        replace(one, exclusive_storage=True, total_spindles=MANY_SPINDLES,
+                free_spindles=MANY_SPINDLES - used[one.name])
+        for one in given.nodes
+    ]  # fmt: skip
+    instances = [replace(one, spindles=1) for one in given.instances]
+    return replace(given, nodes=nodes, instances=instances)
 
 
 def message(given: Cluster, request: dict[str, Any]) -> dict[str, Any]:
