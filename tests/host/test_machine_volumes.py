@@ -30,6 +30,7 @@ END
 """
 _LIFE = """
 import asyncio
+import os
 from pathlib import Path
 
 from ganeti.base.paths import Paths
@@ -61,6 +62,23 @@ async def main():
     write(disk.path, b"behind")
     assert read(kept).startswith(b"before"), "the snapshot follows its origin"
     await disk.drop("moment")
+    await disk.make("first")
+    for at in range(8):  # every block: a thick snapshot never overflows
+        with open(disk.path, "r+b") as device:
+            device.seek(at * MIB)
+            device.write(os.urandom(MIB))
+            os.fsync(device.fileno())
+    await disk.make("second")
+    random = read(disk.path)
+    write(disk.path, b"last")
+    await disk.roll_back("first")
+    assert read(disk.path) == b"behind" + bytes(8 * MIB - 6), "the first rollback"
+    await disk.roll_back("second")
+    assert read(disk.path) == random, "the second rollback lost a snapshot"
+    await disk.roll_back("first")
+    assert read(disk.path) == b"behind" + bytes(8 * MIB - 6), "a rollback consumed a snapshot"
+    for name in ("first", "second", "second"):
+        await disk.drop(name, unsure=False)
     await disk.grow(16)
     data = read(disk.path)
     assert data.startswith(b"behind"), "growing lost data"

@@ -228,7 +228,15 @@ class MemoryDisk(BlockDevice, Snapshots):
         self._pool.contents[f"{self.name}@{name}"] = str(self.content)
         return f"{self.path}@{name}"
 
-    async def drop(self, name: str) -> None:
+    async def make(self, name: str) -> None:
+        await self.take(name)
+
+    async def roll_back(self, name: str) -> None:
+        await self.check_identity()
+        self._pool.contents[self.name] = self._pool.contents[f"{self.name}@{name}"]
+
+    async def drop(self, name: str, *, unsure: bool = True) -> None:
+        del unsure
         self._pool.contents.pop(f"{self.name}@{name}", None)
 
 

@@ -32,6 +32,8 @@ class ModelVolume:
     size: int
     tags: list[str] = field(default_factory=list)
     is_active: bool = True
+    state: str = ""
+    """The fifth letter of its attributes, if it is not that of an active or inactive volume."""
     is_open: bool = False
     kind: str = "-"
     origin: str = ""
@@ -137,7 +139,10 @@ class ModelLvm:
                 continue
             if names and name not in names:
                 continue
-            attr = f"{one.kind}wi-{'a' if one.is_active else '-'}{'o' if one.is_open else '-'}--{'p' if one.partial else '-'}-"
+            state = one.state or ("a" if one.is_active else "-")
+            attr = (
+                f"{one.kind}wi-{state}{'o' if one.is_open else '-'}--{'p' if one.partial else '-'}-"
+            )
             rows.append({
                 "vg_name": group, "vg_uuid": f"uuid-of-{group}", "lv_name": name, "lv_uuid": one.uuid,
                 "lv_attr": attr, "lv_size": str(one.size), "lv_tags": ",".join(one.tags),

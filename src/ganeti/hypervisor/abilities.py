@@ -5,11 +5,13 @@ Like all of a driver, they raise only HypervisorError, and every operation may b
 
 import abc
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ganeti.hypervisor.hotplug import Hotplug
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
+from ganeti.model.names import Consistency
 from ganeti.model.params import Params
 from ganeti.model.recovery import GuestFault
 from ganeti.rpc.procedures.agent import AgentInfo
@@ -74,6 +76,24 @@ class TalksToAgent(abc.ABC):
     @abc.abstractmethod
     async def thaw(self, instance: InstanceSpec) -> int:
         """Thaw them; return how many. Idempotent."""
+
+
+@dataclass
+class Held:
+    """What a guest's disks contain while it is held; final after the block."""
+
+    consistency: Consistency
+
+
+class HoldsGuests(abc.ABC):
+    """Keeps guests from writing to their disks for a moment."""
+
+    @abc.abstractmethod
+    def held(self, instance: InstanceSpec, limit_s: float) -> AbstractAsyncContextManager[Held]:
+        """Return a block in which a running guest writes nothing, and all that it has written is on its disks.
+
+        If this daemon dies in the block, the guest continues after `limit_s`, or with the next daemon.
+        """
 
 
 @dataclass(frozen=True)
@@ -168,6 +188,7 @@ class Options:
     consoles: ServesConsoles | None = None
     nvram: KeepsNvram | None = None
     agents: TalksToAgent | None = None
+    holding: HoldsGuests | None = None
     faults: NoticesFaults | None = None
     warm_up: WarmsUp | None = None
     upkeep: LooksAfterGuests | None = None

@@ -79,6 +79,17 @@ class RebootType(enum.StrEnum):
     FULL = "full"
 
 
+class Consistency(enum.StrEnum):
+    """What the disks of a snapshot contain."""
+
+    DOWN = "down"
+    """The guest was down."""
+    AGENT = "agent"
+    """The agent in the guest had frozen its file systems."""
+    CRASH = "crash"
+    """The guest ran: its disks are as after a loss of power, all at the same moment."""
+
+
 class AllocPolicy(enum.StrEnum):
     """The use of a node group by allocators."""
 

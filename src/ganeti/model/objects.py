@@ -12,7 +12,7 @@ from typing import NewType
 import msgspec
 
 from ganeti.model.cluster_params import ClusterParams
-from ganeti.model.names import AdminState, AdminStateSource, AllocPolicy
+from ganeti.model.names import AdminState, AdminStateSource, AllocPolicy, Consistency
 from ganeti.model.params import Params
 from ganeti.model.recovery import InstanceRow, NodeState
 from ganeti.model.stored import Stored
@@ -188,6 +188,30 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
             yield from child.layers()
 
 
+class DiskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """One disk in a snapshot: its UUID, its size then, and the name of the snapshot in the disk's storage."""
+
+    disk: str
+    size: int
+    """MiB"""
+    name: str
+
+
+class InstanceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """All disks of an instance at one moment; the names of an instance's snapshots differ."""
+
+    uuid: str
+    name: str
+    ctime: float
+    consistency: Consistency
+    disks: tuple[DiskSnapshot, ...]
+
+    @property
+    def size(self) -> int:
+        """MiB of its disks together."""
+        return sum(disk.size for disk in self.disks)
+
+
 class Nic(msgspec.Struct, frozen=True, kw_only=True):
     """One network interface; `nicparams` holds only differences from the cluster's.
 
@@ -226,6 +250,10 @@ class Instance(Stored, frozen=True, kw_only=True):
     under_lease: bool = False
     """Its node has confirmed that the guest does not outlive the node's lease; no master tells the node otherwise
     before it has cleared this."""
+    snapshots: tuple[InstanceSnapshot, ...] = ()
+    """The oldest first."""
+    rolling_back: str | None = None
+    """The UUID of a snapshot to which the disks are rolled back: until that is complete, the guest cannot start."""
     osparams: dict[str, str] = {}
     network_port: int | None = None
     """TCP port of its display, from the cluster's pool; None if it has none, or the pool was empty."""

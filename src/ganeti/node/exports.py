@@ -81,18 +81,19 @@ class _Exports:
             if device.snapshots is None:
                 raise StorageError(f"disk {args.disk.index} has no snapshots")
             await device.check_identity()
-            path = await device.snapshots.take(_snapshot_name(args.name))
+            path = await device.snapshots.take(snapshot_name(args.name))
         return SnapshotTaken(path=path)
 
     async def drop_snapshot(self, args: SnapshotArgs, _call: Call) -> Nothing:
         async with self.locks.of(args.instance_name):
             device = self.device(args.instance_name, args.disk)
             if device.snapshots is not None:
-                await device.snapshots.drop(_snapshot_name(args.name))
+                await device.snapshots.drop(snapshot_name(args.name), unsure=args.unsure)
         return Nothing()
 
 
-def _snapshot_name(name: str) -> str:
+def snapshot_name(name: str) -> str:
+    """Return a name that is safe in every storage; InputError otherwise."""
     if set(name) & set("._") or plain_name(name, "name") != name:
         raise InputError(f"{name!r:.60} is not the name of a snapshot", "name")
     return name

@@ -49,7 +49,23 @@ class Snapshots(Protocol):
         """Take a snapshot with this name; return the path that reads it."""
         ...
 
-    async def drop(self, name: str) -> None: ...
+    async def make(self, name: str) -> None:
+        """Take a lasting snapshot; `drop` removes both kinds."""
+        ...
+
+    async def roll_back(self, name: str) -> None:
+        """Give the disk, which is not in use, the content of a lasting snapshot, which is kept.
+
+        After a failure in the middle the disk is a mixture, and the same call completes it.
+        """
+        ...
+
+    async def drop(self, name: str, *, unsure: bool = True) -> None:
+        """Remove a snapshot; no-op if it does not exist.
+
+        With `unsure` False the snapshot was made: a storage that cannot tell must not treat it as missing.
+        """
+        ...
 
 
 class Adoption(Protocol):

@@ -110,27 +110,43 @@ class RadosImage(BlockDevice, Snapshots):
             await self._check()
 
     async def take(self, name: str) -> str:
+        await self.make(name)
         async with self._naming("make a snapshot of"):
-            if not _NAME.fullmatch(name):
-                raise StorageError(f"{name!r:.80} is not the name of a snapshot")
-            await self._check()
-            await self._rbd("snap", "create", "--no-progress", "--", f"{self._spec}@{name}")
             if self._is_mapped:
-                await self._rbd("map", "--read-only", "--", f"{self._spec}@{name}")
+                await self._rbd("map", "--read-only", "--", self._snapshot(name))
             return self._path(f"{self._image}@{name}")
 
-    async def drop(self, name: str) -> None:
+    async def make(self, name: str) -> None:
+        async with self._naming("make a snapshot of"):
+            snapshot = self._snapshot(name)
+            await self._check()
+            await self._rbd("snap", "create", "--no-progress", "--", snapshot)
+
+    async def roll_back(self, name: str) -> None:
+        """Ceph keeps the snapshot; an image that is mapped would keep former blocks in its cache."""
+        async with self._naming("roll back"):
+            snapshot = self._snapshot(name)
+            await self._check()
+            await self._unmap()
+            await self._rbd("snap", "rollback", "--no-progress", "--", snapshot)
+
+    async def drop(self, name: str, *, unsure: bool = True) -> None:
+        del unsure
         async with self._naming("drop a snapshot of"):
-            if not _NAME.fullmatch(name):
-                raise StorageError(f"{name!r:.80} is not the name of a snapshot")
+            snapshot = self._snapshot(name)
             await self._unmap(name)
             try:
-                await self._rbd("snap", "rm", "--no-progress", "--", f"{self._spec}@{name}")
+                await self._rbd("snap", "rm", "--no-progress", "--", snapshot)
             except CommandFailed as err:
                 if err.completed.status != _NOT_FOUND:
                     raise
 
     # --- means ---
+
+    def _snapshot(self, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise StorageError(f"{name!r:.80} is not the name of a snapshot")
+        return f"{self._spec}@{name}"
 
     @property
     def _spec(self) -> str:

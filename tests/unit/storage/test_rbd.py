@@ -35,6 +35,7 @@ class Ceph:
     meta: dict[str, dict[str, str]] = field(default_factory=dict)
     mapped: dict[str, str] = field(default_factory=dict)
     snapshots: set[str] = field(default_factory=set)
+    rolled_back: list[str] = field(default_factory=list)
     ran: list[list[str]] = field(default_factory=list)
 
     async def __call__(
@@ -68,6 +69,9 @@ class Ceph:
     def _snap(self, words: list[str], name: str, _operands: list[str]) -> None:
         if words[2] == "create":
             self.snapshots.add(name)
+        elif words[2] == "rollback" and name in self.snapshots:
+            assert name.partition("@")[0] not in self.mapped, "the kernel has former blocks"
+            self.rolled_back.append(name)
         elif name not in self.snapshots:
             raise _not_found(words)
         else:
@@ -177,3 +181,23 @@ async def test_another_disks_image_is_not_touched(ceph: Ceph) -> None:
 def test_names_that_could_be_anything_else_are_refused(logical_id: Any, pool: str) -> None:
     with pytest.raises(StorageError):
         RadosImage(Paths(), replace(SPEC, logical_id=logical_id, params={"pool": pool}))
+
+
+@pytest.mark.parametrize("access", ["userspace", "kernelspace"])
+async def test_a_lasting_snapshot_is_not_mapped_and_is_kept_by_a_rollback(
+    ceph: Ceph, access: str
+) -> None:
+    mine = disk(ceph, access=access)
+    await mine.create(8)
+    await mine.make("s1")
+    assert ceph.mapped == {}
+    await mine.open(DiskRole.PRIMARY)
+    await mine.roll_back("s1")
+    assert ceph.rolled_back == ["rbd/img-1@s1"]
+    assert ceph.snapshots == {"rbd/img-1@s1"}
+    for wrong in ("s2", "a@b", "-f"):
+        with pytest.raises(StorageError, match="cannot roll back"):
+            await mine.roll_back(wrong)
+    for _ in range(2):
+        await mine.drop("s1", unsure=False)
+    assert ceph.snapshots == set()

@@ -18,6 +18,7 @@ from ganeti.hypervisor.kvm.agents import Agents
 from ganeti.hypervisor.kvm.console import Consoles, console_info
 from ganeti.hypervisor.kvm.faults import FAILED, Faults
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
+from ganeti.hypervisor.kvm.holding import Holding
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.links import HostLinks
 from ganeti.hypervisor.kvm.migration_endpoint import MigrationEndpoint
@@ -88,7 +89,8 @@ class KvmHypervisor(Hypervisor):
         self.faults = Faults(self._guests, self.agents)
         self.screens = Screens(self._guests)
         self.nvram = NvramFiles(paths, self._guests)
-        self.upkeep = Upkeep(self._guests, self.programs, self._endpoint, self.agents)
+        self.holding = Holding(self._guests, self.agents)
+        self.upkeep = Upkeep(self._guests, self.programs, self._endpoint, self.agents, self.holding)
 
     @property
     def options(self) -> Options:
@@ -100,6 +102,7 @@ class KvmHypervisor(Hypervisor):
             consoles=Consoles(self._guests),
             nvram=self.nvram,
             agents=self.agents,
+            holding=self.holding,
             faults=self.faults,
             warm_up=self.upkeep,
             upkeep=self.upkeep,

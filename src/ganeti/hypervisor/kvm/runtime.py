@@ -64,6 +64,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     0: none are frozen.
     """
+    resume_at: float = 0
+    """The latest time at which a guest that is held for snapshots continues; 0: it is not held."""
     port: int = 0
     """The address for an incoming guest."""
     disks_port: int = 0

@@ -6,21 +6,25 @@ from dataclasses import dataclass
 from ganeti.hypervisor.abilities import LooksAfterGuests, WarmsUp
 from ganeti.hypervisor.kvm.agents import Agents
 from ganeti.hypervisor.kvm.guests import Guests
+from ganeti.hypervisor.kvm.holding import Holding
 from ganeti.hypervisor.kvm.migration_endpoint import MigrationEndpoint
 from ganeti.hypervisor.kvm.programs import Programs
 
 
 @dataclass(frozen=True)
 class Upkeep(WarmsUp, LooksAfterGuests):
-    """Remnants of migrations, facts about this host, logs, and file systems that were frozen too long."""
+    """Remnants of migrations, facts about this host, logs, and guests that were held or frozen too long."""
 
     guests: Guests
     programs: Programs
     endpoint: MigrationEndpoint
     agents: Agents
+    holding: Holding
 
     async def warm_up(self) -> None:
         await self.endpoint.clean_up(self.guests)
+        for files in list(self.guests.known()):
+            await self.holding.resume_in_time(files, at_once=True)
         program = self.programs.find({})
         await self.programs.version_of(program)
         await self.guests.confinement.abilities(program)
@@ -29,4 +33,5 @@ class Upkeep(WarmsUp, LooksAfterGuests):
     async def look_after(self) -> None:
         for files in list(self.guests.known()):
             await asyncio.to_thread(files.shorten_logs)
+            await self.holding.resume_in_time(files)
             await self.agents.thaw_in_time(files)

@@ -157,6 +157,8 @@ class SnapshotArgs(Message, frozen=True, kw_only=True):
     instance_name: str
     disk: DiskSpec
     name: str
+    unsure: bool = True
+    """False: the snapshot was made, so a removal that cannot find it is an error."""
 
 
 class CanSnapshot(Message, frozen=True, kw_only=True):

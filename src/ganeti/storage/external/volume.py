@@ -5,7 +5,7 @@ import contextlib
 import logging
 import re
 import stat
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ClassVar
@@ -22,10 +22,11 @@ from ganeti.base.process import CommandFailed, Completed
 from ganeti.model.disk_templates import EXTERNAL, DiskTemplate
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
+from ganeti.storage.differences import copy_differences
 from ganeti.storage.external.providers import Provider, environment, load
 from ganeti.storage.interface import BlockDevice, Labels, Snapshots
 from ganeti.storage.sizes import check_size
-from ganeti.storage.wipe import device_size
+from ganeti.storage.wipe import device_size, in_stoppable_thread
 
 MIB = 1024 * 1024
 TIMEOUT_S = 1800.0
@@ -139,6 +140,14 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
             return "snapshot" in (await self._loaded()).scripts
 
     async def take(self, name: str) -> str:
+        await self.make(name)
+        async with self._naming("make a snapshot of"):
+            snapshot = self._snapshot(name)
+            device = await self._attached(await self._loaded(), snapshot)
+            await asyncio.to_thread(_point_at, self._link_of(snapshot), device)
+            return device
+
+    async def make(self, name: str) -> None:
         async with self._naming("make a snapshot of"):
             provider, snapshot = await self._loaded(), self._snapshot(name)
             if "snapshot" not in provider.scripts:
@@ -149,20 +158,39 @@ class ExternalVolume(BlockDevice, Snapshots, Labels):
                 "VOL_SNAPSHOT_UUID": snapshot.uuid,
             }
             await self._script(provider, "snapshot", **what)
-            device = await self._attached(provider, snapshot)
-            await asyncio.to_thread(_point_at, self._link_of(snapshot), device)
-            return device
 
-    async def drop(self, name: str) -> None:
-        """Without its link the snapshot may never have existed: then a failure is not retried."""
+    async def roll_back(self, name: str) -> None:
+        """Copy the blocks that differ: the interface has no script for a rollback."""
+        async with self._naming("roll back"), self._attaching():
+            provider, snapshot = await self._loaded(), self._snapshot(name)
+            async with (
+                self._attached_meanwhile(provider, snapshot) as source,
+                self._attached_meanwhile(provider, self._disk) as target,
+            ):
+                size = self._disk.size * MIB
+                await in_stoppable_thread(lambda stop: _copied(source, target, size, stop))
+
+    @asynccontextmanager
+    async def _attached_meanwhile(self, provider: Provider, disk: DiskSpec) -> AsyncIterator[str]:
+        """Attach a volume for the block, which only then is detached, unless a guest's opening is recorded here."""
+        device = await self._attached(provider, disk)
+        try:
+            yield device
+        finally:
+            if not self._link_of(disk).is_symlink():
+                await self._script(provider, "detach", disk)
+
+    async def drop(self, name: str, *, unsure: bool = True) -> None:
+        """Only an unsure snapshot without its link may never have existed: then a failure is not retried."""
         async with self._naming("drop a snapshot of"):
             provider, snapshot = await self._loaded(), self._snapshot(name)
             link = self._link_of(snapshot)
             try:
-                await self._script(provider, "detach", snapshot)
+                if unsure or link.is_symlink():
+                    await self._script(provider, "detach", snapshot)
                 await self._script(provider, "remove", snapshot)
             except CommandFailed as err:
-                if link.is_symlink() or not _was_refused(err):
+                if not unsure or link.is_symlink() or not _was_refused(err):
                     raise
                 log.warning("snapshot %s of %s: %s", name, self._name, err.message)
             await asyncio.to_thread(link.unlink, missing_ok=True)
@@ -265,3 +293,12 @@ def _size_of(path: str) -> int:
         if not stat.S_ISBLK(Path(path).stat().st_mode):
             raise StorageError(f"{path} is not a block device")
         return device_size(device.fileno())
+
+
+def _copied(source: str, target: str, size: int, is_stopped: Callable[[], bool]) -> None:
+    """Give one block device the content of another; blocks."""
+    for path in (source, target):
+        if (found := _size_of(path)) < size:
+            raise StorageError(f"{path} has {found} bytes instead of {size}")
+    with Path(source).open("rb") as reading, Path(target).open("r+b") as writing:
+        copy_differences(reading.fileno(), writing.fileno(), size, is_stopped)

@@ -57,6 +57,11 @@ class Volume:
         return self.attr[_HEALTH : _HEALTH + 1] == "p"
 
     @property
+    def is_whole(self) -> bool:
+        """False for a snapshot without space for the writes of its origin."""
+        return self.attr[_STATE : _STATE + 1] not in ("I", "S")
+
+    @property
     def is_plain(self) -> bool:
         """True if it is not a snapshot, the origin of one, a mirror, a pool, or a part of such."""
         return self.attr[_TYPE : _TYPE + 1] == "-"

@@ -7,6 +7,7 @@ While it has space that may hold another's data, a second tag names the first by
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import ClassVar
 
 from ganeti.base.errors import StorageError
@@ -15,6 +16,7 @@ from ganeti.base.paths import Paths
 from ganeti.model.disk_templates import PLAIN, DiskTemplate
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
+from ganeti.storage.differences import copy_differences
 from ganeti.storage.interface import Adoption, BlockDevice, Snapshots
 from ganeti.storage.lvm import commands
 from ganeti.storage.lvm.commands import VolumeName, Words
@@ -28,6 +30,11 @@ from ganeti.storage.wipe import in_stoppable_thread, wipe
 MIB = 1024 * 1024
 BUSY_PAUSES_S = (0.2, 1.0, 3.0)
 """A device that was just closed may still be looked at by udev."""
+
+
+def snapshot_bytes(size: int) -> int:
+    """Return the space of a snapshot in which every block of a disk may change: LVM's table needs 16 bytes for 4 KiB."""
+    return size + size // 128 + 8 * MIB
 
 
 class LogicalVolume(BlockDevice, Snapshots, Adoption):
@@ -178,22 +185,56 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
     # --- snapshots ---
 
     async def take(self, name: str) -> str:
+        await self.make(name)
+        return self._devices.path(VolumeName(self._name.group, name))
+
+    async def make(self, name: str) -> None:
+        """Take a thick snapshot, with space for every block of the disk: it never overflows, and so is never lost."""
         async with self._naming("make a snapshot of"):
             volume = self._whole(await self._own())
-            copy, tag = VolumeName(self._name.group, name), f"{SNAPSHOT_TAG}{self._disk.uuid}"
-            found = await self._lvm.volume(copy)
-            if found is not None and tag not in found.tags:
+            copy, found = VolumeName(self._name.group, name), await self._copy(name)
+            if found is not None and not self._is_own_copy(found):
                 raise StorageError(f"{copy} already exists and is another volume")
             if found is None:
-                await self._lvm.act(commands.snapshot(self._name, name, volume.size, [tag]))
-            return self._devices.path(copy)
+                size, tag = snapshot_bytes(volume.size), f"{SNAPSHOT_TAG}{self._disk.uuid}"
+                await self._lvm.act(commands.snapshot(self._name, name, size, [tag]))
 
-    async def drop(self, name: str) -> None:
+    async def roll_back(self, name: str) -> None:
+        """Copy the blocks that differ; a merge by LVM would consume the snapshot."""
+        async with self._naming("roll back"):
+            copy, found = VolumeName(self._name.group, name), await self._copy(name)
+            volume = self._whole(await self._own())
+            if found is None or not self._is_own_copy(found):
+                raise StorageError(f"its snapshot {copy} does not exist")
+            if not found.is_whole:
+                raise StorageError(f"its snapshot {copy} is damaged: its space was exhausted")
+            if not (found.is_active and volume.is_active):
+                await self._lvm.act(commands.activate(self._name))
+                volume, found = await self._own() or volume, await self._copy(name) or found
+            # LVM reports the size of the space for later writes; the device has that of the disk.
+            origin, seen = volume, replace(found, size=volume.size)
+
+            def work(is_stopped: Callable[[], bool]) -> None:
+                with (
+                    opened(self._devices, self._name, origin, alone=True) as target,
+                    opened(self._devices, copy, seen, alone=False) as source,
+                ):
+                    copy_differences(source, target, origin.size, is_stopped)
+
+            await in_stoppable_thread(work)
+
+    async def drop(self, name: str, *, unsure: bool = True) -> None:
+        del unsure
         async with self._naming("drop a snapshot of"):
-            copy = VolumeName(self._name.group, name)
-            found = await self._lvm.volume(copy)
-            if found is not None and f"{SNAPSHOT_TAG}{self._disk.uuid}" in found.tags:
-                await self._act_when_idle(commands.remove(copy))
+            found = await self._copy(name)
+            if found is not None and self._is_own_copy(found):
+                await self._act_when_idle(commands.remove(VolumeName(self._name.group, name)))
+
+    async def _copy(self, name: str) -> Volume | None:
+        return await self._lvm.volume(VolumeName(self._name.group, name))
+
+    def _is_own_copy(self, found: Volume) -> bool:
+        return f"{SNAPSHOT_TAG}{self._disk.uuid}" in found.tags
 
     # --- adoption ---
 

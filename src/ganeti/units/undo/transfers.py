@@ -1,7 +1,11 @@
 """Undo of the parts of a transfer of disks: keys, programs on both ends, partial exports, snapshots."""
 
+from collections.abc import Iterable
+
+from ganeti.config.fill import instance_spec
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.objects import Instance, InstanceSnapshot
 from ganeti.rpc.procedures.exports import EXPORT_REMOVE, ExportArgs
 from ganeti.rpc.procedures.streams import (
     SNAPSHOT_DROP,
@@ -98,11 +102,49 @@ class DropSnapshot(_OnNode, frozen=True, kw_only=True):
 
     disk: DiskSpec
     name: str
+    unsure: bool = True
+    """False: it was made, so it must be removed."""
+
+    @property
+    def args(self) -> SnapshotArgs:
+        return SnapshotArgs(
+            instance_name=self.instance, disk=self.disk, name=self.name, unsure=self.unsure
+        )
 
     async def run(self, services: Services, key: str) -> None:
         if node := node_of(services, self.node):
-            args = SnapshotArgs(instance_name=self.instance, disk=self.disk, name=self.name)
-            await services.rpc.call(node, SNAPSHOT_DROP, args, key=key)
+            await services.rpc.call(node, SNAPSHOT_DROP, self.args, key=key)
+
+    def superseded(self, snapshot: Snapshot) -> bool:
+        """A snapshot that belongs to its instance is kept."""
+        return any(
+            self.name == one.name
+            for instance in snapshot.instances.values()
+            for had in instance.snapshots
+            for one in had.disks
+        )
 
     def uses_disk(self, disk: str) -> bool:
         return disk == self.disk.uuid
+
+
+def snapshot_removals(
+    snapshot: Snapshot,
+    instance: Instance,
+    wanted: Iterable[InstanceSnapshot],
+    *,
+    unsure: bool = False,
+) -> list[DropSnapshot]:
+    """Return the steps that remove snapshots of an instance's disks from its storage."""
+    disks = {disk.uuid: disk for disk in instance_spec(snapshot, instance).disks}
+    return [
+        DropSnapshot(
+            node=instance.primary_node,
+            instance=instance.name,
+            disk=disks[one.disk].public,
+            name=one.name,
+            unsure=unsure,
+        )
+        for had in wanted
+        for one in had.disks
+    ]

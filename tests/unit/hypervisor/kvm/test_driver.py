@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ganeti.base import certificates
-from ganeti.base.errors import HypervisorError
+from ganeti.base.errors import HypervisorError, StorageError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Completed
 from ganeti.base.process_table import ProcessId
@@ -23,6 +23,7 @@ from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, MonitorSi
 from ganeti.hypervisor.kvm.programs import Programs
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
+from ganeti.model.names import Consistency
 from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs, MigrationEnd, MigrationInfo
 from tests.support.single_questions import SingleQuestions
 
@@ -109,8 +110,8 @@ class Host(SingleQuestions):
             raise CommandRefused(f"refused {command}")
         if command == "quit" or (command == "system_powerdown" and self.hears_button):
             self.alive.clear()
-        if command == "cont":
-            self.state = "running"
+        if command in ("cont", "stop"):
+            self.state = "running" if command == "cont" else "paused"
         return {
             "query-status": {"status": self.state},
             "query-version": {"qemu": {"major": 7, "minor": 2, "micro": 22}},
@@ -482,6 +483,88 @@ async def test_a_frozen_guest_continues_in_time_whatever_becomes_of_the_daemon(
     kept = record(paths)
     assert kept is not None
     assert kept.thaw_at == 0
+
+
+async def test_a_held_guest_is_frozen_then_paused_and_continues_in_reverse_order(
+    kvm: KvmHypervisor, host: Host, paths: Paths, agent: type[Agent]
+) -> None:
+    await kvm.start(TALKS, [])
+    async with kvm.holding.held(TALKS, 60) as held:
+        assert (agent.frozen, host.state) == (2, "paused")
+        kept = record(paths)
+        assert kept is not None
+        assert kept.resume_at > time.time()
+    assert (agent.frozen, host.state) == (0, "running")
+    assert held.consistency is Consistency.AGENT
+    kept = record(paths)
+    assert kept is not None
+    assert (kept.resume_at, kept.thaw_at) == (0, 0)
+    agent.is_silent = True
+    async with kvm.holding.held(TALKS, 60) as held:
+        assert host.state == "paused"
+    assert (host.state, held.consistency) == ("running", Consistency.CRASH)
+
+
+async def test_a_guest_that_did_not_stay_frozen_is_only_as_after_a_loss_of_power(
+    kvm: KvmHypervisor, agent: type[Agent]
+) -> None:
+    await kvm.start(TALKS, [])
+    async with kvm.holding.held(TALKS, 60) as held:
+        agent.frozen = 0
+    assert held.consistency is Consistency.CRASH
+
+
+async def test_a_guest_that_an_administrator_has_paused_stays_paused(
+    kvm: KvmHypervisor, host: Host
+) -> None:
+    await kvm.start(INSTANCE, [], paused=True)
+    host.state = "paused"
+    async with kvm.holding.held(INSTANCE, 60) as held:
+        assert host.state == "paused"
+    assert (host.state, held.consistency) == ("paused", Consistency.CRASH)
+    await kvm.stop(INSTANCE, 0)
+    with pytest.raises(HypervisorError, match="does not run"):
+        async with kvm.holding.held(INSTANCE, 60):
+            raise AssertionError("nothing is held")
+
+
+async def test_a_guest_continues_after_a_failure_while_it_is_held(
+    kvm: KvmHypervisor, host: Host, agent: type[Agent]
+) -> None:
+    await kvm.start(TALKS, [])
+    with pytest.raises(StorageError):
+        async with kvm.holding.held(TALKS, 60):
+            raise StorageError("no space")
+    assert (agent.frozen, host.state) == (0, "running")
+
+
+@pytest.mark.requirement("F23")
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_held_guest_continues_in_time_or_with_the_next_daemon(
+    kvm: KvmHypervisor,
+    host: Host,
+    paths: Paths,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    restarted: bool,
+) -> None:
+    await kvm.start(INSTANCE, [])
+    guest = kvm.holding.guests.here(INSTANCE)
+    kvm.holding.guests.change(guest, resume_at=time.time() + 60)
+    host.state = "paused"  # the daemon died here
+    successor = KvmHypervisor(paths, no_commands, processes=host, monitor=host.monitor)
+    await successor.upkeep.look_after()
+    assert host.state == "paused"
+    if restarted:
+        await successor.upkeep.holding.resume_in_time(guest.files, at_once=True)
+    else:
+        now = time.time()
+        monkeypatch.setattr(time, "time", lambda: now + 61)
+        await successor.upkeep.look_after()
+    assert host.state == "running"
+    kept = record(paths)
+    assert kept is not None
+    assert kept.resume_at == 0
 
 
 async def test_a_guest_that_cannot_be_frozen_explains_why(

@@ -187,6 +187,52 @@ async def test_a_snapshot_that_never_came_to_be_is_not_dropped_for_ever(provider
     assert volumes(provider) == [UUID]
 
 
+@pytest.fixture
+def copies(provider: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The copies between devices that were made, by the UUIDs; both must be attached."""
+    made: list[tuple[str, str]] = []
+
+    def copy(source: str, target: str, size: int, _is_stopped: object) -> None:
+        ends = [Path(one).name for one in (source, target)]
+        assert {f"{one}.attached" for one in ends} <= set(volumes(provider))
+        data = (provider / "volumes" / ends[0]).read_bytes()[:size]
+        (provider / "volumes" / ends[1]).write_bytes(data)
+        made.append((ends[0], ends[1]))
+
+    monkeypatch.setattr(volume, "_copied", copy)
+    return made
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_a_lasting_snapshot_is_attached_only_for_a_rollback(
+    provider: Path, copies: list[tuple[str, str]], is_open: bool
+) -> None:
+    mine = disk(provider)
+    await mine.create(8)
+    (provider / "volumes" / UUID).write_bytes(b"old" + bytes(8 * MIB - 3))
+    await mine.make("s1")
+    (provider / "volumes" / UUID).write_bytes(bytes(8 * MIB))
+    if is_open:
+        await mine.open(DiskRole.PRIMARY)
+    before = volumes(provider)
+    await mine.roll_back("s1")
+    assert [target for _source, target in copies] == [UUID]
+    assert (provider / "volumes" / UUID).read_bytes().startswith(b"old")
+    assert volumes(provider) == before
+    await mine.drop("s1", unsure=False)
+    assert len(volumes(provider)) == len(before) - 1
+
+
+async def test_a_snapshot_that_was_made_is_never_taken_for_one_that_was_not(provider: Path) -> None:
+    mine = disk(provider)
+    await mine.create(8)
+    await mine.make("s1")
+    (provider / "remove").write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(StorageError, match="cannot drop a snapshot"):
+        await mine.drop("s1", unsure=False)
+    await mine.drop("s1")
+
+
 async def test_a_provider_without_the_script_snapshot_makes_none(provider: Path) -> None:
     assert await disk(provider).can_take()
     (provider / "snapshot").unlink()

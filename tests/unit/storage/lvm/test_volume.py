@@ -269,6 +269,50 @@ async def test_a_snapshot_keeps_the_data_and_foreign_ones_are_not_removed(model:
     assert model.volumes.keys() == {KEY, ("xenvg", "mine")}
 
 
+@pytest.mark.requirement("G12")
+async def test_a_rollback_writes_the_disk_and_keeps_every_snapshot(model: ModelLvm) -> None:
+    made = disk(model)
+    await made.create(8)
+    for name, text in (("s1", b"first"), ("s2", b"second"), ("", b"third")):
+        with model.file("xenvg", NAME).open("r+b") as device:
+            device.write(text)
+        if name:
+            await made.make(name)
+            await made.make(name)
+    model.volumes["xenvg", "s2"].is_active = False
+    for name, text in (("s1", b"first"), ("s2", b"second"), ("s1", b"first")):
+        await made.roll_back(name)
+        assert content(model).rstrip(b"\0") == text
+    assert model.volumes.keys() == {KEY, ("xenvg", "s1"), ("xenvg", "s2")}
+
+
+async def test_a_snapshot_has_space_for_every_block_and_for_its_table(model: ModelLvm) -> None:
+    made = disk(model)
+    await made.create(128)
+    model.devices["/dev/sda"].size = 512 * MIB
+    await made.make("s1")
+    chunks = 128 * MIB // 4096
+    assert model.volumes["xenvg", "s1"].size >= chunks * (4096 + 16) + 4 * MIB
+
+
+async def test_a_rollback_needs_its_own_whole_snapshot_and_a_disk_that_is_not_used(
+    model: ModelLvm,
+) -> None:
+    made = disk(model)
+    await made.create(8)
+    await made.make("s1")
+    model.add("xenvg", "mine", 8 * MIB)
+    for name in ("mine", "s9"):
+        with pytest.raises(StorageError, match="does not exist"):
+            await made.roll_back(name)
+    with pytest.raises(StorageError, match="the device is another volume"):
+        await disk(model, wrong=frozenset(["s1"])).roll_back("s1")
+    model.volumes["xenvg", "s1"].state = "I"
+    with pytest.raises(StorageError, match="its space was exhausted"):
+        await made.roll_back("s1")
+    assert content(model) == bytes(8 * MIB)
+
+
 async def test_adopting_keeps_the_data_and_can_be_undone(model: ModelLvm) -> None:
     model.add("xenvg", "data1", 8 * MIB)
     data = content(model, "data1")
