@@ -1,5 +1,6 @@
 """A provider of external storage that keeps loop devices by the UUIDs of their volumes, under a real cluster."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -58,11 +59,19 @@ class Shelf:
     def flag(self, name: str) -> Path:
         return self.volumes.with_name(f"{self.volumes.name}.{name}")
 
-    def device(self) -> str:
-        """The loop device of the one volume; '' if it is not attached."""
-        (volume,) = self.volumes.iterdir()
+    def device(self, volume: Path | None = None) -> str:
+        """The loop device of a volume, by default of the only one; '' if it is not attached."""
+        volume = volume or next(self.volumes.iterdir())
         words = ["losetup", "-j", str(volume), "-n", "-O", "NAME"]
         return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def write(device: str, text: bytes) -> None:
+    """Let a device contain a text and zeros."""
+    with Path(device).open("r+b") as disk:
+        disk.write(text + bytes(64 - len(text)))
+        disk.flush()
+        os.fsync(disk.fileno())
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +123,37 @@ def test_an_export_leaves_the_volume_of_the_running_guest_alone(
     (dump,) = (web.node(2).paths.exports / WEB).glob("*-*")
     assert dump.read_bytes() == volume.read_bytes()
     web.ok("gnt-backup", "remove", WEB)
+
+
+@pytest.mark.requirement("G11", "G12")
+def test_snapshots_are_taken_rolled_back_to_and_removed(shelf: Shelf, web: LocalCluster) -> None:
+    (volume,) = shelf.volumes.iterdir()
+    write(shelf.device(), b"first")
+    said = web.ok("gnt-instance", "snapshot", "create", WEB, "s1").out
+    assert f"Snapshot s1 of {WEB}: as after a loss of power" in said
+    write(shelf.device(volume), b"second")
+    web.ok("gnt-instance", "snapshot", "create", WEB, "s2")
+    write(shelf.device(volume), b"third")
+    refused = web.run("gnt-instance", "snapshot", "rollback", "-f", WEB, "s1")
+    assert refused.status == 1
+    assert "pass --stop" in refused.err
+    for name, text in (("s1", b"first"), ("s2", b"second"), ("s1", b"first")):
+        web.ok("gnt-instance", "snapshot", "rollback", "-f", "--stop", WEB, name)
+        assert volume.read_bytes().rstrip(b"\0") == text
+        assert shelf.device(volume), "the guest runs again"
+    listed = json.loads(web.ok("gnt-instance", "snapshot", "list", "--json", WEB).out)
+    assert [(one["name"], one["size"], one["consistency"]) for one in listed] == [
+        ("s1", 8, "crash"),
+        ("s2", 8, "crash"),
+    ]
+    assert web.value("instance", WEB, "snapshot_count") == "2"
+    assert "s1: " in web.ok("gnt-instance", "info", WEB).out
+    grown = web.run("gnt-instance", "grow-disk", WEB, "0", "8m")
+    assert f"gnt-instance snapshot remove {WEB}" in grown.err
+    web.ok("gnt-instance", "failover", "-f", WEB)
+    web.ok("gnt-instance", "snapshot", "remove", "-f", WEB, "s1")
+    assert len(list(shelf.volumes.iterdir())) == 2
+    web.ok("gnt-cluster", "verify")
 
 
 def test_a_provider_that_does_not_grow_a_disk_is_noticed(shelf: Shelf, web: LocalCluster) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ganeti.base.errors import HostError, InputError, StorageError
 from ganeti.base.identifiers import host_name
+from ganeti.model.names import Consistency
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.exports import (
     ExportArgs,
@@ -16,6 +17,7 @@ from ganeti.rpc.procedures.exports import (
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.images import ConvertArgs, ImageArgs
 from ganeti.rpc.procedures.programs import OsInfo
+from ganeti.rpc.procedures.snapshots import SnapshotsTaken, TakeSnapshotsArgs
 from ganeti.rpc.procedures.streams import (
     CanSnapshot,
     DiskOf,
@@ -263,4 +265,28 @@ class ExportNode(ModelNode):
 
     def on_snapshot_drop(self, args: SnapshotArgs) -> Nothing:
         self.snapshots.pop(f"{path_of(args.disk)}@{args.name}", None)
+        return Nothing()
+
+    def on_snapshots_take(self, args: TakeSnapshotsArgs) -> SnapshotsTaken:
+        """All snapshots or none, with the guest as the node sees it at that moment."""
+        self._check_hypervisor(args.instance.hypervisor)
+        found: dict[str, str] = {}
+        for disk, name in zip(args.instance.disks, args.names, strict=True):
+            self._check_disk(disk)
+            if not self.has_snapshots:
+                raise StorageError("no snapshots")
+            found[f"{path_of(disk)}@{name}"] = self._place(disk).contents.get(path_of(disk), "")
+        self.snapshots |= found
+        guest = self.guests.get(args.instance.uuid)
+        is_up = guest is not None and guest.state != "shutdown"
+        return SnapshotsTaken(consistency=Consistency.CRASH if is_up else Consistency.DOWN)
+
+    def on_snapshot_roll_back(self, args: SnapshotArgs) -> Nothing:
+        if any(guest.spec.name == args.instance_name for guest in self.guests.values()):
+            self.violations.append(f"a disk of {args.instance_name} is rolled back while it runs")
+        self._check_disk(args.disk)
+        path = path_of(args.disk)
+        if f"{path}@{args.name}" not in self.snapshots:
+            raise StorageError(f"its snapshot {args.name} does not exist")
+        self._place(args.disk).contents[path] = self.snapshots[f"{path}@{args.name}"]
         return Nothing()

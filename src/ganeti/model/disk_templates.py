@@ -108,6 +108,10 @@ class DiskTemplate(msgspec.Struct, frozen=True):
     """True if a disk may have parameters that are not in the row: its provider's own."""
     by_provider: bool = False
     """True if other programs manage the disks; the first item of the shared id names them."""
+    no_snapshots: str = ""
+    """Why its disks cannot have lasting snapshots; '' if they can."""
+    snapshots_take_space: bool = False
+    """True if a snapshot occupies the space of its disk in the disk's storage unit."""
     fixed_params: tuple[str, ...] = ()
     """Parameters of a disk's location, which never change after its creation."""
 
@@ -152,6 +156,7 @@ class DiskTemplate(msgspec.Struct, frozen=True):
 _ACCESS = {"access": "kernelspace"}
 
 _IN_FILES = DiskId(driver="loop", root="/")
+_RAW_FILES = "a raw file cannot keep former content"
 
 DISKLESS = DiskTemplate("diskless", Mirror.EXTERNAL, has_disks=False, has_driver=True)
 FILE = DiskTemplate(
@@ -159,6 +164,7 @@ FILE = DiskTemplate(
     has_driver=True,
     in_files=True,
     disk_id=_IN_FILES,
+    no_snapshots=_RAW_FILES,
     storage=StorageFacts("file", "file_storage_dir", option="--file-storage-dir"),
 )
 SHARED_FILE = DiskTemplate(
@@ -167,6 +173,7 @@ SHARED_FILE = DiskTemplate(
     has_driver=True,
     in_files=True,
     disk_id=_IN_FILES,
+    no_snapshots=_RAW_FILES,
     storage=StorageFacts(
         "sharedfile", "shared_file_storage_dir", option="--shared-file-storage-dir"
     ),
@@ -180,6 +187,7 @@ PLAIN = DiskTemplate(
     uses_node_disk=True,
     adopts=True,
     can_be_exclusive=True,
+    snapshots_take_space=True,
     params={"stripe_size": 64, "stripes": 1, "vg": ""},
     own_params={"spindles": 0},
     fixed_params=("vg", "spindles"),
@@ -192,6 +200,7 @@ BLOCK_DEVICE = DiskTemplate(
     is_balanced=True,
     adopts=True,
     only_adopts=True,
+    no_snapshots="other systems manage the device",
 )
 DRBD = DiskTemplate(
     "drbd",
@@ -202,6 +211,7 @@ DRBD = DiskTemplate(
     has_numbers=True,
     uses_node_disk=True,
     is_balanced=True,
+    no_snapshots="a snapshot would be of one copy, and a synchronisation could not follow a rollback",
     params={
         "c-delay-target": 1,
         "c-fill-target": 0,

@@ -1,8 +1,10 @@
-"""Parts of the answer of OP_INSTANCE_QUERY_DATA that clients unpack by position."""
+"""Parts of the answers about instances: those that clients unpack by position, and snapshots."""
 
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
+
+from ganeti.model.objects import InstanceSnapshot
 
 
 class NicView(NamedTuple):
@@ -43,3 +45,15 @@ class DiskView(NamedTuple):
     seconds_left: float | None
     is_degraded: bool
     state: CopyState
+
+
+def snapshot_dictionary(one: InstanceSnapshot) -> dict[str, Any]:
+    """Return a snapshot in the form of queries; sizes in MiB."""
+    return {
+        "name": one.name,
+        "uuid": one.uuid,
+        "ctime": one.ctime,
+        "size": one.size,
+        "consistency": one.consistency.value,
+        "disks": [{"uuid": disk.disk, "size": disk.size} for disk in one.disks],
+    }

@@ -19,6 +19,10 @@ def _at_least_one(value: int) -> str | None:
     return None if value >= 1 else "must be at least 1"
 
 
+def _not_negative(value: int) -> str | None:
+    return None if value >= 0 else "must be at least 0"
+
+
 def _percent(value: int) -> str | None:
     return None if 0 <= value <= 100 else "must be from 0 to 100"  # noqa: PLR2004
 
@@ -37,6 +41,14 @@ BACKEND_PARAMS = by_name(
         reaches_guest=False,
     ),
     Param("maxmem", 128, "memory at most", check=_some_memory, is_size=True, title="ConfigMaxMem"),
+    Param(
+        "max_snapshots",
+        8,
+        "how many snapshots it may have",
+        check=_not_negative,
+        reaches_guest=False,
+        is_upstream=False,
+    ),
     Param(
         "minmem",
         128,

@@ -211,6 +211,13 @@ def written_instance(
             "its migration is unfinished",
             f"gnt-instance migrate --cleanup {instance.name}",
         )
+    for snapshot in instance.snapshots:
+        judge.refuse(
+            what,
+            "snapshots",
+            f"upstream Ganeti does not know its snapshot {snapshot.name}, and would lose it",
+            f"gnt-instance snapshot remove {instance.name} {snapshot.name}",
+        )
     disks = {
         disk.uuid: written_disk(judge, instance, index, names)
         for index, disk in enumerate(instance.disks)

@@ -1,6 +1,7 @@
 import base64
 import contextlib
 import io
+import json
 import os
 import socket
 import threading
@@ -499,6 +500,84 @@ def test_commands_about_disks_send_their_opcodes(master: FakeMaster, run: Run) -
     assert run(table, "grow-disk", "--absolute", "web1", "1", "10g")[0] == 0
     op = submitted(master)
     assert (op["disk"], op["amount"], op["absolute"]) == (1, 10240, True)
+
+
+_SNAPSHOT = {
+    "name": "before-upgrade",
+    "uuid": "u",
+    "ctime": 1_700_000_000.0,
+    "size": 768,
+    "consistency": "agent",
+    "disks": [{"uuid": "d", "size": 768}],
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "opcode", "fields"),
+    [
+        ("create web1 s1", "OP_INSTANCE_SNAPSHOT_CREATE", {"snapshot": "s1"}),
+        ("create web1", "OP_INSTANCE_SNAPSHOT_CREATE", {}),
+        ("remove -f web1 s1", "OP_INSTANCE_SNAPSHOT_REMOVE", {"snapshot": "s1"}),
+        (
+            "rollback --force --stop --shutdown-timeout 5 web1 s1",
+            "OP_INSTANCE_SNAPSHOT_ROLLBACK",
+            {"snapshot": "s1", "stop": True, "shutdown_timeout": 5},
+        ),
+    ],
+)
+def test_snapshot_sends_the_opcode_of_its_action(
+    master: FakeMaster, run: Run, words: str, opcode: str, fields: dict[str, Any]
+) -> None:
+    master.job(result=None)
+    master.replies["QueryInstances"] = [["web1.example.com"]]
+    assert run(table, "snapshot", *words.split())[0] == 0
+    op = submitted(master)
+    assert (op["OP_ID"], op["instance_name"]) == (opcode, "web1.example.com")
+    assert {name: op.get(name) for name in fields} == fields
+
+
+def test_snapshot_says_what_was_taken(master: FakeMaster, run: Run) -> None:
+    master.job(result={"name": "s1", "consistency": "crash"})
+    master.replies["QueryInstances"] = [["web1.example.com"]]
+    code, out, _err = run(table, "snapshot", "create", "web1", "s1")
+    assert code == 0
+    assert "Snapshot s1 of web1.example.com: as after a loss of power" in out
+
+
+def test_snapshot_list_shows_names_dates_sizes_and_what_they_contain(
+    master: FakeMaster, run: Run
+) -> None:
+    master.replies["QueryInstances"] = [[[_SNAPSHOT]]]
+    code, out, _err = run(table, "snapshot", "list", "--no-headers", "--separator=|", "web1")
+    assert (code, out.split("|")[0], out.strip().split("|")[2:]) == (
+        0,
+        "before-upgrade",
+        ["768M", "agent"],
+    )
+    code, out, _err = run(table, "snapshot", "list", "--json", "web1")
+    assert json.loads(out) == [_SNAPSHOT]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("drop web1", "must be create, list, rollback or remove"),
+        ("remove web1", "name the snapshot"),
+        ("rollback web1", "name the snapshot"),
+        ("list web1 s1", "only the name of an instance"),
+        ("create --stop web1 s1", "is only for rollback"),
+        ("rollback web1 s1", "lose all later data on its disks?"),
+        ("remove web1 s1", "Remove snapshot s1 of web1.example.com?"),
+    ],
+)
+def test_a_wrong_or_unconfirmed_snapshot_command_submits_nothing(
+    master: FakeMaster, run: Run, words: str, text: str
+) -> None:
+    master.replies["QueryInstances"] = [["web1.example.com"]]
+    code, _out, err = run(table, "snapshot", *words.split())
+    assert code != 0
+    assert text in err
+    assert "SubmitJob" not in master.methods()
 
 
 def test_recreate_disks_takes_disks_with_other_sizes_and_nodes(

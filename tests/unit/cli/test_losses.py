@@ -39,6 +39,8 @@ DESTROYING: dict[str, list[tuple[CommandTable, str, str]]] = {
         (gnt_instance, "recreate-disks -n node2 web1", "--force"),
         (gnt_instance, "recreate-disks -I hail web1", "--force"),
     ],
+    "OP_INSTANCE_SNAPSHOT_ROLLBACK": [(gnt_instance, "snapshot rollback web1 s1", "--force")],
+    "OP_INSTANCE_SNAPSHOT_REMOVE": [(gnt_instance, "snapshot remove web1 s1", "--force")],
     "OP_INSTANCE_REPAIR": [(gnt_instance, "repair-disks --keep=node2 web1", "--force")],
     "OP_OOB_COMMAND": [
         (gnt_node, "power off node2", "--force"),

@@ -9,6 +9,7 @@ from ganeti.cli.gnt_instance import (
     disks,
     modify,
     show,
+    snapshots,
     system,
 )
 from ganeti.cli.gnt_instance.table import table
@@ -16,7 +17,7 @@ from ganeti.cli.mirrors import add_instance_commands
 from ganeti.cli.tags import add_tag_commands
 from ganeti.model.operation import INSTANCE
 
-COMMAND_MODULES = (create, batch, modify, disks, show, system, console)
+COMMAND_MODULES = (create, batch, modify, disks, snapshots, show, system, console)
 
 add_instance_commands(table)
 add_tag_commands(table, "instance", INSTANCE)

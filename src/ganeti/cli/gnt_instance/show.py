@@ -7,6 +7,7 @@ from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import format_mib
+from ganeti.cli.gnt_instance.snapshots import snapshot_words
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.jobs import run_given
 from ganeti.cli.objects import ObjectKind, add_list, described, shown
@@ -81,6 +82,11 @@ def _disk(number: int, disk: dict[str, Any]) -> list[tuple[str, Any]]:
     ]
 
 
+def _snapshots(found: list[dict[str, Any]] | None) -> Tree | None:
+    """Return the snapshots, the oldest first; None if there are none, or an older master does not report them."""
+    return [(one["name"], snapshot_words(one)) for one in found or ()] or None
+
+
 def _address(disk: dict[str, Any]) -> list[tuple[str, Any]]:
     if mirror := disk["drbd_info"]:
         return [
@@ -136,6 +142,8 @@ INSTANCE_KIND = ObjectKind(
         shown("NICs", "nics", value=lambda nics: list(starmap(_nic, enumerate(nics)))),
         shown("Disk template", "disk_template"),
         shown("Disks", "disks", value=lambda disks: list(starmap(_disk, enumerate(disks)))),
+        shown("Snapshots", "snapshots", value=_snapshots, optional=True),
+        shown("Unfinished", "unfinished", optional=True),
     ),
 )
 add_list(table, INSTANCE_KIND)

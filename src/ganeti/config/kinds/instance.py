@@ -104,9 +104,27 @@ def _disk_problems(instance: Instance) -> Iterator[Problem]:
             text = f"instance {name}: two of its disks have the {claim.kind} {claim.value}"
             yield ErrorCode.WRONG_INPUT, text
         claims.add(claim)
+    yield from _snapshot_problems(instance)
     for disk in instance.disks:
         if disk.size <= 0:
             yield ErrorCode.WRONG_INPUT, f"instance {name}: disk {disk.uuid} has {disk.size} MiB"
+
+
+def _snapshot_problems(instance: Instance) -> Iterator[Problem]:
+    """Yield what would lose a snapshot: it needs its disks, and a rollback needs its snapshot."""
+    name, disks = instance.name, {disk.uuid for disk in instance.disks}
+    names = [one.name for one in instance.snapshots]
+    if len(set(names)) < len(names):
+        yield ErrorCode.WRONG_INPUT, f"instance {name}: two of its snapshots have the same name"
+    for snapshot in instance.snapshots:
+        for lost in [one.disk for one in snapshot.disks if one.disk not in disks]:
+            text = (
+                f"instance {name}: its snapshot {snapshot.name} would lose disk {lost}; first run:"
+                f" gnt-instance snapshot remove {name} {snapshot.name}"
+            )
+            yield ErrorCode.WRONG_STATE, text
+    if instance.rolling_back not in (None, *(one.uuid for one in instance.snapshots)):
+        yield ErrorCode.WRONG_STATE, f"instance {name}: it is rolled back to a missing snapshot"
 
 
 def _upgraded(instance: Instance) -> Instance:

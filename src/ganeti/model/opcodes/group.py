@@ -39,7 +39,7 @@ class GroupParams(OnGroup, frozen=True, kw_only=True):
         Form.KEY_VALUES
     ), RefersTo.CLUSTER] = None  # fmt: skip
     beparams: Annotated[Params | None, Field(
-        "recovery parameters of the group's instances; '-k' resets k to the cluster's value",
+        "recovery parameters and max_snapshots of the group's instances; '-k' resets k to the cluster's value",
         "! -B --backend-parameters", "k=v,...", Form.KEY_VALUES
     ), RefersTo.NOTHING] = None  # fmt: skip
     diskparams: Annotated[dict[str, Params] | None, Field(

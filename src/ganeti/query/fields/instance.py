@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from ganeti.model.instance_view import snapshot_dictionary
 from ganeti.model.names import AdminState
 from ganeti.model.params import BACKEND_PARAMS
 from ganeti.model.recovery import Recovery
@@ -194,6 +195,30 @@ _CONFIGURED: tuple[Field[InstanceRow], ...] = (
         _TEXT,
         "Why automatic recovery has given the instance up",
         lambda r: (r.instance.recovery and r.instance.recovery.given_up) or UNAVAILABLE,
+    ),
+    Field(
+        "snapshots",
+        "Snapshots",
+        _OTHER,
+        "Snapshots of the disks, the oldest first: name, time, size, consistency, and the size of each disk",
+        lambda r: [snapshot_dictionary(one) for one in r.instance.snapshots],
+    ),
+    Field(
+        "snapshot_count",
+        "SnapshotCount",
+        _NUMBER,
+        "Number of snapshots of the disks",
+        lambda r: len(r.instance.snapshots),
+    ),
+    Field(
+        "rolling_back",
+        "RollingBack",
+        _TEXT,
+        "Snapshot to which an unfinished rollback has to be repeated",
+        lambda r: next(
+            (one.name for one in r.instance.snapshots if one.uuid == r.instance.rolling_back),
+            UNAVAILABLE,
+        ),
     ),
     Field(
         "forthcoming",

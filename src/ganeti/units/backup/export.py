@@ -71,6 +71,7 @@ from ganeti.units.instance.access import (
 from ganeti.units.instance.install import osparams_with, scripts_of
 from ganeti.units.instance.power import run_again, shut_down_source
 from ganeti.units.instance.remove import LUInstanceRemove
+from ganeti.units.instance.snapshot_checks import check_no_snapshots, check_not_rolling_back
 from ganeti.units.mirrors.opening import disks_ready
 from ganeti.units.node_choice import check_online
 from ganeti.units.telling import showing
@@ -173,6 +174,9 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         if op.mode == REMOTE:
             return await plan_remote(ctx, op, instance)
         check_not_migrating(instance)
+        check_not_rolling_back(instance)
+        if op.remove_instance:
+            check_no_snapshots(instance, "removed by its export", "it does not contain them")
         source = primary_node(ctx, instance)
         check_online(source)
         target = resolve_node(ctx.snapshot, str(op.target_node_uuid or op.target_node))

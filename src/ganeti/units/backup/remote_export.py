@@ -20,6 +20,7 @@ from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import check_not_migrating, is_running, primary_node
 from ganeti.units.instance.install import osparams_with, scripts_of
 from ganeti.units.instance.power import run_again, shut_down_source
+from ganeti.units.instance.snapshot_checks import check_no_snapshots
 from ganeti.units.mirrors.opening import disks_ready
 from ganeti.units.node_choice import check_online
 from ganeti.units.telling import LOOK_EVERY_S, MIB, ScriptWatch, showing, telling
@@ -59,6 +60,7 @@ def check_remote_arguments(op: OpBackupExport) -> None:
 async def plan_remote(ctx: UnitContext, op: OpBackupExport, instance: Instance) -> RemotePlan:
     """Verify the signatures of all data from the other cluster (S215)."""
     check_not_migrating(instance)
+    check_no_snapshots(instance, "moved to another cluster", "they would stay here")
     source = primary_node(ctx, instance)
     check_online(source)
     secret = secret_of_others(ctx)

@@ -9,7 +9,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import disk_unit, stored_name
 from ganeti.layouts.places import holders
 from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES, StorageUnit
-from ganeti.model.objects import DetachedDisk, Instance, Node, NodeUuid
+from ganeti.model.objects import DetachedDisk, Disk, Instance, Node, NodeUuid
 from ganeti.rpc.procedures.disks import StoredDisk
 from ganeti.units.cluster.findings import Finding
 
@@ -75,17 +75,40 @@ def _missing(
             elif found < layer.size:
                 text = f"disk/{number} has {found} MiB instead of {layer.size} MiB: {name}"
                 yield Finding("EINSTANCEFAULTYDISK", "instance", instance.name, text)
+            for snapshot_name, stored in _snapshots_of(instance, layer):
+                if (unit, stored) not in there:
+                    text = (
+                        f"snapshot {snapshot_name} of disk/{number} is missing on {where}: {stored}; run:"
+                        f" gnt-instance snapshot remove {instance.name} {snapshot_name}"
+                    )
+                    yield Finding("EINSTANCEMISSINGDISK", "instance", instance.name, text)
+
+
+def _snapshots_of(instance: Instance, disk: Disk) -> Iterator[tuple[str, str]]:
+    """Yield the name of each snapshot with a disk, and its name in the storage, if the storage lists snapshots."""
+    if DISK_TEMPLATES[instance.disk_template].snapshots_take_space:
+        for had in instance.snapshots:
+            yield from ((had.name, one.name) for one in had.disks if one.disk == disk.uuid)
 
 
 def known_places(snapshots: Iterable[Snapshot]) -> set[VolumeKey]:
     """Return the volume keys of all disks in some configurations."""
-    return {
+    snapshots = list(snapshots)
+    disks = {
         (unit, stored_name(layer, node))
         for snapshot in snapshots
         for disk, nodes in snapshot.all_disks()
         for layer in disk.layers()
         if (unit := disk_unit(snapshot.cluster, layer)) is not None
         for node in nodes or (NodeUuid(""),)
+    }
+    return disks | {
+        (unit, stored)
+        for snapshot in snapshots
+        for instance in snapshot.instances.values()
+        for disk in instance.disks
+        for _name, stored in _snapshots_of(instance, disk)
+        if (unit := disk_unit(snapshot.cluster, disk)) is not None
     }
 
 

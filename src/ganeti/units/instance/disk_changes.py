@@ -32,6 +32,7 @@ from ganeti.units.instance.requests import (
     check_disks,
     disk_mode,
 )
+from ganeti.units.instance.snapshot_checks import check_no_snapshots
 
 Results = list[FieldChange]
 _COMMON = ("size", "mode", "name")
@@ -79,6 +80,8 @@ def changed_disks(
             at = position_of(left, change.identifier, field)
             if left[at] not in instance.disks or left[at].uuid in {one.uuid for one in attached}:
                 raise InputError("is added by the same request", field)
+            if any(left[at].uuid == one.disk for had in instance.snapshots for one in had.disks):
+                check_no_snapshots(instance, f"without disk {at}", "they contain it")
             if change.action == "detach":
                 detached.append(detaching(instance, left[at]))
             del left[at]

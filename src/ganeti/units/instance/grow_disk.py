@@ -39,6 +39,7 @@ from ganeti.units.instance.disks import (
     wait_for_sync,
 )
 from ganeti.units.instance.policy import check_instance_policy
+from ganeti.units.instance.snapshot_checks import check_no_snapshots
 from ganeti.units.mirrors.judge import Verdict, problem
 from ganeti.units.mirrors.look import settled_verdicts, verdicts_of
 from ganeti.units.node_choice import check_online, check_space, free_resources
@@ -81,6 +82,7 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
     async def check_prereq(self, ctx: UnitContext) -> GrowPlan:
         op, instance = self.op, self.instance(ctx.snapshot)
         check_not_migrating(instance)
+        check_no_snapshots(instance, "grown", "a snapshot has the former size")
         node = primary_node(ctx, instance)
         check_online(node)
         at = position_of(instance.disks, op.disk, "disk")

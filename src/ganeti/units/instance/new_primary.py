@@ -10,6 +10,7 @@ from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import is_running, primary_node
 from ganeti.units.instance.disks import JobNames, disks_on, is_mirrored, planner_of
+from ganeti.units.instance.snapshot_checks import check_no_snapshots
 from ganeti.units.node_choice import check_can_host, check_online
 
 
@@ -41,6 +42,7 @@ async def with_new_primary(
             " primary node, gnt-instance replace-disks the secondary",
             ErrorCode.WRONG_STATE,
         )
+    check_no_snapshots(before, "given another node by hand", "their data is not looked for there")
     check_can_host(node)
     names = JobNames(ctx)
     after = placed_disks(planner_of(before), before, [NodeUuid(node.uuid)], names)

@@ -17,6 +17,7 @@ from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
 from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
+from ganeti.model.instance_view import snapshot_dictionary
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.instance import OpInstanceConsole, OpInstanceQueryData
 from ganeti.rpc.procedures.agent import AGENT_INFO, AgentInfo
@@ -25,6 +26,7 @@ from ganeti.rpc.procedures.instances import INSTANCE_CONSOLE, InstanceArgs, Runn
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, primary_node, running_state, spec_of
+from ganeti.units.instance.snapshot_checks import why_unfinished
 from ganeti.units.instance.views import SeenDisks, disk_view, nic_view
 from ganeti.units.node_choice import check_online
 
@@ -114,6 +116,8 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
             "disks": [
                 disk_view(snapshot, instance, index, disks) for index in range(len(instance.disks))
             ],
+            "snapshots": [snapshot_dictionary(one) for one in instance.snapshots],
+            "unfinished": why_unfinished(instance) or None,
             "tags": list(instance.tags),
         }
 

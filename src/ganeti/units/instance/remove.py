@@ -11,6 +11,7 @@ from ganeti.model.objects import Instance
 from ganeti.model.opcodes.instance import OpInstanceRemove
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
 from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, ShutdownArgs
+from ganeti.rpc.procedures.streams import SNAPSHOT_DROP
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import text
 from ganeti.units.instance.access import (
@@ -24,6 +25,7 @@ from ganeti.units.instance.access import (
 from ganeti.units.instance.disks import disks_on
 from ganeti.units.instance.nvram import forget_nvram
 from ganeti.units.node_choice import check_online
+from ganeti.units.undo.transfers import snapshot_removals
 
 
 class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
@@ -58,6 +60,10 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
         args = ShutdownArgs(instance=spec, timeout_s=self.op.shutdown_timeout)
         await self._try(ctx, plan, ctx.call(node, INSTANCE_SHUTDOWN, args))
         await self._try(ctx, plan, forget_nvram(ctx, plan, node))
+        if plan.snapshots:
+            ctx.step(f"removing its {len(plan.snapshots)} snapshots")
+        for step in snapshot_removals(ctx.snapshot, plan, plan.snapshots):
+            await self._try(ctx, plan, ctx.call(node, SNAPSHOT_DROP, step.args))
         if spec.disks:
             ctx.step("removing its disks")
         for uuid in holders(plan):

@@ -41,6 +41,7 @@ from ganeti.units.instance.disks import (
 from ganeti.units.instance.grants import check_recovery
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.requests import check_template
+from ganeti.units.instance.snapshot_checks import check_no_snapshots
 from ganeti.units.mirrors.opening import check_copy, disks_ready
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
 from ganeti.units.relocation.copying import DiskCopies
@@ -77,6 +78,7 @@ async def plan_conversion(ctx: UnitContext, before: Instance, op: OpInstanceSetP
     """Return the new disks, beside the old ones; PrereqError or InputError if that is impossible."""
     template = check_template(op.disk_template, ctx.snapshot.cluster)
     _check_templates(before, template)
+    check_no_snapshots(before, "converted", "only the present data is copied")
     node = primary_node(ctx, before)
     check_online(node)
     if before.admin_state == "up" or await is_running(ctx, node, before):

@@ -24,6 +24,7 @@ from ganeti.units.instance.access import (
 from ganeti.units.instance.disks import is_mirrored
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.pending import check_nothing_pending
+from ganeti.units.instance.snapshot_checks import check_no_snapshots, why_unfinished
 from ganeti.units.mirrors.opening import check_copy, check_source
 from ganeti.units.node_choice import check_memory, check_space, free_resources
 from ganeti.units.relocation.location import record_location
@@ -148,6 +149,8 @@ class _Decision:
         """Return the target's free resources; PrereqError unless it has those that the disks and the networks need."""
         ctx, instance = self.ctx, self.instance
         makes_disks = way in (Way.COPY, Way.REPLACE)
+        if makes_disks:
+            check_no_snapshots(instance, "moved", "only the present data is copied")
         needs = space_needed(ctx.snapshot.cluster, instance.disks) if makes_disks else {}
         info = await free_resources(ctx, target, self.what, needs)
         if makes_disks:
@@ -184,6 +187,9 @@ class _Decision:
         ctx, instance = self.ctx, self.instance
         target, way = await self.target()
         start = instance.admin_state is AdminState.UP
+        if start and (why := why_unfinished(instance)):
+            ctx.warn(f"{instance.name} is not started: {why}")
+            start = False
         free = await self.check_target(target, way, will_run=start)
         memory = filled_beparams(ctx.snapshot, instance)["maxmem"]
         check_memory(free, target, memory if start else 0, self.what)

@@ -37,6 +37,7 @@ from ganeti.units.instance.disk_changes import size_of
 from ganeti.units.instance.disks import JobNames, disks_on, planner_of
 from ganeti.units.instance.grants import record_empty
 from ganeti.units.instance.requests import check_disks, disk_mode
+from ganeti.units.instance.snapshot_checks import check_no_snapshots
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
 from ganeti.units.relocation.plan import DiskPlan
 from ganeti.units.relocation.steps import MakeDisks, course
@@ -71,6 +72,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, DiskPlan]):
     async def check_prereq(self, ctx: UnitContext) -> DiskPlan:
         instance = self.instance(ctx.snapshot)
         check_not_migrating(instance)
+        check_no_snapshots(instance, "given new disks", "they belong to the lost ones")
         wanted = _wanted(self.op.disks) or {at: {} for at in range(len(instance.disks))}
         disks = _changed(instance.disks, wanted)
         await self._check_down(ctx, instance)

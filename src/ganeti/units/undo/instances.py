@@ -144,7 +144,8 @@ class StartAgain(Step, frozen=True, kw_only=True):
 
 def _cannot_run(snapshot: Snapshot, instance: Instance) -> bool:
     """Return whether it cannot be started, or an unfinished migration decides its location."""
-    return instance.migrating_to is not None or snapshot.nodes[instance.primary_node].offline
+    unfinished = instance.migrating_to is not None or instance.rolling_back is not None
+    return unfinished or snapshot.nodes[instance.primary_node].offline
 
 
 async def _open_secondaries(services: Services, instance: Instance, key: str) -> None:

@@ -98,18 +98,27 @@ def _without_none(fields_: dict[str, Any]) -> dict[str, Any]:
 
 async def _console(call: Call) -> Any:
     """Return the address of the console; Refusal (503) for an instance that does not run."""
+    console, runs = await _one_row(call, ["console", "oper_state"])
+    if not runs or not isinstance(console, dict):
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "Instance console unavailable")
+    return console
+
+
+async def _one_row(call: Call, fields_: list[str]) -> list[Any]:
+    """Return some fields of the request's instance; Refusal (404) if it does not exist."""
     try:
-        rows = await call.services.master.ask(
-            "QueryInstances", [call.items[0]], ["console", "oper_state"], False
-        )
+        rows = await call.services.master.ask("QueryInstances", [call.items[0]], fields_, False)
     except PrereqError as err:
         if err.code is ErrorCode.UNKNOWN_ENTITY:
             raise not_found(err.message) from err
         raise
-    console, runs = rows[0]
-    if not runs or not isinstance(console, dict):
-        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "Instance console unavailable")
-    return console
+    found: list[Any] = rows[0]
+    return found
+
+
+async def _snapshots(call: Call) -> Any:
+    """Return the snapshots of an instance, the oldest first."""
+    return (await _one_row(call, ["snapshots"]))[0]
 
 
 REINSTALL_BODY: dict[str, Any] = {
@@ -128,6 +137,8 @@ OPERATIONS: tuple[Operation, ...] = (
     read(INSTANCE, "instances_name", "Return one instance", INSTANCES.one(), LOCK),
     read(f"{INSTANCE}/console", "instances_name_console", "Return the address of an instance's console",
          _console, right=Right.READ),
+    read(f"{INSTANCE}/snapshots", "instances_name_snapshots", "List the snapshots of an instance's disks",
+         _snapshots, result="list"),
     Operation("POST", f"{INSTANCE}/reinstall", "instances_name_reinstall",
               "Reinstall an instance", Right.WRITE, _reinstall,
               (Parameter("os", Value.TEXT, "for old clients, which send no body"),

@@ -1,0 +1,98 @@
+"""gnt-instance snapshot."""
+
+import argparse
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.base.sizes import format_mib
+from ganeti.base.terminal import say
+from ganeti.cli.gnt_instance.table import table
+from ganeti.cli.jobs import run_opcode
+from ganeti.cli.opcode_options import OpOptions
+from ganeti.cli.options import FORCE, JOB_OPTIONS, JSON, NO_HEADERS, SEPARATOR
+from ganeti.cli.output import format_time, print_json, print_rows
+from ganeti.clients.luxi import LuxiClient
+from ganeti.model.operation import INSTANCE, Argument
+
+ROLLBACK = OpOptions("snapshots.OpInstanceSnapshotRollback")
+_KINDS = {
+    "create": "snapshots.OpInstanceSnapshotCreate",
+    "rollback": ROLLBACK.path,
+    "remove": "snapshots.OpInstanceSnapshotRemove",
+}
+_HEADINGS = ("Snapshot", "Time", "Size", "Consistency")
+_MEANING = {
+    "down": "guest down",
+    "agent": "file systems frozen",
+    "crash": "as after a loss of power",
+}
+
+
+def snapshot_words(one: dict[str, Any]) -> str:
+    """Return date, size and consistency of a snapshot in one line."""
+    what = _MEANING.get(one["consistency"], one["consistency"])
+    return f"{format_time(one['ctime'])}, {format_mib(one['size'])}, {what}"
+
+
+@table.command(
+    "snapshot",
+    Argument("action", "create, list, rollback or remove"),
+    INSTANCE,
+    Argument("snapshot", "name of the snapshot; create without a name uses the time", nargs="?"),
+    ROLLBACK,
+    FORCE,
+    NO_HEADERS,
+    SEPARATOR,
+    JSON,
+    *JOB_OPTIONS,
+)
+def snapshot(args: argparse.Namespace) -> int:
+    """Take snapshots of an instance's disks, list them, roll the disks back to one, or remove one.
+
+    A snapshot has all disks at the same moment. If the guest runs, it is paused for that moment; an agent in the
+    guest (use_guest_agent) first freezes the file systems. Otherwise the disks are as after a loss of power; create
+    and list show which. Templates plain, rbd and ext have snapshots, the last if the provider has a script for them.
+    A snapshot of template plain takes the space of the disks in the volume group.
+
+    A rollback keeps the snapshot and all others, and needs a guest that is down; --stop shuts it down and starts it
+    again. After an interrupted rollback the guest cannot start before the rollback is repeated. Rollback and remove
+    ask for confirmation; --force skips the prompt. The backend parameter max_snapshots limits the number.
+
+    An instance with snapshots starts, stops, migrates and fails over on shared storage, and is exported, as any
+    other. Operations that would lose snapshots are refused, and name the command that removes them: growing and
+    converting disks, and copying them to another node. Removing the instance removes its snapshots.
+    """
+    if args.action == "list":
+        return _list(args)
+    if args.action not in _KINDS:
+        raise InputError(f"{args.action!r:.40} must be create, list, rollback or remove", "action")
+    if args.action != "create" and not args.snapshot:
+        raise InputError("name the snapshot; gnt-instance snapshot list shows all", "snapshot")
+    if args.action != "rollback" and ROLLBACK.given(args):
+        raise InputError("is only for rollback", next(iter(ROLLBACK.given(args))))
+    kind = OpOptions(_KINDS[args.action]).kind
+    more = ROLLBACK.given(args) if args.action == "rollback" else {}
+    with LuxiClient() as client:
+        [[name]] = client.rows("Instances", [args.instance_name], ["name"])
+    op = kind(instance_name=name, snapshot=args.snapshot, **more)
+    result = run_opcode(op, args)
+    if result and args.is_json:
+        return print_json(result)
+    if result and not args.dry_run:
+        say(f"Snapshot {result['name']} of {name}: {_MEANING[result['consistency']]}")
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    if args.snapshot or ROLLBACK.given(args):
+        raise InputError("list accepts only the name of an instance", "snapshot")
+    with LuxiClient() as client:
+        [[found]] = client.rows("Instances", [args.instance_name], ["snapshots"])
+    if args.is_json:
+        return print_json(found)
+    rows = [
+        [one["name"], format_time(one["ctime"]), format_mib(one["size"]), one["consistency"]]
+        for one in found
+    ]
+    print_rows(_HEADINGS, rows, args)
+    return 0

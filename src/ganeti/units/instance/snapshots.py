@@ -1,0 +1,322 @@
+"""Snapshots of instances: taken, rolled back to, removed."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, RpcError
+from ganeti.base.identifiers import plain_name
+from ganeti.config.fill import filled_beparams, instance_spec
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.storage_units import space_needed
+from ganeti.config.transaction import Draft
+from ganeti.jobs.executor import Change, Outcome
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.names import AdminState, Consistency
+from ganeti.model.objects import DiskSnapshot, Instance, InstanceSnapshot, InstanceUuid, Node
+from ganeti.model.opcodes.snapshots import (
+    OpInstanceSnapshotCreate,
+    OpInstanceSnapshotRemove,
+    OpInstanceSnapshotRollback,
+)
+from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, ShutdownArgs
+from ganeti.rpc.procedures.snapshots import (
+    SNAPSHOT_ROLL_BACK,
+    SNAPSHOTS_TAKE,
+    TakeSnapshotsArgs,
+)
+from ganeti.rpc.procedures.streams import SNAPSHOT_POSSIBLE, DiskOf, SnapshotArgs
+from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import text
+from ganeti.units.instance.access import (
+    InstanceUnit,
+    check_not_migrating,
+    check_shutdown_timeout,
+    has_running_guest,
+    primary_node,
+    running_state,
+    spec_of,
+)
+from ganeti.units.instance.snapshot_checks import check_not_rolling_back
+from ganeti.units.node_choice import check_online, check_space, free_resources
+from ganeti.units.telling import showing
+from ganeti.units.undo.instances import StartAgain
+from ganeti.units.undo.transfers import snapshot_removals
+
+NAME_LIMIT = 64
+MEANING = {
+    Consistency.DOWN: "the guest was down",
+    Consistency.AGENT: "the agent in the guest had frozen its file systems",
+    Consistency.CRASH: "the disks are as after a loss of power, all at the same moment",
+}
+
+
+def snapshot_of(instance: Instance, name: str) -> InstanceSnapshot:
+    """Return a snapshot by its name; PrereqError with the existing ones."""
+    found = next((one for one in instance.snapshots if one.name == name), None)
+    if found is None:
+        known = ", ".join(one.name for one in instance.snapshots) or "none"
+        raise PrereqError(
+            f"{instance.name} has no snapshot {name!r:.80}; it has {known}",
+            ErrorCode.UNKNOWN_ENTITY,
+        )
+    return found
+
+
+def _changed(uuid: InstanceUuid, change: Callable[[Instance], Instance]) -> Change:
+    """Return the configuration change that replaces an instance by `change(instance)`."""
+
+    def apply(draft: Draft) -> None:
+        draft.put(change(draft.instances[uuid]))
+
+    return apply
+
+
+@dataclass(frozen=True)
+class TakePlan:
+    """The instance, and the snapshot without its consistency, which only the node knows."""
+
+    instance: Instance
+    node: Node
+    snapshot: InstanceSnapshot
+
+
+class LUInstanceSnapshotCreate(InstanceUnit[OpInstanceSnapshotCreate, TakePlan]):
+    """Take a snapshot of all disks of an instance."""
+
+    hook = "instance-snapshot"
+
+    def check_arguments(self) -> None:
+        if (name := self.op.snapshot) is not None:
+            plain_name(name, "snapshot")
+            if len(name) > NAME_LIMIT:
+                raise InputError(f"must have at most {NAME_LIMIT} characters", "snapshot")
+
+    async def check_prereq(self, ctx: UnitContext) -> TakePlan:
+        instance = self.instance(ctx.snapshot)
+        check_not_migrating(instance)
+        check_not_rolling_back(instance)
+        node = primary_node(ctx, instance)
+        check_online(node)
+        _check_template(instance)
+        name = self.op.snapshot or time.strftime("%Y%m%d-%H%M%S", time.gmtime(ctx.now))
+        if any(one.name == name for one in instance.snapshots):
+            raise PrereqError(f"{instance.name} has a snapshot {name} already", ErrorCode.EXISTS)
+        limit = filled_beparams(ctx.snapshot, instance)["max_snapshots"]
+        if len(instance.snapshots) >= limit:
+            raise PrereqError(
+                f"{instance.name} has {len(instance.snapshots)} snapshots, and may have {limit}; remove one"
+                f" (gnt-instance snapshot remove {instance.name} SNAPSHOT), or raise the limit (gnt-instance modify"
+                f" -B max_snapshots={limit + 1} {instance.name})",
+                ErrorCode.NO_RESOURCES,
+            )
+        await self._check_storage(ctx, instance, node)
+        uuid = ctx.ids.uuid()
+        disks = tuple(
+            DiskSnapshot(disk=disk.uuid, size=disk.size, name=_stored_name(uuid, disk.uuid))
+            for disk in instance.disks
+        )
+        taken = InstanceSnapshot(
+            uuid=uuid, name=name, ctime=ctx.now, consistency=Consistency.CRASH, disks=disks
+        )
+        return TakePlan(instance, node, taken)
+
+    async def _check_storage(self, ctx: UnitContext, instance: Instance, node: Node) -> None:
+        """Refuse if the storage has no snapshots, or no space for them."""
+        for disk in instance_spec(ctx.snapshot, instance).disks:
+            if disk.exclusive:
+                raise PrereqError(
+                    f"disk {disk.index} of {instance.name} has physical devices of its own (exclusive storage), and"
+                    " they have no space for snapshots",
+                    ErrorCode.WRONG_STATE,
+                )
+            asked = DiskOf(instance_name=instance.name, disk=disk)
+            if not (await ctx.call(node, SNAPSHOT_POSSIBLE, asked)).possible:
+                raise PrereqError(
+                    f"the storage of disk {disk.index} of {instance.name} does not support snapshots on {node.name}",
+                    ErrorCode.WRONG_STATE,
+                )
+        if DISK_TEMPLATES[instance.disk_template].snapshots_take_space:
+            needs = space_needed(ctx.snapshot.cluster, instance.disks)
+            what = f"a snapshot of {instance.name}"
+            check_space(await free_resources(ctx, node, what, needs), node, needs)
+
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: TakePlan
+    ) -> dict[str, str]:
+        return {"SNAPSHOT_ACTION": "create", "SNAPSHOT_NAME": plan.snapshot.name}
+
+    def dry_run_result(self, ctx: UnitContext, plan: TakePlan) -> Any:
+        return {"name": plan.snapshot.name, "consistency": None}
+
+    async def execute(self, ctx: UnitContext, plan: TakePlan) -> Outcome:
+        instance, wanted = plan.instance, plan.snapshot
+        ctx.step(f"taking snapshot {wanted.name} of {len(wanted.disks)} disks on {plan.node.name}")
+        names = [one.name for one in wanted.disks]
+        async with ctx.undo_log() as undo:
+            for step in snapshot_removals(ctx.snapshot, instance, [wanted], unsure=True):
+                await undo.push(step)
+            args = TakeSnapshotsArgs(instance=spec_of(ctx, instance), names=names)
+            taken = replace(
+                wanted, consistency=(await ctx.call(plan.node, SNAPSHOTS_TAKE, args)).consistency
+            )
+            undo.commit(
+                _changed(instance.uuid, lambda now: replace(now, snapshots=(*now.snapshots, taken)))
+            )
+        ctx.info(MEANING[taken.consistency])
+        return Outcome({"name": taken.name, "consistency": taken.consistency.value})
+
+
+def _check_template(instance: Instance) -> None:
+    template = DISK_TEMPLATES[instance.disk_template]
+    if not instance.disks:
+        raise PrereqError(f"{instance.name} has no disks", ErrorCode.WRONG_STATE)
+    if template.no_snapshots:
+        able = [
+            row.name for row in DISK_TEMPLATES.values() if row.has_disks and not row.no_snapshots
+        ]
+        raise PrereqError(
+            f"disks of template {template.name} have no snapshots, because {template.no_snapshots}; templates with"
+            f" snapshots: {', '.join(able)}",
+            ErrorCode.WRONG_STATE,
+        )
+
+
+def _stored_name(snapshot: str, disk: str) -> str:
+    """Return a name that is unique in every storage, and short enough for device-mapper."""
+    return f"snap-{snapshot.replace('-', '')}-{disk.replace('-', '')[-12:]}"
+
+
+@dataclass(frozen=True)
+class RollbackPlan:
+    """The instance, the snapshot, and what happens to its guest."""
+
+    instance: Instance
+    node: Node
+    snapshot: InstanceSnapshot
+    is_there: bool
+    """Something of the guest is on the node, if only a process of one that shut itself down."""
+    restart: bool
+
+
+class LUInstanceSnapshotRollback(InstanceUnit[OpInstanceSnapshotRollback, RollbackPlan]):
+    """Roll the disks back; an interrupted rollback blocks the guest's start until it is repeated."""
+
+    hook = "instance-snapshot"
+
+    def check_arguments(self) -> None:
+        check_shutdown_timeout(self.op.shutdown_timeout, "shutdown_timeout")
+
+    async def check_prereq(self, ctx: UnitContext) -> RollbackPlan:
+        instance = self.instance(ctx.snapshot)
+        check_not_migrating(instance)
+        wanted = snapshot_of(instance, self.op.snapshot)
+        node = primary_node(ctx, instance)
+        check_online(node)
+        state = await running_state(ctx, node, instance)
+        is_up = has_running_guest(state)
+        if is_up and not self.op.stop:
+            raise PrereqError(
+                f"{instance.name} runs; pass --stop to shut it down and start it again, or first run: gnt-instance"
+                f" shutdown {instance.name}",
+                ErrorCode.WRONG_STATE,
+            )
+        covered = {one.disk for one in wanted.disks}
+        for number, disk in enumerate(instance.disks):
+            if disk.uuid not in covered:
+                ctx.warn(f"disk {number} is newer than the snapshot, and keeps its content")
+        restart = self.op.stop and instance.admin_state is AdminState.UP
+        return RollbackPlan(instance, node, wanted, state is not None, restart)
+
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: RollbackPlan
+    ) -> dict[str, str]:
+        return {
+            "SNAPSHOT_ACTION": "rollback",
+            "SNAPSHOT_NAME": plan.snapshot.name,
+            "SHUTDOWN_TIMEOUT": text(self.op.shutdown_timeout),
+        }
+
+    async def execute(self, ctx: UnitContext, plan: RollbackPlan) -> Outcome:
+        instance, wanted = plan.instance, plan.snapshot
+        async with ctx.undo_log() as undo:
+            if plan.restart:
+                await undo.push(StartAgain(instance=instance.uuid), also_after=True)
+            if plan.is_there:
+                await self._shut_down(ctx, plan)
+            # Recorded before the first byte, so that nothing starts from a mixture of two contents.
+            begun = _changed(instance.uuid, lambda now: replace(now, rolling_back=wanted.uuid))
+            await ctx.config.change(begun)
+            try:
+                await self._roll_back(ctx, plan)
+            except RpcError as err:
+                raise ExecError(
+                    f"{err}; the disks of {instance.name} may be a mixture of two contents now, so it cannot be"
+                    " started; repair the cause and run: gnt-instance snapshot rollback"
+                    f" {instance.name} {wanted.name}"
+                ) from err
+            undo.commit(_changed(instance.uuid, lambda now: replace(now, rolling_back=None)))
+        return Outcome()
+
+    async def _shut_down(self, ctx: UnitContext, plan: RollbackPlan) -> None:
+        limit_s = self.op.shutdown_timeout
+        ctx.step(f"shutting down {plan.instance.name} on {plan.node.name} (at most {limit_s} s)")
+        args = ShutdownArgs(instance=spec_of(ctx, plan.instance), timeout_s=limit_s)
+        await ctx.call(plan.node, INSTANCE_SHUTDOWN, args)
+        if await running_state(ctx, plan.node, plan.instance) is not None:
+            raise ExecError(
+                f"{plan.instance.name} is still on {plan.node.name} after it was shut down; its disks are unchanged"
+            )
+
+    async def _roll_back(self, ctx: UnitContext, plan: RollbackPlan) -> None:
+        stored = {one.disk: one.name for one in plan.snapshot.disks}
+        for disk in instance_spec(ctx.snapshot, plan.instance).disks:
+            if disk.uuid not in stored:
+                continue
+            ctx.step(f"rolling disk {disk.index} back to snapshot {plan.snapshot.name}")
+            args = SnapshotArgs(instance_name=plan.instance.name, disk=disk, name=stored[disk.uuid])
+            async with showing(ctx, plan.node, f"disk {disk.index}"):
+                await ctx.call(plan.node, SNAPSHOT_ROLL_BACK, args)
+
+
+@dataclass(frozen=True)
+class RemovalPlan:
+    """The instance and the snapshot."""
+
+    instance: Instance
+    snapshot: InstanceSnapshot
+
+
+class LUInstanceSnapshotRemove(InstanceUnit[OpInstanceSnapshotRemove, RemovalPlan]):
+    """Remove a snapshot: first from the configuration, with the steps that remove its data."""
+
+    hook = "instance-snapshot"
+
+    async def check_prereq(self, ctx: UnitContext) -> RemovalPlan:
+        instance = self.instance(ctx.snapshot)
+        check_not_migrating(instance)
+        wanted = snapshot_of(instance, self.op.snapshot)
+        if instance.rolling_back == wanted.uuid:
+            check_not_rolling_back(instance)
+        check_online(primary_node(ctx, instance))
+        return RemovalPlan(instance, wanted)
+
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: RemovalPlan
+    ) -> dict[str, str]:
+        return {"SNAPSHOT_ACTION": "remove", "SNAPSHOT_NAME": plan.snapshot.name}
+
+    async def execute(self, ctx: UnitContext, plan: RemovalPlan) -> Outcome:
+        instance, uuid = plan.instance, plan.snapshot.uuid
+        ctx.step(f"removing snapshot {plan.snapshot.name}")
+
+        def without(now: Instance) -> Instance:
+            return replace(now, snapshots=tuple(one for one in now.snapshots if one.uuid != uuid))
+
+        async with ctx.undo_log() as undo:
+            then = snapshot_removals(ctx.snapshot, instance, [plan.snapshot])
+            undo.commit(_changed(instance.uuid, without), then=then)
+        return Outcome()
