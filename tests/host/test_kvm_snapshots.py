@@ -1,12 +1,24 @@
 """A real guest that writes while its disks are copied: nothing changes meanwhile, and all fits together."""
 
 import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ganeti.hypervisor.abilities import Held
+from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import Consistency
+from ganeti.node import snapshots
+from ganeti.node.instance_locks import InstanceLocks
+from ganeti.rpc.calls import Call
+from ganeti.rpc.procedures.snapshots import TakeSnapshotsArgs
+from ganeti.rpc.procedures.streams import SnapshotArgs
+from ganeti.storage.file import FileDisk
 from tests.support.kvm_nodes import Node, boot
 from tests.support.tiny_guest import (
     are_consecutive,
@@ -70,3 +82,85 @@ async def test_a_daemon_that_dies_while_it_holds_a_guest_leaves_it_running(
     assert await node.state(instance) == "running"
     await node.beats(instance)
     await node.driver.stop(instance, 0)
+
+
+XFS_MIB = 384
+STORAGE = "/srv/ganeti/file-storage"
+
+
+@pytest.fixture
+def storage(node: Node, disk_path: Path) -> Iterator[Path]:
+    """The directory of the node's disks, on a file system that shares blocks."""
+    if os.geteuid() != 0 or not Path("/dev/loop-control").exists() or not shutil.which("mkfs.xfs"):
+        pytest.skip("an XFS needs root, loop devices and xfsprogs")
+    image, where = disk_path / "xfs", node.paths.below(STORAGE)
+    with image.open("wb") as file:
+        file.truncate(XFS_MIB << 20)
+    where.mkdir(parents=True)
+    subprocess.run(["mkfs.xfs", "-q", "-m", "reflink=1", str(image)], check=True, timeout=60)
+    done = subprocess.run(
+        ["mount", "-o", "loop", str(image), str(where)],
+        check=False,
+        capture_output=True,
+        timeout=60,
+    )
+    if done.returncode:
+        pytest.skip(f"this kernel does not mount an XFS: {done.stderr!r}")
+    node.paths.etc.mkdir(parents=True, exist_ok=True)
+    node.paths.file_storage_paths.write_text(f"{STORAGE}\n")
+    yield where
+    subprocess.run(["umount", "-l", str(where)], check=True, timeout=60)
+
+
+@pytest.mark.requirement("G12")
+async def test_a_guest_that_writes_is_rolled_back_to_the_bytes_of_its_snapshot(
+    node: Node, guest: Path, storage: Path
+) -> None:
+    """Twice, on an XFS: the second rollback is to the newer snapshot, which the first has kept."""
+    plain = tiny_instance(guest)
+    mine = replace(plain.disks[0], logical_id=("loop", f"{STORAGE}/web1/disk0"))
+    instance = replace(plain, disks=(mine,))
+
+    def device(_name: str, disk: DiskSpec) -> FileDisk:
+        return FileDisk(node.paths, disk)
+
+    calls = snapshots.handlers({"kvm": node.driver}, device, InstanceLocks())
+
+    async def call(procedure: str, name: str) -> object:
+        args: TakeSnapshotsArgs | SnapshotArgs = (
+            TakeSnapshotsArgs(instance=instance, names=[name])
+            if procedure == "snapshots_take"
+            else SnapshotArgs(instance_name=instance.name, disk=mine, name=name)
+        )
+        return await calls[procedure](args, Call(1, "master", "1/0/1"))
+
+    drive = device(instance.name, mine)
+    await drive.create(64)
+    assert await drive.snapshots.can_take()
+    disk = Path(drive.path)
+    install(guest, disk, instance.name)
+    await boot(node, instance, disk)
+    moments = {}
+    for name in ("s1", "s2"):
+        await node.beats(instance)
+        taken = await call("snapshots_take", name)
+        assert getattr(taken, "consistency", None) is Consistency.CRASH
+        moments[name] = Path(f"{disk}.{name}").read_bytes()
+    await node.beats(instance)
+    await node.driver.stop(instance, 0)
+    latest = max(disk_heartbeats(disk))
+    for name, content in moments.items():
+        assert Path(f"{disk}.{name}").read_bytes() == content, "the guest has changed its snapshot"
+        await call("snapshot_roll_back", name)
+        assert disk.read_bytes() == content
+        beats = sorted(disk_heartbeats(disk))
+        assert are_consecutive(beats)
+        assert beats[-1] < latest
+    await boot(node, instance, disk)
+    await node.beats(instance)
+    assert Path(f"{disk}.s2").read_bytes() == moments["s2"]
+    await node.driver.stop(instance, 0)
+    for name in moments:
+        await drive.snapshots.drop(name, unsure=False)
+    await drive.remove()
+    assert list(storage.iterdir()) == []

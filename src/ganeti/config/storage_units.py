@@ -55,6 +55,13 @@ def stored_name(layer: Disk, node: NodeUuid) -> str:
     return str(part[-1]) if part else ""
 
 
+def stored_snapshot(layer: Disk, node: NodeUuid, snapshot: str) -> str:
+    """Return the name of a layer's snapshot in its storage unit on a node."""
+    return (
+        f"{stored_name(layer, node)}.{snapshot}" if TEMPLATES[layer.template].in_files else snapshot
+    )
+
+
 def storage_units(cluster: Cluster, disks: Iterable[Disk] = ()) -> list[StorageUnit]:
     """Return every unit to ask nodes about, once each: of enabled templates, and those that disks name."""
     found = [storage_unit(cluster, name) for name in cluster.enabled_disk_templates]

@@ -110,8 +110,10 @@ class DiskTemplate(msgspec.Struct, frozen=True):
     """True if other programs manage the disks; the first item of the shared id names them."""
     no_snapshots: str = ""
     """Why its disks cannot have lasting snapshots; '' if they can."""
+    snapshots_need: str = ""
+    """What the storage of its disks must be for snapshots, if not every storage can; '' if every one can."""
     snapshots_take_space: bool = False
-    """True if a snapshot occupies the space of its disk in the disk's storage unit."""
+    """True if a snapshot takes up to the space of its disk, and is listed, in the disk's storage unit."""
     fixed_params: tuple[str, ...] = ()
     """Parameters of a disk's location, which never change after its creation."""
 
@@ -156,7 +158,7 @@ class DiskTemplate(msgspec.Struct, frozen=True):
 _ACCESS = {"access": "kernelspace"}
 
 _IN_FILES = DiskId(driver="loop", root="/")
-_RAW_FILES = "a raw file cannot keep former content"
+_CLONES = "a file system that shares blocks between files (XFS, btrfs)"
 
 DISKLESS = DiskTemplate("diskless", Mirror.EXTERNAL, has_disks=False, has_driver=True)
 FILE = DiskTemplate(
@@ -164,7 +166,8 @@ FILE = DiskTemplate(
     has_driver=True,
     in_files=True,
     disk_id=_IN_FILES,
-    no_snapshots=_RAW_FILES,
+    snapshots_need=_CLONES,
+    snapshots_take_space=True,
     storage=StorageFacts("file", "file_storage_dir", option="--file-storage-dir"),
 )
 SHARED_FILE = DiskTemplate(
@@ -173,7 +176,8 @@ SHARED_FILE = DiskTemplate(
     has_driver=True,
     in_files=True,
     disk_id=_IN_FILES,
-    no_snapshots=_RAW_FILES,
+    snapshots_need=_CLONES,
+    snapshots_take_space=True,
     storage=StorageFacts(
         "sharedfile", "shared_file_storage_dir", option="--shared-file-storage-dir"
     ),
@@ -266,6 +270,7 @@ EXTERNAL = DiskTemplate(
     params=_ACCESS,
     open_params=True,
     by_provider=True,
+    snapshots_need="a provider with a script snapshot",
     fixed_params=("provider",),
 )
 GLUSTER = DiskTemplate(

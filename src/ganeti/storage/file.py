@@ -17,7 +17,9 @@ from ganeti.base.paths import Paths
 from ganeti.model.disk_templates import FILE, DiskTemplate
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
+from ganeti.storage.clones import Clone, clone
 from ganeti.storage.confinement import AllowedDirectories, DirectoryMissing, Location
+from ganeti.storage.file_snapshots import FileSnapshots
 from ganeti.storage.interface import BlockDevice
 from ganeti.storage.preallocation import Preallocate, preallocate
 from ganeti.storage.sizes import check_size
@@ -36,9 +38,15 @@ class FileDisk(BlockDevice):
     """A regular file below an allowed directory, opened by the hypervisor as raw."""
 
     template: ClassVar[DiskTemplate] = FILE
+    snapshots: FileSnapshots
 
     def __init__(
-        self, paths: Paths, disk: DiskSpec, *, preallocate: Preallocate = preallocate
+        self,
+        paths: Paths,
+        disk: DiskSpec,
+        *,
+        preallocate: Preallocate = preallocate,
+        clone: Clone = clone,
     ) -> None:
         wanted = self.template.disk_id.driver
         match disk.logical_id:
@@ -50,6 +58,9 @@ class FileDisk(BlockDevice):
                     f" ({wanted!r}, path), which template {self.template.name} needs"
                 )
         self._paths, self._disk, self._preallocate = paths, disk, preallocate
+        self.snapshots = FileSnapshots(
+            disk.uuid, self._name, self.path, self._allowed, self._in_thread, clone
+        )
 
     @property
     def path(self) -> str:

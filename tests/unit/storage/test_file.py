@@ -313,3 +313,73 @@ async def test_a_disk_for_whose_growth_there_is_no_space_stays_as_it_was(
     with pytest.raises(StorageError, match="no space left: 2 MiB are needed"):
         await FileDisk(paths, SPEC, preallocate=full).grow(5)
     assert where.stat().st_size == 3 * MIB
+
+
+# --- snapshots ---
+
+
+def _copying(target: int, source: int) -> None:
+    """What a file system with shared blocks does, at greater cost."""
+    os.ftruncate(target, 0)
+    os.pwrite(target, os.pread(source, os.fstat(source).st_size, 0), 0)
+
+
+def _unable(_target: int, _source: int) -> None:
+    raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+
+async def test_a_snapshot_is_a_file_beside_the_disk_that_a_rollback_keeps(
+    paths: Paths, where: Path
+) -> None:
+    disk = FileDisk(paths, SPEC, clone=_copying)
+    await disk.create(3)
+    assert await disk.snapshots.can_take()
+    where.write_bytes(b"old" + bytes(3 * MIB - 3))
+    for _ in range(2):
+        await disk.snapshots.make("s1")
+    assert await disk.snapshots.take("s2") == f"{where}.s2"
+    where.write_bytes(b"new" + bytes(3 * MIB - 3))
+    await disk.snapshots.roll_back("s1")
+    assert where.read_bytes()[:4] == b"old\0"
+    assert sorted(one.name for one in where.parent.iterdir()) == ["disk0", "disk0.s1", "disk0.s2"]
+    assert where.with_name("disk0.s1").stat().st_mode & 0o777 == 0o600
+    for name in ("s1", "s2", "s2"):
+        await disk.snapshots.drop(name, unsure=False)
+    assert [one.name for one in where.parent.iterdir()] == ["disk0"]
+    await disk.remove()
+    await disk.snapshots.drop("s1")
+    assert not where.parent.exists()
+
+
+async def test_a_file_system_without_shared_blocks_is_reported_and_left_alone(
+    paths: Paths, where: Path
+) -> None:
+    disk = FileDisk(paths, SPEC, clone=_unable)
+    await disk.create(3)
+    assert not await disk.snapshots.can_take()
+    with pytest.raises(StorageError, match="XFS and btrfs do"):
+        await disk.snapshots.make("s1")
+    assert [one.name for one in where.parent.iterdir()] == ["disk0"]
+
+
+@pytest.mark.requirement("G12")
+async def test_other_files_are_neither_snapshots_nor_removed(paths: Paths, where: Path) -> None:
+    disk = FileDisk(paths, SPEC, clone=_copying)
+    await disk.create(3)
+    mine = where.with_name("disk0.s1")
+    mine.write_bytes(bytes(3 * MIB))
+    for act in (disk.snapshots.make("s1"), disk.snapshots.roll_back("s1")):
+        with pytest.raises(StorageError, match="is not its snapshot"):
+            await act
+    await disk.snapshots.drop("s1")
+    assert mine.exists()
+    mine.unlink()
+    mine.symlink_to("/etc/passwd")
+    with pytest.raises(StorageError, match="not a regular file"):
+        await disk.snapshots.roll_back("s1")
+    with pytest.raises(StorageError, match="its snapshot s9 does not exist"):
+        await disk.snapshots.roll_back("s9")
+    await disk.snapshots.make("s2")
+    os.truncate(where, 2 * MIB)
+    with pytest.raises(StorageError, match="has 2097152 bytes, its snapshot 3145728"):
+        await disk.snapshots.roll_back("s2")

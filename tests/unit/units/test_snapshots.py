@@ -10,9 +10,8 @@ from ganeti.base.errors import PrereqError
 from ganeti.config.storage_units import disk_unit
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import AdminState, Consistency, RebootType
-from ganeti.model.objects import Instance, InstanceSnapshot
+from ganeti.model.objects import Disk, Instance, InstanceSnapshot
 from ganeti.model.opcodes import OpCode
-from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.instance import (
     OpInstanceReboot,
     OpInstanceRemove,
@@ -208,20 +207,26 @@ async def test_a_snapshot_that_a_node_does_not_remove_is_removed_later(master: M
     check_stored(master)
 
 
-@pytest.mark.parametrize("template", ["file", "sharedfile", "diskless"])
-async def test_templates_without_snapshots_say_so(master: Master, template: str) -> None:
-    disks = [] if template == "diskless" else [DiskRequest(size=64)]
-    succeeded(await master.run(create(disk_template=template, disks=disks, no_install=True)))
+async def test_templates_without_snapshots_say_so(master: Master) -> None:
+    succeeded(await master.run(create(disk_template="diskless", disks=[], no_install=True)))
+    _name, (text, code) = failed(await master.run(take()))
+    assert (text, code) == (f"{NAME} has no disks", "wrong_state")
+    device = master.instance(NAME)
+    disk = Disk(uuid="11111111-0000-4000-8000-000000000000", size=8, template="blockdev")
+    await master.change(put_instance(replace(device, disk_template="blockdev", disks=(disk,))))
     _name, (text, code) = failed(await master.run(take()))
     assert code == "wrong_state"
-    assert "has no disks" in text or "templates with snapshots: plain, rbd, ext" in text
+    assert "because other systems manage the device" in text
+    assert "templates with snapshots: file, sharedfile, plain, rbd, ext" in text
 
 
-async def test_a_storage_that_cannot_is_reported(master: Master) -> None:
-    await with_data(master)
+@pytest.mark.parametrize(("template", "needs"), [("file", "XFS, btrfs"), ("plain", "another")])
+async def test_a_storage_that_cannot_is_reported(master: Master, template: str, needs: str) -> None:
+    await with_data(master, disk_template=template)
     node(master.world, 1).has_snapshots = False
     _name, (text, _code) = failed(await master.run(take()))
-    assert "does not support snapshots on node1" in text
+    assert "on node1.example.com does not support snapshots" in text
+    assert needs in text
 
 
 async def test_space_names_and_number_are_limited(master: Master) -> None:
@@ -343,22 +348,27 @@ async def test_the_configuration_refuses_to_lose_a_disk_of_a_snapshot(master: Ma
     assert master.instance(NAME) == before
 
 
-async def test_verify_knows_volumes_of_snapshots_and_misses_lost_ones(master: Master) -> None:
-    instance = await with_snapshot(master)
+@pytest.mark.parametrize("template", ["plain", "file"])
+async def test_verify_knows_what_snapshots_store_and_misses_lost_ones(
+    master: Master, template: str
+) -> None:
+    instance = await with_snapshot(master, disk_template=template)
     unit = disk_unit(master.snapshot.cluster, instance.disks[0])
     assert unit is not None
     (had,) = instance.snapshots
     known = known_places([master.snapshot])
-    assert {(unit, one.name) for one in had.disks} < known
+    stored = {name for _unit, name in known}
+    lost = next(name for name in stored if name.endswith(had.disks[1].name))
+    assert len(stored) == 4
+    if template == "file":
+        assert lost == f"{instance.disks[1].logical_id[1]}.{had.disks[1].name}"
     volumes = [StoredDisk(unit=unit, name=name, size=512) for _unit, name in known]
     listing = Listing({NODES[0]: volumes}, None)
     assert list(missing_findings(master.snapshot, [instance], listing)) == []
-    volumes = [one for one in volumes if one.name != had.disks[1].name]
+    volumes = [one for one in volumes if one.name != lost]
     listing = Listing({NODES[0]: volumes}, None)
     (found,) = missing_findings(master.snapshot, [instance], listing)
-    assert (
-        f"snapshot s1 of disk/1 is missing on node1.example.com: {had.disks[1].name}" in found.text
-    )
+    assert f"snapshot s1 of disk/1 is missing on node1.example.com: {lost}" in found.text
 
 
 # --- failures ---

@@ -51,8 +51,9 @@ def snapshot(args: argparse.Namespace) -> int:
 
     A snapshot has all disks at the same moment. If the guest runs, it is paused for that moment; an agent in the
     guest (use_guest_agent) first freezes the file systems. Otherwise the disks are as after a loss of power; create
-    and list show which. Templates plain, rbd and ext have snapshots, the last if the provider has a script for them.
-    A snapshot of template plain takes the space of the disks in the volume group.
+    and list show which. Templates plain and rbd have snapshots; file and sharedfile have them on a file system that
+    shares blocks between files (XFS, btrfs), ext if the provider has a script for them. A snapshot of template plain
+    takes the space of the disks in the volume group, one of a file that of later writes.
 
     A rollback keeps the snapshot and all others, and needs a guest that is down; --stop shuts it down and starts it
     again. After an interrupted rollback the guest cannot start before the rollback is repeated. Rollback and remove

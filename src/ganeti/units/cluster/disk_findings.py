@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ganeti.base.errors import RpcError
 from ganeti.config.snapshot import Snapshot
-from ganeti.config.storage_units import disk_unit, stored_name
+from ganeti.config.storage_units import disk_unit, stored_name, stored_snapshot
 from ganeti.layouts.places import holders
 from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES, StorageUnit
 from ganeti.model.objects import DetachedDisk, Disk, Instance, Node, NodeUuid
@@ -87,8 +87,11 @@ def _missing(
 def _snapshots_of(instance: Instance, disk: Disk) -> Iterator[tuple[str, str]]:
     """Yield the name of each snapshot with a disk, and its name in the storage, if the storage lists snapshots."""
     if DISK_TEMPLATES[instance.disk_template].snapshots_take_space:
+        node = instance.primary_node
         for had in instance.snapshots:
-            yield from ((had.name, one.name) for one in had.disks if one.disk == disk.uuid)
+            for one in had.disks:
+                if one.disk == disk.uuid:
+                    yield had.name, stored_snapshot(disk, node, one.name)
 
 
 def known_places(snapshots: Iterable[Snapshot]) -> set[VolumeKey]:

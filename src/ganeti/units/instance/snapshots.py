@@ -126,6 +126,7 @@ class LUInstanceSnapshotCreate(InstanceUnit[OpInstanceSnapshotCreate, TakePlan])
 
     async def _check_storage(self, ctx: UnitContext, instance: Instance, node: Node) -> None:
         """Refuse if the storage has no snapshots, or no space for them."""
+        template = DISK_TEMPLATES[instance.disk_template]
         for disk in instance_spec(ctx.snapshot, instance).disks:
             if disk.exclusive:
                 raise PrereqError(
@@ -136,10 +137,11 @@ class LUInstanceSnapshotCreate(InstanceUnit[OpInstanceSnapshotCreate, TakePlan])
             asked = DiskOf(instance_name=instance.name, disk=disk)
             if not (await ctx.call(node, SNAPSHOT_POSSIBLE, asked)).possible:
                 raise PrereqError(
-                    f"the storage of disk {disk.index} of {instance.name} does not support snapshots on {node.name}",
+                    f"the storage of disk {disk.index} of {instance.name} on {node.name} does not support snapshots;"
+                    f" template {template.name} needs {template.snapshots_need or 'another storage'}",
                     ErrorCode.WRONG_STATE,
                 )
-        if DISK_TEMPLATES[instance.disk_template].snapshots_take_space:
+        if template.snapshots_take_space:
             needs = space_needed(ctx.snapshot.cluster, instance.disks)
             what = f"a snapshot of {instance.name}"
             check_space(await free_resources(ctx, node, what, needs), node, needs)
