@@ -29,6 +29,7 @@ from tests.unit.query.cluster import job
 BODIES: list[Any] = [None, [], {"OP_ID": "OP_TEST_DELAY"}]
 WORDS = {
     "node": "node1", "instance": "web1", "group": "default", "network": "net1", "job": "1",
+    "snapshot": "s1",
     "filter": "0a", "disk": "0", "resource": "node",
 }  # fmt: skip
 SLOW = {"/2/os", "/2/events", "/2/instances/{instance}/screenshot"}
