@@ -103,11 +103,18 @@ def test_disks_without_scripts_are_compressed_images_and_damage_is_found(
     cluster.ok("gnt-backup", "import", "-n", "node3", exported.name)
     assert digests(disks_of(cluster, 3, name)) == data
     cluster.ok("gnt-instance", "remove", "-f", exported.name)
+    said = cluster.ok("gnt-backup", "verify", exported.name).out
+    node2 = cluster.value("node", "node2", "name")
+    assert [f"{node2}: disk {disk} is good" in said for disk in (0, 1)] == [True, True]
     dump = max((one for one in exported.iterdir() if one.name != "config.ini"),
                key=lambda path: path.stat().st_size)  # fmt: skip
     content = bytearray(dump.read_bytes())
     content[len(content) // 2] ^= 1
     dump.write_bytes(content)
+    said = cluster.fails("gnt-backup", "verify", exported.name)
+    assert f"{node2}: disk" in said
+    assert dump.name in said
+    assert sorted(one.suffix for one in exported.iterdir()) == ["", "", ".ini"]
     said = cluster.fails("gnt-backup", "import", "-n", "node3", exported.name)
     assert "damaged" in said
     assert exported.name not in cluster.names("instance")

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from ganeti.base.errors import HostError, InputError, StorageError
 from ganeti.base.identifiers import host_name
 from ganeti.model.names import Consistency
+from ganeti.protocols.export_description import parse_description
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.exports import (
+    DumpCheck,
     ExportArgs,
     ExportContent,
     ExportListing,
@@ -223,6 +225,21 @@ class ExportNode(ModelNode):
     def on_export_remove(self, args: ExportArgs) -> Nothing:
         (self.unfinished if args.unfinished else self.exports).pop(args.export, None)
         return Nothing()
+
+    def on_export_verify(self, args: ExportArgs) -> list[DumpCheck]:
+        found = self.exports.get(args.export)
+        if found is None:
+            raise HostError(f"export {args.export} does not exist on this node")
+        return [
+            DumpCheck(
+                disk=number,
+                file=disk.dump,
+                problem=""
+                if digest(found.files.get(disk.dump, "")) == disk.sha256
+                else "its data is not what was exported (SHA-256)",
+            )
+            for number, disk in enumerate(parse_description(found.config).disks)
+        ]
 
     # --- images ---
 

@@ -8,7 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.model.names import AdminState
-from ganeti.model.opcodes.backup import OpBackupExport, OpBackupQuery, OpBackupRemove
+from ganeti.model.opcodes.backup import (
+    OpBackupExport,
+    OpBackupQuery,
+    OpBackupRemove,
+    OpBackupVerify,
+)
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceRemove
@@ -164,6 +169,46 @@ async def test_a_newer_export_elsewhere_replaces_the_older_one(master: Master) -
     _, (text, code) = failed(await master.run(OpBackupRemove(instance_name=NAME)))
     assert code == "unknown_entity"
     assert "no node that answers has an export" in text
+
+
+async def test_exports_are_verified_on_all_nodes_and_damage_is_named(master: Master) -> None:
+    await with_data(master)
+    succeeded(await master.run(export()))
+    succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
+    verify = OpBackupVerify(instance_name=NAME)
+    found = succeeded(await master.run(verify))
+    assert [(one["node"], one["disk"], one["problem"]) for one in found] == [
+        ("node2.example.com", 0, ""),
+        ("node2.example.com", 1, ""),
+    ]
+    files = node(master, 2).exports[NAME].files
+    node(master, 3).exports[NAME] = replace_files(node(master, 2).exports[NAME], damaged=1)
+    view = await master.run(verify)
+    _, (text, *_code) = failed(view)
+    assert f"node3.example.com: disk 1 ({list(files)[1]}): its data is not" in text
+    assert "1 problems" in text
+    assert "node2.example.com: disk 1 is good" in said(view)
+    _, (text, code) = failed(await master.run(OpBackupVerify(instance_name="web9.example.com")))
+    assert code == "unknown_entity"
+
+
+async def test_a_node_that_fails_does_not_hide_the_state_of_other_exports(master: Master) -> None:
+    await with_data(master)
+    succeeded(await master.run(export()))
+    node(master, 1).exports[NAME] = node(master, 2).exports[NAME]
+    master.rpc.reset()
+    master.rpc.fail(1, Fault.REFUSED)
+    view = await master.run(OpBackupVerify(instance_name=NAME))
+    failed(view)
+    assert "node2.example.com: disk 0 is good" in said(view)
+    assert master.world.where(master.instance(NAME).uuid) == {"node1.example.com": "running"}
+
+
+def replace_files(found: Export, *, damaged: int) -> Export:
+    """The same export with another byte in one dump."""
+    files = dict(found.files)
+    name = list(files)[damaged]
+    return Export(found.config, {**files, name: files[name] + "!"})
 
 
 async def test_an_os_without_scripts_has_its_disks_copied_as_they_are(master: Master) -> None:

@@ -91,6 +91,30 @@ class OpBackupRemove(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_REMOV
     )  # fmt: skip
 
 
+class OpBackupVerify(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_VERIFY"):
+    """Compare the dumps of an instance's exports with their digests. The instance need not exist any more.
+
+    The result is a list of `node`, `disk`, `file` and `problem`, which is empty for a dump with exactly the exported
+    data. The job fails if a dump is damaged or missing, or has no digest.
+    """
+
+    no_loss: ClassVar[str] = "reads the exports"
+    rest: ClassVar[tuple[Rest, ...]] = (
+        Rest("PUT", "/2/instances/{instance}/verify-export", summary="Compare an instance's exports with their digests",
+            has_body=False),
+    )  # fmt: skip
+    cli: ClassVar[Command | None] = Command(
+        "gnt-backup", "verify",
+        (Argument("instance_name", "name of the instance, which need not exist any more"),),
+        lines=lambda _op, found: [f"{one['node']}: disk {one['disk']} is good" for one in found],
+        doc="""Read the exports of an instance on all nodes, and compare each disk with its digest.
+
+        The command names each dump that is damaged or missing, and then ends with an error. Exports of upstream Ganeti
+        have no digests, so they cannot be verified.
+        """,
+    )  # fmt: skip
+
+
 class OpBackupQuery(OpCode, frozen=True, kw_only=True, tag="OP_BACKUP_QUERY"):
     """Map the names of nodes (default: all nodes) to the names of their exports, or to false."""
 

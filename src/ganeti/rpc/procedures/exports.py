@@ -1,6 +1,6 @@
 """Procedures about exports: directories with a description and the dumps of an instance's disks."""
 
-from ganeti.rpc.procedures.form import NORMAL_S, SLOW_S, Message, Nothing, Procedure
+from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, SLOW_S, Message, Nothing, Procedure
 
 CONFIG_LIMIT = 1024 * 1024
 """Maximum number of bytes of a description."""
@@ -42,6 +42,14 @@ class ExportContent(Message, frozen=True, kw_only=True):
     files: dict[str, int]
 
 
+class DumpCheck(Message, frozen=True, kw_only=True):
+    """A disk of an export, its dump, and what is wrong with it; '' if it has exactly the exported data."""
+
+    disk: int
+    file: str
+    problem: str = ""
+
+
 EXPORT_LIST = Procedure("export_list", Nothing, ExportListing, NORMAL_S, changes=False)
 
 EXPORT_INFO = Procedure("export_info", ExportArgs, ExportContent, NORMAL_S, changes=False)
@@ -51,3 +59,8 @@ EXPORT_BEGIN = Procedure("export_begin", ExportArgs, Nothing, SLOW_S, changes=Tr
 EXPORT_FINISH = Procedure("export_finish", FinishExportArgs, Nothing, SLOW_S, changes=True)
 
 EXPORT_REMOVE = Procedure("export_remove", ExportArgs, Nothing, SLOW_S, changes=True)
+
+EXPORT_VERIFY = Procedure(
+    "export_verify", ExportArgs, list[DumpCheck], HOURS_S, changes=True, is_long=True
+)
+"""Read all dumps and compare them with their digests. It changes nothing, but takes long and can be followed."""

@@ -1,6 +1,7 @@
 """The list of exports, and their removal."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError, RpcError
 from ganeti.base.identifiers import host_name
@@ -11,6 +12,7 @@ from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.model.opcodes.backup import OpBackupQuery, OpBackupRemove
+from ganeti.model.opcodes.instance import OnInstance
 from ganeti.rpc.procedures.exports import EXPORT_LIST, EXPORT_REMOVE, ExportArgs, ExportListing
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.units.base import LogicalUnit
@@ -42,12 +44,17 @@ class LUBackupQuery(LogicalUnit[OpBackupQuery, list[Node]]):
         )
 
 
-class LUBackupRemove(LogicalUnit[OpBackupRemove, list[Node]]):
-    """Remove the exports of one name from all nodes that answer."""
+OpT = TypeVar("OpT", bound=OnInstance)
+
+
+class OnExports(LogicalUnit[OpT, list[Node]]):
+    """A unit on the exports of one name, on all nodes that answer."""
+
+    name: str
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
-        self._name = full_name(snapshot, self.op.instance_name)
-        return [lock(Level.INSTANCE, self._name), lock(Level.NODE, ALL, Mode.SHARED)]
+        self.name = full_name(snapshot, self.op.instance_name)
+        return [lock(Level.INSTANCE, self.name), lock(Level.NODE, ALL, Mode.SHARED)]
 
     def check_arguments(self) -> None:
         if host_name(self.op.instance_name, "instance_name") != self.op.instance_name:
@@ -55,7 +62,7 @@ class LUBackupRemove(LogicalUnit[OpBackupRemove, list[Node]]):
 
     async def check_prereq(self, ctx: UnitContext) -> list[Node]:
         if (uuid := self.op.instance_uuid) is not None:
-            named = ctx.snapshot.instance_by_name(self._name)
+            named = ctx.snapshot.instance_by_name(self.name)
             if named is None or named.uuid != uuid:
                 raise InputError("is not the UUID of the named instance", "instance_uuid")
         nodes = list(ctx.snapshot.online_nodes())
@@ -64,27 +71,31 @@ class LUBackupRemove(LogicalUnit[OpBackupRemove, list[Node]]):
         for node in nodes:
             answer = answers[NodeUuid(node.uuid)]
             if isinstance(answer, RpcError):
-                ctx.warn(f"{answer}; exports on that node are not removed")
-            elif self._name in answer.names:
+                ctx.warn(f"{answer}; exports on that node are left out")
+            elif self.name in answer.names:
                 found.append(node)
         if not found:
             raise PrereqError(
-                f"no node that answers has an export of {self._name}; gnt-backup list shows all",
+                f"no node that answers has an export of {self.name}; gnt-backup list shows all",
                 ErrorCode.UNKNOWN_ENTITY,
             )
         return found
 
+
+class LUBackupRemove(OnExports[OpBackupRemove]):
+    """Remove the exports of one name from all nodes that answer."""
+
     async def execute(self, ctx: UnitContext, plan: list[Node]) -> Outcome:
         failed = []
         for node in plan:
-            ctx.step(f"removing the export of {self._name} on {node.name}")
+            ctx.step(f"removing the export of {self.name} on {node.name}")
             try:
-                await ctx.call(node, EXPORT_REMOVE, ExportArgs(export=self._name))
+                await ctx.call(node, EXPORT_REMOVE, ExportArgs(export=self.name))
             except GanetiError as err:
                 ctx.warn(str(err))
                 failed.append(node.name)
         if failed:
             raise ExecError(
-                f"the export of {self._name} could not be removed on {', '.join(failed)}"
+                f"the export of {self.name} could not be removed on {', '.join(failed)}"
             )
         return Outcome()

@@ -1,0 +1,147 @@
+"""Answers the call that compares the dumps of an export with the digests in its description.
+
+This module does the work as a program (`python -m ganeti.node.export_check DIRECTORY LOG`), which is a task of the node.
+"""
+
+import asyncio
+import hashlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ganeti.base.errors import GanetiError, HostError
+from ganeti.base.paths import Paths
+from ganeti.base.terminal import say
+from ganeti.guest_os.scripts import read_tail
+from ganeti.images.ova import read_export
+from ganeti.images.package import open_beside
+from ganeti.model import wire
+from ganeti.model.compression import COMPRESSIONS
+from ganeti.node.carrier.packing import piped
+from ganeti.node.carrier.progress import ProgressFile, forget_progress, read_progress
+from ganeti.node.export_directory import ExportDirectory
+from ganeti.node.tasks import Tasks
+from ganeti.protocols.export_description import SCRIPT, ExportDescription, ExportedDisk
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.meters import follow
+from ganeti.rpc.procedures.exports import EXPORT_VERIFY, DumpCheck, ExportArgs
+
+LIMIT_S = 24 * 3600.0
+PIECE = 1 << 20
+MIB = 1 << 20
+_ANSWER_LIMIT = 1 << 16
+
+
+def handlers(paths: Paths, tasks: Tasks, exports: ExportDirectory) -> Handlers:
+    """Return the handler."""
+    return {EXPORT_VERIFY.name: _Checks(paths, tasks, exports).verify}
+
+
+@dataclass(frozen=True)
+class _Checks:
+    paths: Paths
+    tasks: Tasks
+    exports: ExportDirectory
+
+    async def verify(self, args: ExportArgs, call: Call) -> list[DumpCheck]:
+        """Read all dumps; the log of the program is outside the export, which stays as it is."""
+        directory = self.exports.directory(args.export, unfinished=False)
+        work = self.paths.run / "export-checks"
+        await asyncio.to_thread(work.mkdir, mode=0o700, parents=True, exist_ok=True)
+        log_path = work / f"{hashlib.sha256(call.key.encode()).hexdigest()[:32]}.log"
+        follow(lambda: read_progress(log_path))
+        status = await self.tasks.run(
+            call.key,
+            [sys.executable, "-m", __name__, str(directory), str(log_path)],
+            env={name: value for name, value in os.environ.items() if name.startswith("PYTHON")},
+            log_path=log_path,
+            timeout_s=LIMIT_S,
+        )
+        said = await asyncio.to_thread(read_tail, log_path, _ANSWER_LIMIT)
+        await asyncio.to_thread(log_path.unlink, missing_ok=True)
+        await asyncio.to_thread(forget_progress, log_path)
+        if status:
+            raise HostError(said or f"the check of {directory} ended with status {status}")
+        # Before it, the program that decompresses may have said why it failed.
+        answer = said.rpartition("\n")[2]
+        return wire.decode(answer.encode(), list[DumpCheck], what="the result of a check")
+
+
+def check_export(directory: Path, report: ProgressFile) -> list[DumpCheck]:
+    """Compare each dump of the export in a directory with its description; blocks."""
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # Of the opened directory, which a newer export may replace meanwhile.
+        export = read_export(Path(f"/proc/self/fd/{opened}"))
+        return [
+            DumpCheck(disk=number, file=disk.dump, problem=_problem(opened, export, disk, report))
+            for number, disk in enumerate(export.disks)
+        ]
+    finally:
+        os.close(opened)
+
+
+def _problem(
+    directory: int, export: ExportDescription, disk: ExportedDisk, report: ProgressFile
+) -> str:
+    """Return what is wrong with a dump; '' if it is what was exported."""
+    if not disk.dump:
+        return "the export has no dump of it"
+    if not disk.sha256:
+        return "the export has no digest of it, as upstream Ganeti's have none"
+    try:
+        descriptor = open_beside(directory, disk.dump)
+        try:
+            digest, size = _digest(descriptor, export.compression, disk.dump, report)
+        finally:
+            os.close(descriptor)
+    except (GanetiError, OSError) as err:
+        return str(err)
+    if export.data != SCRIPT and size != disk.size * MIB:
+        return f"it has {size} bytes instead of {disk.size * MIB}"
+    return "" if digest == disk.sha256 else "its data is not what was exported (SHA-256)"
+
+
+def _digest(descriptor: int, compression: str, part: str, report: ProgressFile) -> tuple[str, int]:
+    """Return the digest and the length of the data in a dump."""
+    digest, length = hashlib.sha256(), 0
+    total = os.fstat(descriptor).st_size
+
+    def raw() -> Iterator[bytes]:
+        done = 0
+        while piece := os.read(descriptor, PIECE):
+            yield piece
+            done += len(piece)
+            report.of_part(part, done, total)
+
+    def take(pieces: Iterator[bytes]) -> None:
+        nonlocal length
+        for piece in pieces:
+            digest.update(piece)
+            length += len(piece)
+
+    tool = COMPRESSIONS.get(compression)
+    if tool is None:
+        take(raw())
+    else:
+        with piped(tool.unpack, raw()) as unpacked:
+            take(iter(lambda: os.read(unpacked, PIECE), b""))
+    return digest.hexdigest(), length
+
+
+def main(argv: Sequence[str]) -> int:
+    """Check an export; print the result as JSON, or an error."""
+    directory, log_path = map(Path, argv)
+    try:
+        found = check_export(directory, ProgressFile(log_path))
+    except (GanetiError, OSError) as err:
+        say(str(err), file=sys.stderr)
+        return 1
+    sys.stdout.buffer.write(wire.encode(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
