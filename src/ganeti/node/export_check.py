@@ -139,7 +139,7 @@ def main(argv: Sequence[str]) -> int:
     except (GanetiError, OSError) as err:
         say(str(err), file=sys.stderr)
         return 1
-    sys.stdout.buffer.write(wire.encode(found))
+    say(wire.encode(found).decode())
     return 0
 
 
