@@ -89,7 +89,7 @@ def test_node_of_the_master_is_not_reported_because_it_never_fences_itself() -> 
 
 
 @pytest.mark.parametrize(
-    ("template", "count"), [("file", 1), ("plain", 1), ("drbd", 1), ("sharedfile", 0)]
+    ("template", "count"), [("file", 1), ("plain", 1), ("drbd", 0), ("sharedfile", 0)]
 )
 def test_failover_without_effect_is_a_warning(template: str, count: int) -> None:
     guest = replace(HOST, disk_template=template)
