@@ -3,6 +3,7 @@
 import argparse
 import socket
 
+from ganeti.base.addresses import address_of_environment
 from ganeti.base.errors import InputError
 from ganeti.base.paths import RAPI_PORT
 from ganeti.base.terminal import say
@@ -46,7 +47,8 @@ def console_link(args: argparse.Namespace) -> int:
     with LuxiClient() as client:
         secret = client.call("MakeLoginLink", args.user or "", role, life_s)
         info = client.call("QueryClusterInfo")
-    host = _reachable(info["name"], info["master_ip"])
+    # In a virtual cluster the REST server listens only at the address of its node.
+    host = address_of_environment() or _reachable(info["name"], info["master_ip"])
     address = f"https://{host}:{args.port}/ui/#login={secret}"
     if args.is_json:
         print_json({"address": address, "user": args.user or f"link:{role}", "life_s": life_s})
