@@ -18,7 +18,13 @@ import msgspec
 if TYPE_CHECKING:
     from ganeti.vcluster.node_machines import NodeMachine
 
-from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
+from ganeti.base.errors import (
+    ConfigurationError,
+    ErrorCode,
+    ExecError,
+    GanetiError,
+    PrereqError,
+)
 from ganeti.base.paths import Paths
 from ganeti.base.state_kinds import EMBEDDED, state_servers
 from ganeti.bootstrap.daemons import (
@@ -33,6 +39,7 @@ from ganeti.bootstrap.daemons import (
 )
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.hypervisors import HYPERVISORS
+from ganeti.ssconf import SimpleStore
 from ganeti.vcluster import network
 from ganeti.vcluster.layout import (
     VOLUME_GROUP,
@@ -460,9 +467,18 @@ def _daemons_of(cluster: VirtualCluster, node: VirtualNode) -> list[str]:
     keys = (node.paths.confd_key, node.paths.own_confd_key)
     if node.has_confd and any(key.exists() for key in keys):
         names.append(CONFD)
+    if node.has_rest and _is_master(node):
+        names.append(RAPI)
     if cluster.has_monitoring:
         names.append(MOND)
     return names
+
+
+def _is_master(node: VirtualNode) -> bool:
+    try:
+        return SimpleStore(node.paths).GetMasterNode() == node.name
+    except ConfigurationError:
+        return False
 
 
 def status(cluster: VirtualCluster) -> list[tuple[str, str, str]]:

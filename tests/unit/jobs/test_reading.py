@@ -1,16 +1,20 @@
-"""Jobs that another version has stored."""
+"""What is read of a stored job, also of one that another version has stored."""
 
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ganeti.base.errors import InputError
 from ganeti.jobs.reading import read_stored
+from ganeti.jobs.record import LiveJob
 from ganeti.model import wire
-from ganeti.model.job import OpState, StoredJob
+from ganeti.model.fields import RefersTo
+from ganeti.model.job import OpState, StoredJob, Submitter
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.instance import OpInstanceCreate
+from ganeti.model.scope import Scope
 
 JOB = StoredJob(
     id=7,
@@ -51,3 +55,15 @@ def test_what_is_damaged_is_called_that() -> None:
         with pytest.raises(InputError) as refused:
             read_stored(data, StoredJob, what="job 7")
         assert "newer version" not in refused.value.message
+
+
+@pytest.mark.requirement("G21")
+def test_a_job_submits_others_within_its_own_scope() -> None:
+    scope = Scope(names=("web1*",))
+    job = StoredJob(id=1, ops=(), received=1.0, source="tenant", scope=scope)
+    submitter = LiveJob(job).as_submitter
+    assert submitter.source == "tenant"
+    assert submitter.scope is not None
+    assert submitter.scope.names == scope.names
+    assert submitter.scope.has_other(RefersTo.NODE, "node2.example.com")
+    assert LiveJob(replace(job, scope=None)).as_submitter == Submitter("tenant")

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.config.snapshot import Snapshot
-from ganeti.jobs.record import LiveJob
 from ganeti.jobs.view import JobView
 from ganeti.model import wire
 from ganeti.model.fields import RefersTo, declared_references
@@ -361,16 +360,6 @@ async def test_jobs_of_a_users_job_have_its_scope_and_the_masters_choice_of_node
         "web11.example.com",
         "web12.example.com",
     }
-
-
-def test_a_job_submits_others_within_its_own_scope() -> None:
-    job = StoredJob(id=1, ops=(), received=1.0, source=TENANT.source, scope=CLOSED)
-    submitter = LiveJob(job).as_submitter
-    assert submitter.source == TENANT.source
-    assert submitter.scope is not None
-    assert submitter.scope.names == CLOSED.names
-    assert submitter.scope.has_other(RefersTo.NODE, "node2.example.com")
-    assert LiveJob(replace(job, scope=None)).as_submitter == Submitter(TENANT.source)
 
 
 def test_the_scope_is_stored_with_the_job() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ganeti import ssconf
 from ganeti.base.errors import ExecError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.vcluster import lifecycle
@@ -42,6 +43,24 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def ensure(cluster: VirtualCluster, said: list[str] | None = None) -> bool:
     say = (said if said is not None else []).append
     return lifecycle.ensure(cluster.directory_path, lambda: cluster, say)[1]
+
+
+def test_status_shows_the_rest_server_of_the_master_only(tmp_path: Path) -> None:
+    planned = plan(Path("/tmp/c"), 2, hypervisor="fake", netns=False, guest=None, rest=True)
+    cluster = msgspec.structs.replace(
+        planned,
+        nodes=[
+            msgspec.structs.replace(one, root=str(tmp_path / one.name)) for one in planned.nodes
+        ],
+    )
+    first, second = cluster.nodes
+    for node in (first, second):
+        assert "ganeti-rapi" not in [name for _node, name, _process in lifecycle.status(cluster)]
+        node.paths.data.mkdir(parents=True)
+    for node in (first, second):
+        ssconf.write_set(node.paths, 1, {"master_node": second.name})
+    found = [row for row in lifecycle.status(cluster) if row[1] == "ganeti-rapi"]
+    assert found == [(second.name, "ganeti-rapi", lifecycle.DOWN)]
 
 
 def test_a_cluster_is_made_once_and_then_only_started(
