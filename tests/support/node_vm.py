@@ -35,6 +35,8 @@ mount -t devtmpfs dev /dev
 for list in always file-systems; do
   while read -r module; do insmod "/lib/modules/$module" 2>/dev/null; done <"/lib/modules/$list"
 done
+parameters=$(sed -n 's/.*\bwatchdog=\([^ ]*\).*/\1/p' /proc/cmdline)
+while read -r module; do insmod "/lib/modules/$module" $parameters; done </lib/modules/watchdogs
 mount -t ext4 -o ro,noload /dev/vda /disk || poweroff -f
 state=$(sed -n 's/.*\bstate=\([^ ]*\).*/\1/p' /proc/cmdline)
 for where in run var; do mount -t tmpfs none "/disk/$where"; done
@@ -126,6 +128,13 @@ class NodeVm:
                 return line
             assert line or self._process.poll() is None, "\n".join(self.said[-40:])
 
+    def resets(self, timeout_s: float) -> list[str]:
+        """Wait until the machine resets itself, which ends it; what it had said."""
+        while self.line(timeout_s):
+            pass
+        assert self._process.wait(timeout_s) == 0
+        return self.said
+
     def cut_power(self) -> list[str]:
         """End it without notice; what it had still said."""
         self._process.kill()
@@ -137,13 +146,15 @@ class NodeVm:
 
 
 @contextlib.contextmanager
-def running(images: Images, disk: Path, state: Path, *, memory_mib: int = 512) -> Iterator[NodeVm]:
+def running(
+    images: Images, disk: Path, state: Path, *, memory_mib: int = 512, words_of_kernel: str = ""
+) -> Iterator[NodeVm]:
     """A machine with a disk, mounted at `state`, as long as the block runs or its power is on."""
     words = ["qemu-system-x86_64", "-accel", "tcg,thread=single", "-cpu", "max", "-M", "q35"]
     words += ["-m", str(memory_mib), "-nodefaults", "-display", "none", "-no-reboot"]
     words += ["-kernel", str(images.kernel), "-initrd", str(images.initrd), "-serial", "stdio"]
     words += ["-monitor", "none"]
-    append = f"console=ttyS0 quiet panic=1 random.trust_cpu=on rdinit=/node-init state={state}"
+    append = f"console=ttyS0 quiet panic=1 no_timer_check random.trust_cpu=on rdinit=/node-init state={state} {words_of_kernel}"
     words += ["-append", append]
     words += ["-drive", f"file={images.root},format=raw,if=virtio,readonly=on,cache=unsafe"]
     words += ["-drive", f"file={disk},format=raw,if=virtio,cache=writeback"]
