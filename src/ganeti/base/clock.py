@@ -1,7 +1,8 @@
 """Time as an interface: only its implementation asks the operating system for the time."""
 
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 
 class Clock(Protocol):
@@ -16,6 +17,22 @@ class Clock(Protocol):
         ...
 
 
+class Timer(Protocol):
+    """A callback that is due later."""
+
+    def cancel(self) -> None:
+        """Do not call it."""
+        ...
+
+
+class TimerClock(Clock, Protocol):
+    """A clock that calls back."""
+
+    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> Timer:
+        """Call back from the running loop when the monotonic time has advanced so far."""
+        ...
+
+
 class SystemClock:
     """The clock of this machine."""
 
@@ -24,6 +41,11 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> Timer:
+        import asyncio  # noqa: PLC0415 - commands start faster without it
+
+        return asyncio.get_running_loop().call_later(delay_s, callback, *args)
 
 
 class BootClock(SystemClock):

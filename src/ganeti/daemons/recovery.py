@@ -16,7 +16,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from ganeti.base.clock import Clock
+from ganeti.base.clock import Timer, TimerClock
 from ganeti.base.errors import (
     ErrorCode,
     ExecError,
@@ -36,12 +36,11 @@ from ganeti.daemons.recovery_jobs import Queue, RecoveryJobs, opcode_for
 from ganeti.daemons.room import gains_room
 from ganeti.daemons.watched import (
     Guests,
-    guests_of,
+    Watching,
     is_listed_anew,
     is_listed_still,
     is_needed,
     uses_watchdog,
-    watched,
 )
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeRow, NodeUuid
 from ganeti.model.recovery import GuestFault, NodeState, Token
@@ -71,7 +70,7 @@ from ganeti.recovery.messages import (
 )
 from ganeti.recovery.node import NodeWatch
 from ganeti.recovery.power import Power
-from ganeti.recovery.status import RecoveryStatus
+from ganeti.recovery.status import NodeStatus, RecoveryStatus
 from ganeti.recovery.times import BEAT_S, LEASE_S
 from ganeti.rpc.headers import UNKNOWN_PROCEDURE
 from ganeti.rpc.procedures.recovery import (
@@ -131,7 +130,7 @@ class RecoveryDriver:
         self,
         config: Config,
         rpc: Rpc,
-        clock: Clock,
+        clock: TimerClock,
         *,
         power: Power,
         master: Mastership,
@@ -147,7 +146,7 @@ class RecoveryDriver:
         """Whose writes are being let go on without another copy."""
         self._term: _Term | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._look_timer: asyncio.TimerHandle | None = None
         self._end_timer: asyncio.TimerHandle | None = None
         self._is_new = True
@@ -156,8 +155,7 @@ class RecoveryDriver:
         self._seen: Snapshot | None = None
         """The configuration that was looked at last."""
         self._has_lease = True
-        self._listed: tuple[tuple[object, object], Guests] = (None, None), Guests({}, {})
-        """The lists for nodes, and the objects from which they were made."""
+        self._watching = Watching()
         self._faults: dict[str, GuestFault] = {}
         self._restarted: dict[str, float] = {}
         """When the last job of an instance ended; what was asked before that is out of date."""
@@ -211,6 +209,11 @@ class RecoveryDriver:
         )
         return replace(found, nodes=nodes, instances=instances)
 
+    def node_statuses(self) -> tuple[NodeStatus, ...]:
+        """Return the state of each watched node, without what only nodes know."""
+        term = self._term
+        return () if term is None else term.core.node_statuses(self._clock.monotonic())
+
     async def confirm_fenced(self, node: NodeUuid, by: str) -> None:
         """Accept an administrator's word that a lost node is off; return once that is durable."""
         term = self._term
@@ -248,10 +251,10 @@ class RecoveryDriver:
         snapshot = self._config.snapshot
         former, self._seen = self._seen, snapshot
         self._has_lease = self._master.majority_at() is not None
-        found = watched(snapshot, has_lease=self._has_lease)
+        found = self._watching.watched(snapshot, has_lease=self._has_lease)
         needed = is_needed(snapshot, found)
         if self._term is not None:
-            if found != self._term.core.watched:
+            if found is not self._term.core.watched:
                 self._report(self._term, Configured(found))
             self._look_for_room(former, snapshot)
         elif needed or (self._is_new and any(one.recovery for one in snapshot.nodes.values())):
@@ -259,7 +262,7 @@ class RecoveryDriver:
         self._is_new = False
         self._end_later(needed=needed)
         self._release(snapshot)
-        self._settle(snapshot.instances, self._is_released, under_lease=False)
+        self._settle(self._watching.ending, self._is_released, under_lease=False)
 
     def _is_released(self, view: View, instance: Instance) -> bool:
         """Return whether the end of its protection can be committed: its writes wait for no other copy any more."""
@@ -267,11 +270,7 @@ class RecoveryDriver:
 
     def _release(self, snapshot: Snapshot) -> None:
         """Begin to let writes go on whose instances are not protected any more."""
-        ending = {
-            InstanceUuid(uuid)
-            for uuid, one in snapshot.instances.items()
-            if is_listed_still(snapshot, one)
-        }
+        ending = {InstanceUuid(uuid) for uuid in self._watching.ending}
         self._grants.forget_released(ending)
         for uuid in ending - self._releasing:
             if self._grants.must_release(snapshot.instances[uuid]):
@@ -379,9 +378,7 @@ class RecoveryDriver:
             self._timer.cancel()
         due_s = max(term.core.next_due() - self._clock.monotonic(), LEAST_WAIT_S)
         self._timer = (
-            asyncio.get_running_loop().call_later(due_s, self._time_passed, term)
-            if due_s < float("inf")
-            else None
+            self._clock.call_later(due_s, self._time_passed, term) if due_s < float("inf") else None
         )
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -458,13 +455,10 @@ class RecoveryDriver:
 
     def _guests(self, term: _Term, snapshot: Snapshot) -> Guests:
         """Return what nodes are told about instances, the same until the configuration changes."""
-        basis = snapshot.instances, term.core.watched
-        if not all(map(operator.is_, self._listed[0], basis)):
-            new, old = guests_of(snapshot, term.core.watched), self._listed[1]
-            now = self._clock.monotonic()
-            self._delisted.update(dict.fromkeys(old.protected - new.protected, now))
-            self._listed = basis, new
-        return self._listed[1]
+        guests, dropped = self._watching.guests(snapshot, term.core.watched)
+        if dropped:
+            self._delisted.update(dict.fromkeys(dropped, self._clock.monotonic()))
+        return guests
 
     def _confirmed(self, listed: Sequence[str], node: NodeUuid, sent_at: float) -> None:
         """A node has answered a heartbeat that listed its protected instances, if its watchdog is used at all."""
@@ -477,7 +471,10 @@ class RecoveryDriver:
                 and self._delisted.get(one.uuid, -math.inf) < sent_at
             )
 
-        self._settle(listed, is_confirmed, under_lease=True)
+        unconfirmed = self._watching.unconfirmed
+        if unconfirmed:
+            due = [uuid for uuid in listed if uuid in unconfirmed]
+            self._settle(due, is_confirmed, under_lease=True)
 
     def _settle(
         self,

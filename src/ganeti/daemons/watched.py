@@ -1,9 +1,10 @@
 """The part of the configuration that automatic recovery watches; pure."""
 
+import operator
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from typing import NamedTuple, TypeVar
 
 from ganeti.config.fill import filled_beparams, filled_ndparams, recovery_of
 from ganeti.config.snapshot import Snapshot
@@ -16,15 +17,55 @@ from ganeti.model.recovery import FenceMethod, NodeState, Recovery
 from ganeti.recovery.facts import InstanceFacts, NodeFacts, Watched
 
 
-def watched(snapshot: Snapshot, *, has_lease: bool) -> Watched:
-    """Return what recovery looks after.
+class Watching:
+    """Follows the configuration, and derives again only what has changed: clusters are large, and changes small."""
 
-    Without `has_lease` (two voters or fewer) no majority excludes a second master, so nodes have no lease that a
-    watchdog could enforce, and only their power is switched off.
-    """
-    return Watched(
-        master=snapshot.cluster.master_node,
-        nodes={
+    def __init__(self) -> None:
+        self.unconfirmed: set[str] = set()
+        """Instances whose nodes must confirm that they are protected."""
+        self.ending: set[str] = set()
+        """Instances that are protected no longer, which the configuration does not say yet."""
+        self.derived = 0
+        """How often facts of an instance or a node were derived."""
+        self._last: Watched | None = None
+        self._basis: tuple[object, ...] = ()
+        self._layers: tuple[object, ...] = (None, None, None)
+        """What the parameters of instances depend on, besides the instances."""
+        self._nodes_seen: Mapping[str, Node] = {}
+        self._groups: Mapping[str, str] = {}
+        self._instances: Mapping[str, Instance] = {}
+        self._listed = _Lists()
+
+    def watched(self, snapshot: Snapshot, *, has_lease: bool) -> Watched:
+        """Return what recovery looks after; the same object if nothing of it has changed.
+
+        Without `has_lease` (two voters or fewer) no majority excludes a second master, so nodes have no lease that a
+        watchdog could enforce, and only their power is switched off.
+        """
+        former = self._last
+        nodes = self._nodes(snapshot, has_lease=has_lease)
+        instances = self._facts(snapshot)
+        master = snapshot.cluster.master_node
+        if former is not None and (nodes, instances, master) == (
+            former.nodes,
+            former.instances,
+            former.master,
+        ):
+            return former
+        self._last = Watched(master=master, nodes=nodes, instances=instances)
+        return self._last
+
+    def guests(self, snapshot: Snapshot, found: Watched) -> tuple["Guests", Collection[str]]:
+        """Return what the nodes are told about instances, and which ones are protected no longer."""
+        return self._listed.follow(snapshot.instances, found.instances)
+
+    def _nodes(self, snapshot: Snapshot, *, has_lease: bool) -> Mapping[NodeUuid, NodeFacts]:
+        basis = snapshot.cluster, snapshot.groups, snapshot.nodes, has_lease
+        if self._last is not None and all(map(operator.is_, basis, self._basis)):
+            return self._last.nodes
+        self._basis = basis
+        self.derived += len(snapshot.nodes)
+        return {
             NodeUuid(node.uuid): NodeFacts(
                 name=node.name,
                 methods=_methods(snapshot, node, has_lease=has_lease),
@@ -35,13 +76,162 @@ def watched(snapshot: Snapshot, *, has_lease: bool) -> Watched:
             )
             for node in snapshot.nodes.values()
             if not node.offline or is_in_recovery(node)
-        },
-        instances={
-            str(instance.uuid): _facts(snapshot, instance)
-            for instance in snapshot.instances.values()
-            if recovery_of(snapshot, instance) is not Recovery.NONE
-        },
+        }
+
+    def _facts(self, snapshot: Snapshot) -> Mapping[str, InstanceFacts]:
+        """Return the facts of each instance with a recovery policy."""
+        instances, former = snapshot.instances, {} if self._last is None else self._last.instances
+        layers = snapshot.cluster, snapshot.groups, self._groups_of(snapshot.nodes)
+        if all(map(operator.is_, layers, self._layers)):
+            changed = differing(self._instances, instances)
+        else:
+            changed = {**dict.fromkeys(self._instances), **dict.fromkeys(instances)}
+        self._layers, self._instances = layers, instances
+        if not changed:
+            return former
+        found = dict(former)
+        for uuid in changed:
+            instance = instances.get(uuid)
+            facts = None if instance is None else self._facts_of(snapshot, instance)
+            if facts is None:
+                found.pop(uuid, None)
+            elif facts != found.get(uuid):
+                found[uuid] = facts
+            is_protected = facts is not None and facts.recovery is Recovery.FAILOVER
+            is_under_lease = instance is not None and instance.under_lease
+            is_new, is_over = (
+                is_protected and not is_under_lease,
+                is_under_lease and not is_protected,
+            )
+            (self.unconfirmed.add if is_new else self.unconfirmed.discard)(uuid)
+            (self.ending.add if is_over else self.ending.discard)(uuid)
+        return found
+
+    def _groups_of(self, nodes: Mapping[str, Node]) -> Mapping[str, str]:
+        """Return the group of each node, the same object until a node comes, leaves or changes its group."""
+        if nodes is not self._nodes_seen:
+            groups = {uuid: node.group for uuid, node in nodes.items()}
+            self._nodes_seen = nodes
+            self._groups = self._groups if groups == self._groups else groups
+        return self._groups
+
+    def _facts_of(self, snapshot: Snapshot, instance: Instance) -> InstanceFacts | None:
+        self.derived += 1
+        if recovery_of(snapshot, instance) is Recovery.NONE:
+            return None
+        return _facts(snapshot, instance)
+
+
+T = TypeVar("T")
+
+
+def differing(old: Mapping[str, T], new: Mapping[str, T]) -> Collection[str]:
+    """Return the keys whose objects are not the same in both."""
+    if old is new:
+        return ()
+    found = [key for key, one in new.items() if old.get(key) is not one]
+    added = sum(key not in old for key in found)
+    if len(old) + added > len(new):
+        found += old.keys() - new.keys()
+    return found
+
+
+class _Lists:
+    """The lists for nodes, by what each instance adds to them."""
+
+    def __init__(self) -> None:
+        self._instances: Mapping[str, Instance] = {}
+        self._facts: Mapping[str, InstanceFacts] = {}
+        self._added: dict[str, _Added] = {}
+        self._leased = defaultdict[NodeUuid, dict[str, None]](dict)
+        self._wanted = defaultdict[NodeUuid, dict[str, None]](dict)
+        self._mirrored = defaultdict[NodeUuid, dict[str, int]](dict)
+        self._present = Guests({}, {})
+
+    def follow(
+        self, instances: Mapping[str, Instance], facts: Mapping[str, InstanceFacts]
+    ) -> tuple["Guests", Collection[str]]:
+        if instances is self._instances and facts is self._facts:
+            return self._present, ()
+        changed = {
+            **dict.fromkeys(differing(self._instances, instances)),
+            **dict.fromkeys(differing(self._facts, facts)),
+        }
+        self._instances, self._facts = instances, facts
+        touched: set[NodeUuid] = set()
+        dropped = []
+        for uuid in changed:
+            before = self._added.get(uuid, _NOTHING)
+            after = _lists_of(instances.get(uuid), facts.get(uuid))
+            if after == before:
+                continue
+            self._replace(uuid, before, after)
+            touched.update(before.nodes, after.nodes)
+            if before.leased and not after.leased:
+                dropped.append(uuid)
+        if touched:
+            self._present = Guests(
+                _sealed(self._present.leased, self._leased, touched),
+                _sealed(self._present.wanted, self._wanted, touched),
+                {node: dict(disks) for node, disks in self._mirrored.items() if disks},
+            )
+        return self._present, dropped
+
+    def _replace(self, uuid: str, before: "_Added", after: "_Added") -> None:
+        for node in before.leased:
+            del self._leased[node][uuid]
+        if before.wanted is not None:
+            del self._wanted[before.wanted][uuid]
+        for disk, _generation in before.mirrored:
+            del self._mirrored[before.primary][disk]
+        for node in after.leased:
+            self._leased[node][uuid] = None
+        if after.wanted is not None:
+            self._wanted[after.wanted][uuid] = None
+        self._mirrored[after.primary].update(after.mirrored)
+        self._added[uuid] = after
+        if after == _NOTHING:
+            del self._added[uuid]
+
+
+class _Added(NamedTuple):
+    """What an instance adds to the lists."""
+
+    primary: NodeUuid = NodeUuid("")
+    leased: tuple[NodeUuid, ...] = ()
+    """The nodes that protect it."""
+    wanted: NodeUuid | None = None
+    """The node where its guest should run."""
+    mirrored: tuple[tuple[str, int], ...] = ()
+    """The mirrored disks that its protected guest writes on its primary node, with the generations of their grants."""
+
+    @property
+    def nodes(self) -> Collection[NodeUuid]:
+        """Return the nodes whose lists have it."""
+        wanted = () if self.wanted is None else (self.wanted,)
+        return {*self.leased, *wanted, *((self.primary,) if self.mirrored else ())}
+
+
+_NOTHING = _Added()
+
+
+def _lists_of(instance: Instance | None, facts: InstanceFacts | None) -> _Added:
+    if instance is None:
+        return _NOTHING
+    nodes: dict[NodeUuid, None] = {}
+    is_protected = facts is not None and facts.recovery is Recovery.FAILOVER
+    if instance.under_lease or is_protected:
+        nodes = dict.fromkeys((*instance.all_nodes, *filter(None, (instance.migrating_to,))))
+    runs = facts is not None and _is_up(instance) and instance.migrating_to is None
+    is_mirrored = DISK_TEMPLATES[instance.disk_template].mirrored
+    disks = instance.disks if is_mirrored and is_protected and _is_up(instance) else ()
+    found = _Added(
+        instance.primary_node,
+        tuple(nodes),
+        instance.primary_node if runs else None,
+        tuple((disk.uuid, disk.grant.generation if disk.grant else 1) for disk in disks),
     )
+    return found if found.nodes else _NOTHING
 
 
 def is_needed(snapshot: Snapshot, found: Watched) -> bool:
@@ -78,35 +268,6 @@ class Guests:
     mirrored: Mapping[NodeUuid, dict[str, int]] = field(default_factory=dict)
     """The mirrored disks that such guests write there if they are protected: UUID -> generation of the grant."""
 
-    @property
-    def protected(self) -> frozenset[str]:
-        """Return those that any node is told to protect."""
-        return frozenset(chain.from_iterable(self.leased.values()))
-
-
-def guests_of(snapshot: Snapshot, found: Watched) -> Guests:
-    """Return what the nodes are told about instances."""
-    under_lease, wanted = (
-        defaultdict[NodeUuid, list[str]](list),
-        defaultdict[NodeUuid, list[str]](list),
-    )
-    mirrored = defaultdict[NodeUuid, dict[str, int]](dict)
-    for uuid, instance in snapshot.instances.items():
-        facts = found.instances.get(uuid)
-        if instance.under_lease or (facts is not None and facts.recovery is Recovery.FAILOVER):
-            for node in {*instance.all_nodes, *filter(None, (instance.migrating_to,))}:
-                under_lease[node].append(uuid)
-        if facts is None:
-            continue
-        if _is_up(instance) and instance.migrating_to is None:
-            wanted[instance.primary_node].append(uuid)
-        is_mirrored = DISK_TEMPLATES[instance.disk_template].mirrored
-        if is_mirrored and _is_up(instance) and facts.recovery is Recovery.FAILOVER:
-            mirrored[instance.primary_node] |= {
-                disk.uuid: disk.grant.generation if disk.grant else 1 for disk in instance.disks
-            }
-    return Guests(_sealed(under_lease), _sealed(wanted), dict(mirrored))
-
 
 def _is_up(instance: Instance) -> bool:
     return instance.admin_state is AdminState.UP
@@ -122,8 +283,15 @@ def is_listed_still(view: View, instance: Instance) -> bool:
     return instance.under_lease and recovery_of(view, instance) is not Recovery.FAILOVER
 
 
-def _sealed(found: Mapping[NodeUuid, list[str]]) -> dict[NodeUuid, tuple[str, ...]]:
-    return {node: tuple(uuids) for node, uuids in found.items()}
+def _sealed(
+    former: Mapping[NodeUuid, tuple[str, ...]],
+    found: Mapping[NodeUuid, Mapping[str, None]],
+    touched: Collection[NodeUuid],
+) -> Mapping[NodeUuid, tuple[str, ...]]:
+    """Return the former lists, with new ones for the touched nodes."""
+    new = {node: tuple(found[node]) for node in touched if found.get(node)}
+    kept = {node: uuids for node, uuids in former.items() if node not in touched}
+    return {**kept, **new}
 
 
 def uses_watchdog(snapshot: Snapshot, node: Node) -> bool:

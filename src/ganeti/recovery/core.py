@@ -29,7 +29,7 @@ from ganeti.recovery.messages import (
     TimePassed,
 )
 from ganeti.recovery.node import NodeWatch, Surroundings
-from ganeti.recovery.status import RecoveryStatus, instance_status, node_status
+from ganeti.recovery.status import NodeStatus, RecoveryStatus, instance_status, node_status
 from ganeti.recovery.times import MAJORITY_S
 
 OFFLINE_RETRY_S = 10.0
@@ -40,6 +40,7 @@ _COUNTED = frozenset(
     {NodeState.HEALTHY, NodeState.SUSPECT, NodeState.FENCING, NodeState.STUCK, NodeState.RETURNING}
 )
 """Nodes of which a majority must answer before one is fenced."""
+_WAITING = frozenset({InstanceState.QUEUED, InstanceState.BEGINNING, InstanceState.RUNNING})
 
 
 class RecoveryCore:
@@ -56,6 +57,9 @@ class RecoveryCore:
         self._most_answer = False
         self._healthy: tuple[NodeUuid, ...] = ()
         self._given_up: tuple[str, ...] = ()
+        self._is_at_rest = False
+        """No instance waits for anything, so time alone changes none."""
+        self._due = float("inf")
         self.watched = watched
         self.nodes: dict[NodeUuid, NodeWatch] = {}
         self.instances: dict[str, InstanceWatch] = {}
@@ -83,18 +87,24 @@ class RecoveryCore:
                 one.listen_again(now)
         self._handled_at = now
         out = self._take(event, now)
-        if isinstance(event, MajorityConfirmed) or (
-            isinstance(event, BeatAnswered) and not event.faults
-        ):
+        if isinstance(event, MajorityConfirmed):
             return out
-        return [*out, *self._follow(now, wall)]
+        if isinstance(event, BeatAnswered) and not event.faults:
+            if (watch := self.nodes.get(event.node)) is not None:
+                self._due = min(self._due, watch.next_due())
+            return out
+        return [*out, *self._follow(now, wall, is_time_only=isinstance(event, TimePassed))]
 
     def next_due(self) -> float:
         """Return the time of the next `TimePassed`."""
+        return self._due
+
+    def _next_due(self) -> float:
+        instances = () if self._is_at_rest else self.instances.values()
         return min(
             [
                 *(one.next_due() for one in self.nodes.values()),
-                *(one.due.at for one in self.instances.values() if one.due and _is_queued(one)),
+                *(one.due.at for one in instances if one.due and _is_queued(one)),
                 *self._offline_due.values(),
             ],
             default=float("inf"),
@@ -105,11 +115,15 @@ class RecoveryCore:
         """Return whether it matters that room appears."""
         return any(one.is_for_room for one in self.instances.values())
 
+    def node_statuses(self, now: float) -> tuple[NodeStatus, ...]:
+        """Return what people are shown about nodes."""
+        return tuple(node_status(one, now) for one in self.nodes.values())
+
     def status(self, now: float) -> RecoveryStatus:
         """Return what people are shown; the driver adds what only nodes know."""
         instances = self.instances.values()
         return RecoveryStatus(
-            nodes=tuple(node_status(one, now) for one in self.nodes.values()),
+            nodes=self.node_statuses(now),
             instances=tuple(
                 instance_status(one, self._name(one.facts.node), now, self._wall)
                 for one in instances
@@ -263,19 +277,31 @@ class RecoveryCore:
 
     # What follows from the state of all
 
-    def _follow(self, now: float, wall: float) -> list[Instruction]:
+    def _follow(self, now: float, wall: float, *, is_time_only: bool = False) -> list[Instruction]:
+        """`is_time_only`: nothing has happened since the last time."""
         out: list[Instruction] = []
         self._look_around(now)
         around = self._around(now)
         for one in self.nodes.values():
             out += one.tick(now, around)
         out += self._follow_nodes(now)
+        if not (is_time_only and self._is_at_rest):
+            out += self._follow_instances(now, wall)
+        self._wall = wall
+        self._due = self._next_due()
+        return out
+
+    def _follow_instances(self, now: float, wall: float) -> list[Instruction]:
+        out: list[Instruction] = []
         self._find_lost(now)
         for watch in self._next(now):
             out += watch.begin(wall)
         for watch in self.instances.values():
             watch.look(now)
-        self._wall = wall
+        self._is_at_rest = not any(one.state in _WAITING for one in self.instances.values())
+        self._given_up = tuple(
+            uuid for uuid, one in self.instances.items() if one.state is InstanceState.GIVEN_UP
+        )
         return out
 
     def _follow_nodes(self, now: float) -> Iterator[Instruction]:
@@ -348,9 +374,6 @@ class RecoveryCore:
             uuid
             for uuid, one in self.nodes.items()
             if one.state is NodeState.HEALTHY and one.facts.can_relay
-        )
-        self._given_up = tuple(
-            uuid for uuid, one in self.instances.items() if one.state is InstanceState.GIVEN_UP
         )
 
     def _submit(self, kind: JobKind, about: str) -> Submit:

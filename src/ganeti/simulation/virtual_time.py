@@ -9,7 +9,9 @@ import asyncio
 import selectors
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
+
+from ganeti.base.clock import Timer
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -127,3 +129,6 @@ class LoopClock:
 
     def monotonic(self) -> float:
         return self._loop.time()
+
+    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> Timer:
+        return self._loop.call_later(delay_s, callback, *args)

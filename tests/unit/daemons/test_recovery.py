@@ -14,7 +14,7 @@ from ganeti.config.transaction import Draft
 from ganeti.daemons.master import is_locked
 from ganeti.daemons.recovery import Mastership, RecoveryDriver
 from ganeti.daemons.recovery_jobs import SOURCE
-from ganeti.daemons.watched import guests_of, is_needed, watched
+from ganeti.daemons.watched import Watching, is_needed
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import lock
 from ganeti.model.objects import NodeUuid
@@ -248,28 +248,30 @@ async def test_watched_facts_come_from_filled_parameters(cluster: Cluster) -> No
         draft.put(replace(draft.nodes[NODES[1]], offline=True))
 
     await master.change(change)
-    found = watched(master.snapshot, has_lease=True)
+    watching = Watching()
+    found = watching.watched(master.snapshot, has_lease=True)
     assert found.nodes.keys() == {NODES[0], THIRD}
     assert found.nodes[NODES[0]].methods == ()  # the master does not fence its own node
     assert found.nodes[THIRD].methods == (FenceMethod.WATCHDOG, FenceMethod.POWER)
     (facts,) = found.instances.values()
     assert (facts.node, facts.priority, facts.attempts, facts.is_wanted) == (THIRD, 50, 3, True)
     assert is_needed(master.snapshot, found)
-    without = watched(master.snapshot, has_lease=False)
+    without = Watching().watched(master.snapshot, has_lease=False)
     assert without.nodes[THIRD].methods == (FenceMethod.POWER,)
     uuid = master.instance("web1.example.com").uuid
-    assert guests_of(master.snapshot, found).leased == {THIRD: (uuid,)}
+    assert watching.guests(master.snapshot, found)[0].leased == {THIRD: (uuid,)}
 
 
 @pytest.mark.requirement("D13")
 async def test_policy_of_the_group_protects_its_instances(cluster: Cluster) -> None:
     await cluster.protect("web1.example.com", beparams={"memory": 512})
     master = cluster.master
-    assert not watched(master.snapshot, has_lease=True).instances
+    watching = Watching()
+    assert not watching.watched(master.snapshot, has_lease=True).instances
     own = {"recovery": "failover", "recovery_priority": 70}
     (group,) = master.snapshot.groups.values()
     await master.change(lambda draft: draft.put(replace(group, beparams=own)))
-    (facts,) = watched(master.snapshot, has_lease=True).instances.values()
+    (facts,) = watching.watched(master.snapshot, has_lease=True).instances.values()
     assert (facts.recovery, facts.priority) == (Recovery.FAILOVER, 70)
     await asyncio.sleep(5)
     assert master.instance("web1.example.com").under_lease
