@@ -11,6 +11,7 @@ from ganeti.base.errors import GanetiError, InputError, NotMaster
 from ganeti.config.fill import instance_spec
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import put_row
+from ganeti.jobs.queue import JobQueue
 from ganeti.jobs.view import JobView
 from ganeti.model.fencing import parse_options
 from ganeti.model.names import AdminState
@@ -27,6 +28,7 @@ from ganeti.simulation.nodes.state import Guest
 from ganeti.simulation.nodes.storage import SharedDirectory
 from ganeti.simulation.nodes.world import World
 from ganeti.simulation.observer import Observer
+from ganeti.simulation.pace import Pace
 from ganeti.simulation.recovery_time import RecoveryTime
 from ganeti.simulation.trace import Kind, Trace
 from ganeti.simulation.transport import SimulatedTransport
@@ -62,13 +64,17 @@ class SimulatedCluster:
         capacities: Mapping[str, Capacity] | None = None,
         seed: int = 0,
         elects_master: bool = True,
+        skips_heartbeats: bool = True,
     ) -> None:
-        """`capacities` are by names of nodes. `elects_master`: another candidate takes over by itself."""
+        """`capacities` are by names of nodes. `elects_master`: another candidate takes over by itself.
+
+        `skips_heartbeats`: those that change nothing do not happen.
+        """
         self._objects = list(objects)
         self.durations = durations or Durations()
         self._capacities = dict(capacities or {})
         self.dice = random.Random(seed)  # noqa: S311 - for chance, not for keys
-        self._elects_master = elects_master
+        self._elects_master, self._skips_heartbeats = elects_master, skips_heartbeats
         self.trace = Trace(lambda: asyncio.get_running_loop().time())
         self.network = Network(self.dice, self.durations.rpc_s / 2)
         self.nodes: dict[str, SimulatedNode] = {}
@@ -104,17 +110,22 @@ class SimulatedCluster:
         """The configuration as the master has acknowledged it."""
         return self._serving().config.snapshot
 
+    @property
+    def queue(self) -> JobQueue:
+        """The job queue of the present master."""
+        return self._serving().queue
+
     async def run_for(self, seconds: float) -> None:
         """Let time pass."""
         await asyncio.sleep(seconds)
 
     async def submit(self, *ops: OpCode) -> int:
         """Submit a job; return its number."""
-        return await self._serving().queue.submit(ops)
+        return await self.queue.submit(ops)
 
     def job(self, job_id: int) -> JobView | None:
         """Return a job of the queue."""
-        return self._serving().queue.view(job_id)
+        return self.queue.view(job_id)
 
     async def finished(self, job_id: int) -> JobView:
         """Wait until a job has ended, perhaps under another master."""
@@ -196,6 +207,9 @@ class SimulatedCluster:
         self._place_instances(snapshot)
         self._candidates = Candidates(self.world, self.nodes)
         self._candidates.follow(snapshot)
+        self._pace = Pace(self.world, self.nodes, lambda: self.master)
+        if self._skips_heartbeats:
+            self._pace.begin()
         self._disk = MemoryDisk(Identity(cluster.uuid, cluster.master_node))
         for one in self._objects:
             row = put_row(one)
@@ -208,6 +222,7 @@ class SimulatedCluster:
             self._electing.cancel()
             await asyncio.wait((self._electing,))
         await self._end_master()
+        self._pace.close()
         running = [task for node in self.nodes.values() for task in node.running]
         for task in running:
             task.cancel()
@@ -225,8 +240,11 @@ class SimulatedCluster:
         self._new_master = next(one.name for one in self.nodes.values() if one.uuid == node)
         await master.start(node, elects_master=self._elects_master)
         master.config.subscribe(self._candidates.follow)
+        if self._skips_heartbeats:
+            master.config.subscribe(self._pace.follow)
         self._candidates.follow(master.config.snapshot)
-        self.master, self._observer = master, Observer(master, self.trace)
+        self.master = master
+        self._observer = Observer(master, self.trace, self.world.recovery_time)
         self.trace.add(Kind.MASTER, master.name)
         self._changed()
 

@@ -134,7 +134,7 @@ class SimulatedMaster:
             power=power,
             master=Mastership(lease.epoch, self._majority_at),
             queue=lambda: self.queue,
-            is_locked=partial(is_locked, self.locks),
+            is_locked=self.is_locked,
         )
         services = Services(
             config=config,
@@ -178,6 +178,10 @@ class SimulatedMaster:
         self.recovery.start()
         self._opened.push_async_callback(self.recovery.close)
         self._opened.push_async_callback(power.close)
+
+    def is_locked(self, instance: str) -> bool:
+        """Return whether a job holds an instance."""
+        return is_locked(self.locks, instance)
 
     async def die(self) -> None:
         """Be gone without notice: nothing more is written or answered."""

@@ -1,8 +1,8 @@
 """Writes the trace of one mastership: jobs, marks of nodes, and what automatic recovery thinks of them."""
 
-import asyncio
 from typing import Any
 
+from ganeti.base.clock import Timer, TimerClock
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.record import LiveJob
 from ganeti.model.names import JobStatus
@@ -21,12 +21,13 @@ _KINDS = {
 class Observer:
     """Follows a master until `close`."""
 
-    def __init__(self, master: SimulatedMaster, trace: Trace) -> None:
-        self._master, self._trace = master, trace
+    def __init__(self, master: SimulatedMaster, trace: Trace, time: TimerClock) -> None:
+        """`time` is that of heartbeats."""
+        self._master, self._trace, self._time = master, trace, time
         self._jobs: dict[int, JobStatus] = {}
         self._nodes = master.config.snapshot.nodes
         self._states: dict[str, str] = {}
-        self._looking: asyncio.TimerHandle | None = None
+        self._looking: Timer | None = None
         self._unsubscribe = master.config.subscribe(self._configured)
         master.queue.on_change = self._job_changed
 
@@ -38,7 +39,7 @@ class Observer:
 
     def look(self, *, again: bool) -> None:
         """Record the states of nodes that have changed; `again`: and soon once more."""
-        for one in self._master.recovery.status().nodes:
+        for one in self._master.recovery.node_statuses():
             if self._states.get(one.name, "healthy") != one.state.value:
                 self._states[one.name] = one.state.value
                 why = f": {one.why}" if one.why else ""
@@ -47,8 +48,8 @@ class Observer:
             self._looking.cancel()
             self._looking = None
         if again:
-            loop = asyncio.get_running_loop()
-            self._looking = loop.call_later(LOOK_S, lambda: self.look(again=True))
+            # Nothing changes while the time of heartbeats stands still.
+            self._looking = self._time.call_later(LOOK_S, lambda: self.look(again=True))
 
     def _configured(self, snapshot: Snapshot) -> None:
         if snapshot.nodes is self._nodes:

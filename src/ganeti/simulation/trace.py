@@ -73,6 +73,11 @@ class Trace:
 
     now: Callable[[], float]
     events: list[Event] = field(default_factory=list)
+    _listeners: list[Callable[[Event], None]] = field(default_factory=list)
+
+    def listen(self, listener: Callable[[Event], None]) -> None:
+        """Call `listener` with each event from now on."""
+        self._listeners.append(listener)
 
     def add(
         self,
@@ -84,7 +89,10 @@ class Trace:
         instances: tuple[str, ...] = (),
     ) -> None:
         """Record what happens now."""
-        self.events.append(Event(self.now(), kind, name, detail, node, instances))
+        event = Event(self.now(), kind, name, detail, node, instances)
+        self.events.append(event)
+        for listener in self._listeners:
+            listener(event)
 
     def of(self, *kinds: Kind) -> list[Event]:
         """Return the events of these kinds."""

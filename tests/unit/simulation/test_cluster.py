@@ -1,7 +1,7 @@
 """Whole clusters in virtual time: the real master, simulated nodes."""
 
 from ganeti.model.names import JobStatus
-from ganeti.model.opcodes.instance import OpInstanceShutdown
+from ganeti.model.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
 from ganeti.simulation.cluster import SimulatedCluster
 from ganeti.simulation.example import configuration, instance_name, node_name
 from ganeti.simulation.trace import Kind
@@ -48,3 +48,37 @@ def test_job_of_an_administrator_runs() -> None:
     cluster = cluster_of()
     assert cluster.run(stop_one) is JobStatus.SUCCESS
     assert [one.why for one in cluster.trace.downtimes()] == ["it was shut down"]
+
+
+def test_skipped_heartbeats_change_nothing() -> None:
+    async def happen(cluster: SimulatedCluster) -> float:
+        await cluster.run_for(60)
+        name = instance_name(1)
+        await cluster.finished(await cluster.submit(OpInstanceShutdown(instance_name=name)))
+        await cluster.finished(await cluster.submit(OpInstanceStartup(instance_name=name)))
+        await cluster.run_for(300)
+        cluster.fail_node(node_name(4))
+        await cluster.run_for(600)
+        cluster.return_node(node_name(4))
+        await cluster.run_for(600)
+        node = cluster.nodes[node_name(2)]
+        node.crash_guest(next(iter(node.guests)))
+        await cluster.run_for(300)
+        cluster.cut([node_name(3)], cluster.nodes)
+        await cluster.run_for(60)
+        cluster.heal([node_name(3)], cluster.nodes)
+        await cluster.run_for(600)
+        return cluster.world.recovery_time.monotonic()
+
+    def told(*, skips: bool) -> tuple[list[tuple[Kind, str, str]], list[float], float]:
+        cluster = cluster_of(skips_heartbeats=skips)
+        beating_s = cluster.run(happen)
+        events = sorted(cluster.trace.events, key=lambda one: (one.kind, one.name, one.at))
+        found = [(one.kind, one.name, one.node) for one in events]
+        return found, [one.at for one in events], beating_s
+
+    whole, whole_times, whole_s = told(skips=False)
+    short, short_times, short_s = told(skips=True)
+    assert short == whole
+    assert short_s < 0.5 * whole_s
+    assert max(abs(one - other) for one, other in zip(whole_times, short_times, strict=True)) < 5
