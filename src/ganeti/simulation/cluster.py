@@ -14,7 +14,8 @@ from ganeti.config.transaction import put_row
 from ganeti.jobs.queue import JobQueue
 from ganeti.jobs.view import JobView
 from ganeti.model.fencing import parse_options
-from ganeti.model.names import AdminState
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.names import AdminState, DiskRole
 from ganeti.model.objects import Cluster, Instance, NodeUuid
 from ganeti.model.opcodes import OpCode
 from ganeti.model.stored import Stored
@@ -23,6 +24,7 @@ from ganeti.simulation.faulty_store import FaultyStore, MemoryDisk
 from ganeti.simulation.master import MemoryArchive, SimulatedMaster
 from ganeti.simulation.mastership import Candidates
 from ganeti.simulation.network import Network
+from ganeti.simulation.nodes.mirrors import Mirrors, is_mirrored
 from ganeti.simulation.nodes.simulated import SimulatedNode
 from ganeti.simulation.nodes.state import Guest
 from ganeti.simulation.nodes.storage import SharedDirectory
@@ -197,8 +199,14 @@ class SimulatedCluster:
         others = [one for one in self._objects if one is not cluster]
         snapshot = Snapshot.of(0, cluster, others=others)
         recovery_time = RecoveryTime()
+        mirrors = Mirrors(
+            rate_mib_s=self.durations.resync_mib_s,
+            write_mib_s=self.durations.write_mib_s,
+            reaches=self._reaches,
+            in_sync=self._in_sync,
+        )
         self.world = World(
-            LoopClock(), recovery_time, self.durations, self.network, self.trace, self.dice
+            LoopClock(), recovery_time, self.durations, self.network, self.trace, self.dice, mirrors
         )
         self.world.node_with_device = self._node_with_device
         self.world.power_works = lambda name: name not in self._broken_power
@@ -261,7 +269,8 @@ class SimulatedCluster:
         return self._candidates.confirmed_at(self._new_master)
 
     def _changed(self) -> None:
-        """A node or a link is lost or back: the master may have to be another one."""
+        """A node or a link is lost or back: mirrors connect again, and the master may have to be another one."""
+        self.world.mirrors.settle_all()
         master = self.master
         if master is not None:
             self._observer.look(again=self._is_disturbed())
@@ -269,6 +278,14 @@ class SimulatedCluster:
         if is_lost and self._electing is None and not self._is_closing:
             loop = asyncio.get_running_loop()
             self._electing = loop.create_task(self._elect(), name="election", context=Context())
+
+    def _reaches(self, one: str, other: str) -> bool:
+        is_up = not (self.nodes[one].is_off or self.nodes[other].is_off)
+        is_cut = self.network.is_cut(one, other) or self.network.is_cut(other, one)
+        return is_up and not is_cut
+
+    def _in_sync(self, disk: DiskSpec, node: str) -> None:
+        self.trace.add(Kind.DISK_IN_SYNC, disk.uuid, f"disk {disk.index}", node=node)
 
     def _is_disturbed(self) -> bool:
         return any(node.is_off for node in self.nodes.values()) or self.network.is_disturbed
@@ -339,15 +356,24 @@ class SimulatedCluster:
         return None
 
     def _place_instances(self, snapshot: Snapshot) -> None:
+        bridges = {str(snapshot.cluster.nicparams.get("default", {}).get("link", "br0"))}
         for instance in snapshot.instances.values():
             for uuid in instance.all_nodes:
                 node = self.nodes[snapshot.nodes[uuid].name]
                 spec = instance_spec(snapshot, instance, uuid)
+                bridges |= {nic.link for nic in spec.nics}
+                is_up = instance.admin_state is AdminState.UP and not node.is_off
+                is_primary = uuid == instance.primary_node
                 for disk in spec.disks:
                     node.place_disk(disk)
-                is_up = instance.admin_state is AdminState.UP
-                if uuid == instance.primary_node and is_up and not node.is_off:
+                    if is_up and is_mirrored(disk):
+                        role = DiskRole.PRIMARY if is_primary else DiskRole.SECONDARY
+                        node.mirrors.add(node.name, disk).role = role
+                if is_primary and is_up:
                     node.guests[instance.uuid] = Guest(spec)
+        for node in self.nodes.values():
+            node.bridges |= bridges
+        self.world.mirrors.settle_all()
 
 
 def _os_name(instance: Instance) -> str:

@@ -27,6 +27,8 @@ class Durations:
     """The create script of an OS definition."""
     resync_mib_s: float = 100.0
     """Synchronisation of a mirrored disk, to each node and from it."""
+    write_mib_s: float = 1.0
+    """What a guest writes to each mirrored disk; the other copy lacks it after the loss of its node."""
     power_cut_s: float = 4.0
     """Until a power device confirms that a node is off."""
     node_boot_s: float = 120.0

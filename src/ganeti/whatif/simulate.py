@@ -6,13 +6,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, GanetiError, InputError, NotMaster
+from ganeti.base.errors import ErrorCode, GanetiError, NotMaster
 from ganeti.jobs.view import JobView
-from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.names import AdminState, JobStatus
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes import OpCode
-from ganeti.model.opcodes.base import DiskRequest
+from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.opcodes.maintenance import OpNodeMaintenanceBegin, OpNodeMaintenanceEnd
@@ -65,7 +64,6 @@ def simulate(
     watch_s: float | None,
 ) -> History:
     """Return what happens to the cluster of `source`; `watch_s` is the time after the last event."""
-    _check_templates(source, events)
     spare = _spare_nodes(source, events)
     sizes = sizes_with(source, events)
     cluster = SimulatedCluster(
@@ -79,23 +77,6 @@ def simulate(
         seed=seed,
     )
     return cluster.run(lambda one: _Course(one, source, watch_s).run(events))
-
-
-def _check_templates(source: Source, events: Iterable[Event]) -> None:
-    """Raise InputError for disks that simulated nodes do not have."""
-    wanted = [(one.name, one.disk_template) for one in source.instances]
-    wanted += [
-        (f"new{event.action.number}", event.action.template)
-        for event in events
-        if isinstance(event.action, Create)
-    ]
-    mirrored = [one for one in wanted if DISK_TEMPLATES[one[1]].mirrored]
-    if mirrored:
-        name, template = mirrored[0]
-        raise InputError(
-            f"{len(mirrored)} instances, for example {name}, have disks of template {template}; simulated nodes"
-            " have no mirrored disks yet: simulate a copy of the source without these instances"
-        )
 
 
 def sizes_with(source: Source, events: Iterable[Event]) -> Mapping[NodeUuid, NodeSize]:
@@ -423,6 +404,7 @@ def _creation(create: Create) -> OpInstanceCreate:
         instance_name=f"new{create.number}.example.com",
         disk_template=create.template,
         disks=[DiskRequest(size=create.disk)],
+        nics=[NicRequest()],
         os_type=OS,
         beparams={"maxmem": create.memory, "minmem": create.memory, "vcpus": create.vcpus},
         iallocator="hail",

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ganeti.base.errors import InputError
 from ganeti.cli.command import run_guarded
 from ganeti.model.objects import Instance, Node
 from ganeti.simulation.durations import Durations
@@ -138,16 +137,22 @@ def test_random_failures_differ_with_the_seed_and_repeat_with_the_same() -> None
     assert first.figures != other.figures
 
 
-def test_mirrored_disks_are_refused_with_what_to_do() -> None:
-    with pytest.raises(
-        InputError, match="1 instances, for example web2, have disks of template drbd"
-    ):
-        simulate(small_source(), [], Durations(), seed=1, watch_s=1.0)
+def test_mirrored_disks_follow_evacuations_and_new_instances() -> None:
+    one = small_source()
+    history, run = simulated(one, "create=2:512m,1g,1,drbd@5m", "drain=node2@10m/5m")
+    wrong = [
+        (op.summary, op.error) for job in history.jobs for op in job.ops if job.status != "success"
+    ]
+    assert wrong == []
+    assert run.outages == ()
+    made = [
+        one for one in history.after if isinstance(one, Instance) and one.name == "new1.example.com"
+    ]
+    assert [len(one.all_nodes) for one in made] == [2]
 
 
 def test_htools_file_is_simulated_with_its_own_sizes() -> None:
-    text = TEXT.replace("web2|1024|5248|1|running|Y|node2|node1|drbd|web|1\n", "")
-    one = file_source(text.encode())
+    one = file_source(TEXT.encode())
     _history, run = simulated(one, "set=recovery=failover", "fail-node=node1@5m")
     assert [(out.instance, out.is_over) for out in run.outages] == [("web1", False), ("web4", True)]
     [down] = run.still_down

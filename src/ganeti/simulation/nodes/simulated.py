@@ -51,6 +51,8 @@ from ganeti.rpc.procedures.programs import OS_CREATE, OS_RENAME
 from ganeti.rpc.procedures.recovery import HEARTBEAT, RELAY_HEARTBEAT, HeartbeatResult, RelayArgs
 from ganeti.rpc.procedures.stale_work import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.transport import Answer
+from ganeti.simulation.nodes.mirrored import MirroredCalls
+from ganeti.simulation.nodes.mirrors import is_mirrored
 from ganeti.simulation.nodes.model import ModelNode
 from ganeti.simulation.nodes.state import Guest
 from ganeti.simulation.nodes.storage import SharedDirectory, path_of
@@ -105,7 +107,7 @@ class _Watchdog:
 
 
 @dataclass(kw_only=True)
-class SimulatedNode(ModelNode):
+class SimulatedNode(MirroredCalls, ModelNode):
     """One machine with its node daemon."""
 
     world: World
@@ -119,6 +121,7 @@ class SimulatedNode(ModelNode):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.mirrors = self.world.mirrors
         self._boot()
 
     # --- power ---
@@ -161,6 +164,8 @@ class SimulatedNode(ModelNode):
             task.cancel()
         for uuid in list(self.guests):
             self.end_guest(uuid, "its node is lost")
+        for copy in self.mirrors.of_node(self.name):
+            self.mirrors.close(copy)
         self.world.changed()
 
     def get_power(self) -> None:
@@ -429,6 +434,11 @@ class SimulatedNode(ModelNode):
 
     def place_disk(self, disk: DiskSpec) -> None:
         """Have a disk of the configuration from the beginning."""
+        for child in disk.children:
+            self.place_disk(child)
+        if is_mirrored(disk):
+            self.mirrors.add(self.name, disk, is_filled=True)
+            return
         place = self._place(disk)
         place.disks[path_of(disk)], place.owners[path_of(disk)] = disk.size, disk.uuid
 
@@ -437,6 +447,8 @@ class SimulatedNode(ModelNode):
         return kind in self.directories
 
     def _place(self, disk: DiskSpec) -> SharedDirectory:
+        if is_mirrored(disk):
+            return self._place(disk.children[0])
         if disk.template == "plain":
             return self.groups.setdefault(str(disk.own_id[0]), SharedDirectory())
         return self.local if disk.template == "file" else self.shared

@@ -28,4 +28,5 @@ class SharedDirectory:
 
 def path_of(disk: DiskSpec) -> str:
     """Return the path or name that distinguishes a disk from others in its storage."""
-    return str(disk.logical_id[1])
+    stored = disk.children[0] if disk.children else disk
+    return str(stored.own_id[1])

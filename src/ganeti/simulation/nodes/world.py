@@ -8,6 +8,7 @@ from ganeti.base.clock import Clock
 from ganeti.simulation.counting_ids import CountingIds
 from ganeti.simulation.durations import Durations
 from ganeti.simulation.network import Network
+from ganeti.simulation.nodes.mirrors import Mirrors
 from ganeti.simulation.nodes.storage import SharedDirectory
 from ganeti.simulation.recovery_time import RecoveryTime
 from ganeti.simulation.trace import Trace
@@ -23,6 +24,7 @@ class World:
     network: Network
     trace: Trace
     dice: random.Random
+    mirrors: Mirrors
     ids: CountingIds = field(default_factory=CountingIds)
     shared: SharedDirectory = field(default_factory=SharedDirectory)
     node_with_device: Callable[[str, Mapping[str, str]], "str | None"] = lambda _agent, _options: (

@@ -1,0 +1,112 @@
+"""The calls about mirrored disks of a simulated node."""
+
+from typing import Any
+
+from ganeti.base.errors import StorageError
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.rpc.procedures.disks import (
+    DiskArgs,
+    DiskInfo,
+    GrowDiskArgs,
+    MirroredDevice,
+    OpenAloneArgs,
+    OpenDiskArgs,
+)
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.simulation.nodes.disks import DiskCalls
+from ganeti.simulation.nodes.mirrors import Copy, Mirrors, is_mirrored
+
+
+class MirroredCalls(DiskCalls):
+    """Disks with another copy go to `mirrors`, their volumes and all other disks to the calls of plain disks."""
+
+    mirrors: Mirrors
+
+    def _copy(self, disk: DiskSpec) -> Copy:
+        copy = self.mirrors.find(self.name, disk)
+        if copy is None:
+            raise StorageError(f"disk {disk.index}: this node has no copy of it")
+        for child in disk.children:
+            super()._check_disk(child)
+        return copy
+
+    def on_blockdev_create(self, args: DiskArgs) -> DiskInfo:
+        if not is_mirrored(args.disk):
+            return super().on_blockdev_create(args)
+        for child in args.disk.children:
+            super().on_blockdev_create(DiskArgs(instance_name=args.instance_name, disk=child))
+        self.mirrors.add(self.name, args.disk)
+        return self.on_blockdev_info(args)
+
+    def on_blockdev_remove(self, args: DiskArgs) -> Nothing:
+        if not is_mirrored(args.disk):
+            return super().on_blockdev_remove(args)
+        self.mirrors.remove(self.name, args.disk)
+        for child in args.disk.children:
+            super().on_blockdev_remove(DiskArgs(instance_name=args.instance_name, disk=child))
+        return Nothing()
+
+    def on_blockdev_grow(self, args: GrowDiskArgs) -> DiskInfo:
+        if not is_mirrored(args.disk):
+            return super().on_blockdev_grow(args)
+        self._copy(args.disk)
+        return self.on_blockdev_info(DiskArgs(instance_name=args.instance_name, disk=args.disk))
+
+    def on_blockdev_assemble(self, args: DiskArgs) -> DiskInfo:
+        if not is_mirrored(args.disk):
+            return super().on_blockdev_assemble(args)
+        assert isinstance(args, OpenDiskArgs)  # noqa: S101 - the procedure says so
+        self.mirrors.open(self._copy(args.disk), args.disk, args.role)
+        return self.on_blockdev_info(args)
+
+    def on_blockdev_open_alone(self, args: OpenAloneArgs) -> DiskInfo:
+        copy = self._copy(args.disk)
+        self.mirrors.open_alone(copy, args.disk, args.generation, force=args.force)
+        return self.on_blockdev_info(args)
+
+    def on_blockdev_outdate(self, args: DiskArgs) -> Nothing:
+        self.mirrors.outdate(self._copy(args.disk))
+        return Nothing()
+
+    def on_blockdev_discard(self, args: DiskArgs) -> Nothing:
+        self.mirrors.discard(self._copy(args.disk), args.disk)
+        return Nothing()
+
+    def on_blockdev_setinfo(self, args: DiskArgs) -> Nothing:
+        del args
+        return Nothing()
+
+    def on_blockdev_shutdown(self, args: DiskArgs) -> Nothing:
+        copy = self.mirrors.find(self.name, args.disk) if is_mirrored(args.disk) else None
+        if copy is not None:
+            self.mirrors.close(copy)
+        return super().on_blockdev_shutdown(args)
+
+    def on_blockdev_info(self, args: DiskArgs) -> DiskInfo:
+        disk = args.disk
+        if not is_mirrored(disk):
+            return super().on_blockdev_info(args)
+        try:
+            copy = self._copy(disk)
+        except StorageError as err:
+            return DiskInfo(exists=False, problem=err.message if disk.children else "")
+        status = self.mirrors.status(copy)
+        is_open = copy.role is not None
+        return DiskInfo(
+            exists=True,
+            path=f"/dev/drbd{disk.own_id[0]}",
+            size=disk.size,
+            sync=status if is_open else None,
+            at_rest=None if is_open else status,
+        )
+
+    def on_mirrored_devices(self, args: Any) -> list[MirroredDevice]:
+        del args
+        found = [one for one in self.mirrors.of_node(self.name) if one.role is not None]
+        return [MirroredDevice(name=one.disk.uuid, number=int(one.disk.own_id[0])) for one in found]
+
+    def _check_disk(self, disk: DiskSpec) -> None:
+        if is_mirrored(disk):
+            self._copy(disk)
+        else:
+            super()._check_disk(disk)
