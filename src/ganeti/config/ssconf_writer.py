@@ -21,8 +21,10 @@ INTERVAL_S = 1.0
 RETRY_LONGEST_S = 60.0
 MOST_AT_ONCE = 30
 
-Push = Callable[[Node, int, Mapping[str, str]], Awaitable[None]]
-"""Sends a set with its position to a node; raises GanetiError on failure."""
+SsconfSet = tuple[int, Mapping[str, str]]
+"""A position and its values."""
+Push = Callable[[Node, int, Mapping[str, str], SsconfSet | None], Awaitable[None]]
+"""Sends a set with its position to a node, which has confirmed the other set; raises GanetiError on failure."""
 
 _log = logging.getLogger(__name__)
 
@@ -120,7 +122,7 @@ class SsconfDistributor:
         """Send one node the present set; raises GanetiError on failure."""
         snapshot = self._config.snapshot
         values = ssconf_values(snapshot)
-        await self._push(node, snapshot.position, values)
+        await self._push(node, snapshot.position, values, None)
         self._took(node.uuid, snapshot.position, values)
         self._offline_notifier.answers(node.uuid)
 
@@ -182,6 +184,11 @@ class SsconfDistributor:
             self._acknowledged[node_uuid], self._shown[node_uuid] = values, position
         self._progress.set()
 
+    def _confirmed(self, node_uuid: str) -> SsconfSet | None:
+        """Return the last set that a node has confirmed to this master."""
+        values = self._acknowledged.get(node_uuid)
+        return None if values is None else (self._shown[node_uuid], values)
+
     def _is_current(self, node_uuid: str) -> bool:
         return self._acknowledged.get(node_uuid) == self._values
 
@@ -194,7 +201,7 @@ class SsconfDistributor:
                 values, position = self._values, self._position
                 try:
                     async with self._gate:
-                        await self._push(node, position, values)
+                        await self._push(node, position, values, self._confirmed(node_uuid))
                 except GanetiError as err:
                     _log.warning("cannot send node %s its ssconf files: %s", node.name, err)
                     await self._sleep(node_uuid, delay_s)
@@ -231,5 +238,6 @@ class SsconfDistributor:
     async def _tell_offline(self, node: Node) -> None:
         values, position = self._values, self._position
         async with self._gate:
-            await self._push(replace(node, offline=False), position, values)
+            present = replace(node, offline=False)
+            await self._push(present, position, values, self._confirmed(node.uuid))
         self._took(node.uuid, position, values)

@@ -37,6 +37,7 @@ class Draft(View):
         self._now = clock.time()
         self._cluster = base.cluster
         self._tables: dict[type[Stored], Any] = dict(base.tables)
+        self._copied: set[type[Stored]] = set()
         self._index = IndexDraft(base.index)
         self._changed: dict[str, Stored] = {}
         self._removed: dict[str, Stored] = {}
@@ -80,22 +81,21 @@ class Draft(View):
         conflict = self._index.replace(self._entry(old), self._entry(stamped))
         if conflict is not None:
             raise self._taken(stamped, conflict)
-        self._tables[type(thing)] = {**table, stamped.uuid: stamped}
+        self._writable(type(thing))[stamped.uuid] = stamped
         self._changed[stamped.uuid] = stamped
         self._removed.pop(stamped.uuid, None)
         return stamped
 
     def remove(self, thing: Stored) -> None:
         """Remove an object; ConfigurationError if it does not exist."""
-        table = dict(self.table(type(thing)))
-        old = table.pop(thing.uuid, None)
+        old = self.table(type(thing)).get(thing.uuid)
         if old is None or isinstance(old, Cluster):
             raise ConfigurationError(
                 f"{kind_of(thing)} {thing.name} ({thing.uuid}) cannot be removed: it is no "
                 "longer in the configuration"
             )
         self._index.replace(self._entry(old), NOTHING)
-        self._tables[type(thing)] = table
+        del self._writable(type(thing))[old.uuid]
         self._changed.pop(old.uuid, None)
         self._removed[old.uuid] = old
 
@@ -125,6 +125,14 @@ class Draft(View):
             (self._base.table(type(one)).get(one.uuid), after) for one, after in (*touched, *gone)
         )
         return [ChangedObject(before, after) for before, after in found if before or after]
+
+    def _writable(self, kind: type[Stored]) -> dict[str, Any]:
+        """Return a table that is this draft's own: it is copied once, however many of its objects change."""
+        if kind not in self._copied:
+            self._copied.add(kind)
+            self._tables[kind] = dict(self._tables.get(kind, {}))
+        found: dict[str, Any] = self._tables[kind]
+        return found
 
     def _entry(self, thing: Stored | None) -> Entry:
         return NOTHING if thing is None else entry_of(self._cluster, thing)

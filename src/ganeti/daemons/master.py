@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -46,10 +46,10 @@ from ganeti.daemons.membership import MembershipKeeper
 from ganeti.daemons.recovery import Mastership, RecoveryDriver
 from ganeti.daemons.renewal import CryptoRenewal
 from ganeti.daemons.rest_daemon import RestDaemon
+from ganeti.daemons.ssconf_push import SsconfPush
 from ganeti.jobs.queue import JobQueue
 from ganeti.locking.levels import Level
 from ganeti.locking.manager import LockManager
-from ganeti.model.objects import Node
 from ganeti.node.hooks import filled
 from ganeti.query.consoles import ConsoleSource
 from ganeti.query.execute import ClusterFacts, QueryExecutor
@@ -59,7 +59,6 @@ from ganeti.query.live import LiveSource
 from ganeti.query.screenshots import ScreenshotSource
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.hook_reports import HookReports
-from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.stale_work import StaleWorkFence
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.archive import JobArchive
@@ -153,7 +152,7 @@ class MasterServices:
         await self._announce()
         rpc = self._rpc_client(identity, lease, config)
         self._opened.push_async_callback(rpc.close)
-        distributor = SsconfDistributor(config, partial(_push_ssconf, rpc))
+        distributor = SsconfDistributor(config, SsconfPush(rpc))
         self._opened.push_async_callback(distributor.close)
         archive = self._archive()
         servers = open_servers(self._paths, identity.cluster_uuid, rpc)
@@ -451,14 +450,6 @@ class _Shown:
         holders = (await self.store.members()).holders
         names = sorted(nodes[uuid].name if uuid in nodes else uuid for uuid in holders)
         return {"kind": self.kind, "holders": names}
-
-
-async def _push_ssconf(
-    rpc: RpcClient, node: Node, position: int, values: Mapping[str, str]
-) -> None:
-    """Give a node a set of ssconf files; RpcError if it does not have the set afterwards."""
-    args = SsconfArgs(position=position, values=dict(values))
-    await rpc.call(node, WRITE_SSCONF, args, key=f"ssconf/{position}")
 
 
 async def _say_who_is_master(config: Config, identity: Identity) -> None:

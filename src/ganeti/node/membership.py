@@ -6,10 +6,10 @@ And leaving.
 import asyncio
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ganeti import ssconf
-from ganeti.base.errors import ErrorCode, HostError, InputError, PrereqError
+from ganeti.base.errors import ConfigurationError, ErrorCode, HostError, InputError, PrereqError
 from ganeti.base.identifiers import is_uuid
 from ganeti.base.paths import Paths
 from ganeti.base.tls import is_fingerprint
@@ -17,7 +17,7 @@ from ganeti.bootstrap.daemons import CONFD, GUARD, Daemons
 from ganeti.bootstrap.destroy import forget_cluster
 from ganeti.bootstrap.own_role import end_confd_copy
 from ganeti.rpc.calls import Call, Checks, Handlers
-from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
+from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs, SsconfWritten
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import LEAVE_CLUSTER, TEST_DELAY, LeaveArgs, TestDelayArgs
 
@@ -101,6 +101,35 @@ def checks(cluster_uuid: Callable[[], str]) -> Checks:
     return {LEAVE_CLUSTER.name: check_leaving, TEST_DELAY.name: check_delay}
 
 
+def ssconf_values(paths: Paths, args: SsconfArgs) -> dict[str, str]:
+    """Return the values of a whole set; PrereqError if the node does not have the set on which it is based."""
+    if args.base is None:
+        return args.values
+    try:
+        position, present = ssconf.read_set(paths)
+    except ConfigurationError as err:
+        raise PrereqError(err.message, ErrorCode.WRONG_STATE) from err
+    return complete_set(args, position, present)
+
+
+def complete_set(args: SsconfArgs, position: int, present: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of the set that `args` makes of the present one; PrereqError if that is another one."""
+    if position != args.base:
+        raise PrereqError(
+            f"the ssconf set here is of position {position} and not {args.base}",
+            ErrorCode.WRONG_STATE,
+        )
+    kept = {name: text for name, text in present.items() if name not in args.removed}
+    edited = {name: one.applied(present.get(name, "")) for name, one in args.lines.items()}
+    values = {**kept, **edited, **args.values}
+    if ssconf.checksum(values) != args.checksum:
+        raise PrereqError(
+            f"the ssconf files of position {position} were changed on this node",
+            ErrorCode.WRONG_STATE,
+        )
+    return values
+
+
 def handlers(
     paths: Paths,
     daemons: Daemons,
@@ -110,12 +139,11 @@ def handlers(
     """`cluster_uuid` returns this node's cluster; `left_cluster` is called once it is in none."""
     writing = asyncio.Lock()
 
-    async def write_ssconf(args: SsconfArgs, _call: Call) -> Nothing:
+    async def write_ssconf(args: SsconfArgs, _call: Call) -> SsconfWritten:
         async with writing:
             try:
-                is_written = await asyncio.to_thread(
-                    ssconf.write_set, paths, args.position, args.values
-                )
+                values = await asyncio.to_thread(ssconf_values, paths, args)
+                is_written = await asyncio.to_thread(ssconf.write_set, paths, args.position, values)
             except OSError as err:
                 what = f"cannot write the ssconf set: {err.strerror} ({err.filename})"
                 raise HostError(what) from err
@@ -127,7 +155,7 @@ def handlers(
                 log.info("confd: %s", done)
         except HostError as err:
             log.warning("the data of confd remains on this node: %s", err)
-        return Nothing()
+        return SsconfWritten(takes_differences=True)
 
     own_checks = checks(cluster_uuid)
 

@@ -17,6 +17,7 @@ from ganeti.daemons.allocation_worker import computed
 from ganeti.daemons.fencing import PowerFencing
 from ganeti.daemons.master import NODE_DATA_AGE_S, is_locked
 from ganeti.daemons.recovery import Mastership, RecoveryDriver
+from ganeti.daemons.ssconf_push import SsconfPush
 from ganeti.jobs.queue import JobQueue
 from ganeti.locking.manager import LockManager
 from ganeti.model.objects import Node, NodeUuid
@@ -25,7 +26,6 @@ from ganeti.query.job_filters import job_rules
 from ganeti.query.live import LiveSource
 from ganeti.recovery.power import PowerResult
 from ganeti.rpc.client import RpcClient
-from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.stale_work import StaleWorkFence
 from ganeti.simulation.faulty_store import FaultyStore
 from ganeti.simulation.nodes.world import World
@@ -123,7 +123,7 @@ class SimulatedMaster:
         await self._say_who_is_master(node)
         self.name = config.snapshot.nodes[node].name
         rpc = self.rpc = RpcClient(self._transport(self.name), lambda: (lease.epoch, node))
-        distributor = SsconfDistributor(config, partial(_push_ssconf, rpc))
+        distributor = SsconfDistributor(config, SsconfPush(rpc))
         self._opened.push_async_callback(distributor.close)
         fence, self.locks = StaleWorkFence(rpc), LockManager(clock)
         power = PowerFencing(config, rpc, node, ids=ids, clock=clock, audit=TracedPower(world))
@@ -200,13 +200,6 @@ class SimulatedMaster:
             draft.put(msgspec.structs.replace(draft.cluster, master_node=node))
 
         await self.config.change(change)
-
-
-async def _push_ssconf(
-    rpc: RpcClient, node: Node, position: int, values: Mapping[str, str]
-) -> None:
-    args = SsconfArgs(position=position, values=dict(values))
-    await rpc.call(node, WRITE_SSCONF, args, key=f"ssconf/{position}")
 
 
 async def _no_pause() -> None:

@@ -502,3 +502,19 @@ async def test_changes_of_a_job_are_reported_once_durable() -> None:
         (12, [f"changed {made.name}"]),
         (None, [f"removed {made.name}"]),
     ]
+
+
+async def test_many_changes_of_one_transaction_copy_a_table_once() -> None:
+    _, config = await sample_config()
+    tables: list[object] = []
+
+    def change(draft: Draft) -> None:
+        for number in range(1, 4):
+            draft.put(sample_instance(number))
+            tables.append(draft.instances)
+
+    before = config.snapshot.instances
+    await config.change(change)
+    assert tables[0] is tables[1] is tables[2]
+    assert before is not tables[0]
+    assert len(config.snapshot.instances) == len({*before, *config.snapshot.instances})

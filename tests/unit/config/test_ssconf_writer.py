@@ -31,10 +31,18 @@ class Nodes:
 
     def __init__(self) -> None:
         self.sent: list[tuple[float, str, int, Mapping[str, str]]] = []
+        self.bases: list[tuple[str, int | None]] = []
         self.broken: set[str] = set()
         self.slow: set[str] = set()
 
-    async def push(self, node: Node, position: int, values: Mapping[str, str]) -> None:
+    async def push(
+        self,
+        node: Node,
+        position: int,
+        values: Mapping[str, str],
+        base: tuple[int, Mapping[str, str]] | None = None,
+    ) -> None:
+        self.bases.append((node.name, None if base is None else base[0]))
         if node.name in self.slow:
             await asyncio.sleep(30)
         if node.name in self.broken:
@@ -278,4 +286,15 @@ async def test_settling_ends_in_time_and_names_late_nodes() -> None:
     begun = asyncio.get_running_loop().time()
     assert await distributor.settle(3) == [NAMES[1]]
     assert asyncio.get_running_loop().time() == begun + 3
+    await distributor.close()
+
+
+async def test_next_set_names_the_one_that_the_node_has_confirmed() -> None:
+    config, nodes, distributor = await begin()
+    first = nodes.sent[-1][2]
+    assert {base for _, base in nodes.bases} == {None}
+    nodes.bases.clear()
+    await config.change(put(sample_instance(9)))
+    await asyncio.sleep(3)
+    assert {base for _, base in nodes.bases} == {first}
     await distributor.close()

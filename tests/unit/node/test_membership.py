@@ -2,6 +2,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ganeti import ssconf
 from ganeti.base.errors import InputError, PrereqError
@@ -10,7 +11,7 @@ from ganeti.bootstrap.daemons import Daemons
 from ganeti.node.membership import CandidateCertificates, handlers, parse_candidates
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures import host
-from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
+from ganeti.rpc.procedures.files import WRITE_SSCONF, LineChange, SsconfArgs
 from ganeti.rpc.procedures.host import LEAVE_CLUSTER, TEST_DELAY, LeaveArgs
 
 A = "11111111-1111-4111-8111-111111111111=" + "ab" * 32
@@ -115,3 +116,26 @@ async def test_a_delay_takes_its_time(paths: Paths) -> None:
     assert loop.time() - before == 3600
     with pytest.raises(InputError):
         await delay(host.TestDelayArgs(duration_s=-1), Call())
+
+
+@pytest.mark.requirement("F8")
+async def test_difference_is_applied_to_the_set_that_it_names(paths: Paths) -> None:
+    write_ssconf = made(paths)[WRITE_SSCONF.name]
+    former = {"cluster_name": "c", "instance_list": "a\nb\nc", "hvparams_fake": ""}
+    later = {"cluster_name": "c", "instance_list": "a\nc\nd"}
+    await write_ssconf(SsconfArgs(position=5, values=former), Call())
+    args = SsconfArgs(
+        position=6,
+        values={},
+        base=5,
+        lines={"instance_list": LineChange(removed=["b"], added=["d"])},
+        removed=["hvparams_fake"],
+        checksum=ssconf.checksum(later),
+    )
+    with pytest.raises(PrereqError, match="is of position 5 and not 4"):
+        await write_ssconf(replace(args, base=4), Call())
+    with pytest.raises(PrereqError, match="were changed on this node"):
+        await write_ssconf(replace(args, checksum="other"), Call())
+    assert ssconf.read_set(paths) == (5, former)
+    await write_ssconf(args, Call())
+    assert ssconf.read_set(paths) == (6, later)

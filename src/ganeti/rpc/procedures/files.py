@@ -4,11 +4,38 @@ from ganeti.rpc.procedures.form import NORMAL_S, Message, Nothing, Procedure
 from ganeti.rpc.procedures.host import HypervisorsArgs
 
 
+class LineChange(Message, frozen=True, kw_only=True):
+    """The difference between two texts with sorted lines, none of them twice."""
+
+    removed: list[str] = []
+    added: list[str] = []
+
+    def applied(self, text: str) -> str:
+        """Return the text with the change."""
+        kept = set(text.split("\n")) - set(self.removed)
+        return "\n".join(sorted(kept | set(self.added)))
+
+
 class SsconfArgs(Message, frozen=True, kw_only=True):
-    """A whole set of ssconf files and the position of the configuration that it shows."""
+    """A set of ssconf files and the position of the configuration that it shows.
+
+    With `base`, only what differs from the set of that position, which the node must have.
+    """
 
     position: int
     values: dict[str, str]
+    base: int | None = None
+    lines: dict[str, LineChange] = {}
+    removed: list[str] = []
+    """Files that are in the set of `base` only."""
+    checksum: str = ""
+    """Of the whole set, if there is a base (`ganeti.ssconf.checksum`)."""
+
+
+class SsconfWritten(Message, frozen=True, kw_only=True):
+    """The node has the set; a node daemon of an earlier version takes whole sets only."""
+
+    takes_differences: bool = False
 
 
 class NodeFile(Message, frozen=True, kw_only=True):
@@ -33,7 +60,7 @@ class SharedFiles(Message, frozen=True, kw_only=True):
     problems: list[str]
 
 
-WRITE_SSCONF = Procedure("write_ssconf", SsconfArgs, Nothing, NORMAL_S, changes=True)
+WRITE_SSCONF = Procedure("write_ssconf", SsconfArgs, SsconfWritten, NORMAL_S, changes=True)
 
 SHARED_FILES = Procedure("shared_files", SharedFilesArgs, SharedFiles, NORMAL_S, changes=False)
 

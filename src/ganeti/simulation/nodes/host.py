@@ -1,6 +1,7 @@
 """The calls about the node itself."""
 
 import hashlib
+from collections.abc import Mapping
 from ipaddress import ip_interface
 from typing import Any
 
@@ -15,6 +16,7 @@ from ganeti.base.identifiers import interface_name
 from ganeti.model.disk_templates import VOLUME_GROUP
 from ganeti.model.host_facts import HostFacts, HostQuestion, Link, Space
 from ganeti.model.recovery import Token
+from ganeti.node.membership import complete_set
 from ganeti.rpc.procedures.commands import (
     CommandOutput,
     FenceAgentArgs,
@@ -28,7 +30,7 @@ from ganeti.rpc.procedures.disks import (
     StorageUnits,
     StoredDisk,
 )
-from ganeti.rpc.procedures.files import NodeFile, SharedFiles, SsconfArgs
+from ganeti.rpc.procedures.files import NodeFile, SharedFiles, SsconfArgs, SsconfWritten
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.hooks import HookDirectory, HookResult, HooksArgs
 from ganeti.rpc.procedures.host import (
@@ -164,11 +166,16 @@ class HostCalls(NodeState):
         self.left = True
         return Nothing()
 
-    def on_write_ssconf(self, args: SsconfArgs) -> Nothing:
+    def on_write_ssconf(self, args: SsconfArgs) -> SsconfWritten:
         if args.position < self.ssconf_position:
             raise PrereqError("the set is older than the one here", ErrorCode.WRONG_STATE)
-        self.ssconf_position, self.ssconf = args.position, args.values
-        return Nothing()
+        self.ssconf_position, self.ssconf = args.position, self._complete_set(args)
+        return SsconfWritten(takes_differences=True)
+
+    def _complete_set(self, args: SsconfArgs) -> Mapping[str, str]:
+        if args.base is None:
+            return args.values
+        return complete_set(args, self.ssconf_position, self.ssconf)
 
     def on_register_read(self, args: Nothing) -> RegisterAnswer:
         register = self.register.read()

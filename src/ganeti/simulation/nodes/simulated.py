@@ -32,6 +32,7 @@ from ganeti.rpc.procedures.commands import (
     ProgramsArgs,
 )
 from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_GROW
+from ganeti.rpc.procedures.files import SsconfArgs
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.instances import (
     INSTANCE_REBOOT,
@@ -58,6 +59,7 @@ from ganeti.simulation.nodes.state import Guest
 from ganeti.simulation.nodes.storage import SharedDirectory, path_of
 from ganeti.simulation.nodes.world import World
 from ganeti.simulation.trace import Kind
+from ganeti.ssconf import checksum
 from ganeti.store.election import Vote, Voter
 from ganeti.store.register import check_epoch
 
@@ -429,6 +431,15 @@ class SimulatedNode(MirroredCalls, ModelNode):
     def _powered(self, name: str) -> "SimulatedNode | None":
         """Return a node whose power device answers."""
         return self.peers.get(name) if self.world.power_works(name) else None
+
+    # --- files ---
+
+    def _complete_set(self, args: SsconfArgs) -> Mapping[str, str]:
+        key = args.base, args.position, args.checksum or checksum(args.values)
+        former = None if args.base is None else self.ssconf
+        return self.world.ssconf_sets.of(
+            key, former, lambda: super(SimulatedNode, self)._complete_set(args)
+        )
 
     # --- storage ---
 

@@ -1,7 +1,7 @@
 """What one simulated node is and has, and how it answers a call."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -107,7 +107,7 @@ class NodeState:
     )
     peers: "dict[str, Self]" = field(default_factory=dict)
     ssconf_position: int = -1
-    ssconf: dict[str, str] = field(default_factory=dict)
+    ssconf: Mapping[str, str] = field(default_factory=dict)
     files: dict[str, NodeFile] = field(default_factory=dict)
     shared_files: list[NodeFile] = field(default_factory=list)
     forbidden_files: set[str] = field(default_factory=set)

@@ -14,6 +14,29 @@ from ganeti.simulation.recovery_time import RecoveryTime
 from ganeti.simulation.trace import Trace
 
 
+class SharedSets:
+    """The last sets of ssconf files, which a thousand nodes have in memory only once."""
+
+    KEPT = 4
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int | None, int, str], tuple[object, Mapping[str, str]]] = {}
+
+    def of(
+        self,
+        key: tuple[int | None, int, str],
+        former: object,
+        make: Callable[[], Mapping[str, str]],
+    ) -> Mapping[str, str]:
+        """Return the set that another node has made of the same former one, or make it."""
+        known = self._made.get(key)
+        if known is None or known[0] is not former:
+            known = self._made[key] = (former, make())
+            while len(self._made) > self.KEPT:
+                del self._made[next(iter(self._made))]
+        return known[1]
+
+
 @dataclass
 class World:
     """Time, chance, the network and the storage that all nodes see."""
@@ -27,6 +50,7 @@ class World:
     mirrors: Mirrors
     ids: CountingIds = field(default_factory=CountingIds)
     shared: SharedDirectory = field(default_factory=SharedDirectory)
+    ssconf_sets: SharedSets = field(default_factory=SharedSets)
     node_with_device: Callable[[str, Mapping[str, str]], "str | None"] = lambda _agent, _options: (
         None
     )
